@@ -1,0 +1,15 @@
+"""Where the project's own files are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def repository_root() -> Path:
+    """The folder that holds ``labtools/`` and ``kernels/``."""
+    return Path(__file__).resolve().parents[2]
+
+
+def kernels_dir() -> Path:
+    """The folder of the shipped rungs, their headers, the baselines and the records."""
+    return repository_root() / "kernels"

@@ -1,0 +1,331 @@
+"""A rung of the ladder: one kernel, its knobs, its launch and what it is for."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import inspect
+import itertools
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .errors import LabError
+from .paths import kernels_dir
+from .workload import Workload
+
+INPUT_BUFFERS = ("q", "k", "v", "seq_lens")
+OUTPUT_BUFFER = "out"
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A compile-time choice; ``unroll`` becomes ``-DUNROLL=<value>``.
+
+    Args:
+        name: lower-case name.
+        choices: the values it may take.
+        default: one of them.
+        doc: what it changes, one line.
+    """
+
+    name: str
+    choices: tuple[int, ...]
+    default: int
+    doc: str
+
+    def __post_init__(self) -> None:
+        if self.default not in self.choices:
+            raise ValueError(f"knob {self.name}: default {self.default} is not a choice")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A scratch buffer that a launch needs; allocated outside the timed region."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch.
+
+    Args:
+        entry: name of the ``extern "C"`` kernel.
+        grid: blocks in x, y, z.
+        block: threads in x, y, z.
+        smem_bytes: dynamic shared memory.
+        args: in the kernel's order: the name of a buffer (``q``, ``k``, ``v``, ``seq_lens``,
+            ``out`` or a workspace) or a numpy scalar such as ``np.int32(4096)``.
+        workspace: scratch buffers, shared by name between the launches of one rung.
+    """
+
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    smem_bytes: int = 0
+    args: tuple[Any, ...] = ()
+    workspace: tuple[Workspace, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("grid", "block"):
+            dims = tuple(int(n) for n in getattr(self, name))
+            if not 1 <= len(dims) <= 3 or min(dims) < 1:
+                raise LabError(
+                    f"The launch of {self.entry} has {name} {dims}.",
+                    "a launch needs one to three sizes of at least 1",
+                    "correct the launch function",
+                )
+            object.__setattr__(self, name, (*dims, 1, 1)[:3])
+        known = {*INPUT_BUFFERS, OUTPUT_BUFFER, *(w.name for w in self.workspace)}
+        for arg in self.args:
+            if isinstance(arg, str):
+                if arg not in known:
+                    raise LabError(
+                        f"The launch of {self.entry} names a buffer {arg!r}.",
+                        f"the buffers are {sorted(known)}",
+                        "correct the launch function",
+                    )
+            elif not isinstance(arg, np.generic):
+                raise LabError(
+                    f"The launch of {self.entry} passes {arg!r} of type {type(arg).__name__}.",
+                    "a scalar needs its width, for example np.int32(4) or np.float32(0.5)",
+                    "correct the launch function",
+                )
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of the grid."""
+        return int(np.prod(self.grid))
+
+    @property
+    def num_threads(self) -> int:
+        """Threads of one block."""
+        return int(np.prod(self.block))
+
+
+LaunchFunction = Callable[[Workload, Mapping[str, int]], list[Launch]]
+
+
+def head_dims(*choices: int) -> Callable[[Workload], str | None]:
+    """A ``supports`` function for kernels written for certain head dimensions only."""
+
+    def supports(workload: Workload) -> str | None:
+        if workload.head_dim in choices:
+            return None
+        return f"head_dim is {workload.head_dim}; this kernel is written for {list(choices)}"
+
+    return supports
+
+
+def _supports_everything(workload: Workload) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One kernel of the guide, or of a reader.
+
+    Args:
+        id: the file name without its ending, for example ``r03_one_warp``.
+        title: a few words.
+        source: the ``.cu`` file.
+        idea: what this rung changes from its parent.
+        limiter: what it attacks.
+        cost: what it gives up.
+        launch: pure function of a workload and resolved knobs.
+        knobs: compile-time choices.
+        parent: id of the rung it changes, or None.
+        parent_knobs: knobs at which the parent is compared.
+        supports: returns why a workload cannot run, or None.
+        text: replaces the content of ``source`` (an edited cell), or None.
+        edited: True when source or launch is not the shipped one.
+    """
+
+    id: str
+    title: str
+    source: Path
+    idea: str
+    limiter: str
+    cost: str
+    launch: LaunchFunction
+    knobs: tuple[Knob, ...] = ()
+    parent: str | None = None
+    parent_knobs: Mapping[str, int] = field(default_factory=dict)
+    supports: Callable[[Workload], str | None] = _supports_everything
+    text: str | None = None
+    edited: bool = False
+
+    @property
+    def source_text(self) -> str:
+        """The CUDA C++ source."""
+        return self.source.read_text() if self.text is None else self.text
+
+    @property
+    def include_dirs(self) -> tuple[Path, ...]:
+        """Where ``#include "..."`` is looked up: the rung's own folder, then the shared one."""
+        return (self.source.resolve().parent, kernels_dir() / "include")
+
+    def resolve_knobs(self, chosen: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Every knob with its value: the chosen one or the default.
+
+        Raises:
+            LabError: an unknown knob or a value that is no choice.
+        """
+        chosen = dict(chosen or {})
+        values = {}
+        for knob in self.knobs:
+            value = chosen.pop(knob.name, knob.default)
+            if value not in knob.choices:
+                raise LabError(
+                    f"{self.id} cannot run with {knob.name}={value}.",
+                    f"{knob.name} may be {list(knob.choices)}: {knob.doc}",
+                    "choose one of these values",
+                )
+            values[knob.name] = int(value)
+        if chosen:
+            raise LabError(
+                f"{self.id} has no knob {sorted(chosen)}.",
+                f"its knobs are {[knob.name for knob in self.knobs] or 'none'}",
+                "leave the knob out",
+            )
+        return values
+
+    def defines(self, workload: Workload, knobs: Mapping[str, int] | None = None) -> dict[str, str]:
+        """Preprocessor definitions: ``HEAD_DIM`` and every knob in upper case."""
+        values = self.resolve_knobs(knobs)
+        return {
+            "HEAD_DIM": str(workload.head_dim),
+            **{name.upper(): str(value) for name, value in values.items()},
+        }
+
+    def launches(self, workload: Workload, knobs: Mapping[str, int] | None = None) -> list[Launch]:
+        """`launch` with every knob resolved and the result checked.
+
+        Raises:
+            LabError: the rung does not support the workload, or launches nothing.
+        """
+        reason = self.supports(workload)
+        if reason:
+            raise LabError(f"{self.id} cannot run {workload}.", reason, "choose another workload")
+        launches = list(self.launch(workload, self.resolve_knobs(knobs)))
+        if not launches:
+            raise LabError(
+                f"{self.id} launches nothing for {workload}.",
+                "its launch function returned an empty list",
+                "return at least one Launch",
+            )
+        return launches
+
+    def knob_combinations(self) -> list[dict[str, int]]:
+        """Every combination of knob values."""
+        names = [knob.name for knob in self.knobs]
+        products = itertools.product(*(knob.choices for knob in self.knobs))
+        return [dict(zip(names, values, strict=True)) for values in products]
+
+    def with_source(self, text: str) -> Rung:
+        """A copy that compiles ``text`` instead of the file."""
+        edited = self.edited or text.strip() != self.source.read_text().strip()
+        return dataclasses.replace(self, text=text, edited=edited)
+
+    def with_launch(self, launch: LaunchFunction) -> Rung:
+        """A copy that launches with ``launch``."""
+        edited = self.edited or not _same_text(launch, self.launch)
+        return dataclasses.replace(self, launch=launch, edited=edited)
+
+
+def _same_text(first: Callable[..., Any], second: Callable[..., Any]) -> bool:
+    try:
+        return inspect.getsource(first).strip() == inspect.getsource(second).strip()
+    except (OSError, TypeError):
+        return False
+
+
+def list_rungs(family: str = "decode") -> list[Rung]:
+    """The shipped rungs of one family, in ladder order."""
+    return [load_rung(path) for path in sorted((kernels_dir() / family).glob("*.py"))]
+
+
+def load_rung(name: str | Path) -> Rung:
+    """Load a rung by id (``r03_one_warp``), by number (``r03``) or by the path of its ``.py``.
+
+    Raises:
+        LabError: no such rung, or the file does not define ``RUNG``.
+    """
+    path = _find_rung(name)
+    module = load_by_path(path)
+    rung = getattr(module, "RUNG", None)
+    if not isinstance(rung, Rung):
+        raise LabError(
+            f"{path} is not a rung.",
+            "it does not define RUNG = Rung(...)",
+            "compare it with kernels/decode/r03_one_warp.py",
+        )
+    if not rung.source.is_file():
+        raise LabError(
+            f"The rung {rung.id} has no source.",
+            f"{rung.source} does not exist",
+            "a rung is two files: NAME.py and NAME.cu beside it",
+        )
+    return rung
+
+
+def _find_rung(name: str | Path) -> Path:
+    text = str(name)
+    if text.endswith(".py") or "/" in text:
+        path = Path(text).expanduser()
+        path = path if path.suffix == ".py" else path.with_suffix(".py")
+        if path.is_file():
+            return path.resolve()
+        raise LabError(
+            f"There is no rung at {text}.",
+            f"{path} is not a file",
+            "give the path of the rung's .py file, or the id of a shipped rung",
+        )
+    shipped = sorted(kernels_dir().glob("*/*.py"))
+    shipped = [path for path in shipped if path.parent.name not in ("baselines",)]
+    found = [path for path in shipped if path.stem == text or path.stem.split("_")[0] == text]
+    if len(found) == 1:
+        return found[0]
+    raise LabError(
+        f"There is no rung {text!r}.",
+        f"the shipped rungs are {', '.join(path.stem for path in shipped)}",
+        "name one of them, its number (r03), or the path of your own rung's .py file",
+    )
+
+
+def load_by_path(path: Path) -> ModuleType:
+    """Import a Python file by path, afresh, under a name that clashes with nothing.
+
+    Raises:
+        LabError: the file does not import.
+    """
+    name = f"_labtools_loaded_{abs(hash(str(path))):x}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # so that inspect and pickle find the module's functions
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        if isinstance(error, LabError):
+            raise
+        raise LabError(
+            f"{path} could not be loaded.",
+            f"{type(error).__name__}: {error}",
+            "every other rung is unaffected",
+        ) from error
+    return module
