@@ -1,0 +1,49 @@
+"""r00, two passes: the formula as it is written.
+
+Idea: first every score and their maximum, then the weights and their sum over v.
+Limiter: none yet; this is where the ladder starts.
+Cost: the scores go to global memory and come back, and each row costs three barriers.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
+
+
+def launch(workload, knobs):
+    """One block a (sequence, query head), head_dim threads; scores float32 [B, Hq, S]."""
+    scores = Workspace(
+        "scores", (workload.batch, workload.num_qo_heads, workload.kv_len), "float32"
+    )
+    return [
+        Launch(
+            entry="decode_r00",
+            grid=(workload.num_qo_heads, workload.batch),
+            block=(workload.head_dim,),
+            args=(
+                *("q", "k", "v", "seq_lens", "scores", "out"),
+                np.int32(workload.num_kv_heads),
+                np.int32(workload.kv_len),
+                np.float32(workload.sm_scale * np.log2(np.e)),
+            ),
+            workspace=(scores,),
+        )
+    ]
+
+
+RUNG = Rung(
+    id="r00_two_passes",
+    title="Two passes",
+    source=Path(__file__).with_suffix(".cu"),
+    idea="compute every score, find the largest, then weigh the rows of v",
+    limiter="none: the start of the ladder",
+    cost="scores travel through global memory; three barriers for every row of k",
+    knobs=(
+        Knob("unroll", (1, 2, 4, 8), 4, "KV rows in one trip of each loop"),
+        Knob("launch_bounds", (0, 1), 1, "1 tells the compiler the block size"),
+    ),
+    supports=head_dims(64, 128),
+    launch=launch,
+)

@@ -1,0 +1,51 @@
+#include "ladder.cuh"
+#include "row.cuh"
+#include "warp.cuh"
+
+constexpr int NUM_THREADS = HEAD_DIM / DIMS_PER_THREAD;
+constexpr int NUM_WARPS = NUM_THREADS / 32;
+
+// One block serves one (sequence, query head); a thread owns DIMS_PER_THREAD dims.
+extern "C" __global__ void BOUNDED(NUM_THREADS) decode_r02(
+    const half* __restrict__ q,        // [B, Hq, D]
+    const half* __restrict__ k,        // [B, Hkv, S, D]
+    const half* __restrict__ v,        // [B, Hkv, S, D]
+    const int* __restrict__ seq_lens,  // [B]
+    half* __restrict__ out,            // [B, Hq, D]
+    int num_kv_heads, int kv_len, float sm_scale_log2) {
+  // Two sets of partial sums: a row writes one while stragglers still read the other, so one
+  // barrier a row is enough.
+  __shared__ float partial_smem[2][NUM_WARPS];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int head = blockIdx.x, sequence = blockIdx.y, num_qo_heads = gridDim.x;
+  const int dim = threadIdx.x * DIMS_PER_THREAD;
+  const int length = seq_lens[sequence];
+  const size_t qo_row = (size_t)sequence * num_qo_heads + head;
+  const size_t kv_head = (size_t)sequence * num_kv_heads + head / (num_qo_heads / num_kv_heads);
+  const half* k_head = k + kv_head * kv_len * HEAD_DIM + dim;
+  const half* v_head = v + kv_head * kv_len * HEAD_DIM + dim;
+
+  Row<DIMS_PER_THREAD> q_rmem = load_row<DIMS_PER_THREAD>(q + qo_row * HEAD_DIM + dim);
+  for (float& x : q_rmem.x) x *= sm_scale_log2;
+
+  float score_max = -INFINITY, weight_sum = 0.f;
+  Row<DIMS_PER_THREAD> acc = {};
+#pragma unroll UNROLL
+  for (int n = 0; n < length; ++n) {
+    const auto k_rmem = load_row<DIMS_PER_THREAD>(k_head + (size_t)n * HEAD_DIM);
+    const auto v_rmem = load_row<DIMS_PER_THREAD>(v_head + (size_t)n * HEAD_DIM);
+    float score = warp_sum(dot(q_rmem, k_rmem));
+    if (lane == 0) partial_smem[n % 2][warp] = score;
+    __syncthreads();
+    score = 0.f;
+#pragma unroll
+    for (int w = 0; w < NUM_WARPS; ++w) score += partial_smem[n % 2][w];
+
+    const float new_max = fmaxf(score_max, score);
+    const float rescale = exp2f(score_max - new_max), weight = exp2f(score - new_max);
+    weight_sum = weight_sum * rescale + weight;
+    accumulate(acc, rescale, v_rmem, weight);
+    score_max = new_max;
+  }
+  store_row(out + qo_row * HEAD_DIM + dim, acc, 1.f / weight_sum);
+}
