@@ -4,4 +4,13 @@ Seven rooms, each of which may use only the rooms before it:
 ``problem``, ``toolchain``, ``record``, ``predict``, ``measure``, ``optimize``, ``widgets``.
 """
 
+from typing import Any
+
 __version__ = "0.1.0"
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Give a notebook the ``%%cuda`` magic: ``%load_ext labtools``."""
+    from labtools.toolchain.magic import load_ipython_extension as load
+
+    load(shell)

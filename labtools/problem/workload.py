@@ -104,7 +104,7 @@ class Workload:
             numbers = []
         if len(numbers) != len(_SHAPE_FIELDS):
             _refuse(repr(text), "the short form is five whole numbers: B,Hq,Hkv,S,D")
-        return cls(*numbers)
+        return cls.from_dict(dict(zip(_SHAPE_FIELDS, numbers, strict=True)))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Workload:

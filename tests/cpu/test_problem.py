@@ -1,0 +1,299 @@
+"""What is computed: workloads, inputs, the oracle and the comparison."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from labtools.problem import (
+    DISTRIBUTIONS,
+    HEADLINE,
+    LabError,
+    Launch,
+    Workload,
+    Workspace,
+    attention_oracle,
+    battery,
+    compare_output,
+    head_dims,
+    is_poison,
+    list_rungs,
+    load_rung,
+    make_inputs,
+    poisoned,
+)
+
+SMALL = Workload(2, 4, 2, 33, 64)
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    batch = draw(st.integers(1, 4))
+    kv_heads = draw(st.integers(1, 3))
+    kv_len = draw(st.integers(1, 60))
+    ragged = draw(st.booleans())
+    return Workload(
+        batch,
+        kv_heads * draw(st.integers(1, 5)),
+        kv_heads,
+        kv_len,
+        draw(st.sampled_from([64, 128])),
+        seq_lens=tuple(draw(st.integers(1, kv_len)) for _ in range(batch)) if ragged else None,
+        distribution=draw(st.sampled_from(DISTRIBUTIONS)),
+        seed=draw(st.integers(0, 99)),
+    )
+
+
+def test_short_form_round_trips() -> None:
+    assert Workload.parse("8,32,8,4096,128") == HEADLINE
+    assert Workload.parse(HEADLINE.short()) == HEADLINE
+
+
+@given(workloads())
+@settings(max_examples=50, deadline=None)
+def test_long_form_round_trips(workload: Workload) -> None:
+    again = Workload.from_dict(json.loads(json.dumps(workload.to_dict())))
+    assert again == workload
+    assert again.key() == workload.key()
+
+
+def test_json_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(SMALL.replace(seq_lens=(33, 7)).to_dict()))
+    assert Workload.parse(str(path)).seq_lens == (33, 7)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "8,32,8,4096", "8,32,8,4096,128,1", "8,32,x,1,2", "0,1,1,1,64", "1,3,2,4,64", "no.json"],
+)
+def test_bad_workload_says_what_why_and_how(text: str) -> None:
+    with pytest.raises(LabError) as caught:
+        Workload.parse(text)
+    assert caught.value.what and caught.value.why and "8,32,8,4096,128" in caught.value.still_works
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seq_lens": (1,)},
+        {"seq_lens": (0, 3)},
+        {"seq_lens": (34, 3)},
+        {"dtype": "float8"},
+        {"distribution": "zeros"},
+        {"layout": "ring"},
+        {"cache_state": "tepid"},
+    ],
+)
+def test_impossible_fields_are_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(LabError):
+        SMALL.replace(**changes)
+
+
+def test_bytes_and_flops_of_the_headline_by_hand() -> None:
+    kv_bytes = 2 * 8 * 8 * 4096 * 128 * 2
+    assert HEADLINE.kv_bytes == kv_bytes == 134_217_728
+    assert HEADLINE.minimal_bytes == kv_bytes + 2 * 8 * 32 * 128 * 2 + 8 * 4
+    assert HEADLINE.flops == 4 * 8 * 32 * 4096 * 128
+    assert HEADLINE.kv_row_visits == 8 * 32 * 4096
+
+
+@given(workloads())
+@settings(max_examples=40, deadline=None)
+def test_inputs_are_reproducible_finite_and_nan_past_the_length(workload: Workload) -> None:
+    inputs, again = make_inputs(workload), make_inputs(workload)
+    for name, array in inputs.buffers().items():
+        assert array.tobytes() == again.buffers()[name].tobytes()
+    for sequence, length in enumerate(workload.lengths):
+        for array in (inputs.k, inputs.v):
+            assert np.isfinite(array[sequence, :, :length]).all()
+            assert np.isnan(array[sequence, :, length:]).all()
+
+
+def test_another_seed_draws_other_inputs() -> None:
+    assert not np.array_equal(make_inputs(SMALL).q, make_inputs(SMALL.replace(seed=1)).q)
+
+
+def scores(workload: Workload) -> np.ndarray:
+    inputs = make_inputs(workload)
+    k = inputs.k[0, 0, : workload.lengths[0]].astype(np.float64)
+    return inputs.sm_scale * k @ inputs.q[0, 0].astype(np.float64)
+
+
+def test_each_distribution_does_what_it_is_for() -> None:
+    workload = SMALL.replace(kv_len=256)
+    late = scores(workload.replace(distribution="late_peaked"))
+    assert late[-4:].min() > late[:-4].max() + 4
+    rising = scores(workload.replace(distribution="rising"))
+    records = np.maximum.accumulate(rising)
+    assert (np.diff(records) > 0).sum() > 20
+    large = scores(workload.replace(distribution="large", kv_len=1))
+    with np.errstate(over="ignore"):
+        assert np.isinf(np.exp(large.astype(np.float32))).all()
+    one_hot = np.sort(scores(workload.replace(distribution="one_hot")))
+    assert one_hot[-1] > one_hot[-2] + 30
+    v = make_inputs(workload.replace(distribution="constant_v")).v
+    assert (v == v[:, :, :1]).all()
+
+
+@given(workloads())
+@settings(max_examples=40, deadline=None)
+def test_oracle_agrees_with_the_textbook_formula(workload: Workload) -> None:
+    inputs = make_inputs(workload)
+    out, lse = attention_oracle(inputs)
+    for sequence, head in np.ndindex(*lse.shape):
+        length = workload.lengths[sequence]
+        kv_head = head // workload.group_size
+        k = inputs.k[sequence, kv_head, :length].astype(np.longdouble)
+        v = inputs.v[sequence, kv_head, :length].astype(np.longdouble)
+        weights = np.exp(k @ inputs.q[sequence, head].astype(np.longdouble) * workload.sm_scale)
+        np.testing.assert_allclose(
+            out[sequence, head], weights @ v / weights.sum(), rtol=1e-9, atol=1e-12
+        )
+        np.testing.assert_allclose(lse[sequence, head], np.log(weights.sum()), rtol=1e-9)
+
+
+def test_oracle_can_be_asked_for_some_pairs() -> None:
+    inputs = make_inputs(SMALL)
+    everything, _ = attention_oracle(inputs)
+    some, _ = attention_oracle(inputs, pairs=[(1, 3), (0, 0)])
+    np.testing.assert_allclose(some[1, 3], everything[1, 3], rtol=1e-12)
+    assert np.isnan(some[0, 1]).all()
+    assert compare_output(everything.astype(np.float16), some).ok
+
+
+def test_comparison_accepts_rounding_and_rejects_the_rest() -> None:
+    expected, _ = attention_oracle(make_inputs(SMALL))
+    good = expected.astype(np.float16)
+    assert compare_output(good, expected).ok
+    for value in (np.nan, np.inf, -np.inf):
+        bad = good.copy()
+        bad[1, 2, 5] = value
+        assert not compare_output(bad, expected).ok
+    stale = good.copy()
+    stale[1, 2, 5] = poisoned((1,), "float16")[0]
+    verdict = compare_output(stale, expected)
+    assert not verdict.ok and "never written" in verdict.problems[0]
+    one_head = good.copy()
+    one_head[1, 3] = good[1, 2]
+    assert compare_output(one_head, expected).worst_index == (1, 3)
+    assert not compare_output(one_head, expected).ok
+    assert not compare_output(good[:1], expected).ok
+    assert not compare_output(good, np.full_like(expected, np.nan)).ok
+
+
+def test_one_wrong_head_is_not_lost_among_many() -> None:
+    expected = np.random.default_rng(0).standard_normal((64, 64, 64))
+    out = expected.astype(np.float16)
+    out[40, 7] *= np.float16(1.01)
+    assert not compare_output(out, expected).ok
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "uint8"])
+def test_poison_is_recognised_bit_by_bit(dtype: str) -> None:
+    array = poisoned((5,), dtype)
+    if np.dtype(dtype).kind == "f":
+        assert np.isnan(array).all()
+    if np.dtype(dtype).itemsize > 1:
+        assert is_poison(array).all()
+        array[2] = np.nan if np.dtype(dtype).kind == "f" else 0
+        assert is_poison(array).tolist() == [True, True, False, True, True]
+
+
+def test_battery_covers_what_a_workload_leaves_out() -> None:
+    cases = battery(Workload(1, 4, 4, 256, 128))
+    assert cases[0].short() == "1,4,4,256,128"
+    assert {case.distribution for case in cases} == set(DISTRIBUTIONS)
+    assert {1, 31, 33} <= {case.kv_len for case in cases}
+    assert any(case.seq_lens and min(case.seq_lens) == 1 for case in cases)
+    assert any(case.group_size > 1 and case.num_kv_heads > 1 for case in cases)
+    assert {case.head_dim for case in cases} == {128}
+
+
+def test_battery_respects_what_a_kernel_refuses() -> None:
+    def no_ragged(workload: Workload) -> str | None:
+        return "no ragged lengths" if workload.seq_lens else None
+
+    assert not any(case.seq_lens for case in battery(SMALL, no_ragged))
+
+
+def test_launch_refuses_what_would_crash_later() -> None:
+    with pytest.raises(LabError, match="names a buffer"):
+        Launch("f", (1,), (32,), args=("kk",))
+    with pytest.raises(LabError, match="type int"):
+        Launch("f", (1,), (32,), args=(4,))
+    with pytest.raises(LabError, match="grid"):
+        Launch("f", (0,), (32,))
+    launch = Launch("f", (2, 3), (32,), args=("w",), workspace=(Workspace("w", (4,), "int32"),))
+    assert launch.grid == (2, 3, 1) and launch.num_blocks == 6 and launch.workspace[0].bytes == 16
+
+
+def test_the_ladder_is_a_chain_of_parents() -> None:
+    rungs = list_rungs()
+    assert [rung.id[:3] for rung in rungs] == [f"r{i:02d}" for i in range(len(rungs))]
+    for parent, rung in zip(rungs, rungs[1:], strict=False):
+        assert rung.parent == parent.id
+        parent.resolve_knobs(rung.parent_knobs)
+    assert rungs[0].parent is None
+
+
+def test_unrolling_and_launch_bounds_are_equal_along_the_ladder() -> None:
+    defaults = [rung.resolve_knobs() for rung in list_rungs()]
+    assert len({(knobs["unroll"], knobs["launch_bounds"]) for knobs in defaults}) == 1
+
+
+def test_rungs_are_found_by_id_number_and_path() -> None:
+    by_id = load_rung("r03_one_warp")
+    assert load_rung("r03").id == by_id.id == load_rung(by_id.source.with_suffix(".py")).id
+    with pytest.raises(LabError, match="no rung"):
+        load_rung("r99")
+    with pytest.raises(LabError, match="no rung at"):
+        load_rung("/nowhere/mine.py")
+
+
+def test_a_rung_outside_the_repository_loads(tmp_path: Path) -> None:
+    shipped = load_rung("r03")
+    text = shipped.source.with_suffix(".py").read_text().replace("r03_one_warp", "mine")
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(LabError, match="no source"):
+        load_rung(tmp_path / "mine.py")
+    (tmp_path / "mine.cu").write_text(shipped.source_text)
+    assert load_rung(tmp_path / "mine.py").launches(SMALL)[0].block == (32, 1, 1)
+
+
+@pytest.mark.parametrize("text", ["raise RuntimeError('broken')", "x = 1", "import nowhere_at_all"])
+def test_a_broken_rung_file_says_so(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(LabError) as caught:
+        load_rung(tmp_path / "mine.py")
+    assert str(tmp_path) in caught.value.what
+
+
+def test_knobs_are_checked() -> None:
+    rung = load_rung("r02")
+    assert rung.resolve_knobs({"unroll": 8})["unroll"] == 8
+    with pytest.raises(LabError, match="unroll=3"):
+        rung.resolve_knobs({"unroll": 3})
+    with pytest.raises(LabError, match="no knob"):
+        rung.resolve_knobs({"unrol": 4})
+    assert rung.defines(HEADLINE)["HEAD_DIM"] == "128"
+
+
+def test_an_edited_copy_knows_that_it_is_edited() -> None:
+    rung = load_rung("r03")
+    assert not rung.with_source(rung.source_text).edited
+    assert rung.with_source(rung.source_text + "// mine\n").edited
+    assert rung.with_launch(lambda workload, knobs: []).edited
+    with pytest.raises(LabError, match="launches nothing"):
+        rung.with_launch(lambda workload, knobs: []).launches(SMALL)
+
+
+def test_unsupported_workloads_are_refused_with_a_reason() -> None:
+    assert head_dims(64)(SMALL) is None
+    with pytest.raises(LabError, match="cannot run"):
+        load_rung("r00").launches(SMALL.replace(head_dim=96))
