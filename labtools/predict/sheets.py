@@ -1,0 +1,286 @@
+"""GPU data sheets, each number with its source, and the answers of the GPU that is here."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from labtools.problem import LabError
+from labtools.toolchain import DeviceInfo, device_query
+
+_SHEETS = Path(__file__).with_name("gpus.toml")
+_DEVICE_SOURCE = "this GPU's own answer to CUDA's device query"
+_LIMIT_FIELDS = (
+    "max_warps_per_sm",
+    "max_blocks_per_sm",
+    "smem_per_sm_bytes",
+    "smem_per_block_bytes",
+    "smem_reserved_per_block_bytes",
+    "warp_size",
+    "max_threads_per_block",
+    "registers_per_sm",
+    "registers_per_block",
+    "max_registers_per_thread",
+    "static_smem_per_block_bytes",
+)
+_GRANULARITY_FIELDS = ("smem_granularity_bytes", "register_granularity", "sub_partitions")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU.
+
+    Attributes:
+        name: short name (``rtx4090``).
+        title: full name.
+        compute_capability: (major, minor).
+        sm_count: streaming multiprocessors.
+        dram_gb_per_s: peak memory rate, 10^9 bytes a second; None when unknown.
+        l2_bytes: L2 cache.
+        memory_gb: device memory as printed on the sheet.
+        boost_clock_mhz: SM boost clock; None when no document states it.
+        fp16_tensor_tflops: dense fp16 tensor-core peak with fp32 accumulation, 10^12/s, or None.
+        fp32_tflops: fp32 peak outside the tensor cores, 10^12/s, or None.
+        warp_size, max_threads_per_block, max_warps_per_sm, max_blocks_per_sm: residency limits.
+        registers_per_sm, registers_per_block, max_registers_per_thread: 32-bit registers.
+        register_granularity: registers of a warp are given out in multiples of this.
+        sub_partitions: parts of an SM; a warp and its registers live in one.
+        smem_per_sm_bytes: shared memory an SM.
+        smem_per_block_bytes: the most one block may use, after opting in.
+        static_smem_per_block_bytes: the most a block may declare with a fixed size.
+        smem_reserved_per_block_bytes: what the driver keeps of it for every block.
+        smem_granularity_bytes: shared memory is given out in multiples of this.
+        sources: where each number comes from, by field.
+        notes: what to know about the numbers.
+        origin: ``data sheet``, or ``device`` where the GPU's own answers replaced it.
+        differences: where the GPU's answers differ from the sheet.
+    """
+
+    name: str
+    title: str
+    compute_capability: tuple[int, int]
+    sm_count: int
+    dram_gb_per_s: float | None
+    l2_bytes: int
+    memory_gb: float
+    boost_clock_mhz: float | None
+    fp16_tensor_tflops: float | None
+    fp32_tflops: float | None
+    warp_size: int
+    max_threads_per_block: int
+    max_warps_per_sm: int
+    max_blocks_per_sm: int
+    registers_per_sm: int
+    registers_per_block: int
+    max_registers_per_thread: int
+    register_granularity: int
+    sub_partitions: int
+    smem_per_sm_bytes: int
+    smem_per_block_bytes: int
+    static_smem_per_block_bytes: int
+    smem_reserved_per_block_bytes: int
+    smem_granularity_bytes: int
+    sources: dict[str, str] = field(repr=False)
+    notes: tuple[str, ...] = ()
+    origin: Literal["data sheet", "device"] = "data sheet"
+    differences: tuple[str, ...] = ()
+
+    @property
+    def arch(self) -> str:
+        """Architecture to compile for, for example ``sm_89``."""
+        major, minor = self.compute_capability
+        return f"sm_{major}{minor}"
+
+    @property
+    def max_threads_per_sm(self) -> int:
+        """Resident threads an SM."""
+        return self.max_warps_per_sm * self.warp_size
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, as JSON can hold them."""
+        return {
+            **dataclasses.asdict(self),
+            "compute_capability": list(self.compute_capability),
+            "notes": list(self.notes),
+            "differences": list(self.differences),
+            "arch": self.arch,
+        }
+
+
+def list_gpus() -> list[str]:
+    """The short names of all sheets."""
+    return list(_sheets()["gpu"])
+
+
+def load_gpu(name: str) -> Gpu:
+    """The sheet of a GPU, by short name or by what a driver calls it.
+
+    Raises:
+        LabError: there is no such sheet; lists those there are. No peak is ever guessed.
+    """
+    found = _find(name)
+    if found is None:
+        raise LabError(
+            f"There is no data sheet for {name!r}.",
+            f"the sheets are: {', '.join(list_gpus())}",
+            "name one of these, or run on the GPU itself, which answers for its limits",
+        )
+    return _build(found)
+
+
+def gpu_of_device(ordinal: int = 0) -> Gpu | None:
+    """The GPU of this machine: its sheet, replaced by its own answers; None without a GPU.
+
+    Where the two differ, `Gpu.differences` says so. A GPU without a sheet has no compute peaks.
+    """
+    info = device_query(ordinal)
+    return None if info is None else merge_device(info)
+
+
+def merge_device(info: DeviceInfo) -> Gpu:
+    """The sheet of a device, if there is one, with the device's own answers in place.
+
+    Raises:
+        LabError: the compute capability is one whose allocation rules are not known here.
+    """
+    name = _find(info.name)
+    sheet = _build(name) if name is not None else None
+    answers: dict[str, Any] = {
+        "title": info.name,
+        "compute_capability": info.compute_capability,
+        "sm_count": info.sm_count,
+        "l2_bytes": info.l2_bytes,
+        "memory_gb": round(info.memory_bytes / 2**30, 1),
+        "boost_clock_mhz": info.sm_clock_mhz,
+        "warp_size": info.warp_size,
+        "max_threads_per_block": info.max_threads_per_block,
+        "max_warps_per_sm": info.max_warps_per_sm,
+        "max_blocks_per_sm": info.max_blocks_per_sm,
+        "registers_per_sm": info.registers_per_sm,
+        "registers_per_block": info.registers_per_block,
+        "smem_per_sm_bytes": info.smem_per_sm_bytes,
+        "smem_per_block_bytes": info.smem_per_block_optin_bytes,
+        "static_smem_per_block_bytes": info.smem_per_block_bytes,
+        "smem_reserved_per_block_bytes": info.smem_reserved_per_block_bytes,
+    }
+    answers = {key: value for key, value in answers.items() if value is not None}
+    if sheet is not None:
+        compared = set(answers) - {"title", "memory_gb"}  # memory is reduced by ECC and reserves
+        differences = [
+            f"{key}: the sheet says {getattr(sheet, key)}, this GPU answers {answers[key]}"
+            for key in answers
+            if key in compared and getattr(sheet, key) not in (None, answers[key])
+        ]
+        rate = info.dram_gb_per_s
+        if rate and sheet.dram_gb_per_s and abs(rate / sheet.dram_gb_per_s - 1) > 0.01:
+            differences.append(
+                f"dram_gb_per_s: the sheet says {sheet.dram_gb_per_s:g}, this GPU's memory clock "
+                f"and bus width give {rate:.0f}; the sheet's is used"
+            )
+        sources = {**sheet.sources, **dict.fromkeys(answers, _DEVICE_SOURCE)}
+        return dataclasses.replace(
+            sheet,
+            **answers,
+            sources=sources,
+            origin="device",
+            differences=tuple(differences),
+        )
+    rules = _rules_for(info.compute_capability)
+    sources = dict.fromkeys(answers, _DEVICE_SOURCE)
+    sources.update(dict.fromkeys(_GRANULARITY_FIELDS, _sheets()["documents"]["occupancy"]))
+    sources["max_registers_per_thread"] = _sheets()["documents"]["guide"]
+    if info.dram_gb_per_s:
+        sources["dram_gb_per_s"] = _DEVICE_SOURCE + ": memory clock and bus width"
+    return Gpu(
+        **{
+            "boost_clock_mhz": None,
+            **{key: rules[key] for key in (*_GRANULARITY_FIELDS, "max_registers_per_thread")},
+            **answers,
+        },
+        name=_slug(info.name),
+        dram_gb_per_s=info.dram_gb_per_s,
+        fp16_tensor_tflops=None,
+        fp32_tflops=None,
+        sources=sources,
+        notes=("There is no data sheet for this GPU, so it has no compute peaks here.",),
+        origin="device",
+    )
+
+
+# ---------------------------------------------------------------------------------- reading
+
+
+@lru_cache(maxsize=1)
+def _sheets() -> dict[str, Any]:
+    return tomllib.loads(_SHEETS.read_text())
+
+
+def _limits(capability: str) -> dict[str, Any]:
+    raw = {**_sheets()["common"], **_sheets()["compute_capability"][capability]}
+    limits = {}
+    for key, value in raw.items():
+        if key.endswith("_kib"):
+            limits[key.removesuffix("_kib") + "_bytes"] = value * 1024
+        else:
+            limits[key] = value
+    return limits
+
+
+def _rules_for(capability: tuple[int, int]) -> dict[str, Any]:
+    """Allocation rules of a capability; they depend on its major number alone."""
+    known = _sheets()["compute_capability"]
+    exact = ".".join(map(str, capability))
+    same_major = [name for name in known if name.split(".")[0] == str(capability[0])]
+    if exact in known:
+        return _limits(exact)
+    if same_major:
+        return _limits(same_major[0])
+    raise LabError(
+        f"The allocation rules of compute capability {exact} are not known here.",
+        f"known are {', '.join(known)}",
+        "running and timing kernels; occupancy and floors of the listed GPUs",
+    )
+
+
+def _build(name: str) -> Gpu:
+    raw = dict(_sheets()["gpu"][name])
+    documents = _sheets()["documents"]
+    capability = raw.pop("compute_capability")
+    raw.pop("aliases")
+    sources = {
+        key.replace("l2_kib", "l2_bytes"): documents[document]
+        for key, document in raw.pop("sources").items()
+    }
+    sources.update(dict.fromkeys(_LIMIT_FIELDS, documents["guide"]))
+    sources.update(dict.fromkeys(_GRANULARITY_FIELDS, documents["occupancy"]))
+    major, minor = capability.split(".")
+    return Gpu(
+        name=name,
+        compute_capability=(int(major), int(minor)),
+        l2_bytes=raw.pop("l2_kib") * 1024,
+        boost_clock_mhz=raw.pop("boost_clock_mhz", None),
+        notes=tuple(raw.pop("notes", ())),
+        sources=sources,
+        **raw,
+        **_limits(capability),
+    )
+
+
+def _slug(name: str) -> str:
+    """``NVIDIA GeForce RTX 4090`` to ``rtx4090``; ``A100-SXM4-80GB`` to ``a100-sxm4-80gb``."""
+    words = re.sub(r"\b(nvidia|geforce|tesla|gpu|corporation)\b", " ", name.lower())
+    slug = re.sub(r"[^a-z0-9]+", "-", words).strip("-")
+    return re.sub(r"^rtx-(\d+)", r"rtx\1", slug)
+
+
+def _find(name: str) -> str | None:
+    wanted = _slug(name)
+    for known, raw in _sheets()["gpu"].items():
+        if wanted in {known, _slug(raw["title"]), *map(_slug, raw["aliases"])}:
+            return known
+    return None

@@ -1,0 +1,292 @@
+"""CUDA C++ to a cubin with NVRTC: no driver, no GPU and no toolkit needed.
+
+NVRTC is reached through cuda-core where it is installed, else through CuPy's binding. The options
+are the same on both ways.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import io
+import threading
+import traceback
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from labtools.problem import LabError
+
+from .cubin import Cubin, read_entries
+from .errors import NO_COMPILER_STILL_WORKS, CompileError, CompilerMissing, parse_compile_log
+from .options import (
+    COMMON_OPTIONS,
+    CUPY_ADDED_OPTIONS,
+    all_include_dirs,
+    check_arch,
+    define_options,
+    name_lines,
+)
+from .sources import expand_includes
+
+CompilerName = Literal["auto", "cuda-core", "cupy"]
+
+_KEPT = 256
+_kept: OrderedDict[str, Cubin] = OrderedDict()
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A reachable NVRTC.
+
+    Attributes:
+        name: ``cuda-core`` or ``cupy``, the package that reaches it.
+        version: NVRTC's own version, for example ``13.5``.
+    """
+
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"NVRTC {self.version} through {self.name}"
+
+
+def find_compiler(compiler: CompilerName = "auto") -> Compiler:
+    """The NVRTC that will compile.
+
+    Args:
+        compiler: ``cuda-core``, ``cupy`` (the one `cupy.RawKernel` uses), or the first that works.
+
+    Raises:
+        CompilerMissing: none can be reached; says why for each.
+    """
+    reasons = []
+    for name in ("cuda-core", "cupy") if compiler == "auto" else (compiler,):
+        try:
+            version = _nvrtc_version(name)
+        except Exception as error:  # a missing library surfaces as any of a dozen types
+            reasons.append(f"{name}: {_first_line(error)}")
+        else:
+            return Compiler(name, version)
+    raise CompilerMissing(
+        "There is no CUDA compiler here.",
+        "; ".join(reasons),
+        NO_COMPILER_STILL_WORKS
+        + ". To compile without a GPU, install the packages cuda-core, nvidia-cuda-nvrtc, "
+        "nvidia-cuda-runtime and nvidia-cuda-crt (there are none for macOS)",
+    )
+
+
+def compile_cubin(
+    source: str,
+    arch: str = "sm_90",
+    defines: Mapping[str, str] | None = None,
+    name: str = "kernel.cu",
+    include_dirs: Iterable[Path | str] = (),
+    compiler: CompilerName = "auto",
+) -> Cubin:
+    """Compile CUDA C++ for a named architecture.
+
+    Args:
+        source: CUDA C++; kernels are ``extern "C" __global__``.
+        arch: for example ``sm_90``.
+        defines: preprocessor definitions, name to value.
+        name: what messages and line tables call the source.
+        include_dirs: searched for ``#include "..."`` before ``kernels/include`` and CUDA's headers.
+        compiler: which NVRTC; the default takes cuda-core's, else CuPy's.
+
+    Raises:
+        CompileError: the source does not compile; names the line.
+        CompilerMissing: there is no NVRTC here.
+        LabError: the compiler does not know the architecture.
+    """
+    check_arch(arch)
+    found = find_compiler(compiler)
+    defines = dict(defines or {})
+    folders = all_include_dirs(include_dirs)
+    key = _key(source, arch, defines, name, folders, found)
+    with _lock:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    run = _compile_with_cuda_core if found.name == "cuda-core" else _compile_with_cupy
+    image, log = run(source, arch, defines, name, folders)
+    entries = read_entries(image, arch, log)
+    if not entries:
+        raise CompileError(
+            f"{name} compiles but holds no kernel.",
+            "no function is marked __global__",
+            'mark the kernel extern "C" __global__ void',
+            file=name,
+            log=log,
+        )
+    cubin = Cubin(image, arch, log, found.version, entries, name)
+    with _lock:
+        _kept[key] = cubin
+        while len(_kept) > _KEPT:
+            _kept.popitem(last=False)
+    return cubin
+
+
+def _key(
+    source: str,
+    arch: str,
+    defines: Mapping[str, str],
+    name: str,
+    folders: tuple[Path, ...],
+    compiler: Compiler,
+) -> str:
+    # The text of the headers counts: editing one must not give the old code.
+    parts = (
+        expand_includes(source, folders),
+        arch,
+        repr(sorted(defines.items())),
+        name,
+        repr(folders),
+        repr(compiler),
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"
+
+
+def _nvrtc_version(name: str) -> str:
+    if name == "cuda-core":
+        _import_cuda_core()
+        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
+        result, major, minor = nvrtc.nvrtcVersion()
+        if int(result) != 0:
+            raise RuntimeError(f"nvrtcVersion returned {result}")
+    else:
+        major, minor = _import_cupy_nvrtc().getVersion()
+    return f"{major}.{minor}"
+
+
+def _import_cuda_core() -> Any:
+    try:
+        module = importlib.import_module("cuda.core")
+        if hasattr(module, "Program"):
+            return module
+    except ImportError:
+        if importlib.util.find_spec("cuda") is None:
+            raise
+    return importlib.import_module("cuda.core.experimental")  # its name before 1.0
+
+
+def _import_cupy_nvrtc() -> Any:
+    from cupy.cuda import nvrtc
+
+    return nvrtc
+
+
+def _compile_with_cuda_core(
+    source: str,
+    arch: str,
+    defines: Mapping[str, str],
+    name: str,
+    folders: tuple[Path, ...],
+) -> tuple[bytes, str]:
+    core = _import_cuda_core()
+    log = io.StringIO()
+    options = core.ProgramOptions(
+        name=name,
+        arch=arch,
+        std="c++17",
+        lineinfo=True,
+        ftz=True,
+        device_as_default_execution_space=True,
+        define_macro=sorted((key, str(value)) for key, value in defines.items()) or None,
+        include_path=[str(folder) for folder in folders],
+        ptxas_options=["-v"],
+    )
+    code, failure = _run_program(core, name_lines(source, name), options, log)
+    if failure:
+        raise _explain(f"{log.getvalue()}\n{failure}", source, name, arch, folders)
+    return code, log.getvalue()
+
+
+def _run_program(core: Any, text: str, options: Any, log: io.StringIO) -> tuple[bytes, str]:
+    """The cubin, or what the compiler said. Alone in a frame, so that no error holds the program.
+
+    An error's traceback holds the frames it passed. A program in one of them would be freed by the
+    garbage collector instead of its reference count, and cuda-core 1.2 then prints a traceback of
+    its own.
+    """
+    program = core.Program(text, "c++", options)
+    try:
+        return bytes(program.compile("cubin", logs=log).code), ""
+    except Exception as error:  # the package's own class has moved between versions
+        said = "\n".join([str(error), *getattr(error, "__notes__", ())])
+        _release_frames(error)
+        return b"", said or type(error).__name__
+    finally:
+        program.close()
+
+
+def _release_frames(error: BaseException) -> None:
+    """Let go of the frames that an error and its causes hold."""
+    chain: BaseException | None = error
+    while chain is not None:
+        traceback.clear_frames(chain.__traceback__)
+        chain.__traceback__ = None
+        chain = chain.__cause__ or chain.__context__
+
+
+def _compile_with_cupy(
+    source: str,
+    arch: str,
+    defines: Mapping[str, str],
+    name: str,
+    folders: tuple[Path, ...],
+) -> tuple[bytes, str]:
+    nvrtc = _import_cupy_nvrtc()
+    options = (
+        f"-arch={arch}",
+        *COMMON_OPTIONS,
+        *CUPY_ADDED_OPTIONS,
+        "--ptxas-options=-v",
+        *define_options(defines),
+        *(f"-I{folder}" for folder in folders),
+    )
+    program = nvrtc.createProgram(name_lines(source, name), name, (), ())
+    try:
+        try:
+            nvrtc.compileProgram(program, options)
+        except nvrtc.NVRTCError as error:
+            log = f"{nvrtc.getProgramLog(program)}\n{error}"
+            raise _explain(log, source, name, arch, folders) from None
+        return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program))
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _explain(log: str, source: str, name: str, arch: str, folders: tuple[Path, ...]) -> LabError:
+    log = log.replace("\0", "").strip()
+    if "--gpu-architecture" in log:
+        return LabError(
+            f"This compiler does not know the architecture {arch}.",
+            f"it knows {', '.join(_known_archs()) or 'others'}",
+            "choose one of these",
+        )
+    return parse_compile_log(log, source, name, folders)
+
+
+def _known_archs() -> list[str]:
+    try:
+        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
+        result, archs = nvrtc.nvrtcGetSupportedArchs()
+        if int(result) == 0:
+            return [f"sm_{number}" for number in archs]
+    except Exception:  # only decorates a message; the caller has another wording
+        pass
+    try:
+        return [f"sm_{number}" for number in _import_cupy_nvrtc().getSupportedArchs()]
+    except Exception:
+        return []

@@ -1,0 +1,200 @@
+"""What can go wrong between source and machine code, in plain words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from labtools.problem import LabError
+
+NO_COMPILER_STILL_WORKS = (
+    "the recorded measurements, the pages, the predictions from data sheets, and the CPU runner "
+    "where there is a C++ compiler"
+)
+
+
+class CompilerMissing(LabError):
+    """No NVRTC can be reached, neither through cuda-core nor through CuPy."""
+
+
+class CompileError(LabError):
+    """A kernel that does not compile.
+
+    Attributes:
+        file: the source's name (a cell, a file or a header).
+        line: 1-based line of the first error, or None when the compiler named none.
+        excerpt: that line with a caret under the place, or an empty string.
+        log: everything the compiler said.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        why: str = "",
+        still_works: str = "",
+        *,
+        file: str = "",
+        line: int | None = None,
+        excerpt: str = "",
+        log: str = "",
+    ) -> None:
+        super().__init__(what, why, still_works)
+        self.file = file
+        self.line = line
+        self.excerpt = excerpt
+        self.log = log
+
+    def __reduce__(self) -> tuple[object, ...]:  # type: ignore[override]
+        state = {name: getattr(self, name) for name in ("file", "line", "excerpt", "log")}
+        return (CompileError, (self.what, self.why, self.still_works), state)
+
+
+_MESSAGE = re.compile(
+    r"^(?P<file>.+?)\((?P<line>\d+)\): "
+    r"(?:catastrophic error|error)(?: #[\w-]+)?: (?P<text>.*)$"
+)
+_PTXAS_SMEM = re.compile(
+    r"Entry function '(?P<entry>[^']+)' uses too much shared data "
+    r"\((?P<used>0x[0-9a-f]+) bytes, (?P<limit>0x[0-9a-f]+) max\)"
+)
+_PTXAS_ERROR = re.compile(r"^ptxas .*?(?:error|fatal)\s*: (?P<text>.*)$")
+
+_HINTS = (
+    (
+        re.compile(r'expected an? "[;})]'),
+        "The compiler notices this only at the next word, so look at the line before as well.",
+    ),
+    (
+        re.compile(r'identifier "__?half2?" is undefined|identifier "half2?" is undefined'),
+        "half comes from a header: #include <cuda_fp16.h>.",
+    ),
+    (
+        re.compile(r'cannot open source file "(std|c?math|iostream|vector|string)[\w.]*"'),
+        "This compiler has no C++ standard library; CUDA's own functions need no header.",
+    ),
+    (
+        re.compile(r'cannot open source file "'),
+        "A header in quotes is looked for beside the kernel, then in kernels/include.",
+    ),
+    (
+        re.compile(r'identifier "\w+" is undefined'),
+        "A name must be declared before it is used; check its spelling and its scope.",
+    ),
+    (
+        re.compile(r"call to a __host__ function|calling a __host__ function"),
+        "A kernel can call only device functions; mark the function __device__.",
+    ),
+    (
+        re.compile(r"variable-length array|expression must have a constant value"),
+        "A size or unroll count must be known at compile time: a constexpr, a knob or a #define.",
+    ),
+)
+
+
+def parse_compile_log(
+    log: str, source: str, name: str, include_dirs: Iterable[Path] = ()
+) -> CompileError:
+    """Turn an NVRTC log into one message about its first error.
+
+    Args:
+        log: what the compiler printed.
+        source: the text that was compiled.
+        name: what the compiler was told to call it.
+        include_dirs: where the text of a header named in the log is looked up.
+    """
+    lines = log.splitlines()
+    for index, raw in enumerate(lines):
+        found = _MESSAGE.match(raw)
+        if found is None:
+            continue
+        file, line, text = found["file"], int(found["line"]), found["text"].strip()
+        excerpt = _excerpt(lines, index, file, line, source, name, include_dirs)
+        said = [match["text"].strip() for match in map(_MESSAGE.match, lines) if match]
+        hint = _hint(said)
+        more = "" if len(said) == 1 else f" ({len(said)} errors in all; this is the first.)"
+        return CompileError(
+            f"{file} does not compile: line {line}: {text}.{more}\n{excerpt}",
+            hint,
+            "correct the line and run it again; every other kernel is unaffected",
+            file=file,
+            line=line,
+            excerpt=excerpt,
+            log=log,
+        )
+    return _assembler_error(log, name)
+
+
+def _hint(said: list[str]) -> str:
+    """Plain words for the first message that has some; says so when that is a later one."""
+    for index, text in enumerate(said):
+        for pattern, hint in _HINTS:
+            if pattern.search(text):
+                return hint if index == 0 else f"A later error says: {text}. {hint}"
+    return ""
+
+
+def _assembler_error(log: str, name: str) -> CompileError:
+    smem = _PTXAS_SMEM.search(log)
+    if smem:
+        used, limit = int(smem["used"], 16), int(smem["limit"], 16)
+        return CompileError(
+            f"{name} does not compile: {smem['entry']} declares {used} bytes of static shared "
+            f"memory.",
+            f"a kernel may declare at most {limit} bytes with a fixed size",
+            "declare a smaller array, or use extern __shared__ and give smem_bytes in the launch",
+            file=name,
+            log=log,
+        )
+    matches = (_PTXAS_ERROR.match(line.strip()) for line in log.splitlines())
+    said = [match["text"].strip() for match in matches if match]
+    return CompileError(
+        f"{name} does not compile: {said[0] if said else 'the compiler gave no line'}.",
+        "the assembler refused the code; inline assembly and resource limits are the usual causes"
+        if said
+        else log.strip()[:600],
+        "correct the kernel and run it again; every other kernel is unaffected",
+        file=name,
+        log=log,
+    )
+
+
+def _excerpt(
+    log_lines: list[str],
+    index: int,
+    file: str,
+    line: int,
+    source: str,
+    name: str,
+    include_dirs: Iterable[Path],
+) -> str:
+    """The line of the error as written, with a caret where the compiler put its own."""
+    shown = log_lines[index + 1] if index + 1 < len(log_lines) else ""
+    caret = log_lines[index + 2] if index + 2 < len(log_lines) else ""
+    text = _source_line(file, line, source, name, include_dirs)
+    if text is None:
+        text = shown.strip()
+    gutter = f"{line:>5} | "
+    body = text.expandtabs(4)
+    if caret.strip() != "^" or not shown.strip():
+        return f"{gutter}{body}"
+    # The compiler indents the line it shows; count from the first visible character instead.
+    offset = caret.index("^") - (len(shown) - len(shown.lstrip()))
+    written = len(text) - len(text.lstrip()) + max(offset, 0)
+    column = len(text[:written].expandtabs(4))
+    return f"{gutter}{body}\n{' ' * len(gutter)}{' ' * column}^"
+
+
+def _source_line(
+    file: str, line: int, source: str, name: str, include_dirs: Iterable[Path]
+) -> str | None:
+    if file == name:
+        text = source
+    else:
+        places = [Path(file), *(folder / Path(file).name for folder in include_dirs)]
+        found = next((place for place in places if place.is_file()), None)
+        if found is None:
+            return None
+        text = found.read_text(errors="replace")
+    lines = text.splitlines()
+    return lines[line - 1] if 0 < line <= len(lines) else None

@@ -1,0 +1,102 @@
+"""The compiler options and header folders, the same for offline and live compilation."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from labtools.problem import LabError, kernels_dir
+
+DEFAULT_ARCH = "sm_90"
+"""Architecture of the shipped records (NVIDIA H200), used when there is no GPU to ask."""
+
+COMMON_OPTIONS = ("-std=c++17", "-lineinfo")
+CUPY_ADDED_OPTIONS = ("-ftz=true", "--device-as-default-execution-space")
+"""What `cupy.RawKernel` always adds; the offline compilation adds it too, or the machine code of
+the two would differ."""
+
+
+def check_arch(arch: str) -> str:
+    """Return ``arch`` if it looks like ``sm_90`` or ``sm_90a``.
+
+    Raises:
+        LabError: it does not.
+    """
+    if not re.fullmatch(r"sm_\d{2,3}[af]?", arch):
+        raise LabError(
+            f"{arch!r} is not a GPU architecture.",
+            "an architecture looks like sm_90: the compute capability 9.0 without its dot",
+            "sm_75 is a T4, sm_80 an A100, sm_86 an RTX 3090, sm_89 an L4 or RTX 4090, "
+            "sm_90 an H100 or H200, sm_100 a B200, sm_120 an RTX 5090",
+        )
+    return arch
+
+
+def split_arch(arch: str) -> tuple[int, int]:
+    """``sm_90`` to (9, 0), ``sm_120`` to (12, 0)."""
+    digits = check_arch(arch)[3:].rstrip("af")
+    return int(digits[:-1]), int(digits[-1])
+
+
+def all_include_dirs(extra: Iterable[Path | str] = ()) -> tuple[Path, ...]:
+    """Folders searched for ``#include``: the given ones, the shared headers, CUDA's headers."""
+    dirs = [Path(folder) for folder in extra]
+    dirs.append(kernels_dir() / "include")
+    cuda = cuda_include_dir()
+    if cuda is not None:
+        dirs.append(cuda)
+    return tuple(dict.fromkeys(dirs))
+
+
+@lru_cache(maxsize=1)
+def cuda_include_dir() -> Path | None:
+    """The folder that holds ``cuda_fp16.h``: from the CUDA wheels, or of a toolkit, or None."""
+    for folder in _header_candidates():
+        if (folder / "cuda_fp16.h").is_file():
+            return folder
+    return None
+
+
+def _header_candidates() -> Iterable[Path]:
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+    except ImportError:
+        pass
+    else:
+        try:
+            found = find_nvidia_header_directory("cudart")
+        except Exception:  # pathfinder raises on layouts it does not know; the others follow
+            found = None
+        if found:
+            yield Path(found)
+    for variable in ("CUDA_PATH", "CUDA_HOME"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable]) / "include"
+    yield Path("/usr/local/cuda/include")
+
+
+def define_options(defines: Mapping[str, str]) -> tuple[str, ...]:
+    """``-DNAME=value`` in the order of names, so that equal definitions are equal options."""
+    return tuple(f"-D{name}={value}" for name, value in sorted(defines.items()))
+
+
+def live_options(defines: Mapping[str, str], include_dirs: Iterable[Path]) -> tuple[str, ...]:
+    """Options for `cupy.RawKernel`, which adds `CUPY_ADDED_OPTIONS` and the architecture."""
+    return (
+        *COMMON_OPTIONS,
+        *define_options(defines),
+        *(f"-I{folder}" for folder in include_dirs),
+    )
+
+
+def name_lines(source: str, name: str) -> str:
+    """Make the compiler call the source ``name`` in its messages and line tables.
+
+    CuPy compiles from a temporary file; without this, an error or a sanitizer report would name
+    that file. The line numbers stay, and the machine code does not change.
+    """
+    quoted = name.replace("\\", "/").replace('"', "'")
+    return f'#line 1 "{quoted}"\n{source}'

@@ -1,0 +1,108 @@
+"""The text of a kernel with its own headers, and the hash of what that text says."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from .options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)".*$', re.MULTILINE)
+
+# A comment, or something in which a comment sign is no comment.
+_LITERAL_OR_COMMENT = re.compile(
+    r"""
+    (?P<raw> \b(?:u8|[uUL])?R"(?P<mark>[^()\s\\]{0,16})\(.*?\)(?P=mark)" )
+    | (?P<string> "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])+' )
+    | (?P<comment> //(?:\\\n|[^\n])* | /\*.*?\*/ )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_SPACE = re.compile(r"(?<=(\S)) (?=(\S))")
+_WORD = re.compile(r"[\w\x00\x01]")
+# Two signs that, side by side, are or begin one operator.
+_OPERATORS = re.compile(
+    r"\+\+|--|<<|>>|[<>=!+\-*/%&|^]=|&&|\|\||->|::|//|/\*|\.\*|\#\#|\.\.|<[:%]|[:%]>|%:"
+)
+
+
+def _drop_idle_space(match: re.Match[str]) -> str:
+    """Keep a space only where leaving it out would join two tokens into another one."""
+    before, after = match[1], match[2]
+    if _WORD.match(before) and _WORD.match(after):
+        return " "
+    if _OPERATORS.match(before + after) or re.match(r"\d\.|\.\d", before + after):
+        return " "
+    return ""
+
+
+def expand_includes(
+    source: str, include_dirs: Iterable[Path], _seen: set[Path] | None = None
+) -> str:
+    """Replace every ``#include "..."`` that is found in the folders by the text of the file.
+
+    A header is taken once, whatever its guards say. Headers in angle brackets, and those not
+    found, stay as they are: they belong to the compiler.
+    """
+    folders = tuple(include_dirs)
+    seen = set() if _seen is None else _seen
+
+    def replace(match: re.Match[str]) -> str:
+        path = next((f / match[1] for f in folders if (f / match[1]).is_file()), None)
+        if path is None:
+            return match[0]
+        path = path.resolve()
+        if path in seen:
+            return ""
+        seen.add(path)
+        text = path.read_text(errors="replace")
+        return expand_includes(text, (path.parent, *folders), seen)
+
+    return _INCLUDE.sub(replace, source)
+
+
+def normalise_source(source: str) -> str:
+    """The text without comments and without whitespace that means nothing.
+
+    Preprocessor lines keep their line and single spaces, because both mean something there.
+    """
+    kept: list[str] = []
+
+    def strip(match: re.Match[str]) -> str:
+        if match["comment"] is not None:
+            return " "
+        kept.append(match[0])  # a literal: protect its spaces
+        return f"\x00{len(kept) - 1}\x01"
+
+    text = _LITERAL_OR_COMMENT.sub(strip, source.replace("\r\n", "\n")).replace("\\\n", " ")
+    lines: list[str] = []
+    code: list[str] = []
+
+    def flush() -> None:
+        joined = _SPACE.sub(_drop_idle_space, " ".join(" ".join(code).split()))
+        if joined:
+            lines.append(joined)
+        code.clear()
+
+    for line in text.split("\n"):
+        if line.lstrip().startswith("#"):
+            flush()
+            words = " ".join(line.split())
+            if words not in ("#pragma once", "#"):
+                lines.append(re.sub(r"^# ", "#", words))
+        else:
+            code.append(line)
+    flush()
+    text = "\n".join(lines)
+    return re.sub(r"\x00(\d+)\x01", lambda match: kept[int(match[1])], text)
+
+
+def hash_source(source: str, defines: Mapping[str, str], include_dirs: Iterable[Path]) -> str:
+    """SHA-256 of what the source says: its text, its own headers, definitions and options."""
+    text = normalise_source(expand_includes(source, include_dirs))
+    options = (*COMMON_OPTIONS, *CUPY_ADDED_OPTIONS)
+    parts = (text, repr(sorted(defines.items())), repr(sorted(options)))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

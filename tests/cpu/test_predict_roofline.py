@@ -1,0 +1,97 @@
+"""Floors and the forecast made of them: units, bounds, and what they refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from labtools.predict import floors, forecast, load_gpu
+from labtools.problem import HEADLINE, LabError, Workload, load_rung
+
+
+def test_headline_floor_by_hand() -> None:
+    """B=8 Hkv=8 S=4096 D=128 fp16: K and V are 2 x 67,108,864 bytes; q and out 2 x 65,536."""
+    floor = floors(HEADLINE, "h200", gb_per_s=4500)
+    assert floor.bytes == 2 * 67_108_864 + 2 * 65_536 + 32
+    assert floor.time_us == pytest.approx(134_348_832 / 4.8e12 * 1e6)
+    assert floor.time_at_given_us == pytest.approx(134_348_832 / 4.5e12 * 1e6)
+    assert round(floor.time_at_given_us, 1) == 29.9
+    assert floor.flops == 4 * 8 * 32 * 4096 * 128
+    assert floor.compute_us == pytest.approx(536_870_912 / 989.5e12 * 1e6)
+    assert floor.bound == "bandwidth"
+    assert not floor.fits_l2
+
+
+def test_fair_floor_on_the_rtx4090() -> None:
+    assert floors(HEADLINE, "rtx4090").time_us == pytest.approx(133, abs=0.5)
+
+
+def test_ragged_lengths_count_as_they_are() -> None:
+    ragged = HEADLINE.replace(seq_lens=(1, 31, 33, 4096, 100, 200, 300, 400))
+    whole, part = floors(HEADLINE, "h200"), floors(ragged, "h200")
+    assert part.bytes - 131_072 - 32 == (5161 * 8 * 128 * 2 * 2)
+    assert part.flops * 8 * 4096 == whole.flops * 5161
+
+
+def test_compute_can_be_the_bound() -> None:
+    slow = dataclasses.replace(load_gpu("h200"), fp16_tensor_tflops=0.5, fp32_tflops=0.5)
+    assert floors(HEADLINE, slow).bound == "compute"
+    assert forecast(load_rung("r03"), HEADLINE, slow).bound == "compute"
+
+
+def test_no_peak_no_compute_floor() -> None:
+    unknown = dataclasses.replace(load_gpu("h200"), fp16_tensor_tflops=None, fp32_tflops=None)
+    floor = floors(HEADLINE, unknown)
+    assert (floor.compute_us, floor.compute_tflops, floor.bound) == (None, None, "bandwidth")
+    fp32_alone = dataclasses.replace(unknown, fp32_tflops=67.0)
+    assert floors(HEADLINE, fp32_alone).compute_tflops == 67.0
+
+
+def test_no_memory_rate_no_floor() -> None:
+    unknown = dataclasses.replace(load_gpu("h200"), dram_gb_per_s=None)
+    with pytest.raises(LabError, match="memory rate"):
+        floors(HEADLINE, unknown)
+
+
+@pytest.mark.parametrize("rate", [0, -1.0, float("nan")])
+def test_a_senseless_rate_is_refused(rate: float) -> None:
+    with pytest.raises(LabError, match="gives no floor"):
+        floors(HEADLINE, "h200", gb_per_s=rate)
+
+
+def test_a_warm_workload_in_the_l2_voids_the_memory_floor() -> None:
+    small = Workload(1, 32, 8, 4096, 128)
+    assert floors(small, "h200").fits_l2
+    assert floors(small, "h200").note == ""
+    warm = small.replace(cache_state="warm")
+    assert "does not hold" in floors(warm, "h200").note
+    predicted = forecast(load_rung("r03"), warm, "h200")
+    assert predicted.band_us[0] == floors(warm, "h200").compute_us
+    assert "does not hold" in predicted.note
+    big_warm = HEADLINE.replace(cache_state="warm")
+    assert floors(big_warm, "h200").note == ""
+
+
+def test_a_forecast_is_labelled_as_a_floor() -> None:
+    rung = load_rung("r03")
+    predicted = forecast(rung, HEADLINE, "h200")
+    assert predicted.model == "roofline floor"
+    assert "lower bound" in predicted.note
+    assert predicted.time_us == floors(HEADLINE, "h200").time_us
+    assert predicted.band_us == (predicted.time_us, None)
+    measured_rate = forecast(rung, HEADLINE, "h200", gb_per_s=4500)
+    assert measured_rate.time_us > predicted.time_us
+    assert measured_rate.band_us == (predicted.time_us, None)
+
+
+def test_a_forecast_checks_rung_knobs_and_gpu() -> None:
+    rung = load_rung("r03")
+    with pytest.raises(LabError, match="no knob"):
+        forecast(rung, HEADLINE, "h200", {"no_such": 1})
+    with pytest.raises(LabError, match="no data sheet"):
+        forecast(rung, HEADLINE, "no_such_gpu")
+    refusing = dataclasses.replace(rung, supports=lambda workload: "not today")
+    with pytest.raises(LabError, match="cannot run") as caught:
+        forecast(refusing, HEADLINE, "h200")
+    assert caught.value.why == "not today"

@@ -1,0 +1,371 @@
+"""Compiling without a GPU: resources, line tables and the hash of the machine code."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+
+import pytest
+
+from labtools.problem import HEADLINE, LabError, Workload, list_rungs, load_rung
+from labtools.toolchain import (
+    CompileError,
+    CompilerMissing,
+    Cubin,
+    compile_cubin,
+    compile_rung,
+    disassemble,
+    find_compiler,
+    kernel_hashes,
+)
+from labtools.toolchain import compiler as compiler_module
+from labtools.toolchain.cubin import parse_assembler_log, read_entries, read_registers
+from labtools.toolchain.live import add_header_mark
+from labtools.toolchain.options import live_options
+from labtools.toolchain.sources import expand_includes, hash_source, normalise_source
+
+try:
+    find_compiler()
+except CompilerMissing as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+
+SOURCE = """\
+#include <cuda_fp16.h>
+#ifndef FACTOR
+#define FACTOR 3
+#endif
+extern "C" __global__ void __launch_bounds__(128) scale(const half* in, float* out, int n) {
+  __shared__ float row_smem[300];
+  const int i = threadIdx.x;
+  row_smem[i] = __half2float(in[i]) * FACTOR;
+  __syncthreads();
+  out[i] = row_smem[127 - i] + n;
+}
+
+extern "C" __global__ void look_up(float* out, int n) {
+  extern __shared__ float dynamic_smem[];
+  float table[64];
+  for (int i = 0; i < 64; ++i) table[i] = out[i];
+  dynamic_smem[threadIdx.x] = n;
+  __syncthreads();
+  for (int i = 0; i < n; ++i) out[i] = table[(i * 7) & 63] * dynamic_smem[i & 31];
+}
+"""
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_resources_of_a_kernel(arch: str) -> None:
+    cubin = compile_cubin(SOURCE, arch)
+    scale, look_up = cubin.entries["scale"], cubin.entries["look_up"]
+    assert set(cubin.entries) == {"scale", "look_up"}
+    assert scale.shared_bytes == 1200  # 300 floats, without the driver's reserve
+    assert look_up.shared_bytes == 0  # its shared memory is dynamic
+    assert look_up.local_bytes == 256  # an indexed array of 64 floats lives in local memory
+    assert scale.local_bytes == 0
+    assert (scale.max_threads, look_up.max_threads) == (128, None)
+    assert 8 <= scale.registers <= 32
+    # The assembler's report and the file itself are two witnesses.
+    assert read_registers(cubin.image) == {
+        name: entry.registers for name, entry in cubin.entries.items()
+    }
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_sections_read_the_same_with_pyelftools(arch: str) -> None:
+    elffile = pytest.importorskip("elftools.elf.elffile")
+    from labtools.toolchain.cubin import _read_sections
+
+    image = compile_cubin(SOURCE, arch).image
+    ours = {s.name: (s.size, s.info) for s in _read_sections(image)}
+    theirs = elffile.ELFFile(io.BytesIO(image)).iter_sections()
+    assert ours == {s.name: (s["sh_size"], s["sh_info"]) for s in theirs}
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
+def test_spills_are_counted(arch: str) -> None:
+    terms = "\n".join(f"  float a{i} = in[{i} * n];" for i in range(80))
+    total = " + ".join(f"a{i} * a{(i * 7 + 3) % 80}" for i in range(80))
+    more = " + ".join(f"a{i} * a{(i * 11 + 5) % 80}" for i in range(80))
+    text = (
+        'extern "C" __global__ void __launch_bounds__(1024, 2) k(const float* in, float* o, int n)'
+        f"{{\n{terms}\n  __syncthreads();\n  o[0] = {total};\n  __syncthreads();\n"
+        f"  o[1] = {more};\n}}"
+    )
+    entry = compile_cubin(text, arch).entries["k"]
+    assert entry.spill_store_bytes > 0
+    assert entry.spill_load_bytes > 0
+    assert entry.local_bytes > 0
+
+
+def test_a_report_names_calls_and_kernels() -> None:
+    """Spills of a called function count with its kernel; the stack is the kernel's total."""
+    log = """
+ptxas info    : Compiling entry function 'k' for 'sm_90'
+ptxas info    : Function properties for k
+    16 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads
+ptxas info    : Function properties for callee
+    64 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads
+ptxas info    : Used 40 registers, used 1 barriers, 48 bytes cumulative stack size, 1200 bytes smem
+ptxas info    : Compiling entry function 'unfinished' for 'sm_90'
+"""
+    found = parse_assembler_log(log)
+    assert set(found) == {"k"}
+    assert (found["k"].registers, found["k"].shared_bytes, found["k"].local_bytes) == (40, 1200, 48)
+    assert (found["k"].spill_store_bytes, found["k"].spill_load_bytes) == (16, 28)
+
+
+def test_a_silent_assembler_is_not_read_as_zero() -> None:
+    cubin = compile_cubin(SOURCE)
+    with pytest.raises(LabError, match="said nothing about"):
+        read_entries(cubin.image, cubin.arch, "")
+    with pytest.raises(LabError, match="not a cubin"):
+        read_entries(b"\x00" * 400, "sm_90", cubin.log)
+
+
+def test_every_shipped_rung_compiles_everywhere_in_time() -> None:
+    rungs = list_rungs()
+    assert rungs
+    for rung in rungs:
+        for arch in ARCHS:
+            for head_dim in (64, 128):
+                workload = HEADLINE.replace(head_dim=head_dim)
+                began = time.perf_counter()
+                cubin = compile_rung(rung, workload, arch=arch)
+                assert time.perf_counter() - began < 5  # 0.1 s; the margin is for a busy machine
+                for launch in rung.launches(workload):
+                    entry = cubin.resources_of(launch.entry)
+                    assert 0 < entry.registers <= 255
+                    assert entry.max_threads is None or entry.max_threads >= launch.num_threads
+
+
+def test_both_ways_to_the_compiler_agree() -> None:
+    pytest.importorskip("cupy")
+    pytest.importorskip("cuda.core")
+    for arch in ("sm_75", "sm_90", "sm_120"):
+        first = compile_cubin(SOURCE, arch, {"FACTOR": "5"}, compiler="cuda-core")
+        second = compile_cubin(SOURCE, arch, {"FACTOR": "5"}, compiler="cupy")
+        assert first.nvrtc_version == second.nvrtc_version
+        assert first.entries == second.entries
+        with pytest.raises(CompileError) as failed:
+            compile_cubin(SOURCE.replace("n;", "m;"), arch, compiler="cupy")
+        assert failed.value.line == 10
+
+
+def test_live_options_give_the_same_machine_code() -> None:
+    """Compile with exactly what `compile_raw` hands to CuPy, plus what CuPy adds on its own."""
+    nvrtc = pytest.importorskip("cupy.cuda", reason="needs CuPy").nvrtc
+    from labtools.toolchain.options import all_include_dirs
+
+    rung = load_rung("r03")
+    defines = rung.defines(HEADLINE)
+    folders = all_include_dirs(rung.include_dirs)
+    text = add_header_mark(rung.source_text, rung.source_text, folders)
+    options = (
+        *live_options(defines, folders),
+        "-ftz=true",
+        "-arch=sm_90",
+        "--device-as-default-execution-space",
+        "--ptxas-options=-v",
+    )
+    program = nvrtc.createProgram(text, "/tmp/somewhere/else.cu", (), ())
+    nvrtc.compileProgram(program, options)
+    image, log = nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
+    nvrtc.destroyProgram(program)
+    ours = compile_rung(rung, HEADLINE, arch="sm_90", compiler="cupy")
+    assert read_entries(bytes(image), "sm_90", log) == ours.entries
+
+
+def test_header_mark_follows_the_headers(tmp_path: Path) -> None:
+    (tmp_path / "step.cuh").write_text("#define STEP 1\n")
+    source = '#include "step.cuh"\nint x;'
+    first = add_header_mark(source, source, [tmp_path])
+    (tmp_path / "step.cuh").write_text("#define STEP 2\n")
+    assert add_header_mark(source, source, [tmp_path]) != first
+
+
+# ------------------------------------------------------------------------------------ hashes
+
+
+def code_hash(source: str, **options: object) -> str:
+    return compile_cubin(source, "sm_90", **options).entries["scale"].code_hash  # type: ignore[arg-type]
+
+
+UNCHANGED = {
+    "a comment": "// a comment\n/* and\nanother */\n" + SOURCE,
+    "a comment at the end of a line": SOURCE.replace("threadIdx.x;", "threadIdx.x;  // lane"),
+    "blank lines": SOURCE.replace("\n", "\n\n"),
+    "another kernel": SOURCE.replace("* dynamic_smem[i & 31]", "- dynamic_smem[i & 15]"),
+}
+CHANGED = {
+    "an operator": SOURCE.replace("row_smem[127 - i] + n", "row_smem[127 - i] - n"),
+    "an index": SOURCE.replace("127 - i", "126 - i"),
+    "a constant": SOURCE.replace("FACTOR 3", "FACTOR 7"),
+    "a barrier": SOURCE.replace("  __syncthreads();\n  out[i]", "  out[i]"),
+    "shared memory": SOURCE.replace("row_smem[300]", "row_smem[301]"),
+}
+
+
+@pytest.mark.parametrize("case", UNCHANGED)
+def test_code_hash_ignores(case: str) -> None:
+    assert UNCHANGED[case] != SOURCE
+    assert code_hash(UNCHANGED[case]) == code_hash(SOURCE)
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_code_hash_sees(case: str) -> None:
+    assert CHANGED[case] != SOURCE
+    assert code_hash(CHANGED[case]) != code_hash(SOURCE)
+
+
+def test_code_hash_ignores_names_and_paths(tmp_path: Path) -> None:
+    static = SOURCE.replace(
+        "extern", "static __device__ float table[2] = {1.f, 2.f};\nextern", 1
+    ).replace("+ n;", "+ table[n & 1];")
+    assert code_hash(static, name="a.cu") == code_hash(static, name=str(tmp_path / "b c.cu"))
+    other = static.replace("2.f}", "3.f}")
+    assert code_hash(static, name="a.cu") != code_hash(other, name="a.cu")
+
+
+def test_code_hash_ignores_line_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cupy")
+    with_lines = compile_cubin(SOURCE, "sm_90", compiler="cupy")
+    monkeypatch.setattr(compiler_module, "COMMON_OPTIONS", ("-std=c++17",))
+    without = compile_cubin(SOURCE, "sm_90", compiler="cupy", name="plain.cu")
+    assert len(without.image) < len(with_lines.image)
+    assert without.entries == with_lines.entries
+
+
+def test_code_hash_sees_a_called_function() -> None:
+    text = SOURCE.replace(
+        "extern", "__device__ __noinline__ float twist(float x) { return x * 2.f; }\nextern", 1
+    ).replace("+ n;", "+ twist(n);")
+    assert code_hash(text) != code_hash(text.replace("x * 2.f", "x * 4.f"))
+
+
+def test_an_edited_header_is_compiled_again(tmp_path: Path) -> None:
+    header = tmp_path / "factor.cuh"
+    source = '#include "factor.cuh"\n' + SOURCE
+    header.write_text("#define FACTOR 5\n")
+    first = code_hash(source, include_dirs=[tmp_path])
+    header.write_text("#define FACTOR 9\n")
+    second = code_hash(source, include_dirs=[tmp_path])
+    assert first != second
+    assert second == code_hash(SOURCE, defines={"FACTOR": "9"})
+
+
+def test_kernel_hashes_tell_a_comment_from_a_change() -> None:
+    rung = load_rung("r03")
+    text = rung.source_text
+    shipped = kernel_hashes(rung, HEADLINE)
+    assert shipped.nvrtc_version == find_compiler().version
+    commented = kernel_hashes(rung.with_source("// why\n" + text), HEADLINE)
+    assert commented == shipped
+    changed = kernel_hashes(rung.with_source(text.replace("fmaxf", "fminf", 1)), HEADLINE)
+    assert changed.sass_hash != shipped.sass_hash
+    assert changed.source_hash != shipped.source_hash
+    knob = rung.knobs[0]
+    other = next(value for value in knob.choices if value != knob.default)
+    assert kernel_hashes(rung, HEADLINE, {knob.name: other}).source_hash != shipped.source_hash
+    assert kernel_hashes(rung, HEADLINE, arch="sm_89").sass_hash != shipped.sass_hash
+    assert kernel_hashes(rung, HEADLINE, arch="sm_89").source_hash == shipped.source_hash
+    # The lengths are data, not code.
+    assert kernel_hashes(rung, Workload(1, 8, 8, 31, 128)) == shipped
+
+
+def test_kernel_hashes_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    rung = load_rung("r03")
+    with_compiler = kernel_hashes(rung, HEADLINE)
+
+    def fail(name: str) -> str:
+        raise ImportError(f"no {name}")
+
+    monkeypatch.setattr(compiler_module, "_nvrtc_version", fail)
+    found = kernel_hashes(rung, HEADLINE)
+    assert found.sass_hash is None
+    assert found.nvrtc_version is None
+    assert found.source_hash == with_compiler.source_hash
+
+
+def test_kernel_hashes_refuse_a_missing_kernel() -> None:
+    rung = load_rung("r03")
+    renamed = rung.with_source(rung.source_text.replace("decode_r03", "decode_r33"))
+    with pytest.raises(LabError, match="no kernel called decode_r03"):
+        kernel_hashes(renamed, HEADLINE)
+    mangled = rung.with_source(rung.source_text.replace('extern "C" ', ""))
+    with pytest.raises(LabError, match='extern "C"'):
+        kernel_hashes(mangled, HEADLINE)
+
+
+SAME_MEANING = [
+    ("a = b+c; // sum", "a=b + c ;"),
+    ("f( x , y )", "f(x,y)"),
+    ("int  a ;\n\n\nint b;", "int a;int b;"),
+    ('s = "a // b";  // c', 's="a // b";'),
+    ("#pragma   unroll  4\nfor (;;) ;", "#pragma unroll 4\nfor(;;);"),
+    ("#define A \\\n  1", "#define A 1"),
+    ("x = '\"'; /* \" */ y = 1;", "x='\"';y=1;"),
+]
+OTHER_MEANING = [
+    ("a + +b", "a ++b"),
+    ("a - -b", "a--b"),
+    ("x > > y", "x >> y"),
+    ("int a b", "int ab"),
+    ('"a  b"', '"a b"'),
+    ("#define F (x)", "#define F(x)"),
+    ("// a", "a"),
+    ("1 . x", "1.x"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), SAME_MEANING)
+def test_normalised_source_is_equal(first: str, second: str) -> None:
+    assert normalise_source(first) == normalise_source(second)
+
+
+@pytest.mark.parametrize(("first", "second"), OTHER_MEANING)
+def test_normalised_source_differs(first: str, second: str) -> None:
+    assert normalise_source(first) != normalise_source(second)
+
+
+def test_source_hash_reads_own_headers_once(tmp_path: Path) -> None:
+    (tmp_path / "a.cuh").write_text('#pragma once\n#include "b.cuh"\nint a;\n')
+    (tmp_path / "b.cuh").write_text('#include "a.cuh"\nint b;\n')
+    text = '#include "a.cuh"\n#include "b.cuh"\n#include <cuda_fp16.h>\nint c;\n'
+    expanded = normalise_source(expand_includes(text, [tmp_path]))
+    assert expanded == "int b;int a;\n#include <cuda_fp16.h>\nint c;"
+    first = hash_source(text, {"A": "1", "B": "2"}, [tmp_path])
+    assert first == hash_source(text, {"B": "2", "A": "1"}, [tmp_path])
+    assert first != hash_source(text, {"A": "1", "B": "3"}, [tmp_path])
+    (tmp_path / "b.cuh").write_text("int b;  // the same\n")
+    assert first == hash_source(text, {"A": "1", "B": "2"}, [tmp_path])
+    (tmp_path / "b.cuh").write_text("int bb;\n")
+    assert first != hash_source(text, {"A": "1", "B": "2"}, [tmp_path])
+
+
+# ------------------------------------------------------------------------------ disassembly
+
+
+def test_disassembly_shows_one_kernel() -> None:
+    cubin = compile_cubin(SOURCE)
+    try:
+        both = disassemble(cubin)
+    except LabError as error:
+        pytest.skip(str(error))
+    one = disassemble(cubin, "scale")
+    assert "BAR.SYNC" in one
+    assert ".text.look_up" in both
+    assert ".text.look_up" not in one
+    assert disassemble(cubin.image, "scale") == one
+    with pytest.raises(LabError, match="its kernels are: "):
+        disassemble(cubin, "nothing")
+    with pytest.raises(LabError, match="refused"):
+        disassemble(b"\x7fELF not a cubin")
+
+
+def test_disassembly_without_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("labtools.toolchain.disassembly.find_tool", lambda name: None)
+    with pytest.raises(LabError, match="nvdisasm is missing"):
+        disassemble(Cubin(b"", "sm_90", "", "13.0", {}))

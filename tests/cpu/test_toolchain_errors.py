@@ -1,0 +1,165 @@
+"""Sources that do not compile: one plain message with file, line, text and caret."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from labtools.problem import LabError
+from labtools.toolchain import CompileError, CompilerMissing, compile_cubin, find_compiler
+from labtools.toolchain import compiler as compiler_module
+from labtools.toolchain.errors import parse_compile_log
+
+try:
+    find_compiler()
+except CompilerMissing as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+HEAD = 'extern "C" __global__ void k(float* out, int n) {\n'
+
+
+def failure(source: str, **options: object) -> CompileError:
+    with pytest.raises(CompileError) as caught:
+        compile_cubin(source, "sm_90", name="my_kernel.cu", **options)  # type: ignore[arg-type]
+    return caught.value
+
+
+def caret_word(error: CompileError, length: int) -> str:
+    """What stands above the caret."""
+    line, caret = error.excerpt.split("\n")
+    return line[caret.index("^") :][:length]
+
+
+def test_unknown_name() -> None:
+    error = failure(HEAD + "  int i = threadIdx.x;\n\t\tout[i] = foo * 2;\n}\n")
+    assert (error.file, error.line) == ("my_kernel.cu", 3)
+    assert 'identifier "foo" is undefined' in error.what
+    assert "my_kernel.cu does not compile: line 3" in error.what
+    assert caret_word(error, 3) == "foo"
+    assert "3 | " in error.excerpt
+
+
+def test_tabs_inside_a_line_keep_the_caret_in_place() -> None:
+    error = failure(HEAD + "  int i = 0;\tint j = 1;\tout[i + j] = foo;\n}\n")
+    assert caret_word(error, 3) == "foo"
+
+
+def test_missing_semicolon_points_back() -> None:
+    error = failure(HEAD + "  int i = threadIdx.x\n  out[i] = n;\n}\n")
+    assert error.line == 3
+    assert "line before" in error.why
+
+
+def test_the_first_error_is_told_and_the_others_counted() -> None:
+    error = failure(HEAD + "  out[0] = first_bad;\n  out[1] = second_bad;\n}\n")
+    assert error.line == 2
+    assert "first_bad" in error.what
+    assert "second_bad" not in error.what
+    assert "2 errors" in error.what
+
+
+def test_a_warning_is_not_the_error() -> None:
+    error = failure(HEAD + "  int unused = 3;\n  out[0] = bad;\n}\n")
+    assert error.line == 3
+    assert "bad" in error.what
+
+
+def test_missing_header() -> None:
+    error = failure('#include "nowhere.cuh"\n' + HEAD + "}\n")
+    assert error.line == 1
+    assert "kernels/include" in error.why
+
+
+def test_error_inside_an_own_header(tmp_path: Path) -> None:
+    (tmp_path / "common.cuh").write_text("#pragma once\n__device__ int f() { return oops; }\n")
+    error = failure('#include "common.cuh"\n' + HEAD + "}\n", include_dirs=[tmp_path])
+    assert Path(error.file).name == "common.cuh"
+    assert error.line == 2
+    assert caret_word(error, 4) == "oops"
+
+
+def test_half_without_its_header() -> None:
+    error = failure('extern "C" __global__ void k(half* out) {}\n')
+    assert "cuda_fp16.h" in error.why
+
+
+def test_too_much_static_shared_memory() -> None:
+    text = (
+        HEAD + "  __shared__ float s[20000];\n  s[n] = n;\n  __syncthreads();\n  out[0] = s[1];\n}"
+    )
+    error = failure(text)
+    assert "80000 bytes of static shared memory" in error.what
+    assert "49152" in error.why
+    assert error.line is None
+
+
+def test_bad_inline_assembly() -> None:
+    error = failure(HEAD + '  asm volatile("no.such %0;" :: "r"(n));\n}\n')
+    assert "assembler refused" in error.why
+
+
+def test_no_kernel_at_all() -> None:
+    error = failure("__device__ int f() { return 1; }\n")
+    assert "holds no kernel" in error.what
+
+
+def test_definitions_reach_the_source() -> None:
+    text = HEAD + '#if N != 4\n#error "N must be 4"\n#endif\n  out[0] = N;\n}\n'
+    assert compile_cubin(text, defines={"N": "4"}).entries
+    assert "N must be 4" in failure(text, defines={"N": "5"}).what
+
+
+def test_unknown_architectures() -> None:
+    with pytest.raises(LabError, match="does not know the architecture sm_91") as caught:
+        compile_cubin(HEAD + "}\n", "sm_91")
+    assert "sm_90" in caught.value.why
+    with pytest.raises(LabError, match="is not a GPU architecture"):
+        compile_cubin(HEAD + "}\n", "9.0")
+
+
+def test_no_compiler_says_what_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> str:
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(compiler_module, "_nvrtc_version", fail)
+    with pytest.raises(CompilerMissing) as caught:
+        compile_cubin(HEAD + "}\n")
+    error = caught.value
+    assert "cuda-core: ImportError" in error.why
+    assert "cupy: ImportError" in error.why
+    assert "CPU runner" in error.still_works
+    assert "macOS" in error.still_works
+
+
+def test_cupy_takes_over_without_cuda_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cupy")
+    real = compiler_module._nvrtc_version
+
+    def only_cupy(name: str) -> str:
+        if name == "cuda-core":
+            raise ImportError("No module named 'cuda'")
+        return real(name)
+
+    monkeypatch.setattr(compiler_module, "_nvrtc_version", only_cupy)
+    assert find_compiler().name == "cupy"
+    assert compile_cubin(HEAD + "  out[0] = n;\n}\n").entries
+
+
+def test_an_error_survives_the_way_between_processes() -> None:
+    error = failure(HEAD + "  out[0] = bad;\n}\n")
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is CompileError
+    assert (str(copy), copy.line, copy.excerpt, copy.file) == (
+        str(error),
+        error.line,
+        error.excerpt,
+        error.file,
+    )
+
+
+def test_a_log_of_unknown_form_is_shown() -> None:
+    error = parse_compile_log("something quite different", "x", "a.cu")
+    assert "something quite different" in error.why
+    assert error.line is None

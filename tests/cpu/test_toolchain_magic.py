@@ -1,0 +1,133 @@
+"""The ``%%cuda`` cell in a real IPython shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from labtools.problem import HEADLINE, LabError, load_rung
+from labtools.toolchain import (
+    CompilerMissing,
+    find_compiler,
+    kernel_hashes,
+    page_kernel,
+    page_rung,
+)
+from labtools.toolchain.magic import forget_cells, load_ipython_extension, run_cuda_cell
+
+interactiveshell = pytest.importorskip("IPython.core.interactiveshell")
+
+try:
+    find_compiler()
+except CompilerMissing as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+
+@pytest.fixture
+def shell(tmp_path: Any) -> Iterator[Any]:
+    forget_cells()
+    made = interactiveshell.InteractiveShell(ipython_dir=str(tmp_path))
+    made.history_manager.enabled = False
+    load_ipython_extension(made)
+    yield made
+    made.history_manager.end_session()
+    forget_cells()
+
+
+def run_cell(shell: Any, line: str, text: str) -> Any:
+    return shell.run_cell(f"%%cuda {line}\n{text}")
+
+
+def test_a_cell_compiles_and_tells_its_cost(shell: Any, capsys: Any) -> None:
+    rung = load_rung("r03")
+    result = run_cell(shell, "r03 --arch sm_90", rung.source_text)
+    assert result.success
+    said = capsys.readouterr().out
+    entry = page_kernel("r03").cubin.entries["decode_r03"]
+    assert f"decode_r03: {entry.registers} registers a thread" in said
+    assert "0 bytes of static shared memory" in said
+    assert "no spills" in said
+    assert "computed by NVRTC" in said
+    assert "sm_90" in said
+
+
+def test_the_shipped_text_is_not_an_edit(shell: Any) -> None:
+    rung = load_rung("r03")
+    run_cell(shell, "r03_one_warp --arch sm_90", rung.source_text)
+    page = page_rung("r03")
+    assert not page.edited
+    assert kernel_hashes(page, HEADLINE) == kernel_hashes(rung, HEADLINE)
+
+
+def test_an_edited_cell_is_what_runs(shell: Any) -> None:
+    rung = load_rung("r03")
+    assert not page_rung("r03").edited
+    edited = rung.source_text.replace("fmaxf", "fminf", 1)
+    run_cell(shell, "r03 --arch sm_90", edited)
+    page = page_rung("r03_one_warp")
+    assert page.edited
+    assert page.source_text.strip() == edited.strip()
+    assert kernel_hashes(page, HEADLINE).sass_hash != kernel_hashes(rung, HEADLINE).sass_hash
+
+    def launch(workload: Any, knobs: Any) -> Any:
+        return rung.launch(workload, knobs)
+
+    assert page_rung("r03", launch=launch).launch is launch
+
+
+def test_a_broken_cell_shows_its_line_and_no_older_kernel_runs(shell: Any, capsys: Any) -> None:
+    rung = load_rung("r03")
+    run_cell(shell, "r03 --arch sm_90", rung.source_text)
+    broken = rung.source_text.replace("warp_sum(", "warp_summ(", 1)
+    line = 1 + broken[: broken.index("warp_summ(")].count("\n")
+    result = run_cell(shell, "r03 --arch sm_90", broken)
+    assert not result.success
+    said = "".join(capsys.readouterr())
+    assert f"r03_one_warp (cell) does not compile: line {line}" in said
+    assert "warp_summ" in said
+    assert "^" in said
+    assert "Lines count from the one below %%cuda." in said
+    assert "Traceback" not in said
+    with pytest.raises(LabError, match="does not compile"):
+        kernel_hashes(page_rung("r03"), HEADLINE)
+
+
+def test_knobs_change_the_code(shell: Any) -> None:
+    rung = load_rung("r03")
+    knob = rung.knobs[0]
+    codes = set()
+    for value in knob.choices:
+        run_cell(shell, f"r03 --arch sm_90 --knob {knob.name}={value}", rung.source_text)
+        codes.add(page_kernel("r03").cubin.entries["decode_r03"].code_hash)
+    assert len(codes) > 1
+
+
+def test_a_free_kernel_needs_no_rung(shell: Any, capsys: Any) -> None:
+    text = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= N; }\n'
+    assert run_cell(shell, "my_own --arch sm_75 --define N=2", text).success
+    assert "twice:" in capsys.readouterr().out
+    assert page_kernel("my_own").cubin.arch == "sm_75"
+    assert not run_cell(shell, "my_own --knob n=2", text).success
+    with pytest.raises(LabError, match="no %%cuda cell called other"):
+        page_kernel("other")
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("", "not understood"),
+        ("r03 --knob unroll", "not understood"),
+        ("r03 --knob unroll=many", "whole number"),
+        ("r03 --knob no_such=1", "no knob"),
+        ("r03 --unknown 1", "not understood"),
+        ('r03 --define "N', "not understood"),
+        ("r03 --workload 1,2", "not a workload"),
+        ("r03 --arch 90", "not a GPU architecture"),
+    ],
+)
+def test_a_wrong_line_is_told_plainly(line: str, word: str) -> None:
+    with pytest.raises(LabError, match=word):
+        run_cuda_cell(line, load_rung("r03").source_text)
+    forget_cells()
