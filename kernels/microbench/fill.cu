@@ -1,0 +1,37 @@
+// Fills a buffer with standard normal numbers that depend on the seed and the position alone.
+// Rows past a sequence's length get NaN, so that reading them shows.
+#include <cuda_fp16.h>
+
+__device__ __forceinline__ unsigned long long scramble(unsigned long long x) {
+  // Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (splitmix64).
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+extern "C" __global__ void fill_normal(
+    half2* out,                         // [batch, heads, rows, head_dim] in pairs
+    const int* __restrict__ seq_lens,   // [batch], or null: every row counts
+    unsigned long long pairs,           // elements / 2
+    unsigned long long seed, int heads, int rows, int head_dim) {
+  const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
+  for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < pairs;
+       i += step) {
+    const unsigned long long bits = scramble(scramble(seed) ^ i);
+    // Box and Muller: two uniform numbers, the first never 0, give two normal ones.
+    const float radius_uniform = ((unsigned)(bits >> 40) + 1) * (1.f / 16777216.f);
+    const float angle_uniform = ((unsigned)(bits >> 16) & 0xffffff) * (1.f / 16777216.f);
+    const float radius = sqrtf(-2.f * logf(radius_uniform));
+    float sine, cosine;
+    sincospif(2.f * angle_uniform, &sine, &cosine);
+    half2 value = __floats2half2_rn(radius * cosine, radius * sine);
+    if (seq_lens != nullptr) {
+      const unsigned long long row = i / (head_dim / 2);
+      const int sequence = (int)(row / ((unsigned long long)rows * heads));
+      if ((int)(row % rows) >= seq_lens[sequence])
+        value = __halves2half2(__ushort_as_half(0x7e00), __ushort_as_half(0x7e00));
+    }
+    out[i] = value;
+  }
+}

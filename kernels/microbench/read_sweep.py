@@ -1,0 +1,50 @@
+"""The read ceiling: how fast K and V can be read at all.
+
+Idea: nothing but independent 16-byte loads, in several shapes of grid.
+Limiter: memory bandwidth, and the loads in flight that it takes to reach it.
+Cost: it computes no attention; the checksum only keeps the loads alive and is checked.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
+
+
+def launch(workload, knobs):
+    """A fixed grid that strides over both buffers; checksum uint32 [1]."""
+    elements = workload.batch * workload.num_kv_heads * workload.kv_len * workload.head_dim
+    return [
+        Launch(
+            entry="read_sweep",
+            grid=(knobs["blocks"],),
+            block=(knobs["threads"],),
+            args=("k", "v", "checksum", np.uint64(elements * workload.element_bytes // 16)),
+            workspace=(Workspace("checksum", (1,), "uint32"),),
+        )
+    ]
+
+
+def supports(workload):
+    """Whole buffers only: with ragged lengths the rows past a length would be read as well."""
+    if workload.seq_lens is not None:
+        return "it reads whole buffers, which is more than ragged lengths need"
+    return head_dims(64, 128)(workload)
+
+
+RUNG = Rung(
+    id="read_sweep",
+    title="Read ceiling",
+    source=Path(__file__).with_suffix(".cu"),
+    idea="independent 16-byte loads and nothing else",
+    limiter="memory bandwidth",
+    cost="computes no attention",
+    knobs=(
+        Knob("loads", (1, 2, 4, 8), 4, "16-byte loads in flight a thread"),
+        Knob("threads", (128, 256, 512, 1024), 256, "threads a block"),
+        Knob("blocks", tuple(range(1, 16385)), 1056, "blocks of the grid"),
+    ),
+    supports=supports,
+    launch=launch,
+)
