@@ -169,6 +169,14 @@ def _nvrtc_version(name: str) -> str:
     return f"{major}.{minor}"
 
 
+def _keeps_a_cache(version: str) -> bool:
+    """NVRTC 12.9 and later keep compiled code on disk where there is a driver.
+
+    What comes from there comes without the assembler's report, so it must be compiled afresh.
+    """
+    return tuple(int(part) for part in version.split(".")[:2]) >= (12, 9)
+
+
 def _import_cuda_core() -> Any:
     try:
         module = importlib.import_module("cuda.core")
@@ -195,6 +203,7 @@ def _compile_with_cuda_core(
 ) -> tuple[bytes, str]:
     core = _import_cuda_core()
     log = io.StringIO()
+    fresh = {"no_cache": True} if _keeps_a_cache(_nvrtc_version("cuda-core")) else {}
     options = core.ProgramOptions(
         name=name,
         arch=arch,
@@ -205,6 +214,7 @@ def _compile_with_cuda_core(
         define_macro=sorted((key, str(value)) for key, value in defines.items()) or None,
         include_path=[str(folder) for folder in folders],
         ptxas_options=["-v"],
+        **fresh,
     )
     code, failure = _run_program(core, name_lines(source, name), options, log)
     if failure:
@@ -252,6 +262,7 @@ def _compile_with_cupy(
         *COMMON_OPTIONS,
         *CUPY_ADDED_OPTIONS,
         "--ptxas-options=-v",
+        *(["--no-cache"] if _keeps_a_cache(_nvrtc_version("cupy")) else []),
         *define_options(defines),
         *(f"-I{folder}" for folder in folders),
     )
