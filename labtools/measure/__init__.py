@@ -1,0 +1,59 @@
+"""What does happen: runs on the CPU and the GPU, checks, times, profiles and campaigns.
+
+Names are imported when they are first asked for: a measuring child needs few of them, and its
+start-up is paid by everybody who waits for the GPU.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .campaign import CampaignReport, record_campaign, record_rung
+    from .check import CheckCase, CheckReport, check_rung
+    from .cpu import CpuRun, run_on_cpu
+    from .live import GpuRun, run_cases_on_gpu, run_on_gpu
+    from .live_measure import Timing, measure_live, time_candidates
+    from .profile import ProfileReport, profile_rung
+    from .sanitize import SanitizerReport, sanitize_rung
+
+_HOMES = {
+    "campaign": ("CampaignReport", "record_campaign", "record_rung"),
+    "check": ("CheckCase", "CheckReport", "check_rung"),
+    "cpu": ("CpuRun", "run_on_cpu"),
+    "live": ("GpuRun", "run_cases_on_gpu", "run_on_gpu"),
+    "live_measure": ("Timing", "measure_live", "time_candidates"),
+    "profile": ("ProfileReport", "profile_rung"),
+    "sanitize": ("SanitizerReport", "sanitize_rung"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "CampaignReport",
+    "CheckCase",
+    "CheckReport",
+    "CpuRun",
+    "GpuRun",
+    "ProfileReport",
+    "SanitizerReport",
+    "Timing",
+    "check_rung",
+    "measure_live",
+    "profile_rung",
+    "record_campaign",
+    "record_rung",
+    "run_cases_on_gpu",
+    "run_on_cpu",
+    "run_on_gpu",
+    "sanitize_rung",
+    "time_candidates",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

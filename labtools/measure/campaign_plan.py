@@ -1,0 +1,185 @@
+"""What a campaign measures, as data: sections of workloads and candidates, expanded to groups."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from labtools.problem import HEADLINE, LabError, Workload, list_baselines, load_rung
+
+from .live_job import Candidate, rung_candidate
+
+MOST_KV_BYTES = 2_200_000_000
+
+
+@dataclass(frozen=True)
+class Section:
+    """Candidates to be timed together on each of some workloads.
+
+    Args:
+        workloads: each one becomes a group; groups of equal workloads are merged.
+        rungs: (id, knobs) pairs.
+        baselines: ids.
+        ceiling: time the read sweep as well.
+        profile: ids of rungs (default knobs) whose counters and sanitizer verdicts are wanted.
+    """
+
+    workloads: tuple[Workload, ...]
+    rungs: tuple[tuple[str, Mapping[str, int]], ...] = ()
+    baselines: tuple[str, ...] = ()
+    ceiling: bool = True
+    profile: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A named list of sections."""
+
+    name: str
+    title: str
+    sections: tuple[Section, ...]
+
+
+@dataclass
+class Group:
+    """One workload with everything that is timed on it, in one set of processes."""
+
+    workload: Workload
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    ceiling: bool = False
+    profile: dict[str, Candidate] = field(default_factory=dict)
+
+
+def _shapes(*texts: str, **changes: str) -> tuple[Workload, ...]:
+    return tuple(Workload.parse(text).replace(**changes) for text in texts)
+
+
+def _grid(
+    batches: Iterable[int], lengths: Iterable[int], most_kv_bytes: int = MOST_KV_BYTES
+) -> tuple[Workload, ...]:
+    shapes = (
+        HEADLINE.replace(batch=batch, kv_len=length)
+        for batch, length in itertools.product(batches, lengths)
+    )
+    return tuple(shape for shape in shapes if shape.kv_bytes <= most_kv_bytes)
+
+
+def _all_knobs(**choices: Sequence[int]) -> list[dict[str, int]]:
+    """Every combination of some knobs' values."""
+    return [
+        dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())
+    ]
+
+
+_LADDER: tuple[tuple[str, Mapping[str, int]], ...] = (
+    ("r00_two_passes", {}),
+    ("r01_online_softmax", {"prefetch_v": 0}),
+    ("r01_online_softmax", {"prefetch_v": 1}),
+    ("r02_one_barrier", {}),
+    ("r03_one_warp", {}),
+)
+_BASELINES = ("sdpa", "sdpa_flash", "sdpa_expanded", "flashinfer", "flashinfer_tensor_cores")
+_SINGLE = "1,32,8,4096,128"
+
+# The shapes for which libraries' times on an H200 have been noted before.
+_NOTED_SHAPES = _shapes(
+    *("8,32,8,4096,128", _SINGLE, "8,32,8,1024,128", "64,32,8,4096,128"),
+    *("4,8,8,512,64", "1,32,32,4096,128", "16,32,32,4096,128", "16,32,8,8192,128"),
+    *("64,32,8,2048,128", "1,32,8,131072,128", "8,64,8,16384,128", "128,32,8,1024,128"),
+)
+
+# Unrolling, launch bounds and the shape of the block, each with each: they confound one another.
+_BLOCK_SHAPES: tuple[tuple[str, Mapping[str, int]], ...] = (
+    *(
+        ("r02_one_barrier", knobs)
+        for knobs in _all_knobs(
+            unroll=(1, 2, 4, 8), launch_bounds=(0, 1), dims_per_thread=(1, 2, 4)
+        )
+    ),
+    *(("r03_one_warp", knobs) for knobs in _all_knobs(unroll=(1, 2, 4, 8), launch_bounds=(0, 1))),
+)
+
+LADDER = Plan(
+    "ladder",
+    "r00 to r03 and the baselines",
+    (
+        Section(
+            (HEADLINE,),
+            _LADDER,
+            _BASELINES,
+            profile=("r00_two_passes", "r01_online_softmax", "r02_one_barrier", "r03_one_warp"),
+        ),
+        Section(_shapes("8,32,8,4096,128", _SINGLE), (*_LADDER, *_BLOCK_SHAPES), _BASELINES),
+        Section(_NOTED_SHAPES, _LADDER, _BASELINES),
+        Section(
+            _grid((1, 4, 16, 64, 128), (512, 1024, 4096, 16384)),
+            _LADDER,
+            ("sdpa", "sdpa_flash", "flashinfer", "flashinfer_tensor_cores"),
+        ),
+        Section(
+            _shapes(
+                *("4,8,8,512,64", "1,32,8,512,128", "1,32,8,1024,128", _SINGLE),
+                cache_state="warm",
+            ),
+            _LADDER,
+            ("sdpa", "sdpa_flash"),
+        ),
+    ),
+)
+
+QUICK = Plan(
+    "quick",
+    "a short campaign that touches every part",
+    (
+        Section(
+            _shapes("2,8,2,512,128"),
+            (("r02_one_barrier", {}), ("r03_one_warp", {}), ("r03_one_warp", {"unroll": 1})),
+            ("sdpa", "sdpa_expanded"),
+            profile=("r03_one_warp",),
+        ),
+        Section(_shapes("2,8,2,512,128", cache_state="warm"), (("r03_one_warp", {}),), ("sdpa",)),
+    ),
+)
+
+PLANS = {plan.name: plan for plan in (LADDER, QUICK)}
+
+
+def load_plan(name: str) -> Plan:
+    """A plan by name.
+
+    Raises:
+        LabError: there is none of that name.
+    """
+    if name not in PLANS:
+        raise LabError(
+            f"There is no plan {name!r}.", f"the plans are {', '.join(PLANS)}", "name one of them"
+        )
+    return PLANS[name]
+
+
+def expand_plan(plan: Plan) -> tuple[list[Group], dict[str, str]]:
+    """The groups of a plan, one a workload, in order of first mention.
+
+    Returns:
+        The groups, and what is left out everywhere (a library that is not installed) with why.
+    """
+    baselines = {baseline.id: baseline for baseline in list_baselines()}
+    groups: dict[str, Group] = {}
+    left_out: dict[str, str] = {}
+    for section in plan.sections:
+        rungs = [rung_candidate(load_rung(name), knobs) for name, knobs in section.rungs]
+        others = [Candidate(baselines[name], "baseline") for name in section.baselines]
+        for workload in section.workloads:
+            group = groups.setdefault(workload.key(), Group(workload))
+            for candidate in (*rungs, *others):
+                reason = candidate.supports(workload)
+                if reason is None:
+                    group.candidates.setdefault(candidate.label, candidate)
+                elif "not installed" in reason:
+                    left_out[candidate.label] = reason
+            group.ceiling = group.ceiling or section.ceiling
+            for name in section.profile:
+                wanted = rung_candidate(load_rung(name))
+                group.profile.setdefault(wanted.label, wanted)
+    return list(groups.values()), left_out

@@ -1,0 +1,220 @@
+"""What a measuring child is told: compiled kernels, launches and workloads, as JSON.
+
+The parent compiles and works out the launches, so a rung that exists only in a notebook's cells,
+with a launch function that no other process could import, is as good as a shipped one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from labtools.problem import Baseline, LabError, Launch, Rung, Workload, kernels_dir, load_rung
+from labtools.toolchain import (
+    CompilerMissing,
+    Cubin,
+    DeviceInfo,
+    Hashes,
+    compile_cubin,
+    compile_rung,
+    cuda_status,
+    device_query,
+    kernel_hashes,
+)
+
+CEILING = "read_sweep"
+MICROBENCH = "microbench"
+
+
+def require_device() -> DeviceInfo:
+    """The GPU of this machine.
+
+    Raises:
+        LabError: nothing can run on a GPU here, and why.
+    """
+    status = cuda_status()
+    if not status.can_run_live:
+        raise status.why_not_live()
+    device = device_query()
+    if device is None:
+        raise LabError(
+            "Nothing can run on a GPU here.",
+            "the GPU does not answer",
+            "compiling, forecasts, records and the CPU runner",
+        )
+    return device
+
+
+def cache_dir() -> Path:
+    """Where compiled kernels are kept, by the hash of their bytes."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    folder = Path(base) / "labtools" / "cubins"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that may not be written
+        folder = Path(tempfile.gettempdir()) / "labtools-cubins"
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def store_cubin(cubin: Cubin) -> Path:
+    """Write a cubin into the cache; equal code has one file."""
+    path = cache_dir() / f"{hashlib.sha256(cubin.image).hexdigest()}.cubin"
+    if not path.is_file() or path.stat().st_size != len(cubin.image):
+        handle, partial = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(cubin.image)
+        os.replace(partial, path)
+    return path
+
+
+def compile_for_live(
+    rung: Rung, workload: Workload, knobs: Mapping[str, int] | None, arch: str
+) -> Cubin:
+    """Compile with CuPy's NVRTC, as `cupy.RawKernel` does, else with the one that is there.
+
+    Raises:
+        CompileError: the source does not compile; names the line.
+    """
+    try:
+        return compile_rung(rung, workload, knobs, arch, "cupy")
+    except CompilerMissing:
+        return compile_rung(rung, workload, knobs, arch)
+
+
+def hashes_for_live(
+    rung: Rung, workload: Workload, knobs: Mapping[str, int] | None, arch: str
+) -> Hashes:
+    """The hashes of what `compile_for_live` gives."""
+    hashes = kernel_hashes(rung, workload, knobs, arch, "cupy")
+    return hashes if hashes.sass_hash else kernel_hashes(rung, workload, knobs, arch)
+
+
+def fill_cubin(arch: str) -> Path:
+    """The compiled kernel that fills buffers with random numbers."""
+    source = kernels_dir() / MICROBENCH / "fill.cu"
+    try:
+        cubin = compile_cubin(source.read_text(), arch, name=source.name, compiler="cupy")
+    except CompilerMissing:
+        cubin = compile_cubin(source.read_text(), arch, name=source.name)
+    return store_cubin(cubin)
+
+
+def launch_to_json(launch: Launch) -> dict[str, Any]:
+    """One launch as JSON; scalars carry their type."""
+    return {
+        "entry": launch.entry,
+        "grid": list(launch.grid),
+        "block": list(launch.block),
+        "smem_bytes": launch.smem_bytes,
+        "args": [
+            arg if isinstance(arg, str) else {"dtype": str(arg.dtype), "value": arg.item()}
+            for arg in launch.args
+        ],
+        "workspace": [
+            {"name": one.name, "shape": list(one.shape), "dtype": one.dtype}
+            for one in launch.workspace
+        ],
+    }
+
+
+def scalar_from_json(arg: Mapping[str, Any]) -> np.generic:
+    """The numpy scalar that `launch_to_json` wrote."""
+    return np.dtype(arg["dtype"]).type(arg["value"])  # type: ignore[no-any-return]
+
+
+def workspaces_of(launches: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Every scratch buffer of the launches by name.
+
+    Raises:
+        LabError: two launches want one name with different shapes.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for launch in launches:
+        for one in launch["workspace"]:
+            if found.setdefault(one["name"], one) != one:
+                raise LabError(
+                    f"Two launches disagree about the workspace {one['name']!r}.",
+                    f"one says {found[one['name']]}, another {one}",
+                    "give both the same shape and type",
+                )
+    return found
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something to time: a rung with its knobs, a baseline, or the read ceiling.
+
+    Args:
+        target: the Rung or the Baseline.
+        kind: ``rung``, ``baseline`` or ``ceiling``.
+        knobs: of a rung; resolved, every knob named.
+    """
+
+    target: Rung | Baseline
+    kind: Literal["rung", "baseline", "ceiling"]
+    knobs: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """``r03_one_warp``, ``baseline:sdpa``, ``ceiling:read_sweep``."""
+        return self.target.id if self.kind == "rung" else f"{self.kind}:{self.target.id}"
+
+    @property
+    def label(self) -> str:
+        """The id with its knobs: what tells two candidates of one measurement apart."""
+        knobs = ",".join(f"{name}={value}" for name, value in self.knobs.items())
+        return f"{self.id} {knobs}".strip()
+
+    def supports(self, workload: Workload) -> str | None:
+        """Why it cannot run a workload, or None."""
+        return self.target.supports(workload)
+
+
+def rung_candidate(rung: Rung | str | Path, knobs: Mapping[str, int] | None = None) -> Candidate:
+    """A rung with every knob resolved."""
+    loaded = rung if isinstance(rung, Rung) else load_rung(rung)
+    return Candidate(loaded, "rung", loaded.resolve_knobs(knobs))
+
+
+def ceiling_candidates(num_sms: int) -> list[Candidate]:
+    """The read ceiling in several shapes: loads in flight, threads, blocks an SM."""
+    rung = load_rung(kernels_dir() / MICROBENCH / f"{CEILING}.py")
+    shapes = ((2, 256, 8), (4, 256, 4), (4, 256, 8), (8, 512, 2))
+    return [
+        Candidate(
+            rung,
+            "ceiling",
+            rung.resolve_knobs({"loads": loads, "threads": threads, "blocks": per_sm * num_sms}),
+        )
+        for loads, threads, per_sm in shapes
+    ]
+
+
+def candidate_to_json(candidate: Candidate, workload: Workload, arch: str) -> dict[str, Any]:
+    """What a child needs to time a candidate.
+
+    Raises:
+        CompileError: a rung does not compile.
+        LabError: it cannot run the workload.
+    """
+    job: dict[str, Any] = {"label": candidate.label, "kind": candidate.kind}
+    target = candidate.target
+    if isinstance(target, Baseline):
+        return {**job, "baseline": target.id, "path": str(target.source or "")}
+    launches = target.launches(workload, candidate.knobs)
+    cubin = compile_for_live(target, workload, candidate.knobs, arch)
+    for launch in launches:
+        cubin.resources_of(launch.entry)  # refuses a name that the code does not hold
+    return {
+        **job,
+        "cubin": str(store_cubin(cubin)),
+        "launches": [launch_to_json(launch) for launch in launches],
+    }

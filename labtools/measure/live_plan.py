@@ -1,0 +1,92 @@
+"""The arithmetic of timing: how many buffer sets, launches and rounds. Pure, so that it is tested
+without a GPU."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from labtools.problem import Workload
+
+COLD_FOOTPRINT = 8
+"""Buffer sets together are this many times the L2, so that hardly any line survives a round."""
+COLD_LEAST = 3
+"""Below this many times the L2 a measurement may not be called cold."""
+MOST_SETS = 2048
+MOST_LAUNCHES = 4096
+SAMPLE_US = 2000.0
+"""A sample takes at least this long, so that the ends of a graph do not count."""
+LEAST_ROUNDS = 5
+SLICE_ALIGNMENT = 512
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """How the buffers go round.
+
+    Args:
+        sets: different sets of q, k, v, seq_lens and out.
+        total_bytes: size of the sets together.
+        cold: the sets together are at least `COLD_LEAST` times the L2.
+    """
+
+    sets: int
+    total_bytes: int
+    cold: bool
+
+
+def set_bytes(workload: Workload) -> int:
+    """Bytes of one set of buffers, padded rows included."""
+    kv = 2 * workload.batch * workload.num_kv_heads * workload.kv_len * workload.head_dim
+    qo = 2 * workload.batch * workload.num_qo_heads * workload.head_dim
+    return (kv + qo) * workload.element_bytes + 4 * workload.batch
+
+
+def plan_rotation(workload: Workload, l2_bytes: int, free_bytes: int) -> Rotation:
+    """Number of buffer sets for a workload's cache state.
+
+    Warm takes one set. Cold takes enough to be `COLD_FOOTPRINT` times the L2, at least two, and
+    never more than half of the free memory.
+    """
+    one = set_bytes(workload)
+    if workload.cache_state == "warm":
+        return Rotation(1, one, False)
+    wanted = max(2, math.ceil(COLD_FOOTPRINT * l2_bytes / one))
+    fitting = max(1, (free_bytes // 2) // one)
+    sets = min(wanted, fitting, MOST_SETS)
+    return Rotation(sets, sets * one, sets * one >= COLD_LEAST * l2_bytes)
+
+
+def plan_launches(launch_us: float, sets: int, sample_us: float = SAMPLE_US) -> int:
+    """Launches behind one sample: whole turns through the sets, at least ``sample_us`` long."""
+    turns = max(1, math.ceil(sample_us / max(launch_us, 1e-3) / sets))
+    most_turns = max(1, MOST_LAUNCHES // sets)
+    return sets * min(turns, most_turns)
+
+
+def plan_rounds(sample_us: float, rounds: int, budget_s: float) -> int:
+    """Rounds that one candidate takes part in: all of them unless its samples are long."""
+    affordable = int(budget_s * 1e6 / max(sample_us, 1.0))
+    return max(min(LEAST_ROUNDS, rounds), min(rounds, affordable))
+
+
+def takes_part(round_index: int, own_rounds: int, rounds: int) -> bool:
+    """Spread a candidate's own rounds evenly over all rounds."""
+    return (round_index + 1) * own_rounds // rounds > round_index * own_rounds // rounds
+
+
+def sample_pairs(workload: Workload, count: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """(sequence, query head) pairs to check: the first, the last and some drawn ones."""
+    last = (workload.batch - 1, workload.num_qo_heads - 1)
+    pairs = {(0, 0): None, last: None}
+    every = workload.batch * workload.num_qo_heads
+    while len(pairs) < min(count, every):
+        pairs[(int(rng.integers(workload.batch)), int(rng.integers(workload.num_qo_heads)))] = None
+    return list(pairs)
+
+
+def pairs_affordable(workload: Workload, rows: int = 262144, most: int = 8) -> int:
+    """How many pairs an oracle in float64 gets through quickly."""
+    return int(np.clip(rows // workload.kv_len, 2, most))

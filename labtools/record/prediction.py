@@ -1,0 +1,212 @@
+"""What a guess is, what a reveal is, and how a guess is scored."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+from labtools.problem import LabError
+
+Direction = Literal["faster", "same", "slower"]
+Source = Literal["live", "recorded", "forecast", "computed", "claimed"]
+
+SAME_WITHIN = 1.05
+"""A ratio between 1/1.05 and 1.05 counts as the same speed, unless an interval is given."""
+
+MISUNDERSTOOD_FROM = 4.0
+"""Off by this factor or more, the guess had the wrong bottleneck."""
+
+Interval = tuple[float, float]
+_PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class JournalError(LabError):
+    """The journal cannot do what was asked."""
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    entry_id: str = Field(default_factory=lambda: uuid.uuid4().hex)
+    at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    reader: str
+    question_id: Annotated[str, Field(min_length=1)]
+
+
+class Prediction(_Entry):
+    """One committed guess.
+
+    Attributes:
+        direction: is the candidate ``faster``, the ``same`` or ``slower`` than the baseline.
+        ratio: baseline time / candidate time, so above 1 means faster.
+        after_reveal: True for a guess made when the answer to this question had been shown; it
+            is kept, and marked, and does not count.
+    """
+
+    kind: Literal["prediction"] = "prediction"
+    page: str
+    direction: Direction
+    ratio: _PositiveFloat
+    note: str = ""
+    after_reveal: bool = False
+
+    @model_validator(mode="after")
+    def _agree(self) -> Prediction:
+        if self.direction != "same" and (self.ratio > 1) != (self.direction == "faster"):
+            raise ValueError(
+                f"direction {self.direction!r} and ratio {self.ratio:g} contradict each other: "
+                "the ratio is baseline time / candidate time, above 1 when the candidate is "
+                "faster, below 1 when it is slower"
+            )
+        if self.direction == "same" and direction_of(self.ratio) != "same":
+            raise ValueError(f"direction 'same' and ratio {self.ratio:g} contradict each other")
+        return self
+
+
+class Reveal(_Entry):
+    """The answer, as it was shown to a reader.
+
+    Attributes:
+        measured_ratio: baseline time / candidate time.
+        source: where the measured ratio comes from.
+        what: the comparison in words.
+        interval: low and high end of the measured ratio, where it is known.
+        forecast_ratio: what the model predicted for the same question, where it did.
+    """
+
+    kind: Literal["reveal"] = "reveal"
+    measured_ratio: _PositiveFloat
+    source: Source
+    what: str = ""
+    interval: tuple[_PositiveFloat, _PositiveFloat] | None = None
+    forecast_ratio: _PositiveFloat | None = None
+
+
+Entry = Annotated[Prediction | Reveal, Field(discriminator="kind")]
+ENTRY: TypeAdapter[Prediction | Reveal] = TypeAdapter(Entry)
+"""Reads an entry of either kind from JSON."""
+
+
+class Score(BaseModel):
+    """How a guess did.
+
+    Attributes:
+        direction_right: the guess and the measurement point the same way.
+        off_by: max(p/m, m/p) of the ratios, 1 when they agree.
+        understood: False when ``off_by`` reaches `MISUNDERSTOOD_FROM`.
+        verdict: one sentence.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    predicted_ratio: float
+    measured_ratio: float
+    predicted_direction: Direction
+    measured_direction: Direction
+    direction_right: bool
+    off_by: float
+    understood: bool
+    verdict: str
+
+
+class JournalRow(BaseModel):
+    """A prediction with the reveal that followed it, if any, and its score."""
+
+    model_config = ConfigDict(frozen=True)
+
+    prediction: Prediction
+    reveal: Reveal | None = None
+    score: Score | None = None
+
+
+class ForecastComparison(BaseModel):
+    """The reader and the model on the questions that both answered before the reveal.
+
+    ``reader_off_by`` and ``model_off_by`` are geometric means of the factors; None without rows.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    rows: tuple[tuple[JournalRow, Score], ...]
+    reader_off_by: float | None
+    model_off_by: float | None
+
+
+def direction_of(ratio: float, interval: Interval | None = None) -> Direction:
+    """What a ratio of times says: baseline time / candidate time above 1 is ``faster``.
+
+    With an interval the two are the ``same`` when it spans 1, otherwise when the ratio lies
+    within `SAME_WITHIN` of 1.
+    """
+    same = (
+        interval[0] <= 1 <= interval[1]
+        if interval is not None
+        else 1 / SAME_WITHIN <= ratio <= SAME_WITHIN
+    )
+    if same:
+        return "same"
+    return "faster" if ratio > 1 else "slower"
+
+
+def score(
+    prediction: Prediction | float, measured: Reveal | float, interval: Interval | None = None
+) -> Score:
+    """Score a guess against a measurement, both as baseline time / candidate time.
+
+    Raises:
+        JournalError: a ratio that is not a positive number.
+    """
+    if isinstance(measured, Reveal):
+        measured_ratio, interval = measured.measured_ratio, measured.interval
+    else:
+        measured_ratio = _positive(measured, "measured ratio")
+    if isinstance(prediction, Prediction):
+        predicted, guessed = prediction.ratio, prediction.direction
+    else:
+        predicted = _positive(prediction, "predicted ratio")
+        guessed = direction_of(predicted)
+    actual = direction_of(measured_ratio, interval)
+    off_by = max(predicted / measured_ratio, measured_ratio / predicted)
+    right = guessed == actual
+    return Score(
+        predicted_ratio=predicted,
+        measured_ratio=measured_ratio,
+        predicted_direction=guessed,
+        measured_direction=actual,
+        direction_right=right,
+        off_by=off_by,
+        understood=off_by < MISUNDERSTOOD_FROM,
+        verdict=_verdict(right, off_by),
+    )
+
+
+def _verdict(direction_right: bool, off_by: float) -> str:
+    if off_by >= MISUNDERSTOOD_FROM:
+        size = (
+            f"{off_by:.1f}x off. {MISUNDERSTOOD_FROM:.0f}x off: "
+            "you do not yet understand the bottleneck"
+        )
+    elif off_by <= 1.1:
+        size = f"{off_by:.2f}x off: within a tenth"
+    elif off_by <= 1.5:
+        size = f"{off_by:.2f}x off: close"
+    elif off_by <= 2:
+        size = f"{off_by:.1f}x off: the right order"
+    else:
+        size = f"{off_by:.1f}x off: something large is missing from the picture"
+    return f"Direction {'right' if direction_right else 'wrong'}, {size}."
+
+
+def _positive(value: float, name: str) -> float:
+    number = float(value)
+    if not (math.isfinite(number) and number > 0):
+        raise JournalError(
+            f"The {name} is {value!r}.",
+            "a ratio of two times is a positive number",
+            "the prediction is kept and can be scored when there is a result",
+        )
+    return number

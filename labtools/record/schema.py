@@ -1,0 +1,289 @@
+"""What a measurement leaves behind: the shapes of a Run and of a Record.
+
+A number that was not measured is None. It is never 0, because a missing counter that reads as
+zero looks like a finding.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from labtools.problem import Workload
+
+SCHEMA_VERSION = 1
+
+Kind = Literal["rung", "baseline", "ceiling"]
+_Time = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Schema(BaseModel):
+    # Unknown fields are kept out: a misspelt field would otherwise vanish without a word.
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Reading(_Schema):
+    """A quantity watched while something ran: least, middle and most of its readings."""
+
+    low: float
+    median: float
+    high: float
+
+    @classmethod
+    def of(cls, values: list[float]) -> Reading | None:
+        """The reading of a list of values; None for an empty list."""
+        if not values:
+            return None
+        ordered = sorted(values)
+        return cls(low=ordered[0], median=ordered[len(ordered) // 2], high=ordered[-1])
+
+
+class Clocks(_Schema):
+    """State of the GPU during timing, as NVML or nvidia-smi told it."""
+
+    sm_mhz: Reading | None = None
+    memory_mhz: Reading | None = None
+    temperature_c: Reading | None = None
+    source: str | None = None
+
+
+class Provenance(_Schema):
+    """Where, when and with what a measurement was made. Versions are None when not installed."""
+
+    gpu: str
+    gpu_slug: str
+    arch: str
+    num_sms: int | None = None
+    l2_bytes: int | None = None
+    memory_bytes: int | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    nvrtc: str | None = None
+    torch: str | None = None
+    cudnn: str | None = None
+    flashinfer: str | None = None
+    cupy: str | None = None
+    numpy: str | None = None
+    python: str | None = None
+    compile_options: tuple[str, ...] = ()
+    clocks: Clocks | None = None
+    date: datetime
+    commit: str | None = None
+    tree_hash: str
+    command: str
+
+
+class LaunchShape(_Schema):
+    """Grid, block and dynamic shared memory of one launch."""
+
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    smem_bytes: int = 0
+
+
+class ResourceUse(_Schema):
+    """What one kernel asks of an SM, as the compiler reported it."""
+
+    entry: str
+    registers: int | None = None
+    shared_bytes: int | None = None
+    local_bytes: int | None = None
+    spill_store_bytes: int | None = None
+    spill_load_bytes: int | None = None
+
+
+class CodeHashes(_Schema):
+    """What identifies the code that ran.
+
+    Args:
+        source_hash: of the source with its headers, definitions and options; for a baseline, of
+            its own file.
+        sass_hash: of the normalised machine code; None for a baseline.
+        nvrtc_version: the compiler that gave ``sass_hash``.
+    """
+
+    source_hash: str
+    sass_hash: str | None = None
+    nvrtc_version: str | None = None
+
+
+class ComparisonResult(_Schema):
+    """What the check before timing gave. The worst error is over (sequence, head) and cases."""
+
+    ok: bool
+    worst_error: float | None = None
+    tolerance: float | None = None
+    cases: int = 0
+    pairs: int = 0
+    problems: tuple[str, ...] = ()
+
+
+class ProcessSamples(_Schema):
+    """Times of one child process.
+
+    Args:
+        process: 0, 1, ...; two candidates with the same campaign, workload and process number
+            were timed in the same process, their rounds interleaved.
+        us: time of one call, microseconds; one value a round.
+        launches_per_sample: calls behind each value.
+        rotated_sets: different sets of buffers that the calls went round.
+        rotated_bytes: size of those sets together.
+    """
+
+    process: int
+    us: tuple[_Time, ...] = Field(min_length=1)
+    launches_per_sample: int = Field(ge=1)
+    rotated_sets: int = Field(ge=1)
+    rotated_bytes: int = Field(ge=0)
+
+
+class Samples(_Schema):
+    """Raw times, process by process."""
+
+    processes: tuple[ProcessSamples, ...] = Field(min_length=1)
+
+    @field_validator("processes")
+    @classmethod
+    def _distinct(cls, value: tuple[ProcessSamples, ...]) -> tuple[ProcessSamples, ...]:
+        if len({one.process for one in value}) != len(value):
+            raise ValueError("two lists of samples carry the same process number")
+        return value
+
+
+class Counters(_Schema):
+    """Chosen hardware counters of one call; a missing one is None.
+
+    Args:
+        tool: the profiler and its version; None when it did not run.
+        values: by stable name, with the unit in the name.
+        reason: why there are none.
+    """
+
+    tool: str | None = None
+    values: dict[str, float | None] = Field(default_factory=dict)
+    reason: str = ""
+
+    @model_validator(mode="after")
+    def _says_why(self) -> Counters:
+        if not self.values and not self.reason:
+            raise ValueError("counters that are missing altogether need a reason")
+        return self
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the counters without a value."""
+        return sorted(name for name, value in self.values.items() if value is None)
+
+
+class SanitizerVerdict(_Schema):
+    """What one tool of compute-sanitizer said.
+
+    Args:
+        tool: memcheck, racecheck, synccheck or initcheck.
+        verdict: ``clean``, ``errors`` or ``not run``.
+        text: the errors, or why it did not run; empty when clean.
+        workload: the (small) workload that it watched.
+    """
+
+    tool: str
+    verdict: Literal["clean", "errors", "not run"]
+    text: str = ""
+    workload: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _says_what(self) -> SanitizerVerdict:
+        if (self.verdict == "clean") == bool(self.text):
+            raise ValueError("clean has no text; errors and not run need one")
+        return self
+
+
+class ForecastMade(_Schema):
+    """The forecast as it stood before the run."""
+
+    time_us: float
+    band_us: tuple[float, float | None] | None = None
+    bound: str = ""
+    model: str
+
+
+class Run(_Schema):
+    """What happened: one candidate on one workload.
+
+    Args:
+        candidate: a rung's id, ``baseline:NAME`` or ``ceiling:NAME``.
+        rung_path: the rung's file when it is not one of the shipped rungs.
+        protocol: name and version of the way it was timed.
+        median_us: median over the processes of each process's median.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    candidate: str
+    kind: Kind
+    title: str = ""
+    rung_path: str | None = None
+    knobs: dict[str, int] = Field(default_factory=dict)
+    workload: dict[str, Any]
+    launches: tuple[LaunchShape, ...] = ()
+    resources: tuple[ResourceUse, ...] = ()
+    hashes: CodeHashes
+    protocol: str
+    comparison: ComparisonResult
+    samples: Samples
+    median_us: _Time
+    notes: tuple[str, ...] = ()
+
+    @field_validator("workload")
+    @classmethod
+    def _is_a_workload(cls, value: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return Workload.from_dict(value).to_dict()
+        except Exception as error:  # pydantic reports a ValueError with the field's name
+            raise ValueError(str(error)) from None
+
+    @property
+    def problem(self) -> Workload:
+        """The workload as an object."""
+        return Workload.from_dict(self.workload)
+
+    @property
+    def name(self) -> str:
+        """The candidate without its ``baseline:`` or ``ceiling:``."""
+        return self.candidate.split(":", 1)[-1]
+
+    @property
+    def gb_per_s(self) -> float:
+        """Rate at which the K and V bytes were read, 10^9 bytes a second, each counted once."""
+        return self.problem.kv_bytes / self.median_us / 1e3
+
+
+class Record(Run):
+    """A Run with its provenance and the forecast made before it."""
+
+    campaign: str
+    provenance: Provenance
+    forecast: ForecastMade | None = None
+    counters: Counters | None = None
+    sanitizer: tuple[SanitizerVerdict, ...] = ()
+    file: str | None = Field(default=None, exclude=True)
+
+    def identity(self) -> tuple[str, ...]:
+        """What a newer record of the same thing shares with this one."""
+        knobs = ",".join(f"{name}={self.knobs[name]}" for name in sorted(self.knobs))
+        return (
+            self.provenance.gpu_slug,
+            self.candidate,
+            self.rung_path or "",
+            knobs,
+            self.problem.key(),
+        )
+
+
+def slug_of_gpu(name: str) -> str:
+    """``NVIDIA H200`` to ``h200``, ``NVIDIA GeForce RTX 4090`` to ``rtx-4090``."""
+    words = re.findall(r"[a-z0-9]+", name.lower())
+    kept = [word for word in words if word not in ("nvidia", "geforce", "tesla", "gpu")]
+    return "-".join(kept) or "unknown"

@@ -1,0 +1,181 @@
+"""From samples to numbers: medians, spreads, paired ratios. All of it recomputes from samples."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from labtools.problem import LabError
+
+from .schema import Record, Run, Samples
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A time and how much it moved.
+
+    Args:
+        median_us: median over processes of each process's median.
+        iqr_us: first and third quartile of all samples together.
+        range_us: least and most of the processes' medians.
+        processes: how many processes.
+        samples: how many samples in all.
+    """
+
+    median_us: float
+    iqr_us: tuple[float, float]
+    range_us: tuple[float, float]
+    processes: int
+    samples: int
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range over the median."""
+        return (self.iqr_us[1] - self.iqr_us[0]) / self.median_us
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times longer one candidate takes than another, timed in the same processes.
+
+    Args:
+        ratio: median over the processes of (first / second).
+        low: lower end of the 95 % interval.
+        high: upper end.
+        equal: True when the interval spans 1.
+        processes: how many pairs.
+        first: what stands above the line.
+        second: what stands below it.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    equal: bool
+    processes: int
+    first: str
+    second: str
+
+    def __str__(self) -> str:
+        text = f"{self.ratio:.3f} (95 % interval {self.low:.3f} to {self.high:.3f})"
+        return f"{text}: equal" if self.equal else text
+
+
+def median_us(samples: Samples) -> float:
+    """Median over processes of each process's median, microseconds."""
+    return float(np.median([np.median(one.us) for one in samples.processes]))
+
+
+def summary(run: Run | Samples) -> Summary:
+    """Median and spread of a run's samples."""
+    samples = run.samples if isinstance(run, Run) else run
+    pooled = np.concatenate([np.asarray(one.us) for one in samples.processes])
+    middles = [float(np.median(one.us)) for one in samples.processes]
+    low, high = np.percentile(pooled, (25, 75))
+    return Summary(
+        median_us(samples),
+        (float(low), float(high)),
+        (min(middles), max(middles)),
+        len(middles),
+        len(pooled),
+    )
+
+
+def paired_ratio(first: Record, second: Record, seed: int = 0) -> Ratio:
+    """Time of ``first`` over time of ``second``: median of the per-process ratios.
+
+    The interval is a bootstrap in two stages: processes are drawn with replacement, then rounds
+    within each. With five processes its ends reach the least and the largest of the five ratios,
+    which is as much as five processes can say.
+
+    Raises:
+        LabError: the two were not timed in the same processes, or on different workloads.
+    """
+    if first.campaign != second.campaign or first.workload != second.workload:
+        raise LabError(
+            f"{first.candidate} and {second.candidate} were not measured together.",
+            "a ratio needs the same workload and the same processes; two GPUs of one kind, or one "
+            "GPU on two days, differ by several percent",
+            "compare records of one campaign, or measure both now",
+        )
+    above = {one.process: np.asarray(one.us) for one in first.samples.processes}
+    below = {one.process: np.asarray(one.us) for one in second.samples.processes}
+    shared = sorted(set(above) & set(below))
+    if not shared:
+        raise LabError(
+            f"{first.candidate} and {second.candidate} share no process.",
+            "each process of the campaign timed only one of them",
+            "measure both again together",
+        )
+    ratio, low, high = ratio_of_samples(
+        [above[k] for k in shared],
+        [below[k] for k in shared],
+        seed=zlib.crc32(f"{seed} {first.candidate} {second.candidate}".encode()),
+    )
+    return Ratio(
+        ratio, low, high, low <= 1.0 <= high, len(shared), first.candidate, second.candidate
+    )
+
+
+def ratio_of_samples(
+    above: list[np.ndarray], below: list[np.ndarray], seed: int = 0
+) -> tuple[float, float, float]:
+    """Median of the per-process ratios and its 95 % interval.
+
+    Args:
+        above: one array of times a process.
+        below: the same processes in the same order.
+        seed: of the bootstrap.
+
+    Returns:
+        ratio, low, high.
+    """
+    rng = np.random.default_rng(seed)
+    ratios = [float(np.median(a) / np.median(b)) for a, b in zip(above, below, strict=True)]
+    # One column of resampled ratios a process, then a draw of columns for every resample.
+    resampled = np.stack(
+        [
+            _resample_medians(a, rng) / _resample_medians(b, rng)
+            for a, b in zip(above, below, strict=True)
+        ],
+        axis=1,
+    )
+    drawn = rng.integers(len(ratios), size=(RESAMPLES, len(ratios)))
+    # A resampled process carries its own resampled rounds.
+    medians = np.median(np.take_along_axis(resampled, drawn, axis=1), axis=1)
+    tail = 50 * (1 - CONFIDENCE)
+    low, high = np.percentile(medians, (tail, 100 - tail))
+    return float(np.median(ratios)), float(low), float(high)
+
+
+def _resample_medians(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    drawn = rng.integers(len(values), size=(RESAMPLES, len(values)))
+    return np.median(np.asarray(values)[drawn], axis=1)
+
+
+def best_read_gb_per_s(records: Iterable[Record]) -> float | None:
+    """Best rate at which anything read the K and V bytes with a cold cache, 10^9 bytes a second.
+
+    The read sweep and every kernel count, so that nothing can beat a floor made from it. None
+    when there is no cold record.
+    """
+    rates = [
+        record.gb_per_s
+        for record in records
+        if record.workload["cache_state"] == "cold" and record.comparison.ok
+    ]
+    return max(rates, default=None)
+
+
+def median_problems(record: Record) -> list[str]:
+    """What does not recompute from the record's own samples; empty when all is well."""
+    recomputed = median_us(record.samples)
+    if abs(recomputed - record.median_us) > 1e-6 * recomputed:
+        return [f"median_us says {record.median_us}, its samples give {recomputed}"]
+    return []

@@ -1,0 +1,169 @@
+"""A stand-in for CuPy that computes with numpy and keeps a clock of its own.
+
+It holds what labtools' measuring children use of CuPy, so that their logic (processes, checks,
+rotation, rounds, faults, time limits) is tested on a machine without a GPU. A kernel is known by
+its entry's name; its duration is a fixed number of microseconds on a clock that only kernels move.
+"""
+
+import json
+import os
+import time
+
+import numpy as np
+
+from . import cuda
+from .cuda._state import state as _state
+
+__version__ = "fake"
+ndarray = None  # set below; the name is CuPy's
+
+
+class _Array:
+    def __init__(self, shape, dtype=float, memptr=None):
+        self.dtype = np.dtype(dtype)
+        self.shape = tuple(shape)
+        self.size = int(np.prod(self.shape))
+        self.nbytes = self.size * self.dtype.itemsize
+        self.data = memptr if memptr is not None else cuda.alloc(self.nbytes)
+
+    @property
+    def host(self):
+        raw = self.data.buffer[self.data.offset : self.data.offset + self.nbytes]
+        return raw.view(self.dtype).reshape(self.shape)
+
+    def set(self, array, stream=None):
+        assert array.dtype == self.dtype, (array.dtype, self.dtype)
+        assert array.shape == self.shape, (array.shape, self.shape)
+        self.host[...] = array
+
+    def get(self, stream=None):
+        _state.raise_pending()
+        return self.host.copy()
+
+    def __dlpack__(self, **kwargs):
+        return self.host.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.host.__dlpack_device__()
+
+    def __getitem__(self, index):
+        view = self.host[index]
+        assert view.flags.c_contiguous
+        offset = view.__array_interface__["data"][0] - self.data.buffer.ctypes.data
+        return _Array(view.shape, self.dtype, cuda.MemoryPointer(self.data.buffer, offset))
+
+
+ndarray = _Array
+
+
+class RawModule:
+    def __init__(self, path):
+        assert os.path.getsize(path) > 0
+        self.path = path
+
+    def get_function(self, entry):
+        return RawKernel(entry)
+
+
+class RawKernel:
+    max_dynamic_shared_size_bytes = 48 * 1024
+
+    def __init__(self, entry):
+        self.entry = entry
+
+    def __call__(self, grid, block, args, shared_mem=0):
+        _state.raise_pending()
+        assert all(isinstance(n, int) and n >= 1 for n in (*grid, *block))
+        assert shared_mem <= self.max_dynamic_shared_size_bytes
+        for arg in args:
+            assert isinstance(arg, (_Array, np.generic)), arg
+        run = lambda: _KERNELS.get(self.entry, _decode)(self.entry, args)  # noqa: E731
+        if _state.capturing is not None:
+            _state.capturing.append(run)
+        else:
+            run()
+
+
+_DEFAULT_US = {"decode_r00": 40.0, "decode_r01": 30.0, "decode_r02": 20.0, "decode_r03": 10.0}
+
+
+def _behaviour(entry):
+    """What a test asked of a kernel: a JSON object of entry to word."""
+    return json.loads(os.environ.get("FAKE_GPU_BEHAVIOUR", "{}")).get(entry, "")
+
+
+def _decode(entry, args):
+    arrays = [arg for arg in args if isinstance(arg, _Array)]
+    q, k, v, seq_lens = (one.host for one in arrays[:4])
+    out = arrays[-1].host
+    behaviour = _behaviour(entry)
+    _state.clock_us += _DEFAULT_US.get(entry, 25.0)
+    if behaviour == "hang":
+        time.sleep(3600)
+    if behaviour in ("misaligned", "illegal"):
+        name = {"misaligned": "MisalignedAddress: misaligned address"}.get(
+            behaviour, "IllegalAddress: an illegal memory access was encountered"
+        )
+        _state.pending = cuda.runtime.CUDARuntimeError(f"cudaError{name}")
+        return
+    if behaviour == "out of memory":
+        raise cuda.memory.OutOfMemoryError("Out of memory allocating 1 bytes")
+    if behaviour == "crash":
+        os.abort()
+    if behaviour == "nothing":
+        return
+    group = q.shape[1] // k.shape[1]
+    for b, n in enumerate(seq_lens):
+        for h in range(q.shape[1]):
+            keys = k[b, h // group, :n].astype(np.float64)
+            values = v[b, h // group, :n].astype(np.float64)
+            scores = keys @ q[b, h].astype(np.float64) / np.sqrt(q.shape[2])
+            weights = np.exp(scores - scores.max())
+            out[b, h] = (weights / weights.sum()) @ values
+    if behaviour == "wrong":
+        out[-1, -1, -1] += 1
+    if behaviour == "wrong later":  # right a few times, then not
+        _state.calls[entry] = _state.calls.get(entry, 0) + 1
+        if _state.calls[entry] > 3:
+            out[0, 0, 0] += 1
+    if behaviour == "writes past":
+        end = arrays[-1].data.offset + arrays[-1].nbytes
+        arrays[-1].data.buffer[end : end + 2] = 0
+    if behaviour == "writes input":
+        k[0, 0, 0, 0] = 0
+
+
+def _fill(entry, args):
+    target, lengths, pairs, seed, heads, rows, dim = args
+    flat = target.host.reshape(-1)
+    assert flat.size == 2 * int(pairs)
+    flat[:] = np.random.default_rng(int(seed)).standard_normal(flat.size)
+    if int(lengths):
+        held = _state.arrays_at(int(lengths), np.int32, target.shape[0])
+        assert target.shape == (len(held), int(heads), int(rows), int(dim))
+        for b, n in enumerate(held):
+            target.host[b, :, n:] = np.nan
+
+
+def _read_sweep(entry, args):
+    k, v, checksum, chunks = args
+    _state.clock_us += 5.0
+    assert int(chunks) * 16 == k.nbytes
+    total = int(checksum.host[0])
+    for one in (k, v):
+        total ^= int(np.bitwise_xor.reduce(one.host.reshape(-1).view(np.uint32)))
+    checksum.host[0] = total
+    if _behaviour(entry) == "wrong":
+        checksum.host[0] ^= 1
+
+
+_KERNELS = {"fill_normal": _fill, "read_sweep": _read_sweep}
+
+
+class _Pool:
+    def free_all_blocks(self):
+        pass
+
+
+def get_default_memory_pool():
+    return _Pool()

@@ -1,0 +1,5 @@
+"""CuPy's out-of-memory error."""
+
+
+class OutOfMemoryError(MemoryError):
+    pass

@@ -1,0 +1,60 @@
+"""Helpers for tests that run the measuring children on the fake GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from labtools.measure import campaign, live, live_measure, profile, sanitize
+from labtools.problem import LabError
+from labtools.toolchain import DeviceInfo
+
+FAKE_GPU = Path(__file__).with_name("fake_gpu")
+
+DEVICE = DeviceInfo(
+    name="NVIDIA Fake GPU",
+    compute_capability=(9, 0),
+    sm_count=4,
+    warp_size=32,
+    max_threads_per_block=1024,
+    max_threads_per_sm=2048,
+    max_blocks_per_sm=32,
+    registers_per_block=65536,
+    registers_per_sm=65536,
+    smem_per_block_bytes=49152,
+    smem_per_block_optin_bytes=232448,
+    smem_per_sm_bytes=233472,
+    smem_reserved_per_block_bytes=1024,
+    l2_bytes=64 * 1024,
+    memory_bytes=2**30,
+    sm_clock_mhz=1980.0,
+    memory_clock_mhz=3201.0,
+    bus_width_bits=6144,
+    cuda_version="13.0",
+    driver_version="580.0",
+)
+
+
+def use_fake_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, behaviour: dict[str, str] | None = None
+) -> None:
+    """Let children import the fake CuPy, and the parent believe in its device."""
+    paths = [str(FAKE_GPU), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    # labtools itself comes first on a child's path; the fake only has to come before CuPy.
+    monkeypatch.setenv("FAKE_GPU_BEHAVIOUR", json.dumps(behaviour or {}))
+    monkeypatch.setenv("LABTOOLS_GPU_LOCKS", str(tmp_path / "gpu-locks"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for module in (live, live_measure):
+        monkeypatch.setattr(module, "require_device", lambda: DEVICE)
+    monkeypatch.setattr(campaign, "require_device", lambda: DEVICE)
+    # A GPU machine has these tools, and they would look for the real device.
+    monkeypatch.setattr(profile, "find_ncu", _no_tool)
+    monkeypatch.setattr(sanitize, "find_sanitizer", _no_tool)
+
+
+def _no_tool() -> None:
+    raise LabError("The tool was not found.", "these tests have none")

@@ -1,0 +1,250 @@
+"""Campaigns on the fake GPU: what they write, how they go on, what they refuse."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from live_fake import use_fake_gpu
+
+from labtools.measure import campaign, campaign_plan
+from labtools.measure.campaign import check_batteries, record_campaign, record_rung, small_cases
+from labtools.measure.campaign_plan import LADDER, PLANS, Plan, Section, expand_plan, load_plan
+from labtools.measure.live import Fault, GpuRun
+from labtools.measure.live_job import rung_candidate
+from labtools.problem import HEADLINE, LabError, Workload, kernels_dir, load_rung
+from labtools.record import RecordStore, freshness, median_problems, paired_ratio
+
+SMALL = Workload(2, 4, 2, 64, 64)
+TINY = Plan(
+    "tiny",
+    "for tests",
+    (
+        Section(
+            (SMALL, SMALL.replace(batch=1)),
+            (("r02_one_barrier", {}), ("r03_one_warp", {})),
+            profile=("r03_one_warp",),
+        ),
+    ),
+)
+
+
+def test_a_campaign_writes_fresh_records_and_goes_on_where_it_was(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path)
+    out = tmp_path / "out"
+    seen: list[tuple[str, int, int]] = []
+    report = record_campaign(
+        TINY, out, processes=2, rounds=5, progress=lambda *event: seen.append(event)
+    )
+    assert report.ok, report.failures
+    assert (report.groups, report.measured, report.resumed) == (2, 2, 0)
+    assert report.path == out / "fake" / "tiny.jsonl.gz"
+    records = RecordStore([out]).query()
+    assert len(records) == 2 * (2 + 4)
+    for record in records:
+        assert median_problems(record) == []
+        assert freshness(record).fresh, freshness(record)
+    r02 = RecordStore([out]).query(rung="r02", workload=SMALL)[0]
+    r03 = RecordStore([out]).query(gpu="fake", rung="r03", workload=SMALL)[0]
+    assert paired_ratio(r02, r03).ratio == pytest.approx(2.0)
+    assert r03.forecast is not None
+    assert r03.forecast.model
+    assert r03.comparison.cases > 10  # the battery and the processes
+    # No profiler and no sanitizer here: both say why, and nothing reads as zero.
+    assert r03.counters is not None
+    assert r03.counters.values == {}
+    assert r03.counters.reason
+    assert {one.tool for one in r03.sanitizer} == {"memcheck", "racecheck", "synccheck"}
+    assert all(one.verdict == "not run" and one.text for one in r03.sanitizer)
+    assert r02.counters is None
+    assert seen[-1][0] == "done"
+    totals = [event for event in seen if event[2]]
+    assert totals
+
+    again = record_campaign(TINY, out, processes=2, rounds=5)
+    assert (again.measured, again.resumed) == (0, 2)
+    assert again.ok
+
+    # Other settings are another measurement; its records take the place of the old ones.
+    other = record_campaign(TINY, out, processes=1, rounds=5, profile=False, sanitize=False)
+    assert other.measured == 2
+    assert len(RecordStore([out]).query(latest=False)) == len(records)
+
+
+def test_a_campaign_stopped_in_the_middle_keeps_what_it_had(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path)
+    out = tmp_path / "out"
+    real = campaign.run_group
+    calls = []
+
+    def stop_at_second(*args):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(campaign, "run_group", stop_at_second)
+    with pytest.raises(KeyboardInterrupt):
+        record_campaign(TINY, out, processes=1, rounds=5, profile=False, sanitize=False)
+    assert len(RecordStore([out]).query(kind="rung")) == 2
+    monkeypatch.setattr(campaign, "run_group", real)
+    report = record_campaign(TINY, out, processes=1, rounds=5, profile=False, sanitize=False)
+    assert (report.measured, report.resumed) == (1, 1)
+    assert len(RecordStore([out]).query(kind="rung")) == 4
+
+
+def test_a_wrong_kernel_is_not_timed_and_the_others_are(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path, {"decode_r02": "wrong"})
+    report = record_campaign(TINY, tmp_path, processes=1, rounds=5, profile=False, sanitize=False)
+    assert not report.ok
+    assert report.measured == 2
+    assert {record.candidate for record in report.records} == {
+        "r03_one_warp",
+        "ceiling:read_sweep",
+    }
+    assert all("r02_one_barrier" in key for key in report.failures)
+
+
+def test_a_rung_outside_the_repository_is_recorded(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path)
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for ending in (".py", ".cu"):
+        shutil.copy(kernels_dir() / "decode" / f"r03_one_warp{ending}", folder / f"mine{ending}")
+    text = (folder / "mine.py").read_text().replace('id="r03_one_warp"', 'id="mine"')
+    (folder / "mine.py").write_text(text)
+    rung = load_rung(folder / "mine.py")
+    report = record_rung(
+        rung, SMALL, out_dir=tmp_path / "out", processes=1, rounds=5, sanitize=False
+    )
+    (record,) = [one for one in report.records if one.candidate == "mine"]
+    assert record.rung_path == str(folder / "mine.py")
+    assert freshness(record).fresh
+    # A changed instruction stales it, a changed comment does not.
+    source = folder / "mine.cu"
+    source.write_text("// a remark\n" + source.read_text())
+    assert freshness(record).fresh
+    source.write_text(source.read_text().replace("1.f / weight_sum", "2.f / weight_sum"))
+    assert not freshness(record).fresh
+    (folder / "mine.py").unlink()
+    assert "cannot be loaded" in freshness(record).reason
+
+
+def test_what_cannot_be_recorded_is_refused(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path, {"decode_r03": "nothing"})
+    rung = load_rung("r03")
+    edited = rung.with_source(rung.source_text + "\n// and more\nint unused;")
+    with pytest.raises(LabError, match="edited"):
+        record_rung(edited, SMALL, out_dir=tmp_path)
+    with pytest.raises(LabError, match="cannot run"):
+        record_rung(rung, SMALL.replace(head_dim=96), out_dir=tmp_path)
+    with pytest.raises(LabError, match="was not recorded"):
+        record_rung(rung, SMALL, out_dir=tmp_path, processes=1, profile=False, sanitize=False)
+
+
+def test_no_gpu_is_one_plain_message(tmp_path):
+    from labtools.toolchain import device_query
+
+    if device_query() is not None:
+        pytest.skip("there is a GPU here")
+    with pytest.raises(LabError, match="Nothing can run on a GPU here"):
+        record_campaign("quick", tmp_path)
+
+
+def test_one_workload_that_fails_does_not_cost_the_others(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path)
+    real = campaign.run_group
+
+    def refuse_one(pool, group, *rest):
+        if group["workload"]["batch"] == 2:
+            raise LabError("It could not be measured.", "for a test")
+        return real(pool, group, *rest)
+
+    monkeypatch.setattr(campaign, "run_group", refuse_one)
+    report = record_campaign(TINY, tmp_path, processes=1, rounds=5, profile=False, sanitize=False)
+    assert not report.ok
+    assert report.measured == 1
+    assert {record.problem.batch for record in report.records} == {1}
+
+
+# ------------------------------------------------------------------------------- plans
+
+
+def test_the_ladder_plan_holds_what_the_pages_need():
+    groups, left_out = expand_plan(LADDER)
+    by_key = {group.workload.key(): group for group in groups}
+    assert len(by_key) == len(groups)
+    headline = by_key[HEADLINE.key()]
+    assert headline is groups[0]
+    labels = set(headline.candidates)
+    for name in ("r00_two_passes", "r01_online_softmax", "r02_one_barrier", "r03_one_warp"):
+        assert any(label.startswith(name) for label in labels)
+        assert any(label.startswith(name) for label in headline.profile)
+    assert any("prefetch_v=1" in label for label in labels)
+    assert {"baseline:sdpa", "baseline:sdpa_flash", "baseline:sdpa_expanded"} <= labels
+    # unroll x launch bounds x block shape: 4 x 2 x (3 of r02 and r03 itself)
+    shapes = [label for label in labels if label.startswith(("r02", "r03"))]
+    assert len(shapes) == 4 * 2 * 4
+    assert all(group.workload.kv_bytes <= 2.2e9 for group in groups)
+    assert all(group.ceiling for group in groups)
+    assert {group.workload.cache_state for group in groups} == {"cold", "warm"}
+    for batch in (1, 4, 16, 64, 128):
+        assert HEADLINE.replace(batch=batch, kv_len=512).key() in by_key
+    assert all("not installed" in reason for reason in left_out.values())
+
+
+def test_every_shipped_plan_expands():
+    for name in PLANS:
+        groups, _ = expand_plan(load_plan(name))
+        assert groups
+    with pytest.raises(LabError, match="There is no plan"):
+        load_plan("nothing")
+
+
+def test_equal_workloads_are_merged_into_one_group():
+    plan = Plan(
+        "merge",
+        "",
+        (
+            Section((SMALL,), (("r02_one_barrier", {}),), ceiling=False),
+            Section((SMALL,), (("r02_one_barrier", {"unroll": 4}), ("r03_one_warp", {}))),
+        ),
+    )
+    (group,), _ = expand_plan(plan)
+    assert len(group.candidates) == 2  # unroll=4 is the default
+    assert group.ceiling
+
+
+def test_a_candidate_that_cannot_run_a_shape_is_left_out_there():
+    plan = Plan("some", "", (Section((SMALL,), baselines=("sdpa_expanded",)),))
+    (group,), left_out = expand_plan(plan)
+    assert list(group.candidates) == ["baseline:sdpa_expanded"]
+    alone = Plan("some", "", (Section((Workload(2, 4, 4, 64, 64),), baselines=("sdpa_expanded",)),))
+    (group,), left_out = expand_plan(alone)
+    assert group.candidates == {}
+    assert left_out == {}
+    assert campaign_plan.MOST_KV_BYTES > 2e9
+
+
+def test_a_kernel_that_kills_the_checks_process_fails_alone():
+    good, bad = rung_candidate("r03"), rung_candidate("r02")
+    asked = []
+
+    def run_jobs(jobs):
+        asked.append(len(jobs))
+        runs = []
+        for rung, workload, _ in jobs:
+            if rung.id.startswith("r02"):
+                fault = Fault("misaligned", "misaligned address")
+                return [*runs, GpuRun(None, False, [fault], None, workload)]
+            runs.append(GpuRun(None, True, [], None, workload))
+        return runs
+
+    wanted = {("bad", 64): (bad, SMALL), ("good", 64): (good, SMALL)}
+    results = check_batteries(wanted, run_jobs)
+    assert not results[("bad", 64)].ok
+    assert "misaligned" in results[("bad", 64)].problems[0]
+    assert results[("good", 64)].ok
+    cases = len(small_cases(SMALL, good.supports))
+    assert asked == [2 * cases, cases]
+    assert results[("good", 64)].cases == cases

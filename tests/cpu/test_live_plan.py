@@ -1,0 +1,336 @@
+"""The arithmetic of timing, CUDA's errors in words, and the lock of a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labtools.measure.gpu_queue import gpu_locks_dir, hold_gpu
+from labtools.measure.live_clocks import ClockWatch, parse_smi_line
+from labtools.measure.live_faults import explain_cuda_error, looks_like_cuda
+from labtools.measure.live_job import launch_to_json, scalar_from_json, workspaces_of
+from labtools.measure.live_plan import (
+    COLD_LEAST,
+    MOST_LAUNCHES,
+    SAMPLE_US,
+    pairs_affordable,
+    plan_launches,
+    plan_rotation,
+    plan_rounds,
+    sample_pairs,
+    set_bytes,
+    takes_part,
+)
+from labtools.measure.live_provenance import describe_command, hash_folders, merge_clocks
+from labtools.problem import HEADLINE, LabError, Launch, Workload, Workspace, load_rung
+
+L2 = 60 * 2**20
+FREE = 140 * 2**30
+SHAPES = st.builds(
+    Workload,
+    st.integers(1, 64),
+    st.just(32),
+    st.sampled_from([1, 8, 32]),
+    st.integers(1, 8192),
+    st.sampled_from([64, 128]),
+)
+
+
+@given(SHAPES)
+def test_cold_buffers_are_past_the_l2_or_said_not_to_be(workload):
+    rotation = plan_rotation(workload, L2, FREE)
+    assert rotation.total_bytes == rotation.sets * set_bytes(workload)
+    assert rotation.cold == (rotation.total_bytes >= COLD_LEAST * L2)
+    assert rotation.sets >= 2
+    warm = plan_rotation(workload.replace(cache_state="warm"), L2, FREE)
+    assert (warm.sets, warm.cold) == (1, False)
+
+
+def test_rotation_of_known_shapes():
+    assert set_bytes(HEADLINE) >= HEADLINE.minimal_bytes
+    assert plan_rotation(HEADLINE, L2, FREE).cold
+    big = HEADLINE.replace(batch=64)
+    assert plan_rotation(big, L2, FREE).sets == 2
+    # With memory for one set alone there is one set, and no claim to be cold for a small one.
+    small = Workload(1, 32, 8, 512, 128)
+    tight = plan_rotation(small, L2, 3 * set_bytes(small))
+    assert (tight.sets, tight.cold) == (1, False)
+
+
+@given(st.floats(0.5, 1e6), st.integers(1, 2048))
+def test_launches_are_whole_turns_and_long_enough(launch_us, sets):
+    launches = plan_launches(launch_us, sets)
+    assert launches % sets == 0
+    assert sets <= launches <= max(MOST_LAUNCHES, sets)
+    full = MOST_LAUNCHES // sets * sets
+    assert launches * launch_us >= SAMPLE_US * 0.999 or launches == full
+
+
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_every_candidate_gets_its_rounds(rounds, wanted):
+    own = min(wanted, rounds)
+    assert sum(takes_part(i, own, rounds) for i in range(rounds)) == own
+
+
+def test_long_candidates_get_fewer_rounds_but_some():
+    assert plan_rounds(2000.0, 10, 0.6) == 10
+    assert plan_rounds(100_000.0, 10, 0.6) == 6
+    assert plan_rounds(1e6, 10, 0.6) == 5
+    assert plan_rounds(1e6, 3, 0.6) == 3
+
+
+def test_sampled_pairs_hold_the_first_and_the_last():
+    rng = np.random.default_rng(0)
+    pairs = sample_pairs(HEADLINE, 6, rng)
+    assert len(set(pairs)) == 6
+    assert (0, 0) in pairs
+    assert (7, 31) in pairs
+    assert sample_pairs(Workload(1, 1, 1, 5, 64), 6, rng) == [(0, 0)]
+    assert pairs_affordable(HEADLINE.replace(kv_len=131072)) == 2
+    assert pairs_affordable(HEADLINE) == 8
+
+
+# ------------------------------------------------------------------------- CUDA's words
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "fatal"),
+    [
+        ("cudaErrorMisalignedAddress: misaligned address", "misaligned", True),
+        ("CUDA_ERROR_MISALIGNED_ADDRESS: misaligned address", "misaligned", True),
+        (
+            "cudaErrorIllegalAddress: an illegal memory access was encountered",
+            "out_of_bounds",
+            True,
+        ),
+        ("CUDA error: an illegal memory access was encountered\nmore", "out_of_bounds", True),
+        ("CUDA_ERROR_OUT_OF_MEMORY: out of memory", "out_of_memory", False),
+        (
+            "Out of memory allocating 1,024 bytes (allocated so far: 0 bytes).",
+            "out_of_memory",
+            False,
+        ),
+        (
+            "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested for launch",
+            "launch",
+            False,
+        ),
+        ("CUDA_ERROR_INVALID_VALUE: invalid argument", "launch", False),
+        ("cudaErrorInvalidConfiguration: invalid configuration argument", "launch", False),
+        ("CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure", "trap", True),
+        ("cudaErrorLaunchFailure: unspecified launch failure", "trap", True),
+        ("cudaErrorIllegalInstruction: an illegal instruction was encountered", "trap", True),
+        ("cudaErrorLaunchTimeout: the launch timed out and was terminated", "hang", True),
+        (
+            "cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable",
+            "busy",
+            False,
+        ),
+        ("CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available", "launch", False),
+        ("CUDA_ERROR_NOT_FOUND: named symbol not found", "launch", False),
+        ("cudaErrorUnknown: unknown error", "cuda", True),
+        ("", "cuda", True),
+    ],
+)
+def test_errors_are_told_apart(text, kind, fatal):
+    fault = explain_cuda_error(text)
+    assert (fault.kind, fault.fatal) == (kind, fatal)
+    assert fault.message
+
+
+def test_only_cudas_errors_are_taken_for_cudas():
+    class CUDARuntimeError(RuntimeError):
+        pass
+
+    assert looks_like_cuda(CUDARuntimeError("x"))
+    assert looks_like_cuda(RuntimeError("CUDA error: misaligned address"))
+    assert not looks_like_cuda(ValueError("shape"))
+    assert not looks_like_cuda(RuntimeError("no such backend"))
+
+
+# ----------------------------------------------------------------------------- job files
+
+
+def test_launches_survive_json():
+    for rung in (load_rung("r00"), load_rung("r03")):
+        for launch in rung.launches(HEADLINE):
+            job = json.loads(json.dumps(launch_to_json(launch)))
+            assert job["grid"] == list(launch.grid)
+            for was, now in zip(launch.args, job["args"], strict=True):
+                if isinstance(was, str):
+                    assert now == was
+                else:
+                    assert scalar_from_json(now) == was
+                    assert scalar_from_json(now).dtype == was.dtype
+            assert set(workspaces_of([job])) == {one.name for one in launch.workspace}
+
+
+def test_launches_that_disagree_about_a_workspace_are_refused():
+    first, second = (
+        launch_to_json(
+            Launch("a", (1,), (32,), args=("w",), workspace=(Workspace("w", (n,), "float32"),))
+        )
+        for n in (1, 2)
+    )
+    assert list(workspaces_of([first, first])) == ["w"]
+    with pytest.raises(LabError, match="disagree"):
+        workspaces_of([first, second])
+
+
+# ------------------------------------------------------------------- the lock of a GPU
+
+
+@pytest.fixture
+def locks(monkeypatch, tmp_path):
+    monkeypatch.setenv("LABTOOLS_GPU_LOCKS", str(tmp_path / "locks"))
+    return tmp_path
+
+
+HOLDER = """
+import sys, time
+from labtools.measure.gpu_queue import hold_gpu
+with hold_gpu(["gpu-0"], "a long measurement"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def _start_holder() -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_second_measurement_waits_says_so_and_then_runs(locks):
+    holder = _start_holder()
+    said: list[str] = []
+    started = time.monotonic()
+
+    def on_wait(text: str) -> None:
+        said.append(text)
+        holder.send_signal(signal.SIGKILL)  # a killed holder gives the GPU back
+
+    with hold_gpu(["gpu-0"], "mine", on_wait) as index:
+        assert index == 0
+    assert time.monotonic() - started < 30
+    assert len(said) == 1
+    assert f"process {holder.pid} (a long measurement)" in said[0]
+    holder.wait()
+
+
+def test_a_second_gpu_is_taken_when_the_first_is_busy(locks):
+    holder = _start_holder()
+    try:
+        with hold_gpu(["gpu-0", "gpu-1"], "mine") as index:
+            assert index == 1
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_waiting_has_an_end(locks):
+    holder = _start_holder()
+    try:
+        with (
+            pytest.raises(LabError, match="did not become free") as caught,
+            hold_gpu(["gpu-0"], "mine", longest_wait_s=0.2),
+        ):
+            pass
+        assert "a long measurement" in caught.value.why
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_every_user_may_lock(locks):
+    assert gpu_locks_dir().stat().st_mode & 0o777 == 0o777
+    with hold_gpu(["0000:18:00.0"], "mine"):
+        (lock,) = gpu_locks_dir().glob("*.lock")
+        assert lock.stat().st_mode & 0o666 == 0o666
+
+
+# --------------------------------------------------------------------------- provenance
+
+
+def test_clocks_are_merged_over_processes_and_missing_is_missing():
+    one = {
+        "source": "NVML",
+        "sm_mhz": {"low": 1900, "median": 1950, "high": 1980},
+        "memory_mhz": None,
+        "temperature_c": {"low": 40, "median": 41, "high": 42},
+    }
+    two = {**one, "sm_mhz": {"low": 1800, "median": 1960, "high": 1970}}
+    merged = merge_clocks([one, two])
+    assert (merged.sm_mhz.low, merged.sm_mhz.high) == (1800, 1980)
+    assert merged.memory_mhz is None
+    assert merge_clocks([{"source": None}]) is None
+
+
+def test_nvidia_smis_lines():
+    assert parse_smi_line("1980, 3201, 41\n") == [1980.0, 3201.0, 41.0]
+    assert parse_smi_line("[N/A], 3201, 41") == [None, 3201.0, 41.0]
+    assert parse_smi_line("") == [None, None, None]
+
+
+def test_a_clock_watch_without_a_source_reads_nothing(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    watch = ClockWatch("0000:ff:ff.0")
+    monkeypatch.setattr(watch, "_open_nvml", lambda: None)
+    watch.open()
+    watch.start()
+    assert watch.stop() == {
+        "source": None,
+        "sm_mhz": None,
+        "memory_mhz": None,
+        "temperature_c": None,
+    }
+    watch.close()
+
+
+def test_a_clock_watch_keeps_readings_while_it_watches(monkeypatch):
+    watch = ClockWatch("0000:ff:ff.0")
+    monkeypatch.setattr(watch, "_open_nvml", lambda: lambda: [1980.0, None, 40.0])
+    watch.open()
+    time.sleep(0.1)
+    watch.start()
+    time.sleep(0.3)
+    readings = watch.stop()
+    watch.close()
+    assert readings["sm_mhz"] == {"low": 1980.0, "median": 1980.0, "high": 1980.0}
+    assert readings["memory_mhz"] is None
+
+
+def test_commands_lose_this_machines_folders():
+    assert describe_command(["/a/b/labtools", "record", "--out", "/tmp/x/out"]) == (
+        "labtools record --out out"
+    )
+    assert describe_command(["/a/labtools/__main__.py", "record"]) == "labtools record"
+    assert describe_command(["labtools", "run", "--out=/a/b"]) == "labtools run --out=b"
+    assert describe_command(["/x/ipykernel_launcher.py", "-f", "/y"]) == "a notebook"
+    assert describe_command(["labtools", "run", "--workload", "1,2,2,4,64"]).endswith("1,2,2,4,64")
+
+
+def test_the_tree_hash_moves_with_the_code(tmp_path):
+    (tmp_path / "a.cu").write_text("one")
+    (tmp_path / "note.txt").write_text("x")
+    before = hash_folders([tmp_path])
+    (tmp_path / "note.txt").write_text("y")
+    assert hash_folders([tmp_path]) == before
+    (tmp_path / "a.cu").write_text("two")
+    assert hash_folders([tmp_path]) != before

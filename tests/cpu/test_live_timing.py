@@ -1,0 +1,156 @@
+"""Timing on a fake GPU whose clock only kernels move, so that every number is known."""
+
+from __future__ import annotations
+
+import pytest
+from live_fake import use_fake_gpu
+
+from labtools.measure.live_measure import as_candidate, measure_live, time_candidates
+from labtools.problem import LabError, Workload, load_rung
+from labtools.record import median_problems, summary
+
+WORKLOAD = Workload(2, 4, 2, 64, 64)
+
+
+def test_times_ratio_and_ceiling(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path)
+    said: list[str] = []
+    timing = time_candidates(
+        ["r02", ("r03", {"unroll": 1}), "r03"],
+        WORKLOAD,
+        processes=2,
+        rounds=6,
+        progress=lambda text, done, total: said.append(text),
+    )
+    assert timing.failures == {}
+    assert timing.find("r02").median_us == pytest.approx(20.0)
+    assert timing.find("r03", {"unroll": 1}).median_us == pytest.approx(10.0)
+    ratio = timing.ratio("r02", "r03_one_warp")
+    assert (ratio.ratio, ratio.low, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
+    assert not ratio.equal
+    assert ratio.processes == 2
+    record = timing.find("r03", {"unroll": 4})
+    assert [len(one.us) for one in record.samples.processes] == [6, 6]
+    # Cold: the sets together are 8 times the fake L2 of 64 KiB, and every sample is 2 ms.
+    one = record.samples.processes[0]
+    assert one.rotated_bytes >= 8 * 64 * 1024
+    assert one.launches_per_sample % one.rotated_sets == 0
+    assert one.launches_per_sample * 10.0 >= 2000.0
+    assert record.protocol == "graph-1"
+    assert record.comparison.pairs >= 2 * 2
+    assert record.comparison.worst_error < 1e-3
+    assert median_problems(record) == []
+    assert summary(record).range_us == pytest.approx((10.0, 10.0))
+    ceilings = [one for one in timing.records if one.kind == "ceiling"]
+    assert len(ceilings) == 4
+    assert timing.best_read_gb_per_s == pytest.approx(WORKLOAD.kv_bytes / 5.0 / 1e3)
+    assert record.hashes.sass_hash is not None
+    assert record.provenance.cupy == "fake"
+    assert record.provenance.gpu_slug == "fake"
+    assert record.provenance.clocks is None
+    assert record.resources[0].registers > 0
+    assert record.launches[0].block == (32, 1, 1)
+    assert any("process 2" in text for text in said)
+
+
+def test_warm_uses_one_set(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path)
+    record = measure_live("r03", WORKLOAD.replace(cache_state="warm"))
+    assert record.samples.processes[0].rotated_sets == 1
+    assert record.median_us == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words"),
+    [
+        ("wrong", "so it is not timed"),
+        ("nothing", "never written"),
+        ("wrong later", "wrong after it"),
+        ("misaligned", "misaligned address"),
+        ("out of memory", "not enough free memory"),
+        ("crash", "SIGABRT"),
+    ],
+)
+def test_a_bad_candidate_has_no_time_and_costs_the_others_nothing(
+    monkeypatch, tmp_path, behaviour, words
+):
+    use_fake_gpu(monkeypatch, tmp_path, {"decode_r02": behaviour})
+    timing = time_candidates(["r02", "r03"], WORKLOAD, processes=2, rounds=5, ceiling=False)
+    assert [record.candidate for record in timing.records] == ["r03_one_warp"]
+    (problem,) = timing.failures.values()
+    assert words in problem
+    assert len(timing.find("r03").samples.processes) == 2
+    with pytest.raises(LabError, match="r02_one_barrier has no time"):
+        timing.find("r02_one_barrier")
+
+
+def test_a_hang_in_timing_is_ended_by_the_childs_own_watchdog(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path, {"decode_r02": "hang"})
+    # The limit stands in the child's module, so it is given through the environment there.
+    monkeypatch.setenv("LABTOOLS_STEP_LIMIT_S", "1")
+    timing = time_candidates(["r02", "r03"], WORKLOAD, processes=1, rounds=5, ceiling=False)
+    (problem,) = timing.failures.values()
+    assert "did not end within 1 s" in problem
+    assert timing.find("r03").median_us == pytest.approx(10.0)
+
+
+def test_a_read_sweep_that_skips_bytes_is_no_ceiling(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path, {"read_sweep": "wrong"})
+    timing = time_candidates(["r03"], WORKLOAD, processes=1, rounds=5)
+    assert len(timing.failures) == 4
+    assert all("checksum" in problem for problem in timing.failures.values())
+
+
+def test_a_baseline_without_torch_says_so(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path)
+    timing = time_candidates(
+        ["r03", "baseline:sdpa"], WORKLOAD, processes=1, rounds=5, ceiling=False
+    )
+    assert "torch with CUDA is not installed" in timing.failures["baseline:sdpa"]
+    assert timing.find("r03").median_us == pytest.approx(10.0)
+
+
+def test_a_wrong_kernel_measured_alone_raises(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path, {"decode_r03": "wrong"})
+    with pytest.raises(LabError, match="was not timed"):
+        measure_live("r03", WORKLOAD)
+
+
+def test_an_edited_rung_is_timed_as_it_is(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path)
+    rung = load_rung("r03")
+    edited = rung.with_source(rung.source_text.replace("weight_sum = 0.f", "weight_sum = 0.0f"))
+    record = measure_live(edited, WORKLOAD)
+    assert record.notes == ("edited on a page",)
+
+
+def test_candidates_can_be_named_in_several_ways(tmp_path):
+    assert as_candidate("r03").id == "r03_one_warp"
+    assert as_candidate(("r03", {"unroll": 8})).knobs["unroll"] == 8
+    assert as_candidate("baseline:sdpa").id == "baseline:sdpa"
+    assert "unroll=4" in as_candidate(load_rung("r02")).label
+    with pytest.raises(LabError):
+        as_candidate("baseline:none")
+
+
+def test_baselines_are_timed_in_the_same_processes(monkeypatch, tmp_path):
+    pytest.importorskip("torch")
+    use_fake_gpu(monkeypatch, tmp_path)
+    monkeypatch.setenv("FAKE_GPU_TORCH", "1")
+    timing = time_candidates(
+        ["r03", "baseline:sdpa", "baseline:sdpa_expanded"],
+        WORKLOAD,
+        processes=1,
+        rounds=5,
+        ceiling=False,
+    )
+    assert timing.failures == {}
+    record = timing.find("sdpa")
+    assert record.median_us == pytest.approx(15.0)
+    assert record.kind == "baseline"
+    assert record.hashes.sass_hash is None
+    assert record.comparison.worst_error < 3e-3
+    assert record.provenance.torch is not None
+    assert record.protocol == "graph-1"
+    assert timing.fastest_fair_baseline.candidate == "baseline:sdpa"
+    assert timing.ratio("sdpa", "r03").ratio == pytest.approx(1.5)

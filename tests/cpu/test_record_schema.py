@@ -1,0 +1,98 @@
+"""What a record may hold, and what it must not."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+from record_samples import make_record, make_samples
+
+from labtools.problem import HEADLINE
+from labtools.record import (
+    Counters,
+    ProcessSamples,
+    Reading,
+    Record,
+    Samples,
+    SanitizerVerdict,
+    slug_of_gpu,
+)
+
+
+def test_a_record_survives_json_whole():
+    record = make_record(
+        counters=Counters(tool="ncu 2025.3.1", values={"dram_read_bytes": 1.0, "l2_hit_pct": None}),
+        sanitizer=(SanitizerVerdict(tool="memcheck", verdict="clean"),),
+        knobs={"unroll": 4},
+    )
+    again = Record.model_validate_json(record.model_dump_json())
+    assert again == record
+    assert again.counters.missing == ["l2_hit_pct"]
+    assert again.counters.values["l2_hit_pct"] is None
+    assert again.problem == HEADLINE
+
+
+def test_missing_counters_are_none_or_explained_and_never_empty_without_a_reason():
+    assert Counters(reason="ncu was not found").values == {}
+    with pytest.raises(ValidationError, match="need a reason"):
+        Counters()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text"), [("clean", "something"), ("errors", ""), ("not run", "")]
+)
+def test_a_verdict_says_what_it_must(verdict, text):
+    with pytest.raises(ValidationError):
+        SanitizerVerdict(tool="memcheck", verdict=verdict, text=text)
+
+
+def test_times_are_positive_finite_and_there():
+    fields = {"process": 0, "launches_per_sample": 1, "rotated_sets": 1, "rotated_bytes": 0}
+    for bad in ((), (0.0,), (-1.0,), (float("nan"),), (float("inf"),)):
+        with pytest.raises(ValidationError):
+            ProcessSamples(us=bad, **fields)
+    with pytest.raises(ValidationError):
+        Samples(processes=())
+    one = ProcessSamples(us=(1.0,), **fields)
+    with pytest.raises(ValidationError, match="same process number"):
+        Samples(processes=(one, one))
+
+
+def test_unknown_fields_and_bad_workloads_are_refused():
+    data = make_record().model_dump(mode="json")
+    with pytest.raises(ValidationError, match="speed"):
+        Record.model_validate({**data, "speed": 1})
+    with pytest.raises(ValidationError, match="workload"):
+        Record.model_validate({**data, "workload": {"batch": 0}})
+
+
+def test_the_rate_counts_k_and_v_once():
+    record = make_record(lists=[[100.0]])
+    assert record.gb_per_s == pytest.approx(HEADLINE.kv_bytes / 100e-6 / 1e9)
+
+
+def test_names_and_slugs():
+    assert make_record("baseline:sdpa").name == "sdpa"
+    assert make_record().name == "r03_one_warp"
+    assert slug_of_gpu("NVIDIA H200") == "h200"
+    assert slug_of_gpu("NVIDIA GeForce RTX 4090") == "rtx-4090"
+    assert slug_of_gpu("Tesla T4") == "t4"
+    assert slug_of_gpu("") == "unknown"
+
+
+def test_identity_tells_knobs_workloads_and_paths_apart():
+    base = make_record()
+    assert base.identity() == make_record(days=3.0).identity()
+    others = [
+        make_record(knobs={"unroll": 1}),
+        make_record(workload=HEADLINE.replace(cache_state="warm")),
+        make_record(rung_path="/somewhere/r03_one_warp.py"),
+        make_record(slug="l4"),
+        make_record("r02_one_barrier"),
+    ]
+    assert len({base.identity(), *(one.identity() for one in others)}) == 6
+
+
+def test_a_reading_of_nothing_is_nothing():
+    assert Reading.of([]) is None
+    assert Reading.of([3.0, 1.0, 2.0]) == Reading(low=1.0, median=2.0, high=3.0)
+    assert make_samples([[1.0]]).processes[0].process == 0

@@ -1,0 +1,205 @@
+"""The store: atomic, locked, and of use when files are damaged."""
+
+from __future__ import annotations
+
+import gzip
+import multiprocessing
+import os
+import stat
+import warnings
+
+import pytest
+from record_samples import make_record
+
+from labtools.problem import HEADLINE, LabError
+from labtools.record import DamagedRecordWarning, RecordStore, append_records, read_records
+from labtools.record.store import MOST_BYTES, shipped_records_dir, total_bytes
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "h200" / "ladder.jsonl.gz"
+
+
+def test_what_is_appended_comes_back(file, tmp_path):
+    append_records(file, [make_record(), make_record("baseline:sdpa")])
+    append_records(file, [make_record("r02_one_barrier")])
+    store = RecordStore([tmp_path])
+    names = [record.candidate for record in store.load()]
+    assert names == ["r03_one_warp", "baseline:sdpa", "r02_one_barrier"]
+    assert store.load()[0].file == str(file)
+    assert not [path for path in file.parent.iterdir() if path != file]  # no litter
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+
+
+def test_queries(file, tmp_path):
+    store = RecordStore([tmp_path])
+    store.append(
+        "h200/ladder.jsonl.gz",
+        [
+            make_record(knobs={"unroll": 1}),
+            make_record(knobs={"unroll": 4}, days=1.0),
+            make_record(knobs={"unroll": 4}, days=2.0),
+            make_record("baseline:sdpa"),
+            make_record(
+                "r02_one_barrier",
+                gpu="NVIDIA GeForce RTX 4090",
+                slug="rtx-4090",
+                workload=HEADLINE.replace(batch=1),
+            ),
+        ],
+    )
+    assert len(store.query()) == 4
+    assert len(store.query(latest=False)) == 5
+    assert len(store.query(rung="r03")) == 2
+    assert len(store.query(rung="r03_one_warp", knobs={"unroll": 4})) == 1
+    assert store.query(rung="r03", knobs={"unroll": 4})[0].provenance.date.day == 23
+    assert [one.candidate for one in store.query(rung="sdpa")] == ["baseline:sdpa"]
+    assert [one.candidate for one in store.query(kind="baseline")] == ["baseline:sdpa"]
+    assert len(store.query(gpu="h200")) == 3
+    for name in ("rtx4090", "rtx-4090", "NVIDIA GeForce RTX 4090"):
+        assert len(store.query(gpu=name)) == 1
+    assert store.query(gpu="h100") == []
+    assert store.query(gpu="h20") == []
+    for workload in (HEADLINE, "8,32,8,4096,128", HEADLINE.to_dict()):
+        assert len(store.query(workload=workload)) == 3
+    assert store.query(workload=HEADLINE.replace(cache_state="warm")) == []
+    assert RecordStore([tmp_path / "nowhere"]).query() == []
+
+
+def test_superseding_replaces_the_same_thing_only(file):
+    append_records(file, [make_record(), make_record("baseline:sdpa")])
+    append_records(file, [make_record(days=1.0)], supersede=True)
+    records, problems = read_records(file)
+    assert problems == []
+    assert [one.candidate for one in records] == ["baseline:sdpa", "r03_one_warp"]
+
+
+def test_a_damaged_line_is_named_and_the_rest_is_kept(tmp_path):
+    path = tmp_path / "own.jsonl"
+    append_records(path, [make_record(), make_record("baseline:sdpa")])
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], '{"candidate": "r0', "not json", lines[1]]))
+    store = RecordStore([tmp_path])
+    with pytest.warns(DamagedRecordWarning, match=r"Line 2 of .*own\.jsonl"):
+        records = store.query()
+    assert len(records) == 2
+    assert len(store.problems) == 2
+    assert "What still works" in str(store.problems[0])
+    assert "Line 3" in store.problems[1].what
+
+
+def test_a_line_of_another_schema_is_named(tmp_path):
+    path = tmp_path / "own.jsonl"
+    append_records(path, [make_record()])
+    path.write_text(path.read_text().replace('"median_us":', '"median_ms":'))
+    records, problems = read_records(path)
+    assert records == []
+    assert "median_us" in problems[0].why
+
+
+@pytest.mark.parametrize("cut", [0.5, 0.7, 0.95])
+def test_a_file_that_breaks_off_keeps_what_stands_before(file, cut):
+    append_records(file, [make_record(days=float(day)) for day in range(200)])
+    data = file.read_bytes()
+    file.write_bytes(data[: int(len(data) * cut)])
+    records, problems = read_records(file)
+    assert len(problems) == 1
+    assert "breaks off" in problems[0].why
+    assert 0 < len(records) < 200
+
+
+def test_a_flipped_bit_is_noticed(file):
+    append_records(file, [make_record(days=float(day)) for day in range(50)])
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    file.write_bytes(bytes(data))
+    _, problems = read_records(file)
+    assert problems
+
+
+def test_a_file_that_is_no_gzip_is_named(file):
+    file.parent.mkdir()
+    file.write_bytes(b"hello")
+    records, problems = read_records(file)
+    assert records == []
+    assert str(file) in problems[0].what
+
+
+def test_an_empty_file_holds_nothing_and_is_no_damage(file):
+    file.parent.mkdir()
+    file.write_bytes(b"")
+    assert read_records(file) == ([], [])
+
+
+def test_files_may_be_joined_and_still_be_read(file):
+    append_records(file, [make_record()])
+    file.write_bytes(file.read_bytes() * 2)
+    records, problems = read_records(file)
+    assert len(records) == 2
+    assert problems == []
+
+
+def test_appending_to_a_damaged_file_keeps_a_copy_of_it(file):
+    append_records(file, [make_record(days=float(day)) for day in range(200)])
+    file.write_bytes(file.read_bytes()[:-200])
+    with pytest.warns(DamagedRecordWarning, match="is kept in"):
+        append_records(file, [make_record("r02_one_barrier")])
+    records, problems = read_records(file)
+    assert problems == []
+    assert records[-1].candidate == "r02_one_barrier"
+    assert len(records) > 1
+    assert file.with_name(f".{file.name}.damaged").exists()
+
+
+def test_a_failed_write_leaves_the_old_file(file, monkeypatch):
+    append_records(file, [make_record()])
+    before = file.read_bytes()
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(LabError, match="could not be written") as caught:
+        append_records(file, [make_record()])
+    assert "No space left" in caught.value.why
+    assert file.read_bytes() == before
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_another_ending_is_refused(tmp_path):
+    with pytest.raises(LabError, match="no name for a file of records"):
+        append_records(tmp_path / "records.txt", [make_record()])
+
+
+def _append_some(path, number):
+    for index in range(5):
+        append_records(path, [make_record(f"r{number}{index}")])
+
+
+def test_writers_at_once_lose_nothing(file):
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_append_some, args=(file, n)) for n in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    records, problems = read_records(file)
+    assert problems == []
+    assert len({record.candidate for record in records}) == 15
+
+
+def test_equal_records_give_an_equal_file(tmp_path):
+    one, two = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl.gz"
+    for path in (one, two):
+        append_records(path, [make_record()])
+    assert one.read_bytes() == two.read_bytes()
+    assert gzip.decompress(one.read_bytes()).count(b"\n") == 1
+
+
+def test_the_shipped_records_are_small_enough_and_whole():
+    assert total_bytes() < MOST_BYTES
+    store = RecordStore([shipped_records_dir()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DamagedRecordWarning)
+        store.load()

@@ -1,0 +1,213 @@
+"""The rungs on a real GPU: right on drawn workloads, and every way to be wrong is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+
+import numpy as np
+import pytest
+
+from labtools.measure.gpu_queue import hold_gpu
+from labtools.measure.live import run_cases_on_gpu, run_jobs_on_gpu, run_on_gpu
+from labtools.problem import (
+    DISTRIBUTIONS,
+    HEADLINE,
+    Rung,
+    Workload,
+    list_rungs,
+    load_rung,
+)
+
+RUNGS = ("r00_two_passes", "r01_online_softmax", "r02_one_barrier", "r03_one_warp")
+SMALL = Workload(2, 8, 2, 65, 128)
+ALWAYS = (1, 2, 31, 32, 33, 4097)
+DRAWN = 200
+
+
+def draw_workloads(count: int, seed: int = 20261121) -> list[Workload]:
+    """Odd and long lengths, grouped heads, ragged batches, every distribution, both head dims."""
+    rng = np.random.default_rng(seed)
+    drawn = []
+    for index in range(count):
+        batch = int(rng.integers(1, 6))
+        kv_heads = int(rng.choice([1, 2, 3, 8]))
+        group = int(rng.choice([1, 2, 4, 5, 8]))
+        if index < len(ALWAYS):
+            length = ALWAYS[index]
+        else:
+            # Long ones are one in five, so that the float64 oracle stays quick.
+            length = int(rng.integers(1024, 3000) if index % 5 == 0 else rng.integers(1, 600))
+        ragged = None
+        if rng.random() < 0.5:
+            ragged = tuple(int(n) for n in rng.integers(1, length + 1, batch))
+        drawn.append(
+            Workload(
+                batch,
+                kv_heads * group,
+                kv_heads,
+                length,
+                int(rng.choice([64, 128])),
+                seq_lens=ragged,
+                distribution=DISTRIBUTIONS[index % len(DISTRIBUTIONS)],
+                seed=index,
+            )
+        )
+    return drawn
+
+
+def edit(rung: Rung, old: str, new: str) -> Rung:
+    """The rung with a piece of its source replaced; the piece must be there."""
+    assert old in rung.source_text
+    return rung.with_source(rung.source_text.replace(old, new))
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_a_rung_is_right_on_drawn_workloads(name: str) -> None:
+    cases = draw_workloads(DRAWN)
+    runs = run_cases_on_gpu(load_rung(name), cases)
+    wrong = [str(run) for run in runs if not run.ok]
+    assert not wrong, "\n".join(wrong[:5])
+    assert len(runs) == DRAWN
+
+
+def test_every_combination_of_knobs_is_right() -> None:
+    cases = [SMALL, Workload(3, 4, 4, 33, 64, seq_lens=(33, 1, 17), distribution="large")]
+    jobs = [
+        (rung, case, knobs)
+        for rung in list_rungs()
+        for knobs in rung.knob_combinations()
+        for case in cases
+    ]
+    runs = run_jobs_on_gpu(jobs)
+    wrong = [
+        f"{rung.id} {knobs}: {run}"
+        for (rung, _, knobs), run in zip(jobs, runs, strict=False)
+        if not run.ok
+    ]
+    assert not wrong, "\n".join(wrong[:5])
+    assert len(runs) == len(jobs)
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_a_rung_is_right_at_the_headline(name: str) -> None:
+    run = run_on_gpu(load_rung(name), HEADLINE)
+    assert run.ok, str(run)
+    assert run.out is not None
+    assert run.out.shape == (8, 32, 128)
+
+
+def test_a_misaligned_kernel_leaves_this_process_alive() -> None:
+    rung = edit(load_rung("r03"), "kv_len * HEAD_DIM + dim;", "kv_len * HEAD_DIM + dim + 1;")
+    run = run_on_gpu(rung, SMALL)
+    assert not run.ok
+    assert run.faults[0].kind == "misaligned"
+    assert "misaligned address" in run.faults[0].message
+    assert "this notebook is alive" in run.faults[0].message
+    assert "compute-sanitizer" in run.faults[0].message
+    assert run_on_gpu(load_rung("r03"), SMALL).ok  # and the GPU serves the next one
+
+
+def test_an_endless_loop_is_ended() -> None:
+    loop = "  for (volatile const int* wait = seq_lens; *wait > 0;) {}\n  float score_max"
+    rung = edit(load_rung("r03"), "  float score_max", loop)
+    run = run_on_gpu(rung, SMALL, time_limit_s=3.0)
+    assert not run.ok
+    assert run.faults[0].kind == "hang"
+    assert "did not end within 3 s" in run.faults[0].message
+    assert run_on_gpu(load_rung("r03"), SMALL).ok
+
+
+def test_a_wild_read_is_told() -> None:
+    rung = edit(load_rung("r03"), "(k_head + (size_t)n", "(k_head + (1ull << 38) + (size_t)n")
+    run = run_on_gpu(rung, SMALL)
+    assert run.faults[0].kind == "out_of_bounds"
+    assert "illegal" in run.faults[0].message.lower()
+
+
+def test_a_write_past_the_output_is_seen_by_the_red_zone() -> None:
+    rung = edit(
+        load_rung("r03"),
+        "  store_row(out + qo_row * HEAD_DIM + dim, acc, 1.f / weight_sum);",
+        "  store_row(out + qo_row * HEAD_DIM + dim, acc, 1.f / weight_sum);\n"
+        "  if (dim == 0) out[(size_t)gridDim.y * gridDim.x * HEAD_DIM] = q[0];",
+    )
+    run = run_on_gpu(rung, SMALL)
+    assert not run.ok
+    assert "outside the buffer 'out'" in str(run)
+
+
+def test_a_write_into_an_input_is_seen() -> None:
+    rung = edit(
+        load_rung("r03"),
+        "  float score_max",
+        "  if (dim == 0) const_cast<half*>(v)[0] = __float2half(7.f);\n  float score_max",
+    )
+    run = run_on_gpu(rung, SMALL)
+    assert not run.ok
+    assert "into its input 'v'" in str(run)
+
+
+def test_too_many_threads_are_a_launch_fault() -> None:
+    rung = load_rung("r03")
+
+    def launch(workload, knobs):
+        return [
+            dataclasses.replace(one, block=(2048, 1, 1)) for one in rung.launch(workload, knobs)
+        ]
+
+    run = run_on_gpu(rung.with_launch(launch), SMALL)
+    assert not run.ok
+    assert run.faults[0].kind == "launch"
+
+
+def test_more_memory_than_there_is_is_told() -> None:
+    run = run_on_gpu(load_rung("r03"), Workload(64, 32, 8, 2_000_000, 128))
+    assert not run.ok
+    assert run.faults[0].kind == "out_of_memory"
+
+
+def test_a_second_measurement_waits_for_the_first_and_says_so() -> None:
+    import cupy
+
+    gpus = [
+        str(cupy.cuda.runtime.deviceGetPCIBusId(i))
+        for i in range(cupy.cuda.runtime.getDeviceCount())
+    ]
+    if len(gpus) > 1:
+        pytest.skip("with several GPUs the second measurement takes another one")
+    said: list[str] = []
+    waiting = threading.Event()
+
+    def hear(text: str) -> None:
+        said.append(text)
+        if "waiting" in text:
+            waiting.set()
+
+    runs = []
+    thread = threading.Thread(
+        target=lambda: runs.append(run_on_gpu(load_rung("r03"), SMALL, progress=hear))
+    )
+    with hold_gpu(gpus, "a long measurement"):
+        thread.start()
+        assert waiting.wait(60)
+        assert not runs
+    thread.join(120)
+    assert runs[0].ok
+    assert any("a long measurement" in text for text in said)
+
+
+def test_the_fill_kernel_is_normal_and_puts_nan_past_each_length(tmp_path) -> None:
+    from labtools.measure import live_check
+
+    # Drawn on the device, ragged: rows past a length are NaN, or the answer would not be right.
+    workload = Workload(4, 32, 8, 8192, 128, seq_lens=(8192, 1, 5000, 4097))
+    assert not live_check.drawn_on_host(workload)
+    for name in ("r02", "r03"):
+        run = run_on_gpu(load_rung(name), workload)
+        assert run.ok, str(run)
+    # A kernel that ignores the lengths meets the NaN.
+    rung = edit(load_rung("r03"), "= seq_lens[sequence]", "= kv_len")
+    run = run_on_gpu(rung, workload)
+    assert not run.ok
+    assert "NaN" in str(run)
