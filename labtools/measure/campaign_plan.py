@@ -22,14 +22,14 @@ class Section:
         rungs: (id, knobs) pairs.
         baselines: ids.
         ceiling: time the read sweep as well.
-        profile: ids of rungs (default knobs) whose counters and sanitizer verdicts are wanted.
+        profile: (id, knobs) pairs of rungs whose counters and sanitizer verdicts are wanted.
     """
 
     workloads: tuple[Workload, ...]
     rungs: tuple[tuple[str, Mapping[str, int]], ...] = ()
     baselines: tuple[str, ...] = ()
     ceiling: bool = True
-    profile: tuple[str, ...] = ()
+    profile: tuple[tuple[str, Mapping[str, int]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,11 @@ _BLOCK_SHAPES: tuple[tuple[str, Mapping[str, int]], ...] = (
             unroll=(1, 2, 4, 8), launch_bounds=(0, 1), dims_per_thread=(1, 2, 4)
         )
     ),
+    *(("r00_two_passes", knobs) for knobs in _all_knobs(unroll=(1, 2, 4, 8))),
+    *(
+        ("r01_online_softmax", knobs)
+        for knobs in _all_knobs(unroll=(1, 2, 4, 8), prefetch_v=(0, 1))
+    ),
     *(("r03_one_warp", knobs) for knobs in _all_knobs(unroll=(1, 2, 4, 8), launch_bounds=(0, 1))),
 )
 
@@ -108,10 +113,12 @@ LADDER = Plan(
             (HEADLINE,),
             _LADDER,
             _BASELINES,
-            profile=("r00_two_passes", "r01_online_softmax", "r02_one_barrier", "r03_one_warp"),
+            profile=(*_LADDER, ("r03_one_warp", {"unroll": 1}), ("r03_one_warp", {"unroll": 8})),
         ),
         Section(_shapes("8,32,8,4096,128", _SINGLE), (*_LADDER, *_BLOCK_SHAPES), _BASELINES),
         Section(_NOTED_SHAPES, _LADDER, _BASELINES),
+        # The second bench draws every baseline over the length of the cache.
+        Section(_grid((8,), (256, 512, 1024, 2048, 4096, 8192, 16384)), _LADDER, _BASELINES),
         Section(
             _grid((1, 4, 16, 64, 128), (512, 1024, 4096, 16384)),
             _LADDER,
@@ -136,7 +143,7 @@ QUICK = Plan(
             _shapes("2,8,2,512,128"),
             (("r02_one_barrier", {}), ("r03_one_warp", {}), ("r03_one_warp", {"unroll": 1})),
             ("sdpa", "sdpa_expanded"),
-            profile=("r03_one_warp",),
+            profile=(("r03_one_warp", {}),),
         ),
         Section(_shapes("2,8,2,512,128", cache_state="warm"), (("r03_one_warp", {}),), ("sdpa",)),
     ),
@@ -179,7 +186,7 @@ def expand_plan(plan: Plan) -> tuple[list[Group], dict[str, str]]:
                 elif "not installed" in reason:
                     left_out[candidate.label] = reason
             group.ceiling = group.ceiling or section.ceiling
-            for name in section.profile:
-                wanted = rung_candidate(load_rung(name))
+            for name, knobs in section.profile:
+                wanted = rung_candidate(load_rung(name), knobs)
                 group.profile.setdefault(wanted.label, wanted)
     return list(groups.values()), left_out

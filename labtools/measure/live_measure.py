@@ -93,9 +93,8 @@ class Timing:
             LabError: it was not timed.
         """
         for record in self.records:
-            names = (record.candidate, record.name, record.name.split("_")[0])
             fits = all(record.knobs.get(name) == value for name, value in (knobs or {}).items())
-            if candidate in names and fits:
+            if record.is_candidate(candidate) and fits:
                 return record
         why = [text for label, text in self.failures.items() if candidate in label]
         raise LabError(

@@ -4,7 +4,7 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
 
 ``normal``       no profile; q, k, v standard normal.
 ``late_peaked``  the last rows weigh most, so a kernel that drops them is far off.
-``rising``       the maximum moves at almost every row, so a missing rescale shows.
+``rising``       the scores climb, so the maximum moves often: a missing rescale shows.
 ``large``        scores past +-100, so exp overflows unless the maximum is subtracted.
 ``one_hot``      one row takes all the weight, so the output is that row of v.
 ``constant_v``   v is the same in every row, so the weights must sum to one.

@@ -254,6 +254,11 @@ class Run(_Schema):
         """The candidate without its ``baseline:`` or ``ceiling:``."""
         return self.candidate.split(":", 1)[-1]
 
+    def is_candidate(self, wanted: str) -> bool:
+        """Is this ``wanted``: ``r03_one_warp``, ``r03``, ``baseline:sdpa`` or ``sdpa``?"""
+        number = self.name.split("_")[0] if self.kind == "rung" else None
+        return wanted in (self.candidate, self.name, number)
+
     @property
     def gb_per_s(self) -> float:
         """Rate at which the K and V bytes were read, 10^9 bytes a second, each counted once."""

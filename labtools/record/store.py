@@ -101,7 +101,7 @@ class RecordStore:
             record
             for record in self.load()
             if (gpu is None or _gpu_fits(record, gpu))
-            and (rung is None or _candidate_fits(record, rung))
+            and (rung is None or record.is_candidate(rung))
             and (key is None or record.problem.key() == key)
             and (kind is None or record.kind == kind)
             and all(record.knobs.get(name) == value for name, value in (knobs or {}).items())
@@ -267,12 +267,6 @@ def _gpu_fits(record: Record, gpu: str) -> bool:
     # ``rtx4090``, ``rtx-4090`` and ``NVIDIA GeForce RTX 4090`` are one GPU; ``a100`` is any A100.
     slug, wanted = record.provenance.gpu_slug, slug_of_gpu(gpu)
     return slug.replace("-", "") == wanted.replace("-", "") or slug.startswith(f"{wanted}-")
-
-
-def _candidate_fits(record: Record, wanted: str) -> bool:
-    return wanted in (record.candidate, record.name) or (
-        record.kind == "rung" and record.name.split("_")[0] == wanted
-    )
 
 
 def total_bytes(folder: Path | None = None) -> int:

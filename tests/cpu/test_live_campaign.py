@@ -23,7 +23,7 @@ TINY = Plan(
         Section(
             (SMALL, SMALL.replace(batch=1)),
             (("r02_one_barrier", {}), ("r03_one_warp", {})),
-            profile=("r03_one_warp",),
+            profile=(("r03_one_warp", {}),),
         ),
     ),
 )

@@ -1,0 +1,74 @@
+"""What the site needs beyond its configuration.
+
+The cache key, local scripts, patient execution, and colours for ``%%cuda`` cells.
+
+Settings that depend on the build come in through the environment (see ``tools/book.py``), so that
+``_config.yml`` stays a plain list of constants.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from pygments.lexers import CudaLexer
+from pygments.token import Comment
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tools.nbpoll import poll_in_slices
+
+
+class CudaCellLexer(CudaLexer):
+    """CUDA C++ below a line with a cell magic. Python's lexer would stumble over such a cell."""
+
+    name = "CUDA cell"
+    aliases = ("cuda-cell",)
+    filenames = ()
+    mimetypes = ()
+
+    def get_tokens_unprocessed(self, text: str, stack: tuple[str, ...] = ("root",)) -> Any:
+        first, newline, rest = text.partition("\n")
+        yield 0, Comment.Preproc, first + newline
+        for index, token, value in super().get_tokens_unprocessed(rest, stack):
+            yield index + len(first) + len(newline), token, value
+
+
+def colour_cuda_cells(app: Any, doctree: nodes.document) -> None:
+    """Mark the cells that hold CUDA C++ as such."""
+    for block in doctree.findall(nodes.literal_block):
+        if block.astext().startswith("%%cuda"):
+            block["language"] = "cuda-cell"
+
+
+def settle_config(app: Any, config: Any) -> None:
+    """Put the build's own paths into the configuration before myst-nb reads it."""
+    cache = os.environ.get("FIELDGUIDE_CACHE")
+    if cache:
+        config.nb_execution_mode = "cache"
+        config.nb_execution_cache_path = cache
+    else:
+        config.nb_execution_mode = "force"
+    assets = os.environ.get("FIELDGUIDE_ASSETS")
+    if assets:
+        config.html_static_path = [*config.html_static_path, assets]
+    # Jupyter Book switches Thebe on everywhere: it names an outside script on each page and is of
+    # no use in a site that has no server behind it.
+    for listeners in app.events.listeners.values():
+        listeners[:] = [
+            one for one in listeners if getattr(one.handler, "__name__", "") != "init_thebe_core"
+        ]
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Called by Sphinx."""
+    os.environ.setdefault("LABTOOLS_READER", "0")
+    poll_in_slices()
+    app.connect("config-inited", settle_config, priority=100)
+    app.add_lexer("cuda-cell", CudaCellLexer)
+    app.connect("doctree-read", colour_cuda_cells)
+    app.add_css_file("fieldguide.css")
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,133 @@
+"""The five words that say where a number comes from, and the tables that carry them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from labtools.problem import LabError
+
+MEANINGS = {
+    "live": "measured now on this machine's GPU",
+    "recorded": "measured earlier on a named GPU and date",
+    "forecast": "from the model",
+    "computed": "from a formula or a data sheet",
+    "claimed": "somebody's published figure",
+}
+"""What each word promises."""
+
+_BORDERS = {
+    "live": "2px solid",
+    "recorded": "1px solid",
+    "forecast": "1px dashed",
+    "computed": "1px dotted",
+    "claimed": "3px double",
+}
+_BADGE = "border-radius:0.6em;padding:0 0.5em;font-size:0.85em;white-space:nowrap"
+_CELL = "padding:0.25em 0.7em;text-align:left;vertical-align:top"
+_LAST = "min-width:9em"  # a narrow screen scrolls rather than breaking every word
+_RULE = "border-bottom:1px solid #8888"
+BOX = "border:1px solid #8888;border-radius:4px;padding:0.6em 0.9em;margin:0.4em 0"
+
+
+def check_word(word: str) -> str:
+    """Return ``word``.
+
+    Raises:
+        LabError: it is none of the five words.
+    """
+    if word not in MEANINGS:
+        raise LabError(
+            f"{word!r} does not say where a number comes from.",
+            f"the words are {', '.join(MEANINGS)}",
+            "use one of them",
+        )
+    return word
+
+
+def badge(word: str) -> str:
+    """HTML of one of the five words; the border tells them apart without colour."""
+    check_word(word)
+    style = f"border:{_BORDERS[word]} currentColor;{_BADGE}"
+    return f'<span class="prov prov-{word}" style="{style}" title="{MEANINGS[word]}">{word}</span>'
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Something a page shows: HTML for a browser and plain text for everything else."""
+
+    html: str
+    text: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def __add__(self, other: Shown) -> Shown:
+        return Shown(self.html + other.html, f"{self.text}\n{other.text}")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A provenance word in a table cell, and what stands behind it."""
+
+    word: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.detail}" if self.detail else self.word
+
+
+Cell = str | Word
+
+
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> Shown:
+    """A table that scrolls sideways on a narrow screen instead of overflowing it."""
+    grid = [list(row) for row in rows]
+    head = "".join(
+        f'<th scope="col" style="{_CELL};{_RULE}{";" + _LAST if last else ""}">{_text(column)}</th>'
+        for column, last in zip(columns, [False] * (len(columns) - 1) + [True], strict=True)
+    )
+    body = "".join(
+        "<tr>" + "".join(f'<td style="{_CELL};{_RULE}">{_html(c)}</td>' for c in row) + "</tr>"
+        for row in grid
+    )
+    title = f'<caption style="text-align:left;caption-side:top">{_text(caption)}</caption>'
+    markup = (
+        '<div style="overflow-x:auto;margin:0.4em 0" tabindex="0" role="region" '
+        f'aria-label="{_text(caption or "table")}">'
+        f'<table style="border-collapse:collapse;margin:0;font-size:0.95em">'
+        f"{title if caption else ''}<thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div>"
+    )
+    return Shown(markup, _plain_table(columns, grid, caption))
+
+
+def make_note(text: str, word: str | None = None) -> Shown:
+    """One sentence in a box, with its provenance word if it holds a number."""
+    mark = f" {badge(word)}" if word else ""
+    plain = f"{text} [{word}]" if word else text
+    return Shown(f'<div style="{BOX}">{_text(text)}{mark}</div>', plain)
+
+
+def _plain_table(columns: Sequence[str], rows: list[list[Cell]], caption: str) -> str:
+    grid = [list(columns)] + [[str(c) for c in row] for row in rows]
+    widths = [max(len(row[i]) for row in grid) for i in range(len(columns))]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in grid
+    ]
+    return "\n".join([caption, *lines] if caption else lines)
+
+
+def _html(cell: Cell) -> str:
+    if isinstance(cell, Word):
+        return f"{badge(cell.word)} {_text(cell.detail)}".rstrip()
+    return _text(cell)
+
+
+def _text(text: str) -> str:
+    return html.escape(text)

@@ -1,0 +1,298 @@
+"""Ratios of two times, with where each comes from."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
+
+from labtools.problem import LabError, Workload, load_rung
+from labtools.record import Ratio as PairedRatio
+from labtools.record import Record, RecordStore, paired_ratio
+from labtools.record.prediction import Interval, Prediction, direction_of
+
+from .provenance import Cell, Shown, Word, check_word, make_table
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How a candidate compares with a baseline.
+
+    Args:
+        value: baseline time / candidate time; above 1 the candidate is faster.
+        source: one of the five provenance words.
+        what: what was compared, where and when.
+        interval: low and high end of ``value``, where known.
+        baseline_us: the baseline's time in microseconds, where known.
+        candidate_us: the candidate's time in microseconds, where known.
+
+    Raises:
+        LabError: a value that is no ratio, or an unknown source.
+    """
+
+    value: float
+    source: str
+    what: str = ""
+    interval: Interval | None = None
+    baseline_us: float | None = None
+    candidate_us: float | None = None
+
+    def __post_init__(self) -> None:
+        check_word(self.source)
+        if not (math.isfinite(self.value) and self.value > 0):
+            raise LabError(
+                f"The ratio is {self.value!r}.",
+                "baseline time / candidate time is a positive number",
+                "look at the two times it was made from",
+            )
+
+
+def speedup_of_times(
+    baseline_us: float, candidate_us: float, source: str, what: str = ""
+) -> Speedup:
+    """The ratio of two times in microseconds.
+
+    Raises:
+        LabError: a time that is not positive.
+    """
+    if not (baseline_us > 0 and candidate_us > 0):
+        raise LabError(
+            f"The times are {baseline_us!r} and {candidate_us!r} us.",
+            "a time that was measured is positive",
+            "look at the run that gave them",
+        )
+    return Speedup(
+        baseline_us / candidate_us,
+        source,
+        what,
+        baseline_us=float(baseline_us),
+        candidate_us=float(candidate_us),
+    )
+
+
+def read_ratio(thing: Any, source: str | None = None, what: str = "") -> Speedup | None:
+    """Understand what a page calls a result.
+
+    Args:
+        thing: a `Speedup`, a number, a pair (baseline, candidate) of times in microseconds or of
+            runs, records or forecasts that hold one, a paired ratio of `labtools.record`, or
+            None. Two records must come from the same processes.
+        source: the provenance word; None takes the thing's own, which is ``recorded`` for
+            records and ``live`` for anything that does not say.
+        what: what was compared, where the thing does not say.
+
+    Raises:
+        LabError: none of these, or two records that were not measured together.
+    """
+    if thing is None:
+        return None
+    if isinstance(thing, Speedup):
+        return replace(thing, what=thing.what or what)
+    if isinstance(thing, (tuple, list)) and len(thing) == 2:
+        return _read_pair(thing[0], thing[1], source, what)
+    if _is_number(thing):
+        return Speedup(float(thing), source or "live", what)
+    if isinstance(thing, PairedRatio):
+        interval = (thing.low, thing.high)
+        return Speedup(thing.ratio, source or "live", what, interval)
+    raise _unreadable(thing)
+
+
+def _read_pair(baseline: Any, candidate: Any, source: str | None, what: str) -> Speedup | None:
+    if baseline is None or candidate is None:
+        return None
+    if isinstance(baseline, Record) and isinstance(candidate, Record):
+        paired = paired_ratio(baseline, candidate)
+        return Speedup(
+            paired.ratio,
+            source or "recorded",
+            what or describe_record(candidate),
+            (paired.low, paired.high),
+            baseline.median_us,
+            candidate.median_us,
+        )
+    if isinstance(baseline, Record) or isinstance(candidate, Record):
+        raise LabError(
+            "These two times do not belong together.",
+            "one comes from a record and the other does not",
+            "compare times of one run with each other",
+        )
+    times = time_us_of(baseline), time_us_of(candidate)
+    return speedup_of_times(*times, source or "live", what)
+
+
+def time_us_of(thing: Any) -> float:
+    """The time in microseconds that a number, run, record or forecast holds.
+
+    Raises:
+        LabError: it holds none.
+    """
+    if _is_number(thing):
+        return float(thing)
+    for name in ("median_us", "time_us"):
+        value: Any = getattr(thing, name, None)
+        if _is_number(value):
+            return float(value)
+    raise _unreadable(thing)
+
+
+def _is_number(thing: Any) -> TypeGuard[float]:
+    return isinstance(thing, numbers.Real) and not isinstance(thing, bool)
+
+
+def describe_record(record: Record) -> str:
+    """Where and when: ``NVIDIA H200, 2026-11-21``."""
+    return f"{record.provenance.gpu}, {record.provenance.date:%Y-%m-%d}"
+
+
+def recorded_speedup(
+    baseline: str,
+    candidate: str,
+    workload: Workload,
+    *,
+    gpu: str | None = None,
+    baseline_knobs: Mapping[str, int] | None = None,
+    candidate_knobs: Mapping[str, int] | None = None,
+    store: RecordStore | None = None,
+) -> Speedup | None:
+    """The newest recorded comparison of two candidates that shared their processes.
+
+    Args:
+        baseline: a rung's id, or ``baseline:NAME``.
+        candidate: the same.
+        workload: what both ran.
+        gpu: slug of a GPU; None takes any.
+        baseline_knobs: knobs that differ from the rung's defaults.
+        candidate_knobs: the same.
+        store: where to look; by default the shipped records and the reader's own.
+
+    Returns:
+        baseline time / candidate time with its interval, or None when there is no such record.
+    """
+    store = store or RecordStore()
+    firsts, seconds = (
+        store.query(gpu, name, workload, _all_knobs(name, knobs), latest=False)
+        for name, knobs in ((baseline, baseline_knobs), (candidate, candidate_knobs))
+    )
+    for second in seconds:
+        for first in firsts:
+            if first.campaign == second.campaign:
+                return _read_pair(first, second, "recorded", "")
+    return None
+
+
+def _all_knobs(name: str, knobs: Mapping[str, int] | None) -> Mapping[str, int] | None:
+    return knobs if name.startswith("baseline:") else load_rung(name).resolve_knobs(knobs)
+
+
+def _unreadable(thing: Any) -> LabError:
+    return LabError(
+        f"{type(thing).__name__} holds no time and no ratio.",
+        "a result is a ratio, a pair (baseline, candidate) of times in us, runs or records",
+        "pass one of these",
+    )
+
+
+def say_ratio(ratio: float, interval: Interval | None = None) -> str:
+    """In words: ``1.74x faster``, ``2.00x slower``, ``the same``."""
+    direction = direction_of(ratio, interval)
+    if direction == "same":
+        return f"the same ({ratio:.2f}x)"
+    size = ratio if direction == "faster" else 1 / ratio
+    return f"{size:.2f}x {direction}"
+
+
+def say_prediction(prediction: Prediction) -> str:
+    """The reader's guess in words."""
+    if prediction.direction == "same":
+        return "the same"
+    size = max(prediction.ratio, 1 / prediction.ratio)
+    return f"{size:.2f}x {prediction.direction}"
+
+
+def ratio_table(
+    baseline: str,
+    candidate: str,
+    rows: list[tuple[str, Prediction | Speedup | None, str]],
+    caption: str,
+) -> Shown:
+    """Predictions, measurements and records of one comparison, one below the other.
+
+    Args:
+        baseline: name of the left side.
+        candidate: name of the right side.
+        rows: label, value, and what to say where there is no value.
+        caption: title of the table.
+    """
+    cells: list[list[Cell]] = []
+    for label, value, absent in rows:
+        if value is None:
+            cells.append([label, "", "", absent, ""])
+        elif isinstance(value, Prediction):
+            when = f"committed {value.at:%Y-%m-%d %H:%M} UTC"
+            note = f"; {value.note}" if value.note else ""
+            late = "; after the answer was shown, does not count" if value.after_reveal else ""
+            cells.append([label, "", "", say_prediction(value), f"your guess, {when}{late}{note}"])
+        else:
+            cells.append(
+                [
+                    label,
+                    _time(value.baseline_us),
+                    _time(value.candidate_us),
+                    _said(value),
+                    Word(value.source, value.what),
+                ]
+            )
+    columns = ["", f"{baseline} (us)", f"{candidate} (us)", f"{candidate} is", "where from"]
+    return make_table(columns, cells, caption)
+
+
+def show_against(
+    candidate: str,
+    baselines: Sequence[str],
+    workload: Workload,
+    *,
+    gpu: str | None = None,
+    store: RecordStore | None = None,
+) -> Shown:
+    """One candidate against several baselines, as recorded.
+
+    Args:
+        candidate: a rung's id, at its default knobs, or ``baseline:NAME``.
+        baselines: the same.
+        workload: what all ran.
+        gpu: slug of a GPU; None takes any.
+        store: where to look.
+    """
+    rows: list[list[Cell]] = []
+    for baseline in baselines:
+        found = recorded_speedup(baseline, candidate, workload, gpu=gpu, store=store)
+        if found is None:
+            rows.append([baseline, "", "", "no record yet", ""])
+            continue
+        rows.append(
+            [
+                baseline,
+                _time(found.baseline_us),
+                _time(found.candidate_us),
+                _said(found),
+                Word(found.source, found.what),
+            ]
+        )
+    columns = ["against", "its time (us)", f"{candidate} (us)", f"{candidate} is", "where from"]
+    return make_table(columns, rows, f"Workload {workload}")
+
+
+def _said(speedup: Speedup) -> str:
+    said = say_ratio(speedup.value, speedup.interval)
+    if speedup.interval:
+        said += f" (95 %: {speedup.interval[0]:.2f} to {speedup.interval[1]:.2f})"
+    return said
+
+
+def _time(time_us: float | None) -> str:
+    if time_us is None:
+        return ""
+    return f"{time_us:.1f}" if time_us < 1000 else f"{time_us:.0f}"

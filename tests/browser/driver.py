@@ -1,0 +1,165 @@
+"""Driving JupyterLab in Chromium: start a server, open a notebook, run it, look at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labtools.problem import repository_root
+
+SCREENSHOTS = repository_root() / "_build" / "screenshots"
+CHROMIUM_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running JupyterLab."""
+
+    url: str
+    token: str
+    folder: Path
+
+    def api(self, path: str) -> Any:
+        """The answer of the server's REST interface."""
+        request = urllib.request.Request(
+            f"{self.url}/api/{path}", headers={"Authorization": f"token {self.token}"}
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def post(self, path: str) -> None:
+        """Ask the server's REST interface to do something."""
+        request = urllib.request.Request(
+            f"{self.url}/api/{path}",
+            headers={"Authorization": f"token {self.token}"},
+            method="POST",
+        )
+        urllib.request.urlopen(request, timeout=60).close()
+
+
+@contextmanager
+def start_server(folder: Path, environment: dict[str, str] | None = None) -> Iterator[Server]:
+    """Run JupyterLab on ``folder`` until the block ends."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    token = secrets.token_hex(16)
+    root = repository_root()
+    variables = {
+        **{name: value for name, value in os.environ.items() if name != "LABTOOLS_READER"},
+        "JUPYTER_CONFIG_PATH": str(root / "jupyter_config"),
+        "JUPYTERLAB_SETTINGS_DIR": str(folder / ".settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(folder / ".workspaces"),
+        "PYTHONPATH": str(root),
+        **(environment or {}),
+    }
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        command.append("--allow-root")
+    command += [f"--port={port}", f"--IdentityProvider.token={token}"]
+    command += [f"--ServerApp.root_dir={folder}", "--ServerApp.port_retries=0"]
+    with open(folder / "server.log", "w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=variables, cwd=folder)
+    server = Server(f"http://127.0.0.1:{port}", token, folder)
+    try:
+        wait_for(lambda: _answers(server), 60, "JupyterLab to answer")
+        yield server
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _answers(server: Server) -> bool:
+    try:
+        return bool(server.api("status"))
+    except (OSError, urllib.error.URLError):
+        return False
+
+
+@contextmanager
+def start_browser(width: int = 1280, height: int = 1000) -> Iterator[Any]:
+    """A page of a headless Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        executable = os.environ.get("LABTOOLS_CHROMIUM", "/usr/bin/chromium")
+        browser = playwright.chromium.launch(
+            executable_path=executable if Path(executable).exists() else None,
+            args=list(CHROMIUM_FLAGS),
+        )
+        try:
+            page = browser.new_page(viewport={"width": width, "height": height})
+            page.set_default_timeout(20_000)
+            yield page
+        finally:
+            browser.close()
+
+
+def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
+    """Poll until ``condition`` is true and return what it gave."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.2)
+    raise AssertionError(f"waited {seconds:.0f} s for {what}")
+
+
+def open_notebook(page: Any, server: Server, path: str) -> None:
+    """Open a notebook alone on the screen and wait until its kernel is ready."""
+    page.goto(f"{server.url}/doc/tree/{path}?token={server.token}&reset")
+    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+    wait_for(lambda: _kernel_ready(server, path), 60, "the kernel")
+
+
+def _kernel_ready(server: Server, path: str) -> bool:
+    # The indicator in the page says idle before the kernel is connected; the server knows better.
+    for session in server.api("sessions"):
+        kernel = session.get("kernel") or {}
+        if session["path"] == path and kernel.get("connections", 0) > 0:
+            return bool(kernel.get("execution_state") == "idle")
+    return False
+
+
+def run_all(page: Any, seconds: float = 180) -> None:
+    """Run every cell, as the menu does, and wait for the end."""
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.locator('[data-command="runmenu:run-all"]').click()
+    wait_until_idle(page, seconds)
+
+
+def wait_until_idle(page: Any, seconds: float = 180) -> None:
+    """Wait until no cell is queued or running."""
+    time.sleep(0.5)
+    running = page.locator(".jp-InputPrompt").filter(has_text=re.compile(r"\[\*\]"))
+    wait_for(lambda: running.count() == 0, seconds, "the cells to finish")
+
+
+def shoot(page: Any, name: str, whole: Any = None) -> Path:
+    """Keep a picture of the page, or of one element, under ``_build/screenshots``."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    path = SCREENSHOTS / f"{name}.png"
+    (whole or page).screenshot(path=str(path))
+    return path

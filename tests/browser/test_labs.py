@@ -1,0 +1,211 @@
+"""Both labs in JupyterLab, as a reader meets them: gate, slider, commit, result, restart."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from driver import Server, open_notebook, run_all, shoot, wait_for
+
+from labtools.predict import achieved_occupancy, floors, load_gpu, occupancy
+from labtools.problem import HEADLINE
+
+WAITS = "waits for your prediction"
+LAB01 = "labs/lab01_occupancy.md"
+LAB02 = "labs/lab02_baseline.md"
+
+
+def gates(page: Any) -> Any:
+    return page.locator(".lt-gate")
+
+
+def stopped_at_gate(page: Any) -> bool:
+    """True when the last thing the run did was to refuse a result."""
+    refusals = page.locator('[data-mime-type="application/vnd.jupyter.stderr"]')
+    texts = refusals.all_text_contents()
+    assert len(texts) <= 1, "Run All went on after the gate"
+    assert all(WAITS in text for text in texts), f"a cell failed: {texts}"
+    return bool(texts)
+
+
+def in_sight(page: Any, thing: Any) -> bool:
+    box, height = thing.bounding_box(), page.viewport_size["height"]
+    return box is not None and box["y"] >= 0 and box["y"] + box["height"] <= height
+
+
+def unrun_cells(page: Any) -> int:
+    return page.locator(".jp-InputPrompt").filter(has_text=re.compile(r"^\[ \]:")).count()
+
+
+def commit_by_keyboard(page: Any, gate: Any, direction: str, factor: str) -> None:
+    """Choose, type and commit without the mouse."""
+    gate.get_by_role("radio", name=direction).focus()
+    page.keyboard.press("Space")
+    gate.get_by_label("by a factor of").focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type(factor)
+    page.keyboard.press("Tab")  # slider
+    page.keyboard.press("Tab")  # reason
+    page.keyboard.type("dd x")  # letters that are shortcuts outside the form
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    gate.get_by_role("button", name="Guess again").wait_for()
+
+
+def slide(page: Any, label: str, key: str, times: int = 1) -> None:
+    handle = page.get_by_role("slider", name=label, exact=True)
+    handle.focus()
+    for _ in range(times):
+        page.keyboard.press(key)
+
+
+def shown_share(page: Any, name: str) -> str:
+    return page.locator(f'.lt-occ [data-value="{name}"]').text_content()
+
+
+def journal_lines(server: Server) -> list[dict[str, Any]]:
+    lines = (server.folder / "journal.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def restart_kernel(page: Any, server: Server, path: str) -> None:
+    (session,) = (one for one in server.api("sessions") if one["path"] == path)
+    before = page.locator(".lt-gate").count()
+    assert before > 0
+    server.post(f"kernels/{session['kernel']['id']}/restart")
+
+
+def test_lab01_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
+    open_notebook(page, lab_server, LAB01)
+    run_all(page)
+    assert stopped_at_gate(page)
+    assert unrun_cells(page) > 3
+    assert gates(page).count() == 1
+    wait_for(lambda: in_sight(page, gates(page)), 5, "the gate to be in sight")
+    assert "run has stopped" in gates(page).text_content()
+    shoot(page, "lab01-stopped")
+
+    # The bench: what the picture says is what the calculator says.
+    ada = load_gpu("rtx4090")
+    assert shown_share(page, "achieved") == "4.2 %"
+    assert shown_share(page, "theoretical") == "50.0 %"
+    slide(page, "most blocks / SM", "ArrowRight", 2)
+    assert shown_share(page, "theoretical") == "33.3 %"
+    slide(page, "most blocks / SM", "ArrowLeft", 2)
+    slide(page, "blocks in grid", "End")
+    grid = 8192
+    assert shown_share(page, "achieved") == "50.0 %"
+    slide(page, "threads / block", "ArrowRight")
+    (_, registers) = page.locator(".widget-readout").all_text_contents()[0:2]
+    fits = occupancy(ada, 64, int(registers), 0)
+    real = achieved_occupancy(ada, fits, grid)
+    assert shown_share(page, "theoretical") == f"{100 * fits.theoretical:.1f} %"
+    assert shown_share(page, "achieved") == f"{100 * real.achieved:.1f} %"
+    shoot(page, "lab01-bench", page.locator(".lt-bench"))
+
+    # The gate, twice; Run All goes on as far as the reader has predicted.
+    commit_by_keyboard(page, gates(page).nth(0), "faster", "1.8")
+    (kept,) = journal_lines(lab_server)
+    assert (kept["direction"], kept["ratio"], kept["note"]) == ("faster", 1.8, "dd x")
+    assert kept["page"] == "labs/lab01_occupancy"
+    shoot(page, "lab01-committed")
+    run_all(page)
+    assert stopped_at_gate(page)
+    assert gates(page).count() == 2
+    assert page.get_by_text("1.80x faster").count() >= 2  # in the form and beside the result
+    gates(page).nth(1).get_by_role("slider").focus()
+    for _ in range(30):
+        page.keyboard.press("ArrowLeft")
+    assert gates(page).nth(1).get_by_role("radio", name="slower").is_checked()
+    assert "slower" in gates(page).nth(1).locator(".lt-gate-preview").text_content()
+    shoot(page, "lab01-second-gate")
+    gates(page).nth(1).get_by_role("button", name="Commit prediction").click()
+    gates(page).nth(1).get_by_role("button", name="Guess again").wait_for()
+    run_all(page)
+    assert not stopped_at_gate(page)
+    assert unrun_cells(page) == 0
+    shoot(page, "lab01-end")
+
+    # After a restart the guesses are still there and nothing is asked again.
+    restart_kernel(page, lab_server, LAB01)
+    wait_for(lambda: kernel_is_idle(lab_server, LAB01), 60, "the restarted kernel")
+    run_all(page)
+    assert not stopped_at_gate(page)
+    assert gates(page).locator(".lt-gate-status").all_text_contents()[0].startswith("Committed")
+    kinds = [line["kind"] for line in journal_lines(lab_server)]
+    assert kinds.count("prediction") == 2
+
+    page.set_viewport_size({"width": 390, "height": 844})
+    for selector in (".lt-gate", ".lt-occ"):
+        page.locator(selector).first.scroll_into_view_if_needed()
+        assert page.locator(selector).first.bounding_box()["width"] < 390
+        shoot(page, f"lab01-phone{selector.replace('.', '-')}")
+
+
+def test_lab02_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
+    open_notebook(page, lab_server, LAB02)
+    run_all(page)
+    assert stopped_at_gate(page)
+    assert page.locator(".lt-tl").count() == 0, "the answer stands before the question"
+    commit_by_keyboard(page, gates(page).nth(0), "faster", "1.91")
+    run_all(page)
+    assert stopped_at_gate(page)
+
+    value = page.locator(".lt-tl-value").first
+    fair = value.text_content()
+    page.get_by_label("timed call", exact=True).select_option(index=2)
+    wait_for(lambda: value.text_content() != fair, 5, "the other timed call")
+    moved = (1 + 2 * HEADLINE.group_size) * HEADLINE.kv_bytes
+    moved += HEADLINE.minimal_bytes - HEADLINE.kv_bytes - 4 * HEADLINE.batch
+    expected_us = moved / load_gpu("rtx4090").dram_gb_per_s / 1e3
+    assert value.text_content() == f"{expected_us / 1000:.2f} ms"
+    floor_us = floors(HEADLINE, load_gpu("rtx4090")).time_us
+    assert f"{floor_us:.1f} us" in page.locator(".lt-tl").text_content()
+    assert "claimed" in page.locator(".lt-tl").text_content()
+    shoot(page, "lab02-bench", page.locator(".lt-bench"))
+    long = value.text_content()
+    slide(page, "KV length", "ArrowRight")
+    wait_for(lambda: value.text_content() != long, 5, "the other length")
+    assert value.text_content() == f"{2 * expected_us / 1000:.2f} ms"
+
+    commit_by_keyboard(page, gates(page).nth(1), "faster", "12")
+    run_all(page)
+    assert not stopped_at_gate(page)
+    assert unrun_cells(page) == 0
+    shoot(page, "lab02-end")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.locator(".lt-tl").scroll_into_view_if_needed()
+    assert page.locator(".lt-tl").bounding_box()["width"] < 390
+    shoot(page, "lab02-phone", page.locator(".lt-bench"))
+
+
+def kernel_is_idle(server: Server, path: str) -> bool:
+    (session,) = (one for one in server.api("sessions") if one["path"] == path)
+    return session["kernel"]["execution_state"] == "idle"
+
+
+@pytest.mark.slow
+def test_static_labs_stay_alive(built_site: Any, page: Any) -> None:
+    page.context.set_offline(True)
+    page.goto((built_site / "labs/lab01_occupancy.html").as_uri())
+    page.locator(".lt-occ").wait_for()
+    assert shown_share(page, "achieved") == "4.2 %"
+    slide(page, "blocks in grid", "End")
+    wait_for(lambda: shown_share(page, "achieved") == "50.0 %", 5, "the slider")
+    shoot(page, "static-lab01", page.locator(".lt-bench"))
+    assert gates(page).count() == 0, "a form that nothing answers"
+    assert page.locator(".lt-gate-static").count() == 2
+    results = page.locator("details.lt-result")
+    assert results.count() == 2
+    assert not results.first.evaluate("element => element.open")
+    assert page.get_by_text("no prediction").count() >= 2
+
+    page.goto((built_site / "labs/lab02_baseline.html").as_uri())
+    value = page.locator(".lt-tl-value").first
+    value.wait_for()
+    before = value.text_content()
+    page.get_by_label("timed call", exact=True).select_option(index=2)
+    wait_for(lambda: value.text_content() != before, 5, "the list")
+    shoot(page, "static-lab02", page.locator(".lt-bench"))

@@ -1,0 +1,189 @@
+"""The chapters: every reference leads somewhere, no measurement is typed, solutions run."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BOOK = ROOT / "book"
+PAGES = sorted(path for path in BOOK.rglob("*.md") if not path.parent.name.startswith("_"))
+RUNG_PAGES = sorted((BOOK / "ladder").glob("r*.md"))
+CLAIMS = tomllib.loads((BOOK / "claims.toml").read_text())
+
+_FENCE = re.compile(r"^(`{3,}|~{3,})(.*)$")
+_INLINE_CODE = re.compile(r"`[^`\n]*`")
+_MATHS = re.compile(r"\$\$.*?\$\$|\$[^$\n]*\$", re.DOTALL)
+_MEASURED = re.compile(
+    r"(?<![\w.])(\d+(?:\.\d+)?) ?(us|µs|ms|ns|GB/s|TB/s|TFLOPS|x (?:faster|slower)|x\b)"
+)
+SECTIONS = (
+    "Where we stand",
+    "Limiter",
+    "Your prediction",
+    "What changes",
+    "Kernel and launch",
+    "Check",
+    "Measure",
+    "Predicted, measured, recorded",
+    "Why",
+)
+
+
+def split_page(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """A page's prose, and its fenced blocks as (info, body). Exercises count as prose."""
+    prose: list[str] = []
+    blocks: list[tuple[str, str]] = []
+    fence, info, body = "", "", []
+    for line in text.splitlines():
+        match = _FENCE.match(line)
+        if not fence and match:
+            name = match[2].strip()
+            if name.startswith(("{exercise", "{solution", "{glossary", "{bibliography")):
+                continue  # its text is prose like any other
+            if name or not match[1].startswith("`"):
+                fence, info, body = match[1], name, []
+        elif fence and line.strip() == fence:
+            blocks.append((info, "\n".join(body)))
+            fence = ""
+        elif fence:
+            body.append(line)
+        else:
+            prose.append(line)
+    text = "\n".join(prose)
+    front = re.match(r"---\n.*?\n---\n", text, re.DOTALL)
+    return text[front.end() :] if front else text, blocks
+
+
+def prose_of(page: Path) -> str:
+    return split_page(page.read_text())[0]
+
+
+def claimed_numbers(data: object = CLAIMS) -> Iterator[float]:
+    if isinstance(data, dict):
+        for value in data.values():
+            yield from claimed_numbers(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from claimed_numbers(value)
+    elif isinstance(data, (int, float)) and not isinstance(data, bool):
+        yield float(data)
+
+
+def typed_measurements(prose: str) -> list[str]:
+    """Numbers with the unit of a measurement that no line of claims.toml holds."""
+    plain = _MATHS.sub("", _INLINE_CODE.sub("", prose))
+    known = set(claimed_numbers())
+    return [match[0] for match in _MEASURED.finditer(plain) if float(match[1]) not in known]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_measurement_is_typed(page: Path) -> None:
+    assert typed_measurements(prose_of(page)) == []
+
+
+@pytest.mark.parametrize("text", ["It takes 38.0 us.", "2.5x faster", "at 4500 GB/s"])
+def test_a_typed_measurement_is_found(text: str) -> None:
+    assert typed_measurements(text) != []
+
+
+def test_a_quoted_claim_is_not_one() -> None:
+    assert typed_measurements("the headline says 1.91x faster, `3 us` in code") == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_prose_is_plain(page: Path) -> None:
+    prose = _INLINE_CODE.sub("", _MATHS.sub("", prose_of(page)))
+    assert "!" not in prose
+    assert not [letter for letter in prose if ord(letter) > 0x2190 and letter not in "⌊⌋"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_reference_leads_somewhere(page: Path) -> None:
+    text = page.read_text()
+    glossary = (BOOK / "glossary.md").read_text()
+    bibliography = (BOOK / "references.bib").read_text()
+    keys = set(re.findall(r"^@\w+\{([^,]+),", bibliography, re.MULTILINE))
+    cited = ",".join(re.findall(r"\{cite\}`([^`]+)`", text))
+    assert {key.strip() for key in cited.split(",") if key} <= keys
+    for term in re.findall(r"\{term\}`([^`]+)`", text):
+        word = re.sub(r".*<([^>]+)>", r"\1", term)
+        assert re.search(rf"^{re.escape(word)}$", glossary, re.MULTILINE | re.IGNORECASE), term
+    for target in re.findall(r"\]\(([^)#:]+\.md)\)", text):
+        if not target.startswith("../labs/") and "labs/" not in target:
+            assert (page.parent / target).is_file(), target
+
+
+def test_every_claim_names_its_source() -> None:
+    bibliography = (BOOK / "references.bib").read_text()
+    for name, table in CLAIMS.items():
+        assert f"{{{table['source']}," in bibliography, name
+
+
+def test_glossary_defines_each_word_once() -> None:
+    glossary = (BOOK / "glossary.md").read_text()
+    words = re.findall(r"^([^\s`{}:#(][^\n]*)\n  \S", glossary, re.MULTILINE)
+    lowered = [word.lower() for word in words]
+    assert len(words) > 40
+    assert len(set(lowered)) == len(lowered)
+
+
+@pytest.mark.parametrize("page", RUNG_PAGES, ids=lambda page: page.stem)
+def test_a_rung_page_has_its_parts_in_order(page: Path) -> None:
+    prose, blocks = split_page(page.read_text())
+    headings = re.findall(r"^## (.+)$", prose, re.MULTILINE)
+    assert [heading for heading in headings if heading in SECTIONS] == list(SECTIONS)
+    code = "\n".join(body for info, body in blocks if info.startswith("{code-cell}"))
+    assert f"%%cuda {page.stem}\n" in code
+    assert f"# launch of {page.stem} (kernels/decode/{page.stem}.py)" in code
+    # The question stands before anything that gives its answer away.
+    asked = code.index("ask(")
+    assert asked < code.index(".result(")
+    shown_before = re.findall(r"show_records\(.*?\)", code[:asked], re.DOTALL)
+    assert f'"{page.stem}"' not in "".join(shown_before)
+
+
+def test_question_ids_are_unique() -> None:
+    ids = [
+        found
+        for page in PAGES
+        for _, body in split_page(page.read_text())[1]
+        for found in re.findall(r"\bask\(\s*\"([^\"]+)\"", body)
+    ]
+    assert len(ids) >= 6
+    assert len(set(ids)) == len(ids)
+
+
+def solutions_of(text: str) -> list[str]:
+    """The Python blocks inside a page's solutions."""
+    return [
+        block
+        for solution in re.findall(r"^````\{solution\}.*?^````$", text, re.DOTALL | re.MULTILINE)
+        for block in re.findall(r"^```python\n(.*?)^```$", solution, re.DOTALL | re.MULTILINE)
+    ]
+
+
+WITH_SOLUTIONS = [page for page in PAGES if solutions_of(page.read_text())]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_SOLUTIONS, ids=lambda page: page.stem)
+def test_solutions_run_after_the_page(page: Path) -> None:
+    jupytext = pytest.importorskip("jupytext")
+    nbclient = pytest.importorskip("nbclient")
+    import nbformat
+
+    text = page.read_text()
+    notebook = jupytext.reads(text, fmt="md:myst")
+    notebook.cells += [nbformat.v4.new_code_cell(block) for block in solutions_of(text)]
+    client = nbclient.NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": str(page.parent)}}
+    )
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    client.execute(env={**os.environ, "PYTHONPATH": paths, "LABTOOLS_READER": "0"})
+    assert notebook.cells[-1].execution_count

@@ -1,0 +1,349 @@
+"""The prediction journal keeps what was entered, whatever happens to its files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labtools.problem import LabError, repository_root
+from labtools.record.journal import (
+    MISUNDERSTOOD_FROM,
+    Journal,
+    JournalError,
+    JournalWarning,
+    direction_of,
+    score,
+    work_dir,
+)
+
+ratios = st.floats(min_value=1e-3, max_value=1e3)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal.sqlite", reader="reader")
+
+
+def reopened(journal: Journal) -> Journal:
+    return Journal(journal.database, reader=journal.reader)
+
+
+# -- scoring -------------------------------------------------------------------------------
+
+
+@given(predicted=ratios, measured=ratios)
+def test_off_by_is_the_larger_quotient(predicted: float, measured: float) -> None:
+    result = score(predicted, measured)
+    assert result.off_by == pytest.approx(max(predicted / measured, measured / predicted))
+    assert result.off_by >= 1
+    assert result.understood == (result.off_by < MISUNDERSTOOD_FROM)
+    assert ("do not yet understand the bottleneck" in result.verdict) != result.understood
+    assert result.direction_right == (direction_of(predicted) == direction_of(measured))
+
+
+def test_four_times_off_is_the_limit() -> None:
+    assert "do not yet understand" in score(8.0, 2.0).verdict
+    assert "do not yet understand" in score(0.5, 2.0).verdict
+    assert "do not yet understand" not in score(7.9, 2.0).verdict
+
+
+def test_an_interval_decides_what_same_means() -> None:
+    assert direction_of(1.2) == "faster"
+    assert direction_of(1.2, (0.9, 1.4)) == "same"
+    assert direction_of(1.02) == "same"
+    assert direction_of(1.02, (1.01, 1.03)) == "faster"
+    assert direction_of(0.5) == "slower"
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_a_ratio_must_be_a_positive_number(journal: Journal, bad: float) -> None:
+    with pytest.raises(LabError):
+        score(2.0, bad)
+    with pytest.raises(JournalError, match="not kept"):
+        journal.commit("q", "page", "faster", bad)
+    with pytest.raises(JournalError):
+        journal.reveal("q", bad)
+    assert journal.history() == []
+
+
+@pytest.mark.parametrize(("direction", "ratio"), [("faster", 0.5), ("slower", 2), ("same", 3)])
+def test_a_guess_that_contradicts_itself_is_refused(
+    journal: Journal, direction: str, ratio: float
+) -> None:
+    with pytest.raises(JournalError, match="contradict"):
+        journal.commit("q", "page", direction, ratio)
+    assert not journal.lines.exists()
+
+
+def test_unknown_words_are_refused(journal: Journal) -> None:
+    with pytest.raises(JournalError):
+        journal.commit("q", "page", "quicker", 2)
+    with pytest.raises(JournalError):
+        journal.reveal("q", 2, source="guessed")
+
+
+# -- keeping -------------------------------------------------------------------------------
+
+
+def test_commit_reveal_history(journal: Journal) -> None:
+    guess = journal.commit("q", "labs/one", "faster", 2.0, note="half the bytes")
+    assert journal.prediction("q") == guess
+    result = journal.reveal("q", 1.6, source="recorded", what="r03 against r02")
+    assert result is not None
+    assert result.direction_right
+    assert result.off_by == pytest.approx(1.25)
+    (row,) = reopened(journal).history()
+    assert row.prediction == guess
+    assert row.reveal is not None
+    assert row.reveal.source == "recorded"
+    assert row.score == result
+
+
+def test_reveal_without_a_guess_scores_nothing(journal: Journal) -> None:
+    assert journal.reveal("q", 2.0) is None
+    assert journal.history() == []
+    late = journal.commit("q", "page", "faster", 2.0)
+    assert late.after_reveal
+
+
+def test_a_guess_after_the_reveal_is_kept_marked_and_not_counted(journal: Journal) -> None:
+    first = journal.commit("q", "page", "slower", 0.5)
+    journal.reveal("q", 2.0, source="recorded")
+    second = journal.commit("q", "page", "faster", 2.0)
+    assert not first.after_reveal
+    assert second.after_reveal
+    assert [row.prediction for row in journal.history("q")] == [first, second]
+    again = journal.reveal("q", 2.0, source="recorded")
+    assert again is not None
+    assert not again.direction_right
+    assert journal.prediction("q") == first
+
+
+def test_a_changed_mind_before_the_reveal_counts(journal: Journal) -> None:
+    journal.commit("q", "page", "slower", 0.5)
+    second = journal.commit("q", "page", "faster", 2.0)
+    assert journal.prediction("q") == second
+    assert not second.after_reveal
+
+
+def test_showing_the_same_answer_twice_adds_nothing(journal: Journal) -> None:
+    journal.commit("q", "page", "faster", 2.0)
+    for _ in range(3):
+        journal.reveal("q", 1.5, source="recorded", what="a")
+    assert len(journal.lines.read_text().splitlines()) == 2
+
+
+def test_readers_do_not_see_each_other(tmp_path: Path) -> None:
+    one = Journal(tmp_path / "j.sqlite", reader="one")
+    two = Journal(tmp_path / "j.sqlite", reader="two")
+    one.commit("q", "page", "faster", 2.0)
+    assert two.prediction("q") is None
+    two.commit("q", "page", "slower", 0.5)
+    assert one.prediction("q").direction == "faster"
+    assert Journal(tmp_path / "j.sqlite", reader="two").prediction("q").direction == "slower"
+
+
+def test_comparison_with_the_forecast(journal: Journal) -> None:
+    assert journal.compare_with_forecast().reader_off_by is None
+    journal.commit("a", "page", "faster", 4.0)
+    journal.reveal("a", 2.0, source="recorded", forecast_ratio=1.9)
+    journal.commit("b", "page", "faster", 8.0)
+    journal.reveal("b", 1.0, source="recorded", forecast_ratio=1.1)
+    journal.commit("c", "page", "faster", 8.0)
+    journal.reveal("c", 1.0, source="recorded")
+    both = journal.compare_with_forecast()
+    assert len(both.rows) == 2
+    assert both.reader_off_by == pytest.approx(math.sqrt(2 * 8))
+    assert both.model_off_by == pytest.approx(math.sqrt(2 / 1.9 * 1.1))
+
+
+def test_the_url_comes_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LABTOOLS_JOURNAL_URL", f"sqlite:///{tmp_path}/class.sqlite")
+    Journal(reader="x").commit("q", "page", "same", 1.0)
+    assert (tmp_path / "class.sqlite").exists()
+    assert (tmp_path / "class.jsonl").exists()
+    monkeypatch.delenv("LABTOOLS_JOURNAL_URL")
+    assert work_dir() == repository_root() / "work"
+    monkeypatch.setattr("labtools.record.journal.work_dir", lambda: tmp_path / "work")
+    assert Journal(reader="x").database == tmp_path / "work" / "journal.sqlite"
+
+
+def test_a_url_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="no usable address"):
+        Journal("://", lines=tmp_path / "j.jsonl")
+
+
+# -- damage --------------------------------------------------------------------------------
+
+
+def commit_three(journal: Journal) -> None:
+    journal.commit("a", "page", "faster", 2.0, note="é")
+    journal.reveal("a", 3.0, source="recorded")
+    journal.commit("b", "page", "slower", 0.5)
+
+
+@pytest.mark.parametrize("damage", ["garbage", "truncated", "middle", "other tables"])
+@pytest.mark.parametrize("open_already", [True, False])
+def test_a_damaged_database_is_rebuilt_and_kept_aside(
+    journal: Journal, damage: str, open_already: bool
+) -> None:
+    commit_three(journal)
+    before = journal.history()
+    content = journal.database.read_bytes()
+    if damage == "garbage":
+        journal.database.write_bytes(b"not a database at all" * 500)
+    elif damage == "truncated":
+        journal.database.write_bytes(content[: len(content) // 2])
+    elif damage == "middle":
+        journal.database.write_bytes(content[:4096] + b"\xa5" * (len(content) - 4096))
+    else:
+        journal.database.unlink()
+        with sqlite3.connect(journal.database) as other:
+            other.execute("CREATE TABLE journal_entries (something TEXT)")
+        other.close()
+    damaged = journal.database.read_bytes()
+    after = journal if open_already else reopened(journal)
+    with pytest.warns(JournalWarning, match="was damaged"):
+        assert after.history() == before
+    (aside,) = journal.database.parent.glob("journal.sqlite.damaged-*")
+    assert aside.read_bytes() == damaged
+    assert any(str(aside) in notice for notice in after.notices)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        after.commit("c", "page", "same", 1.0)
+        assert len(reopened(journal).history()) == 3
+
+
+def test_a_deleted_database_is_filled_again(journal: Journal) -> None:
+    commit_three(journal)
+    before = journal.history()
+    journal.database.unlink()
+    assert reopened(journal).history() == before
+
+
+def test_deleted_lines_are_written_again(journal: Journal) -> None:
+    commit_three(journal)
+    before = journal.history()
+    journal.lines.unlink()
+    assert reopened(journal).history() == before
+    journal.database.unlink()
+    assert reopened(journal).history() == before
+
+
+def test_a_torn_line_costs_only_itself(journal: Journal) -> None:
+    commit_three(journal)
+    with open(journal.lines, "ab") as file:
+        file.write(b'{"kind":"prediction","reader":"rea')
+    torn = reopened(journal)
+    with pytest.warns(JournalWarning, match="1 line"):
+        assert len(torn.history()) == 2
+    torn.commit("c", "page", "same", 1.0)
+    journal.database.unlink()
+    with pytest.warns(JournalWarning):
+        assert [row.prediction.question_id for row in reopened(journal).history()] == list("abc")
+
+
+def test_a_locked_database_is_not_called_damaged(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit_three(journal)
+    monkeypatch.setattr("labtools.record.journal._LOCK_TIMEOUT_S", 0.1)
+    impatient = reopened(journal)
+    other = sqlite3.connect(journal.database, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    try:
+        with pytest.raises(JournalError, match="does not answer"):
+            impatient.commit("c", "page", "same", 1.0)
+    finally:
+        other.close()
+    assert not list(journal.database.parent.glob("*.damaged-*"))
+    assert len(reopened(journal).history()) == 2
+
+
+def test_a_class_database_out_of_reach_loses_nothing(tmp_path: Path) -> None:
+    lines = tmp_path / "mine.jsonl"
+    away = Journal("nosuchdatabase://classroom/journal", lines=lines, reader="x")
+    with pytest.warns(JournalWarning, match="are sent when it answers again"):
+        guess = away.commit("q", "page", "faster", 2.0)
+    assert away.prediction("q") == guess
+    back = Journal(tmp_path / "class.sqlite", lines=lines, reader="x")
+    assert back.prediction("q") == guess
+    elsewhere = Journal(tmp_path / "class.sqlite", lines=tmp_path / "o.jsonl", reader="x")
+    assert elsewhere.prediction("q") == guess
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match="cannot be written"):
+        Journal(tmp_path / "file" / "journal.sqlite")
+
+
+# -- processes -----------------------------------------------------------------------------
+
+COMMIT_LOOP = """
+import sys
+from labtools.record.journal import Journal
+journal = Journal(sys.argv[1], reader="x")
+for i in range(int(sys.argv[3])):
+    kept = journal.commit(f"{sys.argv[2]}-{i}", "page", "faster", 2.0)
+    print(kept.question_id, flush=True)
+"""
+
+
+def start_commits(database: Path, name: str, count: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMIT_LOOP, str(database), name, str(count)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(repository_root())},
+    )
+
+
+def test_kill_minus_nine_loses_no_committed_guess(tmp_path: Path) -> None:
+    database = tmp_path / "journal.sqlite"
+    for round_number in range(3):
+        process = start_commits(database, f"round{round_number}", 10_000)
+        said = [process.stdout.readline().strip()]
+        time.sleep(0.05 * round_number)
+        process.send_signal(signal.SIGKILL)
+        said += process.stdout.read().split()
+        process.wait()
+        kept = {row.prediction.question_id for row in Journal(database, reader="x").history()}
+        assert said[0]
+        assert set(said) <= kept
+    written = [json.loads(line) for line in database.with_suffix(".jsonl").read_bytes().split(b"\n")
+               if line.endswith(b"}")]  # fmt: skip
+    assert {entry["question_id"] for entry in written} == kept
+
+
+def test_several_notebooks_at_once(tmp_path: Path) -> None:
+    database = tmp_path / "journal.sqlite"
+    count = 12
+    processes = [start_commits(database, f"p{i}", count) for i in range(3)]
+    said = {line for process in processes for line in process.communicate()[0].split()}
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert len(said) == 3 * count
+    kept = [row.prediction.question_id for row in Journal(database, reader="x").history()]
+    assert sorted(kept) == sorted(said)
+    assert len(database.with_suffix(".jsonl").read_text().splitlines()) == 3 * count
+
+
+def test_a_busy_journal_says_so(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("labtools.record.journal._LOCK_TIMEOUT_S", 0.1)
+    holder, waiter = reopened(journal), reopened(journal)
+    with holder._lock, pytest.raises(JournalError, match="busy"):
+        waiter.commit("q", "page", "same", 1.0)

@@ -1,0 +1,183 @@
+"""Figures and tables of the ladder's pages, on records made up for the purpose."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pydantic")
+pytest.importorskip("matplotlib")
+
+from labtools.predict import load_gpu
+from labtools.problem import HEADLINE, LabError, Workload, load_rung, make_inputs
+from labtools.record import Record, RecordStore
+from labtools.widgets.figures import (
+    draw_picture,
+    format_value,
+    make_picture,
+    plot_copy,
+    plot_in_flight,
+    plot_online_softmax,
+    plot_roofline,
+    prefill_intensity,
+    show_table,
+)
+from labtools.widgets.ladder import live_speedup, plot_confound, plot_ladder, show_counters
+
+
+def make_record(
+    candidate: str, us: float, knobs: dict[str, int] | None = None, **more: Any
+) -> Record:
+    """A record of the headline workload on an H200 that never ran."""
+    kind = "baseline" if candidate.startswith("baseline:") else "rung"
+    return Record.model_validate(
+        {
+            "candidate": candidate,
+            "kind": kind,
+            "knobs": knobs or {},
+            "workload": HEADLINE.to_dict(),
+            "launches": [{"entry": "e", "grid": (32, 8, 1), "block": (32, 1, 1)}],
+            "hashes": {"source_hash": "s"},
+            "protocol": "test",
+            "comparison": {"ok": True},
+            "samples": {
+                "processes": [
+                    {
+                        "process": p,
+                        "us": [us, us * 1.01, us * 0.99],
+                        "launches_per_sample": 1,
+                        "rotated_sets": 2,
+                        "rotated_bytes": 1,
+                    }
+                    for p in range(5)
+                ]
+            },
+            "median_us": us,
+            "campaign": "c",
+            "provenance": {
+                "gpu": "NVIDIA H200",
+                "gpu_slug": "h200",
+                "arch": "sm_90",
+                "date": datetime(2026, 11, 21, tzinfo=UTC),
+                "tree_hash": "t",
+                "command": "test",
+            },
+            **more,
+        }
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RecordStore:
+    store = RecordStore([tmp_path])
+    records = [make_record("baseline:sdpa", 40.0)]
+    for number, name in enumerate(("r00", "r01", "r02", "r03")):
+        rung = load_rung(name)
+        for knobs in rung.knob_combinations():
+            records.append(make_record(rung.id, 1000.0 - 100 * number + knobs["unroll"], knobs))
+    store.append("test.jsonl", records)
+    return store
+
+
+def test_ladder_shows_every_rung_and_the_floor(store: RecordStore) -> None:
+    shown = plot_ladder(store)
+    for label in ("r00 1004.0", "r01 904.0", "r01, V early 904.0", "r02", "r03", "sdpa 40.0"):
+        assert label in shown.text
+    assert "floor" in shown.text
+    assert "computed" in shown.text
+
+
+def test_no_record_no_picture(tmp_path: Path) -> None:
+    empty = RecordStore([tmp_path])
+    assert "no record" in plot_ladder(empty).text
+    assert "no record" in plot_confound(empty).text
+    assert "<img" not in plot_ladder(empty).html
+
+
+def test_confound_has_a_line_a_variant(store: RecordStore) -> None:
+    text = plot_confound(store).text
+    assert "without launch bounds" in text
+    assert "unroll 1 701" in text
+
+
+def test_counters_are_shares_and_missing_stays_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rung = load_rung("r03")
+    values = {
+        "warp_latency_cycles": 200.0,
+        "stall_long_scoreboard_cycles": 150.0,
+        "stall_barrier_cycles": None,
+        "l2_hit_pct": None,
+    }
+    record = make_record(
+        rung.id, 5.0, rung.resolve_knobs(), counters={"tool": "ncu", "values": values}
+    )
+    store = RecordStore([tmp_path])
+    store.append("test.jsonl", [record])
+    monkeypatch.setattr("labtools.widgets.ladder.RecordStore", lambda: store)
+    text = show_counters("r03_one_warp").text
+    assert re.search(r"waiting: long scoreboard +75\.0", text)
+    assert "barrier" not in text
+    assert re.search(r"l2 hit +- ", text)
+    assert "no record" in show_counters("r03_one_warp", knobs={"unroll": 1}).text
+
+
+def test_without_a_gpu_nothing_was_measured() -> None:
+    assert live_speedup(None, "r02", "r03") is None
+
+
+def test_pictures_say_what_they_show_and_are_reproducible() -> None:
+    gpu = load_gpu("h200")
+    small = Workload(1, 2, 1, 64, 64)
+    pictures = [
+        plot_roofline([load_gpu("rtx4090"), gpu], HEADLINE),
+        plot_in_flight(gpu, 240.0, 256),
+        plot_copy(HEADLINE, load_gpu("rtx4090"), 1360.0, 713.0, 157.7),
+        plot_online_softmax(make_inputs(small), make_inputs(small.replace(distribution="rising"))),
+    ]
+    for picture in pictures:
+        alt = re.search(r'alt="([^"]+)"', picture.html)
+        assert alt is not None
+        assert len(alt[1]) > 60
+    assert plot_in_flight(gpu, 240.0, 256).html == pictures[1].html
+
+
+def test_alt_text_is_escaped() -> None:
+    shown = make_picture("<svg/>", 'a "quoted" <b>', "caption", "computed")
+    assert 'alt="a &quot;quoted&quot; &lt;b&gt;"' in shown.html
+
+
+def test_an_unknown_word_is_refused() -> None:
+    with pytest.raises(LabError):
+        show_table(("a",), [(1,)], word="guessed")
+    with pytest.raises(LabError):
+        draw_picture(lambda axes: None, "alt", "caption", "guessed")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (3, "3"),
+        (131072, "131,072"),
+        (0.0, "0"),
+        (0.543, "0.543"),
+        (37.96, "38.0"),
+        (1237.4, "1237"),
+        (float("nan"), "nan"),
+        ("text", "text"),
+    ],
+)
+def test_format_value(value: object, text: str) -> None:
+    assert format_value(value) == text
+
+
+def test_prefill_intensity_of_one_token_is_that_of_its_bytes() -> None:
+    one = HEADLINE.replace(kv_len=1)
+    rows = 2 * (one.num_qo_heads + one.num_kv_heads) * one.batch
+    assert prefill_intensity(one) == one.flops / (rows * one.head_dim * 2)

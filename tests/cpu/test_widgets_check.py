@@ -1,0 +1,43 @@
+"""What a page shows of a check: never right when it is not, and always where."""
+
+from __future__ import annotations
+
+import pytest
+
+from labtools.problem import Workload, compare_output
+from labtools.widgets import show_check
+
+np = pytest.importorskip("numpy")
+check = pytest.importorskip("labtools.measure.check")
+faults = pytest.importorskip("labtools.measure.cpu.faults")
+
+SMALL = Workload(1, 2, 1, 4, 64)
+
+
+def report(ok: bool, *found: object) -> object:
+    expected = np.ones((1, 2, 64))
+    got = (expected if ok else 2 * expected).astype(np.float16)
+    case = check.CheckCase(SMALL, ok and not found, compare_output(got, expected), list(found))
+    return check.CheckReport("r03_one_warp", "cpu", case.ok, [case], 1)
+
+
+def test_right_is_called_right() -> None:
+    shown = show_check(report(True))
+    assert "lt-check-right" in shown.html
+    assert "right in all 1 cases" in shown.text
+    assert SMALL.short() in shown.text
+
+
+def test_wrong_numbers_are_called_wrong() -> None:
+    shown = show_check(report(False))
+    assert "lt-check-wrong" in shown.html
+    assert "lt-check-right" not in shown.html
+    assert "wrong in 1 of 1 cases" in shown.text
+
+
+def test_a_fault_names_its_line() -> None:
+    fault = faults.Fault("race", "two warps <write> one word", "/a/b/kernel.cu", 31, (0, 1, 0))
+    shown = show_check(report(True, fault))
+    assert "lt-check-wrong" in shown.html
+    assert "kernel.cu, line 31, block (0, 1, 0)" in shown.text
+    assert "two warps &lt;write&gt; one word" in shown.html

@@ -1,0 +1,180 @@
+"""The gate: a reader predicts before a result shows; nobody there, nothing blocks."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+from labtools.problem import LabError, repository_root
+from labtools.record.journal import Journal
+from labtools.widgets import Gate, PredictionPending, Speedup
+from labtools.widgets.reader import reader_present
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal.sqlite", reader="reader")
+
+
+def make_gate(journal: Journal, reader: bool = True) -> Gate:
+    return Gate("q", "Which?", "old", "new", page="page", journal=journal, reader=reader)
+
+
+@pytest.mark.parametrize(
+    ("environment", "present"),
+    [
+        ({}, False),
+        ({"JPY_SESSION_NAME": "/home/x/lab.md"}, True),
+        ({"JPY_SESSION_NAME": "/home/x/lab.md", "LABTOOLS_READER": "0"}, False),
+        ({"LABTOOLS_READER": "1"}, True),
+    ],
+)
+def test_who_counts_as_a_reader(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], present: bool
+) -> None:
+    for name in ("JPY_SESSION_NAME", "LABTOOLS_READER"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert reader_present() is present
+
+
+def test_a_reader_without_a_guess_is_stopped_with_one_plain_line(journal: Journal) -> None:
+    gate = make_gate(journal)
+    called = []
+    with pytest.raises(PredictionPending) as stopped:
+        gate.result(lambda: called.append("measured"))
+    assert isinstance(stopped.value, LabError)
+    (line,) = stopped.value._render_traceback_()
+    assert "waits for your prediction" in line
+    assert called == [], "the measurement ran before the prediction"
+    assert not journal.lines.exists()
+
+
+def test_the_form_commits_and_the_result_is_scored(journal: Journal) -> None:
+    gate = make_gate(journal)
+    guess = {"kind": "commit", "direction": "faster", "ratio": 2.0, "note": "fewer barriers"}
+    gate._receive(None, guess, [])
+    assert gate.view.state["committed"]
+    assert "2.00x faster" in gate.view.state["message"]
+    shown = gate.result((100.0, 62.5), recorded=Speedup(1.5, "recorded", "NVIDIA H200"))
+    for text in ("predicted", "2.00x faster", "live", "1.60x faster", "recorded", "1.50x faster"):
+        assert text in shown.text
+    assert "Direction right" in shown.text
+    assert "prov-live" in shown.html
+    assert "prov-recorded" in shown.html
+    (row,) = journal.history()
+    assert row.reveal.source == "live"
+    assert row.prediction.note == "fewer barriers"
+
+
+def test_a_committed_guess_survives_the_kernel(journal: Journal) -> None:
+    make_gate(journal).commit("slower", 0.25)
+    again = make_gate(Journal(journal.database, reader="reader"))
+    assert again.view.state["committed"]
+    assert "4.00x slower" in again.view.state["message"]
+    assert "do not yet understand" in again.result(recorded=2.0).text
+
+
+def test_a_refused_guess_is_told_in_the_form(journal: Journal) -> None:
+    gate = make_gate(journal)
+    before = gate.view.state
+    gate._receive(None, {"kind": "commit", "direction": "faster", "ratio": 0.5}, [])
+    assert not gate.view.state["committed"]
+    assert "contradict" in gate.view.state["message"]
+    assert gate.view.state != before
+    gate._receive(None, {"kind": "commit", "direction": None, "ratio": None}, [])
+    assert not gate.view.state["committed"]
+    with pytest.raises(PredictionPending):
+        gate.result(2.0)
+
+
+def test_a_guess_after_the_answer_is_marked(journal: Journal) -> None:
+    gate = make_gate(journal)
+    gate.commit("slower", 0.5)
+    gate.result(2.0)
+    gate.commit("faster", 2.0)
+    assert "does not count" in gate.view.state["message"]
+    assert "Direction wrong" in gate.result(2.0).text
+
+
+def test_no_result_leaves_the_question_open(journal: Journal) -> None:
+    gate = make_gate(journal)
+    gate.commit("faster", 2.0)
+    shown = gate.result(None, recorded=None)
+    assert "no GPU here" in shown.text
+    assert "no record yet" in shown.text
+    assert journal.history()[0].reveal is None
+
+
+def test_nobody_there(journal: Journal, capsys: pytest.CaptureFixture[str]) -> None:
+    gate = make_gate(journal, reader=False)
+    assert gate.view is None
+    shown = gate.result(2.0)
+    assert "no prediction" in capsys.readouterr().out
+    assert shown.html.startswith("<details")
+    assert not re.search("Your score", shown.text)
+    assert not journal.lines.exists()
+
+
+def test_a_journal_that_cannot_be_used_does_not_lock_the_reader_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LABTOOLS_JOURNAL_URL", str(tmp_path / "file" / "journal.sqlite"))
+    gate = Gate("q", "Which?", "old", "new", reader=True)
+    assert "cannot be written" in gate.view.state["message"]
+    assert "could not be kept" in gate.result(2.0).text
+
+
+@pytest.mark.parametrize("bad", ["2.0", object(), True, (1.0, 2.0, 3.0), (0.0, 1.0)])
+def test_what_is_no_result_is_refused(journal: Journal, bad: object) -> None:
+    gate = make_gate(journal)
+    gate.commit("faster", 2.0)
+    with pytest.raises(LabError):
+        gate.result(bad)
+    assert journal.history()[0].reveal is None
+
+
+CELLS = (
+    "from labtools.widgets import ask\ngate = ask('nb', 'Which?', 'old', 'new')",
+    "gate.result(1.5)",
+    "print('below')",
+)
+
+
+def run_cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reader: str | None) -> list:
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    monkeypatch.delenv("LABTOOLS_READER", raising=False)
+    if reader is not None:
+        monkeypatch.setenv("LABTOOLS_READER", reader)
+    monkeypatch.setenv("LABTOOLS_JOURNAL_URL", str(tmp_path / "j.sqlite"))
+    monkeypatch.setenv("PYTHONPATH", f"{repository_root()}{os.pathsep}{os.environ.get('PATH')}")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS])
+    try:
+        NotebookClient(notebook, timeout=60).execute()
+    except CellExecutionError:
+        assert reader == "1"
+    return notebook.cells
+
+
+def test_an_executed_notebook_never_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cells = run_cells(monkeypatch, tmp_path, None)
+    assert cells[1].outputs[0].text.strip() == "no prediction"
+    assert "1.50x faster" in cells[1].outputs[1].data["text/plain"]
+    assert cells[2].outputs[0].text == "below\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run_all_stops_at_the_gate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cells = run_cells(monkeypatch, tmp_path, "1")
+    (output,) = cells[1].outputs
+    assert output.ename == "PredictionPending"
+    assert len(output.traceback) == 1
+    assert cells[2].execution_count is None

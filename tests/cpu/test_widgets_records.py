@@ -1,0 +1,235 @@
+"""What pages show of records: the right ones, and plain words where there are none."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labtools.problem import HEADLINE, LabError, load_rung
+from labtools.record import Record, RecordStore
+from labtools.widgets import (
+    compare_counters,
+    find_records,
+    measure_speedup,
+    recorded_speedup,
+    show_ablation,
+    show_against,
+    show_comparison,
+    show_records,
+)
+
+
+def make_record(candidate: str, us: float, campaign: str = "one", **changes: Any) -> Record:
+    """A record of an H200 that never was."""
+    is_baseline = candidate.startswith("baseline:")
+    day = 2 if campaign == "two" else 1
+    fields: dict[str, Any] = {
+        "candidate": candidate,
+        "kind": "baseline" if is_baseline else "rung",
+        "knobs": {} if is_baseline else load_rung(candidate).resolve_knobs(),
+        "workload": HEADLINE.to_dict(),
+        "hashes": {"source_hash": "x"},
+        "protocol": "graph-1",
+        "comparison": {"ok": True},
+        "samples": {
+            "processes": [
+                {
+                    "process": n,
+                    "us": [us, us * 1.001, us * 0.999],
+                    "launches_per_sample": 4,
+                    "rotated_sets": 3,
+                    "rotated_bytes": 10**9,
+                }
+                for n in range(5)
+            ]
+        },
+        "median_us": us,
+        "campaign": campaign,
+        "provenance": {
+            "gpu": "NVIDIA H200",
+            "gpu_slug": "h200",
+            "arch": "sm_90",
+            "date": datetime(2026, 11, day, tzinfo=UTC),
+            "tree_hash": "x",
+            "command": "labtools record",
+        },
+    }
+    return Record.model_validate({**fields, **changes})
+
+
+def variant(name: str, us: float, **knobs: int) -> Record:
+    rung = load_rung(name)
+    return make_record(rung.id, us, knobs=rung.resolve_knobs(knobs))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RecordStore:
+    kept = RecordStore([tmp_path])
+    kept.append(
+        "h200.jsonl",
+        [
+            make_record("baseline:sdpa", 40.0),
+            make_record("baseline:sdpa_expanded", 680.0),
+            make_record("r02_one_barrier", 600.0),
+            make_record("r03_one_warp", 400.0),
+            variant("r03", 900.0, unroll=1),
+            variant("r02", 1000.0, unroll=1),
+            variant("r02", 700.0, dims_per_thread=4),
+            make_record("baseline:sdpa", 41.0, "two"),
+        ],
+    )
+    return kept
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> RecordStore:
+    return RecordStore([tmp_path / "nothing"])
+
+
+def test_a_recorded_speedup_pairs_default_knobs_of_one_campaign(store: RecordStore) -> None:
+    found = recorded_speedup("r02", "r03", HEADLINE, store=store)
+    assert found.value == pytest.approx(1.5)
+    assert found.interval[0] <= 1.5 <= found.interval[1]
+    assert (found.source, found.baseline_us, found.candidate_us) == ("recorded", 600.0, 400.0)
+    assert "NVIDIA H200, 2026-11-01" in found.what
+    newer = recorded_speedup("baseline:sdpa", "baseline:sdpa_expanded", HEADLINE, store=store)
+    assert newer.baseline_us == 40.0, "the newer sdpa was not measured beside sdpa_expanded"
+
+
+def test_a_recorded_speedup_takes_other_knobs(store: RecordStore) -> None:
+    found = recorded_speedup("r03", "r03", HEADLINE, candidate_knobs={"unroll": 1}, store=store)
+    assert found.value == pytest.approx(4 / 9)
+
+
+def test_no_record_no_speedup(store: RecordStore, empty: RecordStore) -> None:
+    assert recorded_speedup("r02", "r03", HEADLINE, store=empty) is None
+    assert recorded_speedup("r02", "r03", HEADLINE, gpu="l4", store=store) is None
+    assert recorded_speedup("r00", "r03", HEADLINE, store=store) is None
+
+
+def test_records_that_were_not_measured_together_are_refused(store: RecordStore) -> None:
+    first = make_record("baseline:sdpa", 41.0, "two")
+    second = make_record("r03_one_warp", 400.0)
+    with pytest.raises(LabError, match="not measured together"):
+        show_comparison(recorded=(first, second))
+    with pytest.raises(LabError, match="do not belong together"):
+        show_comparison(recorded=(first, 60.0))
+
+
+def test_defaults_leave_variants_out(store: RecordStore) -> None:
+    every = find_records(["r02", "r03"], HEADLINE, store=store)
+    default = find_records(["r02", "r03"], HEADLINE, defaults=True, store=store)
+    assert [record.median_us for record in default] == [600.0, 400.0]
+    assert len(every) == 5
+    unrolled = find_records(["r03"], HEADLINE, defaults=True, knobs={"unroll": 1}, store=store)
+    assert [record.median_us for record in unrolled] == [900.0]
+
+
+def test_the_table_names_gpu_day_and_what_is_missing(store: RecordStore) -> None:
+    shown = show_records(["baseline:sdpa", "r03", "r00"], store=store, check_fresh=False)
+    assert "41.0" in shown.text
+    assert "400.0" in shown.text
+    assert "recorded: NVIDIA H200, 2026-11-02" in shown.text
+    assert "no record of r00" in shown.text
+
+
+def test_a_record_of_other_code_is_called_stale(store: RecordStore) -> None:
+    shown = show_records("r03", store=store)
+    assert "stale" in shown.text
+
+
+def test_against_several_baselines(store: RecordStore) -> None:
+    names = ["baseline:sdpa_expanded", "baseline:sdpa", "baseline:flashinfer"]
+    text = show_against("r03_one_warp", names, HEADLINE, store=store).text
+    assert "1.70x faster" in text
+    assert "10.00x slower" in text
+    assert "no record yet" in text
+
+
+def test_an_ablation_has_a_cell_for_each_case(store: RecordStore) -> None:
+    variants = {
+        "four warps": ("r02", {}),
+        "one warp, barrier": ("r02", {"dims_per_thread": 4}),
+        "one warp": ("r03", {}),
+    }
+    shown = show_ablation(variants, "unroll", (1, 4), HEADLINE, store=store, live=False)
+    rows = {line.split("  ")[0]: line for line in shown.text.splitlines()}
+    assert "1000.0" in rows["four warps"]
+    assert "600.0" in rows["four warps"]
+    assert "no record" in rows["one warp, barrier"]
+    assert "700.0" in rows["one warp, barrier"]
+    assert "900.0" in rows["one warp"]
+    assert "1 of 6 cells" in shown.text
+    assert 'alt="Line chart.' in shown.html
+
+
+def test_an_ablation_without_records_says_so(empty: RecordStore) -> None:
+    shown = show_ablation({"a": ("r03", {})}, "unroll", (1,), HEADLINE, store=empty, live=False)
+    assert "no record" in shown.text
+
+
+def test_counters_show_missing_as_missing(tmp_path: Path) -> None:
+    values = {"achieved_occupancy_pct": 3.03, "l2_hit_pct": None}
+    counters = {"tool": "ncu 2025.3.1", "values": values}
+    store = RecordStore([tmp_path])
+    store.append("h200.jsonl", [make_record("r03_one_warp", 400.0, counters=counters)])
+    shown = compare_counters(["r03"], HEADLINE, store=store, live=False)
+    rows = {line.split("  ")[0]: line for line in shown.text.splitlines()}
+    assert "3.03" in rows["achieved_occupancy_pct"]
+    assert "missing" in rows["l2_hit_pct"]
+    assert "missing" in rows["registers_per_thread"]
+    both = compare_counters(["r02", "r03"], HEADLINE, store=store, live=False)
+    assert "no recorded counters of r02_one_barrier" in both.text
+
+
+def test_nothing_is_measured_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("labtools.widgets.live.can_run_live", lambda: False)
+    assert measure_speedup("r02", "r03", HEADLINE) is None
+
+
+def test_live_times_come_from_one_set_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def time_now(jobs: Any, workload: Any) -> list[Record]:
+        asked.extend(jobs)
+        return [make_record("r02_one_barrier", 600.0), variant("r03", 900.0, unroll=1)]
+
+    monkeypatch.setattr("labtools.widgets.live.can_run_live", lambda: True)
+    monkeypatch.setattr("labtools.widgets.live.time_now", time_now)
+    found = measure_speedup("r02", "r03", HEADLINE, candidate_knobs={"unroll": 1})
+    assert found.source == "live"
+    assert found.value == pytest.approx(2 / 3)
+    assert [knobs for _, knobs in asked] == [{}, {"unroll": 1}]
+
+
+@pytest.mark.slow
+def test_the_live_path_reaches_the_measuring_children(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from live_fake import use_fake_gpu
+
+    use_fake_gpu(monkeypatch, tmp_path)
+    monkeypatch.setattr("labtools.widgets.live.can_run_live", lambda: True)
+    small = HEADLINE.replace(batch=1, num_qo_heads=2, num_kv_heads=1, kv_len=8, head_dim=64)
+    found = measure_speedup("r02", "r03", small, candidate_knobs={"unroll": 1})
+    assert found.source == "live"
+    assert "NVIDIA Fake GPU" in found.what
+    assert found.interval[0] <= found.value <= found.interval[1]
+    shown = show_ablation({"one warp": ("r03", {})}, "unroll", (1, 2), small, live=True)
+    assert "live: this machine's GPU" in shown.text
+    assert "no record" not in shown.text
+
+
+def test_counters_fall_back_to_records_when_ncu_is_missing(
+    monkeypatch: pytest.MonkeyPatch, empty: RecordStore
+) -> None:
+    def no_ncu(*_: Any) -> None:
+        raise LabError("Nsight Compute was not found.", "not here", "times")
+
+    monkeypatch.setattr("labtools.measure.profile_rung", no_ncu, raising=False)
+    shown = compare_counters(["r03"], HEADLINE, store=empty, live=True)
+    assert "Nsight Compute was not found" in shown.text
+    assert "no recorded counters" in shown.text

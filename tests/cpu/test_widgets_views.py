@@ -1,0 +1,228 @@
+"""The benches show what `labtools.predict` says, and the tables and diffs say where from."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+import re
+
+import pytest
+
+from labtools.predict import achieved_occupancy, floors, list_gpus, load_gpu, occupancy
+from labtools.problem import HEADLINE, LabError, Workload, load_rung
+from labtools.widgets import (
+    Bar,
+    Candidate,
+    Measured,
+    Speedup,
+    Step,
+    Word,
+    badge,
+    baseline_bench,
+    diff_rungs,
+    make_table,
+    occupancy_bench,
+    show_bars,
+    show_comparison,
+    show_diff,
+)
+from labtools.widgets.occupancy_view import Choices, occupancy_tables
+
+GPUS = tuple(load_gpu(name) for name in list_gpus())
+CHOICES = Choices(GPUS)
+TABLES = occupancy_tables(CHOICES)
+
+
+def look_up(gpu: int, threads: int, registers: int, smem: int, most: int, grid: int) -> dict:
+    """What occupancy_view.js does, in the same steps."""
+    sheet = TABLES["gpus"][gpu]
+    limits = [
+        sheet["warps"][threads],
+        sheet["blocks"],
+        TABLES["register_limits"][sheet["register_limits"]][threads][registers],
+        sheet["shared_memory"][smem],
+        TABLES["max_blocks"][most],
+    ]
+    blocks = min(limit for limit in limits if limit is not None)
+    share = sheet["occupancy"][str(TABLES["warps"][threads])][blocks]
+    return {
+        "blocks": blocks,
+        "theoretical": share["theoretical"] if share else 0,
+        "achieved": share["achieved"][grid] if share else 0,
+        "spread": sheet["spread"][blocks][grid],
+    }
+
+
+def cases(count: int) -> list[tuple[int, ...]]:
+    sizes = (
+        len(GPUS),
+        len(CHOICES.threads),
+        len(CHOICES.registers),
+        len(CHOICES.smem_bytes),
+        len(CHOICES.max_blocks),
+        len(CHOICES.grid),
+    )
+    draw = random.Random(0)
+    corners = itertools.product(*((0, size - 1) for size in sizes))
+    return [*corners, *(tuple(draw.randrange(n) for n in sizes) for _ in range(count))]
+
+
+def test_the_picture_agrees_with_the_calculator() -> None:
+    launched = 0
+    for case in cases(3000):
+        g, t, r, s, m, n = case
+        fits = occupancy(
+            GPUS[g],
+            CHOICES.threads[t],
+            CHOICES.registers[r],
+            CHOICES.smem_bytes[s],
+            CHOICES.max_blocks[m],
+        )
+        seen = look_up(*case)
+        assert seen["blocks"] == fits.blocks_per_sm, case
+        if fits.blocks_per_sm == 0:
+            continue
+        launched += 1
+        real = achieved_occupancy(GPUS[g], fits, CHOICES.grid[n])
+        assert seen["theoretical"] == pytest.approx(fits.theoretical, abs=1e-4)
+        assert seen["achieved"] == pytest.approx(real.achieved, abs=1e-4)
+        most, least, count = seen["spread"]
+        sms = GPUS[g].sm_count
+        assert most * count + least * (sms - count) == real.resident_blocks
+        assert most - least in (0, 1)
+    assert launched > 1000
+
+
+def test_the_published_kernel_is_at_four_percent_not_a_third() -> None:
+    bench = occupancy_bench("rtx4090", 32, 40, 0, 256)
+    tables, view = bench.view.tables, bench.view
+    sheet = tables["gpus"][view.gpu_index]
+    shares = sheet["occupancy"]["1"]
+    blocks = min(sheet["blocks"], sheet["warps"][view.threads_index])
+    assert shares[blocks]["achieved"][view.grid_index] == pytest.approx(2 / 48, abs=1e-4)
+    assert shares[16]["theoretical"] == pytest.approx(1 / 3, abs=1e-4)
+    assert bench.controls["grid"].label == "256"
+
+
+def test_the_bench_starts_with_the_kernels_own_numbers() -> None:
+    bench = occupancy_bench("h200", 96, 51, 1000, 77)
+    labels = {name: control.label for name, control in bench.controls.items()}
+    assert labels["threads"] == "96"
+    assert labels["registers"] == "51"
+    assert labels["smem"] == "1000 B"
+    assert labels["grid"] == "77"
+    assert all(getattr(bench.view, f"{n}_index") == c.index for n, c in bench.controls.items())
+
+
+def test_an_unknown_gpu_is_refused() -> None:
+    with pytest.raises(LabError):
+        occupancy_bench("rtx9999")
+
+
+def test_the_tables_stay_small_enough_for_a_page() -> None:
+    assert len(json.dumps(TABLES)) < 400_000
+
+
+# -- timed calls ---------------------------------------------------------------------------
+
+
+def test_a_timed_call_is_cut_into_its_steps() -> None:
+    ada = load_gpu("rtx4090")
+
+    def steps(workload: Workload) -> list[Step]:
+        return [Step("read", workload.kv_bytes), Step("write", 4 * workload.kv_bytes)]
+
+    def measured(gpu: object, workload: Workload) -> list[Measured]:
+        return [Measured(1360.0, "claimed", "as published")] if workload == HEADLINE else []
+
+    sizes = {"short": HEADLINE.replace(kv_len=64), "long": HEADLINE}
+    bench = baseline_bench([Candidate("copy", steps, measured)], [ada], sizes, start="long")
+    assert bench.view.size_index == 1
+    short, long = (cell["candidates"][0] for cell in bench.view.tables["cells"][0])
+    assert long["steps"][1]["start_us"] == pytest.approx(HEADLINE.kv_bytes / 1008e3, rel=1e-4)
+    assert long["total_us"] == pytest.approx(5 * HEADLINE.kv_bytes / 1008e3, rel=1e-4)
+    assert long["measured"][0]["word"] == "claimed"
+    assert short["measured"] == []
+    assert any("no measurement" in note for note in short["notes"])
+    cell = bench.view.tables["cells"][0][1]
+    assert cell["floor_us"] == pytest.approx(floors(HEADLINE, ada).time_us)
+    assert cell["longest_us"] == 1360.0
+
+
+def test_a_measurement_needs_a_word() -> None:
+    candidate = Candidate(
+        "x", lambda w: [Step("read", 1)], lambda g, w: [Measured(1.0, "guessed", "")]
+    )
+    with pytest.raises(LabError):
+        baseline_bench([candidate], [load_gpu("l4")], {"only": HEADLINE})
+
+
+# -- words, tables, diffs ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["live", "recorded", "forecast", "computed", "claimed"])
+def test_every_word_has_a_badge(word: str) -> None:
+    assert f'class="prov prov-{word}"' in badge(word)
+    assert f">{word}<" in badge(word)
+
+
+def test_other_words_are_refused() -> None:
+    with pytest.raises(LabError):
+        badge("measured")
+    with pytest.raises(LabError):
+        Speedup(2.0, "somewhere")
+    with pytest.raises(LabError):
+        Speedup(math.nan, "live")
+
+
+def test_a_table_escapes_and_aligns() -> None:
+    shown = make_table(["a", "b"], [["<x>", Word("recorded", "a & b")]], "title")
+    assert "&lt;x&gt;" in shown.html
+    assert "a &amp; b" in shown.html
+    assert "<x>" in shown.text
+
+
+def test_a_comparison_says_what_is_missing() -> None:
+    shown = show_comparison(recorded=(90.0, 60.0), baseline="old", candidate="new")
+    assert "no prediction" in shown.text
+    assert "not measured here" in shown.text
+    assert "1.50x faster" in shown.text
+    assert "no record yet" in show_comparison(measured=2.0).text
+
+
+def test_the_diff_counts_its_lines() -> None:
+    parent, rung = load_rung("r02"), load_rung("r03")
+    diff = diff_rungs(parent, rung)
+    assert diff.added == sum(line.startswith("+") for line in diff.lines)
+    assert diff.removed == sum(line.startswith("-") for line in diff.lines)
+    assert diff.added > 0
+    assert diff.removed > 0
+    shown = show_diff(rung)
+    assert shown.html.count('class="lt-added"') == diff.added
+    assert shown.html.count('class="lt-removed"') == diff.removed
+    assert f"{diff.added} lines added, {diff.removed} removed" in shown.text
+
+
+def test_an_edit_shows_in_the_diff() -> None:
+    rung = load_rung("r03")
+    edited = rung.with_source(rung.source_text + "\n// one more line\n")
+    diff = diff_rungs(rung, edited)
+    assert "+// one more line" in diff.lines
+    assert diff.removed == 0
+    assert diff_rungs(rung, rung).lines == ()
+
+
+def test_the_first_rung_has_no_parent() -> None:
+    with pytest.raises(LabError):
+        show_diff("r00")
+
+
+def test_bars_have_alt_text_and_words() -> None:
+    bars = [Bar("old", 20.0, "claimed"), Bar("new", 10.0, "recorded", 9.5, 10.5)]
+    shown = show_bars(bars, "Two kernels", floor_us=5.0)
+    alt = re.search('alt="([^"]*)"', shown.html)[1]
+    for text in ("old 20.0 us (claimed)", "new 10.0 us (recorded)", "floor 5.0 us (computed)"):
+        assert text in alt
+    assert "no record yet" in show_bars([], "Nothing").text
