@@ -1,0 +1,649 @@
+"""From a kernel's source to an executable that runs it on the CPU, cached by content.
+
+The kernel is compiled to assembly with the compiler's thread-sanitizer pass, which puts a call
+before each load and store, and linked with our runtime instead of the sanitizer's. Between the
+two the assembly is touched in three small ways, all of which need names that only the compiler
+knows: gaps between shared variables, ``extern __shared__`` arrays tied to one region, and the C
+library's copies sent through the runtime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labtools.problem import LabError
+from labtools.toolchain import CompileError, find_cxx_compiler
+from labtools.toolchain.sources import expand_includes
+
+NATIVE = Path(__file__).parent / "native"
+DYNAMIC_SHARED_BYTES = 227 * 1024
+"""The most dynamic shared memory a block may ask for on an H100, H200 or B200."""
+GAP_BYTES = 64
+MAX_CACHED = 200
+STILL_WORKS = (
+    "offline compilation, the pages, predictions and recorded measurements; with a GPU the check "
+    "runs there"
+)
+
+
+class CpuRunnerMissing(LabError):
+    """This machine lacks what the CPU runner needs: Linux, a C++ compiler, CUDA's headers."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler.
+
+    Args:
+        path: the executable.
+        family: ``gcc`` or ``clang``.
+        version: what it says of itself.
+    """
+
+    path: Path
+    family: str
+    version: str
+
+
+@dataclass(frozen=True)
+class SharedVariable:
+    """A shared variable of the kernel; ``offset`` counts from the first one, in bytes."""
+
+    name: str
+    offset: int
+    bytes: int
+    dynamic: bool
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A kernel built for the CPU.
+
+    Args:
+        path: the program.
+        shared: its shared variables.
+        stateful: it has device variables, which survive from one launch to the next.
+    """
+
+    path: Path
+    shared: tuple[SharedVariable, ...]
+    stateful: bool
+
+
+def find_cpu_compiler() -> Compiler:
+    """The C++ compiler that the CPU runner uses.
+
+    Raises:
+        CpuRunnerMissing: not Linux, or no compiler.
+    """
+    if platform.system() != "Linux":
+        raise CpuRunnerMissing(
+            "The CPU runner does not work on this system.",
+            f"it needs Linux, and this is {platform.system()}",
+            STILL_WORKS,
+        )
+    path = find_cxx_compiler()
+    if path is None:
+        raise CpuRunnerMissing(
+            "There is no C++ compiler for the CPU runner.",
+            "none of c++, g++ and clang++ is on the PATH; on Debian or Ubuntu, "
+            "`apt install g++` brings one",
+            STILL_WORKS,
+        )
+    return _describe(path)
+
+
+@functools.lru_cache(maxsize=8)
+def _describe(path: Path) -> Compiler:
+    try:
+        done = subprocess.run(
+            [str(path), "--version"], capture_output=True, text=True, timeout=30, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CpuRunnerMissing(
+            "The C++ compiler does not start.", f"{path} --version: {error}", STILL_WORKS
+        ) from error
+    family = "clang" if "clang" in done.stdout.lower() else "gcc"
+    return Compiler(path, family, done.stdout.splitlines()[0])
+
+
+def find_cuda_headers() -> tuple[Path, ...]:
+    """Include folders with CUDA's host headers: those of the wheels, or of a toolkit.
+
+    Raises:
+        CpuRunnerMissing: no complete set.
+    """
+    tried = []
+    for folder in _header_folders():
+        places = (folder, folder / "cccl")
+        complete = all(
+            any((place / name).is_file() for place in places)
+            for name in ("cuda_fp16.h", "cuda_bf16.h", "crt/host_defines.h", "nv/target")
+        )
+        if complete:
+            return tuple(place for place in places if place.is_dir())
+        tried.append(str(folder))
+    raise CpuRunnerMissing(
+        "CUDA's header files for half and vector types are not here.",
+        "they come with the packages nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl, "
+        f"or with a CUDA toolkit; looked at {', '.join(tried) or 'no folder at all'}",
+        STILL_WORKS,
+    )
+
+
+def _header_folders() -> Iterator[Path]:
+    import importlib.util
+
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec("nvidia")
+        for root in (spec.submodule_search_locations or []) if spec else []:
+            yield from sorted(Path(root).glob("cu*/include"), reverse=True)
+            yield from sorted(Path(root).glob("cuda_runtime/include"))
+    for variable in ("CUDA_PATH", "CUDA_HOME"):
+        if os.environ.get(variable):
+            yield Path(os.environ[variable]) / "include"
+    yield Path("/usr/local/cuda/include")
+
+
+def cpu_cache_dir() -> Path:
+    """Where executables are kept: ``$XDG_CACHE_HOME`` or ``~/.cache``, else a temporary folder."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    for folder in (
+        Path(base) / "labtools" / "cpu",
+        Path(tempfile.gettempdir()) / f"labtools-cpu-{os.getuid()}",
+    ):
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                return folder
+    raise CpuRunnerMissing(
+        "There is no folder to build the kernel in.",
+        f"neither {base} nor {tempfile.gettempdir()} can be written",
+        STILL_WORKS,
+    )
+
+
+# ---- options ----
+
+
+@functools.cache
+def _cpu_options() -> tuple[str, ...]:
+    """Instructions of this CPU that make half conversions cheap."""
+    with contextlib.suppress(OSError):
+        flags = set(
+            Path("/proc/cpuinfo").read_text().partition("\nflags")[2].split("\n")[0].split()
+        )
+        if {"avx2", "f16c", "fma"} <= flags:
+            return ("-mavx2", "-mf16c", "-mfma")
+    return ()
+
+
+def _common_options(compiler: Compiler) -> tuple[str, ...]:
+    # Frame pointers let a fault say how it was reached. DWARF 5 is newer, and some versions of
+    # addr2line name the wrong file in it. A fixed position is a little faster; clang's sanitizer
+    # pass refuses it.
+    return (
+        *("-std=c++17", "-O2", "-g1", "-gdwarf-4", "-fno-omit-frame-pointer"),
+        "-fno-pie" if compiler.family == "gcc" else "-fPIE",
+        *_cpu_options(),
+    )
+
+
+def _kernel_options(compiler: Compiler) -> tuple[str, ...]:
+    options = [
+        *_common_options(compiler),
+        "-w",
+        "-fdiagnostics-color=never",
+        "-fsanitize=thread,alignment,bounds",
+        # A call keeps its own return address, by which its line is known.
+        "-fno-optimize-sibling-calls",
+        # A division by zero and an overflow have no meaning to warn about here.
+        "-fno-exceptions",
+        "-fno-math-errno",
+        "-fwrapv",
+    ]
+    if compiler.family == "gcc":
+        options += [
+            "-fmax-errors=20",
+            "-fno-diagnostics-show-caret",
+            "-fno-extern-tls-init",
+            # One load in the source stays one load, with its own line.
+            "-fno-tree-vectorize",
+            "-fno-tree-slp-vectorize",
+            # Two equal calls at two lines stay two: merged, they would have the line of one.
+            "-fno-crossjumping",
+            "-fno-tree-tail-merge",
+            "-fno-code-hoisting",
+            "-fno-tree-pre",
+            "-fno-ipa-icf",
+            "--param=tsan-instrument-func-entry-exit=0",
+        ]
+    else:
+        options += ["-fno-caret-diagnostics", "-fno-vectorize", "-fno-slp-vectorize"]
+        options += ["-mllvm", "-tsan-instrument-func-entry-exit=0"]
+    return tuple(options)
+
+
+# ---- building ----
+
+
+def build_kernel(
+    source: str,
+    name: str,
+    entries: Iterable[str],
+    defines: Mapping[str, str],
+    include_dirs: Iterable[Path],
+) -> Executable:
+    """Compile a kernel for the CPU, or take it from the cache.
+
+    Args:
+        source: CUDA C++ text.
+        name: what messages call it.
+        entries: kernels to be launched.
+        defines: preprocessor definitions.
+        include_dirs: where its own headers are.
+
+    Raises:
+        CpuRunnerMissing: no compiler or no CUDA headers.
+        CompileError: the kernel does not compile; it has ``line`` and ``excerpt``.
+    """
+    compiler = find_cpu_compiler()
+    headers = find_cuda_headers()
+    entries = tuple(dict.fromkeys(entries))
+    folders = tuple(include_dirs)
+    options = (
+        *_kernel_options(compiler),
+        *(f"-D{key}={value}" for key, value in sorted(defines.items())),
+        *(f"-I{folder}" for folder in (*folders, NATIVE)),
+        *(f"-isystem{folder}" for folder in headers),
+    )
+    expanded = expand_includes(source, folders)
+    key = _digest(
+        [
+            *(compiler.version, str(compiler.path), *options, name, *entries, expanded),
+            *(_native_digest(), _headers_digest(headers)),
+        ]
+    )
+    final = cpu_cache_dir() / key
+    cached = _load(final)
+    if cached is not None:
+        return cached
+    runtime = _build_runtime(compiler)
+    prelude = _build_prelude(compiler, headers)
+    with tempfile.TemporaryDirectory(dir=cpu_cache_dir(), prefix="build-") as temporary:
+        folder = Path(temporary) / "kernel"
+        folder.mkdir()
+        unit = folder / "kernel.cpp"
+        unit.write_text(_translation_unit(source, name, entries))
+        assembly = folder / "kernel.s"
+        done = _compile(
+            [
+                *(str(compiler.path), *prelude, *options),
+                *("-S", "-x", "c++", str(unit), "-o", str(assembly)),
+            ]
+        )
+        if done.returncode:
+            raise _compile_error(done.stderr, source, name, entries, folders)
+        text = assembly.read_text("utf-8", "surrogateescape")  # strings may hold any byte
+        changed, stateful = adapt_assembly(text)
+        assembly.write_text(changed, "utf-8", "surrogateescape")
+        program = folder / "kernel"
+        done = _compile(
+            [
+                *(str(compiler.path), "-no-pie" if compiler.family == "gcc" else "-pie"),
+                *(str(assembly), str(runtime), "-o", str(program)),
+            ]
+        )
+        if done.returncode:
+            raise _link_error(done.stderr, source, name)
+        shared = read_shared_variables(program)
+        assembly.unlink()
+        unit.unlink()
+        (folder / "kernel.json").write_text(
+            json.dumps({"stateful": stateful, "shared": [vars(v) for v in shared]})
+        )
+        _publish(folder, final)
+    built = _load(final)
+    if built is None:
+        raise CpuRunnerMissing(
+            "The built kernel is not in the cache.", f"{final} was removed meanwhile", STILL_WORKS
+        )
+    _prune(cpu_cache_dir())
+    return built
+
+
+def _quoted(name: str) -> str:
+    """The name as it can stand in a #line directive."""
+    return name.replace("\\", "/").replace('"', "'")
+
+
+def _translation_unit(source: str, name: str, entries: tuple[str, ...]) -> str:
+    lines = [
+        '#include "cuda_on_cpu.h"',
+        f'#line 1 "{_quoted(name)}"',
+        source,
+        '#line 1 "<launch>"',
+    ]
+    for i, entry in enumerate(entries):
+        lines.append(f"static void lab_call_{i}() {{ lab::call({entry}); }}")
+    lines.append('extern "C" {')
+    lines.append(
+        "thread_local unsigned char lab_dynamic_shared"
+        f"[{DYNAMIC_SHARED_BYTES}] __attribute__((aligned(1024)));"
+    )
+    lines.append("const lab_entry lab_entries[] = {")
+    for i, entry in enumerate(entries):
+        lines.append(
+            f'{{"{entry}", lab_call_{i}, lab::parameter_list({entry}), '
+            f"lab::parameter_count({entry})}},"
+        )
+    lines.append("};")
+    lines.append(f"const int lab_num_entries = {len(entries)};")
+    lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+_TLS_SECTION = re.compile(r"\s*\.section\s+\.t(bss|data)")
+_DATA_SECTION = re.compile(r"\s*(\.section\s+)?\.(data|bss)\b(?!\.rel\.ro)")
+_ANY_SECTION = re.compile(r"\s*\.(section|text|data|bss)\b")
+_SPACE = re.compile(r"\s*\.(zero|skip)\s+\d+")
+_COMMON = re.compile(r"\s*\.l?comm\s+(?!\.L)")
+_OBJECT = re.compile(r"\s*\.type\s+(?!\.L)([^,\s]+),\s*[@%](?:object|gnu_unique_object)")
+_LABEL = re.compile(r"^([A-Za-z_$][\w$.]*):", re.MULTILINE)
+_TLS_USE = re.compile(
+    r"([A-Za-z_$][\w$]*)@(?:tpoff|gottpoff|dtpoff|tlsgd)|:(?:got)?tprel\w*:([A-Za-z_$][\w$]*)",
+    re.IGNORECASE,
+)
+_COPIES = re.compile(r"^(\s*(?:call|jmp|bl|b)\s+)(mem(?:cpy|move|set))\b", re.MULTILINE)
+
+
+def adapt_assembly(text: str) -> tuple[str, bool]:
+    """Put gaps behind shared variables, tie dynamic ones to their region, redirect copies.
+
+    Returns:
+        the text, and whether the kernel has device variables that can be written.
+    """
+    lines = []
+    in_tls = in_data = stateful = False
+    for line in text.split("\n"):
+        if _ANY_SECTION.match(line):
+            in_tls = bool(_TLS_SECTION.match(line))
+            in_data = bool(_DATA_SECTION.match(line)) and not in_tls
+        stateful |= bool(_COMMON.match(line)) or (in_data and bool(_OBJECT.match(line)))
+        lines.append(line)
+        if in_tls and _SPACE.match(line):
+            lines.append(f"\t.zero\t{GAP_BYTES}")
+    text = _COPIES.sub(r"\1lab_\2", "\n".join(lines))
+    used = {a or b for a, b in _TLS_USE.findall(text)}
+    dynamic = sorted(used - set(_LABEL.findall(text)))
+    ties = [f"\t.globl\t{name}\n\t.set\t{name}, lab_dynamic_shared" for name in dynamic]
+    return text + "\n".join(["", *ties, ""]), stateful
+
+
+def read_shared_variables(program: Path) -> list[SharedVariable]:
+    """Names, places and sizes of the shared variables, from the program's symbol table."""
+    from elftools.elf.elffile import ELFFile
+
+    with program.open("rb") as file:
+        table: Any = ELFFile(file).get_section_by_name(".symtab")
+        symbols = {
+            symbol.name: (symbol["st_value"], symbol["st_size"])
+            for symbol in table.iter_symbols()
+            if symbol["st_info"]["type"] == "STT_TLS"
+        }
+    start = symbols["lab_dynamic_shared"][0]
+    lowest = min(value for value, _ in symbols.values())
+    dynamic_name = "dynamic"
+    variables = []
+    for name, (value, size) in symbols.items():
+        if value == start:
+            if name != "lab_dynamic_shared":
+                dynamic_name = _plain_name(name)
+        elif size:
+            shown = "(guard)" if name.startswith("_ZGV") else _plain_name(name)
+            variables.append(SharedVariable(shown, value - lowest, size, False))
+    variables.append(SharedVariable(dynamic_name, start - lowest, DYNAMIC_SHARED_BYTES, True))
+    return sorted(variables, key=lambda v: v.offset)
+
+
+def _plain_name(symbol: str) -> str:
+    """The variable's own name in a mangled one: ``_ZZ6decodeE7partial`` to ``partial``."""
+    for found in reversed(list(re.finditer(r"\d+", symbol))):
+        for start in range(found.start(), found.end()):
+            length = int(symbol[start : found.end()])
+            name = symbol[found.end() : found.end() + length]
+            if (
+                len(name) == length
+                and re.fullmatch(r"(_?\d*_?)", symbol[found.end() + length :])
+                and re.fullmatch(r"[A-Za-z_]\w*", name)
+            ):
+                return name
+    return symbol
+
+
+def _build_runtime(compiler: Compiler) -> Path:
+    options = (*_common_options(compiler), "-g0")
+    key = "runtime-" + _digest([compiler.version, str(compiler.path), *options, _native_digest()])
+    final = cpu_cache_dir() / key
+    if not (final / "runtime.o").is_file():
+        with tempfile.TemporaryDirectory(dir=cpu_cache_dir(), prefix="build-") as temporary:
+            folder = Path(temporary) / "runtime"
+            folder.mkdir()
+            done = _compile(
+                [
+                    *(str(compiler.path), *options, "-c", str(NATIVE / "main.cpp")),
+                    *("-o", str(folder / "runtime.o")),
+                ]
+            )
+            if done.returncode:
+                raise CpuRunnerMissing(
+                    "The CPU runner's own code does not compile here.",
+                    f"{compiler.version}: {done.stderr.strip()[:800]}",
+                    STILL_WORKS,
+                )
+            _publish(folder, final)
+    with contextlib.suppress(OSError):
+        os.utime(final)
+    return final / "runtime.o"
+
+
+def _build_prelude(compiler: Compiler, headers: tuple[Path, ...]) -> tuple[str, ...]:
+    """Options by which g++ takes CUDA's headers ready-made: a tenth of a second for a kernel
+    instead of most of one. Without them the same headers are read as text."""
+    if compiler.family != "gcc":
+        return ()
+    options = (*_kernel_options(compiler), *(f"-isystem{folder}" for folder in headers))
+    key = "prelude-" + _digest(
+        [
+            *(compiler.version, str(compiler.path), *options),
+            *(_native_digest(), _headers_digest(headers)),
+        ]
+    )
+    final = cpu_cache_dir() / key
+    name = "cuda_on_cpu.h.gch"
+    if not (final / name).is_file():
+        with tempfile.TemporaryDirectory(dir=cpu_cache_dir(), prefix="build-") as temporary:
+            folder = Path(temporary) / "prelude"
+            folder.mkdir()
+            done = _compile(
+                [
+                    *(str(compiler.path), *options, "-x", "c++-header"),
+                    *(str(NATIVE / "cuda_on_cpu.h"), "-o", str(folder / name)),
+                ]
+            )
+            if done.returncode:
+                return ()  # the kernel's own compilation will say why
+            _publish(folder, final)
+    with contextlib.suppress(OSError):
+        os.utime(final)
+    return (f"-I{final}",)
+
+
+def _headers_digest(headers: tuple[Path, ...]) -> str:
+    """Changes when another version of CUDA's headers is installed in the same place."""
+    marks = []
+    for folder in headers:
+        with contextlib.suppress(OSError):
+            status = (folder / "cuda_fp16.h").stat()
+            marks.append(f"{folder} {status.st_size} {status.st_mtime_ns}")
+    return _digest(marks)
+
+
+def _compile(command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=300, env=environment, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LabError(
+            "The C++ compiler did not end within 300 s.",
+            "the kernel unrolls or instantiates far too much, or the machine is overloaded",
+            "try a smaller unroll; every other kernel is unaffected",
+        ) from error
+
+
+# ---- the cache ----
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+@functools.cache
+def _native_digest() -> str:
+    files = sorted(path for path in NATIVE.iterdir() if path.is_file())
+    return _digest([str(NATIVE), *(path.read_text() for path in files)])
+
+
+def _publish(folder: Path, final: Path) -> None:
+    """Give the finished folder its name in one step; another process may have been faster."""
+    try:
+        os.rename(folder, final)
+    except OSError:
+        if not final.is_dir():
+            raise
+
+
+def _load(folder: Path) -> Executable | None:
+    try:
+        data = json.loads((folder / "kernel.json").read_text())
+        os.utime(folder)
+    except (OSError, ValueError):
+        return None
+    program = folder / "kernel"
+    if not os.access(program, os.X_OK):
+        return None
+    shared = tuple(SharedVariable(**item) for item in data["shared"])
+    return Executable(program, shared, bool(data["stateful"]))
+
+
+def _prune(folder: Path) -> None:
+    """Remove the entries that were not used for the longest time, when there are very many."""
+    kept: list[tuple[float, Path]] = []
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            kept.append((path.stat().st_mtime, path))
+    kept.sort(reverse=True)
+    for _, path in kept[MAX_CACHED:]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+# ---- errors ----
+
+INLINE_ASSEMBLY = (
+    "inline assembly is for GPUs only; put a host path beside it (#ifdef __CUDA_ARCH__)"
+)
+
+_MESSAGE = re.compile(r"^(?P<file>.+?):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$")
+
+
+def _compile_error(
+    log: str, source: str, name: str, entries: tuple[str, ...], include_dirs: tuple[Path, ...]
+) -> LabError:
+    quoted = _quoted(name)
+    errors = [found for found in map(_MESSAGE.match, log.splitlines()) if found]
+    own = [found for found in errors if found["file"] != "<launch>"]
+    if not own and errors:
+        missing = [e for e in entries if not re.search(rf"\b{re.escape(e)}\b", source)] or entries
+        return CompileError(
+            f"The launch names a kernel {missing[0]}, and {name} has none that can be launched so.",
+            errors[0]["text"],
+            "make the launch's entry and the name of the __global__ function equal",
+            file=name,
+            log=log,
+        )
+    if not own:
+        return CompileError(
+            f"{name} does not compile.",
+            log.strip()[:800] or "the compiler said nothing",
+            "correct the kernel and run it again; every other kernel is unaffected",
+            file=name,
+            log=log,
+        )
+    first = own[0]
+    file, line = first["file"], int(first["line"])
+    text = source if file == quoted else _read(file, include_dirs)
+    lines = text.splitlines()
+    excerpt = f"{line:>5} | {lines[line - 1]}" if 0 < line <= len(lines) else ""
+    shown = name if file == quoted else file
+    more = "" if len(own) == 1 else f" ({len(own)} errors in all; this is the first.)"
+    return CompileError(
+        f"{shown} does not compile for the CPU: line {line}: {first['text']}.{more}\n{excerpt}",
+        INLINE_ASSEMBLY if "asm" in first["text"] else "",
+        "correct the line and run it again; every other kernel is unaffected",
+        file=shown,
+        line=line,
+        excerpt=excerpt,
+        log=log,
+    )
+
+
+def _read(file: str, include_dirs: tuple[Path, ...]) -> str:
+    for path in (Path(file), *(folder / Path(file).name for folder in include_dirs)):
+        with contextlib.suppress(OSError):
+            return path.read_text(errors="replace")
+    return ""
+
+
+_ASSEMBLER = re.compile(r"^(?P<file>.+?):(?P<line>\d+): Error: (?P<text>.*)$", re.MULTILINE)
+
+
+def _link_error(log: str, source: str, name: str) -> LabError:
+    still_works = "such a kernel can be compiled for a GPU and checked there"
+    refused = _ASSEMBLER.search(log)
+    if refused:  # inline assembly goes through the compiler unread
+        line = int(refused["line"])
+        lines = source.splitlines() if refused["file"] == _quoted(name) else []
+        excerpt = f"{line:>5} | {lines[line - 1]}" if 0 < line <= len(lines) else ""
+        return CompileError(
+            f"{refused['file']} has inline assembly that this CPU does not know: line {line}: "
+            f"{refused['text']}.\n{excerpt}".rstrip(),
+            INLINE_ASSEMBLY,
+            still_works,
+            file=refused["file"],
+            line=line,
+            excerpt=excerpt,
+            log=log,
+        )
+    missing = sorted(set(re.findall(r"undefined reference to `([^']+)'", log)))
+    return CompileError(
+        f"{name} uses what the CPU runner does not have: {', '.join(missing) or 'see below'}.",
+        "" if missing else log.strip()[:800],
+        still_works,
+        file=name,
+        log=log,
+    )

@@ -1,0 +1,84 @@
+// What the kernel's translation unit may ask of the runtime, and what it must offer to it.
+// Everything here is called, never inlined: code inlined into the kernel would be instrumented
+// together with it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+struct lab_index {
+  unsigned x, y, z;
+};
+
+enum lab_collective_op : int {
+  LAB_SYNCWARP,
+  LAB_SHFL,
+  LAB_SHFL_XOR,
+  LAB_SHFL_UP,
+  LAB_SHFL_DOWN,
+  LAB_BALLOT,
+  LAB_ANY,
+  LAB_ALL,
+  LAB_REDUCE_ADD,
+  LAB_REDUCE_MIN_SIGNED,
+  LAB_REDUCE_MAX_SIGNED,
+  LAB_REDUCE_MIN_UNSIGNED,
+  LAB_REDUCE_MAX_UNSIGNED,
+  LAB_REDUCE_AND,
+  LAB_REDUCE_OR,
+  LAB_REDUCE_XOR,
+  LAB_MATCH_ANY,
+};
+
+enum lab_barrier_op : int { LAB_BARRIER, LAB_BARRIER_COUNT, LAB_BARRIER_AND, LAB_BARRIER_OR };
+
+enum lab_atomic_op : int {
+  LAB_ATOMIC_ADD,
+  LAB_ATOMIC_MIN,
+  LAB_ATOMIC_MAX,
+  LAB_ATOMIC_EXCHANGE,
+  LAB_ATOMIC_CAS,
+  LAB_ATOMIC_AND,
+  LAB_ATOMIC_OR,
+  LAB_ATOMIC_XOR,
+  LAB_ATOMIC_INC,
+  LAB_ATOMIC_DEC,
+};
+
+enum lab_number : int { LAB_INT, LAB_UNSIGNED, LAB_LONG, LAB_UNSIGNED_LONG, LAB_FLOAT, LAB_DOUBLE };
+
+// What a kernel parameter is: 'p' pointer, 'i' signed, 'u' unsigned, 'f' floating, 's' other.
+struct lab_parameter {
+  char kind;
+  unsigned bytes;
+};
+
+struct lab_entry {
+  const char* name;
+  void (*call)();
+  const lab_parameter* parameters;
+  int num_parameters;
+};
+
+extern "C" {
+// Written by the build for each kernel.
+extern const lab_entry lab_entries[];
+extern const int lab_num_entries;
+extern thread_local unsigned char lab_dynamic_shared[];
+
+// Constant for one CUDA thread, so the compiler may ask once and keep the answer.
+__attribute__((const)) lab_index lab_thread_index();
+__attribute__((const)) lab_index lab_block_index();
+__attribute__((const)) lab_index lab_block_dim();
+__attribute__((const)) lab_index lab_grid_dim();
+
+uint64_t lab_argument(int index);  // a pointer, or the bits of a scalar
+int lab_barrier(int op, int predicate);
+uint64_t lab_collective(int op, unsigned mask, uint64_t value, int argument, int width);
+unsigned lab_active_mask();
+uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_t compare);
+void lab_fence();
+void lab_copy_async(void* shared, const void* global, size_t bytes, size_t zero_fill);
+void lab_copy_commit();
+void lab_copy_wait(size_t groups_left);
+[[noreturn]] void lab_trap(const char* what);
+}

@@ -1,0 +1,332 @@
+// The child process: reads a job from standard input, runs the kernel on the given buffers,
+// leaves what it found in the shared report. It prints nothing.
+//
+// Exit status: 0 done, 3 a fault ended the run, 4 the job could not be set up (text on stderr).
+#include <csignal>
+#include <cstdarg>
+#include <cstdlib>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+
+#include "threads.h"
+
+namespace lab {
+
+struct LaunchJob {
+  std::string entry;
+  lab_index grid{}, block{};
+  uint32_t smem_bytes = 0;
+  std::vector<uint64_t> arguments;
+  std::vector<lab_parameter> passed;
+};
+
+struct Job {
+  double limit_s = 20;
+  int workers = 1, order = 0, repeat = 1;
+  uint64_t sample = 0;  // blocks of each launch to run, evenly spread; 0 means all
+  std::vector<LaunchJob> launches;
+};
+
+static Job job;
+
+[[noreturn]] static void give_up(const char* format, ...) {
+  va_list list;
+  va_start(list, format);
+  vfprintf(stderr, format, list);
+  va_end(list);
+  fputc('\n', stderr);
+  _exit(4);
+}
+
+// ---- the job ----
+
+static std::string word() {
+  char text[256];
+  if (scanf("%255s", text) != 1) give_up("the job ended early");
+  return text;
+}
+
+static uint64_t number() { return strtoull(word().c_str(), nullptr, 0); }
+
+static void read_job() {
+  for (;;) {
+    const std::string key = word();
+    if (key == "go") return;
+    if (key == "report") {
+      void* p = mmap(nullptr, sizeof(Report), PROT_READ | PROT_WRITE, MAP_SHARED, int(number()), 0);
+      if (p == MAP_FAILED) give_up("the report could not be mapped");
+      report = static_cast<Report*>(p);
+    } else if (key == "limit") {
+      job.limit_s = atof(word().c_str());
+    } else if (key == "workers") {
+      job.workers = int(number());
+    } else if (key == "order") {
+      job.order = int(number());
+    } else if (key == "repeat") {
+      job.repeat = int(number());
+    } else if (key == "sample") {
+      job.sample = number();
+    } else if (key == "shared" || key == "dynamic") {
+      SharedVariable v;
+      v.name = word();
+      v.offset = uint32_t(number());
+      v.bytes = uint32_t(number());
+      if (key == "dynamic") dynamic_offset = v.offset;
+      shared_variables.push_back(v);
+    } else if (key == "buffer") {
+      if (num_buffers == MAX_BUFFERS) give_up("more than %d buffers", MAX_BUFFERS);
+      Region& r = buffers[num_buffers];
+      r.name = word();
+      const int fd = int(number());
+      r.bytes = number();
+      r.item_bytes = uint32_t(number());
+      r.writable = number() != 0;
+      if (r.bytes > SLOT_BYTES / 2) give_up("buffer %s is larger than 4 GiB", r.name.c_str());
+      if (!map_buffer(r, num_buffers, fd)) give_up("buffer %s could not be mapped", r.name.c_str());
+      ++num_buffers;
+    } else if (key == "launch") {
+      LaunchJob l;
+      l.entry = word();
+      for (lab_index* d : {&l.grid, &l.block}) *d = {unsigned(number()), unsigned(number()), unsigned(number())};
+      l.smem_bytes = uint32_t(number());
+      for (uint64_t n = number(); n > 0; --n) {
+        const std::string kind = word();
+        const uint32_t bytes = uint32_t(number());
+        const uint64_t value = number();
+        l.passed.push_back({kind[0], bytes});
+        l.arguments.push_back(kind[0] == 'p' ? buffers[value].base : value);
+      }
+      job.launches.push_back(l);
+    } else {
+      give_up("unknown word in the job: %s", key.c_str());
+    }
+  }
+}
+
+// ---- what a GPU's driver would refuse ----
+
+[[noreturn]] static void refuse_launch(const char* format, ...) {
+  FaultRecord* f = new_fault(LAUNCH);
+  if (!f) stop_run();
+  va_list list;
+  va_start(list, format);
+  vsnprintf(f->text, sizeof f->text, format, list);
+  va_end(list);
+  fatal(f);
+}
+
+static const char* kind_name(const lab_parameter& p) {
+  switch (p.kind) {
+    case 'p': return "a pointer";
+    case 'f': return p.bytes == 8 ? "a double" : "a float";
+    case 'i': return p.bytes == 8 ? "a 64-bit integer" : p.bytes == 4 ? "a 32-bit integer" : "a small integer";
+    case 'u': return p.bytes == 8 ? "a 64-bit unsigned integer" : p.bytes == 4 ? "a 32-bit unsigned integer" : "a small unsigned integer";
+    default: return "a value of another type";
+  }
+}
+
+static const lab_entry& check_launch(const LaunchJob& l) {
+  const lab_entry* entry = nullptr;
+  for (int i = 0; i < lab_num_entries; ++i)
+    if (l.entry == lab_entries[i].name) entry = &lab_entries[i];
+  if (!entry) give_up("no kernel %s in this executable", l.entry.c_str());
+  const char* name = entry->name;
+  if (int(l.passed.size()) != entry->num_parameters)
+    refuse_launch("%s takes %d arguments and the launch passes %zu", name, entry->num_parameters, l.passed.size());
+  for (size_t i = 0; i < l.passed.size(); ++i) {
+    const lab_parameter &want = entry->parameters[i], &have = l.passed[i];
+    const bool both_integers = (want.kind == 'i' || want.kind == 'u') && (have.kind == 'i' || have.kind == 'u');
+    if (want.bytes != have.bytes || (want.kind != have.kind && !both_integers && want.kind != 's'))
+      refuse_launch("argument %zu of %s is %s in the kernel, and the launch passes %s", i, name, kind_name(want), kind_name(have));
+  }
+  const uint64_t threads = uint64_t(l.block.x) * l.block.y * l.block.z;
+  if (threads == 0 || threads > MAX_THREADS)
+    refuse_launch("%s is launched with %llu threads a block; a GPU takes 1 to 1024", name, (unsigned long long)threads);
+  if (!l.grid.x || !l.grid.y || !l.grid.z || l.grid.y > 65535 || l.grid.z > 65535)
+    refuse_launch("%s is launched with grid (%u, %u, %u); y and z go from 1 to 65535", name, l.grid.x, l.grid.y, l.grid.z);
+  uint32_t room = 0;
+  for (const SharedVariable& v : shared_variables)
+    if (v.offset == dynamic_offset) room = v.bytes;
+  if (l.smem_bytes > room)
+    refuse_launch("%s is launched with %u bytes of dynamic shared memory; a block has at most %u", name, l.smem_bytes, room);
+  return *entry;
+}
+
+// ---- signals: what ends a thread that does not end itself ----
+
+static void on_signal(int signal, siginfo_t* info, void* context) {
+  const ucontext_t* c = static_cast<ucontext_t*>(context);
+#if defined(__x86_64__)
+  const uint64_t at = uint64_t(c->uc_mcontext.gregs[REG_RIP]), frame = uint64_t(c->uc_mcontext.gregs[REG_RBP]);
+#elif defined(__aarch64__)
+  const uint64_t at = c->uc_mcontext.pc, frame = c->uc_mcontext.regs[29];
+#else
+  const uint64_t at = 0, frame = 0;
+  (void)c;
+#endif
+  const bool hang = signal == SIGALRM;
+  FaultRecord* f = fault_here(hang ? HANG : CRASH, LAB_FRAME);
+  if (!f) stop_run();
+  // +1: the reader takes these for return addresses and looks one byte before.
+  walk(f->places[0], frame, at + 1);
+  Text text(f);
+  if (hang) {
+    text.add("the block did not end within %g s; the thread was here", job.limit_s);
+  } else {
+    const uintptr_t a = uintptr_t(info->si_addr);
+    const bool overflow = signal == SIGSEGV && S.current && a < uintptr_t(S.current->stack) &&
+                          a + GUARD_BYTES >= uintptr_t(S.current->stack);
+    if (overflow)
+      text.add("the thread's stack overflowed: local arrays too large, or endless recursion");
+    else if (signal == SIGFPE)
+      text.add("integer division by zero (a GPU gives no error here, and no meaning either)");
+    else
+      text.add("signal %d (%s)", signal, strsignal(signal));
+  }
+  fatal(f);
+}
+
+static void catch_signals() {
+  static char alternate[64 * 1024];
+  stack_t stack{};
+  stack.ss_sp = alternate;
+  stack.ss_size = sizeof alternate;
+  sigaltstack(&stack, nullptr);
+  struct sigaction action {};
+  action.sa_sigaction = on_signal;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGALRM}) sigaction(signal, &action, nullptr);
+}
+
+static void start_clock() {
+  itimerval timer{};
+  timer.it_value.tv_sec = time_t(job.limit_s);
+  timer.it_value.tv_usec = suseconds_t((job.limit_s - double(timer.it_value.tv_sec)) * 1e6);
+  setitimer(ITIMER_REAL, &timer, nullptr);
+}
+
+// ---- running ----
+
+static uint64_t blocks_of(const LaunchJob& l) {
+  const uint64_t all = uint64_t(l.grid.x) * l.grid.y * l.grid.z;
+  return job.sample && job.sample < all ? job.sample : all;
+}
+
+static void run_share(const LaunchJob& l, const lab_entry& entry, uint32_t first_serial, int worker, int workers) {
+  const uint64_t all = uint64_t(l.grid.x) * l.grid.y * l.grid.z, chosen = blocks_of(l);
+  S.num_threads = l.block.x * l.block.y * l.block.z;
+  S.block_dim = l.block;
+  S.grid_dim = l.grid;
+  S.call = entry.call;
+  S.arguments = l.arguments.data();
+  S.entry = entry.name;
+  S.launch_serial = first_serial;
+  set_dynamic_bytes(l.smem_bytes);
+  for (uint64_t i = uint64_t(worker); i < chosen && !report->stop; i += uint64_t(workers)) {
+    const uint64_t b = chosen == all ? i : chosen == 1 ? 0 : i * (all - 1) / (chosen - 1);
+    S.linear_block = uint32_t(b);
+    S.block_serial = first_serial + uint32_t(b);
+    S.block = {unsigned(b % l.grid.x), unsigned(b / l.grid.x % l.grid.y), unsigned(b / (uint64_t(l.grid.x) * l.grid.y))};
+    start_clock();
+    run_block(job.order);
+    __atomic_fetch_add(&report->blocks_done, 1ull, __ATOMIC_RELAXED);
+  }
+}
+
+// A worker that died without a word of its own, for example of a lack of memory.
+static void tell_of_death(int status) {
+  report->stop = 1;
+  if (!WIFSIGNALED(status)) return;
+  FaultRecord* f = new_fault(CRASH);
+  if (!f) return;
+  Text(f).add("the process that ran the kernel was ended by signal %d (%s)%s", WTERMSIG(status),
+              strsignal(WTERMSIG(status)), WTERMSIG(status) == SIGKILL ? ": perhaps out of memory" : "");
+  publish(f);
+}
+
+static void run_launch(const LaunchJob& l, uint32_t first_serial) {
+  const lab_entry& entry = check_launch(l);
+  const int workers = int(std::min<uint64_t>(uint64_t(job.workers), blocks_of(l)));
+  if (workers <= 1) return run_share(l, entry, first_serial, 0, 1);
+  const pid_t parent = getpid();
+  std::vector<pid_t> children;
+  for (int i = 0; i < workers; ++i) {
+    const pid_t child = fork();
+    if (child < 0) give_up("a worker process could not be started");
+    if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != parent) _exit(5);
+      run_share(l, entry, first_serial, i, workers);
+      _exit(0);
+    }
+    children.push_back(child);
+  }
+  bool bad = false;
+  for (size_t left = children.size(); left > 0; --left) {
+    int status = 0;
+    const pid_t ended = waitpid(-1, &status, 0);
+    children.erase(std::remove(children.begin(), children.end(), ended), children.end());
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
+    if (!bad) tell_of_death(status);
+    bad = true;
+    for (pid_t other : children) kill(other, SIGKILL);
+  }
+  if (bad) stop_run();
+}
+
+static int run() {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // never outlives the notebook
+  const rlimit no_core = {0, 0};
+  setrlimit(RLIMIT_CORE, &no_core);
+  // What the kernel prints goes to a file of limited size; a full file is no reason to die.
+  const rlimit printed = {4 << 20, 4 << 20};
+  setrlimit(RLIMIT_FSIZE, &printed);
+  signal(SIGXFSZ, SIG_IGN);
+  setvbuf(stdout, nullptr, _IOLBF, 4096);
+  if (!reserve_slots()) give_up("no address space for the buffers");
+  read_job();
+  if (!report) give_up("the job names no report");
+  if (!set_up_shared()) give_up("no memory to watch shared variables");
+  uint32_t threads = 1;
+  uint64_t serials = 1;
+  for (const LaunchJob& l : job.launches) {
+    threads = std::max<uint32_t>(threads, std::min<uint32_t>(MAX_THREADS, l.block.x * l.block.y * l.block.z));
+    serials += uint64_t(l.grid.x) * l.grid.y * l.grid.z;
+    report->blocks_total += blocks_of(l) * uint64_t(job.repeat);
+  }
+  serials = serials * uint64_t(job.repeat) + 1;
+  if (serials >> 32) give_up("more than 4 thousand million blocks");
+  published_capacity = uint32_t(serials);
+  published = static_cast<uint8_t*>(reserve(serials, MAP_SHARED));
+  if (!published || !make_stacks(threads)) give_up("no memory for the threads' stacks");
+  catch_signals();
+  // A kernel with device variables is run twice: what the first run left must not help the second.
+  std::vector<std::vector<char>> fresh;
+  if (job.repeat > 1)
+    for (int i = 0; i < num_buffers; ++i) {
+      const char* p = reinterpret_cast<const char*>(buffers[i].base);
+      fresh.emplace_back(p, buffers[i].writable ? p + buffers[i].bytes : p);
+    }
+  uint32_t serial = 1;
+  for (int round = 0; round < job.repeat; ++round) {
+    for (int i = 0; round > 0 && i < num_buffers; ++i) {
+      if (!buffers[i].writable) continue;
+      std::copy(fresh[size_t(i)].begin(), fresh[size_t(i)].end(), reinterpret_cast<char*>(buffers[i].base));
+      memset(buffers[i].cells, 0, ((buffers[i].bytes >> buffers[i].shift) + 1) * sizeof(Cell));
+    }
+    for (const LaunchJob& l : job.launches) {
+      launch_index = uint32_t(&l - job.launches.data());
+      run_launch(l, serial);
+      if (report->stop) return 3;
+      serial += l.grid.x * l.grid.y * l.grid.z;
+    }
+  }
+  return 0;
+}
+
+}  // namespace lab
+
+int main() { return lab::run(); }

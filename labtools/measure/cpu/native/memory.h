@@ -1,0 +1,486 @@
+// Every load and store of the kernel comes through here: the compiler's thread-sanitizer pass
+// calls a hook before each one, and these are our hooks, not the sanitizer's.
+//
+// Bounds: global buffers lie far apart, so an address belongs to one buffer even when it is far
+// outside; shared variables have gaps between them.
+// Order: each granule of shared memory and of each writable buffer remembers its last write and
+// its last read. Two accesses by different threads, one a write, with no barrier between them,
+// are a race whichever of them came first here.
+#pragma once
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "state.h"
+
+namespace lab {
+
+enum : uint8_t { MANY_LANES = 1, MANY_WARPS = 2, ATOMIC = 4, PENDING = 8 };
+
+struct Stamp {  // one access
+  uint32_t block;    // serial; 0 means never
+  uint32_t epoch;    // barriers of the block before it
+  uint32_t warp_epoch;
+  uint32_t address;  // of the code, as linked: below 4 GiB
+  uint16_t thread;
+  uint8_t clock;
+  uint8_t flags;
+};
+
+struct Cell {
+  Stamp write, read;
+};
+
+struct Region {
+  std::string name;
+  uintptr_t base = 0;
+  uint64_t bytes = 0;
+  uint32_t item_bytes = 1;
+  bool writable = false;
+  int shift = 0;          // granule of 1 << shift bytes
+  Cell* cells = nullptr;  // null: reads only, nothing to remember
+};
+
+constexpr int SLOT_SHIFT = 33;  // 8 GiB of addresses for each buffer
+constexpr uint64_t SLOT_BYTES = 1ull << SLOT_SHIFT;
+constexpr int MAX_BUFFERS = 15;
+
+struct SharedVariable {
+  std::string name;
+  uint32_t offset, bytes;
+};
+
+static uintptr_t slots_base = 0;
+static Region buffers[MAX_BUFFERS + 1];
+static int num_buffers = 0;
+
+static std::vector<SharedVariable> shared_variables;
+static Region shared_region;       // thread-local storage: all shared variables
+static std::vector<uint8_t> owner;  // variable of each shared byte, from 1; 0 is a gap
+constexpr uint8_t IGNORED = 255;   // the compiler's own guard variables
+static uint32_t dynamic_offset = 0;
+
+static uint8_t* published = nullptr;  // blocks that have executed a __threadfence()
+static uint32_t published_capacity = 0;
+
+[[noreturn]] __attribute__((noinline)) static void wild(uintptr_t a, size_t n, bool write,
+                                                        const void* frame) {
+  FaultRecord* f = fault_here(OUT_OF_BOUNDS, frame);
+  if (!f) stop_run();
+  Text text(f);
+  const char* verb = write ? "writes" : "reads";
+  const uint64_t slot = (a - slots_base) >> SLOT_SHIFT;
+  if (a < 4096) {
+    text.add("%s %zu bytes at address %zu: a null pointer", verb, n, size_t(a));
+  } else if (slot < uint64_t(num_buffers)) {
+    const Region& r = buffers[slot];
+    const int64_t offset = int64_t(a - r.base);
+    const int64_t element = offset >= 0 ? offset / r.item_bytes
+                                        : -int64_t((uint64_t(-offset) + r.item_bytes - 1) / r.item_bytes);
+    text.add("%s %zu bytes at element %lld of `%s`, which has %llu elements", verb, n,
+             (long long)element, r.name.c_str(), (unsigned long long)(r.bytes / r.item_bytes));
+  } else {
+    text.add("%s %zu bytes at an address that belongs to no buffer", verb, n);
+  }
+  fatal(f);
+}
+
+[[noreturn]] __attribute__((noinline)) static void outside_shared(uintptr_t a, size_t n, bool write,
+                                                                  const void* frame) {
+  FaultRecord* f = fault_here(OUT_OF_BOUNDS, frame);
+  if (!f) stop_run();
+  const int64_t offset = int64_t(a - shared_region.base);
+  const SharedVariable* nearest = nullptr;
+  for (const SharedVariable& v : shared_variables) {
+    if (v.name.empty()) continue;
+    if (!nearest || (int64_t(v.offset) <= offset && v.offset >= nearest->offset)) nearest = &v;
+  }
+  Text text(f);
+  text.add("%s %zu bytes outside every shared variable", write ? "writes" : "reads", n);
+  if (nearest) {
+    const uint32_t bytes = nearest->offset == dynamic_offset ? S.dynamic_bytes : nearest->bytes;
+    text.add(": at byte %lld of `%s`, which has %u bytes", (long long)(offset - nearest->offset),
+             nearest->name.c_str(), bytes);
+    if (nearest->offset == dynamic_offset) text.add(" in this launch (smem_bytes)");
+  }
+  fatal(f);
+}
+
+[[noreturn]] __attribute__((noinline)) static void misaligned(uintptr_t a, size_t alignment,
+                                                              const void* frame) {
+  FaultRecord* f = fault_here(MISALIGNED, frame);
+  if (!f) stop_run();
+  Text(f).add("address ends in 0x%02x; this access needs a multiple of %zu bytes",
+              unsigned(a & 0xff), alignment);
+  fatal(f);
+}
+
+// ---- order ----
+
+static std::string where(const Region& r, uintptr_t a) {
+  char text[160];
+  if (&r == &shared_region) {
+    const uint32_t offset = uint32_t(a - r.base);
+    const SharedVariable& v = shared_variables[owner[offset] - 1];
+    snprintf(text, sizeof text, "byte %u of shared `%s`", offset - v.offset, v.name.c_str());
+  } else {
+    snprintf(text, sizeof text, "element %llu of `%s`",
+             (unsigned long long)((a - r.base) / r.item_bytes), r.name.c_str());
+  }
+  return text;
+}
+
+// One report for each pair of places: a race in a loop is one race.
+static bool first_time(uint64_t a, uint64_t b) {
+  static uint64_t told[64][2];
+  static int num_told = 0;
+  for (int i = 0; i < num_told; ++i)
+    if (told[i][0] == a && told[i][1] == b) return false;
+  if (num_told == 64) return false;
+  told[num_told][0] = a;
+  told[num_told++][1] = b;
+  return true;
+}
+
+__attribute__((noinline)) static void report_race(const Region& r, uintptr_t a, const Stamp& other,
+                                                  bool other_wrote, bool write, uint64_t address) {
+  if (!first_time(address, other.address)) return;
+  FaultRecord* f = new_fault(RACE);
+  if (!f) stop_run();
+  f->block[0] = S.block.x;
+  f->block[1] = S.block.y;
+  f->block[2] = S.block.z;
+  f->thread = int32_t(S.current->id);
+  f->num_places = 2;
+  one_address(f->places[0], address);
+  one_address(f->places[1], other.address);
+  Text text(f);
+  text.add("%s: thread %u %s at {0}, ", where(r, a).c_str(), S.current->id,
+           write ? "writes" : "reads");
+  if (other.block == S.block_serial) {
+    // Of many readers only one is remembered, and that one may be the thread itself.
+    const bool myself = other.thread == S.current->id;
+    if (myself)
+      text.add("other threads read at {1}, ");
+    else
+      text.add("thread %u %s at {1}, ", other.thread, other_wrote ? "writes" : "reads");
+    const bool same_warp = other.thread / 32 == S.current->warp && !(other.flags & MANY_WARPS);
+    text.add(same_warp ? "and no __syncwarp() or barrier orders the two (a shuffle does not)"
+                       : "and no barrier orders the two");
+  } else {
+    text.add("another block %s at {1}, and nothing orders two blocks of one launch",
+             other_wrote ? "writes" : "reads");
+  }
+  publish(f);
+}
+
+__attribute__((noinline)) static void report_unwritten(const Region& r, uintptr_t a,
+                                                       uint64_t address, bool pending) {
+  if (!first_time(address, 0)) return;
+  FaultRecord* f = new_fault(pending ? ASYNC_COPY : UNINITIALISED);
+  if (!f) stop_run();
+  f->block[0] = S.block.x;
+  f->block[1] = S.block.y;
+  f->block[2] = S.block.z;
+  f->thread = int32_t(S.current->id);
+  f->num_places = 1;
+  one_address(f->places[0], address);
+  Text text(f);
+  if (pending)
+    text.add("reads %s, where an asynchronous copy has not been waited for", where(r, a).c_str());
+  else
+    text.add("reads %s, which nobody has written%s", where(r, a).c_str(),
+             &r == &shared_region ? " in this block" : "");
+  publish(f);
+}
+
+// True when the access remembered in `s` may happen at the same time as the current thread's.
+static inline bool unordered(const Region& r, const Stamp& s) {
+  const Fiber& me = *S.current;
+  if (s.block != S.block_serial) {
+    if (&r == &shared_region) return false;       // another block had its own
+    if (s.block < S.launch_serial) return false;  // never, or an earlier launch
+    // Blocks order each other through memory: write, __threadfence(), atomic; atomic, read.
+    return !(S.uses_atomics && s.block < published_capacity && published[s.block]);
+  }
+  if (s.epoch != S.epoch) return false;
+  if (s.flags & MANY_WARPS) return true;
+  if (unsigned(s.thread >> 5) != me.warp) return true;
+  const Warp& w = S.warps[me.warp];
+  if (s.warp_epoch != w.epoch) return false;
+  if (s.flags & MANY_LANES) return true;
+  if (s.thread == me.id) return false;
+  return !(w.partial && w.seen[me.lane][s.thread & 31] > s.clock);
+}
+
+static inline void stamp(Stamp& s, uint64_t address, uint8_t flags) {
+  const Fiber& me = *S.current;
+  const Warp& w = S.warps[me.warp];
+  s = {S.block_serial, S.epoch,         w.epoch, uint32_t(address),
+       uint16_t(me.id), w.clock[me.lane], flags};
+}
+
+enum Access { READ, WRITE, ATOMIC_UPDATE, COPY_PENDING };
+
+static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_t address) {
+  const bool writes = access != READ;
+  const bool both_atomic = access == ATOMIC_UPDATE && (c.write.flags & ATOMIC);
+  if (access == READ || access == ATOMIC_UPDATE) {
+    const bool written =
+        &r == &shared_region ? c.write.block == S.block_serial : c.write.block != 0;
+    if (__builtin_expect(!written, 0)) report_unwritten(r, a, address, false);
+    if (__builtin_expect(c.write.flags & PENDING && c.write.block == S.block_serial, 0))
+      report_unwritten(r, a, address, true);
+  }
+  if (!both_atomic && unordered(r, c.write)) report_race(r, a, c.write, true, writes, address);
+  if (writes) {
+    if (unordered(r, c.read)) report_race(r, a, c.read, false, true, address);
+    stamp(c.write, address,
+          access == ATOMIC_UPDATE ? uint8_t(ATOMIC) : access == COPY_PENDING ? uint8_t(PENDING) : uint8_t(0));
+    return;
+  }
+  // Remember who reads: one thread, several lanes of one warp, or several warps.
+  uint8_t flags = 0;
+  if (c.read.block == S.block_serial && c.read.epoch == S.epoch) {
+    if (c.read.flags & MANY_WARPS) return;
+    const Fiber& me = *S.current;
+    if (unsigned(c.read.thread >> 5) != me.warp)
+      flags = MANY_WARPS;
+    else if (c.read.warp_epoch == S.warps[me.warp].epoch &&
+             (c.read.thread != me.id || c.read.flags & MANY_LANES))
+      flags = MANY_LANES;
+  }
+  stamp(c.read, address, flags);
+}
+
+// Shared memory starts with granules of 4 bytes and goes finer when the kernel does.
+__attribute__((noinline)) static void refine(Region& r, int shift) {
+  while (r.shift > shift) {
+    for (int64_t i = int64_t(r.bytes >> r.shift) - 1; i >= 0; --i)
+      r.cells[2 * i] = r.cells[2 * i + 1] = r.cells[i];
+    --r.shift;
+  }
+}
+
+static inline void touch_all(Region& r, uintptr_t a, size_t n, Access access, uint64_t address) {
+  const uint64_t offset = a - r.base;
+  const uint64_t odd = offset | n;
+  if (__builtin_expect(odd & ((1u << r.shift) - 1), 0)) {
+    // A buffer's granule is its element; a part of one cannot be told apart, so it is left out.
+    if (&r != &shared_region) return;
+    refine(r, odd & 1 ? 0 : 1);
+  }
+  const uint64_t last = (offset + n - 1) >> r.shift;
+  for (uint64_t i = offset >> r.shift; i <= last; ++i)
+    touch(r, r.cells[i], r.base + (i << r.shift), access, address);
+}
+
+// ---- the check before each access ----
+
+__attribute__((noinline)) static void shared_access(uintptr_t a, size_t n, Access access,
+                                                    uint64_t address, const void* frame) {
+  const uint64_t offset = a - shared_region.base;
+  const uint8_t mine = owner[offset];
+  if (mine == IGNORED) return;
+  if (!mine || offset + n > shared_region.bytes || owner[offset + n - 1] != mine)
+    outside_shared(a, n, access != READ, frame);
+  touch_all(shared_region, a, n, access, address);
+}
+
+__attribute__((noinline)) static void other_access(uintptr_t a, size_t n, bool write,
+                                                   const void* frame) {
+  if (S.current && on_stack_of(*S.current, a) && on_stack_of(*S.current, a + n - 1)) return;
+  // __constant__ and __device__ variables, tables and text
+  if (a >= uintptr_t(__executable_start) && a + n <= uintptr_t(_end)) return;
+  wild(a, n, write, frame);
+}
+
+[[noreturn]] __attribute__((noinline)) static void write_to_input(const Region& r, uintptr_t a,
+                                                                  size_t n, const void* frame) {
+  FaultRecord* f = fault_here(READ_ONLY, frame);
+  if (!f) stop_run();
+  Text(f).add("writes %zu bytes to %s, which is an input", n, where(r, a).c_str());
+  fatal(f);
+}
+
+static inline __attribute__((always_inline)) void check(uintptr_t a, size_t n, Access access,
+                                                        uint64_t address, const void* frame) {
+  const uint64_t slot = (a - slots_base) >> SLOT_SHIFT;
+  if (__builtin_expect(slot < uint64_t(num_buffers), 1)) {
+    Region& r = buffers[slot];
+    const uint64_t offset = a - r.base;
+    if (__builtin_expect(offset >= r.bytes || offset + n > r.bytes, 0))
+      wild(a, n, access != READ, frame);
+    if (r.cells)
+      touch_all(r, a, n, access, address);
+    else if (access != READ && !r.writable)
+      write_to_input(r, a, n, frame);
+  } else if (a - shared_region.base < shared_region.bytes) {
+    shared_access(a, n, access, address, frame);
+  } else {
+    other_access(a, n, access != READ, frame);
+  }
+}
+
+// ---- setting up ----
+
+static void* reserve(size_t bytes, int flags) {
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? nullptr : p;
+}
+
+static bool reserve_slots() {
+  void* p = mmap(nullptr, SLOT_BYTES * (MAX_BUFFERS + 2), PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return false;
+  slots_base = (uintptr_t(p) + SLOT_BYTES - 1) & ~(SLOT_BYTES - 1);
+  return true;
+}
+
+// Puts a buffer in the middle of its slot, so that a negative offset stays in the slot too.
+static bool map_buffer(Region& r, int slot, int fd) {
+  r.base = slots_base + slot * SLOT_BYTES + SLOT_BYTES / 2;
+  const size_t length = r.bytes ? size_t(r.bytes) : 1;
+  void* p = mmap(reinterpret_cast<void*>(r.base), length, r.writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                 MAP_SHARED | MAP_FIXED, fd, 0);
+  if (p == MAP_FAILED) return false;
+  if (!r.writable) return true;
+  r.shift = r.item_bytes >= 4 ? 2 : r.item_bytes == 2 ? 1 : 0;
+  r.cells = static_cast<Cell*>(reserve(((r.bytes >> r.shift) + 1) * sizeof(Cell), MAP_SHARED));
+  return r.cells != nullptr;
+}
+
+static bool set_up_shared() {
+  uint32_t end = 0;
+  for (const SharedVariable& v : shared_variables) {
+    end = std::max(end, v.offset + v.bytes);
+  }
+  shared_region.name = "shared";
+  shared_region.base = uintptr_t(lab_dynamic_shared) - dynamic_offset;
+  shared_region.bytes = (end + 7u) & ~7u;
+  shared_region.writable = true;
+  shared_region.shift = 2;
+  shared_region.cells = static_cast<Cell*>(reserve((shared_region.bytes + 8) * sizeof(Cell), MAP_PRIVATE));
+  owner.assign(shared_region.bytes, 0);
+  for (size_t i = 0; i < shared_variables.size(); ++i) {
+    const SharedVariable& v = shared_variables[i];
+    if (v.offset == dynamic_offset) continue;
+    memset(&owner[v.offset], v.name == "(guard)" ? IGNORED : int(i + 1), v.bytes);
+  }
+  return shared_region.cells != nullptr && shared_variables.size() < IGNORED;
+}
+
+// Only the bytes that the launch asked for belong to the dynamic array.
+static void set_dynamic_bytes(uint32_t bytes) {
+  for (size_t i = 0; i < shared_variables.size(); ++i) {
+    const SharedVariable& v = shared_variables[i];
+    if (v.offset != dynamic_offset) continue;
+    memset(&owner[v.offset], 0, v.bytes);
+    memset(&owner[v.offset], int(i + 1), bytes);
+  }
+  S.dynamic_bytes = bytes;
+}
+
+// A block finds shared memory as a GPU leaves it: with whatever was there. NaN shows best.
+static void poison_shared() {
+  for (const SharedVariable& v : shared_variables) {
+    const uint32_t bytes = v.offset == dynamic_offset ? S.dynamic_bytes : v.bytes;
+    if (v.name != "(guard)") memset(reinterpret_cast<void*>(shared_region.base + v.offset), 0xff, bytes);
+  }
+}
+
+}  // namespace lab
+
+// ---- the hooks: names and meaning are fixed by the compiler ----
+
+#define LAB_HOOK(name, bytes, access, aligned)                                             \
+  extern "C" void name(void* a) {                                                          \
+    const uintptr_t p = uintptr_t(a);                                                      \
+    if (aligned && __builtin_expect(p & ((bytes) - 1), 0)) lab::misaligned(p, bytes, LAB_FRAME); \
+    lab::check(p, bytes, access, LAB_CALLER, LAB_FRAME);                                   \
+  }
+LAB_HOOK(__tsan_read1, 1, lab::READ, false)
+LAB_HOOK(__tsan_read2, 2, lab::READ, true)
+LAB_HOOK(__tsan_read4, 4, lab::READ, true)
+LAB_HOOK(__tsan_read8, 8, lab::READ, true)
+LAB_HOOK(__tsan_read16, 16, lab::READ, true)
+LAB_HOOK(__tsan_write1, 1, lab::WRITE, false)
+LAB_HOOK(__tsan_write2, 2, lab::WRITE, true)
+LAB_HOOK(__tsan_write4, 4, lab::WRITE, true)
+LAB_HOOK(__tsan_write8, 8, lab::WRITE, true)
+LAB_HOOK(__tsan_write16, 16, lab::WRITE, true)
+LAB_HOOK(__tsan_unaligned_read2, 2, lab::READ, false)
+LAB_HOOK(__tsan_unaligned_read4, 4, lab::READ, false)
+LAB_HOOK(__tsan_unaligned_read8, 8, lab::READ, false)
+LAB_HOOK(__tsan_unaligned_read16, 16, lab::READ, false)
+LAB_HOOK(__tsan_unaligned_write2, 2, lab::WRITE, false)
+LAB_HOOK(__tsan_unaligned_write4, 4, lab::WRITE, false)
+LAB_HOOK(__tsan_unaligned_write8, 8, lab::WRITE, false)
+LAB_HOOK(__tsan_unaligned_write16, 16, lab::WRITE, false)
+#undef LAB_HOOK
+
+extern "C" void __tsan_read_range(void* a, size_t n) {
+  if (n) lab::check(uintptr_t(a), n, lab::READ, LAB_CALLER, LAB_FRAME);
+}
+extern "C" void __tsan_write_range(void* a, size_t n) {
+  if (n) lab::check(uintptr_t(a), n, lab::WRITE, LAB_CALLER, LAB_FRAME);
+}
+extern "C" void __tsan_init() {}
+extern "C" void __tsan_func_entry(void*) {}
+extern "C" void __tsan_func_exit() {}
+extern "C" void __tsan_vptr_update(void**, void*) {}
+extern "C" void __tsan_vptr_read(void**) {}
+
+// The build renames the kernel's own calls of memcpy, memmove and memset to lab_...; clang's pass
+// writes __tsan_... itself.
+#define LAB_CHECKED_COPY(prefix, name)                                                    \
+  extern "C" void* prefix##name(void* to, const void* from, size_t n) {            \
+    if (n) {                                                                       \
+      lab::check(uintptr_t(from), n, lab::READ, LAB_CALLER, LAB_FRAME);            \
+      lab::check(uintptr_t(to), n, lab::WRITE, LAB_CALLER, LAB_FRAME);             \
+    }                                                                              \
+    return name(to, from, n);                                                      \
+  }
+LAB_CHECKED_COPY(lab_, memcpy)
+LAB_CHECKED_COPY(lab_, memmove)
+LAB_CHECKED_COPY(__tsan_, memcpy)
+LAB_CHECKED_COPY(__tsan_, memmove)
+#undef LAB_CHECKED_COPY
+extern "C" void* lab_memset(void* to, int value, size_t n) {
+  if (n) lab::check(uintptr_t(to), n, lab::WRITE, LAB_CALLER, LAB_FRAME);
+  return memset(to, value, n);
+}
+extern "C" void* __tsan_memset(void* to, int value, size_t n) {
+  if (n) lab::check(uintptr_t(to), n, lab::WRITE, LAB_CALLER, LAB_FRAME);
+  return memset(to, value, n);
+}
+
+// The undefined-behaviour checks that are switched on: alignment and constant array bounds.
+struct LabSourceLocation {
+  const char* file;
+  uint32_t line, column;
+};
+struct LabTypeName {
+  uint16_t kind, info;
+  char name[1];
+};
+struct LabMismatch {
+  LabSourceLocation location;
+  LabTypeName* type;
+  unsigned char log_alignment, check;
+};
+struct LabOutOfBounds {
+  LabSourceLocation location;
+  LabTypeName *array, *index;
+};
+extern "C" void __ubsan_handle_type_mismatch_v1(LabMismatch* data, uintptr_t a) {
+  const size_t alignment = size_t(1) << data->log_alignment;
+  if (a % alignment) lab::misaligned(a, alignment, LAB_FRAME);
+}
+extern "C" void __ubsan_handle_out_of_bounds(LabOutOfBounds* data, uintptr_t index) {
+  lab::FaultRecord* f = lab::fault_here(lab::OUT_OF_BOUNDS, LAB_FRAME);
+  if (!f) lab::stop_run();
+  lab::Text(f).add("index %lld is outside an array of type %s", (long long)index, data->array->name);
+  lab::fatal(f);
+}

@@ -1,0 +1,151 @@
+// The block that runs now: its threads, warps, scheduler, and how a fault ends it.
+#pragma once
+#include <unistd.h>
+
+#include <vector>
+
+#include "fiber.h"
+#include "interface.h"
+#include "report.h"
+
+namespace lab {
+
+constexpr unsigned MAX_THREADS = 1024;
+constexpr size_t STACK_BYTES = 256 * 1024;
+constexpr size_t GUARD_BYTES = 4096;
+
+enum Waiting : uint8_t { RUNNING, AT_BARRIER, AT_COLLECTIVE, AT_ACTIVE_MASK, RETURNED };
+
+struct AsyncCopy {
+  void* shared;
+  const void* global;
+  uint32_t bytes, zero_fill, address;
+};
+
+struct Fiber {
+  Context context;
+  char* stack = nullptr;
+  lab_index index{};
+  uint32_t id = 0, lane = 0, warp = 0;
+  Waiting waiting = RUNNING;
+  int operation = 0;         // which barrier or collective it waits at
+  uint64_t address = 0;      // where it was called from
+  int predicate = 0;
+  std::vector<AsyncCopy> open;
+  std::vector<std::vector<AsyncCopy>> groups;
+};
+
+struct Group {  // lanes of one warp that wait for each other
+  uint32_t mask, arrived;
+  int operation;
+};
+
+struct Warp {
+  uint32_t live = 0;   // lanes that exist and have not returned
+  uint32_t epoch = 0;  // __syncwarp() of all live lanes so far
+  bool partial = false;
+  uint8_t clock[32];
+  uint8_t seen[32][32];  // seen[l][k]: intervals of lane k that lane l knows to be over
+  int num_groups = 0;
+  Group groups[32];
+  uint64_t value[32], result[32];
+  int argument[32], width[32];
+};
+
+enum Order : int { ROUND_ROBIN, FIRST_WARP_AHEAD, LAST_WARP_AHEAD, RANDOM };
+
+struct State {
+  Fiber fibers[MAX_THREADS];
+  Warp warps[MAX_THREADS / 32];
+  Context main;
+  Fiber* current = nullptr;
+  uint32_t num_threads = 0, num_warps = 0, live = 0;
+  lab_index block_dim{}, grid_dim{}, block{};
+  uint32_t block_serial = 0;   // unique over the whole run, from 1
+  uint32_t launch_serial = 0;  // serial of the first block of this launch
+  uint32_t linear_block = 0;
+  // Barrier
+  uint32_t arrived = 0, epoch = 0;
+  uint64_t barrier_address = 0;
+  int barrier_count = 0, barrier_operation = 0, barrier_result = 0;
+  // Scheduler: thread order[p] stands at position p; a bit a position that can run.
+  Order order = ROUND_ROBIN;
+  uint32_t seed = 0;
+  uint16_t thread_at[MAX_THREADS], position_of[MAX_THREADS];
+  uint64_t can_run[MAX_THREADS / 64];
+  // Launch
+  void (*call)() = nullptr;
+  const uint64_t* arguments = nullptr;
+  uint32_t dynamic_bytes = 0;
+  bool uses_atomics = false;  // this block
+  const char* entry = "";
+};
+
+static State S;
+
+// ---- places and faults ----
+
+extern "C" char __executable_start[];
+extern "C" char _end[];
+
+// Where the loader put a position-independent program; line tables count from zero.
+static inline uint64_t linked_address(uint64_t address) {
+#if defined(__PIC__)
+  return address - uint64_t(uintptr_t(__executable_start));
+#else
+  return address;
+#endif
+}
+
+static bool on_stack_of(const Fiber& f, uintptr_t a) {
+  return a >= uintptr_t(f.stack) && a < uintptr_t(f.stack) + STACK_BYTES;
+}
+
+// Follows the chain of frame pointers on the current thread's stack.
+static void walk(Place& place, uintptr_t frame, uint64_t first) {
+  place.count = 0;
+  if (first) place.addresses[place.count++] = linked_address(first);
+#ifdef LAB_OWN_SWITCH
+  while (S.current && place.count < 12 && frame % sizeof(void*) == 0 &&
+         on_stack_of(*S.current, frame) && on_stack_of(*S.current, frame + 15)) {
+    const uintptr_t* words = reinterpret_cast<const uintptr_t*>(frame);
+    if (!words[1]) break;
+    place.addresses[place.count++] = linked_address(words[1]);
+    if (words[0] <= frame) break;
+    frame = words[0];
+  }
+#endif
+}
+
+static void one_address(Place& place, uint64_t address) {
+  place.addresses[0] = address;
+  place.count = 1;
+}
+
+static FaultRecord* fault_here(Kind kind, const void* frame) {
+  FaultRecord* f = new_fault(kind);
+  if (!f) return nullptr;
+  f->block[0] = S.block.x;
+  f->block[1] = S.block.y;
+  f->block[2] = S.block.z;
+  f->thread = S.current ? int32_t(S.current->id) : -1;
+  f->num_places = 1;
+  walk(f->places[0], uintptr_t(frame), 0);
+  return f;
+}
+
+// Ends the run: the memory may be wrong from here on, so nothing after it would mean anything.
+[[noreturn]] static void stop_run() {
+  report->stop = 1;
+  _exit(3);
+}
+
+[[noreturn]] static void fatal(FaultRecord* f) {
+  if (f) publish(f);
+  stop_run();
+}
+
+#define LAB_FRAME __builtin_frame_address(0)
+#define LAB_CALLER (lab::linked_address(uintptr_t(__builtin_return_address(0))))
+
+}  // namespace lab

@@ -1,0 +1,582 @@
+// CUDA threads as fibers: the scheduler, barriers, warp functions, atomics, asynchronous copies.
+#pragma once
+#include <algorithm>
+
+#include "memory.h"
+
+namespace lab {
+
+// ---- scheduler ----
+
+static inline void set_can_run(const Fiber& f, bool can) {
+  const uint32_t p = S.position_of[f.id];
+  if (can)
+    S.can_run[p >> 6] |= 1ull << (p & 63);
+  else
+    S.can_run[p >> 6] &= ~(1ull << (p & 63));
+}
+
+// The first position from `from` on, round the end, whose thread can run; -1 if there is none.
+static inline int find_runnable(uint32_t from) {
+  const uint32_t words = (S.num_threads + 63) / 64;
+  uint32_t word = from >> 6;
+  uint64_t bits = S.can_run[word] & (~0ull << (from & 63));
+  for (uint32_t i = 0; i <= words; ++i) {
+    if (bits) return int(word * 64 + unsigned(__builtin_ctzll(bits)));
+    word = word + 1 == words ? 0 : word + 1;
+    bits = S.can_run[word];
+  }
+  return -1;
+}
+
+static inline uint32_t next_random() {
+  S.seed ^= S.seed << 13;
+  S.seed ^= S.seed >> 17;
+  S.seed ^= S.seed << 5;
+  return S.seed;
+}
+
+static const char* operation_name(Waiting waiting, int operation) {
+  static const char* const barriers[] = {"__syncthreads()", "__syncthreads_count()",
+                                         "__syncthreads_and()", "__syncthreads_or()"};
+  static const char* const collectives[] = {
+      "__syncwarp()",        "__shfl_sync()",       "__shfl_xor_sync()",   "__shfl_up_sync()",
+      "__shfl_down_sync()",  "__ballot_sync()",     "__any_sync()",        "__all_sync()",
+      "__reduce_add_sync()", "__reduce_min_sync()", "__reduce_max_sync()", "__reduce_min_sync()",
+      "__reduce_max_sync()", "__reduce_and_sync()", "__reduce_or_sync()",  "__reduce_xor_sync()",
+      "__match_any_sync()"};
+  return waiting == AT_BARRIER ? barriers[operation] : collectives[operation];
+}
+
+// Nobody can run and somebody waits: says who stands where.
+[[noreturn]] __attribute__((noinline)) static void deadlock() {
+  FaultRecord* f = nullptr;
+  struct Standing {
+    Waiting waiting;
+    int operation;
+    uint64_t address;
+    uint32_t count, first;
+  };
+  std::vector<Standing> places;
+  uint32_t returned = 0;
+  for (uint32_t i = 0; i < S.num_threads; ++i) {
+    const Fiber& t = S.fibers[i];
+    if (t.waiting == RETURNED) {
+      ++returned;
+      continue;
+    }
+    bool known = false;
+    for (Standing& p : places)
+      if (p.address == t.address && p.operation == t.operation && p.waiting == t.waiting) {
+        ++p.count;
+        known = true;
+        break;
+      }
+    if (!known) places.push_back({t.waiting, t.operation, t.address, 1, i});
+  }
+  // A barrier is the more telling place when both kinds are waited at.
+  std::stable_sort(places.begin(), places.end(), [](const Standing& a, const Standing& b) {
+    return a.waiting == AT_BARRIER && b.waiting != AT_BARRIER;
+  });
+  f = new_fault(places[0].waiting == AT_BARRIER ? BARRIER : COLLECTIVE);
+  if (!f) stop_run();
+  f->block[0] = S.block.x;
+  f->block[1] = S.block.y;
+  f->block[2] = S.block.z;
+  f->thread = int32_t(places[0].first);
+  f->num_places = uint32_t(std::min<size_t>(places.size(), 5));
+  Text text(f);
+  text.add("deadlock: ");
+  for (uint32_t i = 0; i < f->num_places; ++i) {
+    one_address(f->places[i], places[i].address);
+    text.add("%s%u thread%s wait%s at %s ({%u})", i ? ", " : "", places[i].count,
+             places[i].count == 1 ? "" : "s", places[i].count == 1 ? "s" : "",
+             operation_name(places[i].waiting, places[i].operation), i);
+  }
+  if (returned) text.add(", %u ha%s returned", returned, returned == 1 ? "s" : "ve");
+  fatal(f);
+}
+
+// Lanes that ask who is active wait until nobody else can run: by then every lane that comes the
+// same way is there, which is what a GPU, running a warp in step, would answer.
+static bool answer_active_masks() {
+  bool any = false;
+  for (uint32_t i = 0; i < S.num_warps; ++i) {
+    uint32_t lanes = 0;
+    uint64_t address = 0;
+    for (uint32_t t = i * 32; t < std::min(S.num_threads, i * 32 + 32); ++t) {
+      const Fiber& f = S.fibers[t];
+      if (f.waiting != AT_ACTIVE_MASK || (lanes && f.address != address)) continue;
+      address = f.address;
+      lanes |= 1u << f.lane;
+    }
+    for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+      const int l = __builtin_ctz(rest);
+      Fiber& f = S.fibers[i * 32 + unsigned(l)];
+      S.warps[i].result[l] = lanes;
+      f.waiting = RUNNING;
+      set_can_run(f, true);
+      any = true;
+    }
+  }
+  return any;
+}
+
+// Leaves the current thread, which cannot go on, for one that can.
+static inline void run_another() {
+  Fiber* me = S.current;
+  uint32_t from = 0;
+  if (S.order == ROUND_ROBIN) {
+    from = S.position_of[me->id] + 1u;
+    if (from >= S.num_threads) from = 0;
+  } else if (S.order == RANDOM) {
+    from = next_random() % S.num_threads;
+  }
+  int p = find_runnable(from);
+  if (__builtin_expect(p < 0, 0)) {
+    if (!S.live) {
+      S.current = nullptr;
+      go(me->context, S.main);
+      return;
+    }
+    if (!answer_active_masks()) deadlock();
+    p = find_runnable(from);
+  }
+  Fiber* next = &S.fibers[S.thread_at[p]];
+  if (next == me) return;
+  S.current = next;
+  go(me->context, next->context);
+}
+
+// ---- barriers ----
+
+__attribute__((noinline)) static void barrier_site(uint64_t mine, uint64_t theirs) {
+  static int told = 0;
+  if (told == 4 || !first_time(mine, theirs)) return;
+  ++told;
+  FaultRecord* f = new_fault(BARRIER);
+  if (!f) stop_run();
+  f->block[0] = S.block.x;
+  f->block[1] = S.block.y;
+  f->block[2] = S.block.z;
+  f->thread = int32_t(S.current->id);
+  f->num_places = 2;
+  f->only_if_lines_differ = 1;
+  one_address(f->places[0], mine);
+  one_address(f->places[1], theirs);
+  Text(f).add("threads of one block meet at different barriers: some at {0}, others at {1}; "
+              "a barrier must be the same one for the whole block");
+  publish(f);
+}
+
+static int barrier(int operation, int predicate, uint64_t address) {
+  Fiber& me = *S.current;
+  me.operation = operation;
+  me.address = address;
+  if (S.arrived == 0) {
+    S.barrier_address = address;
+    S.barrier_operation = operation;
+    S.barrier_count = 0;
+  } else if (S.barrier_operation != operation || S.barrier_address != address) {
+    barrier_site(address, S.barrier_address);
+  }
+  S.barrier_count += predicate != 0;
+  if (++S.arrived == S.num_threads) {
+    S.arrived = 0;
+    ++S.epoch;
+    S.barrier_result = operation == LAB_BARRIER_AND   ? S.barrier_count == int(S.num_threads)
+                       : operation == LAB_BARRIER_OR ? S.barrier_count != 0
+                                                     : S.barrier_count;
+    // Keep each thread's own copy: the next barrier may finish before all have read this one.
+    for (uint32_t i = 0; i < S.num_threads; ++i) {
+      Fiber& t = S.fibers[i];
+      t.predicate = S.barrier_result;
+      t.waiting = RUNNING;
+    }
+    const uint32_t full = S.num_threads / 64;
+    for (uint32_t i = 0; i < full; ++i) S.can_run[i] = ~0ull;
+    if (S.num_threads % 64) S.can_run[full] = (1ull << S.num_threads % 64) - 1;
+    if (S.order == FIRST_WARP_AHEAD || S.order == LAST_WARP_AHEAD || S.order == RANDOM) {
+      run_another();  // the favoured thread goes first, not the last to arrive
+    }
+    return me.predicate;
+  }
+  me.waiting = AT_BARRIER;
+  set_can_run(me, false);
+  run_another();
+  return me.predicate;
+}
+
+// ---- warp functions ----
+
+[[noreturn]] __attribute__((noinline)) static void bad_collective(const char* text,
+                                                                  uint64_t other_address,
+                                                                  const void* frame) {
+  FaultRecord* f = fault_here(COLLECTIVE, frame);
+  if (!f) stop_run();
+  if (other_address) {
+    f->num_places = 2;
+    one_address(f->places[1], other_address);
+  }
+  Text(f).add("%s", text);
+  fatal(f);
+}
+
+// The lane whose value a shuffle gives to `lane`; the lane itself when the source is outside.
+static int source_lane(int operation, int lane, int argument, int width) {
+  const int start = lane & ~(width - 1), end = start + width - 1;
+  switch (operation) {
+    case LAB_SHFL:
+      return start | (argument & (width - 1));
+    case LAB_SHFL_XOR:
+      return (lane ^ argument) <= end ? lane ^ argument : lane;
+    case LAB_SHFL_UP:
+      return lane - argument >= start ? lane - argument : lane;
+    default:
+      return lane + argument <= end ? lane + argument : lane;
+  }
+}
+
+static void sync_clocks(Warp& w, uint32_t lanes) {
+  if (lanes == w.live) {  // everybody knows everything: start afresh
+    ++w.epoch;
+    if (w.partial) {
+      memset(w.clock, 0, sizeof w.clock);
+      memset(w.seen, 0, sizeof w.seen);
+      w.partial = false;
+    }
+    return;
+  }
+  w.partial = true;
+  uint8_t joined[32] = {};
+  for (int l = 0; l < 32; ++l)
+    if (lanes >> l & 1)
+      for (int k = 0; k < 32; ++k) joined[k] = std::max(joined[k], w.seen[l][k]);
+  for (int k = 0; k < 32; ++k)
+    if (lanes >> k & 1) joined[k] = ++w.clock[k];
+  for (int l = 0; l < 32; ++l)
+    if (lanes >> l & 1) memcpy(w.seen[l], joined, sizeof joined);
+}
+
+static uint64_t reduce(int operation, const Warp& w, uint32_t lanes) {
+  bool first = true;
+  uint32_t total = 0;
+  for (int l = 0; l < 32; ++l) {
+    if (!(lanes >> l & 1)) continue;
+    const uint32_t v = uint32_t(w.value[l]);
+    if (first) {
+      total = v;
+      first = false;
+      continue;
+    }
+    switch (operation) {
+      case LAB_REDUCE_ADD: total += v; break;
+      case LAB_REDUCE_MIN_SIGNED: total = uint32_t(std::min(int32_t(total), int32_t(v))); break;
+      case LAB_REDUCE_MAX_SIGNED: total = uint32_t(std::max(int32_t(total), int32_t(v))); break;
+      case LAB_REDUCE_MIN_UNSIGNED: total = std::min(total, v); break;
+      case LAB_REDUCE_MAX_UNSIGNED: total = std::max(total, v); break;
+      case LAB_REDUCE_AND: total &= v; break;
+      case LAB_REDUCE_OR: total |= v; break;
+      default: total ^= v; break;
+    }
+  }
+  return total;
+}
+
+// All lanes that can come have come: compute every lane's result and let them go on.
+static void complete(Warp& w, Group& group, uint32_t warp_index, const void* frame) {
+  const uint32_t lanes = group.arrived;
+  const int operation = group.operation;
+  if (operation >= LAB_SHFL && operation <= LAB_SHFL_DOWN) {
+    for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+      const int l = __builtin_ctz(rest);
+      const int from = source_lane(operation, l, w.argument[l], w.width[l]);
+      if (__builtin_expect(!(lanes >> from & 1), 0)) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "lane %d reads from lane %d, which does not take part in this %s: its value is "
+                 "undefined",
+                 l, from, operation_name(AT_COLLECTIVE, operation));
+        bad_collective(text, 0, frame);
+      }
+      w.result[l] = w.value[from];
+    }
+  } else if (operation == LAB_SYNCWARP) {
+    sync_clocks(w, lanes);
+  } else if (operation >= LAB_BALLOT && operation <= LAB_ALL) {
+    uint32_t ballot = 0;
+    for (int l = 0; l < 32; ++l)
+      if (lanes >> l & 1 && w.value[l]) ballot |= 1u << l;
+    const uint64_t result = operation == LAB_BALLOT ? ballot
+                            : operation == LAB_ANY  ? ballot != 0
+                                                    : ballot == lanes;
+    for (int l = 0; l < 32; ++l) w.result[l] = lanes >> l & 1 ? result : w.result[l];
+  } else if (operation == LAB_MATCH_ANY) {
+    for (int l = 0; l < 32; ++l) {
+      if (!(lanes >> l & 1)) continue;
+      uint32_t equal = 0;
+      for (int k = 0; k < 32; ++k)
+        if (lanes >> k & 1 && w.value[k] == w.value[l]) equal |= 1u << k;
+      w.result[l] = equal;
+    }
+  } else {
+    const uint64_t result = reduce(operation, w, lanes);
+    for (int l = 0; l < 32; ++l) w.result[l] = lanes >> l & 1 ? result : w.result[l];
+  }
+  for (uint32_t rest = lanes; rest; rest &= rest - 1) {
+    Fiber& t = S.fibers[warp_index * 32 + unsigned(__builtin_ctz(rest))];
+    t.waiting = RUNNING;
+    set_can_run(t, true);
+  }
+  group = w.groups[--w.num_groups];
+}
+
+static uint64_t collective(int operation, uint32_t mask, uint64_t value, int argument, int width,
+                           uint64_t address, const void* frame) {
+  Fiber& me = *S.current;
+  Warp& w = S.warps[me.warp];
+  const uint32_t bit = 1u << me.lane;
+  if (__builtin_expect(!(mask & bit), 0)) {
+    char text[128];
+    snprintf(text, sizeof text, "lane %u calls %s with mask 0x%08x, which leaves it out", me.lane,
+             operation_name(AT_COLLECTIVE, operation), mask);
+    bad_collective(text, 0, frame);
+  }
+  if (__builtin_expect(width < 1 || width > 32 || (width & (width - 1)), 0))
+    bad_collective("the width of a shuffle must be 1, 2, 4, 8, 16 or 32", 0, frame);
+  w.value[me.lane] = value;
+  w.argument[me.lane] = argument;
+  w.width[me.lane] = width;
+  me.operation = operation;
+  me.address = address;
+  Group* group = nullptr;
+  for (int i = 0; i < w.num_groups; ++i)
+    if (w.groups[i].mask == mask) group = &w.groups[i];
+  if (!group) {
+    group = &w.groups[w.num_groups++];
+    *group = {mask, 0, operation};
+  } else if (__builtin_expect(group->operation != operation, 0)) {
+    const Fiber& other = S.fibers[me.warp * 32 + unsigned(__builtin_ctz(group->arrived))];
+    char text[256];
+    snprintf(text, sizeof text,
+             "lanes of one warp wait at different functions: lane %u at %s ({0}), lane %u at %s "
+             "({1})",
+             me.lane, operation_name(AT_COLLECTIVE, operation), other.lane,
+             operation_name(AT_COLLECTIVE, other.operation));
+    bad_collective(text, other.address, frame);
+  }
+  group->arrived |= bit;
+  if (group->arrived == (mask & w.live)) {
+    complete(w, *group, me.warp, frame);
+  } else {
+    me.waiting = AT_COLLECTIVE;
+    set_can_run(me, false);
+    run_another();
+  }
+  return w.result[me.lane];
+}
+
+// ---- a thread's life ----
+
+static void thread_main() {
+  S.call();
+  Fiber& me = *S.current;
+  Warp& w = S.warps[me.warp];
+  me.waiting = RETURNED;
+  --S.live;
+  w.live &= ~(1u << me.lane);
+  set_can_run(me, false);
+  // A lane that has returned is not waited for.
+  for (int i = 0; i < w.num_groups;) {
+    if (w.groups[i].arrived == (w.groups[i].mask & w.live))
+      complete(w, w.groups[i], me.warp, LAB_FRAME);
+    else
+      ++i;
+  }
+  run_another();
+  __builtin_trap();
+}
+
+static void choose_order(int order) {
+  const uint32_t n = S.num_threads;
+  S.order = order == 0 ? ROUND_ROBIN : order == 1 ? FIRST_WARP_AHEAD : order == 2 ? LAST_WARP_AHEAD : RANDOM;
+  S.seed = 0x9e3779b9u * uint32_t(order + 1) ^ (0x85ebca6bu * (S.linear_block + 1));
+  if (!S.seed) S.seed = 1;
+  for (uint32_t i = 0; i < n; ++i) S.thread_at[i] = uint16_t(order == 2 ? n - 1 - i : i);
+  if (S.order == RANDOM)
+    for (uint32_t i = n - 1; i > 0; --i) std::swap(S.thread_at[i], S.thread_at[next_random() % (i + 1)]);
+  for (uint32_t i = 0; i < n; ++i) S.position_of[S.thread_at[i]] = uint16_t(i);
+}
+
+static void run_block(int order) {
+  const uint32_t n = S.num_threads;
+  S.num_warps = (n + 31) / 32;
+  S.live = n;
+  S.arrived = 0;
+  S.epoch = 0;
+  S.uses_atomics = false;
+  for (uint32_t i = 0; i < S.num_warps; ++i) {
+    Warp& w = S.warps[i];
+    const uint32_t lanes = std::min(32u, n - i * 32);
+    w.live = lanes == 32 ? ~0u : (1u << lanes) - 1;
+    w.epoch = 0;
+    w.num_groups = 0;
+    w.partial = false;
+    memset(w.clock, 0, sizeof w.clock);
+    memset(w.seen, 0, sizeof w.seen);
+  }
+  choose_order(order);
+  memset(S.can_run, 0, sizeof S.can_run);
+  for (uint32_t i = 0; i < n; ++i) {
+    Fiber& f = S.fibers[i];
+    f.id = i;
+    f.warp = i / 32;
+    f.lane = i % 32;
+    f.waiting = RUNNING;
+    f.index = {i % S.block_dim.x, i / S.block_dim.x % S.block_dim.y, i / (S.block_dim.x * S.block_dim.y)};
+    f.open.clear();
+    f.groups.clear();
+    prepare(f.context, f.stack, STACK_BYTES, thread_main);
+    set_can_run(f, true);
+  }
+  poison_shared();
+  S.current = &S.fibers[S.thread_at[0]];
+  go(S.main, S.current->context);
+}
+
+static bool make_stacks(uint32_t n) {
+  const size_t each = STACK_BYTES + GUARD_BYTES;
+  char* memory = static_cast<char*>(reserve(each * n, MAP_PRIVATE));
+  if (!memory) return false;
+  for (uint32_t i = 0; i < n; ++i) {
+    mprotect(memory + i * each, GUARD_BYTES, PROT_NONE);
+    S.fibers[i].stack = memory + i * each + GUARD_BYTES;
+  }
+  return true;
+}
+
+// ---- atomics ----
+
+template <class T>
+static uint64_t update(T* address, int operation, uint64_t operand_bits, uint64_t compare_bits) {
+  T operand, compare, old, wanted;
+  memcpy(&operand, &operand_bits, sizeof operand);
+  memcpy(&compare, &compare_bits, sizeof compare);
+  __atomic_load(address, &old, __ATOMIC_SEQ_CST);
+  do {
+    wanted = old;
+    switch (operation) {
+      case LAB_ATOMIC_ADD: wanted = T(old + operand); break;
+      case LAB_ATOMIC_MIN: wanted = std::min(old, operand); break;
+      case LAB_ATOMIC_MAX: wanted = std::max(old, operand); break;
+      case LAB_ATOMIC_EXCHANGE: wanted = operand; break;
+      case LAB_ATOMIC_CAS: wanted = memcmp(&old, &compare, sizeof old) ? old : operand; break;
+      case LAB_ATOMIC_INC: wanted = old >= operand ? T(0) : T(old + 1); break;
+      case LAB_ATOMIC_DEC: wanted = old == T(0) || old > operand ? operand : T(old - 1); break;
+      default: {
+        uint64_t a = 0, b = 0;
+        memcpy(&a, &old, sizeof old);
+        memcpy(&b, &operand, sizeof operand);
+        a = operation == LAB_ATOMIC_AND ? a & b : operation == LAB_ATOMIC_OR ? a | b : a ^ b;
+        memcpy(&wanted, &a, sizeof wanted);
+      }
+    }
+  } while (!__atomic_compare_exchange(address, &old, &wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+  uint64_t result = 0;
+  memcpy(&result, &old, sizeof old);
+  return result;
+}
+
+static void land_copies(const std::vector<AsyncCopy>& copies, const void* frame) {
+  for (const AsyncCopy& c : copies) {
+    const uint32_t data = c.bytes - c.zero_fill;
+    char* to = static_cast<char*>(c.shared);
+    if (data) memcpy(to, c.global, data);
+    if (c.zero_fill) memset(to + data, 0, c.zero_fill);
+    check(uintptr_t(c.shared), c.bytes, WRITE, c.address, frame);
+  }
+}
+
+}  // namespace lab
+
+// ---- what a kernel calls ----
+
+extern "C" {
+
+lab_index lab_thread_index() { return lab::S.current->index; }
+lab_index lab_block_index() { return lab::S.block; }
+lab_index lab_block_dim() { return lab::S.block_dim; }
+lab_index lab_grid_dim() { return lab::S.grid_dim; }
+
+uint64_t lab_argument(int index) { return lab::S.arguments[index]; }
+
+int lab_barrier(int op, int predicate) { return lab::barrier(op, predicate, LAB_CALLER); }
+
+uint64_t lab_collective(int op, unsigned mask, uint64_t value, int argument, int width) {
+  return lab::collective(op, mask, value, argument, width, LAB_CALLER, LAB_FRAME);
+}
+
+unsigned lab_active_mask() {
+  lab::Fiber& me = *lab::S.current;
+  me.waiting = lab::AT_ACTIVE_MASK;
+  me.address = LAB_CALLER;
+  lab::set_can_run(me, false);
+  lab::run_another();
+  return unsigned(lab::S.warps[me.warp].result[me.lane]);
+}
+
+uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_t compare) {
+  const size_t bytes = number == LAB_INT || number == LAB_UNSIGNED || number == LAB_FLOAT ? 4 : 8;
+  if (uintptr_t(address) % bytes) lab::misaligned(uintptr_t(address), bytes, LAB_FRAME);
+  lab::check(uintptr_t(address), bytes, lab::ATOMIC_UPDATE, LAB_CALLER, LAB_FRAME);
+  lab::S.uses_atomics = true;
+  switch (number) {
+    case LAB_INT: return lab::update(static_cast<int32_t*>(address), op, operand, compare);
+    case LAB_UNSIGNED: return lab::update(static_cast<uint32_t*>(address), op, operand, compare);
+    case LAB_LONG: return lab::update(static_cast<int64_t*>(address), op, operand, compare);
+    case LAB_FLOAT: return lab::update(static_cast<float*>(address), op, operand, compare);
+    case LAB_DOUBLE: return lab::update(static_cast<double*>(address), op, operand, compare);
+    default: return lab::update(static_cast<uint64_t*>(address), op, operand, compare);
+  }
+}
+
+void lab_fence() {
+  if (lab::S.block_serial < lab::published_capacity) lab::published[lab::S.block_serial] = 1;
+}
+
+void lab_copy_async(void* shared, const void* global, size_t bytes, size_t zero_fill) {
+  using namespace lab;
+  if ((bytes != 4 && bytes != 8 && bytes != 16) || zero_fill > bytes)
+    bad_collective("an asynchronous copy moves 4, 8 or 16 bytes", 0, LAB_FRAME);
+  if (uintptr_t(shared) % bytes) misaligned(uintptr_t(shared), bytes, LAB_FRAME);
+  if (uintptr_t(global) % bytes) misaligned(uintptr_t(global), bytes, LAB_FRAME);
+  if (uintptr_t(shared) - shared_region.base >= shared_region.bytes) wild(uintptr_t(shared), bytes, true, LAB_FRAME);
+  if (bytes > zero_fill) check(uintptr_t(global), bytes - zero_fill, READ, LAB_CALLER, LAB_FRAME);
+  check(uintptr_t(shared), bytes, COPY_PENDING, LAB_CALLER, LAB_FRAME);
+  // What stands there until the copy lands is not the new data, and not to be relied upon.
+  memset(shared, 0xff, bytes);
+  S.current->open.push_back({shared, global, uint32_t(bytes), uint32_t(zero_fill), uint32_t(LAB_CALLER)});
+}
+
+void lab_copy_commit() {
+  lab::Fiber& me = *lab::S.current;
+  me.groups.push_back(std::move(me.open));
+  me.open.clear();
+}
+
+void lab_copy_wait(size_t groups_left) {
+  lab::Fiber& me = *lab::S.current;
+  while (me.groups.size() > groups_left) {
+    lab::land_copies(me.groups.front(), LAB_FRAME);
+    me.groups.erase(me.groups.begin());
+  }
+}
+
+void lab_trap(const char* what) {
+  lab::FaultRecord* f = lab::fault_here(lab::CRASH, LAB_FRAME);
+  if (!f) lab::stop_run();
+  lab::Text(f).add("the kernel stopped itself: %s", what);
+  lab::fatal(f);
+}
+
+}  // extern "C"

@@ -1,0 +1,466 @@
+"""Run a rung on the CPU: right or wrong, and why. It never says how fast."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from labtools.problem import (
+    Comparison,
+    Inputs,
+    LabError,
+    Launch,
+    Rung,
+    Workload,
+    attention_oracle,
+    compare_output,
+    is_poison,
+    make_inputs,
+    poisoned,
+)
+from labtools.toolchain import source_name
+
+from .build import Executable, build_kernel
+from .faults import Fault, explain_faults
+from .places import LineTable
+from .report import REPORT, read_faults
+
+Progress = Callable[[int, int, str], None]
+"""Called with blocks done, blocks in all, and a few words."""
+
+ORDERS = (0, 1, 2, 3)
+"""0: all warps keep step. 1: the first warp runs as far ahead as it can. 2: the last one does.
+3 and up: at random."""
+TIME_LIMIT_S = 20.0
+LARGEST_BUFFER = 2**32
+
+
+@dataclass(frozen=True)
+class CpuRun:
+    """What running a rung on the CPU gave.
+
+    Args:
+        out: the output ``[B, Hq, D]``; parts that were not reached hold poison.
+        ok: no fault under any order, and the output agrees with the oracle.
+        faults: what the kernel did that it must not do.
+        comparison: the output against the oracle; None when a fault ended the run.
+        orders: the orders of warps that were run.
+        blocks: blocks that were run, over all orders.
+        printed: what the kernel printed, at most 64 KiB.
+    """
+
+    out: np.ndarray
+    ok: bool
+    faults: list[Fault] = field(default_factory=list)
+    comparison: Comparison | None = None
+    orders: tuple[int, ...] = ()
+    blocks: int = 0
+    printed: str = ""
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"CPU run: {self.comparison}; no fault under {len(self.orders)} orders of warps"
+        parts = [str(fault) for fault in self.faults]
+        if self.comparison is not None and not self.comparison.ok:
+            parts.append(str(self.comparison))
+        return "CPU run: " + "\n".join(parts)
+
+
+def run_on_cpu(
+    rung: Rung,
+    workload: Workload,
+    knobs: Mapping[str, int] | None = None,
+    *,
+    orders: Sequence[int] = ORDERS,
+    blocks: int | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+    progress: Progress | None = None,
+    inputs: Inputs | None = None,
+    workers: int | None = None,
+) -> CpuRun:
+    """Compile the rung's source for the CPU, run it and compare with the oracle.
+
+    The same ``.cu`` text runs unedited: each CUDA thread is a fiber, blocks run one after another
+    in a child process, and every access to memory is checked. The run stops at the first order
+    of warps that shows something wrong.
+
+    Args:
+        rung: the rung.
+        workload: what to compute.
+        knobs: compile-time choices; the others take their defaults.
+        orders: orders of warps to try, see `ORDERS`.
+        blocks: run this many blocks, evenly spread over the grid, and compare what they wrote;
+            None runs all. A rung of several launches is always run whole.
+        time_limit_s: seconds that one block may take before it counts as hanging.
+        progress: called now and then.
+        inputs: take these instead of drawing them.
+        workers: processes to share the blocks; None takes two where there are two cores.
+
+    Raises:
+        LabError: no compiler, the source does not compile, the workload is not supported, or
+            there is not enough memory. What the *kernel* does wrong is never an exception.
+    """
+    launches = rung.launches(workload, knobs)
+    executable = build_kernel(
+        rung.source_text,
+        source_name(rung),
+        [launch.entry for launch in launches],
+        rung.defines(workload, knobs),
+        rung.include_dirs,
+    )
+    if inputs is None:
+        inputs = make_inputs(workload)
+    if len(launches) > 1:
+        blocks = None
+    if workers is None:
+        workers = min(2, len(os.sched_getaffinity(0)))
+    orders = tuple(orders) or (0,)
+    table = LineTable(executable.path, source_name(rung), rung.include_dirs)
+    expected: np.ndarray | None = None
+    out = poisoned(_out_shape(workload), workload.dtype)
+    first_out: np.ndarray | None = None
+    faults: list[Fault] = []
+    comparison: Comparison | None = None
+    done_blocks = 0
+    printed = ""
+    tried: list[int] = []
+    with contextlib.ExitStack() as stack:
+        shared_inputs = {
+            name: stack.enter_context(_Buffer(name, array, writable=False))
+            for name, array in _fitting(inputs.buffers(), launches, workload)
+        }
+        for order in orders:
+            tried.append(order)
+            job = _Job(executable, launches, order, blocks, time_limit_s, workers)
+            result = _run_order(job, shared_inputs, workload, len(tried) - 1, len(orders), progress)
+            done_blocks += result.blocks
+            printed = printed or result.printed
+            out = result.out
+            faults = explain_faults(
+                result.faults,
+                table,
+                [_three(launch.block) for launch in launches],
+                order,
+                _source_texts(rung),
+            )
+            if result.death and not faults:
+                faults.append(Fault("crash", result.death, order=order))
+            if result.stopped or faults:
+                comparison = None
+                if not result.stopped:
+                    expected = _expect(inputs, out, blocks, expected)
+                    comparison = compare_output(out, expected)
+                break
+            if first_out is not None and np.array_equal(_bits(out), _bits(first_out)):
+                continue  # the same bits as the order before: already compared
+            expected = _expect(inputs, out, blocks, expected)
+            comparison = compare_output(out, expected)
+            if not comparison.ok:
+                if first_out is not None:
+                    faults.append(
+                        Fault(
+                            "order_dependent",
+                            f"right under order {orders[0]} of the warps, wrong under order "
+                            f"{order}: the result depends on which warp runs first",
+                            order=order,
+                        )
+                    )
+                break
+            first_out = out
+    ok = not faults and comparison is not None and comparison.ok
+    return CpuRun(out, ok, faults, comparison, tuple(tried), done_blocks, printed)
+
+
+# ---- buffers ----
+
+
+class _Buffer:
+    """An array in memory that the child can map; gone with its last user, whatever happens."""
+
+    def __init__(self, name: str, array: np.ndarray, writable: bool) -> None:
+        self.name = name
+        self.bytes = array.nbytes
+        self.item_bytes = array.dtype.itemsize
+        self.writable = writable
+        self._shape, self._dtype = array.shape, array.dtype
+        self.fd = os.memfd_create(f"labtools-{name}")
+        try:
+            os.ftruncate(self.fd, max(self.bytes, 1))
+            self._map = mmap.mmap(self.fd, max(self.bytes, 1))
+        except OSError as error:
+            os.close(self.fd)
+            raise LabError(
+                f"There is no memory for the buffer {name}.",
+                f"it needs {self.bytes / 1e9:.2f} GB: {error.strerror}",
+                "try a smaller workload",
+            ) from error
+        self.array()[...] = array
+
+    def array(self) -> np.ndarray:
+        count = int(np.prod(self._shape))
+        flat = np.frombuffer(self._map, self._dtype, count)
+        return flat.reshape(self._shape)
+
+    def __enter__(self) -> _Buffer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self.fd)
+        with contextlib.suppress(BufferError):  # a view of it is still alive
+            self._map.close()
+
+
+def _out_shape(workload: Workload) -> tuple[int, int, int]:
+    return (workload.batch, workload.num_qo_heads, workload.head_dim)
+
+
+def _fitting(
+    inputs: Mapping[str, np.ndarray], launches: Sequence[Launch], workload: Workload
+) -> Iterator[tuple[str, np.ndarray]]:
+    """The input buffers, once it is known that everything fits into memory."""
+    sizes = {name: array.nbytes for name, array in inputs.items()}
+    sizes["out"] = int(np.prod(_out_shape(workload))) * workload.element_bytes
+    sizes.update({space.name: space.bytes for launch in launches for space in launch.workspace})
+    for name, size in sizes.items():
+        if size > LARGEST_BUFFER:
+            raise LabError(
+                f"The buffer {name} is too large for the CPU runner.",
+                f"it has {size / 2**30:.1f} GiB and the limit is {LARGEST_BUFFER / 2**30:.0f} GiB",
+                "try a smaller workload",
+            )
+    available = _available_bytes()
+    if available is not None and sum(sizes.values()) > 0.8 * available:
+        raise LabError(
+            "There is not enough memory to run this workload on the CPU.",
+            f"its buffers take {sum(sizes.values()) / 1e9:.1f} GB and "
+            f"{available / 1e9:.1f} GB are free",
+            "try a smaller workload",
+        )
+    yield from inputs.items()
+
+
+def _available_bytes() -> int | None:
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        text = Path("/proc/meminfo").read_text()
+        return int(text.partition("MemAvailable:")[2].split()[0]) * 1024
+    return None
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    return array.view(f"u{array.dtype.itemsize}")
+
+
+def _expect(
+    inputs: Inputs, out: np.ndarray, blocks: int | None, known: np.ndarray | None
+) -> np.ndarray:
+    """The oracle's output; of a sample of blocks, for the heads that anything was written to."""
+    if known is not None:
+        return known
+    if blocks is None:
+        return attention_oracle(inputs)[0]
+    written = ~is_poison(out).all(axis=-1)
+    pairs = [(int(b), int(h)) for b, h in np.argwhere(written)]
+    return attention_oracle(inputs, pairs)[0]
+
+
+def _three(dims: tuple[int, ...]) -> tuple[int, int, int]:
+    x, y, z = (*dims, 1, 1)[:3]
+    return (int(x), int(y), int(z))
+
+
+def _source_texts(rung: Rung) -> dict[str, list[str]]:
+    texts = {source_name(rung): rung.source_text.splitlines()}
+    for folder in rung.include_dirs:
+        for path in Path(folder).glob("*.cuh"):
+            with contextlib.suppress(OSError):
+                texts[str(path.resolve())] = path.read_text(errors="replace").splitlines()
+    return texts
+
+
+# ---- one order ----
+
+
+@dataclass(frozen=True)
+class _Job:
+    executable: Executable
+    launches: Sequence[Launch]
+    order: int
+    blocks: int | None
+    time_limit_s: float
+    workers: int
+
+
+@dataclass(frozen=True)
+class _Result:
+    out: np.ndarray
+    faults: list[Any]
+    blocks: int
+    stopped: bool
+    death: str
+    printed: str
+
+
+def _run_order(
+    job: _Job,
+    inputs: Mapping[str, _Buffer],
+    workload: Workload,
+    index: int,
+    count: int,
+    progress: Progress | None,
+) -> _Result:
+    with contextlib.ExitStack() as stack:
+        buffers = dict(inputs)
+        fresh = poisoned(_out_shape(workload), workload.dtype)
+        buffers["out"] = stack.enter_context(_Buffer("out", fresh, writable=True))
+        for launch in job.launches:
+            for space in launch.workspace:
+                if space.name not in buffers:
+                    array = poisoned(space.shape, space.dtype)
+                    buffers[space.name] = stack.enter_context(_Buffer(space.name, array, True))
+        page = stack.enter_context(_Buffer("report", np.zeros(1, REPORT), writable=True))
+        printed = stack.enter_context(_Buffer("printed", np.zeros(0, np.uint8), writable=True))
+        os.ftruncate(printed.fd, 0)
+        report = page.array()
+
+        def tell() -> None:
+            if progress is not None:
+                total = int(report["blocks_total"][0])
+                done = index * total + int(report["blocks_done"][0])
+                progress(done, total * count, f"order {job.order}")
+
+        death = _run_child(job, buffers, page.fd, printed.fd, report, tell)
+        return _Result(
+            out=buffers["out"].array().copy(),
+            faults=read_faults(report.copy()),
+            blocks=int(report["blocks_done"][0]),
+            stopped=bool(death),
+            death=death,
+            printed=os.pread(printed.fd, 65536, 0).decode(errors="replace"),
+        )
+
+
+def _run_child(
+    job: _Job,
+    buffers: Mapping[str, _Buffer],
+    report_fd: int,
+    printed_fd: int,
+    report: np.ndarray,
+    tell: Callable[[], None],
+) -> str:
+    """Run the executable to its end; returns how it died, or an empty string."""
+    names = list(buffers)
+    fds = [report_fd, *(buffers[name].fd for name in names)]
+    child = subprocess.Popen(
+        [str(job.executable.path)],
+        stdin=subprocess.PIPE,
+        stdout=printed_fd,
+        stderr=subprocess.PIPE,
+        pass_fds=fds,
+        start_new_session=True,  # an interrupt in the notebook reaches us, and we end the child
+    )
+    try:
+        assert child.stdin is not None
+        assert child.stderr is not None
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.write(_job_text(job, buffers, names, report_fd).encode())
+            child.stdin.close()
+        hung = _wait(child, job.time_limit_s, report, tell)
+        if hung:
+            return (
+                f"the child process made no progress for {2 * job.time_limit_s + 10:g} s "
+                "and was ended"
+            )
+        said = child.stderr.read(4096).decode(errors="replace").strip()
+    finally:
+        if child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        for stream in (child.stdin, child.stderr):
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()
+    code = child.returncode
+    if code == 0:
+        return ""
+    if code == 3:
+        return "a fault ended the run"
+    if code == 4:
+        raise LabError("The CPU runner could not set up the run.", said, "try a smaller workload")
+    if code < 0:
+        return f"the child process was ended by {signal.Signals(-code).name}"
+    return f"the child process ended with status {code}"
+
+
+def _wait(
+    child: subprocess.Popen[bytes],
+    time_limit_s: float,
+    report: np.ndarray,
+    tell: Callable[[], None],
+) -> bool:
+    """Wait for the child, and say whether it stood still for too long.
+
+    The child's own clock names a hanging thread; this one is for a child that cannot even do that.
+    """
+    pidfd = os.pidfd_open(child.pid)
+    try:
+        still_s, last = 0.0, -1
+        while still_s < 2 * time_limit_s + 10:
+            ended, _, _ = select.select([pidfd], [], [], 0.1)
+            tell()
+            if ended:
+                child.wait()
+                return False
+            now = int(report["blocks_done"][0])
+            still_s = still_s + 0.1 if now == last else 0.0
+            last = now
+        return True
+    finally:
+        os.close(pidfd)
+
+
+def _job_text(
+    job: _Job, buffers: Mapping[str, _Buffer], names: Sequence[str], report_fd: int
+) -> str:
+    """The job in the words that ``native/main.cpp`` reads."""
+    stateful = job.executable.stateful
+    lines = [
+        f"report {report_fd}",
+        f"limit {job.time_limit_s!r}",
+        f"order {job.order}",
+        f"workers {1 if stateful else job.workers}",
+        f"repeat {2 if stateful else 1}",
+        f"sample {job.blocks or 0}",
+    ]
+    for variable in job.executable.shared:
+        word = "dynamic" if variable.dynamic else "shared"
+        lines.append(f"{word} {variable.name} {variable.offset} {variable.bytes}")
+    for name in names:
+        buffer = buffers[name]
+        lines.append(
+            f"buffer {name} {buffer.fd} {buffer.bytes} {buffer.item_bytes} {int(buffer.writable)}"
+        )
+    for launch in job.launches:
+        grid, block = _three(launch.grid), _three(launch.block)
+        arguments = [_argument_text(argument, names) for argument in launch.args]
+        sizes = " ".join(str(n) for n in (*grid, *block, launch.smem_bytes, len(arguments)))
+        lines.append(f"launch {launch.entry} {sizes} " + " ".join(arguments))
+    return "\n".join([*lines, "go", ""])
+
+
+def _argument_text(argument: Any, names: Sequence[str]) -> str:
+    if isinstance(argument, str):
+        return f"p 8 {names.index(argument)}"
+    value = np.asarray(argument)
+    bits = int.from_bytes(value.tobytes(), "little")
+    return f"{value.dtype.kind} {value.dtype.itemsize} {bits}"

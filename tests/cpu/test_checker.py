@@ -1,0 +1,164 @@
+"""The checker rejects every wrong kernel, for the right reason, and accepts what it came from."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from labtools.measure.check import SECOND_DRAW, CheckCase, CheckReport, check_rung
+from labtools.problem import Comparison, LabError, Workload, battery, load_rung
+from tests.wrong_kernels import NUMBERS, WRONG_KERNELS, edit_source, make_wrong, write_wrong
+
+SMALL = Workload(2, 8, 2, 48, 128)
+
+
+def fault_kinds(report: CheckReport) -> set[str]:
+    return {fault.kind for fault in report.faults}
+
+
+@pytest.fixture(autouse=True)
+def short_hangs(monkeypatch):
+    """Nobody waits for the endless loop longer than needed."""
+    from labtools.measure.cpu import runner
+
+    monkeypatch.setattr(runner.run_on_cpu, "__kwdefaults__",
+                        {**runner.run_on_cpu.__kwdefaults__, "time_limit_s": 2.0})  # fmt: skip
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("name", WRONG_KERNELS)
+def test_wrong_kernel_is_rejected_for_the_right_reason(name, head_dim):
+    wrong = WRONG_KERNELS[name]
+    report = check_rung(make_wrong(name), SMALL.replace(head_dim=head_dim))
+    assert not report.ok
+    assert wrong.says in report.summary, report.summary
+    kinds = fault_kinds(report)
+    if wrong.caught_as == (NUMBERS,):
+        assert not kinds, report.summary
+        assert any(case.comparison and not case.comparison.ok for case in report.cases)
+    else:
+        assert kinds & set(wrong.caught_as), report.summary
+        assert kinds <= {*wrong.caught_as, "uninitialised", "order_dependent"}, report.summary
+        for fault in report.faults:
+            assert fault.file, fault
+            assert fault.line, fault
+
+
+@pytest.mark.parametrize("rung", sorted({wrong.parent for wrong in WRONG_KERNELS.values()}))
+def test_what_they_were_made_from_is_right(rung):
+    report = check_rung(load_rung(rung), SMALL)
+    assert report.ok, report.summary
+    assert report.cases[0].workload.replace(seed=0) == SMALL
+    assert len(report.cases) == report.planned == len(battery(SMALL))
+
+
+def test_an_edit_that_no_longer_applies_is_an_error():
+    import dataclasses
+
+    stale = dataclasses.replace(WRONG_KERNELS["no_barrier"], edits=(("not in the source", ""),))
+    with pytest.raises(ValueError, match="0 times"):
+        edit_source(stale)
+    twice = dataclasses.replace(WRONG_KERNELS["no_barrier"], edits=(("score", ""),))
+    with pytest.raises(ValueError, match="not once"):
+        edit_source(twice)
+
+
+def test_every_edit_changes_its_rung():
+    for name, wrong in WRONG_KERNELS.items():
+        changed = make_wrong(name)
+        assert changed.edited, name
+        if wrong.edits:
+            assert changed.source_text != load_rung(wrong.parent).source_text, name
+
+
+def test_wrong_rung_from_two_files_is_rejected(tmp_path):
+    rung = load_rung(write_wrong("drops_the_last_row", tmp_path))
+    assert rung.source.parent == tmp_path
+    assert not check_rung(rung, SMALL, quick=True).ok
+
+
+def test_planted_race_names_both_lines():
+    report = check_rung(make_wrong("no_barrier"), SMALL)
+    lines = make_wrong("no_barrier").source_text.splitlines()
+    races = [fault for fault in report.faults if fault.kind == "race"]
+    named = {line for fault in races for _, line in fault.places}
+    texts = [lines[line - 1] for line in named]
+    assert any("partial_smem[n % 2][warp] = score" in text for text in texts)
+    assert any("score += partial_smem" in text for text in texts)
+
+
+def test_a_case_is_drawn_twice(monkeypatch):
+    import labtools.measure.cpu as cpu
+
+    seen = []
+    true_run = cpu.run_on_cpu
+
+    def listen(rung, workload, *args, **kw):
+        seen.append(workload)
+        return true_run(rung, workload, *args, **kw)
+
+    monkeypatch.setattr(cpu, "run_on_cpu", listen)
+    check_rung(load_rung("r03"), SMALL, quick=True)
+    seeds = [workload.seed for workload in seen if workload.replace(seed=0) == SMALL]
+    assert seeds == [0, SECOND_DRAW]
+
+
+def test_check_stops_when_enough_is_wrong():
+    report = check_rung(make_wrong("does_nothing"), SMALL)
+    assert 1 <= len(report.cases) < report.planned
+    assert "more were not run" in report.summary
+
+
+def test_hang_is_told_once():
+    report = check_rung(make_wrong("endless_loop"), SMALL)
+    assert len(report.cases) == 1
+    assert fault_kinds(report) == {"hang"}
+
+
+def test_report_goes_through_json():
+    good = check_rung(load_rung("r03"), SMALL, quick=True).to_dict()
+    bad = check_rung(make_wrong("misaligned_load"), SMALL, quick=True).to_dict()
+    for report in (good, bad):
+        again = json.loads(json.dumps(report, allow_nan=False))
+        assert again["ok"] == report["ok"]
+        assert len(again["cases"]) == len(report["cases"])
+    assert good["ok"]
+    assert not bad["ok"]
+    assert bad["cases"][0]["faults"][0]["kind"] == "misaligned"
+    assert bad["cases"][0]["faults"][0]["line"] > 0
+
+
+def test_infinite_error_is_no_number_in_json():
+    comparison = Comparison(False, np.inf, (0, 0), 1e-3, ["NaN"])
+    report = CheckReport("r", "cpu", False, [CheckCase(SMALL, False, comparison)], 1)
+    assert report.to_dict()["worst_error"] is None
+    json.dumps(report.to_dict(), allow_nan=False)
+
+
+def test_progress_counts_cases():
+    events = []
+    report = check_rung(
+        load_rung("r03"), SMALL, quick=True, progress=lambda *event: events.append(event)
+    )
+    assert events[-1] == (report.planned, report.planned, "done")
+
+
+def test_large_workload_runs_every_block_and_samples_the_orders():
+    large = Workload(1, 64, 8, 3200, 64)
+    report = check_rung(load_rung("r03"), large, quick=True)
+    assert report.ok, report.summary
+    wrong = load_rung("r03")
+    # Only the last head is wrong: a sample of the blocks alone could miss it.
+    text = wrong.source_text.replace(
+        "1.f / weight_sum);", "(head == 62 && kv_len == 3200 ? 2.f : 1.f) / weight_sum);"
+    )
+    assert not check_rung(wrong.with_source(text), large, quick=True).ok
+
+
+def test_unsupported_workload_and_place_are_refused():
+    with pytest.raises(LabError, match="cannot run"):
+        check_rung(load_rung("r03"), SMALL.replace(head_dim=96))
+    with pytest.raises(LabError, match="tpu"):
+        check_rung(load_rung("r03"), SMALL, on="tpu")

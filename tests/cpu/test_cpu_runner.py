@@ -1,0 +1,691 @@
+"""The CPU runner on small kernels: what CUDA offers works, and each kind of fault is named."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from labtools.measure.cpu import FAULT_KINDS, CpuRunnerMissing, Fault, build_kernel, run_on_cpu
+from labtools.measure.cpu.build import adapt_assembly
+from labtools.measure.cpu.report import REPORT
+from labtools.problem import LabError, Launch, Rung, Workload, Workspace
+from labtools.toolchain import CompileError
+
+ONE = Workload(1, 1, 1, 4, 64)
+"""q and out are 64 halves, k and v 256."""
+PARAMETERS = "const half* q, const half* k, half* out"
+
+
+def rung_of(
+    folder: Path,
+    body: str,
+    *,
+    block: tuple[int, ...] = (64,),
+    grid: tuple[int, ...] = (1,),
+    smem_bytes: int = 0,
+    parameters: str = PARAMETERS,
+    args: tuple[object, ...] = ("q", "k", "out"),
+    workspace: tuple[Workspace, ...] = (),
+    before: str = "",
+) -> Rung:
+    """A rung whose kernel is ``body``."""
+    source = folder / "kernel.cu"
+    text = f'#include <cuda_fp16.h>\n{before}\nextern "C" __global__ void kernel({parameters}) {{\n'
+    source.write_text(f"{text}{body}\n}}\n")
+    launch = Launch("kernel", grid, block, smem_bytes, args, workspace)
+    return Rung("kernel", "a test", source, "", "", "", lambda workload, knobs: [launch])
+
+
+def results(rung: Rung, orders: tuple[int, ...] = (0, 1, 2, 3)) -> np.ndarray:
+    """The output of a kernel that must have no fault, as float64 [64]."""
+    run = run_on_cpu(rung, ONE, orders=orders)
+    assert not run.faults, run
+    return run.out.reshape(-1).astype(np.float64)
+
+
+def fault_of(rung: Rung, kind: str, orders: tuple[int, ...] = (0, 1, 2, 3), **kw: float) -> Fault:
+    """The first fault of that kind, which must be there and have the line marked ``// here``."""
+    run = run_on_cpu(rung, ONE, orders=orders, **kw)
+    found = [fault for fault in run.faults if fault.kind == kind]
+    assert found, str(run)
+    assert not run.ok
+    fault = found[0]
+    marked = [i for i, line in enumerate(rung.source_text.splitlines(), 1) if "// here" in line]
+    if marked:
+        assert fault.file == str(rung.source)
+        assert fault.line in marked, fault
+        assert "// here" in fault.source_line
+        assert {line for _, line in fault.places} <= set(marked), fault
+    return fault
+
+
+# ---- what CUDA offers ----
+
+T = "const int t = threadIdx.x, lane = t % 32; (void)lane;\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("out[t] = __shfl_xor_sync(~0u, t, 5);", lambda t: (t & 32) | (t % 32 ^ 5)),
+        ("out[t] = __shfl_sync(~0u, t, 3);", lambda t: (t & 32) + 3),
+        ("out[t] = __shfl_sync(~0u, t, 1, 8);", lambda t: t - t % 8 + 1),
+        ("out[t] = __shfl_up_sync(~0u, t, 4);", lambda t: np.where(t % 32 >= 4, t - 4, t)),
+        ("out[t] = __shfl_down_sync(~0u, t, 4, 16);", lambda t: np.where(t % 16 < 12, t + 4, t)),
+        ("out[t] = __popc(__ballot_sync(~0u, t % 3 == 0));", lambda t: np.where(t < 32, 11, 11)),
+        ("out[t] = __any_sync(~0u, t == 40);", lambda t: t >= 32),
+        ("out[t] = __all_sync(~0u, t < 40);", lambda t: t < 32),
+        ("out[t] = __reduce_add_sync(~0u, t);", lambda t: np.where(t < 32, 496, 1520)),
+        ("out[t] = __reduce_max_sync(~0u, -t);", lambda t: np.where(t < 32, 0, -32)),
+        ("out[t] = __reduce_min_sync(~0u, unsigned(t));", lambda t: np.where(t < 32, 0, 32)),
+        ("out[t] = __syncthreads_count(t % 4 == 0);", lambda t: 0 * t + 16),
+        ("out[t] = __syncthreads_and(t < 64) + 2 * __syncthreads_or(t > 98);", lambda t: 0 * t + 1),
+        ("out[t] = __popc(__match_any_sync(~0u, t / 8));", lambda t: 0 * t + 8),
+        ("out[t] = __popc(__activemask());", lambda t: 0 * t + 32),
+        ("out[t] = 0; if (lane < 9) out[t] = __popc(__activemask());",
+         lambda t: np.where(t % 32 < 9, 9, 0)),
+        # Halves of a warp may go separate ways with masks of their own.
+        (
+            "if (lane < 16) out[t] = __shfl_xor_sync(0xffffu, t, 1);"
+            "else out[t] = __shfl_xor_sync(0xffff0000u, t, 2);",
+            lambda t: np.where(t % 32 < 16, t ^ 1, t ^ 2),
+        ),
+        # A lane that has returned is not waited for.
+        ("if (lane == 31) { out[t] = 7; return; } out[t] = __popc(__ballot_sync(~0u, 1));",
+         lambda t: np.where(t % 32 == 31, 7, 31)),
+    ],
+)  # fmt: skip
+def test_warp_and_block_functions(tmp_path, body, expected):
+    t = np.arange(64)
+    assert np.array_equal(results(rung_of(tmp_path, T + body)), expected(t).astype(float))
+
+
+def test_shared_memory_static_dynamic_and_in_functions(tmp_path):
+    before = """
+    template <int N> __device__ float reverse(float x, int t) {
+      __shared__ float line[N];
+      __shared__ alignas(16) half unused[8][65];
+      unused[0][t] = x;
+      line[t] = x;
+      __syncthreads();
+      const float r = line[N - 1 - t];
+      __syncthreads();
+      return r;
+    }"""
+    body = """
+    extern __shared__ __align__(16) unsigned char raw_smem[];
+    __shared__ int count;
+    float* rows = reinterpret_cast<float*>(raw_smem);
+    if (threadIdx.x == 0) count = 0;
+    rows[threadIdx.x] = reverse<64>(threadIdx.x, threadIdx.x);
+    __syncthreads();
+    atomicAdd(&count, 1);
+    __syncthreads();
+    out[threadIdx.x] = __float2half(rows[(threadIdx.x + 1) % 64] + count);"""
+    got = results(rung_of(tmp_path, body, before=before, smem_bytes=256))
+    assert np.array_equal(got, 63 - (np.arange(64) + 1) % 64 + 64)
+
+
+def test_three_dimensional_launch(tmp_path):
+    body = """
+    const int t = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    const int b = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    out[b * 8 + t] = __int2float_rn(100 * b + t);"""
+    got = results(rung_of(tmp_path, body, block=(2, 2, 2), grid=(2, 2, 2)))
+    assert np.array_equal(got, np.add.outer(100 * np.arange(8), np.arange(8)).reshape(-1))
+
+
+def test_atomics_and_workspace_between_launches(tmp_path):
+    source = tmp_path / "kernel.cu"
+    source.write_text("""
+    #include <cuda_fp16.h>
+    extern "C" __global__ void clear(unsigned* u, float* f, int* i) {
+      *u = 0; *f = 0.f; *i = 1000; i[1] = -1000; i[2] = 5; i[3] = 0;
+    }
+    extern "C" __global__ void count(unsigned* u, float* f, int* i) {
+      const int t = threadIdx.x + blockIdx.x * blockDim.x;
+      atomicAdd(u, 1); atomicAdd(f, 0.5f); atomicMin(&i[0], t); atomicMax(&i[1], t);
+      atomicExch(&i[2], 9); atomicCAS(&i[3], 0, 7);
+    }
+    extern "C" __global__ void give(const unsigned* u, const float* f, const int* i, half* out) {
+      const int t = threadIdx.x;
+      const float all[6] = {float(*u), *f, float(i[0]), float(i[1]), float(i[2]), float(i[3])};
+      out[t] = __float2half(all[t % 6]);
+    }""")
+    spaces = (
+        Workspace("u", (1,), "uint32"),
+        Workspace("f", (1,), "float32"),
+        Workspace("i", (4,), "int32"),
+    )  # fmt: skip
+    launches = [
+        Launch("clear", (1,), (1,), 0, ("u", "f", "i"), spaces),
+        Launch("count", (8,), (32,), 0, ("u", "f", "i"), spaces),
+        Launch("give", (1,), (64,), 0, ("u", "f", "i", "out"), spaces),
+    ]
+    rung = Rung("kernel", "", source, "", "", "", lambda workload, knobs: launches)
+    assert results(rung)[:6].tolist() == [256, 128, 0, 255, 9, 7]
+
+
+def test_last_block_pattern_is_no_race(tmp_path):
+    """Write, fence, count; the block that counts last may read what the others wrote."""
+    body = """
+    __shared__ unsigned rank;
+    if (threadIdx.x == 0) {
+      partial[blockIdx.x] = blockIdx.x;
+      __threadfence();
+      rank = atomicAdd(counter, 1);
+    }
+    __syncthreads();
+    if (rank != gridDim.x - 1) return;
+    float sum = 0;
+    for (int i = 0; i < gridDim.x; ++i) sum += partial[i];
+    out[threadIdx.x] = __float2half(sum);"""
+    before = 'extern "C" __global__ void zero(unsigned* counter) { *counter = 0; }'
+    rung = rung_of(
+        tmp_path, body, before=before, parameters="float* partial, unsigned* counter, half* out"
+    )
+    spaces = (Workspace("partial", (16,), "float32"), Workspace("counter", (1,), "uint32"))
+    launches = [
+        Launch("zero", (1,), (1,), 0, ("counter",), spaces),
+        Launch("kernel", (16,), (64,), 0, ("partial", "counter", "out"), spaces),
+    ]
+    rung = rung.with_launch(lambda workload, knobs: launches)
+    assert (results(rung) == 120).all()
+
+
+def test_half_types_agree_with_numpy(tmp_path):
+    body = """
+    const int t = threadIdx.x;
+    const float2 pair = __half22float2(*reinterpret_cast<const half2*>(q + (t & ~1)));
+    const __nv_bfloat16 b = __float2bfloat16(1.5f);
+    const half sum = __hadd(q[t], __hmul(q[t], __float2half(2.f)));
+    out[t] = __float2half(__half2float(sum) + (t & 1 ? pair.y : pair.x) * __bfloat162float(b)
+                          + fmaxf(0.f, exp2f(-INFINITY)));"""
+    rung = rung_of(tmp_path, body, before="#include <cuda_bf16.h>")
+    from labtools.problem import make_inputs
+
+    q = make_inputs(ONE).q.reshape(-1)
+    wanted = (q + q * np.float16(2)).astype(np.float32) + q.astype(np.float32) * np.float32(1.5)
+    assert np.array_equal(results(rung), wanted.astype(np.float16).astype(float))
+
+
+def test_asynchronous_copy(tmp_path):
+    body = """
+    __shared__ __align__(16) half tile[2][64];
+    const int t = threadIdx.x;
+    if (t < 8) __pipeline_memcpy_async(&tile[0][t * 8], q + t * 8, 16);
+    __pipeline_commit();
+    if (t < 8) __pipeline_memcpy_async(&tile[1][t * 8], k + t * 8, 16);
+    __pipeline_commit();
+    __pipeline_wait_prior(1);
+    __syncthreads();
+    const half first = tile[0][63 - t];
+    __pipeline_wait_prior(0);
+    __syncthreads();
+    out[t] = __hadd(first, tile[1][t]);"""
+    from labtools.problem import make_inputs
+
+    inputs = make_inputs(ONE)
+    wanted = inputs.q.reshape(-1)[::-1] + inputs.k.reshape(-1)[:64]
+    got = results(rung_of(tmp_path, body, before="#include <cuda_pipeline.h>"))
+    assert np.array_equal(got, wanted.astype(float))
+
+
+def test_what_the_kernel_prints_is_kept(tmp_path):
+    run = run_on_cpu(rung_of(tmp_path, 'if (threadIdx.x == 3) printf("lane %d\\n", 3);'), ONE)
+    assert run.printed == "lane 3\n"
+
+
+# ---- each fault, with its line ----
+
+S = "__shared__ float s[64]; const int t = threadIdx.x, lane = t % 32; (void)lane; (void)s;\n"
+FAULTS = {
+    "read past the end": ("out_of_bounds", "out[t] = q[t + 1]; // here"),
+    "read before the start": ("out_of_bounds", "out[t] = q[t - 1]; // here"),
+    "read far away": ("out_of_bounds", "out[t] = k[t + (1l << 30)]; // here"),
+    "write past the end": ("out_of_bounds", "out[t + 1] = q[t]; // here"),
+    "null pointer": ("out_of_bounds", "out[t] = *(const half*)(q - q); // here"),
+    "wild pointer": ("out_of_bounds", "out[t] = *(const half*)(0x123456789abcull * 16); // here"),
+    "vector half outside": (
+        "out_of_bounds", "out[t] = __float2half(float(((const uint2*)(q))[t / 4 + 1].x)); // here"),
+    "shared array index": ("out_of_bounds", "s[t + 1] = 0; // here"),
+    "shared through a pointer": ("out_of_bounds", "float* p = s; p[t * 2] = 0; // here"),
+    "shared read below": (
+        "out_of_bounds", "s[t] = 0; const float* p = s;\nout[t] = p[t - 1]; // here"),
+    "local array": (
+        "out_of_bounds", "float a[4] = {1, 2, 3, 4};\na[t % 5] = 1; // here\nout[t] = a[t % 4];"),
+    "write to an input": ("read_only", "const_cast<half*>(q)[t] = k[t]; // here"),
+    "8-byte load": ("misaligned",
+                    "out[t] = __float2half(((const uint2*)(q + 1))[t / 8].x); // here"),
+    "4-byte half2 load": ("misaligned", "out[t] = __low2half(*(const half2*)(q + 1)); // here"),
+    "16-byte load in shared memory": (
+        "misaligned", "s[t] = 0; __syncthreads();\nout[t] = ((const float4*)(s + 1))->y; // here"),
+    "float in bytes": ("misaligned", "out[t] = *(const float*)((const char*)q + 2); // here"),
+    "uninitialised shared": ("uninitialised", "out[t] = s[t]; // here"),
+    "uninitialised output": ("uninitialised", "out[t] = __hadd(out[t], q[t]); // here"),
+    "race without a barrier": ("race", "s[t] = t; // here\nout[t] = s[63 - t]; // here"),
+    "race in a warp": ("race", "s[t] = t; // here\nout[t] = s[t ^ 1]; // here"),
+    "shuffle is no fence": (
+        "race", "s[t] = t; // here\n__shfl_sync(~0u, t, 0);\nout[t] = s[t ^ 1]; // here"),
+    "half-warp sync is not enough": (
+        "race",
+        "s[t] = t; // here\n__syncwarp(lane < 16 ? 0xffffu : 0xffff0000u);\n"
+        "out[t] = s[t ^ 16]; // here"),
+    "all write one word": ("race", "s[0] = t; // here\n__syncthreads(); out[t] = s[0];"),
+    "write after read": (
+        "race", "s[t] = t; __syncthreads();\nout[t] = s[63 - t]; // here\ns[t] = 1; // here"),
+    "atomic against plain": (
+        "race", "if (t == 0) s[0] = 0;\n__syncthreads();\natomicAdd(&s[0], 1.f); // here\n"
+        "if (t == 40) s[0] = 3; // here"),
+    "two threads write the output": ("race", "out[t / 2] = q[t]; // here"),
+    "barrier in a branch": ("barrier", "if (t < 32) __syncthreads(); // here"),
+    "barrier after a return": ("barrier", "if (t == 5) return;\n__syncthreads(); // here"),
+    "two different barriers": (
+        "barrier", "if (t < 32)\n__syncthreads(); // here\nelse\n__syncthreads(); // here"),
+    "barrier and shuffle": (
+        "barrier", "if (t == 0)\n__syncthreads(); // here\nelse __shfl_sync(~0u, t, 0); // here"),
+    "half a warp shuffles": (
+        "collective", "if (lane < 16) out[t] = __shfl_xor_sync(~0u, t, 1); // here\n"
+        "__syncwarp(); // here"),
+    "not in the mask": ("collective", "out[t] = __shfl_sync(0xffffu, t, 0); // here"),
+    "different functions": (
+        "collective", "if (lane < 16)\n__shfl_sync(~0u, t, 0); // here\nelse\n"
+        "__ballot_sync(~0u, 1); // here"),
+    "reads a lane outside": (
+        "collective", "if (lane < 16) __shfl_xor_sync(0xffffu, t, 16); // here"),
+    "bad width": ("collective", "__shfl_xor_sync(~0u, t, 1, 12); // here"),
+    "copy not waited for": (
+        "async_copy",
+        "if (t < 16) __pipeline_memcpy_async(s + t * 4, q, 16);\n__pipeline_commit();\n"
+        "if (t < 16) out[t] = s[t * 4]; // here"),
+    "copy waited for by another": (
+        "race", "if (t == 0) { __pipeline_memcpy_async(s, q, 16); // here\n"
+        "__pipeline_commit(); __pipeline_wait_prior(0); }\nif (t == 40) out[t] = s[0]; // here"),
+    "misaligned copy": ("misaligned", "__pipeline_memcpy_async((char*)s + 8, q, 16); // here"),
+    "division by zero": ("crash", "out[t] = 7 / (t - 3); // here"),
+    "trap": ("crash", "if (t == 3) __trap(); // here"),
+    "endless recursion": ("crash", "out[t] = deep(t);"),
+}  # fmt: skip
+DEEP = "__device__ __noinline__ int deep(volatile int n) { return deep(n + 1) + n; }"
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fault_is_named_with_its_line(tmp_path, name):
+    kind, body = FAULTS[name]
+    before = DEEP if "deep" in body else ""
+    fault = fault_of(rung_of(tmp_path, S + body, before=before), kind)
+    assert fault.kind in FAULT_KINDS
+    assert fault.message
+    assert "{" not in fault.message
+
+
+def test_every_kind_of_fault_is_shown_by_a_test():
+    shown = {kind for kind, _ in FAULTS.values()} | {"hang", "launch", "order_dependent"}
+    assert shown == set(FAULT_KINDS)
+
+
+@pytest.mark.parametrize("order", range(4))
+def test_races_are_found_under_every_order(tmp_path, order):
+    """What matters is that nothing orders two accesses, not which came first this time."""
+    for name in ("race without a barrier", "write after read", "race in a warp"):
+        kind, body = FAULTS[name]
+        fault_of(rung_of(tmp_path, S + body), kind, orders=(order,))
+
+
+def test_race_message_names_both_lines_and_the_variable(tmp_path):
+    _, body = FAULTS["race without a barrier"]
+    fault = fault_of(rung_of(tmp_path, S + body), "race")
+    assert "`s`" in fault.message
+    first, second = (line for _, line in fault.places)
+    assert first != second
+    assert f"line {first}" in fault.message
+    assert f"line {second}" in fault.message
+
+
+def test_bounds_message_names_the_buffer(tmp_path):
+    fault = fault_of(rung_of(tmp_path, S + FAULTS["read past the end"][1]), "out_of_bounds")
+    assert "element 64 of `q`, which has 64 elements" in fault.message
+    assert fault.thread == (63, 0, 0)
+    assert fault.block == (0, 0, 0)
+
+
+def test_deadlock_message_says_who_stands_where(tmp_path):
+    body = "const int t = threadIdx.x;\nif (t == 5) return;\n__syncthreads(); // here"
+    fault = fault_of(rung_of(tmp_path, body), "barrier")
+    assert "63 threads wait at __syncthreads()" in fault.message
+    assert "1 has returned" in fault.message
+
+
+@pytest.mark.parametrize("inlined", ["__forceinline__", "__noinline__"])
+def test_fault_in_a_header_names_the_call_and_the_header(tmp_path, inlined):
+    (tmp_path / "helper.cuh").write_text(
+        f"__device__ {inlined} half get(const half* p, int i) {{\n  return p[i];\n}}\n"
+    )
+    body = "const int t = threadIdx.x;\nout[t] = get(q, t + 1); // here"
+    fault = fault_of(rung_of(tmp_path, body, before='#include "helper.cuh"'), "out_of_bounds")
+    assert "in helper.cuh line 2" in fault.message
+
+
+def test_fault_in_an_edited_cell_names_the_cell(tmp_path):
+    rung = rung_of(tmp_path, "out[threadIdx.x] = q[threadIdx.x];")
+    rung = rung.with_source(rung.source_text.replace("q[threadIdx.x]", "q[64]"))
+    (fault,) = run_on_cpu(rung, ONE).faults
+    assert fault.file == "kernel (cell)"
+    assert fault.line == 4
+
+
+def test_out_of_dynamic_shared_memory(tmp_path):
+    body = "extern __shared__ float s[]; s[threadIdx.x] = 0; // here"
+    assert not run_on_cpu(rung_of(tmp_path, body, smem_bytes=256), ONE).faults
+    fault = fault_of(rung_of(tmp_path, body, smem_bytes=252), "out_of_bounds")
+    assert "252 bytes in this launch" in fault.message
+
+
+def test_blocks_that_write_the_same_output_race(tmp_path):
+    fault = fault_of(
+        rung_of(tmp_path, "out[threadIdx.x] = q[threadIdx.x]; // here", grid=(2,)), "race"
+    )
+    assert "block" in fault.message
+
+
+@pytest.mark.parametrize("loop", ["while (n >= 0) n = n * 3 & 7;", "while (*flag == 0) { }"])
+def test_endless_loop_is_named_and_ended(tmp_path, loop):
+    parameters = "const half* q, const half* k, half* out, volatile int* flag"
+    body = (
+        f"int n = threadIdx.x == 40;\nif (n) *flag = 0;\nif (n) {loop} // here\nif (n) out[0] = n;"
+    )
+    rung = rung_of(
+        tmp_path, body, parameters=parameters,
+        args=("q", "k", "out", "flag"), workspace=(Workspace("flag", (1,), "int32"),),
+    )  # fmt: skip
+    started = time.monotonic()
+    run = run_on_cpu(rung, ONE, time_limit_s=0.5)
+    assert time.monotonic() - started < 10
+    (fault,) = run.faults
+    assert fault.kind == "hang"
+    assert "here" in fault.source_line
+    assert fault.thread == (40, 0, 0)
+
+
+def test_result_that_depends_on_the_order_of_warps(tmp_path):
+    """Atomics make it no race, and still the answer is whichever warp came last."""
+    source = Path(tmp_path / "kernel.cu")
+    source.write_text("""
+    #include <cuda_fp16.h>
+    extern "C" __global__ void kernel(const half* v, half* out, float* last) {
+      if (threadIdx.x == 0) atomicExch(last, 0.f);
+      __syncthreads();
+      if (threadIdx.x % 32 == 0) atomicExch(last, threadIdx.x == 0 ? 2.f : 1.f);
+      __syncthreads();
+      const float factor = atomicAdd(last, 0.f);
+      out[threadIdx.x] = __float2half(factor * __half2float(v[threadIdx.x]));
+    }""")
+    spaces = (Workspace("last", (1,), "float32"),)
+    launch = Launch("kernel", (1,), (64,), 0, ("v", "out", "last"), spaces)
+    first = "if (threadIdx.x == 0) atomicExch"
+    rung = Rung("kernel", "", source, "", "", "", lambda workload, knobs: [launch])
+    one_row = Workload(1, 1, 1, 1, 64)  # attention over one row is that row of v
+    # The workspace starts as poison, which the first statement replaces atomically.
+    assert first in rung.source_text
+    text = rung.source_text.replace(f"{first}(last, 0.f);", "if (threadIdx.x == 0) *last = 0.f;")
+    run = run_on_cpu(rung.with_source(text), one_row)
+    assert [fault.kind for fault in run.faults] == ["order_dependent"], run
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"block": (2048,)}, "2048 threads"),
+        ({"smem_bytes": 300_000}, "300000 bytes"),
+        ({"grid": (1, 70_000)}, "65535"),
+        ({"args": ("q", "k")}, "takes 3 arguments"),
+        ({"args": ("q", "k", np.int32(3))}, "argument 2 of kernel is a pointer"),
+        ({"args": (np.float32(1), "k", "out")}, "argument 0"),
+    ],
+)
+def test_launch_that_a_gpu_would_refuse(tmp_path, change, message):
+    (fault,) = run_on_cpu(rung_of(tmp_path, "", **change), ONE).faults
+    assert fault.kind == "launch"
+    assert message in fault.message
+
+
+def test_scalar_of_the_wrong_type_is_refused(tmp_path):
+    rung = rung_of(tmp_path, "", parameters="half* out, float x", args=("out", np.int32(1)))
+    (fault,) = run_on_cpu(rung, ONE).faults
+    assert "float in the kernel, and the launch passes a 32-bit integer" in fault.message
+
+
+def test_device_variable_cannot_hide_an_output_that_is_not_written_again(tmp_path):
+    body = """
+    if (written == 0) out[threadIdx.x] = 1;
+    __syncthreads();
+    if (threadIdx.x == 0) written = 1;"""
+    run = run_on_cpu(rung_of(tmp_path, body, before="__device__ int written = 0;"), ONE)
+    assert not run.ok
+    assert run.comparison is not None
+    assert "never written" in str(run.comparison)
+
+
+# ---- what surrounds a kernel ----
+
+
+def test_sample_of_blocks_compares_what_it_ran():
+    from labtools.problem import load_rung
+
+    run = run_on_cpu(load_rung("r03"), Workload(2, 8, 2, 40, 64), orders=(0,), blocks=3)
+    assert run.ok, run
+    assert run.blocks == 3
+    assert int(np.isfinite(run.out.astype(float)).all(axis=-1).sum()) == 3
+
+
+def test_progress_reaches_the_end():
+    from labtools.problem import load_rung
+
+    seen: list[tuple[int, int, str]] = []
+    run_on_cpu(
+        load_rung("r03"), Workload(2, 8, 2, 40, 64), orders=(0, 1),
+        progress=lambda *event: seen.append(event),
+    )  # fmt: skip
+    assert seen[-1][:2] == (32, 32)
+
+
+def test_no_compiler_is_said_plainly(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(CpuRunnerMissing) as caught:
+        run_on_cpu(rung_of(tmp_path, ""), ONE)
+    assert caught.value.what
+    assert "g++" in caught.value.why
+    assert caught.value.still_works
+
+
+def test_no_cuda_headers_is_said_plainly(tmp_path, monkeypatch):
+    from labtools.measure.cpu import build
+
+    monkeypatch.setattr(build, "_header_folders", lambda: iter([tmp_path]))
+    with pytest.raises(CpuRunnerMissing, match="header") as caught:
+        build.find_cuda_headers()
+    assert "nvidia-cuda-crt" in caught.value.why
+
+
+def test_kernel_that_does_not_compile_shows_the_line(tmp_path):
+    rung = rung_of(tmp_path, "int a = 1;\nout[threadIdx.x] = undefined_name;\na = 2;")
+    with pytest.raises(CompileError) as caught:
+        run_on_cpu(rung, ONE)
+    assert caught.value.line == 5
+    assert "undefined_name" in caught.value.excerpt
+    assert "undefined_name" in caught.value.what
+
+
+def test_launch_of_a_kernel_that_is_not_there(tmp_path):
+    rung = rung_of(tmp_path, "")
+    other = Launch("kernel_two", (1,), (64,), 0, ("q", "k", "out"))
+    with pytest.raises(CompileError, match="kernel_two"):
+        run_on_cpu(rung.with_launch(lambda workload, knobs: [other]), ONE)
+
+
+def test_unsupported_function_is_named(tmp_path):
+    rung = rung_of(tmp_path, "missing(out);", before="__device__ void missing(half* out);")
+    with pytest.raises(CompileError, match="missing"):
+        run_on_cpu(rung, ONE)
+
+
+def test_inline_assembly_for_a_gpu_is_named_with_its_line(tmp_path):
+    body = 'unsigned n;\nasm volatile("mov.u32 %0, %%laneid;" : "=r"(n));\nout[0] = n;'
+    with pytest.raises(CompileError, match="inline assembly") as caught:
+        run_on_cpu(rung_of(tmp_path, body), ONE)
+    assert caught.value.line == 5
+    assert "laneid" in caught.value.excerpt
+    guarded = body.replace("asm volatile", "n = 3;\n#ifdef __CUDA_ARCH__\nasm volatile")
+    rung = rung_of(tmp_path, guarded.replace("\nout[0]", "\n#endif\nif (threadIdx.x == 0) out[0]"))
+    assert results(rung)[0] == 3
+
+
+def test_two_processes_compile_the_same_kernel_at_once(tmp_path):
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_cpu_runner import rung_of, results
+folder = Path({str(tmp_path)!r}) / sys.argv[1]
+folder.mkdir()
+source = rung_of(folder, "out[threadIdx.x] = 5;")
+assert (results(source) == 5).all()
+"""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, name], env=environment, stderr=subprocess.PIPE, text=True
+        )
+        for name in ("first", "second")
+    ]
+    for child in both:
+        _, said = child.communicate(timeout=120)
+        assert child.returncode == 0, said
+    left = [path.name for path in (tmp_path / "cache" / "labtools" / "cpu").iterdir()]
+    assert not [name for name in left if name.startswith("build-")]
+
+
+def test_killed_child_is_a_fault_not_an_exception(tmp_path):
+    """The kernel's process dies of a signal that nothing can catch."""
+    import threading
+
+    rung = rung_of(tmp_path, "volatile int n = 0;\nwhile (n >= 0) n = 0;\nout[0] = n;")
+    stopped = threading.Event()
+
+    def kill_children() -> None:
+        while not stopped.wait(0.2):
+            for child in _descendants(os.getpid()):
+                if (Path(f"/proc/{child}/comm")).read_text().strip() == "kernel":
+                    os.kill(child, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_children)
+    killer.start()
+    try:
+        run = run_on_cpu(rung, ONE, time_limit_s=20)
+    finally:
+        stopped.set()
+        killer.join()
+    assert [fault.kind for fault in run.faults] == ["crash"]
+    assert "SIGKILL" in run.faults[0].message or "Killed" in run.faults[0].message
+
+
+def test_no_child_outlives_an_interrupted_parent(tmp_path):
+    (tmp_path / "rung").mkdir()
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_cpu_runner import ONE, rung_of
+from labtools.measure.cpu import run_on_cpu
+endless = "volatile int n = 0; while (n >= 0) n = 0; out[0] = n;"
+rung = rung_of(Path({str(tmp_path / "rung")!r}), endless, grid=(2,))
+print("started", flush=True)
+run_on_cpu(rung, ONE, time_limit_s=60)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "started\n"
+    deadline = time.monotonic() + 30
+    while len(children := _descendants(parent.pid)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(children) >= 3
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    while any(_alive(child) for child in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [child for child in children if _alive(child)]
+
+
+def _descendants(process: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        try:
+            direct = [int(child) for child in task.read_text().split()]
+        except OSError:
+            continue
+        for child in direct:
+            found += [child, *_descendants(child)]
+    return found
+
+
+def _alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_memory_that_is_not_there_is_refused_before_it_is_taken(tmp_path):
+    huge = Workspace("huge", (3 * 2**29,), "float32")  # 6 GiB
+    rung = rung_of(tmp_path, "", workspace=(huge,))
+    with pytest.raises(LabError, match="too large"):
+        run_on_cpu(rung, ONE)
+
+
+def test_report_layout_is_that_of_the_native_side():
+    header = Path(run_on_cpu.__code__.co_filename).parent / "native" / "report.h"
+    (place, fault) = map(int, re.findall(r"sizeof\(\w+\) == (\d+)", header.read_text()))
+    assert REPORT["faults"].subdtype[0]["places"].subdtype[0].itemsize == place
+    assert REPORT["faults"].subdtype[0].itemsize == fault
+    assert "MAX_FAULTS = 24" in header.read_text()
+    assert REPORT["faults"].shape == (24,)
+
+
+def test_assembly_gets_gaps_and_ties():
+    text = (
+        '\t.section\t.tbss,"awT",@nobits\n\t.align 4\nred:\n\t.zero\t16\n\t.text\n'
+        "f:\n\tmovq\tsmem@gottpoff(%rip), %rax\n\tmovq\tred@tpoff, %rax\n\tcall\tmemcpy\n"
+    )
+    changed, stateful = adapt_assembly(text)
+    assert "\t.zero\t16\n\t.zero\t64\n" in changed
+    assert ".set\tsmem, lab_dynamic_shared" in changed
+    assert ".set\tred" not in changed
+    assert "call\tlab_memcpy" in changed
+    assert not stateful
+    assert adapt_assembly("\t.bss\n\t.type\tcounter, @object\ncounter:\n\t.zero 4\n")[1]
+
+
+def test_second_build_comes_from_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rung = rung_of(tmp_path, "out[threadIdx.x] = 1;")
+    first = build_kernel(rung.source_text, "kernel", ["kernel"], {}, rung.include_dirs)
+    from labtools.measure.cpu import build
+
+    def refuse(command: list[str]) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(build, "_compile", refuse)
+    again = build_kernel(rung.source_text, "kernel", ["kernel"], {}, rung.include_dirs)
+    assert again == first
+    with pytest.raises(AssertionError):  # another definition is another kernel
+        build_kernel(rung.source_text, "kernel", ["kernel"], {"X": "1"}, rung.include_dirs)

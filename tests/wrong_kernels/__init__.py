@@ -1,0 +1,230 @@
+"""Kernels that are wrong in one way each; a checker that accepts one of them is no checker.
+
+Each is a shipped rung with a small edit, so that it follows the rung when that changes. When the
+text to be edited is no longer there, `make_wrong` fails, and so does the test that uses it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from labtools.problem import Launch, Rung, Workload, load_rung
+
+NUMBERS = "numbers"
+"""The output differs from the oracle, or is NaN, or was not written."""
+
+
+@dataclass(frozen=True)
+class WrongKernel:
+    """One wrong kernel.
+
+    Args:
+        name: for file names and test ids.
+        parent: the rung it is made from.
+        edits: (old text, new text); each old text occurs exactly once.
+        grid: changes the grid of the launch; None leaves it.
+        caught_as: what a check on the CPU must call it: fault kinds, or `NUMBERS`.
+        says: words that the report must contain.
+        sure_on_gpu: a check on a GPU rejects it every time, without a sanitizer.
+        sanitizer: the compute-sanitizer tool that reports it, or None.
+    """
+
+    name: str
+    parent: str
+    edits: tuple[tuple[str, str], ...]
+    caught_as: tuple[str, ...]
+    says: str
+    grid: Callable[[tuple[int, ...]], tuple[int, ...]] | None = None
+    sure_on_gpu: bool = True
+    sanitizer: str | None = None
+
+
+_LOOP = "for (int n = 0; n < length; ++n) {"
+_STORE = "store_row(out + qo_row * HEAD_DIM + dim, acc, 1.f / weight_sum);"
+_ENTRY = 'extern "C" __global__'
+_BARRIER = "__syncthreads();"
+_WRITE_PARTIAL = "if (lane == 0) partial_smem[n % 2][warp] = score;"
+_ADD_PARTIALS = "score += partial_smem[n % 2][w];"
+_K_ROW = "load_row<DIMS_PER_THREAD>(k_head + (size_t)n * HEAD_DIM);"
+_V_ROW = "load_row<DIMS_PER_THREAD>(v_head + (size_t)n * HEAD_DIM);"
+
+WRONG_KERNELS = {
+    wrong.name: wrong
+    for wrong in (
+        WrongKernel(
+            "does_nothing", "r03_one_warp", ((_STORE, ""),), (NUMBERS,), "never written"
+        ),
+        WrongKernel(
+            "writes_nan", "r03_one_warp",
+            (("1.f / weight_sum", "__int_as_float(0x7fc00000)"),), (NUMBERS,), "NaN",
+        ),
+        WrongKernel(
+            "writes_the_first_time_only", "r03_one_warp",
+            (
+                (_ENTRY, f"__device__ unsigned threads_so_far = 0;\n{_ENTRY}"),
+                (_STORE, "const unsigned before = atomicAdd(&threads_so_far, 1u);\n"
+                         f"  if (before < gridDim.x * gridDim.y * NUM_THREADS) {_STORE}"),
+            ),
+            (NUMBERS,), "never written",
+        ),
+        WrongKernel(
+            "leaves_some_heads", "r03_one_warp",
+            ((_STORE, f"if (head % 2 == 0) {_STORE}"),), (NUMBERS,), "never written",
+        ),
+        WrongKernel(
+            "off_by_one", "r03_one_warp",
+            ((_V_ROW, _V_ROW.replace("(size_t)n", "(size_t)max(n - 1, 0)")),),
+            (NUMBERS,), "are off",
+        ),
+        WrongKernel(
+            "reads_past_the_end", "r03_one_warp",
+            ((_LOOP, _LOOP.replace("n < length", "n <= length")),), ("out_of_bounds",),
+            "which has", sanitizer="memcheck",
+        ),
+        WrongKernel(
+            "skips_the_maximum", "r03_one_warp",
+            (("fmaxf(score_max, score)", "0.f"),), (NUMBERS,), "NaN or infinite",
+        ),
+        WrongKernel(
+            "skips_the_rescale", "r03_one_warp",
+            (("accumulate(acc, rescale, v_rmem, weight)", "accumulate(acc, 1.f, v_rmem, weight)"),),
+            (NUMBERS,), "are off",
+        ),
+        WrongKernel(
+            "maps_heads_wrongly", "r03_one_warp",
+            (("head / (num_qo_heads / num_kv_heads)", "head % num_kv_heads"),),
+            (NUMBERS,), "are off",
+        ),
+        WrongKernel(
+            "ignores_lengths", "r03_one_warp",
+            (("seq_lens[sequence]", "kv_len"),), (NUMBERS,), "NaN",
+        ),
+        WrongKernel(
+            "drops_the_last_row", "r03_one_warp",
+            ((_LOOP, _LOOP.replace("n < length", "n < max(length - 1, 1)")),),
+            (NUMBERS,), "are off",
+        ),
+        WrongKernel(
+            "wrong_scale", "r03_one_warp",
+            (("x *= sm_scale_log2", "x *= sm_scale_log2 * 1.05f"),), (NUMBERS,), "are off",
+        ),
+        WrongKernel(
+            "no_barrier", "r02_one_barrier", ((_BARRIER, ""),), ("race",), "partial_smem",
+            sure_on_gpu=False, sanitizer="racecheck",
+        ),
+        WrongKernel(
+            "one_buffer", "r02_one_barrier",
+            ((_WRITE_PARTIAL, _WRITE_PARTIAL.replace("n % 2", "0")),
+             (_ADD_PARTIALS, _ADD_PARTIALS.replace("n % 2", "0"))),
+            ("race",), "partial_smem", sure_on_gpu=False, sanitizer="racecheck",
+        ),
+        WrongKernel(
+            "divergent_barrier", "r02_one_barrier",
+            ((_BARRIER, f"if (warp == 0) {_BARRIER}"),), ("barrier", "race", "uninitialised"),
+            "partial_smem", sure_on_gpu=False, sanitizer="racecheck",
+        ),
+        WrongKernel(
+            "barrier_in_half_the_warps", "r02_one_barrier",
+            ((_BARRIER, f"if (warp % 2 == 0) {_BARRIER} else if (n == 0) return;"),),
+            ("barrier",), "deadlock", sure_on_gpu=False, sanitizer="synccheck",
+        ),
+        WrongKernel(
+            "half_a_warp_sums", "r02_one_barrier",
+            (("float score = warp_sum(dot(q_rmem, k_rmem));",
+              "float score = dot(q_rmem, k_rmem);\n    if (lane < 16) score = warp_sum(score);"),),
+            ("collective", "barrier"), "__shfl_xor_sync()", sure_on_gpu=False,
+        ),
+        WrongKernel(
+            "reads_before_writing", "r02_one_barrier",
+            ((_WRITE_PARTIAL, _WRITE_PARTIAL.replace("lane == 0", "lane == 0 && warp > 0")),),
+            ("uninitialised",), "partial_smem", sure_on_gpu=False,
+        ),
+        WrongKernel(
+            "outside_shared_memory", "r02_one_barrier",
+            ((_WRITE_PARTIAL, _WRITE_PARTIAL.replace("n % 2", "n % 3")),),
+            ("out_of_bounds",), "outside", sure_on_gpu=False,
+        ),
+        WrongKernel(
+            "misaligned_load", "r03_one_warp",
+            ((_K_ROW, _K_ROW.replace("n * HEAD_DIM", "n * HEAD_DIM + 1")),),
+            ("misaligned",), "address ends in", sanitizer="memcheck",
+        ),
+        WrongKernel(
+            "writes_to_its_input", "r03_one_warp",
+            ((_STORE, "const_cast<half*>(q)[qo_row * HEAD_DIM + dim] = __float2half(0.f);\n"
+                      f"  {_STORE}"),),
+            ("read_only",), "`q`",
+        ),
+        WrongKernel(
+            "endless_loop", "r03_one_warp",
+            ((_LOOP, _LOOP.replace("++n", "n += length < 0")),), ("hang",), "did not end",
+        ),
+        WrongKernel(
+            "grid_too_small", "r03_one_warp", (), (NUMBERS,), "never written",
+            grid=lambda grid: (grid[0], (grid[1] + 1) // 2, 1),
+        ),
+        WrongKernel(
+            "grid_too_large", "r03_one_warp", (), ("out_of_bounds",), "which has",
+            grid=lambda grid: (grid[0], grid[1] + 1, 1), sure_on_gpu=False, sanitizer="memcheck",
+        ),
+    )
+}  # fmt: skip
+
+
+def edit_source(wrong: WrongKernel) -> str:
+    """The parent's source with the edits.
+
+    Raises:
+        ValueError: a text to be replaced does not occur exactly once.
+    """
+    text = load_rung(wrong.parent).source_text
+    for old, new in wrong.edits:
+        if text.count(old) != 1:
+            raise ValueError(
+                f"{wrong.name}: {wrong.parent} has {old!r} {text.count(old)} times, not once"
+            )
+        text = text.replace(old, new)
+    return text
+
+
+def make_wrong(name: str) -> Rung:
+    """The wrong kernel as a rung, edited as a cell of a page would be."""
+    wrong = WRONG_KERNELS[name]
+    parent = load_rung(wrong.parent)
+    rung = dataclasses.replace(parent.with_source(edit_source(wrong)), id=f"wrong_{name}")
+    if wrong.grid is None:
+        return rung
+    change = wrong.grid
+
+    def launch(workload: Workload, knobs: Mapping[str, int]) -> list[Launch]:
+        launches = parent.launch(workload, knobs)
+        return [dataclasses.replace(one, grid=change(one.grid)) for one in launches]
+
+    return rung.with_launch(launch)
+
+
+def write_wrong(name: str, folder: Path) -> Path:
+    """Write the wrong kernel as the two files of a rung; returns the path of the ``.py``.
+
+    Raises:
+        ValueError: its launch is what is wrong, which a file cannot inherit.
+    """
+    wrong = WRONG_KERNELS[name]
+    if wrong.grid is not None:
+        raise ValueError(f"{name} changes the launch")
+    (folder / f"wrong_{name}.cu").write_text(edit_source(wrong))
+    path = folder / f"wrong_{name}.py"
+    path.write_text(
+        f'"""{wrong.parent} with one thing wrong: {name}."""\n'
+        "import dataclasses\n"
+        "from pathlib import Path\n\n"
+        "from labtools.problem import load_rung\n\n"
+        "RUNG = dataclasses.replace(\n"
+        f'    load_rung("{wrong.parent}"), id="wrong_{name}",\n'
+        '    source=Path(__file__).with_suffix(".cu"),\n'
+        ")\n"
+    )
+    return path
