@@ -1,0 +1,5 @@
+"""The command line, ``labtools``. Every command has ``--json``; progress goes to stderr."""
+
+from .main import main
+
+__all__ = ["main"]

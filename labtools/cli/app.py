@@ -1,0 +1,285 @@
+"""The commands and their options. What each one does stands in the modules beside this one.
+
+Those modules, and all of labtools, are imported when a command runs: ``--help`` must be quick.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from .given import (
+    HEADLINE_TEXT,
+    SMALL_TEXT,
+    JsonOption,
+    KnobOption,
+    RungArgument,
+    WorkloadOption,
+)
+from .outcome import present
+
+EPILOG = (
+    "Exit status: 0 right; 1 the kernel is wrong or a check failed; 2 the command line was wrong; "
+    "3 something needed is missing (a GPU, a tool, a permission); 4 a mistake in labtools itself; "
+    "130 stopped."
+)
+
+app = typer.Typer(
+    help="Predict, check, measure and explain decode-attention kernels.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from labtools import __version__
+
+        typer.echo(f"labtools {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error happened; may stand anywhere.")
+    ] = False,
+) -> None:
+    """Predict, check, measure and explain decode-attention kernels."""
+
+
+@app.command(epilog=EPILOG)
+def doctor(as_json: JsonOption = False) -> None:
+    """Say what is here, what is missing, why, and what still works."""
+    from .doctor import examine
+
+    present(examine, as_json)
+
+
+@app.command(epilog=EPILOG)
+def run(
+    rung: RungArgument,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            "--workload",
+            "-w",
+            metavar="B,Hq,Hkv,S,D|FILE.json",
+            help=f"Default: {HEADLINE_TEXT} on a GPU, {SMALL_TEXT} on the CPU.",
+        ),
+    ] = None,
+    on: Annotated[
+        Literal["cpu", "gpu"] | None,
+        typer.Option(help="Where. Default: gpu when there is one, else cpu; it says which."),
+    ] = None,
+    knob: KnobOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer cases, and one timed process.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a kernel against the oracle; on a GPU time it too."""
+    from .running import run_rung
+
+    present(lambda progress: run_rung(rung, workload, on, knob, quick, progress), as_json)
+
+
+@app.command(epilog=EPILOG)
+def forecast(
+    rung: RungArgument,
+    workload: WorkloadOption = HEADLINE_TEXT,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="A data sheet, for example h200. Default: this GPU, else h200."),
+    ] = None,
+    knob: KnobOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say how long it should take and what bounds it. Needs no GPU."""
+    from .forecasting import forecast_rung
+
+    present(lambda progress: forecast_rung(rung, workload, gpu, knob, progress), as_json)
+
+
+@app.command("compile", epilog=EPILOG)
+def compile_(
+    rung: RungArgument,
+    arch: Annotated[
+        str, typer.Option(help="One or more, with commas: sm_75,sm_80,sm_89,sm_90,sm_120.")
+    ] = "sm_90",
+    workload: WorkloadOption = HEADLINE_TEXT,
+    knob: KnobOption = None,
+    sass: Annotated[bool, typer.Option("--sass", help="Show the machine code too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compile for any GPU and show registers, shared memory and spills. Needs no GPU."""
+    from .compiling import compile_for
+
+    present(lambda progress: compile_for(rung, arch, workload, knob, sass, progress), as_json)
+
+
+@app.command(epilog=EPILOG)
+def profile(
+    rung: RungArgument,
+    workload: WorkloadOption = HEADLINE_TEXT,
+    knob: KnobOption = None,
+    full: Annotated[bool, typer.Option("--full", help="Every counter, about 40 passes.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep the report for Nsight Compute's viewer.")
+    ] = None,
+    time_limit: Annotated[float, typer.Option(min=1, help="Seconds.")] = 300,
+    as_json: JsonOption = False,
+) -> None:
+    """Nsight Compute counters of a rung or baseline. Needs a GPU and ncu."""
+    from .profiling import profile_target
+
+    present(
+        lambda progress: profile_target(rung, workload, knob, full, out, time_limit, progress),
+        as_json,
+    )
+
+
+@app.command(epilog=EPILOG)
+def sanitize(
+    rung: RungArgument,
+    workload: WorkloadOption = SMALL_TEXT,
+    knob: KnobOption = None,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(help="memcheck, racecheck, synccheck or initcheck; repeatable. Default: all."),
+    ] = None,
+    time_limit: Annotated[float, typer.Option(min=1, help="Seconds for one tool.")] = 300,
+    as_json: JsonOption = False,
+) -> None:
+    """compute-sanitizer over a rung. Needs a GPU and the CUDA toolkit."""
+    from .profiling import sanitize_target
+
+    present(
+        lambda progress: sanitize_target(rung, workload, knob, tool, time_limit, progress), as_json
+    )
+
+
+@app.command(epilog=EPILOG)
+def bench(
+    candidate: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUNG|BASELINE|PATH.py]...",
+            help="Default: the ladder and every baseline that is installed.",
+            show_default=False,
+        ),
+    ] = None,
+    workload: WorkloadOption = HEADLINE_TEXT,
+    baseline: Annotated[str, typer.Option(help="What the ratios are against.")] = "sdpa",
+    knob: KnobOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer processes and samples.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Time candidates side by side, interleaved in the same processes. Needs a GPU."""
+    from .running import bench_candidates
+
+    present(
+        lambda progress: bench_candidates(candidate, workload, baseline, knob, quick, progress),
+        as_json,
+    )
+
+
+@app.command(epilog=EPILOG)
+def record(
+    rung: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUNG|PATH.py]",
+            help="One rung, kept under work/records. Without it: a whole plan.",
+            show_default=False,
+        ),
+    ] = None,
+    plan: Annotated[
+        str, typer.Option(help="ladder or quick; kept under kernels/records.")
+    ] = "ladder",
+    workload: WorkloadOption = HEADLINE_TEXT,
+    knob: KnobOption = None,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option(help="Timed in the same processes; repeatable. Default: sdpa."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Another folder for the records.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer processes and samples.")] = False,
+    profile: Annotated[bool, typer.Option(help="Hardware counters too.")] = True,
+    sanitize: Annotated[bool, typer.Option(help="compute-sanitizer too.")] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Check, time and keep the records, with full provenance. Needs a GPU."""
+    from .running import record_one, record_plan
+
+    if rung is None:
+        present(
+            lambda progress: record_plan(plan, out, quick, profile, sanitize, progress), as_json
+        )
+    else:
+        present(
+            lambda progress: record_one(
+                rung, workload, knob, baseline, out, quick, profile, sanitize, progress
+            ),
+            as_json,
+        )
+
+
+@app.command(epilog=EPILOG)
+def records(
+    gpu: Annotated[str | None, typer.Option(metavar="SLUG", help="For example h200.")] = None,
+    rung: Annotated[str | None, typer.Option(metavar="ID", help="A rung or a baseline.")] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option("--workload", "-w", metavar="B,Hq,Hkv,S,D|FILE.json", show_default=False),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Older records of the same thing too.")] = (
+        False
+    ),
+    as_json: JsonOption = False,
+) -> None:
+    """What was measured: time, spread, samples, knobs, workload, source, date, stale or fresh."""
+    from .recorded import list_records
+
+    present(lambda progress: list_records(gpu, rung, workload, all_, progress), as_json)
+
+
+@app.command(epilog=EPILOG)
+def journal(
+    question: Annotated[str | None, typer.Option(metavar="ID", help="One question only.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Your predictions, and how they scored."""
+    from .recorded import list_predictions
+
+    present(lambda progress: list_predictions(question), as_json)
+
+
+@app.command(epilog=EPILOG)
+def reset(
+    page: Annotated[str, typer.Argument(help="For example labs/lab01_occupancy, or its name.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Give a fresh copy of a page in work/; your old copy is kept beside it."""
+    from .pages import reset_copy
+
+    present(lambda progress: reset_copy(page), as_json)
+
+
+@app.command(epilog=EPILOG)
+def sync(
+    check: Annotated[bool, typer.Option("--check", help="Compare only; write nothing.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the kernels' text into the pages; refuses a cell edited by hand."""
+    from .pages import sync_pages
+
+    present(lambda progress: sync_pages(check), as_json)

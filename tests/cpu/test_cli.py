@@ -1,0 +1,369 @@
+"""The command line as a person or a script meets it: stdout, stderr and exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labtools.cli import main
+from labtools.measure.child import child_environment
+
+COMMANDS = (
+    *("doctor", "run", "forecast", "compile", "profile", "sanitize"),
+    *("bench", "record", "records", "journal", "reset", "sync"),
+)
+
+
+class Ended:
+    """What one command left behind."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+    @property
+    def data(self) -> Any:
+        """Stdout as strict JSON."""
+
+        def refuse(word: str) -> None:
+            raise AssertionError(f"{word} is not JSON")
+
+        return json.loads(self.out, parse_constant=refuse)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run a command in this process."""
+
+    def call(*arguments: str) -> Ended:
+        capsys.readouterr()
+        status = main(arguments)
+        captured = capsys.readouterr()
+        return Ended(int(status), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def own_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test may touch the reader's own journal."""
+    monkeypatch.setenv("LABTOOLS_JOURNAL_URL", str(tmp_path / "journal.sqlite"))
+
+
+def _process(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "labtools", *arguments],
+        capture_output=True,
+        text=True,
+        env=child_environment(extra),
+        timeout=120,
+        check=False,
+    )
+
+
+def test_help_lists_every_command_and_the_exit_statuses(cli: Any) -> None:
+    ended = cli("--help")
+    assert ended.status == 0
+    for command in COMMANDS:
+        assert command in ended.out
+    words = " ".join(ended.out.split())
+    for text in ("0 right", "1 the kernel is wrong", "2 the command line", "3 something needed"):
+        assert text in words
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_and_has_json(cli: Any, command: str) -> None:
+    ended = cli(command, "--help")
+    assert ended.status == 0
+    assert "--json" in ended.out
+    assert "Exit status" in ended.out
+
+
+def test_help_starts_quickly() -> None:
+    """Under half a second; heavy packages are imported by the commands that need them."""
+    assert min(_seconds_of_help() for _ in range(4)) < 0.5
+    # The time depends on the machine; what is imported does not.
+    code = (
+        "import sys; from labtools.cli import main; main(['--help']); "
+        "heavy = {'numpy', 'pydantic', 'sqlalchemy', 'cupy', 'torch', 'matplotlib'}; "
+        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=child_environment(),
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def _seconds_of_help() -> float:
+    """Processor time, which another process on this machine does not lengthen."""
+    before = os.times()
+    assert _process("--help").returncode == 0
+    after = os.times()
+    return (after.children_user - before.children_user) + (
+        after.children_system - before.children_system
+    )
+
+
+def test_no_arguments_shows_help_and_is_a_usage_error() -> None:
+    done = _process()
+    assert done.returncode == 2
+    assert "Commands" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("bogus",),
+        ("compile",),
+        ("compile", "r03", "--no-such-option"),
+        ("run", "r03", "--on", "tpu"),
+        ("compile", "r99"),
+        ("compile", "/no/such/rung.py"),
+        ("compile", "r03", "--workload", "8,32,8"),
+        ("compile", "r03", "--workload", "no-such-file.json"),
+        ("compile", "r03", "--workload", "1,5,3,16,64"),
+        ("compile", "r03", "--workload", "1,2,1,16,72"),
+        ("compile", "r03", "--knob", "unroll=3"),
+        ("compile", "r03", "--knob", "unroll"),
+        ("compile", "r03", "--knob", "unrol=4"),
+        ("compile", "r03", "--arch", "sm90"),
+        ("compile", "r03", "--arch", ","),
+        ("forecast", "r03", "--gpu", "h2000"),
+        ("profile", "sdpa", "--knob", "unroll=4"),
+        ("sanitize", "r03", "--tool", "memchek"),
+        ("records", "--workload", "x"),
+        ("reset", "no-such-page"),
+    ],
+)
+def test_what_was_typed_wrong_is_a_usage_error_with_a_plain_message(
+    cli: Any, arguments: tuple[str, ...]
+) -> None:
+    ended = cli(*arguments)
+    assert ended.status == 2
+    assert ended.out == ""
+    assert "Why:" in ended.err
+    assert "Traceback" not in ended.err
+    as_json = cli(*arguments, "--json")
+    assert as_json.status == 2
+    assert as_json.data["exit_status"] == 2
+    assert as_json.data["error"]["what"]
+    assert as_json.data["error"]["why"]
+
+
+def test_debug_shows_where_it_happened() -> None:
+    plain, debug = _process("compile", "r99"), _process("compile", "r99", "--debug")
+    assert "Traceback" not in plain.stderr
+    assert "Traceback" in debug.stderr
+
+
+def test_compile_shows_resources(cli: Any) -> None:
+    ended = cli("compile", "r03", "--arch", "sm_75,sm_90", "--knob", "unroll=2", "--json")
+    assert ended.status == 0
+    data = ended.data
+    assert data["knobs"]["unroll"] == 2
+    assert [row["arch"] for row in data["kernels"]] == ["sm_75", "sm_90"]
+    for row in data["kernels"]:
+        assert row["registers"] > 0
+        assert {"shared_bytes", "spill_store_bytes", "spill_load_bytes"} <= set(row)
+    assert "compiling" in ended.err
+
+
+def test_compile_shows_machine_code_when_asked(cli: Any) -> None:
+    pytest.importorskip("elftools")
+    ended = cli("compile", "r03", "--arch", "sm_90", "--sass", "--json")
+    assert ended.status == 0
+    (listing,) = ended.data["sass"].values()
+    assert "EXIT" in listing
+    assert "sass" not in cli("compile", "r03", "--json").data
+
+
+def test_compile_table_for_a_person(cli: Any) -> None:
+    ended = cli("compile", "r03", "--arch", "sm_89")
+    assert ended.status == 0
+    assert "sm_89" in ended.out
+    assert "registers" in ended.out
+
+
+def test_forecast_says_what_it_is(cli: Any) -> None:
+    data = cli("forecast", "r03", "--gpu", "h200", "--json").data
+    assert data["origin"] == "forecast"
+    assert data["bound"] in ("bandwidth", "issue", "chain", "launch", "compute")
+    assert data["time_us"] >= data["band_us"][0] > 0
+    assert data["floor"]["origin"] == "computed"
+    person = cli("forecast", "r03", "--gpu", "h200").out
+    assert "forecast" in person
+    assert "computed" in person
+
+
+def test_doctor_says_why_and_what_still_works(cli: Any) -> None:
+    ended = cli("doctor", "--json")
+    assert ended.status == 0
+    data = ended.data
+    for link in data["links"]:
+        if not link["ok"]:
+            assert link["why"], link
+            assert link["still_works"], link
+    names = {link["name"] for link in data["links"]}
+    assert {"nvrtc", "driver", "gpu", "cupy", "ncu", "c++", "records", "journal"} <= names
+    person = cli("doctor").out
+    for link in data["links"]:
+        assert link["name"] in person
+
+
+def test_records_without_a_match_is_an_empty_list(cli: Any) -> None:
+    data = cli("records", "--gpu", "no-such-gpu", "--json").data
+    assert data["records"] == []
+
+
+def test_journal_shows_predictions_with_their_scores(cli: Any) -> None:
+    from labtools.record.journal import Journal
+
+    journal = Journal()
+    journal.commit("q1", "labs/lab01", "faster", 2.0)
+    journal.reveal("q1", 1.6, "recorded")
+    journal.commit("q2", "labs/lab01", "slower", 0.5)
+    data = cli("journal", "--json").data
+    first, second = data["predictions"]
+    assert first["score"]["direction_right"] is True
+    assert first["score"]["off_by"] == pytest.approx(1.25)
+    assert second["score"] is None
+    assert len(cli("journal", "--question", "q2", "--json").data["predictions"]) == 1
+    person = cli("journal").out
+    assert "1.25x off" in person
+    assert "no answer shown yet" in person
+
+
+def test_an_edited_environment_does_not_reach_stdout(
+    cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library that prints must not break --json."""
+    from labtools.cli import recorded
+
+    original = recorded.list_predictions
+
+    def chatty(question: str | None) -> Any:
+        print("a library says hello")
+        return original(question)
+
+    monkeypatch.setattr(recorded, "list_predictions", chatty)
+    ended = cli("journal", "--json")
+    assert ended.data["predictions"] == []
+    assert "hello" in ended.err
+
+
+def test_numbers_that_are_not_finite_become_null(capsys: pytest.CaptureFixture[str]) -> None:
+    import numpy as np
+
+    from labtools.cli.outcome import write_json
+
+    write_json({"a": float("nan"), "b": (np.float32(1.5), np.int64(2)), "c": float("inf")})
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1.5, 2], "c": None}
+
+
+def test_an_unforeseen_error_is_not_a_traceback(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from labtools.cli import recorded
+
+    def broken(question: str | None) -> Any:
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr(recorded, "list_predictions", broken)
+    ended = cli("journal", "--json")
+    assert ended.status == 4
+    assert "ZeroDivisionError" in ended.data["error"]["why"]
+    assert "--debug" in ended.data["error"]["still_works"]
+    with pytest.raises(ZeroDivisionError):
+        main(["journal", "--debug"])
+
+
+@pytest.mark.parametrize("extra", ["--json", "--sass"])
+def test_a_closed_pipe_ends_quietly_and_keeps_the_status(extra: str) -> None:
+    command = (
+        f"'{sys.executable}' -m labtools compile r03 {extra} | head -1; exit ${{PIPESTATUS[0]}}"
+    )
+    done = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        env=child_environment(),
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_version(cli: Any) -> None:
+    from labtools import __version__
+
+    assert cli("--version").out.strip() == f"labtools {__version__}"
+
+
+def test_the_console_script_and_the_module_are_the_same() -> None:
+    import tomllib
+
+    from labtools.problem import repository_root
+
+    pyproject = tomllib.loads((repository_root() / "pyproject.toml").read_text())
+    assert pyproject["project"]["scripts"]["labtools"] == "labtools.cli:main"
+    assert _process("--version").stdout.startswith("labtools ")
+
+
+def test_reset_keeps_the_readers_copy(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from labtools import pages
+
+    (tmp_path / "labs").mkdir()
+    (tmp_path / "labs" / "lab09.md").write_text("the original\n")
+    monkeypatch.setattr(pages, "repository_root", lambda: tmp_path)
+    pages.make_copies(tmp_path)
+    copy = tmp_path / "work" / "labs" / "lab09.md"
+    copy.write_text("what a reader wrote\n")
+    data = cli("reset", "lab09", "--json").data
+    assert copy.read_text() == "the original\n"
+    assert Path(data["backup"]).read_text() == "what a reader wrote\n"
+
+
+def test_sync_check_reports_a_difference_with_status_1(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_module = sys.modules.get("labtools.sync") or __import__("labtools.sync").sync
+    (tmp_path / "kernels" / "decode").mkdir(parents=True)
+    (tmp_path / "kernels" / "decode" / "x.cu").write_text("int a;\n")
+    (tmp_path / "book").mkdir()
+    page = tmp_path / "book" / "page.md"
+    page.write_text("```{code-cell}\n%%cuda x\n```\n")
+    monkeypatch.setattr(sync_module, "repository_root", lambda: tmp_path)
+    assert cli("sync", "--check", "--json").status == 1
+    assert cli("sync", "--json").data["written"] == ["book/page.md"]
+    assert cli("sync", "--check", "--json").status == 0
+    page.write_text(page.read_text().replace("int a;", "int b;"))
+    edited = cli("sync", "--json")
+    assert edited.status == 1
+    assert "kernels/decode/x.cu" in edited.data["error"]["why"]
+
+
+def test_python_dash_m_runs_from_anywhere(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "labtools", "compile", "r03", "--json"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**child_environment(), "NO_COLOR": "1"},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["rung"] == "r03_one_warp"
+    assert os.listdir(tmp_path) == []

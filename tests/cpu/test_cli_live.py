@@ -1,0 +1,182 @@
+"""``run --on gpu``, ``bench`` and ``record`` through the command line, on the fake GPU."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_fake import DEVICE, use_fake_gpu
+
+from labtools.cli import main
+from labtools.measure import live_job, profile, sanitize, target
+from labtools.problem import LabError, kernels_dir
+
+SMALL = ("--workload", "2,4,2,64,64", "--quick")
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    use_fake_gpu(monkeypatch, tmp_path)
+    monkeypatch.setenv("FAKE_GPU_TORCH", "1")
+    for module in (live_job, target):
+        monkeypatch.setattr(module, "require_device", lambda: DEVICE)
+
+    def none(*_: object) -> str:
+        raise LabError("The tool was not found.", "the fake GPU has none", "timing")
+
+    monkeypatch.setattr(profile, "find_ncu", none)
+    monkeypatch.setattr(sanitize, "find_sanitizer", none)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*arguments: str, json_too: bool = True) -> tuple[int, Any, str]:
+        capsys.readouterr()
+        status = main([*arguments, "--json"] if json_too else arguments)
+        captured = capsys.readouterr()
+        return int(status), json.loads(captured.out) if json_too else captured.out, captured.err
+
+    return call
+
+
+def _behave(monkeypatch: pytest.MonkeyPatch, **kernels: str) -> None:
+    monkeypatch.setenv("FAKE_GPU_BEHAVIOUR", json.dumps(kernels))
+
+
+def test_run_checks_and_then_times(cli: Any) -> None:
+    status, data, err = cli("run", "r03", "--on", "gpu", *SMALL)
+    assert status == 0, data
+    assert data["on"] == "gpu"
+    assert data["ok"] is True
+    timing = data["timing"]
+    assert timing["origin"] == "live"
+    assert timing["median_us"] > 0
+    assert timing["gpu"] == DEVICE.name
+    assert timing["provenance"]["tree_hash"]
+    assert "timing" in err or "process" in err
+
+
+def test_run_for_a_person(cli: Any) -> None:
+    status, out, _ = cli("run", "r03", "--on", "gpu", *SMALL, json_too=False)
+    assert status == 0
+    assert "right in all" in out
+    assert "live" in out
+
+
+@pytest.mark.parametrize("behaviour", ["wrong", "misaligned", "hang"])
+def test_a_kernel_that_is_wrong_is_never_timed(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, behaviour: str
+) -> None:
+    from labtools.measure import live
+
+    _behave(monkeypatch, decode_r03=behaviour)
+    monkeypatch.setattr(live, "TIME_LIMIT_S", 2.0)
+    if behaviour == "hang":
+        # The default is bound when the function is made.
+        original = live.run_jobs_on_gpu
+        monkeypatch.setattr(
+            live, "run_jobs_on_gpu", lambda jobs, **o: original(jobs, **{**o, "time_limit_s": 2.0})
+        )
+    status, data, _ = cli("run", "r03", "--on", "gpu", *SMALL)
+    assert status == 1
+    assert data["ok"] is False
+    assert data["timing"] is None
+    if behaviour != "wrong":
+        assert behaviour in {fault["kind"] for fault in data["faults"]}
+
+
+def test_bench_names_its_baseline_and_gives_intervals(cli: Any) -> None:
+    status, data, _ = cli("bench", "r02", "r03", "sdpa_expanded", *SMALL)
+    assert status == 0, data
+    rows = {row["candidate"]: row for row in data["candidates"]}
+    assert {"r02_one_barrier", "r03_one_warp", "baseline:sdpa", "baseline:sdpa_expanded"} <= set(
+        rows
+    )
+    for row in rows.values():
+        assert row["origin"] == "live"
+        assert row["times_as_fast"]["against"] == "baseline:sdpa"
+        low, high = row["times_as_fast"]["interval"]
+        assert low <= row["times_as_fast"]["ratio"] <= high
+    assert rows["baseline:sdpa"]["times_as_fast"]["ratio"] == 1.0
+    assert rows["r03_one_warp"]["times_as_fast"]["ratio"] == pytest.approx(
+        rows["baseline:sdpa"]["median_us"] / rows["r03_one_warp"]["median_us"]
+    )
+    assert data["fastest_fair_baseline"] != "baseline:sdpa_expanded"
+    status, out, _ = cli("bench", "r03", *SMALL, json_too=False)
+    assert status == 0
+    assert "times as fast as baseline:sdpa" in out
+
+
+def test_bench_says_what_it_could_not_time(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _behave(monkeypatch, decode_r02="wrong")
+    status, data, _ = cli("bench", "r02", "r03", *SMALL)
+    assert status == 1
+    assert any("r02" in label for label in data["not_timed"])
+    assert any(row["candidate"] == "r03_one_warp" for row in data["candidates"])
+
+
+def test_bench_with_an_unknown_baseline(cli: Any) -> None:
+    status, data, _ = cli("bench", "r03", "--baseline", "cudnn", *SMALL)
+    assert status == 2
+    assert "cudnn" in data["error"]["what"]
+
+
+def test_record_keeps_a_rung_from_anywhere(cli: Any, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    for ending in (".py", ".cu"):
+        shutil.copy(kernels_dir() / "decode" / f"r03_one_warp{ending}", own / f"mine{ending}")
+    text = (own / "mine.py").read_text().replace('id="r03_one_warp"', 'id="mine"')
+    (own / "mine.py").write_text(text)
+    out = tmp_path / "out"
+    status, data, _ = cli("record", str(own / "mine.py"), "--out", str(out), *SMALL)
+    assert status == 0, data
+    assert data["measured"] == 1
+    assert Path(data["file"]).is_relative_to(out)
+    assert {"mine", "baseline:sdpa"} <= {row["candidate"] for row in data["records"]}
+    status, again, _ = cli("record", str(own / "mine.py"), "--out", str(out), *SMALL)
+    assert status == 0
+    assert (again["measured"], again["resumed"]) == (0, 1)
+
+
+def test_record_of_a_wrong_kernel_keeps_nothing_of_it(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _behave(monkeypatch, decode_r03="wrong")
+    status, data, _ = cli("record", "r03", "--out", str(tmp_path / "out"), *SMALL)
+    assert status == 1
+    assert "r03" in json.dumps(data)
+
+
+def test_record_with_an_unknown_plan(cli: Any) -> None:
+    status, data, _ = cli("record", "--plan", "no-such-plan")
+    assert status == 2
+    assert "no-such-plan" in data["error"]["what"]
+
+
+def test_records_shows_what_record_kept(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from labtools.record import store
+
+    out = tmp_path / "out"
+    assert cli("record", "r03", "--out", str(out), *SMALL)[0] == 0
+    monkeypatch.setattr(store, "shipped_records_dir", lambda: out)
+    monkeypatch.setattr(store, "own_records_dir", lambda: tmp_path / "none")
+    status, data, _ = cli("records", "--gpu", "fake", "--rung", "r03")
+    assert status == 0
+    (row,) = data["records"]
+    assert row["stale"] is False
+    assert row["source_hash"]
+    assert row["processes"] == 1
+    assert row["workload_short"].startswith("2,4,2,64,64")
+    assert row["forecast"]["model"]
+    status, person, _ = cli("records", "--gpu", "fake", json_too=False)
+    assert status == 0
+    for text in ("recorded", "r03_one_warp", "fresh", "2,4,2,64,64"):
+        assert text in person
+    assert cli("records", "--workload", "1,1,1,8,64")[1]["records"] == []

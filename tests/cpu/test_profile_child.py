@@ -1,0 +1,191 @@
+"""The child-process runner: nothing outlives it, whatever the child does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from labtools.measure.child import (
+    KEPT_BYTES,
+    ChildNotStarted,
+    child_environment,
+    run_child,
+)
+
+
+def _python(code: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", textwrap.dedent(code), *arguments]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def _gone(pid: int, within_s: float = 5.0) -> bool:
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        if not _is_alive(pid):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _wait_for_pid(path: Path, within_s: float = 20.0) -> int:
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        if path.exists() and path.read_text().strip():
+            return int(path.read_text())
+        time.sleep(0.02)
+    raise AssertionError(f"{path} was never written")
+
+
+# A child that starts a grandchild, which ignores polite signals and writes down its pid.
+STUBBORN = """
+    import os, subprocess, sys, time
+    grandchild = (
+        "import os, signal, sys, time\\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\\n"
+        "open(sys.argv[1], 'w').write(str(os.getpid()))\\n"
+        "time.sleep(600)\\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", grandchild, sys.argv[1]])
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+    if sys.argv[2] == "wait":
+        process.wait()
+"""
+
+
+def test_output_and_status_come_back() -> None:
+    child = run_child(
+        _python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"),
+        time_limit_s=30,
+    )
+    assert (child.stdout, child.stderr, child.returncode) == ("out\n", "err\n", 7)
+    assert not child.ok
+    assert not child.timed_out
+    assert child.ending == "ended with status 7"
+
+
+def test_success_is_ok() -> None:
+    assert run_child(_python("pass"), time_limit_s=30).ok
+
+
+def test_signal_is_named() -> None:
+    child = run_child(_python("import os; os.kill(os.getpid(), 11)"), time_limit_s=30)
+    assert child.signal_name == "SIGSEGV"
+    assert not child.ok
+
+
+def test_hang_ends_at_the_limit_with_its_grandchild(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    child = run_child(_python(STUBBORN, str(pid_file), "wait"), time_limit_s=3.0)
+    assert child.timed_out
+    assert child.returncode is None
+    assert child.seconds < 15
+    assert "3 s" in child.ending
+    assert _gone(int(pid_file.read_text()))
+
+
+def test_a_grandchild_left_behind_is_killed(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    child = run_child(_python(STUBBORN, str(pid_file), "leave"), time_limit_s=60)
+    assert child.ok
+    assert child.seconds < 30
+    assert _gone(int(pid_file.read_text()))
+
+
+def test_endless_output_is_bounded() -> None:
+    child = run_child(
+        _python(
+            """
+            import sys
+            print("first")
+            piece = "x" * 1_000_000
+            for _ in range(20):
+                sys.stdout.write(piece)
+            print("\\nlast")
+            """
+        ),
+        time_limit_s=60,
+    )
+    assert child.ok
+    assert child.stdout.startswith("first\n")
+    assert child.stdout.endswith("last\n")
+    assert "bytes left out" in child.stdout
+    assert len(child.stdout) < KEPT_BYTES + 100
+
+
+def test_lines_arrive_while_it_runs_and_a_bad_callback_loses_nothing() -> None:
+    seen: list[str] = []
+
+    def note(line: str) -> None:
+        seen.append(line)
+        raise RuntimeError("a broken progress bar")
+
+    child = run_child(_python("print('one'); print('two')"), time_limit_s=30, on_stdout_line=note)
+    assert seen == ["one", "two"]
+    assert child.stdout == "one\ntwo\n"
+
+
+def test_missing_program_says_so() -> None:
+    with pytest.raises(ChildNotStarted) as caught:
+        run_child(["no-such-program-here"], time_limit_s=5)
+    assert "no-such-program-here" in caught.value.what
+    assert caught.value.why
+    assert caught.value.still_works
+
+
+def test_program_that_cannot_be_executed_says_so(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/no/such/interpreter\n")
+    broken.chmod(0o755)
+    with pytest.raises(ChildNotStarted) as caught:
+        run_child([broken], time_limit_s=5)
+    assert "No such file" in caught.value.why
+
+
+def test_the_child_imports_this_labtools(tmp_path: Path) -> None:
+    import labtools
+
+    child = run_child(
+        _python("import labtools; print(labtools.__file__)"), time_limit_s=30, cwd=tmp_path
+    )
+    assert child.stdout.strip() == labtools.__file__
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_no_child_outlives_its_parent(tmp_path: Path, ending: signal.Signals) -> None:
+    """Ctrl-C raises in the parent; SIGKILL gives it no chance to clean up."""
+    pid_file, module = tmp_path / "pid", tmp_path / "parent.py"
+    module.write_text(
+        "import sys\n"
+        "from labtools.measure.child import run_child\n"
+        f"run_child([sys.executable, '-c', {textwrap.dedent(STUBBORN)!r}, {str(pid_file)!r}, "
+        "'wait'], time_limit_s=600)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, str(module)], env=child_environment(), stderr=subprocess.DEVNULL
+    )
+    try:
+        grandchild = _wait_for_pid(pid_file)
+        assert _is_alive(grandchild)
+        os.kill(parent.pid, ending)
+        parent.wait(timeout=20)
+        assert _gone(grandchild)
+    finally:
+        if parent.poll() is None:
+            parent.kill()
+            parent.wait()

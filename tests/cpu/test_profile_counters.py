@@ -1,0 +1,164 @@
+"""Reading Nsight Compute's CSV: units, thousands separators, and values that are not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from labtools.measure.profile_counters import (
+    CHOSEN_COUNTERS,
+    COUNTERS,
+    STALL_COUNTERS,
+    choose_counters,
+    metrics_to_request,
+    parse_ncu_csv,
+    sum_launches,
+)
+from labtools.problem import LabError
+
+STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+
+# `ncu --import report.ncu-rep --page raw --csv --print-units base`, cut to a few columns.
+WIDE = f"""\
+"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",\
+"Grid Size","Device","CC","dram__bytes_read.sum","dram__bytes_write.sum",\
+"dram__throughput.avg.pct_of_peak_sustained_elapsed","gpu__time_duration.sum",\
+"launch__registers_per_thread","lts__t_sector_hit_rate.pct",\
+"sm__maximum_warps_per_active_cycle_pct","sm__warps_active.avg.pct_of_peak_sustained_active",\
+"smsp__average_warp_latency_per_inst_issued.ratio","{STALL.format("long_scoreboard")}",\
+"{STALL.format("selected")}","{STALL.format("wait")}","smsp__inst_executed.sum",\
+"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active"
+"","","","","","","","","","","","byte","byte","%","ns","register/thread","%","%","%","inst",\
+"inst","inst","inst","inst","%"
+"0","4711","python3.12","127.0.0.1","decode","1","7","(32, 1, 1)","(256, 1, 1)","0","9.0",\
+"134,283,264","1,052,672","23.41","1,257,216","40","0.97","50.00","6.06","4.00","3.00","1.00",\
+"n/a","8,912,896","0"
+"1","4711","python3.12","127.0.0.1","merge(float *, __half *)","1","7","(128, 1, 1)",\
+"(256, 1, 1)","0","9.0","2,048","1,024","n/a","3,200","24","","100.00","88.1","10.5","5.25",\
+"1.00","2.00","4,096","0"
+"""
+
+# The same launch as `ncu --csv` prints it while profiling, with ncu's own lines around it.
+LONG = f"""\
+==PROF== Connected to process 4711 (/usr/bin/python3.12)
+==PROF== Profiling "decode": 0%....50%....100% - 12 passes
+==PROF== Disconnected from process 4711
+"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",\
+"Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"
+"0","4711","python3.12","127.0.0.1","decode","1","7","(32, 1, 1)","(256, 1, 1)","0","9.0",\
+"Command line profiler metrics","gpu__time_duration.sum","us","1,257.22"
+"0","4711","python3.12","127.0.0.1","decode","1","7","(32, 1, 1)","(256, 1, 1)","0","9.0",\
+"Command line profiler metrics","dram__bytes_read.sum","Mbyte","134.28"
+"0","4711","python3.12","127.0.0.1","decode","1","7","(32, 1, 1)","(256, 1, 1)","0","9.0",\
+"Command line profiler metrics","launch__shared_mem_per_block","Kbyte/block","1.02"
+"0","4711","python3.12","127.0.0.1","decode","1","7","(32, 1, 1)","(256, 1, 1)","0","9.0",\
+"Command line profiler metrics","{STALL.format("wait")}","","(!) n/a"
+==WARNING== 1 of 4 metrics could not be collected
+"""
+
+
+def test_wide_values() -> None:
+    decode, merge = parse_ncu_csv(WIDE)
+    assert (decode.kernel, decode.grid, decode.block) == ("decode", "(256, 1, 1)", "(32, 1, 1)")
+    assert decode.values["dram_read_bytes"] == 134_283_264
+    assert decode.values["duration_us"] == pytest.approx(1257.216)
+    assert decode.values["registers_per_thread"] == 40
+    assert decode.values["l2_hit_pct"] == 0.97
+    assert merge.kernel == "merge(float *, __half *)"
+    assert merge.values["duration_us"] == pytest.approx(3.2)
+
+
+def test_a_measured_zero_stays_zero_and_a_missing_value_is_none() -> None:
+    decode, merge = parse_ncu_csv(WIDE)
+    assert decode.values["pipe_tensor_pct"] == 0.0
+    assert decode.values["stall_wait_cycles"] is None
+    assert decode.values["pipe_fma_pct"] is None  # no such column at all
+    assert merge.values["dram_throughput_pct"] is None  # n/a
+    assert merge.values["l2_hit_pct"] is None  # an empty cell
+    assert "stall_wait_cycles" in decode.missing
+    assert "pipe_tensor_pct" not in decode.missing
+
+
+def test_every_counter_has_a_key_even_when_missing() -> None:
+    decode = parse_ncu_csv(WIDE)[0]
+    assert list(decode.values) == [counter.name for counter in COUNTERS]
+
+
+def test_long_layout_and_scaled_units() -> None:
+    (decode,) = parse_ncu_csv(LONG)
+    assert decode.values["duration_us"] == pytest.approx(1257.22)
+    assert decode.values["dram_read_bytes"] == pytest.approx(134.28e6)
+    assert decode.values["shared_bytes_per_block"] == pytest.approx(1020)
+    assert decode.values["stall_wait_cycles"] is None
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "us"),
+    [
+        ("ns", "41,280", 41.28),
+        ("nsecond", "41280", 41.28),
+        ("us", "41.28", 41.28),
+        ("usecond", "41.28", 41.28),
+        ("msecond", "0.04128", 41.28),
+        ("second", "4.128e-05", 41.28),
+    ],
+)
+def test_durations_in_every_unit(unit: str, value: str, us: float) -> None:
+    text = f'"ID","Kernel Name","gpu__time_duration.sum"\n"","","{unit}"\n"0","k","{value}"\n'
+    assert parse_ncu_csv(text)[0].values["duration_us"] == pytest.approx(us)
+
+
+@pytest.mark.parametrize("cell", ["n/a", "", "(!) n/a", "nan", "inf", "yes"])
+def test_text_is_not_a_number(cell: str) -> None:
+    text = f'"ID","Kernel Name","dram__bytes_read.sum"\n"","","byte"\n"0","k","{cell}"\n'
+    assert parse_ncu_csv(text)[0].values["dram_read_bytes"] is None
+
+
+def test_instances_of_a_metric_keep_its_total() -> None:
+    text = '"ID","Kernel Name","smsp__inst_executed.sum"\n"","","inst"\n"0","k","12 (1; 5; 6)"\n'
+    assert parse_ncu_csv(text)[0].values["executed_instructions"] == 12
+
+
+def test_the_first_metric_with_a_value_is_taken() -> None:
+    old = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
+    new = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
+    assert choose_counters({old: 5.0})["dram_throughput_pct"] == 5.0
+    assert choose_counters({old: 5.0, new: 6.0})["dram_throughput_pct"] == 6.0
+
+
+def test_stall_shares() -> None:
+    decode, merge = parse_ncu_csv(WIDE)
+    assert decode.stall_shares == {"long_scoreboard": 0.75, "selected": 0.25}
+    # The first is the largest: that is the one a reader looks at.
+    assert next(iter(merge.stall_shares)) == "long_scoreboard"
+    without = parse_ncu_csv('"ID","Kernel Name","a"\n"","",""\n"0","k","1"\n')[0]
+    assert without.stall_shares == {}
+
+
+def test_totals_add_only_what_can_be_added_and_a_gap_stays_a_gap() -> None:
+    launches = parse_ncu_csv(WIDE)
+    totals = sum_launches(launches)
+    assert totals["duration_us"] == pytest.approx(1257.216 + 3.2)
+    assert totals["dram_read_bytes"] == 134_285_312
+    assert "l2_hit_pct" not in totals
+    gap = parse_ncu_csv(WIDE.replace('"2,048"', '"n/a"'))
+    assert sum_launches(gap)["dram_read_bytes"] is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "==ERROR== nothing here", '"ID","Kernel Name","a"\n', '"ID","Kernel Name","a"\n"","",""'],
+)
+def test_no_table_or_no_launch_is_refused(text: str) -> None:
+    with pytest.raises(LabError) as caught:
+        parse_ncu_csv(text)
+    assert caught.value.why
+    assert caught.value.still_works
+
+
+def test_names_and_metrics_are_unique_and_requested() -> None:
+    names = [counter.name for counter in COUNTERS]
+    assert len(set(names)) == len(names)
+    requested = metrics_to_request()
+    assert len(set(requested)) == len(requested)
+    for counter in (*CHOSEN_COUNTERS, *STALL_COUNTERS):
+        assert set(counter.metrics) <= set(requested)

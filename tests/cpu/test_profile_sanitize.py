@@ -1,0 +1,332 @@
+"""compute-sanitizer: its reports are read, and nothing is clean that it did not call clean."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from labtools.measure import sanitize as sanitize_module
+from labtools.measure import target as target_module
+from labtools.measure.sanitize import (
+    TOOLS,
+    find_sanitizer,
+    parse_sanitizer,
+    sanitize_rung,
+)
+from labtools.problem import LabError, Rung, Workload, load_rung
+
+WORKLOAD = Workload(1, 2, 1, 8, 64)
+
+# memcheck of a 16-byte cp.async into rows of 130 bytes.
+MISALIGNED = """\
+========= COMPUTE-SANITIZER
+========= Invalid __shared__ write of size 16 bytes
+=========     at decode+0x390 in p01_as_written.cu:97
+=========     by thread (1,0,0) in block (3,2,0)
+=========     Access to 0x82 is misaligned
+=========     Saved host backtrace up to driver entry point at kernel launch time
+=========         Host Frame: [0x381377] in libcuda.so.1
+=========         Host Frame: __pyx_f_4cupy_4cuda_8function__launch [0x2ba40] in function.so
+=========\x20
+========= Invalid __shared__ write of size 16 bytes
+=========     at cp_async_16(void *, const void *)+0x20 in p01_as_written.cu:41
+=========     by thread (2,0,0) in block (3,2,0)
+=========     Address 0x7f0000000082 is misaligned
+=========         Device Frame: decode(int)+0x310 in p01_as_written.cu:97
+=========\x20
+========= Target application returned an error
+========= ERROR SUMMARY: 450 errors
+========= ERROR SUMMARY: 350 errors were not printed. Use --print-limit option to adjust the \
+number of printed errors
+"""
+
+OUT_OF_BOUNDS = """\
+========= COMPUTE-SANITIZER
+the program's own line
+========= Invalid __global__ read of size 4 bytes
+=========     at decode+0x240 in /home/reader/my kernels/mine.cu:12
+=========     by thread (31,0,0) in block (255,0,0)
+=========     Access at 0x7f2b4a200800 is out of bounds
+=========     and is 1 bytes after the nearest allocation at 0x7f2b4a000000 of size 2,099,200 bytes
+=========     Saved host backtrace up to driver entry point at kernel launch time
+=========         Host Frame: main [0x9f9a] in python3.12
+=========\x20
+========= ERROR SUMMARY: 1 error
+"""
+
+RACE = """\
+========= COMPUTE-SANITIZER
+========= Error: Race reported between Write access at decode(const float *)+0x150 in r00.cu:27
+=========     and Read access at decode(const __half *, int)+0x160 in r00.cu:30 [4,194,304 hazards]
+=========     and Write access at decode(const __half *, int)+0x150 in r00.cu:27 [508 hazards]
+=========\x20
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+
+RACE_TEMPLATE_WARNING = """\
+========= COMPUTE-SANITIZER
+========= Warning: Race reported between Read access at void reverse<(bool)0>(T1 *)+0x150 in a.cu:7
+=========     and Write access at void reverse<(bool)0>(T1 *)+0x1a0 in a.cu:9 [2 hazards]
+=========\x20
+========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)
+"""
+
+HAZARD = """\
+========= COMPUTE-SANITIZER
+========= Error: Potential RAW hazard detected at __shared__ 0x10 in block (4,0,0) :
+=========     Write Thread (4,0,0) at decode+0x150 in r00.cu:27
+=========     Read Thread (0,0,0) at decode+0x160 in r00.cu:30
+=========     Current Value : 0
+=========\x20
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+
+BARRIER = """\
+========= COMPUTE-SANITIZER
+========= Barrier error detected. Divergent thread(s) in block.
+=========     at decode+0x60 in r02.cu:18
+=========     by thread (64,0,0) in block (0,0,0)
+=========     Saved host backtrace up to driver entry point at kernel launch time
+=========\x20
+========= ERROR SUMMARY: 1 error
+"""
+
+UNINITIALIZED = """\
+========= COMPUTE-SANITIZER
+========= Uninitialized __global__ memory read of size 4 bytes
+=========     at decode+0x250 in r01.cu:41
+=========     by thread (16,0,0) in block (0,0,0)
+=========\x20
+========= ERROR SUMMARY: 1 error
+"""
+
+CLEAN = {
+    "memcheck": "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n",
+    "racecheck": "========= COMPUTE-SANITIZER\n"
+    "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n",
+    "synccheck": "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n",
+    "initcheck": "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n",
+}
+
+
+def test_misaligned_shared_address_ending_in_82() -> None:
+    errors, count = parse_sanitizer(MISALIGNED)
+    assert count == 450  # what the tool counted, not what it printed
+    first, second = errors
+    assert first.kind == "misaligned"
+    assert first.address == 0x82
+    assert hex(second.address or 0).endswith("82")
+    assert (first.thread, first.block) == ((1, 0, 0), (3, 2, 0))
+    assert (first.space, first.size_bytes) == ("shared", 16)
+    (place,) = first.places
+    assert (place.access, place.kernel) == ("write", "decode")
+    assert (place.file, place.line) == ("p01_as_written.cu", 97)
+    assert second.places[0].kernel == "cp_async_16"
+    assert "p01_as_written.cu:97" in str(first)
+    assert "0x82" in str(first)
+
+
+def test_out_of_bounds_with_a_path_that_has_a_space() -> None:
+    ((error,), count) = parse_sanitizer(OUT_OF_BOUNDS)
+    assert count == 1
+    assert error.kind == "out_of_bounds"
+    assert error.address == 0x7F2B4A200800
+    assert error.places[0].file == "/home/reader/my kernels/mine.cu"
+    assert error.places[0].line == 12
+    assert error.thread == (31, 0, 0)
+
+
+def test_race_names_both_lines_and_counts_hazards() -> None:
+    ((error,), count) = parse_sanitizer(RACE)
+    assert count == 1
+    assert error.kind == "race"
+    assert error.hazards == 4_194_304 + 508
+    assert [(p.access, p.kernel, p.line) for p in error.places] == [
+        ("write", "decode", 27),
+        ("read", "decode", 30),
+        ("write", "decode", 27),
+    ]
+
+
+def test_a_racecheck_warning_is_not_clean() -> None:
+    ((error,), count) = parse_sanitizer(RACE_TEMPLATE_WARNING)
+    assert count == 1
+    assert [place.kernel for place in error.places] == ["reverse", "reverse"]
+
+
+def test_race_in_the_hazard_report() -> None:
+    ((error,), _) = parse_sanitizer(HAZARD)
+    assert (error.kind, error.address, error.block) == ("race", 0x10, (4, 0, 0))
+    assert [place.line for place in error.places] == [27, 30]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "line"), [(BARRIER, "barrier", 18), (UNINITIALIZED, "uninitialized", 41)]
+)
+def test_barriers_and_uninitialized_reads(text: str, kind: str, line: int) -> None:
+    ((error,), count) = parse_sanitizer(text)
+    assert (error.kind, error.places[0].line, count) == (kind, line, 1)
+
+
+def test_no_summary_means_no_count() -> None:
+    errors, count = parse_sanitizer("========= COMPUTE-SANITIZER\nhello\n")
+    assert (errors, count) == ([], None)
+
+
+def test_the_programs_own_lines_are_not_reports() -> None:
+    errors, count = parse_sanitizer(
+        "Invalid __shared__ write of size 16 bytes\nERROR SUMMARY: 0 errors\n"
+    )
+    assert (errors, count) == ([], None)
+
+
+FAKE = r"""
+import json, os, sys, time
+args = sys.argv[1:]
+tool = args[args.index("--tool") + 1]
+open(os.environ["FAKE_LOG"], "a").write(json.dumps(args) + "\n")
+plan = json.loads(os.environ["FAKE_PLAN"]).get(tool, {})
+if plan.get("hang"):
+    time.sleep(600)
+sys.stdout.write(plan.get("text", ""))
+if "result" in plan:
+    open(args[-1], "w").write(json.dumps(plan["result"]))
+sys.exit(plan.get("status", 0))
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, object]]:
+    """What the stand-in does for each tool; clean unless a test changes it."""
+    program = tmp_path / "compute-sanitizer"
+    program.write_text(f"#!{sys.executable}\n{FAKE}")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
+    monkeypatch.delenv("LABTOOLS_SANITIZER", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # The stand-in needs no GPU; only what to compile for.
+    monkeypatch.setattr(target_module, "require_device", lambda: SimpleNamespace(arch="sm_90"))
+    monkeypatch.setattr(sanitize_module, "share_this_gpu", lambda *_: contextlib.nullcontext())
+    steps: dict[str, dict[str, object]] = {
+        tool: {"text": text, "result": {"finished": True}} for tool, text in CLEAN.items()
+    }
+
+    def environment() -> dict[str, str]:
+        return {"FAKE_PLAN": json.dumps(steps)}
+
+    original = sanitize_module.run_python_child
+
+    def run(*args: object, **options: object) -> object:
+        return original(*args, extra_env=environment(), **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sanitize_module, "run_python_child", run)
+    return steps
+
+
+@pytest.fixture
+def rung(tmp_path: Path) -> Rung:
+    (tmp_path / "mine.cu").write_text('extern "C" __global__ void decode(int n) {}\n')
+    (tmp_path / "mine.py").write_text(
+        "from pathlib import Path\n"
+        "import numpy as np\n"
+        "from labtools.problem import Launch, Rung\n"
+        "RUNG = Rung(id='mine', title='', source=Path(__file__).with_suffix('.cu'), idea='',\n"
+        "            limiter='', cost='',\n"
+        "            launch=lambda w, k: [Launch('decode', (2,), (32,), args=(np.int32(1),))])\n"
+    )
+    return load_rung(tmp_path / "mine.py")
+
+
+Plan = dict[str, dict[str, object]]
+
+
+def test_clean_only_when_every_tool_says_so(plan: Plan, rung: Rung) -> None:
+    reports = sanitize_rung(rung, WORKLOAD)
+    assert [(report.tool, report.verdict) for report in reports] == [
+        (tool, "clean") for tool in TOOLS
+    ]
+    assert all(not report.reason for report in reports)
+    json.dumps([report.to_dict() for report in reports])
+    assert {report.record_verdict(WORKLOAD).verdict for report in reports} == {"clean"}
+
+
+def test_errors(plan: Plan, rung: Rung) -> None:
+    plan["memcheck"] = {"text": MISALIGNED, "status": 1}
+    plan["racecheck"] = {"text": RACE, "result": {"finished": True}}
+    memcheck, racecheck = sanitize_rung(rung, WORKLOAD, tools=("memcheck", "racecheck"))
+    assert (memcheck.verdict, memcheck.error_count) == ("errors", 450)
+    assert (racecheck.verdict, racecheck.error_count) == ("errors", 1)
+    kept = memcheck.record_verdict(WORKLOAD)
+    assert kept.verdict == "errors"
+    assert "450 errors" in kept.text
+    assert "p01_as_written.cu:97" in kept.text
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ({"hang": True}, "time limit of 3 s"),
+        ({"text": "", "status": 0, "result": {"finished": True}}, "status 0"),
+        ({"text": CLEAN["memcheck"], "status": 1}, "status 1"),
+        (
+            {"text": CLEAN["memcheck"],
+             "result": {"error": {"what": "no GPU", "why": "none", "still_works": ""}}},
+            "no GPU",
+        ),
+        (
+            {"text": "========= Error: Device not supported. Please refer to the documentation.\n"
+             + CLEAN["memcheck"], "result": {"finished": True}},
+            "Device not supported",
+        ),
+        (
+            {"text": "========= Error: Target application terminated before first instrumented API "
+             "call\n" + CLEAN["memcheck"]},
+            "terminated before first instrumented",
+        ),
+        (
+            {"text": "========= Internal Sanitizer Error: it broke.\n" + CLEAN["memcheck"],
+             "result": {"finished": True}},
+            "Internal Sanitizer Error",
+        ),
+    ],
+)  # fmt: skip
+def test_a_tool_that_did_not_finish_is_not_clean(
+    plan: Plan, rung: Rung, step: dict[str, object], words: str
+) -> None:
+    plan["memcheck"] = step
+    (report,) = sanitize_rung(rung, WORKLOAD, tools=("memcheck",), time_limit_s=3)
+    assert report.verdict == "not run"
+    assert words in report.reason
+    assert words in report.record_verdict(WORKLOAD).text
+
+
+def test_a_report_without_a_summary_still_counts_as_errors(plan: Plan, rung: Rung) -> None:
+    plan["memcheck"] = {"text": MISALIGNED.split("========= Target")[0], "status": 1}
+    (report,) = sanitize_rung(rung, WORKLOAD, tools=("memcheck",))
+    assert (report.verdict, report.error_count) == ("errors", 2)
+    assert report.reason
+
+
+def test_unknown_tool_is_refused(plan: Plan, rung: Rung) -> None:
+    with pytest.raises(LabError) as caught:
+        sanitize_rung(rung, WORKLOAD, tools=("memchek",))
+    assert "memchek" in caught.value.what
+    assert "racecheck" in caught.value.why
+
+
+def test_no_sanitizer_points_to_the_cpu_runner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("LABTOOLS_SANITIZER", raising=False)
+    monkeypatch.setattr(sanitize_module, "find_tool", lambda name: None)
+    with pytest.raises(LabError) as caught:
+        find_sanitizer()
+    assert "--on cpu" in caught.value.still_works
