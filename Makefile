@@ -1,0 +1,66 @@
+# make lab      install into .venv, copy the pages into work/, open JupyterLab
+# make test     install what tests need, run all tests
+# make check    format, lint, types, fast tests
+# make book     the static site, in _build/html
+# make sync     write the kernels' text into the pages
+# make record   measure on this machine's GPU and write records
+# make lock     resolve the lock files anew
+#
+# PYTHON=python3.12   the Python that .venv is made with
+# TORCH=auto|cpu|cuda|none|cu126   which torch (kept until you name another)
+# ARGS=...            passed on: make lab ARGS=--no-browser, make test ARGS="-k occupancy"
+# SKIP_BROWSER=1      no browser tests, no Chromium
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?=
+ARGS ?=
+RUN = $(VENV)/bin/python
+INSTALL = $(PYTHON) tools/install.py --venv $(VENV) --torch "$(TORCH)"
+
+.PHONY: lab test check format book sync record lock readme clean
+
+lab:
+	@$(INSTALL) lab
+	@$(RUN) -m tools.lab $(ARGS)
+
+test:
+	@$(INSTALL) test
+	@$(RUN) -m tools.chromium
+	$(RUN) -m pytest tests $(ARGS)
+
+check:
+	@$(INSTALL) test
+	$(RUN) -m ruff format --check .
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+	$(RUN) -m labtools.sync --check
+	$(RUN) -m pytest tests/cpu --fast -q $(ARGS)
+
+format:
+	@$(INSTALL) test
+	$(RUN) -m ruff format .
+	$(RUN) -m ruff check --fix .
+
+book:
+	@$(INSTALL) lab
+	@$(RUN) -m tools.book $(ARGS)
+
+sync:
+	@$(INSTALL) lab
+	@$(RUN) -m labtools.sync $(ARGS)
+
+record:
+	@$(INSTALL) lab
+	@$(VENV)/bin/labtools record $(ARGS)
+
+readme:
+	@$(INSTALL) lab
+	@$(RUN) -m tools.readme_table $(ARGS)
+
+lock:
+	@$(INSTALL) lab
+	$(RUN) -m tools.lock
+
+clean:
+	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis

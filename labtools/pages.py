@@ -1,0 +1,167 @@
+"""The learner's own copies of the pages, in ``work/``.
+
+A copy is made once and then belongs to the learner: nothing here ever overwrites one. A fresh copy
+is had with ``labtools reset PAGE``, which keeps the old one beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from labtools.problem import LabError, repository_root
+
+PAGE_FOLDERS = ("book", "labs")
+START_PAGE = "book/index.md"
+_MANIFEST = ".copied.json"
+
+
+class PageError(LabError):
+    """A page that cannot be found or copied."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """What ``make_copies`` did.
+
+    ``made`` were copied now. ``outdated`` are copies whose original has changed since they were
+    made; they stay as they are. Both hold paths relative to the work folder.
+    """
+
+    made: tuple[str, ...]
+    outdated: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Reset:
+    """A fresh copy, and where the old one is kept (``None`` when there was none)."""
+
+    page: Path
+    backup: Path | None
+
+
+def work_dir(root: Path | None = None) -> Path:
+    """The folder of the learner's copies."""
+    return (root or repository_root()) / "work"
+
+
+def list_pages(root: Path | None = None) -> list[str]:
+    """Every file that belongs to the pages, relative to the repository, sorted.
+
+    Folders whose name begins with ``_`` or ``.`` hold what the site is built with, not pages.
+    """
+    root = root or repository_root()
+    found = []
+    for folder in PAGE_FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            relative = path.relative_to(root)
+            if path.is_file() and not any(part[0] in "._" for part in relative.parts):
+                found.append(relative.as_posix())
+    return found
+
+
+def make_copies(root: Path | None = None) -> Copies:
+    """Copy every page into ``work/`` that is not there yet. Never overwrites."""
+    root = root or repository_root()
+    work = work_dir(root)
+    origins = _read_manifest(work)
+    made, outdated = [], []
+    for page in list_pages(root):
+        source, copy = root / page, work / page
+        if not copy.exists():
+            _copy(source, copy)
+            origins[page] = _digest(source)
+            made.append(page)
+        elif origins.get(page) != _digest(source) and _digest(copy) != _digest(source):
+            outdated.append(page)
+    if made:
+        _write_manifest(work, origins)
+    return Copies(tuple(made), tuple(outdated))
+
+
+def reset_page(page: str, root: Path | None = None) -> Reset:
+    """Give the learner a fresh copy of one page; the old copy is kept as a backup beside it.
+
+    Args:
+        page: ``book/attention.md``, ``attention``, or the path of the copy itself.
+        root: the repository; by default this one.
+
+    Raises:
+        PageError: when no page, or more than one, goes by that name.
+    """
+    root = root or repository_root()
+    work = work_dir(root)
+    name = find_page(page, root)
+    copy, backup = work / name, None
+    if copy.exists():
+        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+        backup = copy.with_name(f"{copy.stem}.before-{stamp}{copy.suffix}")
+        number = 2
+        while backup.exists():
+            backup = copy.with_name(f"{copy.stem}.before-{stamp}-{number}{copy.suffix}")
+            number += 1
+        copy.rename(backup)
+    _copy(root / name, copy)
+    origins = _read_manifest(work)
+    origins[name] = _digest(root / name)
+    _write_manifest(work, origins)
+    return Reset(copy, backup)
+
+
+def find_page(page: str, root: Path | None = None) -> str:
+    """The page that ``page`` names, relative to the repository.
+
+    Raises:
+        PageError: when no page, or more than one, goes by that name.
+    """
+    root = root or repository_root()
+    pages = list_pages(root)
+    wanted = Path(page)
+    if wanted.is_absolute():
+        for base in (work_dir(root), root):
+            if wanted.is_relative_to(base):
+                wanted = wanted.relative_to(base)
+                break
+    text = wanted.as_posix().removeprefix("./").removeprefix("work/")
+    fits = [name for name in pages if text in (name, name.removesuffix(".md"))]
+    fits = fits or [name for name in pages if text in (Path(name).name, Path(name).stem)]
+    if len(fits) == 1:
+        return fits[0]
+    if fits:
+        raise PageError(f"More than one page is called {page}.", f"They are {', '.join(fits)}.")
+    names = ", ".join(name.removesuffix(".md") for name in pages if name.endswith(".md"))
+    raise PageError(f"There is no page called {page}.", f"The pages are {names}.")
+
+
+def _copy(source: Path, copy: Path) -> None:
+    """Copy by way of a temporary file, so that a copy is whole or not there."""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=copy.parent, prefix=".copying-", delete=False) as waiting:
+        waiting.write(source.read_bytes())
+    shutil.copymode(source, waiting.name)
+    os.replace(waiting.name, copy)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _read_manifest(work: Path) -> dict[str, str]:
+    try:
+        origins = json.loads((work / _MANIFEST).read_text())
+    except (OSError, ValueError):
+        # Without it the only loss is the hint that a page has a newer original.
+        return {}
+    return origins if isinstance(origins, dict) else {}
+
+
+def _write_manifest(work: Path, origins: dict[str, str]) -> None:
+    waiting = work / f"{_MANIFEST}.new"
+    waiting.write_text(json.dumps(origins, indent=1, sort_keys=True))
+    waiting.replace(work / _MANIFEST)

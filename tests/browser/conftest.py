@@ -1,0 +1,56 @@
+"""Fixtures of the browser tests: a JupyterLab on fresh copies of the pages, and a browser page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driver import Server, shoot, start_browser, start_server
+
+from labtools.pages import list_pages
+from tools.chromium import find_chromium
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def chromium() -> None:
+    """Let the driver use whichever browser was found."""
+    found = find_chromium()
+    if found is not None:
+        os.environ.setdefault("LABTOOLS_CHROMIUM", str(found))
+
+
+@pytest.fixture(scope="session")
+def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A JupyterLab with token on a temporary work folder that holds every page."""
+    work = tmp_path_factory.mktemp("work")
+    for page in list_pages(ROOT):
+        copy = work / page
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / page, copy)
+    journal = f"sqlite:///{work / 'journal.sqlite'}"
+    with start_server(work, {"LABTOOLS_JOURNAL_URL": journal}) as server:
+        yield server
+
+
+@pytest.fixture
+def page(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A fresh browser page. When the test fails, what it showed last is kept as a picture."""
+    with start_browser() as opened:
+        yield opened
+        report = getattr(request.node, "report_call", None)
+        if report is not None and report.failed:
+            shoot(opened, f"failed-{request.node.name}")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.when == "call":
+        item.report_call = report  # type: ignore[attr-defined]

@@ -1,0 +1,51 @@
+"""The built book, opened from disk with the network cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driver import shoot
+
+from tools.book import toc_pages
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_every_page_works_without_a_network(built_site: Path, page: Any) -> None:
+    page.context.set_offline(True)
+    asked: list[str] = []
+    broken: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: broken.append(str(error)))
+    page.on("requestfailed", lambda request: broken.append(request.url))
+    page.set_viewport_size({"width": 390, "height": 844})
+    for name in toc_pages(ROOT):
+        page.goto((built_site / f"{name}.html").as_uri())
+        page.wait_for_selector("h1")
+        if page.locator(".math").count():
+            page.wait_for_selector("mjx-container svg", timeout=20_000)
+        page.wait_for_timeout(300)
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 391, f"{name} is {wide} px wide on a screen of 390"
+        shoot(page, f"site-phone-{name.replace('/', '-')}")
+    outside = [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:"))]
+    assert outside == []
+    assert broken == []
+
+
+@pytest.mark.slow
+def test_dark_mode_is_readable(built_site: Path, page: Any) -> None:
+    page.goto((built_site / "book/index.html").as_uri())
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    page.wait_for_timeout(300)
+    luminance = """element => {
+        const [r, g, b] = getComputedStyle(element).%s.match(/[\\d.]+/g).map(Number);
+        return (0.2126 * r + 0.7152 * g + 0.0722 * b) / 255;
+    }"""
+    text = page.locator(".bd-article p").first.evaluate(luminance % "color")
+    ground = page.locator("body").evaluate(luminance % "backgroundColor")
+    assert text - ground > 0.4
+    shoot(page, "site-dark")

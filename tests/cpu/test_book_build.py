@@ -1,0 +1,173 @@
+"""The static site: complete, without warnings, without a request to another host, never stale."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from queue import Empty
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("jupyter_book", reason="the book's tools are not installed here")
+
+from tools.book import build, built_pages, content_key, outside_requests, toc_pages
+from tools.nbpoll import get_msg
+from tools.site_assets import SCRIPTS, AssetError, check_integrity
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAD = (
+    "---\njupytext:\n  text_representation:\n    extension: .md\n    format_name: myst\n"
+    "kernelspec:\n  display_name: Python 3\n  language: python\n  name: python3\n---\n\n"
+)
+
+
+@pytest.mark.slow
+def test_the_book_builds_without_warnings(built_site: Path) -> None:
+    """``build`` itself fails on a warning, a missing page or an outside request."""
+    assert sorted(toc_pages(ROOT)) == built_pages(built_site)
+    assert outside_requests(built_site) == []
+
+
+@pytest.mark.slow
+def test_the_built_pages_can_stand_alone(built_site: Path) -> None:
+    static = built_site / "_static"
+    for name in ("tex-svg-full.js", "require.js", "embed-amd.js", "anywidget.js", "fieldguide.css"):
+        assert (static / name).stat().st_size > 100
+    # The folded results of a prediction gate must be folded in the site too.
+    start = (built_site / "book" / "index.html").read_text()
+    assert "<h1" in start
+    assert "thebe@" not in start
+
+
+@pytest.fixture
+def small_book(tmp_path: Path) -> Path:
+    """A book of two pages with the real configuration."""
+    for name in ("_config.yml", "book/_ext", "book/_static"):
+        target = tmp_path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(ROOT / name)
+    (tmp_path / "_toc.yml").write_text(
+        "format: jb-book\nroot: book/index\nchapters:\n  - file: book/page\n"
+    )
+    (tmp_path / "book/references.bib").write_text("")
+    (tmp_path / "book/index.md").write_text("# Start\n\nSee [the page](page.md).\n")
+    (tmp_path / "book/page.md").write_text(
+        HEAD + "# Page\n\n```{code-cell} ipython3\nimport os\n"
+        "print('reader', os.environ['LABTOOLS_READER'])\n```\n"
+    )
+    return tmp_path
+
+
+def append(tree: Path, text: str) -> None:
+    page = tree / "book/page.md"
+    page.write_text(page.read_text() + text)
+
+
+@pytest.mark.slow
+def test_nobody_is_taken_to_be_present(small_book: Path) -> None:
+    html = build(small_book)
+    assert "reader 0" in (html / "book/page.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n```{code-cell} ipython3\n1 / 0\n```\n",
+        "\nSee [nowhere](nowhere.md).\n",
+        "\n{term}`a word that no glossary has`\n",
+        '\n<img src="https://example.org/x.png" alt="x">\n',
+    ],
+    ids=["failing cell", "dead link", "unknown term", "outside picture"],
+)
+def test_a_bad_page_fails_the_build(small_book: Path, text: str) -> None:
+    append(small_book, text)
+    with pytest.raises(SystemExit):
+        build(small_book)
+
+
+@pytest.mark.slow
+def test_a_build_is_never_green_from_an_older_one(small_book: Path) -> None:
+    build(small_book)
+    append(small_book, "\n```{code-cell} ipython3\n1 / 0\n```\n")
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            build(small_book)
+
+
+def test_what_outputs_depend_on_is_in_the_key(tmp_path: Path) -> None:
+    for name in ("kernels/decode/a.cu", "kernels/records/h200/r.jsonl.gz", "labtools/x.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    keys = {content_key(tmp_path)}
+    for name in ("kernels/decode/a.cu", "kernels/records/h200/r.jsonl.gz", "labtools/x.py"):
+        (tmp_path / name).write_text("2")
+        keys.add(content_key(tmp_path))
+    (tmp_path / "labtools/x.py").rename(tmp_path / "labtools/y.py")
+    keys.add(content_key(tmp_path))
+    assert len(keys) == 5, "each change must give another key"
+    (tmp_path / "labtools/__pycache__").mkdir()
+    (tmp_path / "labtools/__pycache__/x.pyc").write_text("compiled")
+    assert content_key(tmp_path) in keys
+
+
+@pytest.mark.parametrize(
+    ("html", "found"),
+    [
+        ('<script src="https://example.org/x.js"></script>', 1),
+        ("<link rel='stylesheet' href='//example.org/x.css'>", 1),
+        ('<img alt="a" src="http://example.org/x.png">', 1),
+        ("<style>@import url(https://example.org/x.css);</style>", 1),
+        ("<style>a { background: url('https://example.org/x.png') }</style>", 1),
+        ('<a href="https://example.org/">a link waits for a click</a>', 0),
+        ('<script src="_static/x.js"></script><img src="data:image/png;base64,AA">', 0),
+    ],
+)
+def test_outside_requests_are_found(tmp_path: Path, html: str, found: int) -> None:
+    (tmp_path / "page.html").write_text(html)
+    assert len(outside_requests(tmp_path)) == found
+
+
+def test_an_altered_package_is_refused(tmp_path: Path) -> None:
+    archive = tmp_path / "x.tgz"
+    archive.write_bytes(b"not the package")
+    for script in SCRIPTS:
+        with pytest.raises(AssetError, match="hash"):
+            check_integrity(archive, script)
+
+
+class _Socket:
+    """A socket whose first wake-ups are lost: a message is there, one long poll misses it."""
+
+    def __init__(self, arrives_after: int) -> None:
+        self.polls: list[int] = []
+        self.arrives_after = arrives_after
+
+    async def poll(self, timeout_ms: int) -> bool:
+        self.polls.append(timeout_ms)
+        return len(self.polls) > self.arrives_after
+
+
+def test_a_lost_wake_up_costs_one_slice() -> None:
+    async def receive() -> dict[str, str]:
+        return {"a": "message"}
+
+    socket = _Socket(arrives_after=3)
+    channel = SimpleNamespace(socket=socket, _recv=receive)
+    assert asyncio.run(get_msg(channel, timeout=300)) == {"a": "message"}  # type: ignore[arg-type]
+    assert len(socket.polls) == 4
+    assert max(socket.polls) <= 500
+
+
+def test_no_message_ends_in_time() -> None:
+    class Never(_Socket):
+        async def poll(self, timeout_ms: int) -> bool:
+            await asyncio.sleep(timeout_ms / 1000)
+            return False
+
+    begun = time.monotonic()
+    with pytest.raises(Empty):
+        asyncio.run(get_msg(SimpleNamespace(socket=Never(0)), timeout=0.7))  # type: ignore[arg-type]
+    assert 0.6 < time.monotonic() - begun < 2

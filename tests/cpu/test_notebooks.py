@@ -1,0 +1,72 @@
+"""Every page of the table of contents runs from top to bottom, with nobody there to predict."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+jupytext = pytest.importorskip("jupytext")
+nbclient = pytest.importorskip("nbclient")
+pytest.importorskip("ipykernel")
+
+ROOT = Path(__file__).resolve().parents[2]
+CELL_LIMIT_S = 300
+
+
+def pages() -> list[str]:
+    from tools.book import toc_pages
+
+    return toc_pages(ROOT)
+
+
+def run_page(path: Path, root: Path = ROOT) -> object:
+    """Execute one MyST notebook; returns it with its outputs."""
+    notebook = jupytext.read(path)
+    client = nbclient.NotebookClient(
+        notebook,
+        timeout=CELL_LIMIT_S,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    paths = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    return client.execute(env={**os.environ, "PYTHONPATH": paths, "LABTOOLS_READER": "0"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages())
+def test_page_runs(page: str) -> None:
+    path = ROOT / f"{page}.md"
+    if "{code-cell}" not in path.read_text():
+        pytest.skip("no cells")
+    run_page(path)
+
+
+def test_a_failing_cell_fails(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text(
+        "---\njupytext:\n  text_representation:\n    extension: .md\n    format_name: myst\n"
+        "kernelspec:\n  display_name: Python 3\n  language: python\n  name: python3\n---\n\n"
+        "```{code-cell} ipython3\n1 / 0\n```\n"
+    )
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match="ZeroDivisionError"):
+        run_page(tmp_path / "page.md")
+
+
+def test_no_page_holds_outputs() -> None:
+    """Pages are MyST text: there is no place for outputs, and no .ipynb beside them."""
+    found = [*(ROOT / "book").rglob("*.ipynb"), *(ROOT / "labs").rglob("*.ipynb")]
+    assert found == []
+
+
+def test_the_toc_names_every_page() -> None:
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    assert toc["format"] == "jb-book"
+    there = {
+        path.relative_to(ROOT).with_suffix("").as_posix()
+        for folder in ("book", "labs")
+        for path in (ROOT / folder).rglob("*.md")
+        if not any(part[0] in "._" for part in path.relative_to(ROOT).parts)
+    }
+    assert there == set(pages())

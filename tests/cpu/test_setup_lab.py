@@ -1,0 +1,132 @@
+"""``make lab`` serves the pages: on this machine only, with a token, on a free port, at once."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools.install import Stamps, fingerprint
+from tools.lab import server_command, server_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+_URL = re.compile(r"http://127\.0\.0\.1:(\d+)/lab/tree/book/index\.md\?token=(\w+)")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int, str, int]]:
+    """A server started as ``make lab ARGS=--no-browser`` does, while its first port is taken.
+
+    Gives (address, port, token, the port that was taken).
+    """
+    pytest.importorskip("jupyterlab")
+    work = tmp_path_factory.mktemp("work")
+    (work / "book").mkdir()
+    (work / "book" / "index.md").write_text("# Start\n")
+    hostile = {"JUPYTER_TOKEN": ""}
+    env = server_environment({**os.environ, **hostile}, work)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        command = server_command(work, ["--no-browser"], port)
+        log = work / "server.log"
+        with open(log, "w") as out:
+            process = subprocess.Popen(command, env=env, stdout=out, stderr=out, cwd=ROOT)
+        try:
+            deadline = time.monotonic() + 60
+            while not (match := _URL.search(log.read_text())):
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.2)
+            yield f"http://127.0.0.1:{match[1]}", int(match[1]), match[2], port
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def status_of(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_port_in_use_is_no_matter(served: tuple[str, int, str, int]) -> None:
+    _, port, _, taken = served
+    assert port != taken
+
+
+def test_token_is_on(served: tuple[str, int, str, int]) -> None:
+    address, _, token, _ = served
+    assert len(token) >= 32
+    assert status_of(f"{address}/api/contents/book?token={token}") == 200
+    assert status_of(f"{address}/api/contents/book") == 403
+    assert status_of(f"{address}/api/contents/book?token=wrong") == 403
+
+
+def test_only_this_machine_is_served(served: tuple[str, int, str, int]) -> None:
+    _, port, _, _ = served
+    listening = Path("/proc/net/tcp")
+    if not listening.exists():
+        pytest.skip("no /proc here")
+    rows = [line.split() for line in listening.read_text().splitlines()[1:]]
+    bound = {row[1].split(":")[0] for row in rows if int(row[1].split(":")[1], 16) == port}
+    assert bound == {"0100007F"}, "127.0.0.1 and nothing else"
+
+
+def test_markdown_opens_as_a_notebook(served: tuple[str, int, str, int]) -> None:
+    address, _, token, _ = served
+    url = f"{address}/api/contents/book/index.md?type=notebook&content=1&token={token}"
+    assert status_of(url) == 200
+    overrides = ROOT / "jupyter_config/labconfig/default_setting_overrides.json"
+    assert "Jupytext Notebook" in overrides.read_text()
+
+
+def test_the_second_install_is_quick() -> None:
+    """Nothing is resolved or downloaded when the stamps fit."""
+    venv = Path(sys.prefix)
+    ours = fingerprint(ROOT / "pyproject.toml", str(ROOT), sys.version)
+    if not (venv / ".stamps").is_dir() or not Stamps(venv).fits("project", ours):
+        pytest.skip("this environment was not made by make lab or make test")
+    begun = time.monotonic()
+    command = [sys.executable, "tools/install.py", "lab", "--venv", str(venv)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "", "a second run has nothing to say"
+    assert time.monotonic() - begun < 5
+
+
+def test_a_changed_lock_is_noticed(tmp_path: Path) -> None:
+    lock = tmp_path / "some.lock"
+    lock.write_text("a==1\n")
+    stamps = Stamps(tmp_path)
+    stamps.write("base", fingerprint(lock, "3.11"))
+    assert stamps.fits("base", fingerprint(lock, "3.11"))
+    assert not stamps.fits("base", fingerprint(lock, "3.12"))
+    lock.write_text("a==2\n")
+    assert not stamps.fits("base", fingerprint(lock, "3.11"))
+
+
+def test_an_old_python_is_told_plainly(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.version_info = (3, 9, 2); sys.version = '3.9.2'\n"
+        "from pathlib import Path; from tools.install import install\n"
+        f"install('lab', Path({str(tmp_path / 'venv')!r}), '')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "This is Python 3.9.2" in done.stderr
+    assert "make lab PYTHON=" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "venv").exists()

@@ -1,0 +1,66 @@
+"""Open JupyterLab on the start page, in the learner's own copies (run by ``make lab``).
+
+The server listens on this machine only and asks for its token. Its configuration comes from
+``jupyter_config/`` and from ``work/.jupyter``, not from the reader's home folder, so that an old
+setting there can neither switch the token off nor break a page.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from labtools.pages import START_PAGE, make_copies, work_dir
+from labtools.problem import repository_root
+
+FIRST_PORT = 8888
+
+
+def server_environment(environ: Mapping[str, str], work: Path) -> dict[str, str]:
+    """The environment in which JupyterLab runs: what was there, plus the lab's own settings."""
+    env = dict(environ)
+    ours = str(repository_root() / "jupyter_config")
+    paths = [ours, *filter(None, [env.get("JUPYTER_CONFIG_PATH")])]
+    env["JUPYTER_CONFIG_PATH"] = os.pathsep.join(paths)
+    env["JUPYTER_CONFIG_DIR"] = str(work / ".jupyter")
+    # The kernel and the extensions are those of .venv, whatever else is installed for this user.
+    env["JUPYTER_PREFER_ENV_PATH"] = "1"
+    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", "")])
+    return env
+
+
+def server_command(work: Path, extra: Sequence[str] = (), port: int = FIRST_PORT) -> list[str]:
+    """The command that starts the server. A port in use is no matter: the next free one is taken.
+
+    Args:
+        work: the folder served.
+        extra: further arguments for JupyterLab, such as ``--no-browser``.
+        port: the first port to try.
+    """
+    command = [sys.executable, "-m", "jupyterlab"]
+    command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
+    command += [f"--ServerApp.root_dir={work}", f"--LabApp.default_url=/lab/tree/{START_PAGE}"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        # Jupyter refuses root by default; a container often has nobody else.
+        command.append("--allow-root")
+    return [*command, *extra]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    extra = list(sys.argv[1:] if argv is None else argv)
+    work = work_dir()
+    copies = make_copies()
+    if copies.made:
+        print(f"Copied {len(copies.made)} files into work/. They are yours to change.")
+    for page in copies.outdated:
+        print(f"work/{page} is kept as it is; its original is newer: labtools reset {page}")
+    print("Starting JupyterLab. Stop it with Ctrl-C. The address is printed below.", flush=True)
+    command = server_command(work, extra)
+    os.execve(command[0], command, server_environment(os.environ, work))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

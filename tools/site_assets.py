@@ -1,0 +1,149 @@
+"""The third-party scripts of the static site, taken from packages at build time.
+
+Each comes from a package by version; the archive's hash is compared with the one below before
+anything is unpacked. They are kept in ``_build/assets`` and never committed. npm does the
+downloading: the one on the path, or one from the lock ``requirements-node.lock``.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.install import ROOT, fingerprint, uv
+
+ASSETS = ROOT / "_build" / "assets"
+
+
+class AssetError(Exception):
+    """A script that could not be had, or is not the one we know."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """One file of one npm package, and the name it gets in the site."""
+
+    package: str
+    integrity: str
+    member: str
+    name: str
+
+
+SCRIPTS = (
+    Script(
+        "mathjax@3.2.2",
+        "sha512-Bt+SSVU8eBG27zChVewOicYs7Xsdt40qm4+UpHyX7k0/O9NliPc+x77k1/FEsPsjKPZGJvtRZM1vO+geW0"
+        "OhGw==",
+        "package/es5/tex-svg-full.js",
+        "tex-svg-full.js",
+    ),
+    Script(
+        "requirejs@2.3.8",
+        "sha512-7/cTSLOdYkNBNJcDMWf+luFvMriVm7eYxp4BcFCsAX0wF421Vyce5SXP17c+Jd5otXKGNehIonFlyQXSow"
+        "L6Mw==",
+        "package/require.js",
+        "require.js",
+    ),
+    Script(
+        "@jupyter-widgets/html-manager@1.0.15",
+        "sha512-5thBIV6ymNgmPVOHvzx+gGy8ZSKmSazhtGw4/c4xJDVzRhG9PTeQsRjF3FUTopvFi//SABeNz1yp47bCrJ"
+        "3CQA==",
+        "package/dist/embed-amd.js",
+        "embed-amd.js",
+    ),
+)
+
+
+def fetch_assets(folder: Path = ASSETS) -> Path:
+    """Bring every script into ``folder``; nothing is fetched when all are there already.
+
+    Returns: the folder.
+
+    Raises:
+        AssetError: when a package cannot be fetched, or its hash is not the known one.
+    """
+    key = fingerprint(*(f"{script.package} {script.integrity}" for script in SCRIPTS))
+    stamp = folder / ".stamp"
+    if not (stamp.is_file() and stamp.read_text() == key):
+        folder.mkdir(parents=True, exist_ok=True)
+        npm = find_npm()
+        for script in SCRIPTS:
+            with tempfile.TemporaryDirectory() as scratch:
+                archive = pack(npm, script.package, Path(scratch))
+                check_integrity(archive, script)
+                extract(archive, script.member, folder / script.name)
+        stamp.write_text(key)
+    # This one is part of an installed, locked package already.
+    import anywidget
+
+    source = Path(anywidget.__file__).parent / "nbextension" / "index.js"
+    shutil.copyfile(source, folder / "anywidget.js")
+    return folder
+
+
+def find_npm() -> list[str]:
+    """The command that runs npm; installs it into the environment when there is none.
+
+    Raises:
+        AssetError: when it is neither there nor to be had.
+    """
+    found = shutil.which("npm")
+    if found:
+        return [found]
+    ours = Path(sys.executable).parent / "npm"
+    if not ours.exists():
+        print("The site needs npm once, to fetch its scripts. Installing it into .venv.")
+        lock = str(ROOT / "requirements-node.lock")
+        failed = uv(Path(sys.executable), "--require-hashes", "--no-deps", "-r", lock, quiet=True)
+        if failed is not None:
+            raise AssetError(f"npm is not here and could not be installed: {failed}")
+    return [str(ours)]
+
+
+def pack(npm: list[str], package: str, folder: Path) -> Path:
+    """Download one package's archive with ``npm pack``."""
+    env = {**os.environ, "npm_config_update_notifier": "false", "npm_config_loglevel": "error"}
+    env["PATH"] = os.pathsep.join([str(Path(npm[0]).parent), env.get("PATH", "")])
+    command = [*npm, "pack", package, "--ignore-scripts", "--pack-destination", str(folder)]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=env, capture_output=True, text=True, timeout=300
+        )
+    except subprocess.TimeoutExpired:
+        raise AssetError(f"npm pack {package} gave no answer within 300 s") from None
+    archives = list(folder.glob("*.tgz"))
+    if done.returncode != 0 or len(archives) != 1:
+        words = done.stderr.strip().splitlines() or ["no message"]
+        raise AssetError(f"npm pack {package} failed: {words[-1]}")
+    return archives[0]
+
+
+def check_integrity(archive: Path, script: Script) -> None:
+    """Compare an archive with the known hash.
+
+    Raises:
+        AssetError: when they differ.
+    """
+    digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    if f"sha512-{digest}" != script.integrity:
+        raise AssetError(f"{script.package}: the archive is not the known one (hash differs)")
+
+
+def extract(archive: Path, member: str, target: Path) -> None:
+    """Take one file out of an archive."""
+    with tarfile.open(archive) as packed:
+        try:
+            stream = packed.extractfile(member)
+        except KeyError:
+            stream = None
+        if stream is None:
+            raise AssetError(f"{archive.name} has no {member}")
+        target.write_bytes(stream.read())
