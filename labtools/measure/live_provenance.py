@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import hashlib
 import re
 import statistics
@@ -85,7 +86,13 @@ def merge_clocks(clocks: Sequence[Mapping[str, Any]]) -> Clocks | None:
 
 @lru_cache(maxsize=1)
 def git_commit() -> str | None:
-    """The commit of the working tree, with ``+changes`` if it was changed; None without git."""
+    """The commit of the working tree, with ``+changes`` if it was changed.
+
+    A copy of the tree without its history names its commit in ``LABTOOLS_COMMIT``; None without
+    either.
+    """
+    if told := os.environ.get("LABTOOLS_COMMIT"):
+        return told
     root = repository_root()
 
     def ask(*arguments: str) -> str | None:
