@@ -6,7 +6,7 @@ an answer left over from the first cannot pass for the second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -298,8 +298,3 @@ def _finite(value: float | None) -> float | None:
 
 def _is_finite(value: float) -> bool:
     return value == value and abs(value) != float("inf")
-
-
-def first_wrong(cases: Iterable[CheckCase]) -> CheckCase | None:
-    """The first case that is not right, or None."""
-    return next((case for case in cases if not case.ok), None)

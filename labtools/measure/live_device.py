@@ -214,7 +214,8 @@ def allocate_sets(device: LiveDevice, workload: Workload, count: int) -> list[Bu
     for name, (shape, dtype) in buffer_shapes(workload).items():
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         stride = -(-size // SLICE_ALIGNMENT) * SLICE_ALIGNMENT
-        arena = device.cp.cuda.alloc(stride * count)
+        # No slack behind the last buffer: a memory checker must see a read past its end.
+        arena = device.cp.cuda.alloc(stride * (count - 1) + size)
         arenas[name] = [
             device.cp.ndarray(shape, np.dtype(dtype), memptr=arena + i * stride)
             for i in range(count)

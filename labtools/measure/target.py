@@ -123,6 +123,10 @@ def _prepare(request: Mapping[str, Any]) -> Callable[[], None]:
     workload = Workload.from_dict(request["workload"])
     is_baseline = job["kind"] == "baseline"
     device = LiveDevice(0, with_torch=is_baseline)
+    if request["mode"] == "sanitize":
+        # CuPy's pool takes large pieces and cuts them up, so memcheck would not know where a
+        # buffer ends.
+        device.cp.cuda.set_allocator(None)
     if is_baseline and device.torch is None:
         raise LabError(
             "A baseline cannot run here.", "torch with CUDA is not installed", "the rungs"

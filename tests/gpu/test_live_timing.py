@@ -117,7 +117,8 @@ def test_a_quick_campaign_records_and_goes_on(tmp_path) -> None:
 
 
 def run_labtools(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(repository_root())}
+    paths = [str(repository_root()), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run(
         [sys.executable, "-m", "labtools", *arguments],
         capture_output=True,

@@ -172,6 +172,9 @@ static void on_signal(int signal, siginfo_t* info, void* context) {
   if (!f) stop_run();
   // +1: the reader takes these for return addresses and looks one byte before.
   walk(f->places[0], frame, at + 1);
+  // Between two threads neither stack can be walked; then say where this one last waited.
+  Place& place = f->places[0];
+  if (S.current && S.current->address && place.count < 12) place.addresses[place.count++] = S.current->address;
   Text text(f);
   if (hang) {
     text.add("the block did not end within %g s; the thread was here", job.limit_s);

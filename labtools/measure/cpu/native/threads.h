@@ -433,6 +433,7 @@ static void run_block(int order) {
     f.warp = i / 32;
     f.lane = i % 32;
     f.waiting = RUNNING;
+    f.address = 0;
     f.index = {i % S.block_dim.x, i / S.block_dim.x % S.block_dim.y, i / (S.block_dim.x * S.block_dim.y)};
     f.open.clear();
     f.groups.clear();
