@@ -12,6 +12,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# Children of tests find the project, and what the tests themselves were given, wherever they run.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
 try:
     from tools.nbpoll import poll_in_slices
 except ImportError:  # a GPU machine may have no Jupyter; its tests need none

@@ -25,7 +25,10 @@ from tools.site_assets import AssetError, fetch_assets
 
 BUILD = ROOT / "_build"
 # What a page's outputs depend on beside the page. Pages' own text is jupyter-cache's business.
-DEPENDS = ("kernels", "labtools", "requirements.lock", "pyproject.toml", "book/claims.toml")
+DEPENDS = (
+    *("kernels", "labtools", "requirements.lock", "pyproject.toml"),
+    *("book/claims.toml", "book/noted_h200.toml"),
+)
 _OUTSIDE = re.compile(
     r"<(?:script|img|iframe|source|audio|video|embed)\b[^>]*?\bsrc\s*=\s*[\"'](?:https?:)?//[^\"']+"
     r"|<link\b(?![^>]*rel=[\"']?(?:canonical|next|prev|author|license))[^>]*?"

@@ -28,58 +28,63 @@ class AssetError(Exception):
 
 
 @dataclass(frozen=True)
-class Script:
-    """One file of one npm package, and the name it gets in the site."""
+class Package:
+    """One npm package, and the files taken from it: member of the archive to name in the site."""
 
     package: str
     integrity: str
-    member: str
-    name: str
+    files: tuple[tuple[str, str], ...]
 
 
-SCRIPTS = (
-    Script(
+# The widgets' script looks for its fonts in a folder of this name, from where it lies itself.
+_FONTS = "@jupyter-widgets/html-manager/dist"
+PACKAGES = (
+    Package(
         "mathjax@3.2.2",
         "sha512-Bt+SSVU8eBG27zChVewOicYs7Xsdt40qm4+UpHyX7k0/O9NliPc+x77k1/FEsPsjKPZGJvtRZM1vO+geW0"
         "OhGw==",
-        "package/es5/tex-svg-full.js",
-        "tex-svg-full.js",
+        (("package/es5/tex-svg-full.js", "tex-svg-full.js"),),
     ),
-    Script(
+    Package(
         "requirejs@2.3.8",
         "sha512-7/cTSLOdYkNBNJcDMWf+luFvMriVm7eYxp4BcFCsAX0wF421Vyce5SXP17c+Jd5otXKGNehIonFlyQXSow"
         "L6Mw==",
-        "package/require.js",
-        "require.js",
+        (("package/require.js", "require.js"),),
     ),
-    Script(
+    Package(
         "@jupyter-widgets/html-manager@1.0.15",
         "sha512-5thBIV6ymNgmPVOHvzx+gGy8ZSKmSazhtGw4/c4xJDVzRhG9PTeQsRjF3FUTopvFi//SABeNz1yp47bCrJ"
         "3CQA==",
-        "package/dist/embed-amd.js",
-        "embed-amd.js",
+        (
+            ("package/dist/embed-amd.js", "embed-amd.js"),
+            *(
+                (f"package/dist/{name}.woff2", f"{_FONTS}/{name}.woff2")
+                for name in ("1551f4f60c37af51121f", "7a3337626410ca2f4071", "d878b0a6a1144760244f")
+            ),
+        ),
     ),
 )
 
 
 def fetch_assets(folder: Path = ASSETS) -> Path:
-    """Bring every script into ``folder``; nothing is fetched when all are there already.
+    """Bring every file into ``folder``; nothing is fetched when all are there already.
 
     Returns: the folder.
 
     Raises:
         AssetError: when a package cannot be fetched, or its hash is not the known one.
     """
-    key = fingerprint(*(f"{script.package} {script.integrity}" for script in SCRIPTS))
+    key = fingerprint(*map(repr, PACKAGES))
     stamp = folder / ".stamp"
     if not (stamp.is_file() and stamp.read_text() == key):
         folder.mkdir(parents=True, exist_ok=True)
         npm = find_npm()
-        for script in SCRIPTS:
+        for package in PACKAGES:
             with tempfile.TemporaryDirectory() as scratch:
-                archive = pack(npm, script.package, Path(scratch))
-                check_integrity(archive, script)
-                extract(archive, script.member, folder / script.name)
+                archive = pack(npm, package.package, Path(scratch))
+                check_integrity(archive, package)
+                for member, name in package.files:
+                    extract(archive, member, folder / name)
         stamp.write_text(key)
     # This one is part of an installed, locked package already.
     import anywidget
@@ -126,15 +131,15 @@ def pack(npm: list[str], package: str, folder: Path) -> Path:
     return archives[0]
 
 
-def check_integrity(archive: Path, script: Script) -> None:
+def check_integrity(archive: Path, package: Package) -> None:
     """Compare an archive with the known hash.
 
     Raises:
         AssetError: when they differ.
     """
     digest = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-    if f"sha512-{digest}" != script.integrity:
-        raise AssetError(f"{script.package}: the archive is not the known one (hash differs)")
+    if f"sha512-{digest}" != package.integrity:
+        raise AssetError(f"{package.package}: the archive is not the known one (hash differs)")
 
 
 def extract(archive: Path, member: str, target: Path) -> None:
@@ -146,4 +151,5 @@ def extract(archive: Path, member: str, target: Path) -> None:
             stream = None
         if stream is None:
             raise AssetError(f"{archive.name} has no {member}")
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(stream.read())

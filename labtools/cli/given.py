@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .outcome import typed, wrong_kernel
+from .outcome import WrongKernel, typed, wrong_kernel
 
 if TYPE_CHECKING:
     from labtools.problem import Baseline, Rung, Workload
@@ -100,7 +100,10 @@ def check_supported(
         if reason := _call_own(target, target.supports, workload):
             raise LabError(f"{target.id} cannot run {workload}.", reason, "choose another workload")
     if isinstance(target, Rung):
-        _call_own(target, target.launches, workload, knobs)
+        try:
+            _call_own(target, target.launches, workload, knobs)
+        except LabError as error:
+            raise WrongKernel(error) from error
 
 
 def _call_own(target: Rung | Baseline, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -110,7 +113,7 @@ def _call_own(target: Rung | Baseline, function: Callable[..., Any], *arguments:
         return function(*arguments)
     except LabError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         where = f", {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
         raise wrong_kernel(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import hashlib
+import os
 import re
 import statistics
 import subprocess
@@ -80,6 +80,8 @@ def merge_clocks(clocks: Sequence[Mapping[str, Any]]) -> Clocks | None:
                 median=statistics.median(part["median"] for part in parts),
                 high=max(part["high"] for part in parts),
             )
+    if not any(merged.values()):
+        return None
     source = next(one["source"] for one in clocks if one.get("source"))
     return Clocks(source=source, **merged)
 

@@ -5,7 +5,9 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
 ``normal``       no profile; q, k, v standard normal.
 ``late_peaked``  the last rows weigh most, so a kernel that drops them is far off.
 ``rising``       the scores climb, so the maximum moves often: a missing rescale shows.
-``large``        scores past +-100, so exp overflows unless the maximum is subtracted.
+``large``        scores past +-100, so exp overflows unless the maximum is subtracted. For every
+                 other (sequence, KV head) all scores are below -100: a maximum that starts at
+                 zero leaves no weight at all.
 ``one_hot``      one row takes all the weight, so the output is that row of v.
 ``constant_v``   v is the same in every row, so the weights must sum to one.
 """
@@ -22,6 +24,7 @@ LATE_PEAK = 12.0
 RISE = 15.0
 LARGE_SPREAD = 60.0
 LARGE_PEAK = 150.0
+LARGE_FALL = 260.0
 ONE_HOT_PEAK = 60.0
 
 
@@ -110,6 +113,8 @@ def _score_profile(workload: Workload, rng: np.random.Generator) -> np.ndarray:
             elif workload.distribution == "large":
                 row[:] = LARGE_SPREAD * rng.standard_normal(length, dtype=np.float32)
                 row[rng.integers(length)] = LARGE_PEAK
+                if (sequence + head) % 2:
+                    row -= max(float(row.max()), LARGE_PEAK) - LARGE_PEAK + LARGE_FALL
             elif workload.distribution == "one_hot":
                 row[rng.integers(length)] = ONE_HOT_PEAK
     return profile

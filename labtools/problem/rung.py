@@ -170,8 +170,21 @@ class Rung:
 
     @property
     def source_text(self) -> str:
-        """The CUDA C++ source."""
-        return self.source.read_text() if self.text is None else self.text
+        """The CUDA C++ source.
+
+        Raises:
+            LabError: the file is not text, or is gone.
+        """
+        if self.text is not None:
+            return self.text
+        try:
+            return self.source.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise LabError(
+                f"The source of {self.id} cannot be read.",
+                f"{self.source}: {error}",
+                "a source is text in UTF-8; every other rung is unaffected",
+            ) from error
 
     @property
     def include_dirs(self) -> tuple[Path, ...]:
@@ -220,14 +233,22 @@ class Rung:
         reason = self.supports(workload)
         if reason:
             raise LabError(f"{self.id} cannot run {workload}.", reason, "choose another workload")
-        launches = list(self.launch(workload, self.resolve_knobs(knobs)))
+        launches = self.launch(workload, self.resolve_knobs(knobs))
+        if not isinstance(launches, (list, tuple)) or not all(
+            isinstance(one, Launch) for one in launches
+        ):
+            raise LabError(
+                f"The launch function of {self.id} returned {launches!r}.",
+                "it must return a list of Launch(...)",
+                "correct the launch function",
+            )
         if not launches:
             raise LabError(
                 f"{self.id} launches nothing for {workload}.",
                 "its launch function returned an empty list",
                 "return at least one Launch",
             )
-        return launches
+        return list(launches)
 
     def knob_combinations(self) -> list[dict[str, int]]:
         """Every combination of knob values."""
@@ -237,7 +258,7 @@ class Rung:
 
     def with_source(self, text: str) -> Rung:
         """A copy that compiles ``text`` instead of the file."""
-        edited = self.edited or text.strip() != self.source.read_text().strip()
+        edited = self.edited or text.strip() != self.source.read_text("utf-8").strip()
         return dataclasses.replace(self, text=text, edited=edited)
 
     def with_launch(self, launch: LaunchFunction) -> Rung:
@@ -284,7 +305,7 @@ def load_rung(name: str | Path) -> Rung:
 
 def _find_rung(name: str | Path) -> Path:
     text = str(name)
-    if text.endswith(".py") or "/" in text:
+    if text.endswith((".py", ".cu")) or "/" in text:
         path = Path(text).expanduser()
         path = path if path.suffix == ".py" else path.with_suffix(".py")
         if path.is_file():
@@ -319,7 +340,7 @@ def load_by_path(path: Path) -> ModuleType:
     sys.modules[name] = module  # so that inspect and pickle find the module's functions
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         if isinstance(error, LabError):
             raise

@@ -18,8 +18,14 @@ DISTRIBUTIONS = ("normal", "late_peaked", "rising", "large", "one_hot", "constan
 CACHE_STATES = ("cold", "warm")
 DTYPES = ("float16",)
 LAYOUTS = ("contiguous",)
+LARGEST = 2**31 - 1
+"""Kernels take sizes as int."""
 _BYTES_PER_ELEMENT = {"float16": 2}
 _SHAPE_FIELDS = ("batch", "num_qo_heads", "num_kv_heads", "kv_len", "head_dim")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -58,8 +64,10 @@ class Workload:
     def __post_init__(self) -> None:
         for name in _SHAPE_FIELDS:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            if not _is_whole(value) or value < 1:
                 _refuse(f"{name} is {value!r}", "it must be a whole number of at least 1")
+            if value > LARGEST:
+                _refuse(f"{name} is {value!r}", f"it must be at most {LARGEST}, an int of a kernel")
             object.__setattr__(self, name, int(value))
         if self.num_qo_heads % self.num_kv_heads:
             _refuse(
@@ -67,6 +75,10 @@ class Workload:
                 "every KV head serves the same number of query heads",
             )
         if self.seq_lens is not None:
+            if not isinstance(self.seq_lens, (list, tuple, np.ndarray)) or not all(
+                _is_whole(n) for n in self.seq_lens
+            ):
+                _refuse(f"seq_lens is {self.seq_lens!r}", "it must be a list of whole numbers")
             object.__setattr__(self, "seq_lens", tuple(int(n) for n in self.seq_lens))
             if len(self.seq_lens) != self.batch:
                 _refuse(
@@ -77,6 +89,9 @@ class Workload:
                 _refuse(
                     f"seq_lens {list(self.seq_lens)}", f"each must lie in 1..{self.kv_len} (kv_len)"
                 )
+        if not _is_whole(self.seed) or self.seed < 0:
+            _refuse(f"seed is {self.seed!r}", "it must be a whole number of at least 0")
+        object.__setattr__(self, "seed", int(self.seed))
         for name, choices in (
             ("dtype", DTYPES),
             ("layout", LAYOUTS),
@@ -95,7 +110,7 @@ class Workload:
         """
         if text.endswith(".json"):
             try:
-                return cls.from_dict(json.loads(Path(text).read_text()))
+                return cls.from_dict(json.loads(Path(text).read_text("utf-8")))
             except (OSError, ValueError) as error:
                 _refuse(f"the file {text}", f"it could not be read as JSON: {error}")
         try:
@@ -120,10 +135,7 @@ class Workload:
         missing = sorted(set(_SHAPE_FIELDS) - set(data))
         if unknown or missing:
             _refuse(f"fields {sorted(data)}", f"unknown: {unknown}; missing: {missing}")
-        values = dict(data)
-        if values.get("seq_lens") is not None:
-            values["seq_lens"] = tuple(values["seq_lens"])
-        return cls(**values)
+        return cls(**data)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as JSON can hold them."""

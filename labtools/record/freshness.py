@@ -78,7 +78,7 @@ def rung_freshness(record: Record, rung: Rung, launches: list[Launch]) -> Freshn
     from labtools.toolchain import kernel_hashes
     from labtools.toolchain.sources import hash_source
 
-    if launch_shapes(launches) != record.launches:
+    if not _same_launches(record.launches, launch_shapes(launches)):
         return Freshness(False, "the launch has changed since")
     defines = rung.defines(record.problem, record.knobs)
     text_hash = hash_source(rung.source_text, defines, rung.include_dirs)
@@ -133,8 +133,21 @@ def launch_shapes(launches: list[Launch]) -> tuple[LaunchShape, ...]:
             grid=launch.grid,
             block=launch.block,
             smem_bytes=launch.smem_bytes,
+            args=tuple(
+                arg if isinstance(arg, str) else f"{arg.dtype} {arg.item()!r}"
+                for arg in launch.args
+            ),
         )
         for launch in launches
+    )
+
+
+def _same_launches(kept: tuple[LaunchShape, ...], now: tuple[LaunchShape, ...]) -> bool:
+    if len(kept) != len(now):
+        return False
+    return all(
+        old == (new if old.args is not None else new.model_copy(update={"args": None}))
+        for old, new in zip(kept, now, strict=True)
     )
 
 

@@ -77,12 +77,18 @@ class Provenance(_Schema):
 
 
 class LaunchShape(_Schema):
-    """Grid, block and dynamic shared memory of one launch."""
+    """Grid, block, dynamic shared memory and arguments of one launch.
+
+    Args:
+        args: names of buffers, and scalars with their type, ``int32 8``; None in a record made
+            before arguments were kept.
+    """
 
     entry: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     smem_bytes: int = 0
+    args: tuple[str, ...] | None = None
 
 
 class ResourceUse(_Schema):

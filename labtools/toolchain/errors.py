@@ -70,8 +70,15 @@ _HINTS = (
         "half comes from a header: #include <cuda_fp16.h>.",
     ),
     (
-        re.compile(r'cannot open source file "(std|c?math|iostream|vector|string)[\w.]*"'),
+        re.compile(
+            r'cannot open source file "(std|limits|type_traits|algorithm|array|utility|tuple|'
+            r'c?math|iostream|vector|string)[\w.]*"'
+        ),
         "This compiler has no C++ standard library; CUDA's own functions need no header.",
+    ),
+    (
+        re.compile(r'identifier "(INFINITY|NAN|FLT_MAX|INT_MAX|u?int(8|16|32|64)_t)" is undefined'),
+        "It comes from a header: <math.h>, <float.h>, <limits.h> or <stdint.h>.",
     ),
     (
         re.compile(r'cannot open source file "'),

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from labtools.problem import LabError, kernels_dir
 
+C_HEADERS = Path(__file__).parent / "headers"
+"""``<stdint.h>``, ``<math.h>``, ``<float.h>`` and the like, for a compiler that has none."""
+
 DEFAULT_ARCH = "sm_90"
 """Architecture of the shipped records (NVIDIA H200), used when there is no GPU to ask."""
 
@@ -42,12 +45,17 @@ def split_arch(arch: str) -> tuple[int, int]:
 
 
 def all_include_dirs(extra: Iterable[Path | str] = ()) -> tuple[Path, ...]:
-    """Folders searched for ``#include``: the given ones, the shared headers, CUDA's headers."""
+    """Folders searched for ``#include``: the given ones, the shared headers, CUDA's headers, ours.
+
+    NVRTC has no C headers. A kernel written for nvcc includes some for a type or a constant, so the
+    few that make sense on a GPU stand in `C_HEADERS`.
+    """
     dirs = [Path(folder) for folder in extra]
     dirs.append(kernels_dir() / "include")
     cuda = cuda_include_dir()
     if cuda is not None:
         dirs.append(cuda)
+    dirs.append(C_HEADERS)
     return tuple(dict.fromkeys(dirs))
 
 

@@ -42,7 +42,7 @@ _STYLE: dict[Any, Any] = {
 def show_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, word: str, note: str = ""
 ) -> Shown:
-    """A table of texts and numbers whose every row carries the same word.
+    """A table of texts and numbers; a row that ends in a `Word` keeps it, all others get ``word``.
 
     Args:
         columns: headings; units belong in them.
@@ -51,9 +51,12 @@ def show_table(
         note: where the numbers come from.
     """
     check_word(word)
-    cells: list[list[Cell]] = [
-        [*(format_value(value) for value in row), Word(word)] for row in rows
-    ]
+    cells: list[list[Cell]] = []
+    for row in rows:
+        last = row[-1]
+        own = last if isinstance(last, Word) else Word(word)
+        values = row[:-1] if own is last else row
+        cells.append([*(format_value(value) for value in values), own])
     return make_table((*columns, "kind"), cells, note)
 
 
@@ -296,10 +299,8 @@ def plot_copy(
     def paint(axes: Axes) -> None:
         left = 0.0
         for i, (name, us) in enumerate(parts):
-            axes.barh(
-                0, us, left=left, color=GREYS[3 - i % 2], edgecolor=GREYS[0], hatch=HATCHES[i]
-            )
-            axes.text(left + 6, -0.62, name, ha="left", va="center", fontsize=8)
+            style: dict[str, Any] = {"color": GREYS[3 - i % 2], "hatch": HATCHES[i], "label": name}
+            axes.barh(0, us, left=left, edgecolor=GREYS[0], **style)
             left += us
         for row, (_, us) in enumerate(claimed, start=1):
             axes.barh(row, us, color=GREYS[1], edgecolor=GREYS[0])
@@ -310,6 +311,7 @@ def plot_copy(
         axes.set_xlim(0, expanded_us * 1.25)
         axes.set_xlabel("us")
         axes.grid(axis="y", visible=False)
+        axes.legend(loc="lower right", fontsize=9)
 
     total = sum(us for _, us in parts)
     alt = (

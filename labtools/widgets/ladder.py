@@ -11,8 +11,8 @@ from labtools.record import Record, RecordStore, best_read_gb_per_s
 
 from .figures import GREYS, LINES, MARKERS, draw_picture, show_table
 from .gate import Gate
-from .provenance import Shown, make_note
-from .ratios import Speedup, read_ratio
+from .provenance import Cell, Shown, Word, make_note, make_table
+from .ratios import Speedup, describe_record, read_ratio, say_ratio
 from .show import bar_of_record, show_bars, where_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,24 @@ LADDER_BASELINES = ("sdpa", "sdpa_flash", "flashinfer")
 """Fair baselines that the ladder's figure shows, where they are recorded."""
 
 _NO_RECORD = "There is no record of {what} for {workload} yet."
+
+Candidate = tuple[str, Mapping[str, int]]
+"""A rung's id or ``baseline:NAME``, and the knobs that differ from the defaults."""
+
+# What Nsight Compute's stall reasons mean for a warp of these kernels.
+_STALLS = {
+    "long scoreboard": "for a load from L1, L2 or DRAM",
+    "short scoreboard": "for shared memory, a shuffle or an exponential",
+    "barrier": "for the other warps of the block",
+    "wait": "for a result that takes a fixed number of cycles",
+    "selected": "not waiting: it issues an instruction",
+}
+_RATES = (
+    ("achieved_occupancy_pct", "% of an SM's warps"),
+    ("issue_slot_pct", "% of cycles with an instruction issued"),
+    ("dram_throughput_pct", "% of the memory's peak"),
+    ("l2_hit_pct", "% of sectors found in the L2"),
+)
 
 
 def plot_ladder(store: RecordStore, workload: Workload = HEADLINE, gpu: str = "h200") -> Shown:
@@ -106,7 +124,7 @@ def plot_confound(store: RecordStore, workload: Workload = HEADLINE, gpu: str = 
         axes.set_xlabel("rows in one trip of the loop (unroll)")
         axes.set_ylabel("us")
         axes.set_ylim(bottom=0)
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.02, 1.0))
 
     told = "; ".join(
         f"{label}{'' if bounds else ' without launch bounds'}: "
@@ -122,7 +140,7 @@ def plot_confound(store: RecordStore, workload: Workload = HEADLINE, gpu: str = 
         f"Times in microseconds by unrolling. {told}.",
         f"Workload {workload}: {where_of(every)}.",
         "recorded",
-        size=(7.2, 4.0),
+        size=(8.6, 4.0),
     )
 
 
@@ -152,27 +170,177 @@ def show_counters(
         reason = counters.reason if counters else "they were not asked for"
         return make_note(f"The record of {candidate} has no counters: {reason}.")
     values = counters.values
-    latency = values.get("warp_latency_cycles")
-    stalls = [
-        (name.removeprefix("stall_").removesuffix("_cycles").replace("_", " "), cycles)
-        for name, cycles in values.items()
-        if name.startswith("stall_") and cycles is not None
-    ]
-    stalls.sort(key=lambda item: -item[1])
+    shares = sorted(_stall_shares(values).items(), key=lambda item: -item[1])
     rows: list[tuple[str, float | None, str]] = [
-        (f"waiting: {name}", 100 * cycles / latency, "% of a warp's time")
-        for name, cycles in stalls[:most]
-        if latency
+        (_name_stall(name), share, f"% of a warp's time{_explain(name)}")
+        for name, share in shares[:most]
     ]
-    for name, unit in (
-        ("achieved_occupancy_pct", "% of an SM's warps"),
-        ("issue_slot_pct", "% of cycles with an instruction issued"),
-        ("dram_throughput_pct", "% of the memory's peak"),
-        ("l2_hit_pct", "% of sectors found in the L2"),
-    ):
+    for name, unit in _RATES:
         rows.append((name.removesuffix("_pct").replace("_", " "), values.get(name), unit))
     note = f"{candidate} at {workload}, {where_of([record])}, {counters.tool}; - where missing"
     return show_table(("counter", "value", "of what"), rows, word="recorded", note=note)
+
+
+def _stall_shares(values: Mapping[str, float | None]) -> dict[str, float]:
+    """Percent of a warp's time by stall reason; reasons that are missing are left out."""
+    latency = values.get("warp_latency_cycles")
+    if not latency:
+        return {}
+    return {
+        name.removeprefix("stall_").removesuffix("_cycles").replace("_", " "): 100
+        * cycles
+        / latency
+        for name, cycles in values.items()
+        if name.startswith("stall_") and cycles is not None
+    }
+
+
+def _name_stall(name: str) -> str:
+    return "issuing: selected" if name == "selected" else f"waiting: {name}"
+
+
+def _explain(name: str) -> str:
+    return f", {_STALLS[name]}" if name in _STALLS else ""
+
+
+def compare_variants(
+    variants: Mapping[str, Candidate], workload: Workload = HEADLINE, gpu: str = "h200"
+) -> Shown:
+    """Recorded counters of some variants side by side, one column a variant.
+
+    Args:
+        variants: rung and knobs, by the label that heads its column.
+        workload: what they ran.
+        gpu: slug of the GPU.
+    """
+    found: dict[str, Record] = {}
+    for label, (name, knobs) in variants.items():
+        records = store_records(name, workload, load_rung(name).resolve_knobs(knobs), gpu)
+        if not records or records[0].counters is None or not records[0].counters.values:
+            what = f"the counters of {label}"
+            return make_note(_NO_RECORD.format(what=what, workload=workload))
+        found[label] = records[0]
+    values = [record.counters.values for record in found.values() if record.counters]
+    shares = [_stall_shares(one) for one in values]
+    rows: list[tuple[object, ...]] = [
+        (_name_stall(name), *(s.get(name) for s in shares), f"% of a warp's time{_explain(name)}")
+        for name in _STALLS
+    ]
+    rows += [
+        (name.removesuffix("_pct").replace("_", " "), *(v.get(name) for v in values), unit)
+        for name, unit in _RATES
+    ]
+    read = [one.get("dram_read_bytes") for one in values]
+    rows.append(("read from DRAM", *(None if x is None else x / 1e6 for x in read), "MB"))
+    times = (one.get("duration_us") for one in values)
+    rows.append(("time", *times, "us under the profiler, not the record's time"))
+    tools = dict.fromkeys(r.counters.tool or "ncu" for r in found.values() if r.counters)
+    note = f"{workload}, {where_of(list(found.values()))}, {', '.join(tools)}; - where missing"
+    return show_table(("counter", *found, "of what"), rows, word="recorded", note=note)
+
+
+def show_ratios(
+    pairs: Sequence[tuple[str, Candidate, Candidate]],
+    workload: Workload = HEADLINE,
+    gpu: str = "h200",
+) -> Shown:
+    """Recorded comparisons, one a row; each pair was timed in the same processes.
+
+    Args:
+        pairs: label, baseline and candidate.
+        workload: what all ran.
+        gpu: slug of the GPU.
+    """
+    # The store is read once: a page compares many pairs.
+    records = RecordStore().query(gpu, None, workload, latest=False)
+    rows: list[list[Cell]] = []
+    for label, first, second in pairs:
+        found = _pair_up(records, first, second)
+        if found is None:
+            rows.append([label, "", "", "", "no record yet", ""])
+            continue
+        low, high = found.interval or (found.value, found.value)
+        rows.append(
+            [
+                label,
+                f"{found.baseline_us:.1f}",
+                f"{found.candidate_us:.1f}",
+                f"{found.value:.3f} ({low:.3f} to {high:.3f})",
+                say_ratio(found.value, found.interval),
+                Word(found.source, found.what),
+            ]
+        )
+    columns = ("", "from (us)", "to (us)", "from / to (95 %)", "the second is", "where from")
+    return make_table(columns, rows, f"Workload {workload}")
+
+
+def find_ratio(
+    first: Candidate, second: Candidate, workload: Workload = HEADLINE, gpu: str = "h200"
+) -> Speedup | None:
+    """Time of ``first`` over time of ``second`` as recorded, or None."""
+    return _pair_up(RecordStore().query(gpu, None, workload, latest=False), first, second)
+
+
+def _pair_up(records: Sequence[Record], first: Candidate, second: Candidate) -> Speedup | None:
+    """The newest two records of ``first`` and ``second`` that shared their processes."""
+    firsts, seconds = _records_of(records, first), _records_of(records, second)
+    for below in seconds:
+        for above in firsts:
+            if above.campaign == below.campaign:
+                return read_ratio((above, below), "recorded")
+    return None
+
+
+def _records_of(records: Sequence[Record], candidate: Candidate) -> list[Record]:
+    name, knobs = candidate
+    if name.startswith("baseline:"):
+        return [record for record in records if record.is_candidate(name)]
+    rung = load_rung(name)
+    wanted = rung.resolve_knobs(knobs)
+    return [r for r in records if r.candidate == rung.id and r.knobs == wanted]
+
+
+def show_drift(noted: Mapping[str, Any], gpu: str = "h200") -> Shown:
+    """Times noted on another GPU of the same kind beside the recorded ones.
+
+    Args:
+        noted: ``where``, ``workloads`` (short forms) and ``us``, a list a baseline.
+        gpu: slug of the GPU of the records.
+    """
+    known = _baselines_of(gpu)
+    used: list[Record] = []
+    rows: list[list[Cell]] = []
+    for i, short in enumerate(noted["workloads"]):
+        cells: list[Cell] = [short]
+        for name, times in noted["us"].items():
+            found = known.get((name, Workload.parse(short).key()))
+            if found is None:
+                cells.append(f"{times[i]:.1f}, no record")
+                continue
+            us = found.median_us
+            cells.append(f"{times[i]:.1f}, {us:.1f} ({100 * (us / times[i] - 1):+.1f} %)")
+            used.append(found)
+        rows.append([*cells, Word("claimed"), Word("recorded")])
+    where = describe_record(used[0]) if used else "no record"
+    caption = f"us noted ({noted['where']}), us recorded ({where}), change"
+    return make_table(("workload", *noted["us"], "first time", "second time"), rows, caption)
+
+
+def list_drifts(noted: Mapping[str, Any], gpu: str = "h200") -> list[float]:
+    """Recorded over noted time of everything that `show_drift` compares."""
+    known = _baselines_of(gpu)
+    return [
+        found.median_us / us
+        for name, times in noted["us"].items()
+        for short, us in zip(noted["workloads"], times, strict=True)
+        if (found := known.get((name, Workload.parse(short).key())))
+    ]
+
+
+def _baselines_of(gpu: str) -> dict[tuple[str, str], Record]:
+    """The newest record of every baseline on every workload."""
+    records = RecordStore().query(gpu, kind="baseline")
+    return {(r.name, r.problem.key()): r for r in reversed(records)}
 
 
 def store_records(

@@ -288,7 +288,10 @@ def show_against(
 def _said(speedup: Speedup) -> str:
     said = say_ratio(speedup.value, speedup.interval)
     if speedup.interval:
-        said += f" (95 %: {speedup.interval[0]:.2f} to {speedup.interval[1]:.2f})"
+        low, high = speedup.interval
+        if speedup.value < 1:
+            low, high = 1 / high, 1 / low  # the words say how many times slower
+        said += f" (95 %: {low:.2f} to {high:.2f})"
     return said
 
 

@@ -150,12 +150,13 @@ def show_bars(
             axes.axvline(floor_us, color=GREYS[0], linestyle="--")
             axes.annotate(
                 f"floor {floor_us:.1f} us computed",
-                (floor_us, len(bars) - 0.55),
+                (floor_us, len(bars) - 0.5),
                 xytext=(4, 0),
                 textcoords="offset points",
                 fontsize=9,
-                va="bottom",
+                va="top",
             )
+            axes.set_ylim(len(bars), -0.6)
 
     alt = f"{title}. " + "; ".join(
         f"{bar.label} {bar.time_us:.1f} us ({bar.source})" for bar in bars

@@ -71,7 +71,6 @@ def start_server(folder: Path, environment: dict[str, str] | None = None) -> Ite
         "JUPYTER_CONFIG_PATH": str(root / "jupyter_config"),
         "JUPYTERLAB_SETTINGS_DIR": str(folder / ".settings"),
         "JUPYTERLAB_WORKSPACES_DIR": str(folder / ".workspaces"),
-        "PYTHONPATH": str(root),
         **(environment or {}),
     }
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1"]

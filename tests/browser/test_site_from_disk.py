@@ -24,7 +24,7 @@ def test_every_page_works_without_a_network(built_site: Path, page: Any) -> None
     page.set_viewport_size({"width": 390, "height": 844})
     for name in toc_pages(ROOT):
         page.goto((built_site / f"{name}.html").as_uri())
-        page.wait_for_selector("h1")
+        page.wait_for_selector(".bd-article h1")
         if page.locator(".math").count():
             page.wait_for_selector("mjx-container svg", timeout=20_000)
         page.wait_for_timeout(300)

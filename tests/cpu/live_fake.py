@@ -45,6 +45,8 @@ def use_fake_gpu(
     paths = [str(FAKE_GPU), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     # labtools itself comes first on a child's path; the fake only has to come before CuPy.
+    # A GPU that is really there stays out of sight, of torch too.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setenv("FAKE_GPU_BEHAVIOUR", json.dumps(behaviour or {}))
     monkeypatch.setenv("LABTOOLS_GPU_LOCKS", str(tmp_path / "gpu-locks"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -14,7 +14,7 @@ pytest.importorskip("jupyter_book", reason="the book's tools are not installed h
 
 from tools.book import build, built_pages, content_key, outside_requests, toc_pages
 from tools.nbpoll import get_msg
-from tools.site_assets import SCRIPTS, AssetError, check_integrity
+from tools.site_assets import PACKAGES, AssetError, check_integrity
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = (
@@ -133,9 +133,9 @@ def test_outside_requests_are_found(tmp_path: Path, html: str, found: int) -> No
 def test_an_altered_package_is_refused(tmp_path: Path) -> None:
     archive = tmp_path / "x.tgz"
     archive.write_bytes(b"not the package")
-    for script in SCRIPTS:
+    for package in PACKAGES:
         with pytest.raises(AssetError, match="hash"):
-            check_integrity(archive, script)
+            check_integrity(archive, package)
 
 
 class _Socket:

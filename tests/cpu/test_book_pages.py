@@ -184,6 +184,5 @@ def test_solutions_run_after_the_page(page: Path) -> None:
     client = nbclient.NotebookClient(
         notebook, timeout=300, resources={"metadata": {"path": str(page.parent)}}
     )
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    client.execute(env={**os.environ, "PYTHONPATH": paths, "LABTOOLS_READER": "0"})
+    client.execute(env={**os.environ, "LABTOOLS_READER": "0"})
     assert notebook.cells[-1].execution_count

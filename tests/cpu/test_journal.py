@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
 import sqlite3
 import subprocess
@@ -309,7 +308,6 @@ def start_commits(database: Path, name: str, count: int) -> subprocess.Popen[str
         [sys.executable, "-c", COMMIT_LOOP, str(database), name, str(count)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(repository_root())},
     )
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -210,7 +208,6 @@ def _start_holder() -> subprocess.Popen[str]:
         [sys.executable, "-c", HOLDER],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"

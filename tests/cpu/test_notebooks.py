@@ -31,8 +31,7 @@ def run_page(path: Path, root: Path = ROOT) -> object:
         kernel_name="python3",
         resources={"metadata": {"path": str(path.parent)}},
     )
-    paths = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
-    return client.execute(env={**os.environ, "PYTHONPATH": paths, "LABTOOLS_READER": "0"})
+    return client.execute(env={**os.environ, "LABTOOLS_READER": "0"})
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -75,7 +76,9 @@ def test_json_file(tmp_path: Path) -> None:
 def test_bad_workload_says_what_why_and_how(text: str) -> None:
     with pytest.raises(LabError) as caught:
         Workload.parse(text)
-    assert caught.value.what and caught.value.why and "8,32,8,4096,128" in caught.value.still_works
+    assert caught.value.what
+    assert caught.value.why
+    assert "8,32,8,4096,128" in caught.value.still_works
 
 
 @pytest.mark.parametrize(
@@ -178,7 +181,8 @@ def test_comparison_accepts_rounding_and_rejects_the_rest() -> None:
     stale = good.copy()
     stale[1, 2, 5] = poisoned((1,), "float16")[0]
     verdict = compare_output(stale, expected)
-    assert not verdict.ok and "never written" in verdict.problems[0]
+    assert not verdict.ok
+    assert "never written" in verdict.problems[0]
     one_head = good.copy()
     one_head[1, 3] = good[1, 2]
     assert compare_output(one_head, expected).worst_index == (1, 3)
@@ -230,13 +234,15 @@ def test_launch_refuses_what_would_crash_later() -> None:
     with pytest.raises(LabError, match="grid"):
         Launch("f", (0,), (32,))
     launch = Launch("f", (2, 3), (32,), args=("w",), workspace=(Workspace("w", (4,), "int32"),))
-    assert launch.grid == (2, 3, 1) and launch.num_blocks == 6 and launch.workspace[0].bytes == 16
+    assert launch.grid == (2, 3, 1)
+    assert launch.num_blocks == 6
+    assert launch.workspace[0].bytes == 16
 
 
 def test_the_ladder_is_a_chain_of_parents() -> None:
     rungs = list_rungs()
     assert [rung.id[:3] for rung in rungs] == [f"r{i:02d}" for i in range(len(rungs))]
-    for parent, rung in zip(rungs, rungs[1:], strict=False):
+    for parent, rung in itertools.pairwise(rungs):
         assert rung.parent == parent.id
         parent.resolve_knobs(rung.parent_knobs)
     assert rungs[0].parent is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 from record_samples import make_record
 
@@ -18,7 +19,7 @@ from labtools.record import (
     rung_freshness,
     shipped_records_dir,
 )
-from labtools.record.freshness import stale_records
+from labtools.record.freshness import _same_launches, stale_records
 from labtools.toolchain import Hashes, kernel_hashes
 
 WORKLOAD = Workload(2, 4, 2, 64, 64)
@@ -151,3 +152,16 @@ def test_a_ceiling_is_found_among_the_microbenchmarks():
 def test_every_shipped_median_recomputes_from_its_samples():
     for record in RecordStore([shipped_records_dir()]).query(latest=False):
         assert median_problems(record) == []
+
+
+def test_a_changed_argument_makes_a_record_stale() -> None:
+    workload = Workload(2, 8, 2, 65, 128)
+    launches = load_rung("r03").launches(workload)
+    shapes = launch_shapes(launches)
+    assert _same_launches(shapes, launch_shapes(launches))
+    other = dataclasses.replace(launches[0], args=(*launches[0].args[:-1], np.float32(0.5)))
+    assert not _same_launches(shapes, launch_shapes([other]))
+    assert not _same_launches(shapes, launch_shapes(launches * 2))
+    # A record made before arguments were kept is compared by the rest.
+    older = tuple(shape.model_copy(update={"args": None}) for shape in shapes)
+    assert _same_launches(older, launch_shapes([other]))

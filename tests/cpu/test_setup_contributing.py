@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -28,8 +27,7 @@ def extract(folder: Path) -> list[Path]:
 def labtools(*arguments: str, cwd: Path) -> tuple[int, dict[str, object]]:
     """Exit status and JSON answer of one command."""
     command = [sys.executable, "-m", "labtools", *arguments, "--json"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 

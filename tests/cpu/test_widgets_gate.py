@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from labtools.problem import LabError, repository_root
+from labtools.problem import LabError
 from labtools.record.journal import Journal
 from labtools.widgets import Gate, PredictionPending, Speedup
 from labtools.widgets.reader import reader_present
@@ -155,7 +154,6 @@ def run_cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reader: str | Non
     if reader is not None:
         monkeypatch.setenv("LABTOOLS_READER", reader)
     monkeypatch.setenv("LABTOOLS_JOURNAL_URL", str(tmp_path / "j.sqlite"))
-    monkeypatch.setenv("PYTHONPATH", f"{repository_root()}{os.pathsep}{os.environ.get('PATH')}")
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in CELLS])
     try:
         NotebookClient(notebook, timeout=60).execute()

@@ -25,8 +25,7 @@ def test_a_page_runs_live(page: str) -> None:
         kernel_name="python3",
         resources={"metadata": {"path": str(path.parent)}},
     )
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    client.execute(env={**os.environ, "PYTHONPATH": paths, "LABTOOLS_READER": "0"})
+    client.execute(env={**os.environ, "LABTOOLS_READER": "0"})
     texts = [
         str(output.get("text", "")) + str(output.get("data", {}))
         for cell in notebook.cells

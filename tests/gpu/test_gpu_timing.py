@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 
 from labtools.measure import measure_live, time_candidates
 from labtools.measure.campaign import record_campaign
-from labtools.problem import HEADLINE, LabError, Workload, kernels_dir, load_rung, repository_root
+from labtools.problem import HEADLINE, LabError, Workload, kernels_dir, load_rung
 from labtools.record import RecordStore, freshness, median_problems
 
 SINGLE = Workload.parse("1,32,8,4096,128")
@@ -117,14 +116,11 @@ def test_a_quick_campaign_records_and_goes_on(tmp_path) -> None:
 
 
 def run_labtools(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    paths = [str(repository_root()), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run(
         [sys.executable, "-m", "labtools", *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,
-        env=environment,
         timeout=600,
         check=False,
     )

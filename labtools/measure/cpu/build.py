@@ -57,6 +57,12 @@ class Compiler:
     family: str
     version: str
 
+    @property
+    def is_recent(self) -> bool:
+        """It knows the options of 2022."""
+        found = re.search(r"(\d+)\.\d+", self.version.rpartition(")")[2] or self.version)
+        return found is not None and int(found[1]) >= 12
+
 
 @dataclass(frozen=True)
 class SharedVariable:
@@ -215,6 +221,10 @@ def _kernel_options(compiler: Compiler) -> tuple[str, ...]:
         "-fno-math-errno",
         "-fwrapv",
     ]
+    if compiler.is_recent:
+        # A loop without end stays one, whatever C++ allows a compiler to make of it. A local
+        # variable that nobody set is far off, instead of zero by luck.
+        options += ["-fno-finite-loops", "-ftrivial-auto-var-init=pattern"]
     if compiler.family == "gcc":
         options += [
             "-fmax-errors=20",
@@ -287,7 +297,7 @@ def build_kernel(
         folder = Path(temporary) / "kernel"
         folder.mkdir()
         unit = folder / "kernel.cpp"
-        unit.write_text(_translation_unit(source, name, entries))
+        unit.write_text(_translation_unit(source, name, entries), "utf-8")
         assembly = folder / "kernel.s"
         done = _compile(
             [
@@ -568,6 +578,11 @@ INLINE_ASSEMBLY = (
     "inline assembly is for GPUs only; put a host path beside it (#ifdef __CUDA_ARCH__)"
 )
 
+GPU_HEADER = (
+    "this header of CUDA's own, which the kernel includes, is for GPUs only: the CPU runner has "
+    "the built-in functions, half, bfloat16, vector types, atomics and __pipeline_memcpy_async"
+)
+
 _MESSAGE = re.compile(r"^(?P<file>.+?):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<text>.*)$")
 
 
@@ -600,11 +615,14 @@ def _compile_error(
     lines = text.splitlines()
     excerpt = f"{line:>5} | {lines[line - 1]}" if 0 < line <= len(lines) else ""
     shown = name if file == quoted else file
+    foreign = any(Path(file).is_relative_to(folder) for folder in find_cuda_headers())
     more = "" if len(own) == 1 else f" ({len(own)} errors in all; this is the first.)"
     return CompileError(
         f"{shown} does not compile for the CPU: line {line}: {first['text']}.{more}\n{excerpt}",
-        INLINE_ASSEMBLY if "asm" in first["text"] else "",
-        "correct the line and run it again; every other kernel is unaffected",
+        INLINE_ASSEMBLY if "asm" in first["text"] + excerpt else GPU_HEADER if foreign else "",
+        "such a kernel can be compiled for a GPU and checked there"
+        if foreign
+        else "correct the line and run it again; every other kernel is unaffected",
         file=shown,
         line=line,
         excerpt=excerpt,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import re
 import select
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from labtools.problem import (
     poisoned,
 )
 from labtools.toolchain import source_name
+from labtools.toolchain.sources import normalise_source
 
 from .build import Executable, build_kernel
 from .faults import Fault, explain_faults
@@ -43,6 +45,7 @@ ORDERS = (0, 1, 2, 3)
 3 and up: at random."""
 TIME_LIMIT_S = 20.0
 LARGEST_BUFFER = 2**32
+STATIC_SHARED_BYTES = 48 * 1024
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,9 @@ def run_on_cpu(
     first_out: np.ndarray | None = None
     faults: list[Fault] = []
     comparison: Comparison | None = None
+    refused = _refuse_shared(executable, rung.source_text)
+    if refused:
+        return CpuRun(out, False, [Fault("launch", refused)])
     done_blocks = 0
     printed = ""
     tried: list[int] = []
@@ -273,6 +279,24 @@ def _expect(
     return attention_oracle(inputs, pairs)[0]
 
 
+def _refuse_shared(executable: Executable, source: str) -> str:
+    """Why a GPU's assembler would refuse the arrays of fixed size, or nothing.
+
+    Of several kernels in one source it is not known which uses what; then each array must fit.
+    """
+    sizes = {v.name: v.bytes for v in executable.shared if not v.dynamic and v.name != "(guard)"}
+    one_kernel = len(re.findall(r"\b__global__\b", normalise_source(source))) == 1
+    used = sum(sizes.values()) if one_kernel else max(sizes.values(), default=0)
+    if used <= STATIC_SHARED_BYTES:
+        return ""
+    largest = max(sizes, key=sizes.__getitem__)
+    return (
+        f"{used} bytes of shared memory are declared with a fixed size, most of them `{largest}`; "
+        f"a kernel may have {STATIC_SHARED_BYTES}, and more only as extern __shared__ with "
+        "smem_bytes in the launch"
+    )
+
+
 def _three(dims: tuple[int, ...]) -> tuple[int, int, int]:
     x, y, z = (*dims, 1, 1)[:3]
     return (int(x), int(y), int(z))
@@ -394,7 +418,7 @@ def _run_child(
     if code == 0:
         return ""
     if code == 3:
-        return "a fault ended the run"
+        return "the process that ran the kernel ended before the kernel had, without a word"
     if code == 4:
         raise LabError("The CPU runner could not set up the run.", said, "try a smaller workload")
     if code < 0:

@@ -2,6 +2,7 @@
 // CUDA's own headers supply the types (half, half2, uint2, float4, dim3 and so on); what they
 // leave to the GPU compiler is here: qualifiers, built-in variables, warp functions, atomics.
 #pragma once
+#include <cassert>  // a GPU's compiler knows assert() without being told
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -16,6 +17,11 @@
 #include <vector_types.h>
 
 #include "interface.h"
+
+// What these would bring is here already, or is for programs that launch kernels.
+#define __CUDA_RUNTIME_H__
+#define __CUDA_RUNTIME_API_H__
+#define __DEVICE_LAUNCH_PARAMETERS_H__
 
 #define LAB_INLINE inline __attribute__((always_inline))
 

@@ -186,6 +186,9 @@ static void on_signal(int signal, siginfo_t* info, void* context) {
       text.add("the thread's stack overflowed: local arrays too large, or endless recursion");
     else if (signal == SIGFPE)
       text.add("integer division by zero (a GPU gives no error here, and no meaning either)");
+    else if (signal == SIGILL || signal == SIGTRAP)
+      text.add("the compiler saw that this has no meaning (such as a division by zero, a null pointer "
+               "or a missing return) and made a trap of it");
     else
       text.add("signal %d (%s)", signal, strsignal(signal));
   }
@@ -331,5 +334,13 @@ static int run() {
 }
 
 }  // namespace lab
+
+// What assert() calls: ours stands before the C library's, which knows nothing of the kernel's lines.
+extern "C" void __assert_fail(const char* text, const char*, unsigned, const char*) noexcept {
+  lab::FaultRecord* f = lab::fault_here(lab::CRASH, LAB_FRAME);
+  if (!f) lab::stop_run();
+  lab::Text(f).add("an assertion failed: %s", text);
+  lab::fatal(f);
+}
 
 int main() { return lab::run(); }

@@ -9,6 +9,7 @@
 #pragma once
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -16,15 +17,16 @@
 
 namespace lab {
 
-enum : uint8_t { MANY_LANES = 1, MANY_WARPS = 2, ATOMIC = 4, PENDING = 8 };
+enum : uint8_t { MANY_WARPS = 2, ATOMIC = 4, PENDING = 8 };
 
 struct Stamp {  // one access
   uint32_t block;    // serial; 0 means never
   uint32_t epoch;    // barriers of the block before it
   uint32_t warp_epoch;
   uint32_t address;  // of the code, as linked: below 4 GiB
+  uint32_t lanes;    // of its warp: those that made it, or one like it before
+  uint32_t clock;    // partial __syncwarp() of those lanes before it, the most of any
   uint16_t thread;
-  uint8_t clock;
   uint8_t flags;
 };
 
@@ -209,16 +211,16 @@ static inline bool unordered(const Region& r, const Stamp& s) {
   if (unsigned(s.thread >> 5) != me.warp) return true;
   const Warp& w = S.warps[me.warp];
   if (s.warp_epoch != w.epoch) return false;
-  if (s.flags & MANY_LANES) return true;
-  if (s.thread == me.id) return false;
-  return !(w.partial && w.seen[me.lane][s.thread & 31] > s.clock);
+  for (uint32_t rest = s.lanes & ~(1u << me.lane); rest; rest &= rest - 1)
+    if (!w.partial || w.seen[me.lane][__builtin_ctz(rest)] <= s.clock) return true;
+  return false;
 }
 
 static inline void stamp(Stamp& s, uint64_t address, uint8_t flags) {
   const Fiber& me = *S.current;
   const Warp& w = S.warps[me.warp];
-  s = {S.block_serial, S.epoch,         w.epoch, uint32_t(address),
-       uint16_t(me.id), w.clock[me.lane], flags};
+  s = {S.block_serial,  S.epoch,          w.epoch,         uint32_t(address),
+       1u << me.lane,   w.clock[me.lane], uint16_t(me.id), flags};
 }
 
 enum Access { READ, WRITE, ATOMIC_UPDATE, COPY_PENDING };
@@ -242,16 +244,20 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
   }
   // Remember who reads: one thread, several lanes of one warp, or several warps.
   uint8_t flags = 0;
+  uint32_t lanes = 0, clock = 0;
   if (c.read.block == S.block_serial && c.read.epoch == S.epoch) {
     if (c.read.flags & MANY_WARPS) return;
     const Fiber& me = *S.current;
     if (unsigned(c.read.thread >> 5) != me.warp)
       flags = MANY_WARPS;
-    else if (c.read.warp_epoch == S.warps[me.warp].epoch &&
-             (c.read.thread != me.id || c.read.flags & MANY_LANES))
-      flags = MANY_LANES;
+    else if (unordered(r, c.read)) {  // who is ordered after me is after those before me, too
+      lanes = c.read.lanes;
+      clock = c.read.clock;
+    }
   }
   stamp(c.read, address, flags);
+  c.read.lanes |= lanes;
+  c.read.clock = std::max(c.read.clock, clock);
 }
 
 // Shared memory starts with granules of 4 bytes and goes finer when the kernel does.

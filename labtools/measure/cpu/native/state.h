@@ -44,8 +44,8 @@ struct Warp {
   uint32_t live = 0;   // lanes that exist and have not returned
   uint32_t epoch = 0;  // __syncwarp() of all live lanes so far
   bool partial = false;
-  uint8_t clock[32];
-  uint8_t seen[32][32];  // seen[l][k]: intervals of lane k that lane l knows to be over
+  uint32_t clock[32];
+  uint32_t seen[32][32];  // seen[l][k]: intervals of lane k that lane l knows to be over
   int num_groups = 0;
   Group groups[32];
   uint64_t value[32], result[32];

@@ -248,7 +248,7 @@ static void sync_clocks(Warp& w, uint32_t lanes) {
     return;
   }
   w.partial = true;
-  uint8_t joined[32] = {};
+  uint32_t joined[32] = {};
   for (int l = 0; l < 32; ++l)
     if (lanes >> l & 1)
       for (int k = 0; k < 32; ++k) joined[k] = std::max(joined[k], w.seen[l][k]);
