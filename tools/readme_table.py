@@ -56,7 +56,8 @@ def _one_table(gpu: str, records: list[Record], titles: dict[str, str]) -> str:
     lines = [
         f"Recorded on {gpu}, {when}, driver {source.driver}, torch {source.torch}. Workload "
         f"`{HEADLINE.short()}` (B, Hq, Hkv, S, D), fp16, cold L2. Times above 1.00 x are slower "
-        f"than `{REFERENCE}`, timed in the same processes.",
+        f"than `{REFERENCE}`: the median of the ratios of {len(records[0].samples.processes)} "
+        "processes that timed both, with its 95 % interval.",
         "",
         f"| kernel | median | GB/s of K and V | against `{REFERENCE}` |",
         "|---|---:|---:|---:|",
@@ -80,7 +81,8 @@ def _against(record: Record, reference: Record | None) -> str:
         ratio = paired_ratio(record, reference)
     except LabError:
         return "not measured together"
-    return f"{ratio.ratio:.2f} x" + (" (equal)" if ratio.equal else "")
+    interval = f"{ratio.low:.2f} to {ratio.high:.2f}"
+    return f"{ratio.ratio:.2f} x ({interval})" + (", equal" if ratio.equal else "")
 
 
 def replace_table(readme: str, table: str) -> str:

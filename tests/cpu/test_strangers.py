@@ -10,6 +10,7 @@ import pytest
 
 from labtools.measure.check import CheckReport, check_rung
 from labtools.measure.cpu import run_on_cpu
+from labtools.measure.cpu.build import NATIVE, _compile_error, find_cuda_headers
 from labtools.problem import (
     LabError,
     Launch,
@@ -19,7 +20,7 @@ from labtools.problem import (
     load_rung,
     make_inputs,
 )
-from labtools.toolchain import compile_cubin
+from labtools.toolchain import CompileError, compile_cubin
 
 SMALL = Workload(2, 4, 2, 40, 64)
 SIGNATURE = (
@@ -282,3 +283,16 @@ extern "C" __global__ void k(float* o) {
   *o = UINT32_MAX + INFINITY - FLT_MAX + INT_MAX;
 }"""
     assert "k" in compile_cubin(text, "sm_80").entries
+
+
+def test_a_header_that_trips_over_the_prelude_is_the_one_named() -> None:
+    header = find_cuda_headers()[0] / "cooperative_groups.h"
+    log = (
+        f"{NATIVE / 'cuda_on_cpu.h'}:46:38: error: 'noinline' was not declared in this scope\n"
+        f"{header}:12:3: note: in expansion of macro '__noinline__'\n"
+        f"{header}:12:3: error: expected identifier\n"
+    )
+    error = _compile_error(log, "", "mine.cu", ("decode",), ())
+    assert isinstance(error, CompileError)
+    assert error.file == str(header)
+    assert "for GPUs only" in error.why

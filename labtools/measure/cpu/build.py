@@ -609,7 +609,8 @@ def _compile_error(
             file=name,
             log=log,
         )
-    first = own[0]
+    # A macro of the prelude that a header trips over is not where the mistake is.
+    first = next((found for found in own if not _is_prelude(found["file"])), own[0])
     file, line = first["file"], int(first["line"])
     text = source if file == quoted else _read(file, include_dirs)
     lines = text.splitlines()
@@ -628,6 +629,10 @@ def _compile_error(
         excerpt=excerpt,
         log=log,
     )
+
+
+def _is_prelude(file: str) -> bool:
+    return Path(file).is_relative_to(NATIVE)
 
 
 def _read(file: str, include_dirs: tuple[Path, ...]) -> str:
