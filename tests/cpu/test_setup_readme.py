@@ -84,7 +84,7 @@ def table(tmp_path: Path, *records: Record) -> str:
 def test_rows_and_ratios(tmp_path: Path) -> None:
     text = table(tmp_path, record("baseline:sdpa", 40.0), record("r03_one_warp", 100.0))
     assert "Recorded on NVIDIA Test, 2026-01-02" in text
-    assert re.search(r"`r03_one_warp`.*\| 100\.0 us \|.*\| 2\.50 x \|", text)
+    assert re.search(r"`r03_one_warp`.*\| 100\.0 us \|.*\| 2\.50 x \(2\.\d\d to 2\.\d\d\) \|", text)
     assert re.search(r"`sdpa` \(baseline\) \| 40\.0 us \|.*\| 1\.00 x \|", text)
 
 
