@@ -128,8 +128,17 @@ def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
 
 def open_notebook(page: Any, server: Server, path: str) -> None:
     """Open a notebook alone on the screen and wait until its kernel is ready."""
-    page.goto(f"{server.url}/doc/tree/{path}?token={server.token}&reset")
-    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+    from playwright.sync_api import TimeoutError as NothingShown
+
+    tries = 3  # JupyterLab's page stays blank once in a while; a person would load it again
+    for attempt in range(1, tries + 1):
+        page.goto(f"{server.url}/doc/tree/{path}?token={server.token}&reset")
+        try:
+            page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=40_000)
+            break
+        except NothingShown:
+            if attempt == tries:
+                raise
     wait_for(lambda: _kernel_ready(server, path), 60, "the kernel")
 
 
