@@ -19,6 +19,8 @@ import traitlets
 from labtools.predict import Gpu, achieved_occupancy, list_gpus, load_gpu, occupancy
 from labtools.problem import LabError
 
+from .bench import Bench
+
 _HERE = Path(__file__).parent
 
 THREADS = (32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024)
@@ -158,18 +160,6 @@ class OccupancyView(anywidget.AnyWidget):
     grid_index = traitlets.Int(0).tag(sync=True)
 
 
-class OccupancyBench(ipywidgets.VBox):
-    """Controls and picture, linked in the browser so that no kernel is needed."""
-
-    def __init__(self, controls: dict[str, ipywidgets.Widget], view: OccupancyView) -> None:
-        self.controls = controls
-        self.view = view
-        for name, control in controls.items():
-            ipywidgets.jslink((control, "index"), (view, f"{name}_index"))
-        super().__init__([*controls.values(), view])
-        self.add_class("lt-bench")
-
-
 def occupancy_bench(
     gpu: str = "rtx4090",
     threads: int = 32,
@@ -178,7 +168,7 @@ def occupancy_bench(
     grid_blocks: int = 256,
     *,
     gpus: Sequence[Gpu | str] | None = None,
-) -> OccupancyBench:
+) -> Bench:
     """A bench that starts with one kernel's numbers.
 
     Args:
@@ -223,7 +213,7 @@ def occupancy_bench(
         tables=occupancy_tables(choices),
         **{f"{name}_index": control.index for name, control in controls.items()},
     )
-    return OccupancyBench(controls, view)
+    return Bench(controls, view)
 
 
 def _slider(

@@ -14,6 +14,7 @@ import traitlets
 from labtools.predict import Gpu, floors
 from labtools.problem import LabError, Workload
 
+from .bench import Bench
 from .provenance import check_word
 
 _HERE = Path(__file__).parent
@@ -145,18 +146,6 @@ class TimelineView(anywidget.AnyWidget):
     size_index = traitlets.Int(0).tag(sync=True)
 
 
-class BaselineBench(ipywidgets.VBox):
-    """Controls and picture, linked in the browser so that no kernel is needed."""
-
-    def __init__(self, controls: dict[str, ipywidgets.Widget], view: TimelineView) -> None:
-        self.controls = controls
-        self.view = view
-        for name, control in controls.items():
-            ipywidgets.jslink((control, "index"), (view, f"{name}_index"))
-        super().__init__([*controls.values(), view])
-        self.add_class("lt-bench")
-
-
 def baseline_bench(
     candidates: Sequence[Candidate],
     gpus: Sequence[Gpu],
@@ -164,7 +153,7 @@ def baseline_bench(
     *,
     start: str | None = None,
     size_label: str = "workload",
-) -> BaselineBench:
+) -> Bench:
     """A bench of timed calls.
 
     Args:
@@ -202,7 +191,7 @@ def baseline_bench(
         tables=timeline_tables(candidates, gpus, list(workloads.values())),
         size_index=labels.index(start),
     )
-    return BaselineBench(controls, view)
+    return Bench(controls, view)
 
 
 def say_time(time_us: float) -> str:

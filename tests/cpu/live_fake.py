@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
 
 import pytest
+from devices import H200
 
 from labtools.measure import campaign, live, live_measure, profile, sanitize
 from labtools.problem import LabError
-from labtools.toolchain import DeviceInfo
 
 FAKE_GPU = Path(__file__).with_name("fake_gpu")
 
-DEVICE = DeviceInfo(
+DEVICE = dataclasses.replace(
+    H200,
     name="NVIDIA Fake GPU",
-    compute_capability=(9, 0),
     sm_count=4,
-    warp_size=32,
-    max_threads_per_block=1024,
-    max_threads_per_sm=2048,
-    max_blocks_per_sm=32,
-    registers_per_block=65536,
-    registers_per_sm=65536,
-    smem_per_block_bytes=49152,
-    smem_per_block_optin_bytes=232448,
-    smem_per_sm_bytes=233472,
-    smem_reserved_per_block_bytes=1024,
     l2_bytes=64 * 1024,
     memory_bytes=2**30,
-    sm_clock_mhz=1980.0,
-    memory_clock_mhz=3201.0,
-    bus_width_bits=6144,
-    cuda_version="13.0",
     driver_version="580.0",
 )
 

@@ -6,6 +6,7 @@ Each case goes through the command line, where a person meets it, and looks at t
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gzip
 import json
@@ -23,12 +24,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from devices import H200
 
 from labtools.cli import main
 from labtools.measure.child import child_environment
 from labtools.problem import LabError, load_rung
 from labtools.toolchain import cuda_status
-from labtools.toolchain.device import DeviceInfo
 from labtools.toolchain.status import Findings, explain
 
 RIGHT, WRONG, USAGE, MISSING = 0, 1, 2, 3
@@ -192,28 +193,7 @@ def test_no_gpu(cli: Cli, command: tuple[str, ...]) -> None:
     assert "without a GPU" in ended.error["still_works"]
 
 
-H200 = DeviceInfo(
-    name="NVIDIA H200",
-    compute_capability=(9, 0),
-    sm_count=132,
-    warp_size=32,
-    max_threads_per_block=1024,
-    max_threads_per_sm=2048,
-    max_blocks_per_sm=32,
-    registers_per_block=65536,
-    registers_per_sm=65536,
-    smem_per_block_bytes=49152,
-    smem_per_block_optin_bytes=232448,
-    smem_per_sm_bytes=233472,
-    smem_reserved_per_block_bytes=1024,
-    l2_bytes=62914560,
-    memory_bytes=150_000_000_000,
-    sm_clock_mhz=1980.0,
-    memory_clock_mhz=3201.0,
-    bus_width_bits=6144,
-    cuda_version="12.4",
-    driver_version="550.90.07",
-)
+OLD_DRIVER = dataclasses.replace(H200, cuda_version="12.4", driver_version="550.90.07")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +207,7 @@ H200 = DeviceInfo(
                 driver_library=True,
                 cu_init=0,
                 driver_cuda=(12, 4),
-                device=H200,
+                device=OLD_DRIVER,
                 cupy_version="14.2.0",
                 cupy_cuda_major=13,
             ),

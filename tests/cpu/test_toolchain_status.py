@@ -6,34 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from devices import H200
 
 from labtools.problem import LabError
 from labtools.toolchain import compile_raw, cuda_status, device_query
-from labtools.toolchain.device import DeviceInfo, describe_device
+from labtools.toolchain.device import describe_device
 from labtools.toolchain.status import Findings, explain
-
-H200 = DeviceInfo(
-    name="NVIDIA H200",
-    compute_capability=(9, 0),
-    sm_count=132,
-    warp_size=32,
-    max_threads_per_block=1024,
-    max_threads_per_sm=2048,
-    max_blocks_per_sm=32,
-    registers_per_block=65536,
-    registers_per_sm=65536,
-    smem_per_block_bytes=49152,
-    smem_per_block_optin_bytes=232448,
-    smem_per_sm_bytes=233472,
-    smem_reserved_per_block_bytes=1024,
-    l2_bytes=62914560,
-    memory_bytes=150_000_000_000,
-    sm_clock_mhz=1980.0,
-    memory_clock_mhz=3201.0,
-    bus_width_bits=6144,
-    cuda_version="13.0",
-    driver_version="580.95.05",
-)
 
 GOOD = Findings(
     driver_library=True,

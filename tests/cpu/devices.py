@@ -1,0 +1,28 @@
+"""Devices as they would describe themselves, for tests that have none."""
+
+from __future__ import annotations
+
+from labtools.toolchain import DeviceInfo
+
+H200 = DeviceInfo(
+    name="NVIDIA H200",
+    compute_capability=(9, 0),
+    sm_count=132,
+    warp_size=32,
+    max_threads_per_block=1024,
+    max_threads_per_sm=2048,
+    max_blocks_per_sm=32,
+    registers_per_block=65536,
+    registers_per_sm=65536,
+    smem_per_block_bytes=49152,
+    smem_per_block_optin_bytes=232448,
+    smem_per_sm_bytes=233472,
+    smem_reserved_per_block_bytes=1024,
+    l2_bytes=62914560,
+    memory_bytes=150_000_000_000,
+    sm_clock_mhz=1980.0,
+    memory_clock_mhz=3201.0,
+    bus_width_bits=6144,
+    cuda_version="13.0",
+    driver_version="580.95.05",
+)
