@@ -1,0 +1,875 @@
+"""What integer, predicate and move instructions compute, over many lanes at once.
+
+The forecast needs what decides control flow and addresses: loop counters, comparisons, pointers.
+Floating-point data are unknown (None) and stay so, except the reciprocal that an integer division
+is made of. An opcode that is not known here gives an unknown result, never a wrong one.
+
+A value is an array of uint32, one element a lane; a predicate is an array of bool. Semantics as
+published in NVIDIA, CUDA Binary Utilities (instruction set reference), and checked by the tests
+against the CPU runner's trip counts.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from labtools.toolchain.sass import Instruction, Operand
+
+if TYPE_CHECKING:
+    from .trace import Lanes
+
+Value = np.ndarray | None
+Handler = Callable[["State", Instruction], list[tuple[str, Value]]]
+_MASK = np.uint64(0xFFFFFFFF)
+_COMPARE = {
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+    "EQ": operator.eq,
+    "NE": operator.ne,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """One integer comparison, kept to find out in which trip of a loop it turns.
+
+    Args:
+        kind: LT, LE, GT, GE, EQ or NE.
+        a, b: [N] int64 what was compared.
+        lanes: [N] bool who compared.
+        low, high: range of the type; outside of it the numbers wrap.
+    """
+
+    kind: str
+    a: np.ndarray
+    b: np.ndarray
+    lanes: np.ndarray
+    low: int
+    high: int
+
+
+class State:
+    """Registers of all lanes.
+
+    Attributes:
+        values: register or predicate name to its array, or None where unknown; a register that
+            was never written is absent and reads as unknown.
+        local: local memory (spills) by byte offset, where it is known.
+        valid: for a register that only some lanes know, [N] bool which; absent means all.
+        active: [N] bool lanes that execute now; a read is unknown if one of them does not know.
+        comparisons: where not None, the integer comparisons made: (kind, a - b, lanes, limits).
+        lanes: who the lanes are, and the constant bank.
+    """
+
+    __slots__ = ("active", "comparisons", "lanes", "local", "valid", "values")
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        values: dict[str, Value] | None = None,
+        local: dict[int, Value] | None = None,
+    ) -> None:
+        self.lanes = lanes
+        self.values = {} if values is None else values
+        self.local = {} if local is None else local
+        self.valid: dict[str, np.ndarray] = {}
+        self.active = lanes.true
+        self.comparisons: list[Comparison] | None = None
+
+    def copy(self) -> State:
+        """A copy that may be run on; arrays are shared, since none is changed in place."""
+        twin = State(self.lanes, dict(self.values), dict(self.local))
+        twin.valid = dict(self.valid)
+        return twin
+
+    def write(self, name: str, value: Value, executing: np.ndarray, whole: bool) -> None:
+        """Set a register on some lanes; the others keep what they have."""
+        if whole:
+            self.values[name] = value
+            self.valid.pop(name, None)
+            return
+        old = self.values.get(name)
+        if old is None:
+            if value is not None:
+                self.values[name] = value
+                self.valid[name] = executing
+            else:
+                self.values[name] = None
+            return
+        known = self.valid.get(name, self.lanes.true)
+        if value is None:
+            known = known & ~executing
+            if known.any():
+                self.valid[name] = known
+            else:
+                self.values[name] = None
+                self.valid.pop(name, None)
+            return
+        self.values[name] = np.where(executing, value, old)
+        known = known | executing
+        if known.all():
+            self.valid.pop(name, None)
+        else:
+            self.valid[name] = known
+
+    def _known(self, name: str) -> Value:
+        value = self.values.get(name)
+        if value is None:
+            return None
+        known = self.valid.get(name)
+        return None if known is not None and bool((self.active & ~known).any()) else value
+
+    # ------------------------------------------------------------------ reading operands
+
+    def bits(self, operand: Operand) -> Value:
+        """An operand as uint32, with ``-`` and ``~`` applied."""
+        value = self._plain(operand)
+        if value is None:
+            return None
+        if operand.absolute:
+            value = np.abs(value.view(np.int32)).view(np.uint32)
+        if operand.negated:
+            value = (~value) + np.uint32(1)
+        if operand.inverted:
+            value = ~value
+        return value
+
+    def _plain(self, operand: Operand) -> Value:
+        if operand.kind == "register":
+            return self.read(operand.name)
+        if operand.kind == "number":
+            return self.lanes.constant(_number_bits(operand.value))
+        if operand.kind == "constant":
+            return self._constant(operand, 0)
+        return None
+
+    def read(self, name: str) -> Value:
+        """A register by name; ``RZ`` and ``URZ`` are 0."""
+        if name in ("RZ", "URZ"):
+            return self.lanes.constant(0)
+        return self._known(name)
+
+    def _constant(self, operand: Operand, plus: int) -> Value:
+        if operand.bank != 0:
+            return None
+        offset = operand.offset + plus
+        if not operand.parts:
+            return self.lanes.parameter(offset)
+        index = self.read(operand.parts[0][0])
+        if index is None or not len(index):
+            return None
+        first = int(index[0])
+        return self.lanes.parameter(offset + first) if bool((index == index[0]).all()) else None
+
+    def wide(self, operand: Operand) -> np.ndarray | None:
+        """An operand as uint64: a register pair, a 64-bit constant, or a number."""
+        if operand.kind == "register" and operand.name not in ("RZ", "URZ"):
+            low, high = self.read(operand.name), self.read(next_register(operand.name))
+        elif operand.kind == "constant":
+            low, high = self._constant(operand, 0), self._constant(operand, 4)
+        elif operand.kind == "number":
+            value = int(operand.value or 0)
+            low = self.lanes.constant(value & 0xFFFFFFFF)
+            high = self.lanes.constant((value >> 32) & 0xFFFFFFFF)
+        else:
+            low = high = self.lanes.constant(0)
+        if low is None or high is None:
+            return None
+        value64 = (high.astype(np.uint64) << np.uint64(32)) | low
+        if operand.negated:
+            value64 = ~value64 + np.uint64(1)
+        if operand.inverted:
+            value64 = ~value64
+        return value64
+
+    def predicate(self, operand: Operand) -> Value:
+        """A predicate operand as bool, ``!`` applied."""
+        value = self.flag(operand.name)
+        if value is None:
+            return None
+        return ~value if operand.inverted else value
+
+    def flag(self, name: str) -> Value:
+        """A predicate by name; ``PT`` and ``UPT`` are true."""
+        if name in ("PT", "UPT"):
+            return self.lanes.true
+        return self._known(name)
+
+    def address(self, operand: Operand, wide: bool) -> np.ndarray | None:
+        """The byte address that a memory operand names, as uint64."""
+        total = np.full(self.lanes.count, operand.offset, np.int64).view(np.uint64)
+        for name, suffixes in operand.parts:
+            paired = "64" in suffixes or (
+                wide and not suffixes and (name.startswith("UR") or not operand.name)
+            )
+            low = self.read(name)
+            if low is None:
+                return None
+            part = low.astype(np.uint64)
+            if paired:
+                high = self.read(next_register(name))
+                if high is None:
+                    return None
+                part = part | (high.astype(np.uint64) << np.uint64(32))
+            for suffix in suffixes:
+                if suffix.startswith("X") and suffix[1:].isdigit():
+                    part = part * np.uint64(int(suffix[1:]))
+            total = total + part
+        return total if wide else total & _MASK
+
+
+def next_register(name: str, plus: int = 1) -> str:
+    """``R4`` to ``R5``."""
+    stem = "UR" if name.startswith("UR") else "R"
+    return f"{stem}{int(name[len(stem) :]) + plus}"
+
+
+def _number_bits(value: int | float | None) -> int:
+    if isinstance(value, float):
+        return int(np.float32(value).view(np.uint32))
+    return int(value or 0) & 0xFFFFFFFF
+
+
+def evaluate(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    """What an instruction writes: (name, value) pairs; unknown results are None.
+
+    Every name in ``one.defines`` is in the answer.
+    """
+    base = one.base
+    handler = _HANDLERS.get(base) or _HANDLERS.get(base[1:] if base.startswith("U") else base)
+    found = handler(state, one) if handler is not None else []
+    known = {name for name, _ in found}
+    found = [(name, value) for name, value in found if name in one.defines]
+    found += [(name, None) for name in one.defines if name not in known]
+    return found
+
+
+# ------------------------------------------------------------------------------------ helpers
+
+
+def _split(one: Instruction) -> tuple[list[Operand], list[Operand], list[Operand]]:
+    """Predicates written, then the destination register, then the sources.
+
+    Operands are printed as: result, carries written, sources; comparisons print predicates first.
+    """
+    operands = list(one.operands)
+    destination = []
+    flags: list[Operand] = []
+    if operands and operands[0].kind == "register":
+        destination = [operands.pop(0)]
+    while operands and operands[0].kind == "predicate" and not operands[0].inverted:
+        flags.append(operands.pop(0))
+        if not destination and operands and operands[0].kind == "register":
+            destination = [operands.pop(0)]
+    return flags, destination, operands
+
+
+def _one(destination: list[Operand], value: Value) -> list[tuple[str, Value]]:
+    return [(destination[0].name, value)] if destination else []
+
+
+def _pair(name: str, value: np.ndarray | None) -> list[tuple[str, Value]]:
+    if name in ("RZ", "URZ"):
+        return []
+    if value is None:
+        return [(name, None), (next_register(name), None)]
+    return [
+        (name, (value & _MASK).astype(np.uint32)),
+        (next_register(name), (value >> np.uint64(32)).astype(np.uint32)),
+    ]
+
+
+def _u64(value: np.ndarray) -> np.ndarray:
+    return value.astype(np.uint64)
+
+
+# ------------------------------------------------------------------------------------ opcodes
+
+
+def _move(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    if "64" in one.modifiers:
+        return _pair(one.operands[0].name, state.wide(one.operands[1]))
+    return [(one.operands[0].name, state.bits(one.operands[1]))]
+
+
+def _add(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    """IADD, IADD3, VIADD: up to three addends, carries in and out."""
+    flags, destination, sources = _split(one)
+    if "64" in one.modifiers:
+        terms64 = [state.wide(source) for source in sources if source.kind != "predicate"]
+        if any(term is None for term in terms64):
+            return []
+        total64 = terms64[0]
+        for term in terms64[1:]:
+            total64 = total64 + term  # type: ignore[operator]
+        return _pair(destination[0].name, total64)
+    addends = [source for source in sources if source.kind != "predicate"]
+    carries = [source for source in sources if source.kind == "predicate"]
+    total = np.zeros(state.lanes.count, np.uint64)
+    for source in addends:
+        plain = state._plain(source)
+        if plain is None:
+            return []
+        value = _u64(plain)
+        if source.negated:  # as the adder sees it: complement and one, so that 0 gives a carry
+            value = (~value & _MASK) + np.uint64(1)
+        elif source.inverted:
+            value = ~value & _MASK
+        total = total + value
+    if "X" in one.modifiers:
+        for source in carries:
+            carry = state.predicate(source)
+            if carry is None:
+                return []
+            total = total + _u64(carry)
+    found = _one(destination, (total & _MASK).astype(np.uint32))
+    for count, flag in enumerate(flags, 1):
+        found.append((flag.name, (total >> np.uint64(32)) >= np.uint64(count)))
+    return found
+
+
+def _multiply_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    flags, destination, sources = _split(one)
+    carries = [source for source in sources if source.kind == "predicate"]
+    terms = [source for source in sources if source.kind != "predicate"]
+    if len(terms) < 3 or not destination:
+        return []
+    a, b = state.bits(terms[0]), state.bits(terms[1])
+    zero = any(x is not None and not x.any() for x in (a, b))
+    if zero:
+        a = b = state.lanes.constant(0)
+    if a is None or b is None:
+        return []
+    signed = "U32" not in one.modifiers
+    if "WIDE" in one.modifiers or "HI" in one.modifiers:
+        c64 = state.wide(terms[2])
+        if c64 is None:
+            return []
+        if signed:
+            product = (a.view(np.int32).astype(np.int64) * b.view(np.int32)).view(np.uint64)
+        else:
+            product = _u64(a) * _u64(b)
+        total = product + c64
+        if "HI" in one.modifiers:
+            return _one(destination, (total >> np.uint64(32)).astype(np.uint32))
+        found = _pair(destination[0].name, total)
+        found += [(flag.name, total < product) for flag in flags]
+        return found
+    c = state._plain(terms[2])
+    if c is None:
+        return []
+    addend = _u64(c)
+    if terms[2].negated:
+        addend = (~addend & _MASK) + np.uint64(1)
+    elif terms[2].inverted:
+        addend = ~addend & _MASK
+    total = (_u64(a) * _u64(b) & _MASK) + addend
+    if "X" in one.modifiers:
+        for source in carries:
+            carry = state.predicate(source)
+            if carry is None:
+                return []
+            total = total + _u64(carry)
+    found = _one(destination, (total & _MASK).astype(np.uint32))
+    found += [(flag.name, (total >> np.uint64(32)) >= np.uint64(1)) for flag in flags]
+    return found
+
+
+def _shift_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    """LEA: (a << shift) + b; with HI the upper half of the shifted pair."""
+    flags, destination, sources = _split(one)
+    carries = [source for source in sources if source.kind == "predicate"]
+    terms = [source for source in sources if source.kind != "predicate"]
+    a, b = state.bits(terms[0]), state._plain(terms[1])
+    shift = int(terms[-1].value or 0) if terms[-1].kind == "number" else 0
+    if a is None or b is None:
+        return []
+    addend = _u64(b)
+    if terms[1].negated:
+        addend = (~addend & _MASK) + np.uint64(1)
+    elif terms[1].inverted:
+        addend = ~addend & _MASK
+    if "HI" in one.modifiers:
+        if "SX32" in one.modifiers:
+            pair = a.view(np.int32).astype(np.int64).view(np.uint64)
+        else:
+            c = state.bits(terms[2]) if len(terms) > 3 else state.lanes.constant(0)
+            if c is None:
+                return []
+            pair = (_u64(c) << np.uint64(32)) | _u64(a)
+        shifted = (pair << np.uint64(shift)) >> np.uint64(32)
+    else:
+        shifted = (_u64(a) << np.uint64(shift)) & _MASK
+    total = shifted + addend
+    if "X" in one.modifiers:
+        for source in carries:
+            carry = state.predicate(source)
+            if carry is None:
+                return []
+            total = total + _u64(carry)
+    found = _one(destination, (total & _MASK).astype(np.uint32))
+    found += [(flag.name, (total >> np.uint64(32)) >= np.uint64(1)) for flag in flags]
+    return found
+
+
+def _funnel(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    _, destination, sources = _split(one)
+    a, shift, c = (state.bits(source) for source in sources[:3])
+    if shift is None:
+        return []
+    left, high = "L" in one.modifiers, "HI" in one.modifiers
+    wide_type = bool({"U64", "S64"} & set(one.modifiers))
+    # One half does not matter where the other alone is shifted out.
+    if left and not high:
+        c = state.lanes.constant(0) if c is None else c
+    if not left and high:
+        a = state.lanes.constant(0) if a is None else a
+    if a is None or c is None:
+        return []
+    amount = _u64(shift)
+    limit = np.uint64(63 if wide_type else 31)
+    if "W" in one.modifiers:
+        amount = amount & limit
+    over = amount > (limit + np.uint64(0 if wide_type else 1))
+    amount = np.minimum(amount, limit + np.uint64(0 if wide_type else 1))
+    pair = (_u64(c) << np.uint64(32)) | _u64(a)
+    if left:
+        shifted = pair << np.minimum(amount, np.uint64(63))
+        result = shifted >> np.uint64(32) if high else shifted
+        result = np.where(over & ~np.bool_(high), np.uint64(0), result)
+    elif {"S32", "S64"} & set(one.modifiers):
+        signed = pair.view(np.int64) >> amount.astype(np.int64)
+        result = (signed >> np.int64(32) if high else signed).view(np.uint64)
+    else:
+        shifted = pair >> np.minimum(amount, np.uint64(63))
+        result = shifted >> np.uint64(32) if high else shifted
+    return _one(destination, (result & _MASK).astype(np.uint32))
+
+
+def _logic(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    flags, destination, sources = _split(one)
+    terms = [source for source in sources if source.kind != "predicate"]
+    if len(terms) < 4 or terms[3].kind != "number":
+        return []
+    table = int(terms[3].value or 0)
+    inputs = [state.bits(term) for term in terms[:3]]
+    if not _independent_of_unknown(table, [x is None for x in inputs]):
+        return []
+    a, b, c = (state.lanes.constant(0) if x is None else x for x in inputs)
+    result = np.zeros(state.lanes.count, np.uint32)
+    for place in range(8):
+        if table >> place & 1:
+            result = result | (
+                (a if place & 4 else ~a) & (b if place & 2 else ~b) & (c if place & 1 else ~c)
+            )
+    return [*_one(destination, result), *((flag.name, result != 0) for flag in flags)]
+
+
+def _independent_of_unknown(table: int, unknown: list[bool]) -> bool:
+    """Does a truth table give the same whatever the unknown inputs are?"""
+    for place in range(8):
+        for bit, missing in zip((4, 2, 1), unknown, strict=True):
+            if missing and (table >> place & 1) != (table >> (place ^ bit) & 1):
+                return False
+    return True
+
+
+def _predicate_logic(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    flags = one.operands[:2]
+    sources = [o for o in one.operands[2:] if o.kind == "predicate"]
+    tables = [int(o.value or 0) for o in one.operands[2:] if o.kind == "number"]
+    if len(sources) < 3 or not tables:
+        return []
+    inputs = [state.predicate(source) for source in sources[:3]]
+    found: list[tuple[str, Value]] = []
+    for flag, table in zip(flags, (*tables, 0), strict=False):
+        if not _independent_of_unknown(table, [x is None for x in inputs]):
+            found.append((flag.name, None))
+            continue
+        a, b, c = (~state.lanes.true if x is None else x for x in inputs)
+        result = ~state.lanes.true
+        for place in range(8):
+            if table >> place & 1:
+                result = result | (
+                    (a if place & 4 else ~a) & (b if place & 2 else ~b) & (c if place & 1 else ~c)
+                )
+        found.append((flag.name, result))
+    return found
+
+
+def _compare(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    first, second, a_operand, b_operand, *rest = one.operands
+    kind = one.modifiers[0]
+    if kind not in _COMPARE:
+        return []
+    if {"U64", "S64"} & set(one.modifiers):
+        a64, b64 = state.wide(a_operand), state.wide(b_operand)
+        if a64 is None or b64 is None:
+            return []
+        if "S64" in one.modifiers:
+            a64, b64 = a64.view(np.int64), b64.view(np.int64)
+        _remember(state, kind, a64.view(np.int64), b64.view(np.int64), 64, True)
+        result = _COMPARE[kind](a64, b64)
+    else:
+        a, b = state.bits(a_operand), state.bits(b_operand)
+        if a is None or b is None:
+            return []
+        if "U32" not in one.modifiers:
+            a, b = a.view(np.int32), b.view(np.int32)
+        _remember(state, kind, a, b, 32, "U32" not in one.modifiers)
+        result = _COMPARE[kind](a, b)
+        if "EX" in one.modifiers:
+            low = state.predicate(rest[-1])
+            if low is None:
+                return []
+            equal = a == b
+            if kind == "NE":
+                result = ~equal | low
+            elif kind == "EQ":
+                result = equal & low
+            else:
+                strict = _COMPARE["LT" if kind in ("LT", "LE") else "GT"](a, b)
+                result = strict | (equal & low)
+    other = state.predicate(rest[0]) if rest else state.lanes.true
+    combine = {"AND": operator.and_, "OR": operator.or_, "XOR": operator.xor}
+    how = combine[next((m for m in one.modifiers if m in combine), "AND")]
+    if other is None:
+        return []
+    return [(first.name, how(result, other)), (second.name, how(~result, other))]
+
+
+def _remember(
+    state: State, kind: str, a: np.ndarray, b: np.ndarray, bits: int, signed: bool
+) -> None:
+    if state.comparisons is not None:
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+        state.comparisons.append(
+            Comparison(kind, a.astype(np.int64), b.astype(np.int64), state.active, low, high)
+        )
+
+
+def _select(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    destination, a, b, flag = one.operands[:4]
+    chosen = state.predicate(flag)
+    if chosen is None:
+        return []
+    first, second = state.bits(a), state.bits(b)
+    if chosen.all():
+        return [(destination.name, first)]
+    if not chosen.any():
+        return [(destination.name, second)]
+    if first is None or second is None:
+        return []
+    return [(destination.name, np.where(chosen, first, second))]
+
+
+def _least_or_most(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    operands = [o for o in one.operands if o.kind != "predicate"]
+    flags = [o for o in one.operands if o.kind == "predicate"]
+    destination, *terms = operands
+    least = state.predicate(flags[-1]) if flags else None
+    values = [state.bits(term) for term in terms]
+    if least is None or any(value is None for value in values):
+        return []
+    if one.base == "VIADDMNMX":
+        values = [values[0] + values[1], values[2]]  # type: ignore[operator]
+    typed = [
+        value if "U32" in one.modifiers else value.view(np.int32)  # type: ignore[union-attr]
+        for value in values
+    ]
+    low, high = typed[0], typed[0]
+    for value in typed[1:]:
+        _remember(state, "LT", typed[0], value, 32, "U32" not in one.modifiers)
+        low, high = np.minimum(low, value), np.maximum(high, value)
+    return [(destination.name, np.where(least, low, high).view(np.uint32))]
+
+
+def _absolute(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    value = state.bits(one.operands[1])
+    result = None if value is None else np.abs(value.view(np.int32)).view(np.uint32)
+    return [(one.operands[0].name, result)]
+
+
+def _special(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    name = one.operands[-1].name
+    destination = one.operands[0].name
+    if one.base.endswith("CS2R") and "32" not in one.modifiers:
+        zero = state.lanes.constant(0) if name == "SRZ" else None
+        return [(destination, zero), (next_register(destination), zero)]
+    return [(destination, state.lanes.special(name))]
+
+
+def _load_constant(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    destination, source = one.operands[0], one.operands[1]
+    words = {"64": 2, "128": 4, "256": 8}
+    count = next((words[m] for m in one.modifiers if m in words), 1)
+    if source.kind != "constant":
+        return []
+    found = []
+    for word in range(count):
+        value = state._constant(source, 4 * word)
+        small = [m for m in one.modifiers if m in ("U8", "U16", "S8", "S16")]
+        if value is not None and small:
+            bits = int(small[0][1:])
+            value = value & np.uint32((1 << bits) - 1)
+        found.append((next_register(destination.name, word), value))
+    return found
+
+
+def _to_uniform(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    registers = [o for o in one.operands if o.kind == "register"]
+    return [(registers[0].name, state.bits(registers[1]))]
+
+
+def _to_float(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    destination, source = one.operands[:2]
+    modifiers = set(one.modifiers)
+    if {"F16", "F64", "BF16"} & modifiers:
+        return []
+    if {"U64", "S64"} & modifiers:
+        wide = state.wide(source)
+        result = None if wide is None else wide.astype(np.float32).view(np.uint32)
+    else:
+        value = state.bits(source)
+        if value is None:
+            return []
+        typed = value if {"U32", "RP"} & modifiers else value.view(np.int32)
+        result = typed.astype(np.float32).view(np.uint32)
+    return [(destination.name, result)]
+
+
+def _to_integer(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    destination, source = one.operands[:2]
+    value = state.bits(source)
+    if value is None or {"F16", "F64"} & set(one.modifiers):
+        return []
+    number = np.nan_to_num(value.view(np.float32).astype(np.float64), posinf=2.0**64, neginf=0)
+    if {"U64", "S64"} & set(one.modifiers):
+        return _pair(destination.name, np.clip(number, 0, 2.0**64 - 2048).astype(np.uint64))
+    if "U32" in one.modifiers:
+        return [(destination.name, np.clip(np.trunc(number), 0, 2**32 - 1).astype(np.uint32))]
+    limited = np.clip(np.trunc(number), -(2**31), 2**31 - 1).astype(np.int32)
+    return [(destination.name, limited.view(np.uint32))]
+
+
+def _function_unit(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    if one.modifiers[:1] != ("RCP",):
+        return []
+    value = state.bits(one.operands[1])
+    if value is None:
+        return []
+    with np.errstate(divide="ignore", invalid="ignore"):
+        result = np.float32(1) / value.view(np.float32)
+    return [(one.operands[0].name, result.astype(np.float32).view(np.uint32))]
+
+
+def _float_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    destination, *sources = [o for o in one.operands if o.kind != "predicate"]
+    values = []
+    for source in sources:
+        plain = state._plain(source)
+        if plain is None:
+            return []
+        number = plain.view(np.float32)
+        if source.absolute:
+            number = np.abs(number)
+        values.append(-number if source.negated else number)
+    with np.errstate(all="ignore"):
+        if one.base == "FADD":
+            result = values[0] + values[1]
+        elif one.base == "FMUL":
+            result = values[0] * values[1]
+        else:
+            result = values[0] * values[1] + values[2]
+    return [(destination.name, result.astype(np.float32).view(np.uint32))]
+
+
+def _half_constant(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    """HFMA2 with two zeros is how the compiler loads a constant on the idle fp16 pipe."""
+    destination, *sources = one.operands
+    zeros = [s.name in ("RZ", "URZ") for s in sources[:2]]
+    numbers = [s for s in sources[2:] if s.kind == "number"]
+    if not any(zeros) or len(numbers) != 2:
+        return []
+    high, low = (int(np.float16(float(n.value or 0)).view(np.uint16)) for n in numbers)
+    return [(destination.name, state.lanes.constant(high << 16 | low))]
+
+
+def _permute(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    destination, *sources = [o for o in one.operands if o.kind != "predicate"]
+    if len(sources) < 3:
+        return []
+    a, selector, b = (state.bits(source) for source in sources[:3])
+    if a is None or b is None or selector is None or one.modifiers:
+        return []
+    pair = _u64(a) | (_u64(b) << np.uint64(32))
+    result = np.zeros(state.lanes.count, np.uint64)
+    for byte in range(4):
+        choice = (_u64(selector) >> np.uint64(4 * byte)) & np.uint64(15)
+        picked = (pair >> (np.uint64(8) * (choice & np.uint64(7)))) & np.uint64(255)
+        sign = np.where(picked & np.uint64(128), np.uint64(255), np.uint64(0))
+        picked = np.where(choice & np.uint64(8), sign, picked)
+        result = result | (picked << np.uint64(8 * byte))
+    return [(destination.name, result.astype(np.uint32))]
+
+
+def _count_bits(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    value = state.bits(one.operands[1])
+    if value is None:
+        return []
+    bits = np.unpackbits(value.view(np.uint8).reshape(-1, 4), axis=1).sum(axis=1)
+    return [(one.operands[0].name, bits.astype(np.uint32))]
+
+
+def _find_leading(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    registers = [o for o in one.operands if o.kind != "predicate"]
+    value = state.bits(registers[1])
+    if value is None or "U32" not in one.modifiers:
+        return []
+    place = np.frexp(value.astype(np.float64))[1] - 1
+    if "SH" in one.modifiers:
+        place = 31 - place
+    result = np.where(value == 0, 0xFFFFFFFF, place).astype(np.int64).astype(np.uint32)
+    return [(registers[0].name, result)]
+
+
+def _bit_mask(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    destination, start, width = one.operands[:3]
+    first, count = state.bits(start), state.bits(width)
+    if first is None or count is None:
+        return []
+    ones = (np.uint64(1) << np.minimum(_u64(count), np.uint64(32))) - np.uint64(1)
+    result = (ones << np.minimum(_u64(first), np.uint64(32))) & _MASK
+    return [(destination.name, result.astype(np.uint32))]
+
+
+def _extend(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    destination, source, width = one.operands[:3]
+    value, count = state.bits(source), state.bits(width)
+    if value is None or count is None:
+        return []
+    shift = (np.uint32(32) - np.minimum(count, np.uint32(32))).astype(np.uint64)
+    moved = (_u64(value) << shift) & _MASK
+    if "U32" in one.modifiers:
+        result = moved >> shift
+    else:
+        signed = moved.astype(np.uint32).view(np.int32).astype(np.int64)
+        result = (signed >> shift.astype(np.int64)).view(np.uint64) & _MASK
+    return [(destination.name, result.astype(np.uint32))]
+
+
+def _shuffle(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    """A shuffle of a value that all lanes share gives that value; any other is unknown."""
+    flags = [o for o in one.operands if o.kind == "predicate"]
+    registers = [o for o in one.operands if o.kind != "predicate"]
+    value = state.bits(registers[1])
+    same = value is not None and len(value) and bool((value == value[0]).all())
+    found: list[tuple[str, Value]] = [(registers[0].name, value if same else None)]
+    return found + [(flag.name, None) for flag in flags[:1]]
+
+
+def _vote(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    flags, destination, sources = _split(one)
+    if not sources and flags:  # VOTE.ANY R0, PT, PT prints its source like a result
+        sources = [flags.pop()]
+    source = state.predicate(sources[-1]) if sources else None
+    if source is None:
+        return []
+    lanes = state.lanes
+    ballot = np.zeros(int(lanes.warp.max()) + 1, np.uint32)
+    np.bitwise_or.at(
+        ballot, lanes.warp[source], (np.uint64(1) << _u64(lanes.lane[source])).astype(np.uint32)
+    )
+    every = np.zeros(len(ballot), np.uint32)
+    np.bitwise_or.at(every, lanes.warp, (np.uint64(1) << _u64(lanes.lane)).astype(np.uint32))
+    result = ballot[lanes.warp]
+    truth = result == every[lanes.warp] if "ALL" in one.modifiers else result != 0
+    return [*_one(destination, result), *((flag.name, truth) for flag in flags)]
+
+
+def _elect(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    first = np.r_[True, state.lanes.warp[1:] != state.lanes.warp[:-1]]
+    return [(o.name, first) for o in one.operands if o.kind == "predicate"][:1]
+
+
+def _local_load(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    place = _local_place(state, one.operands[1])
+    names = sorted(one.defines, key=lambda name: int(name[1:]))
+    return [
+        (name, state.local.get(place + 4 * number) if place is not None else None)
+        for number, name in enumerate(names)
+    ]
+
+
+def store_local(state: State, one: Instruction) -> None:
+    """Remember what a spill stores."""
+    place = _local_place(state, one.operands[0])
+    if place is None or one.operands[1].kind != "register":
+        state.local.clear()
+        return
+    words = {"64": 2, "128": 4}
+    count = next((words[m] for m in one.modifiers if m in words), 1)
+    name = one.operands[1].name
+    for word in range(count):
+        value = state.read(name if name == "RZ" else next_register(name, word))
+        state.local[place + 4 * word] = value if one.predicate is None else None
+
+
+def _local_place(state: State, operand: Operand) -> int | None:
+    address = state.address(operand, wide=False)
+    if address is None or not len(address) or not bool((address == address[0]).all()):
+        return None
+    return int(address[0])
+
+
+_HANDLERS: Mapping[str, Handler] = {
+    "MOV": _move,
+    "IADD": _add,
+    "IADD3": _add,
+    "VIADD": _add,
+    "IMAD": _multiply_add,
+    "LEA": _shift_add,
+    "SHF": _funnel,
+    "LOP3": _logic,
+    "PLOP3": _predicate_logic,
+    "ISETP": _compare,
+    "SEL": _select,
+    "IMNMX": _least_or_most,
+    "VIMNMX": _least_or_most,
+    "VIMNMX3": _least_or_most,
+    "VIADDMNMX": _least_or_most,
+    "IABS": _absolute,
+    "S2R": _special,
+    "S2UR": _special,
+    "CS2R": _special,
+    "CS2UR": _special,
+    "LDC": _load_constant,
+    "ULDC": _load_constant,
+    "LDCU": _load_constant,
+    "R2UR": _to_uniform,
+    "I2F": _to_float,
+    "I2FP": _to_float,
+    "F2I": _to_integer,
+    "MUFU": _function_unit,
+    "FADD": _float_arithmetic,
+    "FMUL": _float_arithmetic,
+    "FFMA": _float_arithmetic,
+    "HFMA2": _half_constant,
+    "PRMT": _permute,
+    "POPC": _count_bits,
+    "FLO": _find_leading,
+    "BMSK": _bit_mask,
+    "SGXT": _extend,
+    "SHFL": _shuffle,
+    "VOTE": _vote,
+    "VOTEU": _vote,
+    "ELECT": _elect,
+    "LDL": _local_load,
+}

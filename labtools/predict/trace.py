@@ -1,0 +1,780 @@
+"""What a launch executes, from its machine code: instruction streams, trip counts, addresses.
+
+The integer part of a kernel is run instruction by instruction on all lanes of a block (or on one
+thread of each block), with the launch's own arguments in the constant bank. Data are unknown. A
+loop whose registers change by the same amount every trip is not walked through: its last trip is
+found by trying trips far ahead (doubling, then halving the step), and it becomes one `Repeat`.
+So nobody has to say how often a loop runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from labtools.problem import LabError, Launch
+from labtools.toolchain.options import split_arch
+from labtools.toolchain.sass import Instruction, Sass
+
+from .semantics import Comparison, State, evaluate, store_local
+
+BUFFER_SPACING = 1 << 40
+"""Buffers lie this far apart, so that an address says which buffer it is in."""
+MOST_STEPS = 400_000
+PERIODS = (1, 2, 3, 4, 5, 6, 8)
+"""How many trips a loop's pattern may span (a ring of 3 stages repeats after 3 trips)."""
+
+PATIENCE = 24
+"""Trips after which a register that changes irregularly is given up as unknown."""
+
+_GLOBAL_LOADS = {"LDG", "LD", "LDGSTS", "ATOM", "ATOMG"}
+_GLOBAL_STORES = {"STG", "ST", "RED", "REDG"}
+_SHARED = {"LDS", "STS", "LDSM", "STSM", "ATOMS"}
+_MEMORY = _GLOBAL_LOADS | _GLOBAL_STORES | _SHARED
+_WIDTH_BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "96": 12, "128": 16, "256": 32}
+
+
+class TraceError(LabError):
+    """The machine code does not say how often a loop runs."""
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Who runs: lane i is thread ``thread[i]`` of block ``block[i]``.
+
+    Args:
+        block: [N, 3] block index x, y, z.
+        thread: [N, 3] thread index x, y, z.
+        bank: constant bank 0 as bytes by offset: (first offset, values) of the parameters.
+        group: [N] which block or warp group a lane belongs to, from 0.
+    """
+
+    block: np.ndarray
+    thread: np.ndarray
+    grid: tuple[int, int, int]
+    block_shape: tuple[int, int, int]
+    bank: bytes = field(repr=False)
+
+    @property
+    def count(self) -> int:
+        """Number of lanes."""
+        return len(self.block)
+
+    @cached_property
+    def linear_thread(self) -> np.ndarray:
+        """Thread number in its block."""
+        x, y, _ = self.block_shape
+        return self.thread[:, 0] + x * (self.thread[:, 1] + y * self.thread[:, 2])
+
+    @cached_property
+    def lane(self) -> np.ndarray:
+        """Lane 0..31 in its warp."""
+        return (self.linear_thread % 32).astype(np.uint32)
+
+    @cached_property
+    def warp(self) -> np.ndarray:
+        """Warp number from 0; warps of different blocks are different."""
+        x, y, _ = self.grid
+        block = self.block[:, 0] + x * (self.block[:, 1] + y * self.block[:, 2])
+        per_block = -(-int(np.prod(self.block_shape)) // 32)
+        code = block.astype(np.int64) * per_block + self.linear_thread // 32
+        return np.unique(code, return_inverse=True)[1].reshape(-1)
+
+    @cached_property
+    def true(self) -> np.ndarray:
+        """A predicate that holds everywhere."""
+        return np.ones(self.count, bool)
+
+    @cached_property
+    def _constants(self) -> dict[int, np.ndarray]:
+        return {}
+
+    def constant(self, value: int) -> np.ndarray:
+        """The same 32 bits on every lane; the array is shared and must not be written to."""
+        found = self._constants.get(value)
+        if found is None:
+            found = self._constants[value] = np.full(self.count, value, np.uint32)
+        return found
+
+    def parameter(self, offset: int) -> np.ndarray | None:
+        """32 bits of constant bank 0, or None where its content is not known."""
+        if offset < 0 or offset + 4 > len(self.bank):
+            return None
+        return self.constant(int.from_bytes(self.bank[offset : offset + 4], "little"))
+
+    def special(self, name: str) -> np.ndarray | None:
+        """A special register such as ``SR_TID.X``."""
+        axis = {"X": 0, "Y": 1, "Z": 2}.get(name.rpartition(".")[2], 0)
+        if name.startswith("SR_TID"):
+            return self.thread[:, axis].astype(np.uint32)
+        if name.startswith("SR_CTAID"):
+            return self.block[:, axis].astype(np.uint32)
+        if name.startswith("SR_NTID"):
+            return self.constant(self.block_shape[axis])
+        if name.startswith("SR_NCTAID"):
+            return self.constant(self.grid[axis])
+        if name == "SR_LANEID":
+            return self.lane
+        if name in ("SRZ", "SR_CgaCtaId", "SR_CgaSize"):
+            return self.constant(0)
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One instruction executed once.
+
+    Args:
+        index: position in the kernel.
+        active: [N] bool: lanes that came by.
+        executing: [N] bool: of those, the ones whose guard holds.
+        address: [N] uint64 byte address of a memory access, or None where it is unknown.
+    """
+
+    index: int
+    active: np.ndarray
+    executing: np.ndarray
+    address: np.ndarray | None = None
+
+    @cached_property
+    def signature(self) -> tuple[int, bytes, bytes]:
+        """What must be equal for two steps to be the same step of two trips."""
+        return (self.index, self.active.tobytes(), self.executing.tobytes())
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """Steps executed ``count`` times in a row.
+
+    Args:
+        body: of the first trip.
+        second: the same steps of the second trip, whose addresses show the stride.
+        count: trips, at least 2.
+        trips_in_body: trips of the source's machine loop that the body spans.
+    """
+
+    body: tuple[Step | Repeat, ...]
+    second: tuple[Step | Repeat, ...]
+    count: int
+
+    @cached_property
+    def signature(self) -> tuple[Any, ...]:
+        """What must be equal for two repeats to be the same step of an outer loop."""
+        return ("repeat", self.count, tuple(item.signature for item in self.body))
+
+
+Item = Step | Repeat
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What some lanes of a launch execute.
+
+    Attributes:
+        sass: the kernel.
+        lanes: who ran.
+        items: steps and repeats in order.
+        notes: branches that depend on data, and what was assumed about them.
+    """
+
+    sass: Sass
+    lanes: Lanes
+    items: tuple[Item, ...] = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+    def executed(self) -> np.ndarray:
+        """[N] instructions that each lane came by, in all trips."""
+        return _count(self.items, self.lanes.count)
+
+
+def _count(items: Sequence[Item], lanes: int) -> np.ndarray:
+    total = np.zeros(lanes, np.int64)
+    for item in items:
+        if isinstance(item, Repeat):
+            total += item.count * _count(item.body, lanes)
+        else:
+            total += item.active
+    return total
+
+
+# ------------------------------------------------------------------------------- launch to lanes
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Addresses and known contents of a launch's buffers.
+
+    Attributes:
+        names: buffer names; number i lies at ``(i + 1) * BUFFER_SPACING``.
+        contents: integer arrays that decide trip counts (lengths, block tables), by name.
+        bytes: size of each buffer, where known.
+    """
+
+    names: tuple[str, ...]
+    contents: Mapping[str, np.ndarray]
+    bytes: Mapping[str, int]
+
+    def address_of(self, name: str) -> int:
+        """First byte."""
+        return (self.names.index(name) + 1) * BUFFER_SPACING
+
+    def read(self, address: np.ndarray, width_bytes: int, words: int) -> list[np.ndarray | None]:
+        """What 32-bit words a load finds, where the content is known; out of bounds is unknown."""
+        number = (address // np.uint64(BUFFER_SPACING)).astype(np.int64) - 1
+        if not len(number) or (number != number[0]).any() or not 0 <= number[0] < len(self.names):
+            return [None] * words
+        content = self.contents.get(self.names[int(number[0])])
+        if content is None:
+            return [None] * words
+        raw = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+        offset = (address % np.uint64(BUFFER_SPACING)).astype(np.int64)
+        found: list[np.ndarray | None] = []
+        for word in range(words):
+            size = min(4, width_bytes)
+            place = offset[:, None] + 4 * word + np.arange(size)
+            inside = (place < len(raw)).all(axis=1)
+            place = np.minimum(place, max(0, len(raw) - 1))
+            value = np.zeros(len(address), np.uint32)
+            for byte in range(size):
+                value |= raw[place[:, byte]].astype(np.uint32) << np.uint32(8 * byte)
+            found.append(np.where(inside, value, np.uint32(0)))
+        return found
+
+
+def parameter_base(arch: str) -> int:
+    """Where kernel parameters begin in constant bank 0, in bytes.
+
+    Source: the EIATTR_PARAM_CBANK entry of cubins of each architecture.
+    """
+    major, _ = split_arch(arch)
+    return 0x160 if major < 9 else 0x210 if major == 9 else 0x380
+
+
+def constant_bank(launch: Launch, buffers: Buffers, arch: str) -> bytes:
+    """Constant bank 0 of a launch: block and grid shape, and the parameters."""
+    base = parameter_base(arch)
+    parameters = bytearray()
+    for arg in launch.args:
+        if isinstance(arg, str):
+            raw = int(buffers.address_of(arg)).to_bytes(8, "little")
+        else:
+            raw = np.asarray(arg).tobytes()
+        parameters += bytes(-len(parameters) % len(raw)) + raw
+    bank = bytearray(base) + parameters + bytes(8)
+    shape_at = 0x360 if base == 0x380 else 0
+    shapes = (*launch.block, *launch.grid)
+    places = (0, 4, 8, 0x10, 0x14, 0x18) if shape_at else (0, 4, 8, 0xC, 0x10, 0x14)
+    for place, size in zip(places, shapes, strict=True):
+        bank[shape_at + place : shape_at + place + 4] = int(size).to_bytes(4, "little")
+    return bytes(bank)
+
+
+def lanes_of_block(launch: Launch, buffers: Buffers, arch: str, block: int = 0) -> Lanes:
+    """Every thread of one block."""
+    x, y, z = launch.block
+    number = np.arange(x * y * z)
+    thread = np.stack([number % x, number // x % y, number // (x * y)], axis=1)
+    return Lanes(
+        np.repeat(_block_indices(launch, np.array([block])), len(number), axis=0),
+        thread,
+        launch.grid,
+        launch.block,
+        constant_bank(launch, buffers, arch),
+    )
+
+
+def lanes_of_blocks(launch: Launch, buffers: Buffers, arch: str, blocks: np.ndarray) -> Lanes:
+    """Thread 0 of each of some blocks, for what differs between blocks."""
+    return Lanes(
+        _block_indices(launch, blocks),
+        np.zeros((len(blocks), 3), np.int64),
+        launch.grid,
+        launch.block,
+        constant_bank(launch, buffers, arch),
+    )
+
+
+def _block_indices(launch: Launch, blocks: np.ndarray) -> np.ndarray:
+    x, y, _ = launch.grid
+    return np.stack([blocks % x, blocks // x % y, blocks // (x * y)], axis=1)
+
+
+# --------------------------------------------------------------------------------- the machine
+
+
+def run_trace(sass: Sass, lanes: Lanes, buffers: Buffers) -> Trace:
+    """Execute a kernel's control flow on some lanes.
+
+    Raises:
+        TraceError: a loop neither ends nor follows a pattern that can be read from its registers.
+    """
+    machine = _Machine(sass, buffers)
+    items: list[Item] = []
+    state = State(lanes)
+    groups = {0: lanes.true}
+    machine.run(state, groups, items)
+    return Trace(sass, lanes, tuple(items), tuple(dict.fromkeys(machine.notes)))
+
+
+@dataclass
+class _Visit:
+    """The machine when it came back to the head of a loop."""
+
+    place: int
+    state: State
+    groups: dict[int, np.ndarray]
+
+
+class _Machine:
+    def __init__(self, sass: Sass, buffers: Buffers) -> None:
+        self.code = sass.instructions
+        self.places = sass.index_of_address
+        self.entry = sass.entry
+        self.buffers = buffers
+        self.notes: list[str] = []
+        self.steps = 0
+
+    def run(
+        self,
+        state: State,
+        groups: dict[int, np.ndarray],
+        items: list[Item],
+        stop_at: int | None = None,
+        returns: int = 0,
+    ) -> bool:
+        """Run until every lane has left, or until ``stop_at`` was branched back to so often.
+
+        Args:
+            state: registers; changed.
+            groups: instruction position to the lanes that stand there; changed.
+            items: what was executed; appended to.
+
+        Returns:
+            Whether it stopped at ``stop_at``.
+        """
+        watches: dict[int, list[_Visit]] = {}
+        while groups:
+            place = min(groups)
+            active = groups.pop(place)
+            one = self.code[place]
+            self.steps += 1
+            if self.steps > MOST_STEPS:
+                raise TraceError(
+                    f"{self.entry} runs on without a pattern.",
+                    f"{MOST_STEPS} instructions were followed and a loop near line "
+                    f"{one.source.line if one.source else '?'} has not ended; its end depends on "
+                    "data, or its counter does not change by a fixed amount",
+                    "the kernel can be measured, and run on the CPU",
+                )
+            back = self._step(state, groups, items, one, place, active)
+            if back is None or back not in groups:
+                continue
+            if stop_at is not None and back == stop_at:
+                returns -= 1
+                if returns == 0:
+                    return True
+                continue
+            for head in [head for head in watches if back < head <= place]:
+                del watches[head]
+            visits = watches.setdefault(back, [])
+            if visits and visits[-1].place > len(items):
+                visits.clear()
+            visits.append(_Visit(len(items), state.copy(), dict(groups)))
+            if self._accelerate(state, groups, items, back, visits):
+                visits.clear()
+        return False
+
+    def _step(
+        self,
+        state: State,
+        groups: dict[int, np.ndarray],
+        items: list[Item],
+        one: Instruction,
+        place: int,
+        active: np.ndarray,
+    ) -> int | None:
+        """Execute one instruction; returns where a taken backward branch went, or None."""
+        executing = state.active = active
+        unknown_guard = False
+        if one.predicate is not None:
+            flag = state.flag(one.predicate)
+            if flag is None:
+                unknown_guard = True
+            else:
+                executing = active & (~flag if one.predicate_negated else flag)
+                state.active = executing if executing.any() else active
+        base = one.base
+        if base in ("BRA", "JMP", "EXIT", "RET", "CALL", "BRX", "JMX"):
+            items.append(Step(place, active, executing))
+            return self._jump(state, groups, one, place, active, executing, unknown_guard)
+        address = None
+        if base in _MEMORY:
+            address = self._address(state, one)
+        items.append(Step(place, active, executing, address))
+        self._write(state, one, executing, unknown_guard, address)
+        self._go(groups, place + 1, active)
+        return None
+
+    def _write(
+        self,
+        state: State,
+        one: Instruction,
+        executing: np.ndarray,
+        unknown_guard: bool,
+        address: np.ndarray | None,
+    ) -> None:
+        if one.base == "STL":
+            store_local(state, one)
+            return
+        if not one.defines:
+            return
+        found = None
+        if one.base in ("LDG", "LD") and address is not None:
+            found = self._read_known(state, one, address, executing)
+        if found is None:
+            found = evaluate(state, one)
+        whole = bool(executing.all())
+        for name, value in found:
+            state.write(name, None if unknown_guard else value, executing, whole)
+
+    def _read_known(
+        self, state: State, one: Instruction, address: np.ndarray, executing: np.ndarray
+    ) -> list[tuple[str, np.ndarray | None]] | None:
+        names = sorted(one.defines, key=lambda name: int(name[1:]))
+        width = access_bytes(one)
+        somewhere = np.where(executing, address, address[executing][0]) if executing.any() else None
+        if somewhere is None:
+            return None
+        words = self.buffers.read(somewhere, width, len(names))
+        if any(word is None for word in words):
+            return None
+        return list(zip(names, words, strict=True))
+
+    def _jump(
+        self,
+        state: State,
+        groups: dict[int, np.ndarray],
+        one: Instruction,
+        place: int,
+        active: np.ndarray,
+        executing: np.ndarray,
+        unknown_guard: bool,
+    ) -> int | None:
+        base = one.base
+        if base == "BRA" and "DIV" in one.modifiers:
+            # Taken where the lanes of a warp have parted; here they come by together.
+            self._go(groups, place + 1, active)
+            return None
+        if base == "EXIT":
+            if not unknown_guard:
+                self._go(groups, place + 1, active & ~executing)
+            else:
+                self._note(one, "taken as not leaving")
+                self._go(groups, place + 1, active)
+            return None
+        if base == "RET":
+            register = next((o for o in one.operands if o.kind == "register"), None)
+            where = state.read(register.name) if register is not None else None
+            if where is None:
+                raise TraceError(
+                    f"{self.entry} returns to an address that is not known.",
+                    f"at {one.text}",
+                    "the kernel can be measured, and run on the CPU",
+                )
+            for target in np.unique(where[active]):
+                self._go(groups, self.places[int(target)], active & (where == target))
+            return None
+        # A condition beside the guard: BRA P0, `(.L_x_1)
+        for operand in one.operands:
+            if operand.kind == "predicate":
+                flag = state.predicate(operand)
+                if flag is None:
+                    unknown_guard = True
+                else:
+                    executing = executing & flag
+        if unknown_guard:
+            if one.target is not None and self._skips_a_call(place, self.places[one.target]):
+                self._note(one, "taken as branching past the call")
+                self._go(groups, self.places[one.target], executing)
+            else:
+                self._note(one, "taken as not branching")
+                self._go(groups, place + 1, active)
+            return None
+        if one.target is None:
+            raise TraceError(
+                f"{self.entry} jumps to an address that is not known.",
+                f"at {one.text}",
+                "the kernel can be measured, and run on the CPU",
+            )
+        target = self.places[one.target]
+        self._go(groups, target, executing)
+        self._go(groups, place + 1, active & ~executing)
+        return target if target <= place and executing.any() else None
+
+    def _skips_a_call(self, place: int, target: int) -> bool:
+        """Slow paths (a division by a denormal number, say) are calls that a branch skips."""
+        between = self.code[place + 1 : target]
+        return any(one.base == "CALL" for one in between)
+
+    def _note(self, one: Instruction, what: str) -> None:
+        line = f" (line {one.source.line})" if one.source else ""
+        self.notes.append(f"a branch depends on data{line} and is {what}: {one.text}")
+
+    def _go(self, groups: dict[int, np.ndarray], place: int, lanes: np.ndarray) -> None:
+        if not lanes.any() or place >= len(self.code):
+            return
+        there = groups.get(place)
+        groups[place] = lanes if there is None else there | lanes
+
+    def _address(self, state: State, one: Instruction) -> np.ndarray | None:
+        memory = [o for o in one.operands if o.kind == "memory"]
+        if one.base == "LDGSTS":
+            memory = memory[1:]
+        if not memory:
+            return None
+        wide = one.base not in _SHARED
+        return state.address(memory[0], wide and ("E" in one.modifiers or one.base == "LDGSTS"))
+
+    # ------------------------------------------------------------------------- loops
+
+    def _accelerate(
+        self,
+        state: State,
+        groups: dict[int, np.ndarray],
+        items: list[Item],
+        head: int,
+        visits: list[_Visit],
+    ) -> bool:
+        """Jump ahead in a loop whose trips are alike; False when they are not, or not yet."""
+        for period in PERIODS:
+            if len(visits) < 2 * period + 1:
+                return False
+            now, once, twice = visits[-1], visits[-1 - period], visits[-1 - 2 * period]
+            if not (_same_groups(now.groups, once.groups) and _same_groups(now.groups, twice.groups)):
+                continue
+            first = items[twice.place : once.place]
+            second = items[once.place : now.place]
+            wanted = _signature(second)
+            if _signature(first) != wanted:
+                continue
+            change = _change(twice.state, once.state)
+            if change is None or not _same_change(change, once.state, now.state):
+                if len(visits) > PATIENCE and period == 1:
+                    _forget_irregular(state, change, once.state, now.state)
+                    visits.clear()
+                    return False
+                continue
+            more = self._trips_left(now, change, head, period, wanted)
+            if more < 1:
+                return False
+            _advance(state, now.state, change, more)
+            del items[twice.place :]
+            items.append(Repeat(tuple(first), tuple(second), 2 + more))
+            return True
+        return False
+
+    def _trips_left(
+        self,
+        now: _Visit,
+        change: dict[str, np.ndarray],
+        head: int,
+        period: int,
+        wanted: list[Any],
+    ) -> int:
+        """How many more periods run exactly like the last one.
+
+        Two periods are run ahead. Their comparisons show, lane by lane, in which period the first
+        of them turns; the one before it is run as a proof.
+        """
+        near = self._probe(now, change, head, period, 0)
+        if near is None or near[0] != wanted:
+            return 0
+        far = self._probe(now, change, head, period, 1)
+        if far is None or far[0] != wanted:
+            return 1
+        turn = _first_turn(near[1], far[1])
+        if turn is None:
+            raise TraceError(
+                f"A loop of {self.entry} does not end.",
+                "no comparison in it ever turns",
+                "the kernel can be run on the CPU, which stops it",
+            )
+        # Trips 0..turn-1 from here compare like the last one; the branch follows the comparison.
+        while turn > 2:
+            last = self._probe(now, change, head, period, turn - 1)
+            if last is not None and last[0] == wanted:
+                break
+            turn //= 2
+        return turn
+
+    def _probe(
+        self, now: _Visit, change: dict[str, np.ndarray], head: int, period: int, ahead: int
+    ) -> tuple[list[Any], list[Comparison]] | None:
+        """Path and comparisons of the period that is ``ahead`` further on; None if it leaves."""
+        probe = now.state.copy()
+        _advance(probe, now.state, change, ahead)
+        probe.comparisons = []
+        found: list[Item] = []
+        groups = dict(now.groups)
+        notes = list(self.notes)
+        stopped = self.run(probe, groups, found, stop_at=head, returns=period)
+        self.notes = notes
+        if not stopped or not _same_groups(groups, now.groups):
+            return None
+        return _signature(found), probe.comparisons
+
+
+def _first_turn(near: Sequence[Comparison], far: Sequence[Comparison]) -> int | None:
+    """In how many periods the first comparison gives another answer, or None: never.
+
+    ``near`` and ``far`` are the comparisons of two periods in a row. What is compared changes by
+    the same amount each period.
+    """
+    turns = []
+    for one, two in zip(near, far, strict=True):
+        lanes = one.lanes
+        if not lanes.any():
+            continue
+        gap, step = (one.a - one.b)[lanes], ((two.a - one.a) - (two.b - one.b))[lanes]
+        modulus = one.high - one.low + 1
+        if one.kind in ("EQ", "NE"):
+            if modulus <= 1 << 32:
+                gap = (gap + (1 << 31)) % modulus - (1 << 31)
+                step = (step + (1 << 31)) % modulus - (1 << 31)
+            equal = gap == 0
+            moving = step != 0
+            if (equal & moving).any():
+                turns.append(1)
+            for around in (0, modulus, -modulus) if modulus <= 1 << 32 else (0,):
+                distance = around - gap
+                safe = np.where(moving, step, 1)
+                exact = moving & (distance % safe == 0) & (distance // safe > 0)
+                if exact.any():
+                    turns.append(int((distance // safe)[exact].min()))
+            continue
+        # LT and GE turn where the gap passes 0; LE and GT where it passes 1.
+        border = 0 if one.kind in ("LT", "GE") else 1
+        below = gap < border
+        rising, falling = below & (step > 0), ~below & (step < 0)
+        if rising.any():
+            turns.append(int((-(-(border - gap[rising]) // step[rising])).min()))
+        if falling.any():
+            turns.append(int(((gap[falling] - border) // -step[falling] + 1).min()))
+        for value, after in ((one.a, two.a), (one.b, two.b)):
+            moved = (after - value)[lanes]
+            up, down = moved > 0, moved < 0
+            if up.any():
+                turns.append(int(((one.high - value[lanes][up]) // moved[up] + 1).min()))
+            if down.any():
+                turns.append(int(((value[lanes][down] - one.low) // -moved[down] + 1).min()))
+    return max(1, min(turns)) if turns else None
+
+
+def _signature(items: Sequence[Item]) -> list[Any]:
+    return [item.signature for item in items]
+
+
+def _same_groups(a: Mapping[int, np.ndarray], b: Mapping[int, np.ndarray]) -> bool:
+    return a.keys() == b.keys() and all(a[k] is b[k] or bool((a[k] == b[k]).all()) for k in a)
+
+
+def _change(before: State, after: State) -> dict[str, np.ndarray] | None:
+    """What each register gained; None when a predicate changed or knowledge was won or lost."""
+    if before.values.keys() != after.values.keys():
+        return None
+    found = {}
+    for name, new in after.values.items():
+        old = before.values[name]
+        if (new is None) != (old is None):
+            return None
+        if new is None or new is old or old is None:
+            continue
+        known = after.valid.get(name)
+        same_known = before.valid.get(name)
+        if known is not same_known and (
+            known is None or same_known is None or bool((known != same_known).any())
+        ):
+            return None
+        if new.dtype == bool:
+            differ = new != old
+            if (differ if known is None else differ & known).any():
+                return None
+            continue
+        difference = new - old
+        if known is not None:
+            difference = np.where(known, difference, np.uint32(0))
+        if difference.any():
+            found[name] = difference
+    return found
+
+
+def _same_change(change: Mapping[str, np.ndarray], before: State, after: State) -> bool:
+    other = _change(before, after)
+    return (
+        other is not None
+        and other.keys() == change.keys()
+        and all(bool((other[name] == change[name]).all()) for name in change)
+    )
+
+
+def _forget_irregular(
+    state: State, change: Mapping[str, np.ndarray] | None, before: State, after: State
+) -> None:
+    """Make unknown what does not change by a fixed amount, so that the rest can be followed."""
+    other = _change(before, after)
+    if change is None or other is None:
+        names = {
+            name
+            for name, new in after.values.items()
+            if (old := before.values.get(name)) is None
+            or new is None
+            or (new.dtype == bool and bool((new != old).any()))
+        }
+    else:
+        names = {
+            name
+            for name in {*change, *other}
+            if name not in change or name not in other or (change[name] != other[name]).any()
+        }
+    for name in names:
+        state.values[name] = None
+        state.valid.pop(name, None)
+
+
+def _advance(target: State, base: State, change: Mapping[str, np.ndarray], times: int) -> None:
+    for name, difference in change.items():
+        old = base.values[name]
+        if old is not None:
+            target.values[name] = old + difference * np.uint32(times & 0xFFFFFFFF)
+
+
+def access_bytes(one: Instruction) -> int:
+    """Bytes a lane that a memory instruction moves."""
+    for modifier in one.modifiers:
+        if modifier in _WIDTH_BYTES:
+            return _WIDTH_BYTES[modifier]
+    return 4
+
+
+def make_buffers(
+    launches: Iterable[Launch],
+    contents: Mapping[str, np.ndarray],
+    sizes: Mapping[str, int],
+) -> Buffers:
+    """Lay out every buffer that some launches name.
+
+    Args:
+        launches: of one call.
+        contents: what is known of integer inputs, for example ``seq_lens`` int32 [B].
+        sizes: bytes of each buffer.
+    """
+    names: dict[str, None] = {}
+    for launch in launches:
+        names.update((arg, None) for arg in launch.args if isinstance(arg, str))
+    return Buffers(tuple(names), dict(contents), dict(sizes))
+
+
