@@ -1,0 +1,904 @@
+"""How long a kernel will take, from its machine code, before anything runs.
+
+The trace says what every block executes and which addresses it reads; the SM model says how long
+that takes with so many blocks resident; what all SMs ask of memory together says how long each
+load waits. The grid then runs through the GPU block by block.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from labtools.problem import LabError, Launch, Rung, Workload
+from labtools.toolchain.cubin import Resources
+from labtools.toolchain.listings import MachineCode, machine_code
+from labtools.toolchain.sass import Instruction, Sass, SourceLine
+
+from .calibration import machine_of, measured_band
+from .machine import Machine
+from .occupancy import Occupancy, occupancy
+from .roofline import Floors, floors
+from .sheets import Gpu, load_gpu
+from .sm_model import Event, Pressure, SmRun, Where, simulate_sm
+from .streams import BlockStreams, block_spans, block_streams, union_bytes
+from .trace import Buffers, Trace, lanes_of_block, lanes_of_blocks, make_buffers, run_trace
+
+MODEL = "chain model 1"
+"""Name and version of the model; a record of a forecast keeps it."""
+MOST_BLOCKS = 8192
+MOST_CLASSES = 5
+BANDWIDTH_SHARE = 0.75
+ISSUE_SHARE = 0.75
+LAUNCH_TIMES = 3.0
+"""A kernel that takes less than this many empty launches is bound by its launch."""
+CLASSES = ("memory", "shared", "shuffle", "special", "convert", "tensor", "barrier", "branch")
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of the time: what the watched warp waited for.
+
+    Attributes:
+        name: ``memory: HBM``, ``memory: L2``, ``shuffle``, ``barrier``, ``fixed latency``, ...
+        cycles: of the whole kernel, one warp from start to end.
+        share: of the warp's cycles, 0..1.
+    """
+
+    name: str
+    cycles: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Link:
+    """One instruction of the main loop's last simulated trip, and what it waited for.
+
+    Attributes:
+        index, text: the instruction.
+        source: its source line.
+        start: cycle of the issue before it, counted from the trip's first issue.
+        issue: cycle when it issued.
+        cause: name of the longest part of the wait, as in `Slice`.
+        cycles: of each cause.
+        producer: position of the instruction whose result was waited for, or None.
+    """
+
+    index: int
+    text: str
+    source: SourceLine | None
+    start: float
+    issue: float
+    cause: str
+    cycles: Mapping[str, float]
+    producer: int | None
+
+
+@dataclass(frozen=True)
+class LaunchForecast:
+    """One launch of a forecast.
+
+    Attributes:
+        entry: kernel name.
+        blocks, threads: of the launch.
+        time_us: from the first block's start to the last one's end, launch overhead left out.
+        occupancy: blocks and warps that fit on an SM.
+        resident_blocks: blocks an SM really holds at the start.
+        trips: (loop's instructions, trips, cycles a trip) of the first warp's longest loops.
+        dram_bytes, l2_bytes: that the whole launch reads from memory and from the L2.
+        footprint_bytes: different bytes that it touches.
+        dram_share: share of the memory ceiling in use while the GPU is full, 0..1.
+        l2_share: the same for the L2.
+        issue_share: share of the issue slots of busy SMs in use, 0..1.
+        in_flight_bytes: mean bytes asked for and not yet there, an SM.
+        load_latency_cycles: mean latency of loads that miss the L1, load on memory included.
+        stack: what the first warp waited for, largest first.
+        chain: the main loop's instructions with their waits.
+        main_loop: (first, last) instruction of the main loop, or None.
+        true_chain_cycles: cycles a trip of the main loop if only true dependencies counted.
+        notes: branches on data and what was assumed.
+    """
+
+    entry: str
+    blocks: int
+    threads: int
+    time_us: float
+    occupancy: Occupancy
+    resident_blocks: int
+    trips: tuple[tuple[int, int, float], ...]
+    dram_bytes: float
+    l2_bytes: float
+    footprint_bytes: float
+    dram_share: float
+    l2_share: float
+    issue_share: float
+    in_flight_bytes: float
+    load_latency_cycles: float
+    stack: tuple[Slice, ...]
+    chain: tuple[Link, ...] = field(repr=False)
+    main_loop: tuple[int, int] | None
+    true_chain_cycles: float | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A predicted time, with what it stands on.
+
+    Attributes:
+        time_us: the prediction.
+        band_us: (lower, upper) end; as wide as the model's errors on kernels it was tried on.
+        bound: ``bandwidth``, ``issue``, ``chain`` or ``launch``.
+        bound_reason: one sentence.
+        terms_us: what the time would be by each limit alone, and the launch overhead.
+        model: name and version of the model.
+        calibrated: the latencies were measured on this GPU.
+        gpu: short name.
+        gb_per_s: bytes read from memory over the time, 10^9 a second.
+        in_flight_bytes: mean bytes asked for and not yet there, an SM, in the longest launch.
+        launches: details, in order.
+        code: where the machine code came from.
+        floor: the roofline floor of the workload.
+        note: what to know about this forecast.
+    """
+
+    time_us: float
+    band_us: tuple[float, float]
+    bound: str
+    bound_reason: str
+    terms_us: Mapping[str, float]
+    model: str
+    calibrated: bool
+    gpu: str
+    gb_per_s: float
+    in_flight_bytes: float
+    launches: tuple[LaunchForecast, ...]
+    code: str
+    floor: Floors
+    note: str
+
+    @property
+    def main_launch(self) -> LaunchForecast:
+        """The launch that takes longest."""
+        return max(self.launches, key=lambda launch: launch.time_us)
+
+    @property
+    def stack(self) -> tuple[Slice, ...]:
+        """The chain stack of the longest launch."""
+        return self.main_launch.stack
+
+
+def forecast(
+    rung: Rung,
+    workload: Workload,
+    gpu: Gpu | str,
+    knobs: Mapping[str, int] | None = None,
+    *,
+    scale: Mapping[str, float] | None = None,
+    code: MachineCode | None = None,
+    machine: Machine | None = None,
+) -> Forecast:
+    """Predict the time of one call of a rung from its machine code. No GPU is needed.
+
+    Args:
+        rung: the kernel; it must support the workload.
+        workload: what is computed, and the state of the cache.
+        gpu: a sheet or its name.
+        knobs: compile-time choices.
+        scale: factors on latencies by class, for "what if": ``{"memory": 0.5}``; the classes are
+            in `CLASSES`, and ``bandwidth`` scales the memory ceiling.
+        code: the machine code, if it is at hand.
+        machine: other latencies than those of the table, for an experiment.
+
+    Raises:
+        CompileError: the source does not compile.
+        LabError: the rung cannot run the workload, an unknown knob or GPU, or the machine code
+            does not say how often a loop runs.
+    """
+    gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    launches = rung.launches(workload, knobs)
+    code = code or machine_code(rung, workload, rung.resolve_knobs(knobs), gpu.arch)
+    machine = machine or machine_of(gpu)
+    unknown = set(scale or {}) - {*CLASSES, "bandwidth", "fixed", "l2", "dram"}
+    if unknown:
+        raise LabError(
+            f"There is no latency class {sorted(unknown)[0]!r}.",
+            f"the classes are {', '.join((*CLASSES, 'bandwidth'))}",
+            "name one of them",
+        )
+    if scale and "bandwidth" in scale:
+        machine = dataclasses.replace(
+            machine,
+            dram_bytes_per_cycle=machine.dram_bytes_per_cycle * scale["bandwidth"],
+            l2_bytes_per_cycle=machine.l2_bytes_per_cycle * scale["bandwidth"],
+        )
+    timed = [launch for launch in launches if not getattr(launch, "prepare", False)]
+    memory = _Memory(workload, launches, timed)
+    parts = [
+        _LaunchModel(
+            launch,
+            code.entries[launch.entry],
+            code.resources[launch.entry],
+            gpu,
+            machine,
+            memory,
+            number,
+            dict(scale or {}),
+        )
+        for number, launch in enumerate(timed)
+    ]
+    results = [part.result for part in parts]
+    overhead_us = machine.start_us + sum(machine.launch_us(launch.num_blocks) for launch in timed)
+    time_us = overhead_us + sum(result.time_us for result in results)
+    empty_us = machine.launch_us(1)
+    bound, reason = _find_bound(time_us, empty_us * len(timed), results, machine, gpu)
+    low, high = measured_band(machine)
+    read = sum(result.dram_bytes for result in results)
+    notes = [note for result in results for note in result.notes]
+    if not machine.calibrated:
+        notes.insert(
+            0,
+            f"uncalibrated: the latencies of {gpu.title} were not measured by this project, so the "
+            "band is wider",
+        )
+    return Forecast(
+        time_us=time_us,
+        band_us=(time_us * low, time_us * high),
+        bound=bound,
+        bound_reason=reason,
+        terms_us=_terms(results, machine, overhead_us),
+        model=MODEL,
+        calibrated=machine.calibrated,
+        gpu=gpu.name,
+        gb_per_s=read / time_us / 1e3,
+        in_flight_bytes=max(results, key=lambda result: result.time_us).in_flight_bytes,
+        launches=tuple(results),
+        code=code.origin,
+        floor=floors(workload, gpu),
+        note="; ".join(notes),
+    )
+
+
+def what_if(
+    rung: Rung,
+    workload: Workload,
+    gpu: Gpu | str,
+    knobs: Mapping[str, int] | None = None,
+    factor: float = 0.5,
+    classes: Sequence[str] = (*CLASSES, "bandwidth"),
+) -> dict[str, float]:
+    """The time if every latency of one class were ``factor`` times as long, class by class.
+
+    Args:
+        factor: 0.5 halves the latency. For ``bandwidth`` the ceiling is divided by it.
+
+    Returns:
+        Class to time, microseconds. A class that the kernel does not use leaves the time as it is.
+    """
+    gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    code = machine_code(rung, workload, rung.resolve_knobs(knobs), gpu.arch)
+    found = {}
+    for name in classes:
+        scale = {name: 1 / factor if name == "bandwidth" else factor}
+        found[name] = forecast(rung, workload, gpu, knobs, scale=scale, code=code).time_us
+    return found
+
+
+# ------------------------------------------------------------------------------ where data are
+
+
+class _Memory:
+    """Buffers of a call: their contents, and which are read from memory."""
+
+    def __init__(
+        self, workload: Workload, launches: Sequence[Launch], timed: Sequence[Launch]
+    ) -> None:
+        lengths = workload.seq_lens or (workload.kv_len,) * workload.batch
+        self.warm = workload.cache_state == "warm"
+        self.buffers: Buffers = make_buffers(
+            timed, {"seq_lens": np.asarray(lengths, np.int32)}, _sizes(workload, launches)
+        )
+        prepared = {
+            arg
+            for launch in launches
+            if getattr(launch, "prepare", False)
+            for arg in launch.args
+            if isinstance(arg, str)
+        }
+        scratch = {one.name for launch in timed for one in launch.workspace} - prepared
+        self.scratch = {
+            number for number, name in enumerate(self.buffers.names) if name in {*scratch, "out"}
+        }
+        self.total_bytes = sum(
+            size
+            for number, size in enumerate(self.buffers.bytes.get(name, 0) for name in self.buffers.names)
+            if number not in self.scratch
+        )
+
+
+def _sizes(workload: Workload, launches: Sequence[Launch]) -> dict[str, int]:
+    element = workload.element_bytes
+    q = workload.batch * workload.num_qo_heads * workload.head_dim * element
+    kv = workload.batch * workload.num_kv_heads * workload.kv_len * workload.head_dim * element
+    sizes = {"q": q, "out": q, "k": kv, "v": kv, "seq_lens": 4 * workload.batch}
+    for launch in launches:
+        sizes.update({one.name: one.bytes for one in launch.workspace})
+    return sizes
+
+
+# --------------------------------------------------------------------------------- one launch
+
+
+@dataclass(frozen=True)
+class _Class:
+    """Blocks that execute equally much."""
+
+    block: int
+    members: int
+    streams: BlockStreams
+    trace: Trace
+
+
+class _LaunchModel:
+    def __init__(
+        self,
+        launch: Launch,
+        sass: Sass,
+        resources: Resources,
+        gpu: Gpu,
+        machine: Machine,
+        memory: _Memory,
+        number: int,
+        scale: dict[str, float],
+    ) -> None:
+        self.launch, self.sass, self.gpu, self.machine = launch, sass, gpu, machine
+        self.memory, self.number, self.scale = memory, number, scale
+        self.resident = occupancy(
+            gpu,
+            launch.num_threads,
+            resources.registers,
+            resources.shared_bytes + launch.smem_bytes,
+        )
+        if self.resident.blocks_per_sm < 1:
+            raise LabError(
+                f"{launch.entry} cannot launch on {gpu.title}.",
+                self.resident.cannot_run or "no block fits on an SM",
+                "another block shape or less shared memory",
+            )
+        self.sms = machine.sm_count
+        shared = self.resident.smem_per_block_bytes * self.resident.blocks_per_sm
+        self.l1_bytes = max(16 * 1024.0, machine.l1_bytes - shared)
+        self._runs: dict[tuple[int, int, int], tuple[SmRun, Pressure]] = {}
+
+    # ------------------------------------------------------------------------ blocks and data
+
+    @cached_property
+    def _profile(self) -> Trace:
+        """Thread 0 of each block (of the first `MOST_BLOCKS` of a larger grid)."""
+        blocks = np.arange(min(self.launch.num_blocks, MOST_BLOCKS))
+        lanes = lanes_of_blocks(self.launch, self.memory.buffers, self.sass.arch, blocks)
+        return run_trace(self.sass, lanes, self.memory.buffers)
+
+    @cached_property
+    def class_of_block(self) -> np.ndarray:
+        """[blocks] position in `classes`, in launch order."""
+        executed = self._profile.executed()
+        levels = np.unique(executed)
+        if len(levels) > MOST_CLASSES:
+            edges = np.quantile(executed, np.linspace(0, 1, MOST_CLASSES + 1)[1:-1])
+            number = np.searchsorted(np.unique(edges), executed, side="right")
+        else:
+            number = np.searchsorted(levels, executed)
+        _, number = np.unique(number, return_inverse=True)
+        number = number.reshape(-1)
+        total = self.launch.num_blocks
+        return number if len(number) == total else np.resize(number, total)
+
+    @cached_property
+    def work_of_block(self) -> np.ndarray:
+        """[blocks] instructions of a block over those of its class's representative."""
+        executed = self._profile.executed().astype(float)
+        number = self.class_of_block[: len(executed)]
+        chosen = np.array([executed[one.block] for one in self.classes])
+        work = executed / np.maximum(1.0, chosen[number])
+        return work if len(work) == self.launch.num_blocks else np.resize(
+            work, self.launch.num_blocks
+        )
+
+    @cached_property
+    def classes(self) -> list[_Class]:
+        """A representative block for each class, with its streams."""
+        executed = self._profile.executed()
+        number = self.class_of_block[: len(executed)]
+        found = []
+        for level in range(int(number.max()) + 1):
+            members = np.flatnonzero(number == level)
+            middle = members[np.argsort(executed[members], kind="stable")[len(members) // 2]]
+            lanes = lanes_of_block(
+                self.launch, self.memory.buffers, self.sass.arch, int(middle)
+            )
+            trace = run_trace(self.sass, lanes, self.memory.buffers)
+            found.append(
+                _Class(
+                    int(middle),
+                    int((self.class_of_block == level).sum()),
+                    block_streams(trace, self.memory.buffers),
+                    trace,
+                )
+            )
+        return found
+
+    @cached_property
+    def footprint(self) -> dict[int, tuple[float, float]]:
+        """By buffer: (different bytes of the grid, sum of the blocks' bytes)."""
+        spans = block_spans(self._profile, self.memory.buffers)
+        whole = self.classes[int(self.class_of_block[0])]
+        one = block_spans(whole.trace, self.memory.buffers)
+        scale = self.launch.num_blocks / self._profile.lanes.count
+        found = {}
+        for buffer, (low, high) in one.items():
+            full = float(high.max() - low[high > 0].min()) if (high > 0).any() else 0.0
+            if buffer not in spans:
+                found[buffer] = (full * self.launch.num_blocks, full * self.launch.num_blocks)
+                continue
+            first, end = spans[buffer]
+            # Thread 0 sees the first bytes of its rows; the block as a whole reads on to the end.
+            mine = spans[buffer][1][whole.block] - spans[buffer][0][whole.block]
+            extra = max(0.0, full - float(mine))
+            end = np.where(end > 0, end + int(extra), end)
+            size = self.memory.buffers.bytes.get(self.memory.buffers.names[buffer])
+            union = union_bytes(first, end) * scale
+            total = float((end - first)[end > 0].sum()) * scale
+            found[buffer] = (min(union, float(size)) if size else union, total)
+        return found
+
+    @cached_property
+    def where(self) -> Where:
+        """Which loads go to memory, and how many bytes each brings."""
+        machine = self.machine
+        different = sum(union for union, _ in self.footprint.values())
+        from_dram: dict[int, float] = {}
+        share: dict[int, float] = {}
+        warm_miss = machine.l2_miss(max(different, self.memory.total_bytes))
+        for buffer, (union, total) in self.footprint.items():
+            share[buffer] = min(1.0, union / total) if total else 1.0
+            if buffer in self.memory.scratch:
+                from_dram[buffer] = 0.0  # written by this call, so it is in the L2
+            else:
+                from_dram[buffer] = warm_miss if self.memory.warm else 1.0
+        on_sm = self.start_blocks
+        l2_bytes = next(
+            (x for x, y in zip(machine.l2_miss.x, machine.l2_miss.y, strict=True) if y > 0.5),
+            float(self.gpu.l2_bytes),
+        )
+        return Where(
+            from_dram,
+            share,
+            self.l1_bytes,
+            l2_bytes,
+            min(self.launch.num_blocks, on_sm * self.sms),
+            on_sm,
+        )
+
+    @property
+    def start_blocks(self) -> int:
+        """Blocks that the fullest SM holds at first."""
+        return min(self.resident.blocks_per_sm, -(-self.launch.num_blocks // self.sms))
+
+    # ---------------------------------------------------------------------------- simulation
+
+    def run_at(self, number: int, on_sm: int, active: int) -> tuple[SmRun, Pressure]:
+        """A class simulated with so many blocks an SM and on the whole GPU."""
+        key = (number, on_sm, active)
+        if key not in self._runs:
+            self._runs[key] = self._solve(self.classes[number].streams, on_sm, active)
+        return self._runs[key]
+
+    def _solve(self, streams: BlockStreams, on_sm: int, active: int) -> tuple[SmRun, Pressure]:
+        """Find the wait that memory adds at the rate that this wait allows.
+
+        More wait means less traffic, and less traffic means less wait, so there is one answer; it
+        is found by bisection on the wait.
+        """
+        trips = 6 if on_sm * len(streams.warps) <= 16 else 4
+        sms = active / on_sm
+
+        def run(pressure: Pressure, watch: bool = False) -> SmRun:
+            return simulate_sm(
+                streams,
+                on_sm,
+                self.machine,
+                self.where,
+                pressure,
+                trips,
+                watch,
+                self.scale,
+            )
+
+        def wanted(result: SmRun) -> Pressure:
+            return Pressure(
+                _queue(self.machine.dram_queue, self._rate(result.dram_bytes, result, sms, True)),
+                _queue(self.machine.l2_queue, self._rate(result.l2_bytes, result, sms, False)),
+            )
+
+        result = run(Pressure())
+        need = wanted(result)
+        if max(need.dram, need.l2) < 3.0:
+            return run(need, True), need
+        memory_bound = need.dram >= need.l2
+        low, high, now = 0.0, math.inf, Pressure()
+        guess = self._first_guess(result, sms, memory_bound)
+        for _ in range(9):
+            now = Pressure(guess, need.l2 if need.l2 < guess else 0.0) if memory_bound else (
+                Pressure(min(need.dram, guess), guess)
+            )
+            result = run(now)
+            need = wanted(result)
+            target = need.dram if memory_bound else need.l2
+            if target > guess:
+                low = guess
+            else:
+                high = guess
+            if abs(target - guess) < 0.02 * (guess + 300.0):
+                break
+            guess = (low + high) / 2 if math.isfinite(high) else max(2 * guess, 50.0)
+        return run(now, True), now
+
+    def _rate(self, read: float, result: SmRun, sms: float, dram: bool) -> float:
+        """Share of a ceiling that all SMs together use."""
+        machine = self.machine
+        ceiling = machine.dram_bytes_per_cycle if dram else machine.l2_bytes_per_cycle
+        return read * sms / max(1.0, result.cycles) / ceiling
+
+    def _first_guess(self, result: SmRun, sms: float, memory_bound: bool) -> float:
+        """The wait at which the traffic would be just below the ceiling, from one run without."""
+        read = result.dram_bytes if memory_bound else result.l2_bytes
+        share = self._rate(read, result, sms, memory_bound)
+        return max(20.0, result.load_latency * max(0.0, share - 0.9) + 20.0)
+
+    # ---------------------------------------------------------------------------- the grid
+
+    def _duration(self, number: int, active: int) -> float:
+        """Cycles of a block of a class while so many blocks run on the whole GPU."""
+        on_sm = min(self.resident.blocks_per_sm, max(1, -(-active // self.sms)))
+        step = max(1, on_sm // 8) if on_sm > 8 else 1
+        on_sm = -(-on_sm // step) * step
+        on_sm = min(on_sm, self.resident.blocks_per_sm)
+        coarse = min(active, on_sm * self.sms)
+        if on_sm > 1 or active > self.sms // 2:
+            coarse = on_sm * self.sms if active > 0.85 * on_sm * self.sms else active
+        if coarse not in (active, on_sm * self.sms):
+            coarse = active
+        coarse = _round_active(coarse, self.sms)
+        return self.run_at(number, on_sm, max(1, min(coarse, on_sm * self.sms)))[0].cycles
+
+    @cached_property
+    def cycles(self) -> float:
+        """Makespan of the grid: blocks start in order where a place is free.
+
+        Each block goes through its work at a rate that depends on how many run beside it.
+        """
+        classes, work = self.class_of_block, self.work_of_block
+        slots = self.resident.blocks_per_sm * self.sms
+        total = len(classes)
+        if len(self.classes) == 1 and float(work.max() - work.min()) < 1e-9:
+            return self._uniform_cycles(total, slots)
+        clock, done, started = 0.0, 0, 0
+        progress = [0.0] * len(self.classes)
+        heaps: list[list[float]] = [[] for _ in self.classes]
+        active = 0
+        while done < total:
+            while started < total and active < slots:
+                number = int(classes[started])
+                heapq.heappush(heaps[number], progress[number] + float(work[started]))
+                started += 1
+                active += 1
+            rates = [
+                1.0 / self._duration(number, active) if heaps[number] else 0.0
+                for number in range(len(heaps))
+            ]
+            step = min(
+                (heap[0] - progress[number]) / rates[number]
+                for number, heap in enumerate(heaps)
+                if heap
+            )
+            clock += step
+            for number, rate in enumerate(rates):
+                progress[number] += rate * step
+            for number, heap in enumerate(heaps):
+                while heap and heap[0] <= progress[number] + 1e-9:
+                    heapq.heappop(heap)
+                    done += 1
+                    active -= 1
+        return clock
+
+    def _uniform_cycles(self, total: int, slots: int) -> float:
+        full, rest = divmod(total, slots)
+        cycles = full * self._duration(0, slots) if full else 0.0
+        return cycles + (self._duration(0, rest) if rest else 0.0)
+
+    # ---------------------------------------------------------------------------- the result
+
+    @cached_property
+    def result(self) -> LaunchForecast:
+        """Everything about this launch."""
+        machine = self.machine
+        cycles = self.cycles
+        number = int(np.bincount(self.class_of_block, weights=self.work_of_block).argmax())
+        first = min(self.launch.num_blocks, self.resident.blocks_per_sm * self.sms)
+        on_sm = self.start_blocks
+        self._duration(number, first)
+        key = max(
+            (key for key in self._runs if key[0] == number), key=lambda key: (key[1], key[2])
+        )
+        run, _ = self._runs[key]
+        active = key[2]
+        sms = active / key[1]
+        per_block = [
+            (one, self._any_run(place)) for place, one in enumerate(self.classes)
+        ]
+        dram = sum(one.members * r.dram_bytes / b for one, (r, b) in per_block)
+        l2 = sum(one.members * r.l2_bytes / b for one, (r, b) in per_block)
+        streams = self.classes[number].streams
+        slots = machine.sub_partitions * max(1.0, run.cycles)
+        main = _main_loop(self.sass, run.events)
+        return LaunchForecast(
+            entry=self.launch.entry,
+            blocks=self.launch.num_blocks,
+            threads=self.launch.num_threads,
+            time_us=cycles / machine.clock_ghz / 1e3,
+            occupancy=self.resident,
+            resident_blocks=on_sm,
+            trips=_trips(streams, run),
+            dram_bytes=dram,
+            l2_bytes=l2,
+            footprint_bytes=sum(union for union, _ in self.footprint.values()),
+            dram_share=self._rate(run.dram_bytes, run, sms, True),
+            l2_share=self._rate(run.l2_bytes, run, sms, False),
+            issue_share=run.issued / slots,
+            in_flight_bytes=run.in_flight_bytes,
+            load_latency_cycles=run.load_latency,
+            stack=_stack(self.sass, run.events, machine),
+            chain=_links(self.sass, run.events, machine, main),
+            main_loop=main,
+            true_chain_cycles=(
+                true_chain(self.sass, main, machine) if main is not None else None
+            ),
+            notes=tuple(
+                dict.fromkeys((*self._profile.notes, *self.classes[number].trace.notes))
+            ),
+        )
+
+    def _any_run(self, number: int) -> tuple[SmRun, int]:
+        keys = [key for key in self._runs if key[0] == number]
+        if not keys:
+            self.run_at(number, self.start_blocks, self.start_blocks * self.sms)
+            keys = [key for key in self._runs if key[0] == number]
+        key = max(keys, key=lambda key: (key[1], key[2]))
+        return self._runs[key][0], key[1]
+
+
+def _round_active(active: int, sms: int) -> int:
+    """Coarser numbers of active blocks, so that a draining grid needs few simulations."""
+    if active <= 4:
+        return active
+    step = max(1, 2 ** (active.bit_length() - 3))
+    return -(-active // step) * step
+
+
+def _queue(shape: tuple[float, float], share: float) -> float:
+    cycles, exponent = shape
+    if share >= 0.999:
+        return 1e5 * share
+    return float(cycles * (share / (1.0 - share)) ** exponent)
+
+
+# ------------------------------------------------------------------------------ what it says
+
+
+def _find_bound(
+    time_us: float,
+    empty_us: float,
+    results: Sequence[LaunchForecast],
+    machine: Machine,
+    gpu: Gpu,
+) -> tuple[str, str]:
+    """The bound, by the same rules as hardware counters are read by."""
+    main = max(results, key=lambda result: result.time_us)
+    if time_us < LAUNCH_TIMES * empty_us:
+        return "launch", (
+            f"the whole call takes less than {LAUNCH_TIMES:g} times an empty launch"
+            f" ({empty_us:.2f} us)"
+        )
+    peak = (gpu.dram_gb_per_s or 0.0) or machine.dram_bytes_per_cycle * machine.clock_ghz
+    of_peak = main.dram_bytes / main.time_us / 1e3 / peak if main.time_us else 0.0
+    if of_peak >= BANDWIDTH_SHARE:
+        return "bandwidth", f"{of_peak:.0%} of the memory's peak rate is in use"
+    if main.l2_share >= 0.85:
+        return "bandwidth", f"{main.l2_share:.0%} of the L2's ceiling is in use"
+    if main.issue_share >= ISSUE_SHARE:
+        return "issue", f"{main.issue_share:.0%} of the issue slots are in use"
+    top = main.stack[0] if main.stack else None
+    waited = f"a warp waits longest for {top.name} ({top.share:.0%})" if top else "it waits"
+    return "chain", (
+        f"memory is used at {of_peak:.0%} of its peak and the issue slots at "
+        f"{main.issue_share:.0%}; {waited}"
+    )
+
+
+def _terms(
+    results: Sequence[LaunchForecast], machine: Machine, overhead_us: float
+) -> dict[str, float]:
+    """What each limit alone would take, microseconds."""
+    rate = machine.dram_bytes_per_cycle * machine.clock_ghz * 1e3
+    l2 = machine.l2_bytes_per_cycle * machine.clock_ghz * 1e3
+    issue = sum(result.issue_share * result.time_us for result in results)
+    return {
+        "bandwidth": sum(result.dram_bytes for result in results) / rate,
+        "l2_bandwidth": sum(result.l2_bytes for result in results) / l2,
+        "issue": issue,
+        "chain": sum(result.time_us for result in results),
+        "launch": overhead_us,
+    }
+
+
+def _causes(event: Event, sass: Sass, machine: Machine) -> dict[str, float]:
+    """What one issue waited for, in cycles; together they are the time since the issue before."""
+    found: dict[str, float] = {}
+
+    def add(name: str, cycles: float) -> None:
+        if cycles > 1e-9:
+            found[name] = found.get(name, 0.0) + cycles
+
+    gap = event.issued - event.before
+    barrier = min(event.barrier, gap)
+    fetch = min(event.fetch, gap - barrier)
+    stall = max(0.0, event.ready - event.before - barrier - fetch)
+    add("barrier", barrier)
+    add("branch and fetch", fetch)
+    add("issue", min(1.0, stall))
+    add("fixed latency", stall - min(1.0, stall))
+    wait = max(0.0, event.waited - event.ready)
+    if wait:
+        add(_wait_name(event, sass, machine), wait)
+    add("contention", gap - barrier - fetch - stall - wait)
+    return found
+
+
+def _wait_name(event: Event, sass: Sass, machine: Machine) -> str:
+    if event.producer is None:
+        return "memory: async copy"
+    kind = machine.latency_class(sass.instructions[event.producer])
+    if event.level == "read":
+        return "operand read"
+    if kind == "memory":
+        return {"dram": "memory: HBM", "l2": "memory: L2", "l1": "memory: L1"}.get(
+            event.level, "memory: async copy"
+        )
+    return {
+        "shared": "shared memory",
+        "special": "special function",
+        "convert": "conversion",
+        "special_register": "special register",
+    }.get(kind, kind)
+
+
+def _stack(sass: Sass, events: Sequence[Event], machine: Machine) -> tuple[Slice, ...]:
+    totals: dict[str, float] = {}
+    for event in events:
+        for name, cycles in _causes(event, sass, machine).items():
+            totals[name] = totals.get(name, 0.0) + cycles * event.weight
+    whole = sum(totals.values()) or 1.0
+    return tuple(
+        Slice(name, cycles, cycles / whole)
+        for name, cycles in sorted(totals.items(), key=lambda item: -item[1])
+    )
+
+
+def _main_loop(sass: Sass, events: Sequence[Event]) -> tuple[int, int] | None:
+    """The innermost loop in which the watched warp spends most of its time."""
+    spent = []
+    for loop in sass.innermost_loops:
+        cycles = sum(
+            (event.issued - event.before) * event.weight
+            for event in events
+            if loop.first <= event.index <= loop.last
+        )
+        spent.append((cycles, (loop.first, loop.last)))
+    best = max(spent, default=(0.0, None))
+    return best[1] if best[0] > 0 else None
+
+
+def _links(
+    sass: Sass, events: Sequence[Event], machine: Machine, main: tuple[int, int] | None
+) -> tuple[Link, ...]:
+    """The last simulated trip of the main loop (or the whole kernel without one)."""
+    chosen = list(events)
+    if main is not None:
+        starts = [place for place, event in enumerate(events) if event.index == main[0]]
+        # The last trip that is followed by another one is a whole one.
+        begin = starts[-2] if len(starts) > 1 else starts[-1] if starts else 0
+        end = starts[-1] if len(starts) > 1 else len(events)
+        heaviest = max(
+            range(len(starts)), key=lambda place: events[starts[place]].weight, default=None
+        )
+        if heaviest is not None and events[starts[heaviest]].weight > 1:
+            begin = starts[heaviest]
+            end = next(
+                (
+                    place
+                    for place in range(begin + 1, len(events))
+                    if events[place].index == main[0]
+                    or not main[0] <= events[place].index <= main[1]
+                ),
+                len(events),
+            )
+        chosen = list(events[begin:end])
+    if not chosen:
+        return ()
+    zero = chosen[0].before
+    found = []
+    for event in chosen:
+        one = sass.instructions[event.index]
+        causes = _causes(event, sass, machine)
+        found.append(
+            Link(
+                event.index,
+                one.text,
+                one.source,
+                event.before - zero,
+                event.issued - zero,
+                max(causes, key=lambda name: causes[name], default="issue"),
+                causes,
+                event.producer,
+            )
+        )
+    return tuple(found)
+
+
+def _trips(streams: BlockStreams, run: SmRun) -> tuple[tuple[int, int, float], ...]:
+    from .streams import LoopNode
+
+    bodies = [
+        (len(node.body), node.count) for node in streams.warps[0] if isinstance(node, LoopNode)
+    ]
+    slopes = dict(run.slopes)
+    return tuple((size, count, slopes.get(count, 0.0)) for size, count in bodies)
+
+
+def true_chain(sass: Sass, loop: tuple[int, int], machine: Machine) -> float:
+    """Cycles a trip of a loop if nothing but true register dependencies delayed it.
+
+    The longest path through the loop unrolled 32 times, its slope over the second half: the
+    least that perfect software pipelining with renamed registers could reach. Loads count as L1
+    hits of their own latency only where a later trip depends on them, which is rare; that is why
+    this bound says so little about a GPU, whose warps issue in order.
+    """
+    body = sass.instructions[loop[0] : loop[1] + 1]
+    trips = 32
+    finish: dict[str, float] = {}
+    ends = []
+    for _ in range(trips):
+        latest = 0.0
+        for one in body:
+            start = max((finish.get(name, 0.0) for name in one.uses), default=0.0)
+            done = start + _true_latency(one, machine)
+            for name in one.defines:
+                finish[name] = max(done, finish.get(name, 0.0)) if one.predicate else done
+            latest = max(latest, done if one.defines else start)
+        ends.append(latest)
+    return (ends[-1] - ends[trips // 2 - 1]) / (trips - trips // 2)
+
+
+def _true_latency(one: Instruction, machine: Machine) -> float:
+    if one.base in ("LDG", "LD"):
+        return machine.dram_rows(256)
+    if one.control.write_barrier is not None:
+        return machine.latency(one, None)
+    return 4.0

@@ -1,0 +1,226 @@
+"""The numbers of one GPU that the SM model runs on: latencies, issue intervals, shared units.
+
+They come from the latency tables (`labtools.predict.latencies`), which carry a source each. This
+module says which number belongs to which instruction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from labtools.toolchain.sass import Instruction
+
+from .streams import Request
+
+_FP32 = {"FFMA", "FADD", "FMUL", "FFMA2", "FADD2", "FMUL2"}
+_IMAD = {"IMAD", "UIMAD"}
+_FP16 = {"HFMA2", "HADD2", "HMUL2", "HFMA2_MMA", "HMNMX2", "HSET2", "HSETP2"}
+_XU = {"MUFU", "I2F", "F2I", "F2F", "POPC", "FLO", "BREV", "FRND", "I2FP_XU"}
+_LSU = {
+    *("LDG", "LD", "STG", "ST", "LDS", "STS", "LDL", "STL", "LDSM", "STSM", "ATOM", "ATOMG"),
+    *("ATOMS", "RED", "REDG", "LDGSTS", "SHFL", "REDUX"),
+}
+_TENSOR = {"HMMA", "IMMA", "QMMA", "BMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA"}
+_CONTROL = {
+    *("BRA", "EXIT", "BAR", "BSSY", "BSYNC", "WARPSYNC", "NOP", "DEPBAR", "LDGDEPBAR", "CALL"),
+    *("RET", "YIELD", "MEMBAR", "ERRBAR", "CCTL", "JMP", "S2R", "S2UR", "CS2R", "LDC", "ULDC"),
+    *("LDCU", "VOTE", "R2UR", "B2R", "ELECT", "SYNCS", "NANOSLEEP"),
+}
+
+
+def unit_of(one: Instruction) -> str:
+    """The pipe of a sub-partition that an instruction goes to."""
+    base = one.base
+    if base in _FP32:
+        return "fp32"
+    if base in _IMAD:
+        return "imad"
+    if base in _FP16:
+        return "fp16"
+    if base in _XU:
+        return "xu"
+    if base in _LSU:
+        return "lsu"
+    if base in _TENSOR:
+        return "tensor"
+    if base in _CONTROL:
+        return "control"
+    return "uniform" if base.startswith("U") else "alu"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A measured curve, interpolated between its points and flat beyond them.
+
+    Args:
+        x: increasing.
+        y: same length.
+    """
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+    def __call__(self, at: float) -> float:
+        """The curve's value at ``at``."""
+        return float(np.interp(at, self.x, self.y))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One GPU as the SM model sees it. Cycles are SM cycles.
+
+    Attributes:
+        name: short name of the GPU.
+        calibrated: the numbers were measured on this GPU by the project's microbenchmarks.
+        clock_ghz: SM clock under load.
+        sm_count, sub_partitions: of the GPU, of an SM.
+        variable: latency of shuffles, shared loads, conversions and the like, by class.
+        intervals: cycles between two instructions on one pipe of a sub-partition, by unit.
+        shared_intervals: cycles that the SM's one load/store unit needs, by class.
+        l1: latency of an L1 hit.
+        l2_rows, dram_rows: latency of a warp-wide load by bytes asked for.
+        barrier: cycles of a barrier by warps of the block.
+        fill_bytes_per_cycle: from the L2 into one SM.
+        dram_bytes_per_cycle, l2_bytes_per_cycle: the whole GPU's ceilings, a SM cycle.
+        dram_queue, l2_queue: (cycles, exponent): cycles x (u / (1 - u))^exponent are added to a
+            load when a share u of the ceiling is in use.
+        l2_miss: share of warm reads that miss the L2, by bytes read again and again.
+        branch_cycles: cost of a taken branch beyond its stall count.
+        cold_line_cycles: first fetch of a 128-byte line of instructions by an SM.
+        operand_read_cycles: from issue until a memory instruction has read its operands.
+        async_cycles: what cp.async adds to a load.
+        launch_us: an empty launch by number of blocks.
+        start_us: fixed cost of a launch that works, beyond an empty one.
+        sources: where each number comes from.
+    """
+
+    name: str
+    calibrated: bool
+    clock_ghz: float
+    sm_count: int
+    sub_partitions: int
+    variable: dict[str, float]
+    intervals: dict[str, float]
+    shared_intervals: dict[str, float]
+    l1: dict[int, float]
+    l2_rows: Curve
+    dram_rows: Curve
+    barrier: Curve
+    fill_bytes_per_cycle: float
+    dram_bytes_per_cycle: float
+    l2_bytes_per_cycle: float
+    dram_queue: tuple[float, float]
+    l2_queue: tuple[float, float]
+    l2_miss: Curve
+    l1_bytes: float
+    branch_cycles: float
+    cold_line_cycles: float
+    operand_read_cycles: float
+    async_cycles: float
+    launch_us: Curve
+    start_us: float
+    sources: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def latency_class(self, one: Instruction) -> str:
+        """What kind of latency an instruction has, for tables, stacks and "what if"."""
+        base = one.base
+        if base in ("SHFL",):
+            return "shuffle"
+        if base in ("LDS", "STS", "LDSM", "STSM", "ATOMS"):
+            return "shared"
+        if base == "MUFU":
+            return "special"
+        if base in ("F2F", "I2F", "F2I", "HADD2", "F2FP", "FRND", "POPC", "FLO"):
+            return "convert"
+        if base in _TENSOR:
+            return "tensor"
+        if base in ("LDG", "LD", "LDGSTS", "LDGDEPBAR", "ATOM", "ATOMG", "DEPBAR"):
+            return "memory"
+        if base == "BAR":
+            return "barrier"
+        if base in ("LDC", "ULDC", "LDCU"):
+            return "constant"
+        if base in ("S2R", "S2UR", "CS2R", "R2UR"):
+            return "special_register"
+        return "fixed"
+
+    def latency(self, one: Instruction, request: Request | None) -> float:
+        """Cycles from issue until the result of a variable-latency instruction can be used."""
+        table = self.variable
+        base = one.base
+        if base in ("LDS", "LDSM", "ATOMS"):
+            width = request.bytes_per_lane if request is not None else 4
+            waves = request.wavefronts if request is not None else 1
+            name = "ldsm" if base == "LDSM" else f"shared_{8 * max(4, width)}"
+            least = max(1, width // 4)
+            return table.get(name, table["shared_32"]) + max(0, waves - least)
+        if base == "MUFU":
+            kind = one.modifiers[0].lower() if one.modifiers else "ex2"
+            return table.get(f"mufu_{kind}", table["mufu_ex2"])
+        names = {
+            "SHFL": "shfl",
+            "REDUX": "redux",
+            "LDC": "ldc",
+            "ULDC": "ldc",
+            "LDCU": "ldc",
+            "S2R": "s2r",
+            "S2UR": "s2r",
+            "CS2R": "s2r",
+            "R2UR": "r2ur",
+            "I2F": "i2f",
+            "F2I": "f2i",
+            "F2F": "f2f",
+            "F2FP": "f2fp",
+            "HMMA": "hmma",
+            "IMMA": "imma",
+            "VOTE": "vote",
+            "VOTEU": "vote",
+            "STS": "shared_32",
+            "LDL": "l1",
+            "STL": "l1",
+        }
+        return table.get(names.get(base, "default"), table["default"])
+
+    def interval(self, unit: str, one: Instruction) -> float:
+        """Cycles until the same pipe of the sub-partition takes another instruction."""
+        if unit == "tensor":
+            return self.intervals.get("tensor", 2.0)
+        if unit == "xu" and one.base == "MUFU":
+            return self.intervals["xu"]
+        return self.intervals.get(unit, 1.0)
+
+    def shared_interval(self, one: Instruction, request: Request | None) -> float:
+        """Cycles of the SM's load/store unit that an instruction takes, all sub-partitions."""
+        table = self.shared_intervals
+        base = one.base
+        if base in ("SHFL", "REDUX"):
+            return table["shuffle"]
+        if base in ("LDS", "STS", "LDSM", "STSM", "ATOMS"):
+            return table["shared"] * (request.wavefronts if request is not None else 1)
+        if base in ("LDG", "LD", "STG", "ST", "LDGSTS", "RED", "REDG", "ATOM", "ATOMG"):
+            waves = request.wavefronts if request is not None else 1
+            return table["global"] * waves
+        return 0.0
+
+    def zero_stall_cycles(self, one: Instruction) -> float:
+        """What a stall count of 0 stands for: on sm_120 a wait of about 37 cycles."""
+        return self.variable.get("zero_stall", 1.0)
+
+    def l1_latency(self, request: Request) -> float:
+        """L1 hit of a warp-wide request."""
+        widths = sorted(self.l1)
+        return self.l1[min(widths, key=lambda width: abs(width - request.bytes_per_lane))]
+
+    def l2_latency(self, request: Request) -> float:
+        """L2 hit of a warp-wide request, memory idle."""
+        return self.l2_rows(request.sectors * 32)
+
+    def dram_latency(self, request: Request) -> float:
+        """Memory access of a warp-wide request, memory idle."""
+        return self.dram_rows(request.sectors * 32)
+
+    def barrier_cycles(self, warps: int) -> float:
+        """Cycles from the last warp's arrival to release."""
+        return self.barrier(warps)

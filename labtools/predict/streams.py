@@ -1,0 +1,442 @@
+"""From a block's trace to what each of its warps issues, and where each load finds its data.
+
+A request is what one warp-wide memory instruction asks for: 32-byte sectors. Which of them are in
+the L1 already follows from the addresses of the trips before; whether the rest come from the L2
+or from memory follows from what the launch has touched, and from the cache state it starts in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from labtools.toolchain.sass import Sass
+
+from .trace import BUFFER_SPACING, Buffers, Item, Repeat, Step, Trace, access_bytes
+
+SECTOR_BYTES = 32
+SAMPLED_TRIPS = 5
+_LOADS = {"LDG", "LD", "LDGSTS"}
+_STORES = {"STG", "ST"}
+_ATOMICS = {"ATOM", "ATOMG", "RED", "REDG"}
+_SHARED = {"LDS", "STS", "LDSM", "STSM", "ATOMS"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One warp-wide memory request, on average over the trips of its loop.
+
+    Attributes:
+        kind: ``load``, ``async`` (to shared memory), ``store``, ``atomic`` or ``shared``.
+        bytes_per_lane: width of one lane's access.
+        sectors: 32-byte sectors asked for.
+        new_sectors: of those, the ones that no earlier request of the block brought to the L1.
+        buffer: position in `Buffers.names`, or -1.
+        wavefronts: passes that shared memory needs (bank conflicts make it more than one), or
+            128-byte lines of a global request.
+        again: the data were touched by an earlier part of the block, this many bytes (of the
+            whole block) ago; None for a first touch.
+    """
+
+    kind: str
+    bytes_per_lane: int
+    sectors: float
+    new_sectors: float
+    buffer: int = -1
+    wavefronts: int = 1
+    again: float | None = None
+
+
+@dataclass(frozen=True)
+class Op:
+    """One instruction as one warp issues it.
+
+    Attributes:
+        index: position in the kernel.
+        on: its guard holds on some lane; otherwise it only takes an issue slot.
+        taken: a branch that some lane takes.
+        request: what it asks of memory, or None.
+    """
+
+    index: int
+    on: bool
+    taken: bool = False
+    request: Request | None = None
+
+
+@dataclass(frozen=True)
+class LoopNode:
+    """Operations repeated ``count`` times."""
+
+    count: int
+    body: tuple[Op | LoopNode, ...]
+
+
+Node = Op | LoopNode
+
+
+@dataclass(frozen=True)
+class BlockStreams:
+    """What the warps of a block issue.
+
+    Attributes:
+        sass: the kernel.
+        warps: the stream of each warp; equal ones are the same object.
+        buffer_bytes: bytes between the first and the last one that the block touches, by buffer.
+    """
+
+    sass: Sass
+    warps: tuple[tuple[Node, ...], ...] = field(repr=False)
+    buffer_bytes: Mapping[int, float]
+
+    @cached_property
+    def issued(self) -> tuple[int, ...]:
+        """Instructions that each warp issues."""
+        return tuple(count_ops(stream) for stream in self.warps)
+
+
+def count_ops(nodes: Sequence[Node]) -> int:
+    """Instructions issued, all trips counted."""
+    return sum(
+        node.count * count_ops(node.body) if isinstance(node, LoopNode) else 1 for node in nodes
+    )
+
+
+def block_streams(trace: Trace, buffers: Buffers) -> BlockStreams:
+    """Streams of every warp of a traced block, with their memory requests.
+
+    Args:
+        trace: of all threads of one block.
+        buffers: where its buffers lie.
+    """
+    requests = _Requests(trace, buffers)
+    requests.walk(trace.items)
+    lanes = trace.lanes.count
+    streams: list[tuple[Node, ...]] = []
+    known: dict[tuple[Node, ...], tuple[Node, ...]] = {}
+    for first in range(0, lanes, 32):
+        warp = slice(first, min(first + 32, lanes))
+        stream = _stream(trace.items, warp, first // 32, requests, trace.sass)
+        streams.append(known.setdefault(stream, stream))
+    return BlockStreams(trace.sass, tuple(streams), requests.touched_bytes())
+
+
+def _stream(
+    items: Sequence[Item], warp: slice, number: int, requests: _Requests, sass: Sass
+) -> tuple[Node, ...]:
+    found: list[Node] = []
+    for item in items:
+        if isinstance(item, Repeat):
+            body = _stream(item.body, warp, number, requests, sass)
+            if body:
+                found.append(LoopNode(item.count, body))
+            continue
+        if not item.active[warp].any():
+            continue
+        on = bool(item.executing[warp].any())
+        one = sass.instructions[item.index]
+        taken = on and one.base in ("BRA", "JMP", "CALL", "RET") and "DIV" not in one.modifiers
+        request = requests.of(item, number) if on else None
+        found.append(Op(item.index, on, taken, request))
+    return tuple(found)
+
+
+@dataclass
+class _Tally:
+    """Sectors of one step and warp, summed over sampled trips."""
+
+    trips: int = 0
+    sectors: int = 0
+    new: int = 0
+    lines: int = 0
+
+
+@dataclass
+class _Interval:
+    buffer: int
+    low: int
+    high: int
+    start_bytes: float  # what the block had touched when it began to touch this
+
+
+class _Requests:
+    """Walks a trace once in program order, with an L1 that forgets nothing within a loop."""
+
+    def __init__(self, trace: Trace, buffers: Buffers) -> None:
+        self.trace = trace
+        self.code = trace.sass.instructions
+        self.buffers = buffers
+        self.warp = (np.arange(trace.lanes.count) // 32).astype(np.uint64)
+        self.tally: dict[int, dict[int, _Tally]] = {}
+        self.shared: dict[int, dict[int, int]] = {}
+        self.place: dict[int, int] = {}
+        self.again: dict[int, float] = {}
+        self.seen: set[int] = set()
+        self.intervals: list[_Interval] = []
+        self.total_bytes = 0.0
+        self.keep: list[Item] = []
+
+    def walk(self, items: Sequence[Item]) -> None:
+        """Follow the trace; the requests can be asked for afterwards."""
+        self._mark_intervals(items)
+        for item in items:
+            if isinstance(item, Repeat):
+                self._repeat(item)
+            else:
+                self._touch(item, item.address, counted=True)
+
+    def _repeat(self, loop: Repeat) -> None:
+        trips = min(loop.count, SAMPLED_TRIPS)
+        for trip in range(trips):
+            for first, second in zip(loop.body, loop.second, strict=True):
+                if isinstance(first, Repeat):
+                    if trip == 0:
+                        self._repeat(first)
+                    continue
+                if first.address is None:
+                    self._touch(first, None, counted=True)
+                    continue
+                address = first.address
+                if second.address is not None and trip:  # type: ignore[union-attr]
+                    step = second.address - first.address  # type: ignore[union-attr]
+                    address = address + step * np.uint64(trip)
+                self._touch(first, address, counted=trip > 0 or trips == 1)
+
+    def _touch(self, step: Step, address: np.ndarray | None, counted: bool) -> None:
+        one = self.code[step.index]
+        if one.base in _SHARED:
+            if id(step) not in self.shared:
+                self.shared[id(step)] = self._conflicts(step, address)
+            return
+        if one.base not in _LOADS | _STORES | _ATOMICS or not step.executing.any():
+            return
+        width = access_bytes(one)
+        tallies = self.tally.setdefault(id(step), {})
+        lanes = step.executing
+        if address is None:
+            for warp in np.unique(self.warp[lanes]):
+                count = int((lanes & (self.warp == warp)).sum())
+                sectors = max(1, -(-count * width // SECTOR_BYTES))
+                tally = tallies.setdefault(int(warp), _Tally())
+                tally.trips += 1
+                tally.sectors += sectors
+                tally.new += sectors
+                tally.lines += max(1, sectors // 4)
+            return
+        used = address[lanes]
+        self.place.setdefault(id(step), int(used[0] // np.uint64(BUFFER_SPACING)) - 1)
+        first = used // np.uint64(SECTOR_BYTES)
+        last = (used + np.uint64(width - 1)) // np.uint64(SECTOR_BYTES)
+        pieces = int((last - first).max()) + 1
+        sectors = np.concatenate([np.minimum(first + np.uint64(i), last) for i in range(pieces)])
+        warps = np.tile(self.warp[lanes], pieces)
+        coded = np.unique(sectors * np.uint64(64) + warps)
+        warp_of, sector_of = coded & np.uint64(63), coded >> np.uint64(6)
+        store = one.base not in _LOADS
+        for warp in np.unique(warp_of):
+            mine = sector_of[warp_of == warp].tolist()
+            fresh = [sector for sector in mine if sector not in self.seen]
+            tally = tallies.setdefault(int(warp), _Tally())
+            if counted or not tally.trips:
+                if counted and tally.trips < 0:
+                    tally.trips = 0
+                tally.trips += 1
+                tally.sectors += len(mine)
+                tally.new += len(mine) if store else len(fresh)
+                tally.lines += len({sector // 4 for sector in mine})
+                if not counted:  # the cold first trip only stands in until others follow
+                    tally.trips = -1
+                    tally.sectors = tally.new = tally.lines = 0
+            if not store:
+                self.seen.update(fresh)
+
+    def _conflicts(self, step: Step, address: np.ndarray | None) -> dict[int, int]:
+        """Wavefronts a warp: how often the most wanted bank must be read."""
+        one = self.code[step.index]
+        width = access_bytes(one)
+        found = {}
+        for warp in np.unique(self.warp[step.executing]):
+            lanes = step.executing & (self.warp == warp)
+            least = max(1, int(lanes.sum()) * width // 128)
+            if one.base in ("LDSM", "STSM"):
+                least = int(one.modifiers[-1]) if one.modifiers[-1] in ("2", "4") else 1
+            elif address is not None and width <= 16:
+                # 64-bit accesses go in halves of a warp, 128-bit ones in quarters.
+                parts = max(1, width // 4)
+                words = (address[lanes] // np.uint64(4)).astype(np.int64)
+                worst = 0
+                for piece in np.array_split(words, parts):
+                    if len(piece):
+                        every = np.unique(piece[:, None] + np.arange(parts))
+                        worst += int(np.bincount(every % 32).max())
+                least = max(1, worst if int(lanes.sum()) > 32 // parts else min(worst, parts))
+            found[int(warp)] = least
+        return found
+
+    # ------------------------------------------------------------------ what was touched before
+
+    def _mark_intervals(self, items: Sequence[Item]) -> None:
+        """Which parts of buffers each segment touches, and whether an earlier one did."""
+        group: list[Item] = []
+        for item in [*items, None]:
+            if isinstance(item, Step):
+                group.append(item)
+                continue
+            if group:
+                self._segment(group)
+                group = []
+            if item is not None:
+                self._segment([item])
+
+    def _segment(self, items: Sequence[Item]) -> None:
+        spans: dict[int, tuple[int, int]] = {}
+        steps: list[tuple[int, Step, int, int]] = []
+        for step, low, high in _spans(items, self.code):
+            buffer = low // BUFFER_SPACING - 1
+            steps.append((buffer, step, low, high))
+            old = spans.get(buffer, (low, high))
+            spans[buffer] = (min(low, old[0]), max(high, old[1]))
+        before = {
+            id(step): distance
+            for buffer, step, low, high in steps
+            if (distance := self._distance(buffer, low, high)) is not None
+        }
+        self.again.update(before)
+        start = self.total_bytes
+        for buffer, (low, high) in spans.items():
+            if not any(
+                known.buffer == buffer and known.low <= low and high <= known.high
+                for known in self.intervals
+            ):
+                self.total_bytes += high - low
+            self.intervals.append(_Interval(buffer, low, high, start))
+
+    def _distance(self, buffer: int, low: int, high: int) -> float | None:
+        for known in reversed(self.intervals):
+            if known.buffer != buffer:
+                continue
+            overlap = min(high, known.high) - max(low, known.low)
+            if overlap > 0.5 * (high - low):
+                return max(float(high - low), self.total_bytes - known.start_bytes)
+        return None
+
+    def touched_bytes(self) -> dict[int, float]:
+        """Bytes from the first to the last touched one, by buffer."""
+        found: dict[int, tuple[int, int]] = {}
+        for one in self.intervals:
+            old = found.get(one.buffer, (one.low, one.high))
+            found[one.buffer] = (min(old[0], one.low), max(old[1], one.high))
+        return {buffer: float(high - low) for buffer, (low, high) in found.items()}
+
+    # ---------------------------------------------------------------------------------- result
+
+    def of(self, step: Step, warp: int) -> Request | None:
+        """The request of one warp at one step, or None if it is no memory instruction."""
+        one = self.code[step.index]
+        width = access_bytes(one)
+        if one.base in _SHARED:
+            waves = self.shared.get(id(step), {}).get(warp)
+            if waves is None:
+                return None
+            return Request("shared", width, 0, 0, wavefronts=waves)
+        tally = self.tally.get(id(step), {}).get(warp)
+        if tally is None or tally.trips == 0:
+            return None
+        trips = max(1, tally.trips)
+        kind = "load"
+        if one.base == "LDGSTS":
+            kind = "async"
+        elif one.base in _STORES:
+            kind = "store"
+        elif one.base in _ATOMICS:
+            kind = "atomic"
+        sectors = max(1.0, tally.sectors / trips)
+        return Request(
+            kind=kind,
+            bytes_per_lane=width,
+            sectors=sectors,
+            new_sectors=tally.new / trips,
+            buffer=self.place.get(id(step), -1),
+            wavefronts=max(1, round(tally.lines / trips)),
+            again=self.again.get(id(step)),
+        )
+
+
+def _spans(items: Sequence[Item], code: Sequence) -> list[tuple[Step, int, int]]:
+    """(step, first byte, end) of every global load with known addresses, all trips counted."""
+    found: list[tuple[Step, int, int]] = []
+    for item in items:
+        if isinstance(item, Step):
+            one = code[item.index]
+            if one.base in _LOADS and item.address is not None and item.executing.any():
+                used = item.address[item.executing]
+                width = access_bytes(one)
+                found.append((item, int(used.min()), int(used.max()) + width))
+            continue
+        inner_first = _spans(item.body, code)
+        inner_second = {
+            number: span for number, span in enumerate(_spans(item.second, code))
+        }
+        for number, (step, low, high) in enumerate(inner_first):
+            other = inner_second.get(number)
+            stride = (other[1] - low) if other is not None else 0
+            reach = stride * (item.count - 1)
+            found.append((step, min(low, low + reach), max(high, high + reach)))
+    return found
+
+
+def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """First byte and end that each lane's loads touch, by buffer: two arrays of uint64 [N].
+
+    Args:
+        trace: of one thread a block.
+        buffers: where the buffers lie.
+    """
+    lanes = trace.lanes.count
+    found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def include(buffer: int, mask: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+        if buffer not in found:
+            found[buffer] = (np.full(lanes, np.iinfo(np.int64).max), np.zeros(lanes, np.int64))
+        first, end = found[buffer]
+        first[mask] = np.minimum(first[mask], low[mask])
+        end[mask] = np.maximum(end[mask], high[mask])
+
+    def walk(items: Sequence[Item], seconds: Sequence[Item] | None, reach: int) -> None:
+        for number, item in enumerate(items):
+            if isinstance(item, Repeat):
+                walk(item.body, item.second, item.count - 1)
+                continue
+            one = trace.sass.instructions[item.index]
+            if one.base not in _LOADS or item.address is None or not item.executing.any():
+                continue
+            address = item.address.view(np.int64)
+            buffer = int(address[item.executing][0] // BUFFER_SPACING) - 1
+            low, high = address, address + access_bytes(one)
+            if seconds is not None:
+                other = seconds[number]
+                if isinstance(other, Step) and other.address is not None:
+                    moved = (other.address.view(np.int64) - address) * reach
+                    low, high = np.minimum(low, low + moved), np.maximum(high, high + moved)
+            include(buffer, item.executing, low, high)
+
+    walk(trace.items, None, 0)
+    return {
+        buffer: (np.where(end > 0, first, 0), end) for buffer, (first, end) in found.items()
+    }
+
+
+def union_bytes(low: np.ndarray, high: np.ndarray) -> float:
+    """Length of the union of intervals [low, high)."""
+    keep = high > low
+    low, high = low[keep], high[keep]
+    if not len(low):
+        return 0.0
+    order = np.argsort(low, kind="stable")
+    low, high = low[order], high[order]
+    reach = np.maximum.accumulate(high)
+    previous = np.r_[low[0], reach[:-1]]
+    return float(np.maximum(0, high - np.maximum(low, previous)).sum())
