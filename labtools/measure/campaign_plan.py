@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from labtools.problem import HEADLINE, LabError, Workload, list_baselines, load_rung
 
-from .live_job import Candidate, rung_candidate
+from .campaign_points import sets_of_family
+from .live_job import Candidate, ceiling_candidates, rung_candidate
 
 MOST_KV_BYTES = 2_200_000_000
 
@@ -22,14 +25,21 @@ class Section:
         rungs: (id, knobs) pairs.
         baselines: ids.
         ceiling: time the read sweep as well.
-        profile: (id, knobs) pairs of rungs whose counters and sanitizer verdicts are wanted.
+        profile: (id, knobs) pairs of rungs whose counters and sanitizer verdicts are wanted, or
+            ``"all"``: the counters of every rung of the section, without verdicts.
+        counters: read the counters of a bound of every rung of the section.
+        sanitize: (id, knobs) pairs of rungs whose verdicts are wanted besides.
+        stratum: of a section of points for the forecast, which one; see `campaign_points`.
     """
 
     workloads: tuple[Workload, ...]
     rungs: tuple[tuple[str, Mapping[str, int]], ...] = ()
     baselines: tuple[str, ...] = ()
     ceiling: bool = True
-    profile: tuple[tuple[str, Mapping[str, int]], ...] = ()
+    profile: tuple[tuple[str, Mapping[str, int]], ...] | Literal["all"] = ()
+    counters: bool = False
+    sanitize: tuple[tuple[str, Mapping[str, int]], ...] = ()
+    stratum: str | None = None
 
 
 @dataclass(frozen=True)
@@ -43,12 +53,20 @@ class Plan:
 
 @dataclass
 class Group:
-    """One workload with everything that is timed on it, in one set of processes."""
+    """One workload with everything that is timed on it, in one set of processes.
+
+    Args:
+        profile: by label, what every counter is read of.
+        counters: what the counters of a bound are read of, where ``profile`` does not name it.
+        sanitize: what the sanitizer watches.
+    """
 
     workload: Workload
     candidates: dict[str, Candidate] = field(default_factory=dict)
     ceiling: bool = False
     profile: dict[str, Candidate] = field(default_factory=dict)
+    counters: dict[str, Candidate] = field(default_factory=dict)
+    sanitize: dict[str, Candidate] = field(default_factory=dict)
 
 
 def _shapes(*texts: str, **changes: str) -> tuple[Workload, ...]:
@@ -149,7 +167,31 @@ QUICK = Plan(
     ),
 )
 
-PLANS = {plan.name: plan for plan in (LADDER, QUICK)}
+
+def _points_plan(family: str, title: str) -> Plan:
+    """The points of one side of the split by kernel family."""
+    return Plan(
+        f"points_{family}",
+        title,
+        tuple(
+            Section(
+                points.workloads,
+                points.rungs,
+                ceiling=points.ceiling,
+                counters=True,
+                stratum=points.stratum,
+            )
+            for points in sets_of_family(family)
+        ),
+    )
+
+
+POINTS_CALIBRATION = _points_plan("calibration", "points that the forecast may be calibrated on")
+POINTS_TEST = _points_plan("test", "points that the forecast is tested on")
+
+PLANS = {plan.name: plan for plan in (LADDER, QUICK, POINTS_CALIBRATION, POINTS_TEST)}
+NUM_SMS = 132
+"""Of the GPU that the points are laid out for, NVIDIA H200; the read sweep's grids follow it."""
 
 
 def load_plan(name: str) -> Plan:
@@ -186,7 +228,53 @@ def expand_plan(plan: Plan) -> tuple[list[Group], dict[str, str]]:
                 elif "not installed" in reason:
                     left_out[candidate.label] = reason
             group.ceiling = group.ceiling or section.ceiling
-            for name, knobs in section.profile:
-                wanted = rung_candidate(load_rung(name), knobs)
-                group.profile.setdefault(wanted.label, wanted)
+            fitting = [one for one in rungs if one.supports(workload) is None]
+            profiled = fitting if section.profile == "all" else _named(section.profile)
+            # Verdicts take a minute a rung: only for those that a section names.
+            watched = _named(() if section.profile == "all" else section.profile)
+            group.profile.update({one.label: one for one in profiled})
+            group.sanitize.update({one.label: one for one in (*watched, *_named(section.sanitize))})
+            if section.counters:
+                group.counters.update({one.label: one for one in fitting})
     return list(groups.values()), left_out
+
+
+def _named(pairs: Iterable[tuple[str, Mapping[str, int]]]) -> list[Candidate]:
+    return [rung_candidate(load_rung(name), knobs) for name, knobs in pairs]
+
+
+@functools.lru_cache(maxsize=1)
+def points_by_stratum() -> dict[tuple[str, str], str]:
+    """Every point of both families: (candidate's label, workload's key) to its stratum.
+
+    Raises:
+        LabError: a point stands in two strata.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for plan in (POINTS_CALIBRATION, POINTS_TEST):
+        for section in plan.sections:
+            candidates = [rung_candidate(load_rung(name), knobs) for name, knobs in section.rungs]
+            if section.ceiling:
+                candidates += ceiling_candidates(NUM_SMS)
+            for one, workload in itertools.product(candidates, section.workloads):
+                if one.supports(workload) is not None:
+                    continue
+                assert section.stratum is not None
+                point = (one.label, workload.key())
+                if found.setdefault(point, section.stratum) != section.stratum:
+                    raise LabError(
+                        f"{one.label} on {workload} stands in two strata.",
+                        f"{found[point]} and {section.stratum}",
+                        "leave one of them out of the points",
+                    )
+    return found
+
+
+def stratum_of(label: str, workload: Workload) -> str | None:
+    """The stratum of a point, or None for what is no point of either family.
+
+    Args:
+        label: of a candidate, as `Candidate.label` writes it: the id and every knob.
+        workload: what it computed.
+    """
+    return points_by_stratum().get((label, workload.key()))

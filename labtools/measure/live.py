@@ -224,6 +224,7 @@ def _case(
         "workload": workload.to_dict(),
         "cubin": str(store_cubin(cubin)),
         "launches": [launch_to_json(launch) for launch in launches],
+        "tolerance": rung.tolerance,
         "out_path": str(out_path),
         "time_limit_s": time_limit_s,
     }

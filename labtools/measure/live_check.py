@@ -101,7 +101,7 @@ def _run_case(
         bind_launches(device, case["cubin"], case["launches"], named)()
         device.synchronize()
     out = device.download(buffers.out)
-    comparison = compare_output(out, expected)
+    comparison = compare_output(out, expected, case["tolerance"])
     faults = []
     for name, zone in zones.items():
         damage = zone.damage()

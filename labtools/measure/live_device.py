@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -282,11 +282,17 @@ def bind_launches(
 
 
 def allocate_workspaces(
-    device: LiveDevice, launches: Sequence[Mapping[str, Any]]
+    device: LiveDevice,
+    launches: Sequence[Mapping[str, Any]],
+    *,
+    only: Collection[str] | None = None,
+    without: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Scratch buffers by name, filled with NaN."""
+    """Scratch buffers by name, filled with NaN: all of them, ``only`` some or ``without`` some."""
     arrays = {}
     for name, one in workspaces_of(launches).items():
+        if name in without or (only is not None and name not in only):
+            continue
         arrays[name] = device.empty(one["shape"], one["dtype"])
         device.set_bytes(arrays[name], RED_BYTE)
     return arrays

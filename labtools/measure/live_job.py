@@ -122,12 +122,30 @@ def launch_to_json(launch: Launch) -> dict[str, Any]:
             {"name": one.name, "shape": list(one.shape), "dtype": one.dtype}
             for one in launch.workspace
         ],
+        "prepare": launch.prepare,
     }
 
 
 def scalar_from_json(arg: Mapping[str, Any]) -> np.generic:
     """The numpy scalar that `launch_to_json` wrote."""
     return np.dtype(arg["dtype"]).type(arg["value"])  # type: ignore[no-any-return]
+
+
+def split_launches(
+    launches: Sequence[Mapping[str, Any]],
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """The launches of the preparation and those of every call."""
+    return (
+        [launch for launch in launches if launch["prepare"]],
+        [launch for launch in launches if not launch["prepare"]],
+    )
+
+
+def prepared_names(launches: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The workspaces that the preparation names: each set of buffers has its own."""
+    spaces = workspaces_of(launches)
+    named = [arg for launch in split_launches(launches)[0] for arg in launch["args"]]
+    return [name for name in spaces if name in named]
 
 
 def workspaces_of(launches: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -217,4 +235,5 @@ def candidate_to_json(candidate: Candidate, workload: Workload, arch: str) -> di
         **job,
         "cubin": str(store_cubin(cubin)),
         "launches": [launch_to_json(launch) for launch in launches],
+        "tolerance": target.tolerance,
     }

@@ -34,7 +34,9 @@ from .live_device import (
     bind_launches,
 )
 from .live_faults import explain_cuda_error, looks_like_cuda
+from .live_job import prepared_names, split_launches
 from .live_plan import (
+    COLD_LEAST,
     Rotation,
     pairs_affordable,
     plan_launches,
@@ -80,6 +82,8 @@ class Player:
         output: the device array that call ``i`` wrote, after a call or a replay.
         play: runs one sample's launches.
         launches: how many these are.
+        read_bytes: of one set of buffers, where a call reads a prepared copy of K and V instead
+            of K and V; None where it reads these.
     """
 
     label: str
@@ -94,6 +98,8 @@ class Player:
     us: list[float] = field(default_factory=list)
     result: dict[str, Any] = field(default_factory=dict)
     keep: list[Any] = field(default_factory=list)
+    tolerance: float | None = None
+    read_bytes: int | None = None
 
 
 def measure_group(
@@ -145,7 +151,7 @@ def measure_group(
                 "us": [round(value, 4) for value in player.us],
                 "launches_per_sample": player.launches,
                 "rotated_sets": rotation.sets,
-                "rotated_bytes": rotation.total_bytes,
+                "rotated_bytes": _rotated_bytes(player, rotation),
                 "protocol": player.protocol,
             }
     cold = workload.cache_state == "cold"
@@ -154,6 +160,13 @@ def measure_group(
     del sets, checked
     device.release()
     return {"process": process, "candidates": results, "clocks": readings, "note": note}
+
+
+def _rotated_bytes(player: Player, rotation: Rotation) -> int:
+    """Bytes that the calls of one turn go through."""
+    if player.read_bytes is None:
+        return rotation.total_bytes
+    return rotation.sets * player.read_bytes
 
 
 def _attempt(label: str, results: dict[str, dict[str, Any]], action: Callable[[], Any]) -> Any:
@@ -225,6 +238,7 @@ def _prepare(
             player = _baseline_player(device, job, sets, workload)
         else:
             player = _rung_player(device, job, sets)
+            _refuse_half_cold(player, workload, rotation, device.l2_bytes)
         player.poison()
         for index in checked:
             player.call(index)
@@ -253,11 +267,23 @@ def _prepare(
 
 
 def _rung_player(device: LiveDevice, job: Mapping[str, Any], sets: list[BufferSet]) -> Player:
-    workspaces = allocate_workspaces(device, job["launches"])
-    calls = [
-        bind_launches(device, job["cubin"], job["launches"], {**one.named(), **workspaces})
-        for one in sets
-    ]
+    preparation, timed = split_launches(job["launches"])
+    prepared = prepared_names(job["launches"])
+    workspaces = allocate_workspaces(device, job["launches"], without=prepared)
+    # What a preparation writes belongs to its set: shared by the sets it would be wrong for all
+    # but one of them, and it would stay in the L2 from one call to the next.
+    own = [allocate_workspaces(device, job["launches"], only=prepared) for _ in sets]
+    calls = []
+    for one, mine in zip(sets, own, strict=True):
+        named = {**one.named(), **workspaces, **mine}
+        if preparation:
+            bind_launches(device, job["cubin"], preparation, named)()
+        calls.append(bind_launches(device, job["cubin"], timed, named))
+    read_bytes = None
+    if prepared:
+        read = {arg for launch in timed for arg in launch["args"] if isinstance(arg, str)}
+        named = {**sets[0].named(), **own[0]}
+        read_bytes = sum(int(array.nbytes) for name, array in named.items() if name in read)
     blank = device.empty(sets[0].out.shape, sets[0].out.dtype)
     device.upload(blank, poisoned(blank.shape, blank.dtype))
 
@@ -273,8 +299,28 @@ def _rung_player(device: LiveDevice, job: Mapping[str, Any], sets: list[BufferSe
         call=lambda index: calls[index](),
         output=lambda index: sets[index].out,
         poison=poison,
-        keep=[workspaces, calls, blank],
+        keep=[workspaces, calls, blank, own],
+        tolerance=job["tolerance"],
+        read_bytes=read_bytes,
     )
+
+
+def _refuse_half_cold(
+    player: Player, workload: Workload, rotation: Rotation, l2_bytes: int
+) -> None:
+    """A cold time of a smaller, prepared cache needs that cache's sets to be past the L2 too.
+
+    Raises:
+        LabError: they are not, though the sets of K and V are.
+    """
+    together = _rotated_bytes(player, rotation)
+    if workload.cache_state == "cold" and rotation.cold and together < COLD_LEAST * l2_bytes:
+        raise LabError(
+            f"{player.label} was not timed on {workload}.",
+            f"its prepared buffers are {together / 1e6:.0f} MB together, which is less than "
+            f"{COLD_LEAST} times the L2, so its time would not be a cold one",
+            "a larger workload",
+        )
 
 
 def _baseline_player(
@@ -318,7 +364,7 @@ def _compare(
             host = out.detach().reshape(expected.shape).cpu().numpy()
         else:
             host = device.download(out)
-        tolerance = BASELINE_TOLERANCE if player.kind == "baseline" else None
+        tolerance = BASELINE_TOLERANCE if player.kind == "baseline" else player.tolerance
         comparison = compare_output(host, expected, tolerance)
         problems += comparison.problems
         worst = max(worst, comparison.worst_error)

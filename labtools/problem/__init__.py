@@ -7,7 +7,17 @@ from .errors import LabError
 from .inputs import Inputs, make_inputs
 from .oracle import attention_oracle
 from .paths import kernels_dir, repository_root
-from .rung import Knob, Launch, Rung, Workspace, head_dims, list_rungs, load_rung
+from .rung import (
+    Knob,
+    Launch,
+    Rung,
+    Workspace,
+    head_dims,
+    list_rungs,
+    list_studies,
+    load_rung,
+    timed_launches,
+)
 from .workload import DISTRIBUTIONS, HEADLINE, Workload
 
 __all__ = [
@@ -31,9 +41,11 @@ __all__ = [
     "kernels_dir",
     "list_baselines",
     "list_rungs",
+    "list_studies",
     "load_baseline",
     "load_rung",
     "make_inputs",
     "poisoned",
     "repository_root",
+    "timed_launches",
 ]

@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -70,6 +70,9 @@ class Launch:
         args: in the kernel's order: the name of a buffer (``q``, ``k``, ``v``, ``seq_lens``,
             ``out`` or a workspace) or a numpy scalar such as ``np.int32(4096)``.
         workspace: scratch buffers, shared by name between the launches of one rung.
+        prepare: run once for each set of buffers, before checking and timing and outside the
+            timed region, as a cache is quantised when it is written and not when it is read. The
+            workspaces that it names keep what it wrote. Such launches stand before all others.
     """
 
     entry: str
@@ -78,6 +81,7 @@ class Launch:
     smem_bytes: int = 0
     args: tuple[Any, ...] = ()
     workspace: tuple[Workspace, ...] = ()
+    prepare: bool = False
 
     def __post_init__(self) -> None:
         for name in ("grid", "block"):
@@ -116,6 +120,11 @@ class Launch:
         return int(np.prod(self.block))
 
 
+def timed_launches(launches: Sequence[Launch]) -> list[Launch]:
+    """The launches that belong to every call: all but the preparation."""
+    return [launch for launch in launches if not launch.prepare]
+
+
 LaunchFunction = Callable[[Workload, Mapping[str, int]], list[Launch]]
 
 
@@ -150,6 +159,9 @@ class Rung:
         parent: id of the rung it changes, or None.
         parent_knobs: knobs at which the parent is compared.
         supports: returns why a workload cannot run, or None.
+        tolerance: largest relative error of one (sequence, head) against the oracle of the inputs
+            as they are, for a kernel that rounds more than its output, such as one that reads a
+            quantised cache; None takes `TOLERANCE` of the output's type.
         text: replaces the content of ``source`` (an edited cell), or None.
         edited: True when source or launch is not the shipped one.
     """
@@ -167,6 +179,15 @@ class Rung:
     supports: Callable[[Workload], str | None] = _supports_everything
     text: str | None = None
     edited: bool = False
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tolerance is not None and not 0 < self.tolerance < 1:
+            raise LabError(
+                f"{self.id} states a tolerance of {self.tolerance!r}.",
+                "it is a relative error, above 0 and below 1",
+                "state the bound, or leave it out",
+            )
 
     @property
     def source_text(self) -> str:
@@ -248,6 +269,13 @@ class Rung:
                 "its launch function returned an empty list",
                 "return at least one Launch",
             )
+        timed = timed_launches(launches)
+        if not timed or list(launches[-len(timed) :]) != timed:
+            raise LabError(
+                f"{self.id} prepares too late, or does nothing else.",
+                "launches with prepare=True stand before the others, and there must be others",
+                "correct the launch function",
+            )
         return list(launches)
 
     def knob_combinations(self) -> list[dict[str, int]]:
@@ -279,8 +307,15 @@ def list_rungs(family: str = "decode") -> list[Rung]:
     return [load_rung(path) for path in sorted((kernels_dir() / family).glob("*.py"))]
 
 
+def list_studies() -> list[Rung]:
+    """The shipped study kernels: more kernels to be forecast, which are no steps of the ladder."""
+    return list_rungs("studies")
+
+
 def load_rung(name: str | Path) -> Rung:
     """Load a rung by id (``r03_one_warp``), by number (``r03``) or by the path of its ``.py``.
+
+    Study kernels are found in the same way: ``s01_warp_rows``, ``s01``.
 
     Raises:
         LabError: no such rung, or the file does not define ``RUNG``.

@@ -103,7 +103,8 @@ def run_on_cpu(
         knobs: compile-time choices; the others take their defaults.
         orders: orders of warps to try, see `ORDERS`.
         blocks: run this many blocks, evenly spread over the grid, and compare what they wrote;
-            None runs all. A rung of several launches is always run whole.
+            None runs all. A rung of several launches is always run whole. Preparation launches
+            run first, watched like the others.
         time_limit_s: seconds that one block may take before it counts as hanging.
         progress: called now and then.
         inputs: take these instead of drawing them.
@@ -165,12 +166,12 @@ def run_on_cpu(
                 comparison = None
                 if not result.stopped:
                     expected = _expect(inputs, out, blocks, expected)
-                    comparison = compare_output(out, expected)
+                    comparison = compare_output(out, expected, rung.tolerance)
                 break
             if first_out is not None and np.array_equal(_bits(out), _bits(first_out)):
                 continue  # the same bits as the order before: already compared
             expected = _expect(inputs, out, blocks, expected)
-            comparison = compare_output(out, expected)
+            comparison = compare_output(out, expected, rung.tolerance)
             if not comparison.ok:
                 if first_out is not None:
                     faults.append(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import memory, runtime
+from . import memory, profiler, runtime
 from ._state import state as _state
 
 
@@ -89,4 +89,14 @@ def get_elapsed_time(start, end):
     return (end.time_us - start.time_us) / 1e3
 
 
-__all__ = ["Device", "Event", "Graph", "MemoryPointer", "Stream", "alloc", "memory", "runtime"]
+__all__ = [
+    "Device",
+    "Event",
+    "Graph",
+    "MemoryPointer",
+    "Stream",
+    "alloc",
+    "memory",
+    "profiler",
+    "runtime",
+]

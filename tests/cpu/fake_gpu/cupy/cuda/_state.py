@@ -1,5 +1,8 @@
 """What the fake device remembers."""
 
+import json
+import os
+
 import numpy as np
 
 
@@ -10,6 +13,15 @@ class _State:
         self.pending = None
         self.calls = {}
         self.buffers = []
+        self.watched = False
+
+    def note_launch(self, entry, grid, block):
+        """What a profiler sees of a launch, if one is watching."""
+        log = os.environ.get("FAKE_PROFILE_LOG")
+        if self.watched and log:
+            line = json.dumps({"entry": entry, "grid": list(grid), "block": list(block)})
+            with open(log, "a") as file:
+                file.write(line + "\n")
 
     def raise_pending(self):
         if self.pending is not None:

@@ -1,0 +1,60 @@
+"""s00, a block a row: two barriers around one set of partial sums.
+
+Idea: one pass as in r01, but every thread adds up the warps' partial sums itself; the second
+barrier keeps the next row's sums from overtaking. A split gives one sequence to several blocks.
+Limiter: one barrier of the three, and the blocks that a small batch lacks.
+Cost: still one barrier more than two alternating sets need; with a split, a second launch.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
+
+
+def launch(workload, knobs):
+    """One block a (sequence, query head, piece), a thread a dim; then the merge."""
+    split = knobs["split"]
+    rows = (workload.batch, workload.num_qo_heads, split, workload.head_dim + 2)
+    partial = (Workspace("partial", rows, "float32"),) if split > 1 else ()
+    decode = Launch(
+        entry="decode_s00",
+        grid=(workload.num_qo_heads, workload.batch, split),
+        block=(workload.head_dim,),
+        args=(
+            *("q", "k", "v", "seq_lens"),
+            "partial" if split > 1 else "out",
+            np.int32(workload.num_kv_heads),
+            np.int32(workload.kv_len),
+            np.float32(workload.sm_scale * np.log2(np.e)),
+        ),
+        workspace=partial,
+    )
+    if split == 1:
+        return [decode]
+    merge = Launch(
+        entry="merge_pieces",
+        grid=(workload.num_qo_heads, workload.batch),
+        block=(workload.head_dim,),
+        args=("partial", "out"),
+        workspace=partial,
+    )
+    return [decode, merge]
+
+
+RUNG = Rung(
+    id="s00_block_rows",
+    title="A block a row, two barriers",
+    source=Path(__file__).with_suffix(".cu"),
+    idea="one pass with a single set of partial sums, hence two barriers a row",
+    limiter="the barriers of a row, and too few blocks",
+    cost="a barrier more than r02",
+    knobs=(
+        Knob("unroll", (1, 2, 4, 8), 4, "KV rows in one trip of the loop"),
+        Knob("launch_bounds", (0, 1), 1, "1 tells the compiler the block size"),
+        Knob("split", (1, 2, 4, 8, 16, 32), 1, "pieces of a sequence, joined by a second launch"),
+    ),
+    supports=head_dims(64, 128),
+    launch=launch,
+)

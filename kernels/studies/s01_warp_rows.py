@@ -1,0 +1,60 @@
+"""s01, one warp, several rows at once.
+
+Idea: the loads of R rows stand first, then R sums over the warp side by side, then one maximum
+and one rescaling for all of them; what is left at the end of a sequence is masked.
+Limiter: the chain of load, sum and exponential that a row waits for.
+Cost: registers for R rows of k and v, and exponentials of rows that are not there.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
+
+
+def launch(workload, knobs):
+    """One warp a (sequence, query head, piece); then the merge."""
+    split = knobs["split"]
+    rows = (workload.batch, workload.num_qo_heads, split, workload.head_dim + 2)
+    partial = (Workspace("partial", rows, "float32"),) if split > 1 else ()
+    decode = Launch(
+        entry="decode_s01",
+        grid=(workload.num_qo_heads, workload.batch, split),
+        block=(32,),
+        args=(
+            *("q", "k", "v", "seq_lens"),
+            "partial" if split > 1 else "out",
+            np.int32(workload.num_kv_heads),
+            np.int32(workload.kv_len),
+            np.float32(workload.sm_scale * np.log2(np.e)),
+        ),
+        workspace=partial,
+    )
+    if split == 1:
+        return [decode]
+    merge = Launch(
+        entry="merge_pieces",
+        grid=(workload.num_qo_heads, workload.batch),
+        block=(workload.head_dim,),
+        args=("partial", "out"),
+        workspace=partial,
+    )
+    return [decode, merge]
+
+
+RUNG = Rung(
+    id="s01_warp_rows",
+    title="One warp, several rows at once",
+    source=Path(__file__).with_suffix(".cu"),
+    idea="the loads and sums of several rows side by side, one rescaling for all of them",
+    limiter="the chain from a load to the next row",
+    cost="registers; a masked tail",
+    knobs=(
+        Knob("rows", (1, 2, 4, 8), 4, "KV rows at a time"),
+        Knob("launch_bounds", (0, 1), 1, "1 tells the compiler the block size"),
+        Knob("split", (1, 2, 4, 8, 16, 32), 1, "pieces of a sequence, joined by a second launch"),
+    ),
+    supports=head_dims(64, 128),
+    launch=launch,
+)

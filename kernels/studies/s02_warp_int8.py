@@ -1,0 +1,87 @@
+"""s02, s01 on a cache of eight-bit codes.
+
+Idea: k and v are kept as codes of -127..127 with one fp32 scale a row, written once by a
+preparation, as a cache is quantised when it is written; a row is half as many bytes.
+Limiter: bytes from memory.
+Cost: conversions and multiplications by the scales for every row, and accuracy: the codes are
+off by up to half a step of the row's largest element.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
+
+
+def launch(workload, knobs):
+    """The preparation; one warp a (sequence, query head, piece); then the merge."""
+    split = knobs["split"]
+    cache = (workload.batch, workload.num_kv_heads, workload.kv_len)
+    codes = (
+        Workspace("k_codes", (*cache, workload.head_dim), "int8"),
+        Workspace("v_codes", (*cache, workload.head_dim), "int8"),
+        Workspace("k_scale", cache, "float32"),
+        Workspace("v_scale", cache, "float32"),
+    )
+    rows = (workload.batch, workload.num_qo_heads, split, workload.head_dim + 2)
+    partial = (Workspace("partial", rows, "float32"),) if split > 1 else ()
+    quantise = Launch(
+        entry="quantise_cache",
+        grid=(-(-workload.kv_len // 64), workload.num_kv_heads, workload.batch),
+        block=(32,),
+        args=(
+            *("k", "v", "seq_lens", "k_codes", "v_codes", "k_scale", "v_scale"),
+            np.int32(workload.kv_len),
+        ),
+        workspace=codes,
+        prepare=True,
+    )
+    decode = Launch(
+        entry="decode_s02",
+        grid=(workload.num_qo_heads, workload.batch, split),
+        block=(32,),
+        args=(
+            *("q", "k_codes", "v_codes", "k_scale", "v_scale", "seq_lens"),
+            "partial" if split > 1 else "out",
+            np.int32(workload.num_kv_heads),
+            np.int32(workload.kv_len),
+            np.float32(workload.sm_scale * np.log2(np.e)),
+        ),
+        workspace=codes + partial,
+    )
+    if split == 1:
+        return [quantise, decode]
+    merge = Launch(
+        entry="merge_pieces",
+        grid=(workload.num_qo_heads, workload.batch),
+        block=(workload.head_dim,),
+        args=("partial", "out"),
+        workspace=partial,
+    )
+    return [quantise, decode, merge]
+
+
+def supports(workload):
+    """Scores past +-100 are refused: a code's half step is then a tenth of a unit of the score."""
+    if workload.distribution == "large":
+        return "its scores are so large that rounding k to eight bits moves the weights too far"
+    return head_dims(64, 128)(workload)
+
+
+RUNG = Rung(
+    id="s02_warp_int8",
+    title="One warp, INT8 cache",
+    source=Path(__file__).with_suffix(".cu"),
+    idea="half the bytes: codes of eight bits and a scale a row",
+    limiter="bytes from memory",
+    cost="conversions in every row; accuracy",
+    knobs=(
+        Knob("rows", (1, 2, 4), 4, "KV rows at a time"),
+        Knob("launch_bounds", (0, 1), 1, "1 tells the compiler the block size"),
+        Knob("split", (1, 2, 4, 8, 16, 32), 1, "pieces of a sequence, joined by a second launch"),
+    ),
+    supports=supports,
+    launch=launch,
+    tolerance=0.05,
+)

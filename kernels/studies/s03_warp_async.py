@@ -1,0 +1,60 @@
+"""s03, one warp, tiles through shared memory.
+
+Idea: asynchronous copies bring tiles of R rows into a ring of S stages, so that what is in flight
+is bounded by shared memory instead of registers, and a row is waited for only when it is used.
+Limiter: loads in flight, and a load's latency in the chain.
+Cost: shared loads and two warp barriers a tile; a stage of shared memory for every tile.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
+
+
+def launch(workload, knobs):
+    """One warp a (sequence, query head, piece); then the merge."""
+    split = knobs["split"]
+    rows = (workload.batch, workload.num_qo_heads, split, workload.head_dim + 2)
+    partial = (Workspace("partial", rows, "float32"),) if split > 1 else ()
+    decode = Launch(
+        entry="decode_s03",
+        grid=(workload.num_qo_heads, workload.batch, split),
+        block=(32,),
+        args=(
+            *("q", "k", "v", "seq_lens"),
+            "partial" if split > 1 else "out",
+            np.int32(workload.num_kv_heads),
+            np.int32(workload.kv_len),
+            np.float32(workload.sm_scale * np.log2(np.e)),
+        ),
+        workspace=partial,
+    )
+    if split == 1:
+        return [decode]
+    merge = Launch(
+        entry="merge_pieces",
+        grid=(workload.num_qo_heads, workload.batch),
+        block=(workload.head_dim,),
+        args=("partial", "out"),
+        workspace=partial,
+    )
+    return [decode, merge]
+
+
+RUNG = Rung(
+    id="s03_warp_async",
+    title="One warp, tiles through shared memory",
+    source=Path(__file__).with_suffix(".cu"),
+    idea="asynchronous copies into a ring of tiles",
+    limiter="loads in flight",
+    cost="a trip through shared memory",
+    knobs=(
+        Knob("rows", (2, 4, 8), 4, "KV rows of a tile"),
+        Knob("stages", (2, 3, 4), 3, "tiles in shared memory"),
+        Knob("split", (1, 2, 4, 8, 16, 32), 1, "pieces of a sequence, joined by a second launch"),
+    ),
+    supports=head_dims(64, 128),
+    launch=launch,
+)

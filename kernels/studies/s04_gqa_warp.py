@@ -1,0 +1,63 @@
+"""s04, one warp serves the query heads of one KV head.
+
+Idea: a row of k and v is loaded and converted once for GROUP query heads, whose sums over the warp
+do not depend on each other.
+Limiter: loads and conversions that neighbouring query heads repeat.
+Cost: fewer warps, and registers for the state of every head. Where the heads of a KV head are no
+multiple of GROUP, the last warp computes one of them several times.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
+
+
+def launch(workload, knobs):
+    """One warp a (sequence, KV head, GROUP of its query heads, piece); then the merge."""
+    split = knobs["split"]
+    warps = workload.num_kv_heads * -(-workload.group_size // knobs["group"])
+    rows = (workload.batch, workload.num_qo_heads, split, workload.head_dim + 2)
+    partial = (Workspace("partial", rows, "float32"),) if split > 1 else ()
+    decode = Launch(
+        entry="decode_s04",
+        grid=(warps, workload.batch, split),
+        block=(32,),
+        args=(
+            *("q", "k", "v", "seq_lens"),
+            "partial" if split > 1 else "out",
+            np.int32(workload.group_size),
+            np.int32(workload.num_kv_heads),
+            np.int32(workload.kv_len),
+            np.float32(workload.sm_scale * np.log2(np.e)),
+        ),
+        workspace=partial,
+    )
+    if split == 1:
+        return [decode]
+    merge = Launch(
+        entry="merge_pieces",
+        grid=(workload.num_qo_heads, workload.batch),
+        block=(workload.head_dim,),
+        args=("partial", "out"),
+        workspace=partial,
+    )
+    return [decode, merge]
+
+
+RUNG = Rung(
+    id="s04_gqa_warp",
+    title="One warp a KV head",
+    source=Path(__file__).with_suffix(".cu"),
+    idea="a row is loaded once for several query heads",
+    limiter="loads that query heads repeat",
+    cost="fewer warps, more registers",
+    knobs=(
+        Knob("group", (1, 2, 4, 8), 4, "query heads of one warp"),
+        Knob("rows", (1, 2), 1, "KV rows at a time"),
+        Knob("split", (1, 2, 4, 8, 16, 32), 1, "pieces of a sequence, joined by a second launch"),
+    ),
+    supports=head_dims(64, 128),
+    launch=launch,
+)

@@ -1,0 +1,60 @@
+"""s05, a block whose warps meet once.
+
+Idea: every warp takes its own rows with a maximum, a sum and an output of its own; they are joined
+through shared memory once, at the end.
+Limiter: barriers in the loop, and too few warps for one sequence.
+Cost: the join, and W exponentials where one would do.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
+
+
+def launch(workload, knobs):
+    """One block of warps a (sequence, query head, piece); then the merge."""
+    split = knobs["split"]
+    rows = (workload.batch, workload.num_qo_heads, split, workload.head_dim + 2)
+    partial = (Workspace("partial", rows, "float32"),) if split > 1 else ()
+    decode = Launch(
+        entry="decode_s05",
+        grid=(workload.num_qo_heads, workload.batch, split),
+        block=(32 * knobs["warps"],),
+        args=(
+            *("q", "k", "v", "seq_lens"),
+            "partial" if split > 1 else "out",
+            np.int32(workload.num_kv_heads),
+            np.int32(workload.kv_len),
+            np.float32(workload.sm_scale * np.log2(np.e)),
+        ),
+        workspace=partial,
+    )
+    if split == 1:
+        return [decode]
+    merge = Launch(
+        entry="merge_pieces",
+        grid=(workload.num_qo_heads, workload.batch),
+        block=(workload.head_dim,),
+        args=("partial", "out"),
+        workspace=partial,
+    )
+    return [decode, merge]
+
+
+RUNG = Rung(
+    id="s05_head_parallel_block",
+    title="Warps that meet once",
+    source=Path(__file__).with_suffix(".cu"),
+    idea="warps with private results, joined once through shared memory",
+    limiter="barriers, and too few warps",
+    cost="the join at the end",
+    knobs=(
+        Knob("warps", (2, 4, 8), 4, "warps of one block"),
+        Knob("rows", (1, 2, 4), 2, "KV rows that a warp takes at a time"),
+        Knob("split", (1, 2, 4, 8, 16, 32), 1, "pieces of a sequence, joined by a second launch"),
+    ),
+    supports=head_dims(64, 128),
+    launch=launch,
+)

@@ -1,0 +1,303 @@
+"""The study kernels, the launches that prepare, and the tolerance that a kernel states."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from live_fake import DEVICE, use_fake_gpu
+
+from labtools.measure import check_rung
+from labtools.measure.cpu import run_on_cpu
+from labtools.measure.live import run_on_gpu
+from labtools.measure.live_job import (
+    candidate_to_json,
+    launch_to_json,
+    prepared_names,
+    rung_candidate,
+    split_launches,
+)
+from labtools.measure.live_measure import time_candidates
+from labtools.measure.live_plan import Rotation
+from labtools.measure.live_timing import Player, _refuse_half_cold
+from labtools.problem import (
+    LabError,
+    Launch,
+    Rung,
+    Workload,
+    Workspace,
+    list_rungs,
+    list_studies,
+    load_rung,
+    timed_launches,
+)
+from labtools.toolchain import compile_rung
+
+STUDIES = {rung.id: rung for rung in list_studies()}
+SMALL = Workload(3, 8, 2, 97, 128)
+# One sequence shorter than there are pieces, one of a single row, one that is full.
+SHORT = Workload(3, 6, 2, 45, 64, seq_lens=(3, 1, 45), distribution="late_peaked")
+
+
+def test_studies_are_found_and_the_ladder_is_as_it_was() -> None:
+    assert [one[:3] for one in STUDIES] == ["s00", "s01", "s02", "s03", "s04", "s05"]
+    assert [rung.id[:3] for rung in list_rungs()] == ["r00", "r01", "r02", "r03"]
+    assert load_rung("s01").id == load_rung("s01_warp_rows").id == "s01_warp_rows"
+    for rung in STUDIES.values():
+        assert rung.parent is None
+        assert rung.idea and rung.limiter and rung.cost
+        reason = rung.supports(SMALL.replace(head_dim=96))
+        assert reason is not None and "96" in reason
+
+
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_a_study_is_right_on_the_battery(name: str, head_dim: int) -> None:
+    knobs = {"split": 4} if head_dim == 64 else {}
+    report = check_rung(STUDIES[name], SMALL.replace(head_dim=head_dim), knobs, on="cpu")
+    assert report.ok, report.summary
+
+
+def _each_choice() -> list[tuple[str, dict[str, int]]]:
+    """Every value of every knob, the others at their defaults; of splits some."""
+    return [
+        (rung.id, {knob.name: value})
+        for rung in STUDIES.values()
+        for knob in rung.knobs
+        for value in knob.choices
+        if value != knob.default and (knob.name != "split" or value in (2, 32))
+    ]
+
+
+@pytest.mark.parametrize(("name", "knobs"), _each_choice(), ids=str)
+def test_every_knob_is_right_where_pieces_and_tiles_end(name: str, knobs: dict[str, int]) -> None:
+    for workload in (SHORT, SHORT.replace(head_dim=128)):
+        run = run_on_cpu(STUDIES[name], workload, knobs, orders=(0, 2))
+        assert run.ok, f"{knobs} on {workload}: {run}"
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_split_has_a_second_launch_and_its_workspace(name: str) -> None:
+    rung = STUDIES[name]
+    (whole,) = timed_launches(rung.launches(SMALL))
+    assert "out" in whole.args
+    first, second = timed_launches(rung.launches(SMALL, {"split": 8}))
+    assert first.num_blocks == 8 * whole.num_blocks
+    assert "out" not in first.args
+    assert second.entry == "merge_pieces"
+    assert second.workspace[0] in first.workspace
+    assert second.workspace[0].shape == (3, 8, 8, 130)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_studies_compile_for_the_recorded_gpu_without_spilling(name: str) -> None:
+    for knobs in ({}, {"split": 2}):
+        cubin = compile_rung(STUDIES[name], SMALL, knobs, "sm_90")
+        for entry, resources in cubin.entries.items():
+            assert resources.spill_store_bytes == resources.spill_load_bytes == 0, entry
+
+
+def test_a_warp_serves_the_heads_that_its_knob_says() -> None:
+    rung = STUDIES["s04_gqa_warp"]
+    blocks = {g: rung.launches(SMALL, {"group": g})[0].grid[0] for g in (1, 2, 4, 8)}
+    assert blocks == {1: 8, 2: 4, 4: 2, 8: 2}  # 8 query heads over 2 KV heads
+    odd = Workload(2, 6, 2, 33, 128)  # 3 query heads a KV head: no multiple of the knob
+    for group in (2, 4):
+        assert run_on_cpu(rung, odd, {"group": group}, orders=(0,)).ok
+
+
+# ---- mistakes that the check must see ----
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("s00", "if (lane == 0) partial_smem[warp] = score;\n    __syncthreads();",
+         "if (lane == 0) partial_smem[warp] = score;"),
+        ("s01", "if (MASKED && n + r >= end) score[r] = -INFINITY;", ";"),
+        ("s02", "v_rmem[r].x[i] *= v_factor[r];", ";"),
+        ("s03", "__pipeline_wait_prior(STAGES - 1);", "__pipeline_wait_prior(STAGES);"),
+        ("s04", "if (first_of_group + g < group_size)\n", ""),
+        ("s05", "acc_smem[warp][dim + i] = mine.acc.x[i];\n  __syncthreads();",
+         "acc_smem[warp][dim + i] = mine.acc.x[i];"),
+    ],
+)  # fmt: skip
+def test_a_study_with_a_mistake_is_wrong(name: str, old: str, new: str) -> None:
+    rung = load_rung(name)
+    assert rung.source_text.count(old) == 1
+    broken = rung.with_source(rung.source_text.replace(old, new))
+    run = run_on_cpu(broken, Workload(3, 3, 3, 45, 128, seq_lens=(7, 1, 45)))
+    assert not run.ok
+
+
+# ---- preparation and tolerance ----
+
+
+def test_codes_are_written_by_a_preparation_and_held_to_their_bound() -> None:
+    rung = STUDIES["s02_warp_int8"]
+    first, *others = rung.launches(SMALL, {"split": 2})
+    assert first.prepare
+    assert not any(launch.prepare for launch in others)
+    assert {"k", "v"} <= set(first.args)
+    assert not {"k", "v"} & {arg for launch in others for arg in launch.args}
+    run = run_on_cpu(rung, SMALL, orders=(0,))
+    assert run.ok
+    assert run.comparison is not None
+    assert run.comparison.tolerance == rung.tolerance
+    assert 1e-3 < run.comparison.worst_error < 0.05
+    strict = run_on_cpu(dataclasses.replace(rung, tolerance=None), SMALL, orders=(0,))
+    assert not strict.ok
+    assert "limit 0.001" in str(strict)
+
+
+def test_scores_that_codes_cannot_hold_are_refused() -> None:
+    rung = STUDIES["s02_warp_int8"]
+    with pytest.raises(LabError, match="eight bits"):
+        rung.launches(SMALL.replace(distribution="large"))
+
+
+@pytest.mark.parametrize("tolerance", [0, -0.1, 1.0, float("nan")])
+def test_a_tolerance_is_a_relative_error(tolerance: float) -> None:
+    with pytest.raises(LabError, match="tolerance"):
+        dataclasses.replace(STUDIES["s01_warp_rows"], tolerance=tolerance)
+
+
+def test_a_preparation_stands_before_the_rest() -> None:
+    rung = load_rung("r03")
+    (decode,) = rung.launches(SMALL)
+    prepare = dataclasses.replace(decode, prepare=True)
+    for launches in ([prepare], [decode, prepare], [prepare, decode, prepare]):
+        with pytest.raises(LabError, match="prepares too late"):
+            rung.with_launch(lambda w, k, launches=launches: launches).launches(SMALL)
+    good = rung.with_launch(lambda w, k: [prepare, decode]).launches(SMALL)
+    assert timed_launches(good) == [decode]
+    told = [launch_to_json(launch) for launch in good]
+    assert [len(part) for part in split_launches(told)] == [1, 1]
+
+
+def test_only_what_a_preparation_names_is_kept_apart() -> None:
+    told = [launch_to_json(one) for one in STUDIES["s02_warp_int8"].launches(SMALL, {"split": 2})]
+    assert prepared_names(told) == ["k_codes", "v_codes", "k_scale", "v_scale"]
+    told = [launch_to_json(one) for one in STUDIES["s01_warp_rows"].launches(SMALL, {"split": 2})]
+    assert prepared_names(told) == []
+
+
+# ---- on the fake GPU, whose preparation takes a hundred times as long as its kernel ----
+
+WORKLOAD = Workload(2, 4, 2, 64, 64)
+
+
+@pytest.fixture
+def keeping(tmp_path: Path) -> Rung:
+    """A rung that reads copies of k and v, made by a preparation."""
+    source = tmp_path / "keeping.cu"
+    source.write_text(
+        "#include <cuda_fp16.h>\n"
+        'extern "C" __global__ void copy_cache(const half* k, const half* v, half* kk, half* vv)'
+        " {}\n"
+        'extern "C" __global__ void decode_kept(const half* q, const half* k, const half* v, '
+        "const int* n, half* out) {}\n"
+    )
+
+    def launch(workload: Workload, knobs: object) -> list[Launch]:
+        shape = (workload.batch, workload.num_kv_heads, workload.kv_len, workload.head_dim)
+        spaces = (Workspace("kk", shape, "float16"), Workspace("vv", shape, "float16"))
+        return [
+            Launch("copy_cache", (1,), (32,), 0, ("k", "v", "kk", "vv"), spaces, prepare=True),
+            Launch("decode_kept", (1,), (32,), 0, ("q", "kk", "vv", "seq_lens", "out"), spaces),
+        ]
+
+    return Rung("keeping", "", source, "", "", "", launch, tolerance=0.02)
+
+
+def test_a_preparation_is_not_timed_and_every_set_has_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keeping: Rung
+) -> None:
+    use_fake_gpu(monkeypatch, tmp_path)
+    # The comparison takes two of the sets: workspaces shared by all would be wrong for one.
+    timing = time_candidates([keeping, "r03"], WORKLOAD, processes=2, rounds=5, ceiling=False)
+    assert timing.failures == {}
+    record = timing.find("keeping")
+    assert record.median_us == pytest.approx(25.0)
+    assert record.comparison.tolerance == 0.02
+    assert timing.find("r03").comparison.tolerance == 1e-3
+    assert [one.entry for one in record.launches] == ["copy_cache", "decode_kept"]
+    one, other = record.samples.processes[0], timing.find("r03").samples.processes[0]
+    assert one.rotated_sets == other.rotated_sets > 1
+    assert one.rotated_bytes == other.rotated_bytes  # copies are as large as what they replace
+
+
+def test_a_check_prepares_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keeping: Rung
+) -> None:
+    use_fake_gpu(monkeypatch, tmp_path)
+    run = run_on_gpu(keeping, WORKLOAD)
+    assert run.ok, str(run)
+    assert run.comparison is not None
+    assert run.comparison.tolerance == 0.02
+    (_, decode) = keeping.launches(WORKLOAD)
+    unprepared = run_on_gpu(keeping.with_launch(lambda w, k: [decode]), WORKLOAD)
+    assert not unprepared.ok
+
+
+def test_a_watched_call_finds_its_workspaces_prepared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keeping: Rung
+) -> None:
+    use_fake_gpu(monkeypatch, tmp_path)
+    from labtools.measure.live_job import fill_cubin
+
+    request = {
+        "workload": WORKLOAD.to_dict(),
+        "job": candidate_to_json(rung_candidate(keeping), WORKLOAD, DEVICE.arch),
+        "fill_cubin": str(fill_cubin(DEVICE.arch)),
+        "mode": "profile",
+    }
+    code = (
+        "import sys, json\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from labtools.measure import target\n"
+        "call = target._prepare(json.loads(sys.argv[2]))\n"
+        "from cupy.cuda._state import state\n"
+        "before = state.clock_us\n"
+        "call()\n"
+        "print(before, state.clock_us - before)\n"
+    )
+    import json
+
+    from live_fake import FAKE_GPU
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(FAKE_GPU), json.dumps(request)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    before_us, call_us = map(float, done.stdout.split())
+    assert before_us >= 1000.0
+    assert call_us == pytest.approx(25.0)
+
+
+def test_a_small_prepared_cache_that_stays_in_the_l2_is_not_called_cold() -> None:
+    rotation = Rotation(4, 4 * 1000, True)
+    player = Player("x", "rung", lambda i: None, lambda i: None, lambda: None, read_bytes=500)
+    with pytest.raises(LabError, match="not be a cold one"):
+        _refuse_half_cold(player, WORKLOAD, rotation, 1000)
+    _refuse_half_cold(player, WORKLOAD.replace(cache_state="warm"), rotation, 1000)
+    _refuse_half_cold(player, WORKLOAD, rotation, 600)
+    player.read_bytes = None
+    _refuse_half_cold(player, WORKLOAD, rotation, 1000)
+
+
+def test_lengths_of_every_kind_in_one_batch() -> None:
+    """Whole tiles, tiles cut short and pieces without rows, in one launch."""
+    lengths = tuple(int(n) for n in np.random.default_rng(5).permutation(np.arange(1, 41)))
+    workload = Workload(40, 2, 1, 41, 64, seq_lens=lengths, distribution="rising")
+    for rung in STUDIES.values():
+        for split in (1, 16):
+            run = run_on_cpu(rung, workload, {"split": split}, orders=(1,))
+            assert run.ok, f"{rung.id} split {split}: {run}"

@@ -1,0 +1,82 @@
+"""The study kernels on a real GPU: right with every knob, and timed as prepared."""
+
+from __future__ import annotations
+
+import pytest
+from test_gpu_kernels import draw_workloads
+
+from labtools.measure import time_candidates
+from labtools.measure.campaign_plan import POINTS_CALIBRATION, POINTS_TEST, expand_plan
+from labtools.measure.live import run_cases_on_gpu, run_jobs_on_gpu
+from labtools.problem import Workload, list_studies, load_rung
+
+STUDIES = [rung.id for rung in list_studies()]
+DRAWN = 40
+SMALL = Workload(2, 8, 2, 65, 128)
+SHORT = Workload(3, 6, 2, 45, 64, seq_lens=(3, 1, 45), distribution="late_peaked")
+
+
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("split", [1, 8])
+def test_a_study_is_right_on_drawn_workloads(name: str, split: int) -> None:
+    rung = load_rung(name)
+    cases = [case for case in draw_workloads(DRAWN) if rung.supports(case) is None]
+    assert len(cases) >= DRAWN // 2
+    runs = run_cases_on_gpu(rung, cases, {"split": split})
+    wrong = [str(run) for run in runs if not run.ok]
+    assert not wrong, "\n".join(wrong[:5])
+    assert len(runs) == len(cases)
+
+
+def test_every_value_of_every_knob_is_right() -> None:
+    jobs = [
+        (rung, case, {knob.name: value})
+        for rung in list_studies()
+        for knob in rung.knobs
+        for value in knob.choices
+        for case in (SMALL, SHORT)
+    ]
+    runs = run_jobs_on_gpu(jobs)
+    wrong = [
+        f"{rung.id} {knobs}: {run}"
+        for (rung, _, knobs), run in zip(jobs, runs, strict=False)
+        if not run.ok
+    ]
+    assert not wrong, "\n".join(wrong[:5])
+    assert len(runs) == len(jobs)
+
+
+def test_a_prepared_cache_is_read_cold_and_is_not_written_in_the_timed_region() -> None:
+    """Quantising reads all of k and v: inside the timed region it would cost twice the reading."""
+    workload = Workload(64, 32, 32, 512, 128)
+    timing = time_candidates(
+        [("s02", {"split": 2}), ("s01", {"split": 2})], workload, processes=2, rounds=6
+    )
+    assert timing.failures == {}
+    codes, halves = timing.find("s02"), timing.find("s01")
+    assert codes.comparison.tolerance == load_rung("s02").tolerance
+    one, other = codes.samples.processes[0], halves.samples.processes[0]
+    assert one.rotated_sets == other.rotated_sets
+    assert 0.5 < one.rotated_bytes / other.rotated_bytes < 0.6
+    assert codes.median_us < halves.median_us
+    # No faster than its own bytes can be read; the ceiling's rate is that of the same processes.
+    code_bytes = workload.kv_bytes / 2 * (1 + 4 / 128)
+    assert timing.best_read_gb_per_s is not None
+    assert codes.median_us > 0.9 * code_bytes / (timing.best_read_gb_per_s * 1e3)
+
+
+@pytest.mark.parametrize("plan", [POINTS_CALIBRATION, POINTS_TEST], ids=lambda plan: plan.name)
+def test_every_point_of_the_plans_launches_and_is_right(plan) -> None:
+    """Each kernel and knobs of a plan once on the smallest of its workloads."""
+    smallest: dict[tuple[str, int], tuple] = {}
+    groups, _ = expand_plan(plan)
+    for group in sorted(groups, key=lambda one: one.workload.kv_bytes):
+        for label, one in group.candidates.items():
+            job = (one.target, group.workload, one.knobs)
+            smallest.setdefault((label, group.workload.head_dim), job)
+    runs = run_jobs_on_gpu(list(smallest.values()))
+    wrong = [
+        f"{label}: {run}" for (label, _), run in zip(smallest, runs, strict=False) if not run.ok
+    ]
+    assert not wrong, "\n".join(wrong[:5])
+    assert len(runs) == len(smallest)
