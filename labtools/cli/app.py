@@ -101,12 +101,18 @@ def forecast(
         typer.Option(help="A data sheet, for example h200. Default: this GPU, else h200."),
     ] = None,
     knob: KnobOption = None,
+    what_if: Annotated[
+        float | None,
+        typer.Option(
+            help="Also say what each kind of latency this many times as long would do, e.g. 0.5."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how long it should take and what bounds it. Needs no GPU."""
+    """Say how long it should take and what bounds it, from its machine code. Needs no GPU."""
     from .forecasting import forecast_rung
 
-    present(lambda progress: forecast_rung(rung, workload, gpu, knob, progress), as_json)
+    present(lambda progress: forecast_rung(rung, workload, gpu, knob, what_if, progress), as_json)
 
 
 @app.command("compile", epilog=EPILOG)
@@ -231,6 +237,23 @@ def record(
             ),
             as_json,
         )
+
+
+@app.command(epilog=EPILOG)
+def microbench(
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the record and the table.", show_default=False)
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="A microbenchmark or a group of them, such as pipe; repeatable."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure this GPU's latencies, rates and launches, for the forecast. Needs a GPU."""
+    from .microbench import measure_gpu
+
+    present(lambda progress: measure_gpu(out, only, progress), as_json)
 
 
 @app.command(epilog=EPILOG)

@@ -21,20 +21,18 @@ def forecast_rung(
     workload_text: str,
     gpu_name: str | None,
     chosen: Sequence[str] | None,
+    factor: float | None,
     progress: Progress,
 ) -> Outcome:
-    """The forecast with the floor, the waves and the occupancy that it stands on."""
+    """The forecast with its chain, and the floor, waves and occupancy that it stands on."""
     from labtools.predict import (
         achieved_occupancy,
-        floors,
         forecast,
         gpu_of_device,
         load_gpu,
-        occupancy,
         waves,
+        what_if,
     )
-    from labtools.problem import LabError
-    from labtools.toolchain import compile_rung
 
     rung = read_rung(name)
     workload = read_workload(workload_text)
@@ -45,6 +43,7 @@ def forecast_rung(
     else:
         with typed():
             gpu = load_gpu(gpu_name)
+    progress(f"reading the machine code of {rung.id} for {gpu.arch}")
     predicted = forecast(rung, workload, gpu, knobs)
     data: dict[str, Any] = {
         "rung": rung.id,
@@ -55,64 +54,107 @@ def forecast_rung(
         "time_us": predicted.time_us,
         "band_us": list(predicted.band_us),
         "bound": predicted.bound,
+        "bound_reason": predicted.bound_reason,
+        "terms_us": dict(predicted.terms_us),
+        "gb_per_s": predicted.gb_per_s,
+        "in_flight_bytes": predicted.in_flight_bytes,
+        "chain_stack": [asdict(one) for one in predicted.stack],
+        "calibrated": predicted.calibrated,
         "model": predicted.model,
+        "code": predicted.code,
         "note": predicted.note,
-        "floor": {**asdict(floors(workload, gpu)), "origin": "computed"},
+        "floor": {**asdict(predicted.floor), "origin": "computed"},
+        "launches": [],
     }
-    notes: tuple[str, ...] = ()
-    try:
-        progress(f"compiling {rung.id} for {gpu.arch}")
-        cubin = compile_rung(rung, workload, knobs, gpu.arch)
-        data["launches"] = []
-        for launch in rung.launches(workload, knobs):
-            resources = cubin.resources_of(launch.entry)
-            resident = occupancy(
-                gpu,
-                launch.num_threads,
-                resources.registers,
-                resources.shared_bytes + launch.smem_bytes,
-            )
-            achieved = achieved_occupancy(gpu, resident, launch.num_blocks)
-            data["launches"].append(
-                {
-                    "entry": launch.entry,
-                    "grid": list(launch.grid),
-                    "block": list(launch.block),
-                    "registers": resources.registers,
-                    "occupancy": {**asdict(resident), "origin": "computed"},
-                    "achieved_occupancy": {**asdict(achieved), "origin": "computed"},
-                    "waves": {
-                        **asdict(waves(gpu, resident, launch.num_blocks)),
-                        "origin": "computed",
-                    },
-                }
-            )
-    except LabError as error:
-        # The floor needs no compiler, so its absence costs the occupancy alone.
-        notes = (f"without occupancy: {error.what} {error.why}",)
-    return Outcome(data, lambda console: _show(console, data), notes=notes)
+    for made in predicted.launches:
+        achieved = achieved_occupancy(gpu, made.occupancy, made.blocks)
+        data["launches"].append(
+            {
+                "entry": made.entry,
+                "time_us": made.time_us,
+                "blocks": made.blocks,
+                "threads": made.threads,
+                "loops": [
+                    {"instructions": size, "trips": count, "cycles_per_trip": cycles}
+                    for size, count, cycles in made.trips
+                ],
+                "dram_bytes": made.dram_bytes,
+                "l2_bytes": made.l2_bytes,
+                "issue_share": made.issue_share,
+                "load_latency_cycles": made.load_latency_cycles,
+                "true_chain_cycles": made.true_chain_cycles,
+                "chain": [
+                    {
+                        "text": link.text,
+                        "line": link.source.line if link.source else None,
+                        "file": link.source.file.rpartition("/")[2] if link.source else None,
+                        "issue": link.issue,
+                        "cause": link.cause,
+                        "cycles": dict(link.cycles),
+                    }
+                    for link in made.chain
+                ],
+                "occupancy": {**asdict(made.occupancy), "origin": "computed"},
+                "achieved_occupancy": {**asdict(achieved), "origin": "computed"},
+                "waves": {
+                    **asdict(waves(gpu, made.occupancy, made.blocks)),
+                    "origin": "computed",
+                },
+            }
+        )
+    if factor is not None:
+        progress("asking what if")
+        data["what_if"] = {
+            "factor": factor,
+            "time_us": what_if(rung, workload, gpu, knobs, factor),
+        }
+    return Outcome(data, lambda console: _show(console, data))
 
 
 def _show(console: Console, data: dict[str, Any]) -> None:
     low, high = data["band_us"]
-    upper = f"{high:.2f}" if high is not None else "unknown"
     floor = data["floor"]
     knobs = " ".join(f"{key}={value}" for key, value in data["knobs"].items())
     for line in (
         f"{data['rung']}  {knobs}  on {data['gpu']}",
-        f"forecast  {data['time_us']:.2f} us  (band {low:.2f} to {upper}), "
+        f"forecast  {data['time_us']:.2f} us  (band {low:.2f} to {high:.2f}), "
         f"bound: {data['bound']}, model: {data['model']}",
+        f"          {data['bound_reason']}",
         f"computed  floor {floor['time_us']:.2f} us: {floor['bytes']:,} bytes at "
         f"{floor['dram_gb_per_s']:,.0f} GB/s",
+        f"forecast  {data['gb_per_s']:,.0f} GB/s from memory, "
+        f"{data['in_flight_bytes']:,.0f} bytes in flight an SM",
     ):
         console.print(line, markup=False)
-    for launch in data.get("launches", ()):
+    for launch in data["launches"]:
         resident, achieved = launch["occupancy"], launch["achieved_occupancy"]
         console.print(
-            f"computed  {launch['entry']}: {launch['registers']} registers, "
+            f"computed  {launch['entry']}: "
             f"{resident['blocks_per_sm']} blocks an SM by {resident['limiter']}, theoretical "
             f"occupancy {resident['theoretical']:.1%}, of this grid {achieved['achieved']:.1%}, "
             f"{launch['waves']['waves']:.2f} waves",
             markup=False,
         )
-    console.print(data["note"], markup=False)
+        for loop in launch["loops"]:
+            console.print(
+                f"forecast  a loop of {loop['instructions']} instructions, {loop['trips']} trips"
+                + (f", {loop['cycles_per_trip']:,.0f} cycles each" if loop["cycles_per_trip"] else ""),
+                markup=False,
+            )
+    console.print("forecast  one warp's time:", markup=False)
+    for part in data["chain_stack"]:
+        if part["share"] >= 0.01:
+            console.print(
+                f"            {part['share']:6.1%}  {part['name']} "
+                f"({part['cycles']:,.0f} cycles)",
+                markup=False,
+            )
+    if "what_if" in data:
+        factor = data["what_if"]["factor"]
+        console.print(
+            f"forecast  with one kind of latency {factor:g} times as long:", markup=False
+        )
+        for name, time_us in sorted(data["what_if"]["time_us"].items(), key=lambda x: x[1]):
+            console.print(f"            {time_us:10.2f} us  {name}", markup=False)
+    if data["note"]:
+        console.print(data["note"], markup=False)

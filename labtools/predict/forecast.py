@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from labtools.problem import LabError, Launch, Rung, Workload
+from labtools.problem import LabError, Launch, Rung, Workload, timed_launches
 from labtools.toolchain.cubin import Resources
 from labtools.toolchain.listings import MachineCode, machine_code
 from labtools.toolchain.sass import Instruction, Sass, SourceLine
@@ -218,7 +218,7 @@ def forecast(
             dram_bytes_per_cycle=machine.dram_bytes_per_cycle * scale["bandwidth"],
             l2_bytes_per_cycle=machine.l2_bytes_per_cycle * scale["bandwidth"],
         )
-    timed = [launch for launch in launches if not getattr(launch, "prepare", False)]
+    timed = timed_launches(launches)
     memory = _Memory(workload, launches, timed)
     parts = [
         _LaunchModel(
@@ -307,7 +307,7 @@ class _Memory:
         prepared = {
             arg
             for launch in launches
-            if getattr(launch, "prepare", False)
+            if launch.prepare
             for arg in launch.args
             if isinstance(arg, str)
         }
@@ -565,18 +565,29 @@ class _LaunchModel:
     # ---------------------------------------------------------------------------- the grid
 
     def _duration(self, number: int, active: int) -> float:
-        """Cycles of a block of a class while so many blocks run on the whole GPU."""
-        on_sm = min(self.resident.blocks_per_sm, max(1, -(-active // self.sms)))
-        step = max(1, on_sm // 8) if on_sm > 8 else 1
-        on_sm = -(-on_sm // step) * step
-        on_sm = min(on_sm, self.resident.blocks_per_sm)
-        coarse = min(active, on_sm * self.sms)
-        if on_sm > 1 or active > self.sms // 2:
-            coarse = on_sm * self.sms if active > 0.85 * on_sm * self.sms else active
-        if coarse not in (active, on_sm * self.sms):
-            coarse = active
-        coarse = _round_active(coarse, self.sms)
-        return self.run_at(number, on_sm, max(1, min(coarse, on_sm * self.sms)))[0].cycles
+        """Cycles of a block of a class while so many blocks run on the whole GPU.
+
+        Simulated where the GPU is full, at a third of that, and with one block an SM; in between
+        it is interpolated. Classes run the same code, so only the one with most work is simulated
+        at each; the others are as many times shorter as they are on an empty SM.
+        """
+        full = self.start_blocks
+        most = self.main_class
+        alone = self.run_at(number, 1, min(self.sms, self.launch.num_blocks))[0].cycles
+        if active <= self.sms:
+            return alone
+        anchors = sorted({1, max(1, round(full / 3)), full})
+        blocks = [min(one * self.sms, self.launch.num_blocks) for one in anchors]
+        cycles = [
+            self.run_at(most, one, count)[0].cycles
+            for one, count in zip(anchors, blocks, strict=True)
+        ]
+        return alone * float(np.interp(active, blocks, cycles)) / cycles[0]
+
+    @cached_property
+    def main_class(self) -> int:
+        """The class with most of the work."""
+        return int(np.bincount(self.class_of_block, weights=self.work_of_block).argmax())
 
     @cached_property
     def cycles(self) -> float:
@@ -619,9 +630,14 @@ class _LaunchModel:
         return clock
 
     def _uniform_cycles(self, total: int, slots: int) -> float:
+        """Equal blocks come and go together: full waves, then the rest."""
         full, rest = divmod(total, slots)
-        cycles = full * self._duration(0, slots) if full else 0.0
-        return cycles + (self._duration(0, rest) if rest else 0.0)
+        cycles = 0.0
+        if full:
+            cycles = full * self.run_at(0, self.resident.blocks_per_sm, slots)[0].cycles
+        if rest:
+            cycles += self.run_at(0, -(-rest // self.sms), rest)[0].cycles
+        return cycles
 
     # ---------------------------------------------------------------------------- the result
 
@@ -630,16 +646,11 @@ class _LaunchModel:
         """Everything about this launch."""
         machine = self.machine
         cycles = self.cycles
-        number = int(np.bincount(self.class_of_block, weights=self.work_of_block).argmax())
-        first = min(self.launch.num_blocks, self.resident.blocks_per_sm * self.sms)
+        number = self.main_class
         on_sm = self.start_blocks
-        self._duration(number, first)
-        key = max(
-            (key for key in self._runs if key[0] == number), key=lambda key: (key[1], key[2])
-        )
-        run, _ = self._runs[key]
-        active = key[2]
-        sms = active / key[1]
+        active = min(self.launch.num_blocks, on_sm * self.sms)
+        run, _ = self.run_at(number, on_sm, active)
+        sms = active / on_sm
         per_block = [
             (one, self._any_run(place)) for place, one in enumerate(self.classes)
         ]
@@ -677,19 +688,8 @@ class _LaunchModel:
 
     def _any_run(self, number: int) -> tuple[SmRun, int]:
         keys = [key for key in self._runs if key[0] == number]
-        if not keys:
-            self.run_at(number, self.start_blocks, self.start_blocks * self.sms)
-            keys = [key for key in self._runs if key[0] == number]
         key = max(keys, key=lambda key: (key[1], key[2]))
         return self._runs[key][0], key[1]
-
-
-def _round_active(active: int, sms: int) -> int:
-    """Coarser numbers of active blocks, so that a draining grid needs few simulations."""
-    if active <= 4:
-        return active
-    step = max(1, 2 ** (active.bit_length() - 3))
-    return -(-active // step) * step
 
 
 def _queue(shape: tuple[float, float], share: float) -> float:

@@ -1,4 +1,4 @@
-"""Floors: what no kernel can beat, from bytes and operations alone."""
+"""Floors: what no kernel can beat, from bytes and operations alone. The forecast of a roofline."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Floors:
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """A predicted time.
+class RooflineForecast:
+    """The time that a roofline predicts: bytes or operations at their peak, whatever the kernel.
 
     Attributes:
         time_us: the prediction.
@@ -68,7 +68,7 @@ class Forecast:
 FLOOR_MODEL = "roofline floor"
 FLOOR_NOTE = (
     "A lower bound from bytes and operations alone: no kernel can be faster, and this one may be "
-    "many times slower. The chain of dependent instructions is not modelled yet."
+    "many times slower. It does not look at the kernel."
 )
 
 
@@ -120,14 +120,14 @@ def floors(workload: Workload, gpu: Gpu | str, gb_per_s: float | None = None) ->
     )
 
 
-def forecast(
+def roofline_forecast(
     rung: Rung,
     workload: Workload,
     gpu: Gpu | str,
     knobs: Mapping[str, int] | None = None,
     gb_per_s: float | None = None,
-) -> Forecast:
-    """Predict the time of a rung. At present this is the floor, and the result says so.
+) -> RooflineForecast:
+    """The floor as a forecast, to be compared with; `labtools.predict.forecast` reads the kernel.
 
     Args:
         rung: the kernel; it must support the workload.
@@ -146,7 +146,7 @@ def forecast(
     memory_us = floor.time_us if floor.time_at_given_us is None else floor.time_at_given_us
     lowest = max(floor.time_us, compute_us)
     warm_in_l2 = bool(floor.note)
-    return Forecast(
+    return RooflineForecast(
         time_us=max(memory_us, compute_us),
         band_us=(compute_us if warm_in_l2 else min(lowest, max(memory_us, compute_us)), None),
         bound="compute" if compute_us > memory_us else "bandwidth",

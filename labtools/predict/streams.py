@@ -405,10 +405,12 @@ def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, n
         first[mask] = np.minimum(first[mask], low[mask])
         end[mask] = np.maximum(end[mask], high[mask])
 
-    def walk(items: Sequence[Item], seconds: Sequence[Item] | None, reach: int) -> None:
+    def walk(
+        items: Sequence[Item], seconds: Sequence[Item] | None, reach: int | np.ndarray
+    ) -> None:
         for number, item in enumerate(items):
             if isinstance(item, Repeat):
-                walk(item.body, item.second, item.count - 1)
+                walk(item.body, item.second, _trips(item) - 1)
                 continue
             one = trace.sass.instructions[item.index]
             if one.base not in _LOADS or item.address is None or not item.executing.any():
@@ -427,6 +429,10 @@ def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, n
     return {
         buffer: (np.where(end > 0, first, 0), end) for buffer, (first, end) in found.items()
     }
+
+
+def _trips(loop: Repeat) -> int | np.ndarray:
+    return loop.count if loop.counts is None else np.maximum(1, loop.counts)
 
 
 def union_bytes(low: np.ndarray, high: np.ndarray) -> float:

@@ -50,7 +50,7 @@ class Lanes:
         block: [N, 3] block index x, y, z.
         thread: [N, 3] thread index x, y, z.
         bank: constant bank 0 as bytes by offset: (first offset, values) of the parameters.
-        group: [N] which block or warp group a lane belongs to, from 0.
+        independent: every lane is a warp of its own, so that each may run ahead of the others.
     """
 
     block: np.ndarray
@@ -58,6 +58,7 @@ class Lanes:
     grid: tuple[int, int, int]
     block_shape: tuple[int, int, int]
     bank: bytes = field(repr=False)
+    independent: bool = False
 
     @property
     def count(self) -> int:
@@ -153,18 +154,20 @@ class Repeat:
     Args:
         body: of the first trip.
         second: the same steps of the second trip, whose addresses show the stride.
-        count: trips, at least 2.
-        trips_in_body: trips of the source's machine loop that the body spans.
+        count: trips, at least 2; of independent lanes the most that one makes.
+        counts: [N] trips of each lane where lanes are independent, else None.
     """
 
     body: tuple[Step | Repeat, ...]
     second: tuple[Step | Repeat, ...]
     count: int
+    counts: np.ndarray | None = None
 
     @cached_property
     def signature(self) -> tuple[Any, ...]:
         """What must be equal for two repeats to be the same step of an outer loop."""
-        return ("repeat", self.count, tuple(item.signature for item in self.body))
+        counts = self.count if self.counts is None else self.counts.tobytes()
+        return ("repeat", counts, tuple(item.signature for item in self.body))
 
 
 Item = Step | Repeat
@@ -195,7 +198,9 @@ def _count(items: Sequence[Item], lanes: int) -> np.ndarray:
     total = np.zeros(lanes, np.int64)
     for item in items:
         if isinstance(item, Repeat):
-            total += item.count * _count(item.body, lanes)
+            total += (item.count if item.counts is None else item.counts) * _count(
+                item.body, lanes
+            )
         else:
             total += item.active
     return total
@@ -295,6 +300,7 @@ def lanes_of_blocks(launch: Launch, buffers: Buffers, arch: str, blocks: np.ndar
         launch.grid,
         launch.block,
         constant_bank(launch, buffers, arch),
+        independent=True,
     )
 
 
@@ -569,11 +575,12 @@ class _Machine:
                     return False
                 continue
             more = self._trips_left(now, change, head, period, wanted)
-            if more < 1:
+            if not more.any():
                 return False
             _advance(state, now.state, change, more)
             del items[twice.place :]
-            items.append(Repeat(tuple(first), tuple(second), 2 + more))
+            counts = 2 + more if state.lanes.independent else None
+            items.append(Repeat(tuple(first), tuple(second), 2 + int(more.max()), counts))
             return True
         return False
 
@@ -584,35 +591,47 @@ class _Machine:
         head: int,
         period: int,
         wanted: list[Any],
-    ) -> int:
-        """How many more periods run exactly like the last one.
+    ) -> np.ndarray:
+        """[N] How many more periods run exactly like the last one.
 
         Two periods are run ahead. Their comparisons show, lane by lane, in which period the first
-        of them turns; the one before it is run as a proof.
+        of them turns; the one before it is run as a proof. Lanes of one block go on together, so
+        they stop at the first that turns; independent lanes each run to their own last period.
         """
-        near = self._probe(now, change, head, period, 0)
+        lanes = now.state.lanes
+        none = np.zeros(lanes.count, np.int64)
+        near = self._probe(now, change, head, period, none)
         if near is None or near[0] != wanted:
-            return 0
-        far = self._probe(now, change, head, period, 1)
+            return none
+        far = self._probe(now, change, head, period, none + 1)
         if far is None or far[0] != wanted:
-            return 1
-        turn = _first_turn(near[1], far[1])
-        if turn is None:
+            return none + 1
+        looping = now.groups[head]
+        turns = _first_turns(near[1], far[1], lanes.count)
+        if not lanes.independent:
+            turns = np.full(lanes.count, turns[looping].min())
+        if (turns[looping] == NEVER).any():
             raise TraceError(
                 f"A loop of {self.entry} does not end.",
                 "no comparison in it ever turns",
                 "the kernel can be run on the CPU, which stops it",
             )
+        turns = np.where(looping, turns, 0)
         # Trips 0..turn-1 from here compare like the last one; the branch follows the comparison.
-        while turn > 2:
-            last = self._probe(now, change, head, period, turn - 1)
+        while turns.max() > 2:
+            last = self._probe(now, change, head, period, np.maximum(turns - 1, 0))
             if last is not None and last[0] == wanted:
                 break
-            turn //= 2
-        return turn
+            turns = turns // 2
+        return turns
 
     def _probe(
-        self, now: _Visit, change: dict[str, np.ndarray], head: int, period: int, ahead: int
+        self,
+        now: _Visit,
+        change: dict[str, np.ndarray],
+        head: int,
+        period: int,
+        ahead: np.ndarray,
     ) -> tuple[list[Any], list[Comparison]] | None:
         """Path and comparisons of the period that is ``ahead`` further on; None if it leaves."""
         probe = now.state.copy()
@@ -628,50 +647,50 @@ class _Machine:
         return _signature(found), probe.comparisons
 
 
-def _first_turn(near: Sequence[Comparison], far: Sequence[Comparison]) -> int | None:
-    """In how many periods the first comparison gives another answer, or None: never.
+NEVER = np.iinfo(np.int64).max
+
+
+def _first_turns(
+    near: Sequence[Comparison], far: Sequence[Comparison], count: int
+) -> np.ndarray:
+    """[N] In how many periods the first comparison of a lane gives another answer, or `NEVER`.
 
     ``near`` and ``far`` are the comparisons of two periods in a row. What is compared changes by
     the same amount each period.
     """
-    turns = []
+    turns = np.full(count, NEVER)
+
+    def turn(lanes: np.ndarray, when: np.ndarray) -> None:
+        turns[lanes] = np.minimum(turns[lanes], np.maximum(1, when[lanes]))
+
     for one, two in zip(near, far, strict=True):
-        lanes = one.lanes
-        if not lanes.any():
-            continue
-        gap, step = (one.a - one.b)[lanes], ((two.a - one.a) - (two.b - one.b))[lanes]
+        gap, step = one.a - one.b, (two.a - one.a) - (two.b - one.b)
         modulus = one.high - one.low + 1
+        small = modulus <= 1 << 32
         if one.kind in ("EQ", "NE"):
-            if modulus <= 1 << 32:
+            if small:
                 gap = (gap + (1 << 31)) % modulus - (1 << 31)
                 step = (step + (1 << 31)) % modulus - (1 << 31)
-            equal = gap == 0
-            moving = step != 0
-            if (equal & moving).any():
-                turns.append(1)
-            for around in (0, modulus, -modulus) if modulus <= 1 << 32 else (0,):
+            moving = one.lanes & (step != 0)
+            safe = np.where(step != 0, step, 1)
+            turn(moving & (gap == 0), np.ones(count, np.int64))
+            for around in (0, modulus, -modulus) if small else (0,):
                 distance = around - gap
-                safe = np.where(moving, step, 1)
-                exact = moving & (distance % safe == 0) & (distance // safe > 0)
-                if exact.any():
-                    turns.append(int((distance // safe)[exact].min()))
+                when = distance // safe
+                turn(moving & (distance % safe == 0) & (when > 0), when)
             continue
         # LT and GE turn where the gap passes 0; LE and GT where it passes 1.
         border = 0 if one.kind in ("LT", "GE") else 1
         below = gap < border
-        rising, falling = below & (step > 0), ~below & (step < 0)
-        if rising.any():
-            turns.append(int((-(-(border - gap[rising]) // step[rising])).min()))
-        if falling.any():
-            turns.append(int(((gap[falling] - border) // -step[falling] + 1).min()))
+        up, down = np.maximum(step, 1), np.maximum(-step, 1)
+        turn(one.lanes & below & (step > 0), -((gap - border) // up))
+        turn(one.lanes & ~below & (step < 0), (gap - border) // down + 1)
         for value, after in ((one.a, two.a), (one.b, two.b)):
-            moved = (after - value)[lanes]
-            up, down = moved > 0, moved < 0
-            if up.any():
-                turns.append(int(((one.high - value[lanes][up]) // moved[up] + 1).min()))
-            if down.any():
-                turns.append(int(((value[lanes][down] - one.low) // -moved[down] + 1).min()))
-    return max(1, min(turns)) if turns else None
+            moved = after - value
+            up, down = np.maximum(moved, 1), np.maximum(-moved, 1)
+            turn(one.lanes & (moved > 0), (one.high - value) // up + 1)
+            turn(one.lanes & (moved < 0), (value - one.low) // down + 1)
+    return turns
 
 
 def _signature(items: Sequence[Item]) -> list[Any]:
@@ -745,11 +764,13 @@ def _forget_irregular(
         state.valid.pop(name, None)
 
 
-def _advance(target: State, base: State, change: Mapping[str, np.ndarray], times: int) -> None:
+def _advance(
+    target: State, base: State, change: Mapping[str, np.ndarray], times: np.ndarray
+) -> None:
     for name, difference in change.items():
         old = base.values[name]
         if old is not None:
-            target.values[name] = old + difference * np.uint32(times & 0xFFFFFFFF)
+            target.values[name] = old + difference * times.astype(np.uint32)
 
 
 def access_bytes(one: Instruction) -> int:

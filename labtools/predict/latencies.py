@@ -1,0 +1,270 @@
+"""Latencies, issue intervals, bandwidths and launch times of a GPU, each number with its source.
+
+Two kinds of table lie in ``latencies/``. ``<gpu>.toml`` is made from this project's own
+microbenchmarks on that very GPU; its forecasts are *calibrated*. ``sm_XX.toml`` holds what others
+published about an architecture. What nobody published there is taken unchanged from the NVIDIA
+H200, and its source says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from labtools.problem import LabError
+from labtools.record import slug_of_gpu
+
+from .sheets import Gpu, load_gpu
+
+TABLES = Path(__file__).with_name("latencies")
+REFERENCE = "h200"
+"""The GPU whose own measurements stand in where nothing was published."""
+ASSUMED = "assumed as on NVIDIA H200"
+_GROUPS = ("clock", "latency", "interval", "memory", "launch")
+
+
+@dataclass(frozen=True)
+class LatencyEntry:
+    """One number.
+
+    Attributes:
+        value: median, or the published figure.
+        low, high: least and most of the repeats; equal to ``value`` for a published figure.
+        unit: ``cycles``, ``cycles a cycle``, ``GB/s``, ``us``, ``ns`` or ``MHz``.
+        source: which microbenchmark, which document, or that it was assumed.
+    """
+
+    value: float
+    low: float
+    high: float
+    unit: str
+    source: str
+
+    @property
+    def assumed(self) -> bool:
+        """Whether the number is another GPU's."""
+        return self.source.startswith(ASSUMED)
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """What is known of one GPU's speed.
+
+    Attributes:
+        gpu: short name of the GPU.
+        arch: for example ``sm_90``.
+        calibrated: True when the table was made by this project's microbenchmarks on this GPU.
+        entries: every number by its whole name, for example ``latency.shared.32``.
+        curves: lists of points by name, for example ``hbm``: bandwidth by bytes in flight.
+        curves_of: the GPU that the curves were measured on; None when there are none.
+        num_sms, l2_bytes: of that GPU, to scale its curves with; 0 when there are none.
+        about: date, driver and the like.
+    """
+
+    gpu: str
+    arch: str
+    calibrated: bool
+    entries: Mapping[str, LatencyEntry] = field(repr=False)
+    curves: Mapping[str, tuple[Mapping[str, Any], ...]] = field(repr=False)
+    curves_of: str | None = None
+    num_sms: int = 0
+    l2_bytes: int = 0
+    about: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def entry(self, name: str) -> LatencyEntry:
+        """A number with its spread and source.
+
+        Args:
+            name: whole, for example ``latency.l2`` or ``interval.xu``.
+
+        Raises:
+            LabError: no table has it.
+        """
+        try:
+            return self.entries[name]
+        except KeyError:
+            raise LabError(
+                f"Nothing is known of {name} on {self.gpu}.",
+                f"neither {self.gpu}'s table nor that of {self.arch} has it"
+                + ("" if self.has_reference else f", and there is no table of {REFERENCE} here"),
+                "the roofline's floors",
+            ) from None
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether numbers of the reference GPU could stand in."""
+        return (TABLES / f"{REFERENCE}.toml").is_file()
+
+    def has(self, name: str) -> bool:
+        """Whether a number is known."""
+        return name in self.entries
+
+    def value(self, name: str, default: float | None = None) -> float:
+        """A number by its whole name, or the default when one is given and nothing is known."""
+        if default is not None and name not in self.entries:
+            return default
+        return self.entry(name).value
+
+    def latency(self, name: str, default: float | None = None) -> float:
+        """Cycles from issue to the result, for example of ``shfl`` or ``hbm_row.256``."""
+        return self.value(f"latency.{name}", default)
+
+    def interval(self, name: str, default: float | None = None) -> float:
+        """Cycles between two issues: of a sub-partition, or with ``_sm`` of the whole SM."""
+        return self.value(f"interval.{name}", default)
+
+    def memory(self, name: str, default: float | None = None) -> float:
+        """A bandwidth in GB/s, for example ``hbm_gb_per_s``."""
+        return self.value(f"memory.{name}", default)
+
+    def launch(self, name: str, default: float | None = None) -> float:
+        """A time of launching: ``empty`` in us, ``block.128`` in ns a block."""
+        return self.value(f"launch.{name}", default)
+
+    @property
+    def sm_mhz(self) -> float | None:
+        """The SM's clock during the microbenchmarks, or None."""
+        return self.entries["clock.sm"].value if "clock.sm" in self.entries else None
+
+    def by_number(self, name: str) -> dict[int, float]:
+        """Numbers that differ in a count, for example ``latency.barrier`` by warps."""
+        start = f"{name}."
+        return {
+            int(key[len(start) :]): entry.value
+            for key, entry in self.entries.items()
+            if key.startswith(start) and key[len(start) :].isdigit()
+        }
+
+    def curve(self, name: str) -> tuple[Mapping[str, Any], ...]:
+        """The points of a curve; none when it was not measured."""
+        return self.curves.get(name, ())
+
+    def assumed(self) -> list[str]:
+        """Names of the numbers that are another GPU's."""
+        return [name for name, entry in self.entries.items() if entry.assumed]
+
+
+def load_latencies(gpu: Gpu | str) -> Latencies:
+    """The latencies of a GPU.
+
+    Args:
+        gpu: a data sheet, or its name.
+
+    Raises:
+        LabError: there is no such data sheet, or a table is damaged.
+    """
+    sheet = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    return _load(sheet.name, sheet.title, sheet.arch, _stamp())
+
+
+def list_tables() -> list[str]:
+    """Names of all tables: GPUs of our own measurements, and architectures."""
+    return sorted(path.stem for path in TABLES.glob("*.toml"))
+
+
+def _stamp() -> tuple[tuple[str, int], ...]:
+    """Changes when a table is replaced, so that a new one is read."""
+    return tuple((path.name, path.stat().st_mtime_ns) for path in sorted(TABLES.glob("*.toml")))
+
+
+@lru_cache(maxsize=64)
+def _load(name: str, title: str, arch: str, stamp: object) -> Latencies:
+    for own in dict.fromkeys((name, slug_of_gpu(title))):
+        if not own.startswith("sm_") and (TABLES / f"{own}.toml").is_file():
+            return read_table(TABLES / f"{own}.toml", name)
+    published = _published(arch)
+    found = read_table(published, name) if published else None
+    entries = dict(found.entries) if found else {}
+    reference = TABLES / f"{REFERENCE}.toml"
+    if not reference.is_file():
+        return Latencies(name, arch, False, entries, {}, about=found.about if found else {})
+    base = read_table(reference, REFERENCE)
+    for key, entry in base.entries.items():
+        # A clock is a property of one card; the data sheet has this one's.
+        if key not in entries and not key.startswith("clock."):
+            entries[key] = dataclasses.replace(entry, source=ASSUMED)
+    return Latencies(
+        gpu=name,
+        arch=arch,
+        calibrated=False,
+        entries=entries,
+        curves=base.curves,
+        curves_of=REFERENCE,
+        num_sms=base.num_sms,
+        l2_bytes=base.l2_bytes,
+        about=found.about if found else {},
+    )
+
+
+def _published(arch: str) -> Path | None:
+    """The table of an architecture, else of the newest older one."""
+    number = int(arch.removeprefix("sm_").rstrip("af"))
+    known = {int(path.stem[3:]): path for path in TABLES.glob("sm_*.toml")}
+    older = [one for one in known if one <= number]
+    return known[max(older)] if older else None
+
+
+def read_table(path: Path, gpu: str | None = None) -> Latencies:
+    """Read one table.
+
+    Args:
+        path: a TOML file.
+        gpu: what to call the GPU; None takes the table's own name.
+
+    Raises:
+        LabError: it is no such table.
+    """
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        about = raw["about"]
+        documents = raw.get("documents", {})
+        entries = {
+            name: _resolve(entry, documents)
+            for group in _GROUPS
+            for name, entry in _walk(group, raw.get(group, {}))
+        }
+        curves = {
+            name: tuple(dict(point) for point in points)
+            for name, points in raw.get("curve", {}).items()
+        }
+        return Latencies(
+            gpu=gpu or about.get("gpu", path.stem),
+            arch=about["arch"],
+            calibrated=bool(about["calibrated"]),
+            entries=entries,
+            curves=curves,
+            curves_of=about.get("gpu") if curves else None,
+            num_sms=int(about.get("num_sms", 0)),
+            l2_bytes=int(about.get("l2_bytes", 0)),
+            about=about,
+        )
+    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        raise LabError(
+            f"The table of latencies {path.name} could not be read.",
+            f"{type(error).__name__}: {error}",
+            "the roofline's floors; labtools microbench makes a new table on a GPU",
+        ) from error
+
+
+def _walk(name: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if "value" in node:
+        yield name, node
+        return
+    for key, inner in node.items():
+        yield from _walk(f"{name}.{key}", inner)
+
+
+def _resolve(entry: Mapping[str, Any], documents: Mapping[str, str]) -> LatencyEntry:
+    source = str(entry["source"])
+    return LatencyEntry(
+        float(entry["value"]),
+        float(entry["low"]),
+        float(entry["high"]),
+        str(entry["unit"]),
+        documents.get(source, source),
+    )
