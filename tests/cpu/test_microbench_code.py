@@ -1,0 +1,143 @@
+"""The machine code of the microbenchmarks: what is measured is really there."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from labtools.measure.microbench_code import (
+    CodeCheck,
+    chain_depth,
+    check_listing,
+    check_machine_code,
+)
+from labtools.measure.microbench_plan import PIPES, find_benchmarks, list_benchmarks
+from labtools.problem import LabError, kernels_dir
+from labtools.toolchain import compile_cubin
+
+SOURCES = kernels_dir() / "microbench"
+GROUPS = ("pipe", "chase", "rows", "async", "barrier", "branch", "code", "bandwidth", "launch")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_on_sm_90_every_loop_holds_what_it_measures(group: str) -> None:
+    for benchmark in find_benchmarks([group]):
+        assert check_machine_code(benchmark, "sm_90") == []
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89", "sm_120"])
+def test_on_other_architectures_too(arch: str) -> None:
+    for benchmark in list_benchmarks():
+        if benchmark.runs_on(arch) and benchmark.name != "code.size":
+            assert check_machine_code(benchmark, arch) == []
+
+
+def test_an_architecture_without_the_instruction_is_named() -> None:
+    (imma,) = find_benchmarks(["pipe.imma"])
+    assert "sm_75 has no such instruction" in check_machine_code(imma, "sm_75")[0]
+
+
+def compiled(name: str, old: str, new: str, arch: str = "sm_90"):
+    """The problems of a benchmark whose source was changed in one place."""
+    (benchmark,) = find_benchmarks([name])
+    text = (SOURCES / benchmark.source).read_text()
+    assert text.count(old) == 1, old
+    cubin = compile_cubin(text.replace(old, new), arch, name=benchmark.source)
+    return check_machine_code(benchmark, arch, {0: cubin})
+
+
+def test_a_reciprocal_that_the_compiler_folds_is_refused() -> None:
+    """1 / (1 / x) is x: the assembler leaves no instruction, and so no loop."""
+    problems = compiled(
+        "pipe.rcp_fadd",
+        "rcp.approx.ftz.f32 f, f; add.ftz.f32 f, f, p;",
+        "rcp.approx.ftz.f32 f, f; rcp.approx.ftz.f32 f, f;",
+    )
+    assert len(problems) == 4
+    assert all("there is no loop to time" in problem for problem in problems), problems
+
+
+def test_a_load_that_is_narrowed_is_refused() -> None:
+    """Nobody wants the other three words, so the assembler loads one."""
+    problems = compiled(
+        "pipe.lds128",
+        "ld.volatile.shared.v4.u32 {%0, d, e, f}, [%0];",
+        "ld.shared.v4.u32 {%0, d, e, f}, [%0];",
+    )
+    assert any("0 LDS.128" in problem for problem in problems), problems
+
+
+def test_a_chain_that_is_broken_is_refused() -> None:
+    """The count is right, but no shuffle needs the one before."""
+    problems = compiled(
+        "pipe.shfl",
+        '"shfl.sync.bfly.b32 %0, %0, 16, 0x1f, 0xffffffff;" : "+r"(v)',
+        '"{.reg .u32 t; shfl.sync.bfly.b32 t, %1, 16, 0x1f, 0xffffffff; xor.b32 %0, %0, t;}"'
+        ' : "+r"(v) : "r"(g.a + lane_id())',
+    )
+    assert any("a chain of" in problem for problem in problems), problems
+
+
+def test_loads_that_do_not_go_out_together_are_refused() -> None:
+    problems = compiled(
+        "bandwidth.l2",
+        "for (int j = 0; j < LOADS; ++j) words[j] = Chunk<BYTES, L1>::load(here + j * 32 * BYTES);",
+        "for (int j = 0; j < LOADS; ++j) {\n"
+        "      words[j] = Chunk<BYTES, L1>::load(here + (j ? words[j - 1] : 0) + j * 32 * BYTES);\n"
+        "    }",
+    )
+    assert any("in flight together" in problem for problem in problems), problems
+
+
+def test_a_loop_moved_out_of_the_clock_is_refused() -> None:
+    check = CodeCheck("k", {"FFMA": 2}, chained=("FFMA",), depth=2)
+    body = """
+.L_x_0:
+        /*0020*/                   FFMA R0, R0, R1, R2 ;
+        /*0030*/                   FFMA R0, R0, R1, R2 ;
+        /*0040*/                   IADD3 R4, R4, 0x1, RZ ;
+        /*0050*/              @!P0 BRA `(.L_x_0) ;
+"""
+    clock = "        /*0000*/                   CS2R R8, SR_CLOCKLO ;\n"
+    assert check_listing(clock + body + clock, check) == []
+    assert check_listing(body + clock + clock, check) == ["there is no loop to time"]
+    assert check_listing(clock + body, check) == ["the clock is not read twice"]
+
+
+def test_the_depth_of_a_chain_follows_registers() -> None:
+    assert chain_depth(["FADD R0, R0, R1", "FADD R0, R0, R1"], ("FADD",)) == 2
+    assert chain_depth(["FADD R0, R0, R1", "FADD R2, R2, R1"], ("FADD",)) == 1
+    through_a_move = ["FADD R0, R0, R1", "MOV R5, R0", "FADD R0, R5, R1"]
+    assert chain_depth(through_a_move, ("FADD",)) == 2
+    overwritten = ["FADD R0, R0, R1", "MOV R0, R7", "FADD R0, R0, R1"]
+    assert chain_depth(overwritten, ("FADD",)) == 1
+    pair = ["LDG.E.64 R4, desc[UR4][R2.64]", "MOV R2, R9", "LDG.E.64 R6, desc[UR4][R4.64]"]
+    assert chain_depth(pair, ("LDG",)) == 2
+    predicate = ["ISETP.GE.U32.AND P0, PT, R0, R1, PT", "SEL R0, R2, R0, !P0"]
+    assert chain_depth(predicate * 2, ("ISETP", "SEL")) == 4
+    shared = ["STS [R1], R0", "LDS R0, [R1]"]
+    assert chain_depth(shared * 3, ("STS", "LDS")) == 6
+
+
+def test_names_are_found_or_refused() -> None:
+    assert [one.name for one in find_benchmarks(["pipe.ffma"])] == ["pipe.ffma"]
+    assert len(find_benchmarks(["pipe"])) == len(PIPES) + 1
+    assert next(one.name for one in find_benchmarks(["rows.*", "clock"])) == "clock"
+    with pytest.raises(LabError, match="no microbenchmark called nonsense"):
+        find_benchmarks(["nonsense"])
+
+
+def test_every_name_is_its_own_and_says_what_it_measures() -> None:
+    names = [one.name for one in list_benchmarks()]
+    assert len(set(names)) == len(names)
+    assert all(one.doc and one.checks for one in list_benchmarks())
+    assert all((SOURCES / one.source).is_file() for one in list_benchmarks())
+
+
+def test_too_many_other_instructions_are_refused() -> None:
+    (ffma,) = find_benchmarks(["pipe.ffma"])
+    strict = dataclasses.replace(
+        ffma, checks=tuple(dataclasses.replace(check, others=0) for check in ffma.checks)
+    )
+    assert any("other instructions" in text for text in check_machine_code(strict, "sm_90"))

@@ -1,0 +1,320 @@
+"""The microbenchmarks' runs without a GPU: what is launched, kept, reported and made of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from devices import H200
+from microbench_fake import FakeDevice
+
+from labtools.measure import microbench, microbench_child
+from labtools.measure.child import ChildResult
+from labtools.measure.microbench import read_record, run_microbench, write_record
+from labtools.measure.microbench_bench import REPEATS, Bench
+from labtools.measure.microbench_plan import list_benchmarks
+from labtools.measure.microbench_table import table_from_record
+from labtools.predict.latencies import read_table
+from labtools.problem import LabError, kernels_dir, repository_root
+
+PROVENANCE = {
+    "gpu": "NVIDIA H200",
+    "gpu_slug": "h200",
+    "arch": "sm_90",
+    "num_sms": 4,
+    "l2_bytes": 2**20,
+    "date": "2026-01-02T03:04:05Z",
+}
+
+
+class Anything(dict):
+    """Every key is there."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+    def __missing__(self, key: Any) -> Any:
+        return self.value
+
+
+@pytest.fixture(scope="module")
+def samples() -> dict[str, Any]:
+    bench = Bench(FakeDevice())
+    found = {}
+    for benchmark in list_benchmarks():
+        bench.cubins, bench.registers = Anything("cubin"), Anything(32)
+        bench.settings = benchmark.settings
+        found[benchmark.name] = {"samples": microbench_child.find_run(benchmark.name)(bench)}
+    return found
+
+
+@pytest.fixture(scope="module")
+def record(samples) -> dict[str, Any]:
+    return {"schema": 1, "kind": "microbench", "provenance": PROVENANCE, "benchmarks": samples}
+
+
+def test_every_microbenchmark_repeats_its_measurement(samples) -> None:
+    for name, one in samples.items():
+        assert one["samples"], name
+        for sample in one["samples"]:
+            few = sample["what"]["test"] in ("slices",) or sample["what"].get("warmed")
+            assert len(sample["values"]) >= (3 if few else REPEATS), (name, sample)
+
+
+def test_the_record_is_json_and_comes_back(record, tmp_path: Path) -> None:
+    path = tmp_path / "microbench.json.gz"
+    write_record(path, record)
+    assert read_record(path) == json.loads(json.dumps(record))
+    again = tmp_path / "again.json.gz"
+    write_record(again, record)
+    assert again.read_bytes() == path.read_bytes()
+    path.write_bytes(b"nonsense")
+    with pytest.raises(LabError, match="could not be read"):
+        read_record(path)
+
+
+def test_the_table_takes_out_what_a_loop_adds(record, tmp_path: Path) -> None:
+    """The fake takes 4 cycles a step and 50 for the loop: the table says 4."""
+    path = tmp_path / "h200.toml"
+    path.write_text(table_from_record(record))
+    table = read_table(path)
+    assert table.calibrated
+    assert table.latency("ffma") == pytest.approx(4.0)
+    assert table.latency("shared.128") == pytest.approx(4.0)
+    assert table.interval("xu") == table.interval("ex2")
+    assert table.sm_mhz == pytest.approx(2000.0)
+    assert set(table.by_number("latency.barrier")) == {1, 2, 4, 8, 16, 32}
+    assert set(table.by_number("latency.hbm_row")) == {64, 128, 256, 512}
+    for name in ("hbm", "l2", "l2_footprint", "launch", "code", "rows", "chase", "interval"):
+        assert table.curve(name), name
+    for point in table.curve("hbm"):
+        expected = 32 * point["warps"] * point["loads"] * point["bytes_per_lane"]
+        assert point["in_flight_bytes_per_sm"] == expected
+    for name, entry in table.entries.items():
+        assert entry.source, name
+        assert entry.low <= entry.value <= entry.high, name
+
+
+def test_the_table_does_without_what_failed(record) -> None:
+    kept = {name: one for name, one in record["benchmarks"].items() if name.startswith("pipe.")}
+    kept["chase.l1"] = {"problem": "a fault"}
+    text = table_from_record({**record, "benchmarks": kept})
+    assert "[latency]" in text
+    assert "l1_row" in text
+    assert "\nl1 =" not in text
+    with pytest.raises(LabError, match="nothing to make a table of"):
+        table_from_record({**record, "benchmarks": {"clock": {"problem": "x"}}})
+    with pytest.raises(LabError, match="another layout"):
+        table_from_record({**record, "schema": 99})
+
+
+def test_the_committed_table_is_the_one_of_the_committed_record() -> None:
+    folder = repository_root() / "labtools" / "predict" / "latencies"
+    tables = [path for path in folder.glob("*.toml") if not path.stem.startswith("sm_")]
+    records = {
+        path.parent.name: path for path in kernels_dir().glob("records/*/microbench.json.gz")
+    }
+    assert {path.stem for path in tables} == set(records)
+    for path in tables:
+        assert table_from_record(read_record(records[path.stem])) == path.read_text()
+
+
+# ------------------------------------------------------------------------------------ the child
+
+
+class Watch:
+    """Clocks that nobody reads."""
+
+    def __init__(self, bus: str) -> None:
+        pass
+
+    def open(self) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> dict[str, Any]:
+        return {"source": None}
+
+
+def child_request(tmp_path: Path, *names: str) -> dict[str, Any]:
+    jobs = [
+        {"name": one.name, "cubins": {"": "x"}, "registers": {}, "settings": dict(one.settings)}
+        for one in list_benchmarks()
+        if one.name in names
+    ]
+    return {
+        "jobs": jobs,
+        "touch": "touch.cubin",
+        "partial_path": str(tmp_path / "partial.jsonl"),
+        "stage_path": str(tmp_path / "stage.json"),
+    }
+
+
+@pytest.fixture
+def fake_child(monkeypatch):
+    device = FakeDevice()
+    device.pci_bus_id = "0000:00:00.0"
+    device.environment = lambda: {"cuda": "13.0"}
+    runtime = SimpleNamespace(deviceGetPCIBusId=lambda ordinal: "0000:00:00.0")
+    cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(microbench_child, "LiveDevice", lambda ordinal, with_torch: device)
+    monkeypatch.setattr(microbench_child, "ClockWatch", Watch)
+    monkeypatch.setattr(
+        microbench_child, "hold_gpu", lambda gpus, purpose, on_wait: contextlib.nullcontext(0)
+    )
+    return device
+
+
+def test_one_that_fails_leaves_the_others(fake_child, monkeypatch, tmp_path: Path) -> None:
+    def fail(bench: Bench) -> list[Any]:
+        raise RuntimeError("cudaErrorLaunchOutOfResources: too many resources requested")
+
+    monkeypatch.setitem(microbench_child.RUNS, "chase.l1", fail)
+    answer = microbench_child.handle(child_request(tmp_path, "clock", "chase.l1", "branch.skip"))
+    assert answer["done"] == ["clock", "chase.l1", "branch.skip"]
+    lines = [json.loads(line) for line in (tmp_path / "partial.jsonl").read_text().splitlines()]
+    by_name = {line["name"]: line for line in lines}
+    assert "samples" in by_name["clock"]
+    assert "samples" in by_name["branch.skip"]
+    assert "samples" not in by_name["chase.l1"]
+    assert "registers or shared memory" in by_name["chase.l1"]["problem"]
+
+
+def test_a_dead_context_ends_the_child(fake_child, monkeypatch, tmp_path: Path) -> None:
+    def fault(bench: Bench) -> list[Any]:
+        raise RuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+    monkeypatch.setitem(microbench_child.RUNS, "chase.l1", fault)
+    answer = microbench_child.handle(child_request(tmp_path, "clock", "chase.l1", "branch.skip"))
+    assert answer["done"] == ["clock", "chase.l1"]
+
+
+# ----------------------------------------------------------------------------------- the parent
+
+
+def play_children(monkeypatch, children: list[Any]) -> list[list[str]]:
+    """Each call of the parent gets the next child; returns what each was asked to run."""
+    asked: list[list[str]] = []
+
+    def run(module: str, request: dict[str, Any], **more: Any) -> tuple[ChildResult, Any]:
+        names = [job["name"] for job in request["jobs"]]
+        asked.append(names)
+        done, ending = children[len(asked) - 1]
+        answers = [
+            {"name": name, "samples": [{"what": {"test": "clock"}, "unit": "MHz", "values": [1.0]}]}
+            for name in names
+            if name in done
+        ]
+        text = "".join(json.dumps(answer) + "\n" for answer in answers)
+        Path(request["partial_path"]).write_text(text)
+        if ending == "hang":
+            left = [name for name in names if name not in done]
+            stage = {"step": left[0], "label": left[0], "limit_s": 60, "running": True}
+            Path(request["stage_path"]).write_text(json.dumps(stage))
+        result = {"environment": {}, "device": {}} if ending == "well" else None
+        stderr = "Timeout (0:01:00)!" if ending == "hang" else "it broke"
+        return ChildResult(("x",), 0 if result else 1, "", stderr, 1.0, False, 9.0), result
+
+    monkeypatch.setattr(microbench, "run_python_child", run)
+    monkeypatch.setattr(microbench, "require_device", lambda: H200)
+    return asked
+
+
+NAMES = ["clock", "branch.loop", "branch.skip"]
+
+
+def test_a_run_leaves_a_record_and_a_table(monkeypatch, tmp_path: Path) -> None:
+    play_children(monkeypatch, [(NAMES, "well")])
+    report = run_microbench(tmp_path, NAMES)
+    assert report.failures == {}
+    assert report.record_path.is_file()
+    assert report.table_path == tmp_path / "latencies" / "h200.toml"
+    assert table_from_record(read_record(report.record_path)) == report.table_path.read_text()
+    assert read_record(report.record_path)["provenance"]["gpu"] == "NVIDIA H200"
+    json.dumps(report.to_dict())
+
+
+def test_after_a_hang_another_child_goes_on(monkeypatch, tmp_path: Path) -> None:
+    asked = play_children(monkeypatch, [(["clock"], "hang"), (["branch.skip"], "well")])
+    report = run_microbench(tmp_path, NAMES)
+    assert asked == [NAMES, ["branch.skip"]]
+    assert report.failures == {"branch.loop": "it did not end within 60 s"}
+
+
+def test_after_a_crash_another_child_goes_on(monkeypatch, tmp_path: Path) -> None:
+    asked = play_children(monkeypatch, [(["clock"], "crash"), (["branch.skip"], "well")])
+    report = run_microbench(tmp_path, NAMES)
+    assert asked[1] == ["branch.skip"]
+    assert "it broke" in report.failures["branch.loop"]
+
+
+def test_it_gives_up_after_many_children(monkeypatch, tmp_path: Path) -> None:
+    play_children(monkeypatch, [([], "crash")] * microbench.MOST_CHILDREN)
+    report = run_microbench(tmp_path, NAMES)
+    assert set(report.failures) == set(NAMES)
+    assert report.table_path is None
+    assert "no table of latencies" in report.notes[0]
+
+
+def test_a_folded_kernel_is_not_run(monkeypatch, tmp_path: Path) -> None:
+    asked = play_children(monkeypatch, [(["clock", "branch.skip"], "well")])
+    real = microbench.check_machine_code
+
+    def check(benchmark: Any, arch: str, cubins: Any) -> list[str]:
+        if benchmark.name == "branch.loop":
+            return ["turn_4: 0 FFMA, not 4"]
+        return real(benchmark, arch, cubins)
+
+    monkeypatch.setattr(microbench, "check_machine_code", check)
+    report = run_microbench(tmp_path, NAMES)
+    assert asked == [["clock", "branch.skip"]]
+    assert "0 FFMA" in report.failures["branch.loop"]
+
+
+def test_the_kernels_get_as_many_arguments_as_they_have(samples) -> None:
+    """Each launch's arguments are those of the kernel's parameters, by their sizes."""
+    from labtools.measure.microbench_code import compile_benchmark
+
+    sizes = {
+        one.source: compile_benchmark(one, "sm_90", dict(one.defines[0]))
+        for one in list_benchmarks()
+    }
+    seen = defaultdict(set)
+    for entry, shape in FakeDevice.arguments.items():
+        seen[entry] |= shape
+    known = {entry: cubin for cubin in sizes.values() for entry in cubin.entries}
+    assert set(seen) <= set(known)
+    assert seen
+    for entry, shapes in seen.items():
+        assert shapes == {parameter_sizes(known[entry].image, entry)}, entry
+
+
+def parameter_sizes(image: bytes, entry: str) -> tuple[int, ...]:
+    """Bytes of each parameter, from the cubin's own description of the kernel."""
+    import io
+    import struct
+
+    from elftools.elf.elffile import ELFFile
+
+    section = ELFFile(io.BytesIO(image)).get_section_by_name(f".nv.info.{entry}")
+    data = section.data()
+    found = {}
+    at = 0
+    while at < len(data):
+        form, attribute = data[at], data[at + 1]
+        size = struct.unpack_from("<H", data, at + 2)[0] if form == 4 else 0
+        if form == 4 and attribute == 0x17:  # EIATTR_KPARAM_INFO
+            _, ordinal, _, flags = struct.unpack_from("<IHHI", data, at + 4)
+            found[ordinal] = flags >> 18
+        at += 4 + size
+    return tuple(found[ordinal] for ordinal in sorted(found))
