@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from labtools.problem import LabError, Rung, Workload, battery, load_baseline
 from labtools.record import (
@@ -55,6 +55,12 @@ SANITIZER_WORKLOAD = Workload(2, 8, 2, 65, 128, seq_lens=(65, 31))
 """Small, because racecheck slows a kernel down a hundredfold; odd and ragged all the same."""
 SANITIZER_TOOLS = ("memcheck", "racecheck", "synccheck")
 TOOLS_AT_ONCE = 3
+ITEMS_AHEAD = 64
+"""Kernels that are profiled in one go, from the next groups as well; what a campaign that is
+stopped loses of them is measured again."""
+
+CounterSet = Literal["chosen", "few"]
+"""Every chosen counter, or those that a bound needs."""
 
 
 @dataclass
@@ -182,6 +188,7 @@ def record_rung(
         {one.label: one for one in (mine, *fitting)},
         ceiling=True,
         profile={mine.label: mine},
+        sanitize={mine.label: mine},
     )
     report = _measure_groups(
         [group],
@@ -239,8 +246,8 @@ def _measure_groups(
             "processes": processes,
             "rounds": rounds,
             "budget_s": budget_s,
-            "profile": sorted(group.profile) if profile else [],
-            "sanitize": sorted(group.profile) if sanitize else [],
+            "profile": sorted({**group.profile, **group.counters}) if profile else [],
+            "sanitize": sorted(group.sanitize) if sanitize else [],
         }
         key = group_key(group.workload, candidates, settings, device)
         if key in finished:
@@ -252,8 +259,12 @@ def _measure_groups(
     checker = _Checker(progress)
     stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
     all_candidates = [one for _, candidates, _ in todo for one in candidates]
-    with open_pool(processes, all_candidates, f"campaign {name}", progress) as pool:
+    with (
+        open_pool(processes, all_candidates, f"campaign {name}", progress) as pool,
+        _Forecasting(todo, device) as forecasting,
+    ):
         checker.check_all(todo)
+        counting = _Counting(todo, checker, progress)
         for number, (group, candidates, key) in enumerate(todo):
 
             def show(text: str, done: int, total: int, number: int = number) -> None:
@@ -267,9 +278,7 @@ def _measure_groups(
                     right.append(one)
                 else:
                     report.failures[f"{group.workload}: {one.label}"] = problem
-            forecasts = {
-                one.label: made for one in right if (made := _forecast(one, group, device))
-            }
+            forecasts = forecasting.made(number, right)
             job = make_group(right, group.workload, device, rounds=rounds, budget_s=budget_s)
             try:
                 result = run_group(pool, job, processes, show)
@@ -278,8 +287,8 @@ def _measure_groups(
                 report.failures[f"{group.workload}: every candidate"] = str(error)
                 continue
             timed = {one.label for one in right} - set(result.failures)
-            watched = {label: one for label, one in group.profile.items() if label in timed}
-            counters = _read_counters(watched, group.workload, show) if profile else {}
+            counters = counting.read(number, timed) if profile else {}
+            watched = {label: one for label, one in group.sanitize.items() if label in timed}
             verdicts = _read_verdicts(watched, show) if sanitize else {}
             records = make_records(
                 right,
@@ -423,35 +432,136 @@ def _forecast(candidate: Candidate, group: Group, device: DeviceInfo) -> Forecas
 
     try:
         made = forecast(candidate.target, group.workload, merge_device(device), candidate.knobs)
-    except LabError:  # a GPU whose sheet and clocks are unknown has no forecast
+    except Exception:
+        # A GPU whose sheet and clocks are unknown has no forecast, nor has a kernel that the model
+        # cannot follow; neither may cost the measurement.
         return None
     return ForecastMade(
         time_us=made.time_us, band_us=made.band_us, bound=made.bound, model=made.model
     )
 
 
-def _read_counters(
-    watched: Mapping[str, Candidate], workload: Workload, progress: Progress
-) -> dict[str, Counters]:
-    """Hardware counters of the watched rungs; where the profiler refuses, the reason."""
-    from .profile import profile_rung
+class _Forecasting:
+    """The forecasts of all groups, made while earlier groups are measured.
 
-    found: dict[str, Counters] = {}
-    for label, one in watched.items():
-        progress(f"profiling {label}", 0, 0)
-        try:
-            report = profile_rung(one.target, workload, one.knobs)
-        except LabError as error:
-            found[label] = Counters(reason=" ".join((error.what, error.why)))
-            if type(error).__name__ == "ProfilerUnavailable":
-                found.update({other: found[label] for other in watched if other not in found})
+    A forecast takes this process a second or so, and the measuring children nothing: one thread
+    works through the groups in their order, and a group is timed when its own are there.
+    """
+
+    def __init__(
+        self, todo: Sequence[tuple[Group, list[Candidate], str]], device: DeviceInfo
+    ) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._pending = {
+            (number, one.label): self._pool.submit(_forecast, one, group, device)
+            for number, (group, candidates, _) in enumerate(todo)
+            for one in candidates
+        }
+
+    def made(self, number: int, candidates: Sequence[Candidate]) -> dict[str, ForecastMade]:
+        """The forecasts of a group's candidates, by label; waits for them."""
+        found = {one.label: self._pending[number, one.label].result() for one in candidates}
+        return {label: made for label, made in found.items() if made is not None}
+
+    def __enter__(self) -> _Forecasting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Counting:
+    """Hardware counters of the groups' rungs, a batch of groups ahead.
+
+    A profiler takes seconds to start and a fraction of one for a kernel, so small groups share a
+    start. Whatever goes wrong here is a reason in place of counters, never a lost time.
+    """
+
+    def __init__(
+        self,
+        todo: Sequence[tuple[Group, list[Candidate], str]],
+        checker: _Checker,
+        progress: Progress,
+    ) -> None:
+        self._todo = todo
+        self._checker = checker
+        self._progress = progress
+        self._found: dict[tuple[int, str], Counters] = {}
+        self._next = 0
+        self._refusal: Counters | None = None
+
+    def read(self, number: int, labels: Collection[str]) -> dict[str, Counters]:
+        """Counters of the wanted rungs of a group, of those among ``labels``."""
+        if self._next <= number and self._wanted(number):
+            self._profile_from(number)
+        found = {label: one for (of, label), one in self._found.items() if of == number}
+        return {label: one for label, one in found.items() if label in labels}
+
+    def _wanted(self, number: int) -> dict[str, tuple[Candidate, CounterSet]]:
+        """What of a group is to be profiled: what is right, each with the set of its counters."""
+        group, candidates, _ = self._todo[number]
+        every = set(group.profile)
+        bound = set(group.counters)
+        if bound and group.ceiling:
+            bound |= {one.label for one in candidates if one.kind == "ceiling"}
+        return {
+            one.label: (one, "chosen" if one.label in every else "few")
+            for one in candidates
+            if one.label in every | bound
+            and isinstance(one.target, Rung)
+            and self._checker.problem(one, group.workload) is None
+        }
+
+    def _profile_from(self, number: int) -> None:
+        items: dict[CounterSet, list[tuple[int, str, Candidate]]] = {"chosen": [], "few": []}
+        self._next = number
+        while self._next < len(self._todo):
+            wanted = self._wanted(self._next)
+            if any(items.values()) and sum(map(len, items.values())) + len(wanted) > ITEMS_AHEAD:
                 break
-        else:
-            values = dict(report.totals)
-            if len(report.kernels) == 1:
-                values = dict(report.kernels[0].values)
-            found[label] = Counters(tool=report.tool, values=values)
-    return found
+            for label, (one, which) in wanted.items():
+                items[which].append((self._next, label, one))
+            self._next += 1
+        for which, some in items.items():
+            if some:
+                counted = self._profile(which, some)
+                keys = [(of, label) for of, label, _ in some]
+                self._found.update(zip(keys, counted, strict=True))
+
+    def _profile(
+        self, which: CounterSet, items: Sequence[tuple[int, str, Candidate]]
+    ) -> list[Counters]:
+        from .profile import ProfilerUnavailable
+        from .profile_batch import profile_batch
+
+        if self._refusal is not None:
+            return [self._refusal] * len(items)
+        self._progress(f"profiling {len(items)} kernels", 0, 0)
+        batch = [
+            (one.target, self._todo[of][0].workload, one.knobs)
+            for of, _, one in items
+            if isinstance(one.target, Rung)
+        ]
+        try:
+            reports = profile_batch(
+                batch, counters=which, progress=lambda text: self._progress(text, 0, 0)
+            )
+        except LabError as error:
+            reason = _no_counters(error)
+            if isinstance(error, ProfilerUnavailable):
+                self._refusal = reason
+            return [reason] * len(items)
+        except Exception as error:  # a report in a form not seen before must not cost the times
+            text = f"the profiler's answer was not understood: {type(error).__name__}: {error}"
+            return [Counters(reason=text)] * len(items)
+        return [
+            _no_counters(one) if isinstance(one, LabError) else one.record_counters()
+            for one in reports
+        ]
+
+
+def _no_counters(error: LabError) -> Counters:
+    return Counters(reason=" ".join(filter(None, (error.what, error.why))))
 
 
 def _read_verdicts(

@@ -24,6 +24,8 @@ from labtools.toolchain.tools import NSIGHT_PYTHON_NEEDS_NCU
 
 from .child import ChildResult, child_lab_error, run_child, run_python_child
 from .profile_counters import (
+    COUNTERS,
+    Counter,
     KernelCounters,
     metrics_to_request,
     parse_ncu_csv,
@@ -76,6 +78,8 @@ class ProfileReport:
     origin: str = "live"
     report_path: str | None = None
     seconds: float = field(default=0.0, compare=False)
+    empty_launch_us: float | None = None
+    """What a kernel that does nothing takes under the same profiler; None where not measured."""
 
     @property
     def main_kernel(self) -> KernelCounters:
@@ -86,10 +90,15 @@ class ProfileReport:
         """The form that a record keeps: one set of values for the whole call.
 
         They are those of the kernel that took longest; time, traffic and instructions are sums
-        over all kernels of the call, and ``kernels_per_call`` says how many there were.
+        over all kernels of the call. ``kernels_per_call`` says how many there were,
+        ``main_kernel_us`` what the longest took, and ``empty_launch_us`` what an empty one takes,
+        where that was measured.
         """
         values = {**self.main_kernel.values, **self.totals}
         values["kernels_per_call"] = float(len(self.kernels))
+        values["main_kernel_us"] = self.main_kernel.values["duration_us"]
+        if self.empty_launch_us is not None:
+            values["empty_launch_us"] = self.empty_launch_us
         return Counters(tool=self.tool, values=values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -205,15 +214,17 @@ def ncu_command(
     counters: Literal["chosen", "full"],
     warm: bool,
     without: Sequence[str] = (),
+    wanted: Sequence[Counter] = COUNTERS,
 ) -> list[str]:
-    """The ncu command line up to the program that it runs."""
+    """The ncu command line up to the program that it runs; ``chosen`` asks for ``wanted``."""
     command = [ncu.path, "--target-processes", "all", "--profile-from-start", "off"]
     # Locking clocks needs rights and would measure another machine than the timing did.
     command += ["--clock-control", "none", "--cache-control", "none" if warm else "all"]
     if counters == "full":
         command += ["--set", "full"]
     else:
-        command += ["--metrics", ",".join(m for m in metrics_to_request() if m not in without)]
+        metrics = (metric for metric in metrics_to_request(wanted) if metric not in without)
+        command += ["--metrics", ",".join(metrics)]
     return [*command, "--force-overwrite", "--export", str(report)]
 
 
@@ -227,14 +238,47 @@ def _profile_under_ncu(
 ) -> tuple[Path, float, tuple[str, ...]]:
     """Returns the report, the seconds, and the metrics that this ncu refused."""
     report = folder / "report.ncu-rep"
-    dropped: tuple[str, ...] = ()
+    child, result, dropped = run_under_ncu(
+        ncu,
+        TARGET_MODULE,
+        {**request, "mode": "profile"},
+        report,
+        counters=counters,
+        warm=warm,
+        time_limit_s=time_limit_s,
+    )
+    check_ncu_run(child, result, report)
+    return report, child.seconds, dropped
+
+
+def run_under_ncu(
+    ncu: NcuTool,
+    module: str,
+    request: Mapping[str, Any],
+    report: Path,
+    *,
+    counters: Literal["chosen", "full"],
+    warm: bool,
+    time_limit_s: float,
+    wanted: Sequence[Counter] = COUNTERS,
+    without: Sequence[str] = (),
+    on_progress: Callable[[dict[str, Any]], None] | None = None,
+) -> tuple[ChildResult, Any, tuple[str, ...]]:
+    """Run a module of ours under ncu, again without the metrics that this ncu refuses.
+
+    ``without`` are metrics known to be refused. Judges nothing but that: the caller looks at the
+    child and the report.
+
+    Returns:
+        The child, its result, and every metric left out.
+    """
+    dropped = tuple(without)
     while True:
-        prefix = ncu_command(ncu, report, counters=counters, warm=warm, without=dropped)
+        prefix = ncu_command(
+            ncu, report, counters=counters, warm=warm, without=dropped, wanted=wanted
+        )
         child, result = run_python_child(
-            TARGET_MODULE,
-            {**request, "mode": "profile"},
-            time_limit_s=time_limit_s,
-            prefix=prefix,
+            module, request, time_limit_s=time_limit_s, prefix=prefix, on_progress=on_progress
         )
         text = child.stdout + child.stderr
         if counters == "full" or report.exists():
@@ -246,8 +290,7 @@ def _profile_under_ncu(
             counters = "full"
         else:
             break
-    check_ncu_run(child, result, report)
-    return report, child.seconds, dropped
+    return child, result, dropped
 
 
 def _profile_in_process(

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from labtools.problem import LabError
+from labtools.record.bound import stall_shares
 
 _STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 _PIPE = "sm__inst_executed_pipe_{}.avg.pct_of_peak_sustained_active"
@@ -112,6 +113,19 @@ CHOSEN_COUNTERS = (
         ),
         "cycles between two instructions of one warp",
     ),
+    Counter(
+        "sm_active_pct",
+        "%",
+        ("sm__cycles_active.avg.pct_of_peak_sustained_elapsed",),
+        "of the duration, in which an SM had a warp, on average over the SMs",
+    ),
+    Counter("waves_per_sm", "", ("launch__waves_per_multiprocessor",), "turns of blocks"),
+    Counter(
+        "sm_clock_hz",
+        "hz",
+        ("smsp__cycles_elapsed.avg.per_second", "gpc__cycles_elapsed.avg.per_second"),
+        "clock of the SMs under the profiler",
+    ),
 )
 """Everything but the stalls, which `STALL_REASONS` lists."""
 
@@ -150,6 +164,15 @@ STALL_COUNTERS = tuple(
 COUNTERS = CHOSEN_COUNTERS + STALL_COUNTERS
 """All chosen counters in the order in which they are shown."""
 
+_MANY_PASSES = ("sm_throughput_pct", "sectors_per_load", "sectors_per_store")
+FEW_COUNTERS = tuple(
+    counter
+    for counter in COUNTERS
+    if counter.name not in _MANY_PASSES and not counter.name.startswith("pipe_")
+)
+"""What the bound of a kernel and its explanation need. Without the units' and the pipes' own rates
+ncu makes fewer passes, which counts where hundreds of kernels are profiled."""
+
 
 @dataclass(frozen=True)
 class KernelCounters:
@@ -172,31 +195,24 @@ class KernelCounters:
     def stall_shares(self) -> dict[str, float]:
         """Share of a warp's time in each state that was measured; empty when none was.
 
-        A stall's cycles over `warp_latency_cycles`, or over the sum of all states when ncu gave
-        no total. Both use only values that were measured.
+        See `labtools.record.bound.stall_shares`.
         """
-        cycles = {
-            reason: value
-            for reason in STALL_REASONS
-            if (value := self.values.get(f"stall_{reason}_cycles")) is not None
-        }
-        total = self.values.get("warp_latency_cycles") or math.fsum(cycles.values())
-        if not total:
-            return {}
-        shares = {reason: value / total for reason, value in cycles.items()}
-        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+        return stall_shares(self.values)
 
 
-def metrics_to_request() -> tuple[str, ...]:
-    """Every ncu metric that a chosen counter may come from."""
-    return tuple(dict.fromkeys(metric for counter in COUNTERS for metric in counter.metrics))
+def metrics_to_request(counters: Iterable[Counter] = COUNTERS) -> tuple[str, ...]:
+    """Every ncu metric that one of the counters may come from."""
+    return tuple(dict.fromkeys(metric for counter in counters for metric in counter.metrics))
 
 
 # ncu scales values for the reader (us, Mbyte) unless asked for base units. Both are understood,
 # since a report may come from somebody else's command line. Powers of 1000, as ncu uses them.
-_UNITS = {
+_TIMES = {
     **{"s": 1e9, "second": 1e9, "ms": 1e6, "msecond": 1e6, "us": 1e3, "usecond": 1e3},
     **{"ns": 1.0, "nsecond": 1.0},
+}
+_UNITS = {
+    **_TIMES,
     **{"byte": 1.0, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "Tbyte": 1e12},
     **{"hz": 1.0, "Khz": 1e3, "Mhz": 1e6, "Ghz": 1e9},
 }
@@ -220,8 +236,9 @@ def _to_base(value: float, unit: str) -> float:
     unit = unit.strip()
     scale = _UNITS.get(unit)
     if scale is None and "/" in unit:
-        # byte/block, Kbyte/block, Gbyte/second: only the numerator carries a prefix.
-        scale = _UNITS.get(unit.split("/")[0])
+        # byte/block, Gbyte/second, cycle/nsecond: prefixes count, a rate is one a second.
+        above, below = unit.split("/", 1)
+        scale = _UNITS.get(above, 1.0) * 1e9 / _TIMES.get(below, 1e9)
     return value if scale is None else value * scale
 
 

@@ -259,6 +259,7 @@ def checklist(
     knobs: Mapping[str, int] | None = None,
     *,
     store: RecordStore | None = None,
+    experiments: bool = True,
 ) -> Checklist:
     """Fill in the checklist for one kernel. No GPU is needed.
 
@@ -269,6 +270,8 @@ def checklist(
         knobs: compile-time choices; the others have their defaults.
         store: where the recorded read rate is looked up; by default all records. No time of the
             kernel itself is read: the list is for before the run.
+        experiments: ask also what shorter latencies and other knobs would do, which takes a
+            forecast for each.
 
     Raises:
         CompileError: the source does not compile.
@@ -283,7 +286,7 @@ def checklist(
     facts = code_facts(
         rung, workload, gpu, values, code=code, entry=main.entry, span=main.main_loop
     )
-    items = (
+    items: tuple[Item, ...] = (
         _ask_bytes(workload, gpu, said, store or RecordStore()),
         _ask_level(workload, gpu, main),
         _ask_residency(gpu, facts),
@@ -295,9 +298,12 @@ def checklist(
         _ask_issue(main, facts),
         _ask_spills(gpu, facts),
         _ask_bound(said),
-        _ask_what_if(rung, workload, gpu, values, said),
-        _ask_neighbours(rung, workload, gpu, values, said),
     )
+    if experiments:
+        items += (
+            _ask_what_if(rung, workload, gpu, values, said),
+            _ask_neighbours(rung, workload, gpu, values, said),
+        )
     return Checklist(rung.id, rung.title, workload, gpu, values, items, said)
 
 
@@ -439,11 +445,11 @@ def _ask_loop(facts: CodeFacts, main: LaunchForecast) -> Item:
 def _main_trips(main: LaunchForecast) -> tuple[int, int, float]:
     """(instructions, trips, cycles a trip) of the loop that the chain shows."""
     whole = main.main_loop[1] - main.main_loop[0] + 1 if main.main_loop else 0
-    fitting = [one for one in main.trips if one[0] == whole] or list(main.trips)
-    size, trips, per_trip = max(fitting, key=lambda one: one[0] * one[1])
-    if main.chain and size == whole:
-        per_trip = main.chain[-1].issue - main.chain[0].start
-    return size, trips, per_trip
+    for size, trips, _ in main.trips:
+        if whole and size % whole == 0 and main.chain:  # several trips may be folded into one
+            cycles = main.chain[-1].issue - main.chain[0].start
+            return whole, trips * (size // whole), cycles
+    return max(main.trips, key=lambda one: one[0] * one[1])
 
 
 _SKETCH_KEY = "L load, s shuffle, w and r shared memory, | barrier, e exponential"
@@ -516,6 +522,7 @@ def _ask_chain(main: LaunchForecast) -> Item:
         (
             _where(link),
             link.text,
+            _asked_by(link, main.chain),
             link.issue - link.start,
             link.cause,
             100 * (link.issue - link.start) / whole,
@@ -527,8 +534,19 @@ def _ask_chain(main: LaunchForecast) -> Item:
         f"The longest wait of a trip is {top.issue - top.start:.4g} of {whole:.4g} cycles, for "
         f"{top.cause}, at {_where(top)}."
     )
-    columns = ("source line", "instruction that waits", "cycles", "for", "% of the trip")
+    columns = (
+        *("source line", "instruction that waits", "for the result of"),
+        *("cycles", "cause", "% of the trip"),
+    )
     return Item("chain", question, says, "forecast", columns=columns, rows=rows)
+
+
+def _asked_by(link: Link, chain: Sequence[Link]) -> str:
+    """Where the result that a link waits for was asked for."""
+    for one in chain:
+        if one.index == link.producer:
+            return f"{one.text.split(' ')[0]} at {_where(one)}"
+    return "-" if link.producer is None else "an earlier trip"
 
 
 def _where(link: Link) -> str:

@@ -523,8 +523,8 @@ class _LaunchModel:
 
         def wanted(result: SmRun) -> Pressure:
             return Pressure(
-                _queue(self.machine.dram_queue, self._rate(result.dram_bytes, result, sms, True)),
-                _queue(self.machine.l2_queue, self._rate(result.l2_bytes, result, sms, False)),
+                self.machine.dram_queue(self._rate(result.dram_bytes, result, sms, True)),
+                self.machine.l2_queue(self._rate(result.l2_bytes, result, sms, False)),
             )
 
         result = run(Pressure())
@@ -690,13 +690,6 @@ class _LaunchModel:
         keys = [key for key in self._runs if key[0] == number]
         key = max(keys, key=lambda key: (key[1], key[2]))
         return self._runs[key][0], key[1]
-
-
-def _queue(shape: tuple[float, float], share: float) -> float:
-    cycles, exponent = shape
-    if share >= 0.999:
-        return 1e5 * share
-    return float(cycles * (share / (1.0 - share)) ** exponent)
 
 
 # ------------------------------------------------------------------------------ what it says

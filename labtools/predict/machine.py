@@ -6,6 +6,7 @@ module says which number belongs to which instruction.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,6 +69,37 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class LoadCurve:
+    """Cycles that load adds to a latency, by share of the ceiling in use.
+
+    Between the measured points it is a straight line in log(wait) over log(u / (1 - u)); beyond
+    the last one the wait grows as u / (1 - u), as any queue's does near its limit.
+
+    Args:
+        shares: increasing, 0..1.
+        waits: cycles, increasing.
+    """
+
+    shares: tuple[float, ...]
+    waits: tuple[float, ...]
+
+    def __call__(self, share: float) -> float:
+        """Cycles at a share of the ceiling; grows without limit towards 1."""
+        if share <= 0:
+            return 0.0
+        if share >= 0.9995:
+            return 1e5 * share
+        x = [math.log(u / (1 - u)) for u in self.shares]
+        y = [math.log(w) for w in self.waits]
+        at = math.log(share / (1 - share))
+        if at <= x[0]:
+            return float(self.waits[0] * share / self.shares[0])
+        if at >= x[-1]:
+            return float(math.exp(y[-1] + (at - x[-1])))
+        return float(math.exp(np.interp(at, x, y)))
+
+
+@dataclass(frozen=True)
 class Machine:
     """One GPU as the SM model sees it. Cycles are SM cycles.
 
@@ -81,16 +113,17 @@ class Machine:
         shared_intervals: cycles that the SM's one load/store unit needs, by class.
         l1: latency of an L1 hit.
         l2_rows, dram_rows: latency of a warp-wide load by bytes asked for.
-        barrier: cycles of a barrier by warps of the block.
+        l2_async, dram_async: the same for a copy to shared memory, its wait included.
+        barrier_cycles: from the last warp's arrival until all go on.
+        barrier_interval: cycles that the SM's barrier unit takes for each arriving warp.
         fill_bytes_per_cycle: from the L2 into one SM.
         dram_bytes_per_cycle, l2_bytes_per_cycle: the whole GPU's ceilings, a SM cycle.
-        dram_queue, l2_queue: (cycles, exponent): cycles x (u / (1 - u))^exponent are added to a
-            load when a share u of the ceiling is in use.
+        small_request: share of the memory's ceiling that requests of 64 bytes reach.
+        dram_queue, l2_queue: what load adds to a latency, by share of the ceiling in use.
         l2_miss: share of warm reads that miss the L2, by bytes read again and again.
         branch_cycles: cost of a taken branch beyond its stall count.
         cold_line_cycles: first fetch of a 128-byte line of instructions by an SM.
         operand_read_cycles: from issue until a memory instruction has read its operands.
-        async_cycles: what cp.async adds to a load.
         launch_us: an empty launch by number of blocks.
         start_us: fixed cost of a launch that works, beyond an empty one.
         sources: where each number comes from.
@@ -107,18 +140,21 @@ class Machine:
     l1: dict[int, float]
     l2_rows: Curve
     dram_rows: Curve
-    barrier: Curve
+    l2_async: Curve
+    dram_async: Curve
+    barrier_cycles: float
+    barrier_interval: float
     fill_bytes_per_cycle: float
     dram_bytes_per_cycle: float
     l2_bytes_per_cycle: float
-    dram_queue: tuple[float, float]
-    l2_queue: tuple[float, float]
+    small_request: float
+    dram_queue: LoadCurve
+    l2_queue: LoadCurve
     l2_miss: Curve
     l1_bytes: float
     branch_cycles: float
     cold_line_cycles: float
     operand_read_cycles: float
-    async_cycles: float
     launch_us: Curve
     start_us: float
     sources: dict[str, str] = field(default_factory=dict, repr=False)
@@ -185,10 +221,10 @@ class Machine:
 
     def interval(self, unit: str, one: Instruction) -> float:
         """Cycles until the same pipe of the sub-partition takes another instruction."""
-        if unit == "tensor":
-            return self.intervals.get("tensor", 2.0)
-        if unit == "xu" and one.base == "MUFU":
-            return self.intervals["xu"]
+        if one.base in ("HADD2",) and "F32" in one.modifiers:
+            return self.intervals["half_to_float"]
+        if unit == "lsu" and one.base in ("LDG", "LD", "STG", "ST", "LDGSTS"):
+            return self.intervals["global"]
         return self.intervals.get(unit, 1.0)
 
     def shared_interval(self, one: Instruction, request: Request | None) -> float:
@@ -215,12 +251,10 @@ class Machine:
 
     def l2_latency(self, request: Request) -> float:
         """L2 hit of a warp-wide request, memory idle."""
-        return self.l2_rows(request.sectors * 32)
+        rows = self.l2_async if request.kind == "async" else self.l2_rows
+        return rows(request.sectors * 32)
 
     def dram_latency(self, request: Request) -> float:
         """Memory access of a warp-wide request, memory idle."""
-        return self.dram_rows(request.sectors * 32)
-
-    def barrier_cycles(self, warps: int) -> float:
-        """Cycles from the last warp's arrival to release."""
-        return self.barrier(warps)
+        rows = self.dram_async if request.kind == "async" else self.dram_rows
+        return rows(request.sectors * 32)

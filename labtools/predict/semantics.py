@@ -358,8 +358,9 @@ def _multiply_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
             product = _u64(a) * _u64(b)
         total = product + c64
         if "HI" in one.modifiers:
-            return _one(destination, (total >> np.uint64(32)).astype(np.uint32))
-        found = _pair(destination[0].name, total)
+            found = _one(destination, (total >> np.uint64(32)).astype(np.uint32))
+        else:
+            found = _pair(destination[0].name, total)
         found += [(flag.name, total < product) for flag in flags]
         return found
     c = state._plain(terms[2])
@@ -469,7 +470,11 @@ def _logic(state: State, one: Instruction) -> list[tuple[str, Value]]:
             result = result | (
                 (a if place & 4 else ~a) & (b if place & 2 else ~b) & (c if place & 1 else ~c)
             )
-    return [*_one(destination, result), *((flag.name, result != 0) for flag in flags)]
+    # The predicate written is joined with one that is read, which the compiler leaves at false.
+    joined = [source for source in sources if source.kind == "predicate"]
+    alone = "PAND" not in one.modifiers and all(o.text in ("!PT", "!UPT") for o in joined)
+    truth = (result != 0) if alone else None
+    return [*_one(destination, result), *((flag.name, truth) for flag in flags)]
 
 
 def _independent_of_unknown(table: int, unknown: list[bool]) -> bool:
@@ -665,7 +670,7 @@ def _function_unit(state: State, one: Instruction) -> list[tuple[str, Value]]:
     value = state.bits(one.operands[1])
     if value is None:
         return []
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         result = np.float32(1) / value.view(np.float32)
     return [(one.operands[0].name, result.astype(np.float32).view(np.uint32))]
 

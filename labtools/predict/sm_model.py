@@ -299,15 +299,14 @@ class _Sm:
                 dram = 0.0
         size = request.sectors * SECTOR_BYTES
         factor = self.scale.get("memory", 1.0)
-        extra = machine.async_cycles if request.kind == "async" else 0.0
         return (
             missing,
             size,
             dram,
             dram * share,
-            machine.l1_latency(request) * factor + extra,
-            machine.l2_latency(request) * self.scale.get("l2", factor) + extra,
-            machine.dram_latency(request) * self.scale.get("dram", factor) + extra,
+            machine.l1_latency(request) * factor,
+            machine.l2_latency(request) * self.scale.get("l2", factor),
+            machine.dram_latency(request) * self.scale.get("dram", factor),
         )
 
     # ------------------------------------------------------------------------------ simulation
@@ -343,7 +342,9 @@ class _Sm:
         slopes: list[tuple[int, float]] = []
         trip_now = -1
         issued = dram_bytes = l2_bytes = flight = latency_sum = latency_count = 0.0
-        barrier_cycles = machine.barrier_cycles(max(self.peers)) * self.scale.get("barrier", 1.0)
+        barrier_cycles = machine.barrier_cycles * self.scale.get("barrier", 1.0)
+        barrier_step = machine.barrier_interval * self.share * self.scale.get("barrier", 1.0)
+        barrier_free = 0.0  # the barrier unit of the SM takes one arrival after another
         l2_pressure, dram_pressure = self.pressure.l2, self.pressure.dram
         fill_cycles = self.share / machine.fill_bytes_per_cycle
         fetch_line = machine.cold_line_cycles
@@ -518,11 +519,14 @@ class _Sm:
             if kind == _BARRIER:
                 block = self.block[warp]
                 there = arrived.setdefault(block, [])
+                barrier_free = max(barrier_free, start) + barrier_step
                 there.append((warp, following))
                 if len(there) < self._peers_left(block, position, flat):
                     continue
                 arrived[block] = []
-                release = max(ready for _, ready in there) + barrier_cycles
+                release = max(
+                    max(ready for _, ready in there), barrier_free + barrier_cycles
+                )
                 for other, ready in there:
                     barrier_spent[other] += release - ready
                     settle(other, release)

@@ -1,0 +1,375 @@
+"""What hardware counters say about a kernel's bound, and why a forecast may say another.
+
+Pure functions over the values that a record keeps, so that records, forecasts and pages judge by
+one set of rules. A counter without a value is missing: it is never read as zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Bound = Literal["bandwidth", "issue", "chain", "launch"]
+
+LAUNCH_FACTOR = 3.0
+"""A kernel shorter than this many empty launches is bound by its launch."""
+DRAM_FULL = 0.80
+"""From this share of the peak on, device memory is the bound."""
+ISSUE_FULL = 0.80
+"""From this share of the cycles on in which a scheduler issued, issuing is the bound."""
+DRAM_LOW = 0.60
+"""Only below this share of the memory's peak may waiting be called a chain."""
+CHAIN_STALLS = 0.50
+"""From this share of a warp's time on, spent in `CHAIN_REASONS`, the bound is the chain."""
+CHAIN_REASONS = ("long_scoreboard", "barrier", "wait")
+"""A load's result, another warp at a barrier, and the fixed latency of an instruction."""
+LONGEST_EMPTY_LAUNCH_US = 10.0
+"""No GPU takes longer for an empty kernel. Where the empty launch was not measured, a kernel of
+more than `LAUNCH_FACTOR` times this is still known not to be bound by its launch."""
+DRAM_LIKELY = 0.45
+"""Below this share of the peak nobody would take memory for the limit."""
+NEAR = 1.15
+"""Two terms of a forecast within this factor of each other are a crossover."""
+
+
+@dataclass(frozen=True)
+class CountedBound:
+    """The bound that counters show.
+
+    Args:
+        bound: None where the counters are ambiguous or missing.
+        shares: of 1: ``dram`` and ``issue`` of their peaks, ``long_scoreboard``, ``barrier``,
+            ``wait`` and their sum ``chain`` of a warp's time. What was not measured is left out.
+        reason: one sentence: what decided, or what is in the way.
+        empty_launches: duration over that of an empty launch; None where one was not measured.
+        missing: the counters that a rule needed and that have no value.
+    """
+
+    bound: Bound | None
+    shares: dict[str, float] = field(default_factory=dict)
+    reason: str = ""
+    empty_launches: float | None = None
+    missing: tuple[str, ...] = ()
+
+
+def stall_shares(values: Mapping[str, float | None]) -> dict[str, float]:
+    """Share of a warp's time in each state that was measured, largest first; may be empty.
+
+    The cycles of a state over `warp_latency_cycles`, or over the sum of the states where that
+    total was not measured. ``selected``, the cycle in which the warp issues, is one of the states.
+    """
+    cycles = {
+        name.removeprefix("stall_").removesuffix("_cycles"): value
+        for name, value in values.items()
+        if name.startswith("stall_") and name.endswith("_cycles") and value is not None
+    }
+    total = values.get("warp_latency_cycles") or math.fsum(cycles.values())
+    if not total:
+        return {}
+    shares = {reason: value / total for reason, value in cycles.items()}
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def counted_bound(
+    values: Mapping[str, float | None],
+    duration_us: float | None = None,
+    empty_launch_us: float | None = None,
+) -> CountedBound:
+    """The bound that the counters of one kernel show, by fixed thresholds.
+
+    The rules are tried in this order, and the first that holds decides:
+
+    1. ``launch``: the duration is under `LAUNCH_FACTOR` empty launches. Averages over so short a
+       kernel say little, so nothing else is asked.
+    2. ``bandwidth``: device memory at `DRAM_FULL` of its peak or more.
+    3. ``issue``: a scheduler issued in `ISSUE_FULL` of its cycles or more.
+    4. ``chain``: device memory below `DRAM_LOW`, and at least `CHAIN_STALLS` of a warp's time in
+       `CHAIN_REASONS`.
+
+    Otherwise the bound is None: the counters are ambiguous. It is None as well where a counter is
+    missing that the decision needs. Of a call of several kernels give the values and the duration
+    of the one that took longest (`ProfileReport.main_kernel`; a record keeps them).
+
+    Args:
+        values: by the stable names of counters; a rate is a percentage.
+        duration_us: of the kernel; None takes ``main_kernel_us``, else ``duration_us`` of values.
+        empty_launch_us: of an empty kernel, timed the same way as the duration; None takes
+            ``empty_launch_us`` of values.
+    """
+    if duration_us is None:
+        duration_us = _known(values, "main_kernel_us")
+    if duration_us is None:
+        duration_us = _known(values, "duration_us")
+    if empty_launch_us is None:
+        empty_launch_us = _known(values, "empty_launch_us")
+    shares, missing = _measured_shares(values)
+    empty_launches = None
+    if duration_us is not None and empty_launch_us:
+        empty_launches = duration_us / empty_launch_us
+
+    def result(bound: Bound | None, reason: str, *needed: str) -> CountedBound:
+        return CountedBound(bound, shares, reason, empty_launches, tuple(needed))
+
+    if empty_launches is not None:
+        if empty_launches < LAUNCH_FACTOR:
+            return result(
+                "launch",
+                f"it takes {empty_launches:.1f} times an empty launch, "
+                f"under {LAUNCH_FACTOR:g} times",
+            )
+    elif duration_us is None or duration_us < LAUNCH_FACTOR * LONGEST_EMPTY_LAUNCH_US:
+        needed = "duration_us" if duration_us is None else "empty_launch_us"
+        return result(None, f"{needed} is missing, so it may be no more than its launch", needed)
+
+    dram, issue, chain = (shares.get(name) for name in ("dram", "issue", "chain"))
+    if dram is not None and dram >= DRAM_FULL:
+        return result(
+            "bandwidth", f"device memory is at {dram:.0%} of its peak, {DRAM_FULL:.0%} or more"
+        )
+    if issue is not None and issue >= ISSUE_FULL:
+        return result(
+            "issue", f"a scheduler issues in {issue:.0%} of its cycles, {ISSUE_FULL:.0%} or more"
+        )
+    if dram is not None and dram < DRAM_LOW and chain is not None and chain >= CHAIN_STALLS:
+        return result(
+            "chain",
+            f"device memory is at {dram:.0%} of its peak, below {DRAM_LOW:.0%}, and a warp "
+            f"spends {chain:.0%} of its time on {_join(CHAIN_REASONS)}, {CHAIN_STALLS:.0%} or more",
+        )
+    if dram is not None and dram >= DRAM_LOW:
+        # Then it is no chain, whatever the stalls are.
+        missing = tuple(name for name in missing if not name.startswith(("stall_", "warp_")))
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        return result(None, f"{_join(missing)} {verb} missing, so it cannot be told", *missing)
+    assert dram is not None and issue is not None
+    obstacles = [f"device memory is at {dram:.0%} of its peak"]
+    obstacles.append(f"issue slots are at {issue:.0%}")
+    if chain is not None:
+        obstacles.append(f"{_join(CHAIN_REASONS)} take {chain:.0%} of a warp's time")
+    if dram >= DRAM_LOW:
+        where = f"memory stands between {DRAM_LOW:.0%} and {DRAM_FULL:.0%}: too busy for a chain, "
+        where += "not busy enough for bandwidth"
+    else:
+        where = "no rule holds"
+        others = {
+            reason: share
+            for reason, share in stall_shares(values).items()
+            if reason not in (*CHAIN_REASONS, "selected")
+        }
+        if others:
+            reason, share = next(iter(others.items()))
+            where += f"; the largest other wait is {reason.replace('_', ' ')} with {share:.0%}"
+    return result(None, f"{', '.join(obstacles)}; {where}")
+
+
+def _known(values: Mapping[str, float | None], name: str) -> float | None:
+    value = values.get(name)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _measured_shares(
+    values: Mapping[str, float | None],
+) -> tuple[dict[str, float], tuple[str, ...]]:
+    """The shares that the rules use, and the names of the counters that are missing for them."""
+    shares: dict[str, float] = {}
+    missing = []
+    for name, counter in (("dram", "dram_throughput_pct"), ("issue", "issue_slot_pct")):
+        value = _known(values, counter)
+        if value is None:
+            missing.append(counter)
+        else:
+            shares[name] = value / 100
+    found = stall_shares(values)
+    shares.update({reason: found[reason] for reason in CHAIN_REASONS if reason in found})
+    absent = [f"stall_{reason}_cycles" for reason in CHAIN_REASONS if reason not in found]
+    if not _known(values, "warp_latency_cycles"):
+        # Without the total a share is one of the states that were measured. That is the whole
+        # only if the cycle of issuing is among them and no state that was asked for is missing.
+        absent += [
+            name
+            for name, value in values.items()
+            if name.startswith("stall_") and value is None and name not in absent
+        ]
+        if "selected" not in found and "warp_latency_cycles" not in absent:
+            absent.append("warp_latency_cycles")
+    if absent:
+        missing += absent
+    else:
+        shares["chain"] = sum(shares[reason] for reason in CHAIN_REASONS)
+    return shares, tuple(missing)
+
+
+def _join(names: tuple[str, ...]) -> str:
+    counters = ("_pct", "_us", "_cycles")
+    words = [name if name.endswith(counters) else name.replace("_", " ") for name in names]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+# ------------------------------------------------------------------ a forecast beside the counters
+
+_LIMITS = ("bandwidth", "issue", "chain", "launch")
+
+
+def explain_disagreement(
+    forecast_bound: str,
+    forecast_terms: Mapping[str, float],
+    counted: CountedBound,
+    values: Mapping[str, float | None],
+) -> str:
+    """Why a forecast and the counters name different bounds, in plain sentences.
+
+    Args:
+        forecast_bound: what the model says.
+        forecast_terms: the model's time by bound, all in one unit, for example microseconds;
+            names other than those of bounds are ignored.
+        counted: what `counted_bound` says of the same kernel and workload.
+        values: the counters behind it.
+
+    Returns:
+        What each says, then every cause that the numbers speak for. When both agree, that.
+    """
+    if counted.bound == forecast_bound:
+        return f"Both say {forecast_bound}: {counted.reason}."
+    if counted.bound is None:
+        said = [f"The forecast says {forecast_bound}; the counters are ambiguous: {counted.reason}"]
+    else:
+        said = [
+            f"The forecast says {forecast_bound}, the counters say {counted.bound}: "
+            f"{counted.reason}"
+        ]
+    crossover = _explain_crossover(forecast_bound, forecast_terms, counted)
+    if crossover:
+        said.append(crossover)
+    pair = (forecast_bound, counted.bound)
+    if "launch" in pair:
+        said.append(_explain_launch(forecast_bound, counted))
+    if pair == ("chain", "bandwidth"):
+        said.append(_explain_full_memory(counted))
+    if pair == ("bandwidth", "chain"):
+        said.append(_explain_idle_memory(counted))
+    if forecast_bound == "issue" and counted.bound == "chain":
+        said.append(
+            "Issue slots are counted per scheduler over the cycles in which its SM had work; the "
+            "forecast's warps would keep it busy, so either fewer are resident than it takes, or "
+            "they wait for something that it takes for shorter"
+        )
+    if counted.bound == "issue" and forecast_bound != "issue":
+        said.append(
+            "Issue slots are counted over the cycles in which an SM had work, so a full scheduler "
+            "on few SMs counts as full"
+        )
+    said += _explain_averages(forecast_bound, counted, values)
+    said += _explain_caches(forecast_bound, counted, values)
+    clocked = {"bandwidth", "launch"} & set(pair)
+    if len(said) == 1 or forecast_bound not in _LIMITS or clocked or crossover:
+        said.append(_explain_clocks(values))
+    return " ".join(f"{sentence}." for sentence in said)
+
+
+def _explain_crossover(bound: str, terms: Mapping[str, float], counted: CountedBound) -> str | None:
+    """Two terms of the forecast that stand close together decide nothing."""
+    mine = terms.get(bound)
+    rivals = [counted.bound] if counted.bound else [one for one in _LIMITS if one != bound]
+    times = {one: terms[one] for one in rivals if one in terms and terms[one] > 0}
+    if not mine or mine <= 0 or not times:
+        return None
+    rival = min(times, key=lambda one: abs(math.log(times[one] / mine)))
+    factor = max(times[rival], mine) / min(times[rival], mine)
+    if factor > NEAR:
+        return None
+    text = (
+        f"In the forecast {bound} and {rival} lie within {factor - 1:.0%} of each other: "
+        "this point is at a crossover, where a small error of either turns the name around"
+    )
+    dram = counted.shares.get("dram")
+    if dram is not None and "bandwidth" in (bound, rival):
+        if dram >= DRAM_LIKELY:
+            text += f", and memory at {dram:.0%} of its peak fits both"
+        else:
+            text += f"; but memory at {dram:.0%} of its peak is far from full, so the forecast's "
+            text += "bandwidth term is too long"
+    return text
+
+
+def _explain_full_memory(counted: CountedBound) -> str:
+    text = (
+        "A full memory answers late, and a warp that waits for it counts as a long-scoreboard "
+        "stall; so a chart of stalls shows the same waits for a chain and for a full memory, and "
+        "only the traffic tells them apart"
+    )
+    chain = counted.shares.get("chain")
+    if chain is not None and chain >= CHAIN_STALLS:
+        text += f"; here {_join(CHAIN_REASONS)} are {chain:.0%} of a warp's time although the "
+        text += "memory is the limit"
+    return text
+
+
+def _explain_idle_memory(counted: CountedBound) -> str:
+    dram = counted.shares.get("dram", 0.0)
+    return (
+        f"Memory reaches {dram:.0%} of its peak, so it was not full on average: too few bytes "
+        "were in flight for the latency that they met, or the forecast's latency is too short"
+    )
+
+
+def _explain_launch(forecast_bound: str, counted: CountedBound) -> str:
+    if counted.bound == "launch":
+        return (
+            "The profiler times a kernel alone, from its start to its end, and the forecast's "
+            f"{forecast_bound} term is about as short as that of a kernel that does nothing"
+        )
+    ratio = counted.empty_launches
+    length = f"takes {ratio:.1f} times an empty launch" if ratio else "is longer than its launch"
+    return (
+        f"Under the profiler the kernel {length}; the forecast counts what one launch adds to the "
+        "next in a row of launches, which the profiler, timing each alone, does not see"
+    )
+
+
+def _explain_averages(
+    forecast_bound: str, counted: CountedBound, values: Mapping[str, float | None]
+) -> list[str]:
+    """A tail: the throughput of memory is an average over all SMs and the whole duration."""
+    active = _known(values, "sm_active_pct")
+    waves = _known(values, "waves_per_sm")
+    said = []
+    if active is not None and active < 80 and counted.bound != "bandwidth":
+        said.append(
+            f"On average an SM had work for {active:.0f}% of the time: memory's share is taken "
+            "over the whole duration, so a tail or an unfilled GPU dilutes it"
+        )
+    elif waves is not None and 1 < waves < 4 and waves % 1 and forecast_bound == "bandwidth":
+        said.append(
+            f"The grid makes {waves:.1f} waves, so the last one leaves SMs idle and dilutes the "
+            "average of memory's throughput"
+        )
+    return said
+
+
+def _explain_caches(
+    forecast_bound: str, counted: CountedBound, values: Mapping[str, float | None]
+) -> list[str]:
+    """What the L2 did: bytes that it served are none of memory's."""
+    hits = _known(values, "l2_hit_pct")
+    if hits is None or hits < 20 or "bandwidth" not in (forecast_bound, counted.bound):
+        return []
+    return [
+        f"{hits:.0f}% of the sectors were found in the L2; the profiler flushes the caches before "
+        "a cold kernel, while timing goes round many buffers, so the two need not hit alike"
+    ]
+
+
+def _explain_clocks(values: Mapping[str, float | None]) -> str:
+    hz = _known(values, "sm_clock_hz")
+    if hz is None:
+        return (
+            "The profiler can lock the clocks; left alone, as here, they may differ from those of "
+            "the timing, which moves chain and issue against memory"
+        )
+    return (
+        f"Under the profiler, which left the clocks alone, the SMs ran at {hz / 1e9:.2f} GHz; "
+        "where the timing or the forecast has another clock, chain and issue move against memory"
+    )

@@ -1,0 +1,434 @@
+"""Counters of many kernels in one run: real children on the fake GPU under a stand-in for ncu."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from live_fake import DEVICE, use_fake_gpu
+
+from labtools.measure import profile, profile_batch
+from labtools.measure.campaign import record_campaign
+from labtools.measure.campaign_plan import Plan, Section, expand_plan
+from labtools.measure.profile import ProfileFailed, ProfileReport, ProfilerUnavailable
+from labtools.measure.profile_counters import FEW_COUNTERS, metrics_to_request
+from labtools.problem import LabError, Rung, Workload, load_rung
+from labtools.record import RecordStore
+from labtools.record.bound import counted_bound
+
+SMALL = Workload(2, 4, 2, 64, 64)
+WARM = SMALL.replace(cache_state="warm")
+
+# Unlike the one for a single kernel it runs the program, and its report holds what the program
+# launched on the fake GPU within a range. The duration tells launches apart: 1 us for an empty
+# one, and 10 us and the number of the launch for the others.
+FAKE_NCU = r"""
+import json, os, subprocess, sys
+args, mode = sys.argv[1:], os.environ.get("FAKE_NCU", "good")
+if "--version" in args:
+    print("NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0 (build 3)")
+    sys.exit(0)
+if "--import" in args:
+    print(open(args[args.index("--import") + 1]).read())
+    sys.exit(0)
+folder = os.environ["FAKE_NCU_FOLDER"]
+program = args[args.index("--export") + 2 :]
+options = args[: args.index("--export")]
+request = json.load(open(program[-2]))
+labels = [item["label"] for item in request["items"]]
+with open(os.path.join(folder, "runs"), "a") as log:
+    log.write(json.dumps({"options": options, "labels": labels}) + "\n")
+if mode == "permission":
+    sys.exit("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission")
+if mode == "broken" or (mode == "hates r01" and any("r01" in label for label in labels)):
+    sys.exit("==ERROR== An error of the tool itself")
+launches = os.path.join(folder, "launches")
+open(launches, "w").close()
+code = subprocess.call(program, env={**os.environ, "FAKE_PROFILE_LOG": launches})
+rows = [json.loads(line) for line in open(launches)]
+if mode == "unknown metric":
+    asked = options[options.index("--metrics") + 1].split(",")
+    if "sm__cycles_active.avg.pct_of_peak_sustained_elapsed" in asked:
+        sys.exit("==ERROR== Failed to find metric "
+                 "sm__cycles_active.avg.pct_of_peak_sustained_elapsed")
+if mode == "loses a row" and len(rows) > 4:
+    del rows[4]
+if mode == "swaps rows" and len(rows) > 4:
+    rows[3], rows[4] = rows[4], rows[3]
+if mode == "adds a row":
+    rows.append(rows[-1])
+head = ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size", "gpu__time_duration.sum",
+        "dram__bytes_read.sum", "sm__throughput.avg.pct_of_peak_sustained_elapsed"]
+text = ",".join('"%s"' % one for one in head) + '\n"","","","","","ns","byte","%"\n'
+for number, row in enumerate(rows):
+    ns = 1000 if row["entry"] == "empty_launch" else 10000 + 1000 * number
+    block, grid = ("(%d, %d, %d)" % tuple(row[name]) for name in ("block", "grid"))
+    name = row["entry"] + "(const __half *, int)"
+    cells = [number, 4711, name, block, grid, "{:,}".format(ns), "1,024", "50.0"]
+    text += ",".join('"%s"' % one for one in cells) + "\n"
+if rows:
+    open(args[args.index("--export") + 1], "w").write(text)
+else:
+    print("==WARNING== No kernels were profiled.")
+if code:
+    print("==ERROR== The application returned an error code (%d)." % code)
+sys.exit(code)
+"""
+
+
+class FakeNcu:
+    """The stand-in, and what it was asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def runs(self) -> list[list[str]]:
+        """The labels of every run that had items."""
+        return [one["labels"] for one in self._read() if one["labels"]]
+
+    def options(self) -> list[list[str]]:
+        return [one["options"] for one in self._read()]
+
+    def _read(self) -> list[dict[str, list[str]]]:
+        path = self.folder / "runs"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNcu:
+    find_ncu = profile.find_ncu
+    use_fake_gpu(monkeypatch, tmp_path)
+    monkeypatch.setattr(profile, "find_ncu", find_ncu)
+    program = tmp_path / "ncu"
+    program.write_text(f"#!{sys.executable}\n{FAKE_NCU}")
+    program.chmod(0o755)
+    monkeypatch.setenv("LABTOOLS_NCU", str(program))
+    monkeypatch.setenv("FAKE_NCU_FOLDER", str(tmp_path))
+    monkeypatch.setattr(profile_batch, "require_device", lambda: DEVICE)
+    monkeypatch.setattr(profile_batch, "hold_this_gpu", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(profile_batch, "_refused", {})
+    return FakeNcu(tmp_path)
+
+
+def _behave(monkeypatch: pytest.MonkeyPatch, **kernels: str) -> None:
+    monkeypatch.setenv("FAKE_GPU_BEHAVIOUR", json.dumps(kernels))
+
+
+R01, R02, R03 = (load_rung(name) for name in ("r01", "r02", "r03"))
+
+
+def _us(report: ProfileReport | ProfileFailed) -> float:
+    assert isinstance(report, ProfileReport), report
+    us = report.main_kernel.values["duration_us"]
+    assert us is not None
+    return us
+
+
+def test_each_item_gets_its_own_counters_in_the_order_asked(ncu: FakeNcu) -> None:
+    other = SMALL.replace(batch=3)
+    items = [
+        (R03, SMALL, None),
+        (R02, other, {"unroll": 2}),
+        (R02, SMALL, None),
+        (R03, other, {"unroll": 1}),
+    ]
+    reports = profile_batch.profile_batch(items)
+    # Equal workloads are launched together: the two of SMALL, then those of the other one.
+    assert [_us(one) for one in reports] == [13, 15, 14, 16]
+    for report, (rung, workload, knobs) in zip(reports, items, strict=True):
+        assert isinstance(report, ProfileReport)
+        assert (report.target, report.knobs) == (rung.id, rung.resolve_knobs(knobs))
+        assert report.workload == workload.to_dict()
+        assert report.empty_launch_us == 1.0
+        assert report.tool == "ncu 2025.3.1"
+        assert len(report.kernels) == 1
+    (options,) = ncu.options()
+    for option, value in (
+        *(("--clock-control", "none"), ("--profile-from-start", "off")),
+        ("--cache-control", "all"),
+    ):
+        assert options[options.index(option) + 1] == value
+    kept = reports[0].record_counters()  # type: ignore[union-attr]
+    assert kept.values["empty_launch_us"] == 1.0
+    assert kept.values["main_kernel_us"] == 13.0
+    assert kept.values["l2_hit_pct"] is None  # asked for, and not there
+
+
+def test_few_counters_ask_for_less_and_call_nothing_else_missing(ncu: FakeNcu) -> None:
+    (report,) = profile_batch.profile_batch([(R03, SMALL, None)], counters="few")
+    assert isinstance(report, ProfileReport)
+    assert set(report.main_kernel.values) == {counter.name for counter in FEW_COUNTERS}
+    (options,) = ncu.options()
+    asked = options[options.index("--metrics") + 1].split(",")
+    assert asked == list(metrics_to_request(FEW_COUNTERS))
+    assert len(asked) < len(metrics_to_request())
+    # What the rules of the bound need is among them.
+    needed = {"dram_throughput_pct", "issue_slot_pct", "duration_us", "warp_latency_cycles"}
+    needed |= {f"stall_{reason}_cycles" for reason in ("long_scoreboard", "barrier", "wait")}
+    assert needed <= set(report.main_kernel.values)
+
+
+def test_warm_and_cold_workloads_have_a_run_each(ncu: FakeNcu) -> None:
+    reports = profile_batch.profile_batch([(R03, WARM, None), (R02, SMALL, None), (R02, WARM, {})])
+    assert [_us(one) for one in reports] == [13, 13, 14]
+    controls = [one[one.index("--cache-control") + 1] for one in ncu.options()]
+    assert controls == ["all", "none"]
+    assert [len(labels) for labels in ncu.runs()] == [1, 2]
+
+
+def test_nothing_to_do_starts_nothing(ncu: FakeNcu) -> None:
+    assert profile_batch.profile_batch([]) == []
+    assert ncu.options() == []
+
+
+def test_preparation_runs_unwatched_and_several_launches_are_one_call(
+    ncu: FakeNcu, tmp_path: Path
+) -> None:
+    rung = _prepared_rung(tmp_path)
+    prepared, other = profile_batch.profile_batch([(rung, SMALL, None), (R03, SMALL, None)])
+    assert isinstance(prepared, ProfileReport)
+    assert [kernel.kernel.split("(")[0] for kernel in prepared.kernels] == ["first", "second"]
+    assert prepared.totals["duration_us"] == 13 + 14
+    assert prepared.record_counters().values["main_kernel_us"] == 14
+    assert prepared.record_counters().values["kernels_per_call"] == 2
+    assert _us(other) == 15
+
+
+def _prepared_rung(folder: Path) -> Rung:
+    parameters = "const void* q, const void* k, const void* v, const int* n, void* out"
+    (folder / "mine.cu").write_text(
+        "#include <cuda_fp16.h>\n"
+        'extern "C" __global__ void copy_cache(const void*, const void*, void*, void*) {}\n'
+        f'extern "C" __global__ void first({parameters}) {{}}\n'
+        f'extern "C" __global__ void second({parameters}) {{}}\n'
+    )
+    (folder / "mine.py").write_text(
+        """
+from pathlib import Path
+from labtools.problem import Launch, Rung, Workspace
+
+def launch(workload, knobs):
+    shape = (workload.batch, workload.num_kv_heads, workload.kv_len, workload.head_dim)
+    spaces = (Workspace("k_copy", shape, "float16"), Workspace("v_copy", shape, "float16"))
+    args = ("q", "k_copy", "v_copy", "seq_lens", "out")
+    return [
+        Launch("copy_cache", (1,), (32,), args=("k", "v", "k_copy", "v_copy"),
+               workspace=spaces, prepare=True),
+        Launch("first", (2,), (32,), args=args, workspace=spaces),
+        Launch("second", (4,), (32,), args=args, workspace=spaces),
+    ]
+
+RUNG = Rung(id="mine", title="mine", source=Path(__file__).with_suffix(".cu"), idea="", limiter="",
+            cost="", launch=launch)
+"""
+    )
+    return load_rung(folder / "mine.py")
+
+
+THREE = [(R02, SMALL, None), (R01, SMALL, None), (R03, SMALL, None)]
+
+
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [
+        ("out of memory", "Out of memory"),
+        ("misaligned", "misaligned address"),
+        ("crash", "SIGABRT"),
+        ("hang", "did not end within 3 s"),
+    ],
+)
+def test_a_bad_kernel_costs_itself_alone(
+    ncu: FakeNcu, monkeypatch: pytest.MonkeyPatch, does: str, words: str
+) -> None:
+    monkeypatch.setattr(profile_batch, "STEP_LIMIT_S", 3.0)
+    _behave(monkeypatch, decode_r01=does)
+    first, bad, last = profile_batch.profile_batch(THREE)
+    assert isinstance(bad, ProfileFailed)
+    assert "r01_online_softmax" in bad.what
+    assert words in bad.why or does == "crash"
+    assert bad.still_works
+    assert _us(first) == 13
+    assert _us(last) in (13, 14)
+    # Its name is known, so the others are not halved: one run, or one more for those after it.
+    assert len(ncu.runs()) <= 2
+
+
+def test_a_batch_that_dies_without_a_word_is_halved(
+    ncu: FakeNcu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NCU", "hates r01")
+    items = [(R02, SMALL, {"unroll": n}) for n in (1, 2, 4, 8)] + THREE
+    reports = profile_batch.profile_batch(items)
+    assert [isinstance(one, ProfileReport) for one in reports] == [True] * 5 + [False, True]
+    bad = reports[5]
+    assert isinstance(bad, ProfileFailed)
+    assert "An error of the tool itself" in bad.why
+
+
+def test_a_broken_profiler_is_found_out_at_once(
+    ncu: FakeNcu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NCU", "broken")
+    reports = profile_batch.profile_batch(THREE * 4)
+    assert all(isinstance(one, ProfileFailed) for one in reports)
+    assert len(ncu.options()) == 2  # all of them, and an empty kernel alone
+
+
+def test_no_permission_is_raised(ncu: FakeNcu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_NCU", "permission")
+    with pytest.raises(ProfilerUnavailable):
+        profile_batch.profile_batch(THREE)
+
+
+@pytest.mark.parametrize("mode", ["loses a row", "swaps rows", "adds a row"])
+def test_a_report_that_does_not_fit_gives_nobody_anothers_counters(
+    ncu: FakeNcu, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """A lost row would move all that follow it, two variants of one kernel unseen."""
+    monkeypatch.setenv("FAKE_NCU", mode)
+    more = [(R03, SMALL, {"unroll": 1}), (R03, SMALL, {"unroll": 2})]
+    items = THREE if mode == "swaps rows" else THREE + more
+    reports = profile_batch.profile_batch(items)
+    for report in reports:
+        if isinstance(report, ProfileReport):
+            # Halved until each was alone, where nothing can be mistaken.
+            assert _us(report) == 13
+        else:
+            assert "does not fit" in report.what
+    if mode == "adds a row":  # even to an empty kernel's run: then nothing can be trusted
+        assert all(isinstance(one, ProfileFailed) for one in reports)
+    else:
+        assert len(ncu.runs()) >= 4
+
+
+def test_a_metric_that_ncu_refuses_is_dropped_once_and_named(
+    ncu: FakeNcu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NCU", "unknown metric")
+    reports = profile_batch.profile_batch([(R03, SMALL, None), (R03, WARM, None)])
+    for report in reports:
+        assert isinstance(report, ProfileReport)
+        assert "sm__cycles_active" in report.notes[0]
+        assert report.main_kernel.values["sm_active_pct"] is None
+    assert len(ncu.runs()) == 3  # the second one knew
+
+
+def test_what_does_not_compile_or_fit_fails_alone(ncu: FakeNcu) -> None:
+    broken = R03.with_source("this is no kernel")
+    odd = SMALL.replace(head_dim=96)
+    reports = profile_batch.profile_batch(
+        [(broken, SMALL, None), (R03, SMALL, None), (R03, odd, None), (R03, SMALL, {"unroll": 3})]
+    )
+    assert [isinstance(one, ProfileReport) for one in reports] == [False, True, False, False]
+    assert all(one.what for one in reports if isinstance(one, LabError))
+
+
+# ------------------------------------------------------------------------------- campaigns
+
+
+def _plan(**options: object) -> Plan:
+    rungs = (("r02_one_barrier", {}), ("r03_one_warp", {}))
+    shapes = tuple(SMALL.replace(batch=batch) for batch in (1, 2, 3))
+    return Plan("tiny", "", (Section(shapes, rungs, **options),))  # type: ignore[arg-type]
+
+
+def test_a_campaign_reads_the_counters_of_all_its_groups_in_one_run(
+    ncu: FakeNcu, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    report = record_campaign(_plan(counters=True), out, processes=1, rounds=5)
+    assert report.ok, report.failures
+    (labels,) = ncu.runs()
+    assert len(labels) == 3 * (2 + 4)
+    records = RecordStore([out]).query()
+    assert len(records) == 18
+    for record in records:
+        assert record.counters is not None
+        assert record.counters.values["dram_read_bytes"] == 1024
+        assert record.counters.values["empty_launch_us"] == 1.0
+        assert "sm_throughput_pct" not in record.counters.values
+        assert record.sanitizer == ()
+        found = counted_bound(record.counters.values)
+        assert found.bound is None
+        assert "dram_throughput_pct" in found.missing
+    times = [one.counters.values["duration_us"] for one in records if one.counters]
+    assert len(set(times)) == 18  # each has its own
+    again = record_campaign(_plan(counters=True), out, processes=1, rounds=5)
+    assert again.resumed == 3
+    assert len(ncu.runs()) == 1
+
+
+def test_a_campaign_goes_on_without_counters(
+    ncu: FakeNcu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NCU", "permission")
+    report = record_campaign(_plan(counters=True, ceiling=False), tmp_path, processes=1, rounds=5)
+    assert report.ok
+    assert len(report.records) == 6
+    for record in report.records:
+        assert record.counters is not None
+        assert "ERR_NVGPUCTRPERM" in record.counters.reason
+    assert len(ncu.options()) == 1  # not asked again
+
+
+def test_an_answer_that_breaks_the_reader_costs_no_time(
+    ncu: FakeNcu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("a column")
+
+    monkeypatch.setattr(profile, "read_report", broken)
+    report = record_campaign(_plan(counters=True, ceiling=False), tmp_path, processes=1, rounds=5)
+    assert len(report.records) == 6
+    assert all(one.counters and "KeyError" in one.counters.reason for one in report.records)
+
+
+def test_a_forecast_that_breaks_costs_no_time(
+    ncu: FakeNcu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(rung: Rung, *_: object) -> None:
+        raise ZeroDivisionError(rung.id)
+
+    monkeypatch.setattr("labtools.predict.forecast", broken)
+    plan = _plan(ceiling=False)
+    report = record_campaign(plan, tmp_path, processes=1, rounds=5, profile=False)
+    assert [one.forecast for one in report.records] == [None] * 6
+
+
+def test_a_kernel_that_fails_under_the_profiler_keeps_its_time(
+    ncu: FakeNcu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NCU", "hates r01")
+    rungs = (("r01_online_softmax", {}), ("r03_one_warp", {}))
+    plan = Plan("one", "", (Section((SMALL,), rungs, ceiling=False, profile="all"),))
+    report = record_campaign(plan, tmp_path, processes=1, rounds=5)
+    assert report.ok
+    found = {one.candidate: one.counters for one in report.records}
+    assert found["r01_online_softmax"] is not None and found["r01_online_softmax"].reason
+    assert found["r03_one_warp"] is not None
+    assert found["r03_one_warp"].values["sm_throughput_pct"] == 50.0
+
+
+def test_small_groups_share_a_run_up_to_a_limit(
+    ncu: FakeNcu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labtools.measure.campaign.ITEMS_AHEAD", 4)
+    record_campaign(_plan(counters=True, ceiling=False), tmp_path, processes=1, rounds=5)
+    assert [len(labels) for labels in ncu.runs()] == [4, 2]
+
+
+def test_only_named_rungs_are_watched_by_the_sanitizer() -> None:
+    pair = (("r03_one_warp", {}),)
+    for options, profiled, counted, sanitized in (
+        ({"profile": pair}, 1, 0, 1),
+        ({"profile": "all"}, 2, 0, 0),
+        ({"counters": True}, 0, 2, 0),
+        ({"counters": True, "sanitize": pair}, 0, 2, 1),
+    ):
+        group = expand_plan(_plan(**options))[0][0]
+        assert len(group.profile) == profiled
+        assert len(group.counters) == counted
+        assert len(group.sanitize) == sanitized

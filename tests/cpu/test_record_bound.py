@@ -1,0 +1,283 @@
+"""The bound that counters show: its rules, what is missing, and why a forecast may differ."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labtools.measure.profile_counters import COUNTERS
+from labtools.record import RecordStore
+from labtools.record.bound import (
+    CHAIN_REASONS,
+    LAUNCH_FACTOR,
+    LONGEST_EMPTY_LAUNCH_US,
+    CountedBound,
+    counted_bound,
+    explain_disagreement,
+    stall_shares,
+)
+
+
+def _values(
+    dram: float | None = 30.0,
+    issue: float | None = 20.0,
+    long_scoreboard: float | None = 1.0,
+    barrier: float | None = 0.0,
+    wait: float | None = 1.0,
+    latency: float | None = 10.0,
+    **others: float | None,
+) -> dict[str, float | None]:
+    """Counters as a record keeps them; by default nothing is the limit."""
+    return {
+        "dram_throughput_pct": dram,
+        "issue_slot_pct": issue,
+        "stall_long_scoreboard_cycles": long_scoreboard,
+        "stall_barrier_cycles": barrier,
+        "stall_wait_cycles": wait,
+        "stall_short_scoreboard_cycles": 5.0,
+        "stall_selected_cycles": 1.0,
+        "warp_latency_cycles": latency,
+        **others,
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "duration_us", "bound"),
+    [
+        (_values(), 100.0, None),
+        (_values(dram=80.0), 100.0, "bandwidth"),
+        (_values(dram=79.9), 100.0, None),
+        (_values(issue=80.0), 100.0, "issue"),
+        (_values(issue=79.9), 100.0, None),
+        (_values(long_scoreboard=4.0), 100.0, "chain"),
+        (_values(long_scoreboard=3.9), 100.0, None),
+        (_values(barrier=4.0, long_scoreboard=0.0), 100.0, "chain"),
+        (_values(wait=5.0, long_scoreboard=0.0), 100.0, "chain"),
+        # Waiting for a memory that is busy is no chain.
+        (_values(long_scoreboard=8.0, dram=60.0), 100.0, None),
+        (_values(long_scoreboard=8.0, dram=59.9), 100.0, "chain"),
+        (_values(long_scoreboard=8.0, dram=90.0), 100.0, "bandwidth"),
+        # A short kernel is bound by its launch whatever its averages are; that is asked first.
+        (_values(dram=90.0), 5.9, "launch"),
+        (_values(dram=90.0), 6.0, "bandwidth"),
+        # Both full: memory is asked before issuing.
+        (_values(dram=90.0, issue=90.0), 100.0, "bandwidth"),
+        (_values(issue=90.0, long_scoreboard=8.0), 100.0, "issue"),
+    ],
+)
+def test_rules_and_their_order(
+    values: dict[str, float | None], duration_us: float, bound: str | None
+) -> None:
+    found = counted_bound(values, duration_us, 2.0)
+    assert found.bound == bound
+    assert found.reason
+    assert found.empty_launches == duration_us / 2.0
+    assert found.missing == ()
+
+
+def test_shares_are_of_one_and_say_what_decided() -> None:
+    found = counted_bound(_values(long_scoreboard=4.0), 100.0, 2.0)
+    assert found.shares == pytest.approx(
+        {"dram": 0.3, "issue": 0.2, "long_scoreboard": 0.4, "barrier": 0, "wait": 0.1, "chain": 0.5}
+    )
+    assert "30%" in found.reason and "50%" in found.reason
+
+
+def test_an_ambiguous_answer_names_the_obstacle() -> None:
+    busy = counted_bound(_values(dram=70.0, long_scoreboard=8.0), 100.0, 2.0)
+    assert "between 60% and 80%" in busy.reason
+    other = counted_bound(_values(), 100.0, 2.0)
+    assert "short scoreboard with 50%" in other.reason
+
+
+MISSING = {
+    "dram": ("dram_throughput_pct", None),
+    "issue": ("issue_slot_pct", None),
+    "long_scoreboard": ("stall_long_scoreboard_cycles", None),
+    "barrier": ("stall_barrier_cycles", None),
+    "wait": ("stall_wait_cycles", None),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_missing_counter_is_not_zero(name: str) -> None:
+    """With zeros in their place these would be no chain, or a chain; so nothing is said."""
+    counter = MISSING[name][0]
+    found = counted_bound(_values(**{name: None}), 100.0, 2.0)  # type: ignore[arg-type]
+    assert found.bound is None
+    assert counter in found.missing
+    assert counter in found.reason
+    assert name not in found.shares
+    without = {key: value for key, value in _values().items() if key != counter}
+    assert counted_bound(without, 100.0, 2.0).bound is None
+
+
+def test_what_is_there_may_suffice() -> None:
+    # A full memory needs no stalls, a full scheduler no memory.
+    assert counted_bound({"dram_throughput_pct": 90.0}, 100.0, 2.0).bound == "bandwidth"
+    assert counted_bound({"issue_slot_pct": 90.0}, 100.0, 2.0).bound == "issue"
+    # Memory between its two thresholds is ambiguous with or without stalls, so none is missed.
+    found = counted_bound({"dram_throughput_pct": 70.0, "issue_slot_pct": 5.0}, 100.0, 2.0)
+    assert found.bound is None
+    assert found.missing == ()
+    assert counted_bound({}, 100.0, 2.0).bound is None
+
+
+def test_stalls_without_their_total_count_only_if_all_are_there() -> None:
+    whole = _values(long_scoreboard=8.0, latency=None)
+    assert counted_bound(whole, 100.0, 2.0).bound == "chain"  # 8 + 1 of 15
+    gap = {**whole, "stall_mio_throttle_cycles": None}
+    found = counted_bound(gap, 100.0, 2.0)
+    assert found.bound is None
+    assert "stall_mio_throttle_cycles" in found.missing
+    del whole["stall_selected_cycles"]
+    assert counted_bound(whole, 100.0, 2.0).bound is None
+
+
+def test_without_an_empty_launch_only_long_kernels_are_judged() -> None:
+    limit = LAUNCH_FACTOR * LONGEST_EMPTY_LAUNCH_US
+    assert counted_bound(_values(dram=90.0), limit).bound == "bandwidth"
+    short = counted_bound(_values(dram=90.0), limit - 0.1)
+    assert short.bound is None
+    assert short.missing == ("empty_launch_us",)
+    assert counted_bound(_values(dram=90.0), None, 2.0).missing == ("duration_us",)
+
+
+def test_durations_come_from_the_values_and_the_longest_kernel_counts() -> None:
+    values = _values(dram=90.0, duration_us=8.0, empty_launch_us=2.0)
+    assert counted_bound(values).bound == "bandwidth"
+    # Two kernels of 4 us each are two launches, though the call takes 8 us.
+    assert counted_bound({**values, "main_kernel_us": 4.0}).bound == "launch"
+    assert counted_bound(values, 4.0).bound == "launch"
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([counter.name for counter in COUNTERS]),
+        st.none() | st.floats(0, 200),
+    ),
+    st.none() | st.floats(0.1, 1e4),
+    st.none() | st.floats(0.5, 5),
+)
+def test_a_bound_always_meets_its_own_rule(
+    values: dict[str, float | None], duration_us: float | None, empty_us: float | None
+) -> None:
+    found = counted_bound(values, duration_us, empty_us)
+    shares = found.shares
+    assert found.reason
+    if found.bound == "launch":
+        assert found.empty_launches is not None and found.empty_launches < LAUNCH_FACTOR
+    if found.bound == "bandwidth":
+        assert shares["dram"] >= 0.8
+    if found.bound == "issue":
+        assert shares["issue"] >= 0.8
+    if found.bound == "chain":
+        assert shares["dram"] < 0.6
+        assert sum(shares[reason] for reason in CHAIN_REASONS) >= 0.5
+    for name in found.missing:
+        assert values.get(name) is None or name in ("empty_launch_us", "duration_us")
+    text = explain_disagreement("chain", {"chain": 3.0}, found, values)
+    assert text.endswith(".")
+
+
+def test_stall_shares_are_sorted_and_use_the_total() -> None:
+    shares = stall_shares({"stall_wait_cycles": 1.0, "stall_barrier_cycles": 3.0, "other": 9.0})
+    assert shares == {"barrier": 0.75, "wait": 0.25}
+    assert list(shares) == ["barrier", "wait"]
+    assert stall_shares({"stall_wait_cycles": 1.0, "warp_latency_cycles": 4.0}) == {"wait": 0.25}
+    assert stall_shares({"stall_wait_cycles": None}) == {}
+
+
+def test_the_shipped_records_can_be_judged() -> None:
+    """Counters that were recorded before the empty launch was are readable still."""
+    judged = [
+        counted_bound(record.counters.values)
+        for record in RecordStore().load()
+        if record.counters is not None and len(record.counters.values) > 10
+    ]
+    assert judged
+    assert all({"dram", "issue", "chain"} <= set(found.shares) for found in judged)
+    assert any(found.bound == "chain" for found in judged)
+
+
+# ------------------------------------------------------------------------- disagreement
+
+FULL = _values(dram=88.0, long_scoreboard=8.0)
+IDLE = _values(dram=45.0, long_scoreboard=8.0)
+
+
+def _explain(
+    forecast: str,
+    terms: dict[str, float],
+    values: dict[str, float | None],
+    duration_us: float = 100.0,
+) -> str:
+    return explain_disagreement(forecast, terms, counted_bound(values, duration_us, 2.0), values)
+
+
+def test_agreement_is_said() -> None:
+    text = _explain("bandwidth", {"bandwidth": 90.0}, FULL)
+    assert text.startswith("Both say bandwidth")
+
+
+def test_a_full_memory_looks_like_a_chain() -> None:
+    text = _explain("chain", {"chain": 100.0, "bandwidth": 60.0}, FULL)
+    assert "long-scoreboard" in text
+    assert "90%" in text
+    assert "crossover" not in text
+
+
+def test_a_crossover_is_named_only_where_the_terms_are_close() -> None:
+    assert "crossover" in _explain("bandwidth", {"bandwidth": 100.0, "chain": 95.0}, IDLE)
+    assert "crossover" not in _explain("bandwidth", {"bandwidth": 100.0, "chain": 50.0}, IDLE)
+    # The rival that counts is the one that the counters name.
+    text = _explain("bandwidth", {"bandwidth": 100.0, "issue": 99.0, "chain": 10.0}, IDLE)
+    assert "crossover" not in text
+    far = _explain("bandwidth", {"bandwidth": 100.0, "chain": 95.0}, {**IDLE, **_values(dram=2.0)})
+    assert "fits both" not in far and "2% of its peak is far from full" in far
+    ambiguous = _explain("chain", {"chain": 1.0, "bandwidth": 1.1}, _values(dram=70.0))
+    assert "crossover" in ambiguous and "ambiguous" in ambiguous
+
+
+def test_a_tail_dilutes() -> None:
+    text = _explain("bandwidth", {}, {**IDLE, "sm_active_pct": 55.0})
+    assert "55% of the time" in text and "tail" in text
+    waves = _explain("bandwidth", {}, {**IDLE, "waves_per_sm": 1.2})
+    assert "1.2 waves" in waves
+    assert "tail" not in _explain("bandwidth", {}, {**IDLE, "sm_active_pct": 97.0})
+
+
+def test_caches_clocks_and_launches_are_named_with_their_numbers() -> None:
+    assert "40% of the sectors" in _explain("bandwidth", {}, {**IDLE, "l2_hit_pct": 40.0})
+    assert "sectors" not in _explain("bandwidth", {}, {**IDLE, "l2_hit_pct": 4.0})
+    assert "1.75 GHz" in _explain("bandwidth", {}, {**IDLE, "sm_clock_hz": 1.75e9})
+    assert "does nothing" in _explain("chain", {}, IDLE, duration_us=5.0)
+    assert "50.0 times an empty launch" in _explain("launch", {}, IDLE)
+
+
+@pytest.mark.parametrize(
+    ("forecast", "counted"),
+    list(itertools.product(("bandwidth", "issue", "chain", "launch", "tail"), (0, 1, 2, 3, 4))),
+)
+def test_every_pair_has_an_explanation_beyond_the_two_names(forecast: str, counted: int) -> None:
+    values, duration_us = (
+        (_values(), 100.0),
+        (FULL, 100.0),
+        (_values(issue=90.0), 100.0),
+        (IDLE, 100.0),
+        (IDLE, 4.0),
+    )[counted]
+    found = counted_bound(values, duration_us, 2.0)
+    text = explain_disagreement(forecast, {}, found, values)
+    assert text.endswith(".") and ".." not in text
+    if found.bound != forecast:
+        assert text.count(". ") >= 1, text
+
+
+def test_a_hand_made_bound_without_shares_is_explained_too() -> None:
+    for bound in ("bandwidth", "chain", "issue", "launch", None):
+        assert explain_disagreement("chain", {}, CountedBound(bound, {}, "told"), {})  # type: ignore[arg-type]
+        assert explain_disagreement("bandwidth", {}, CountedBound(bound, {}, "told"), {})  # type: ignore[arg-type]
