@@ -27,13 +27,15 @@ from .occupancy import Occupancy, occupancy
 from .roofline import Floors, floors
 from .sheets import Gpu, load_gpu
 from .sm_model import Event, Pressure, SmRun, Where, simulate_sm
-from .streams import BlockStreams, block_spans, block_streams, union_bytes
+from .streams import BlockStreams, LoopNode, Node, block_spans, block_streams, union_bytes
 from .trace import Buffers, Trace, lanes_of_block, lanes_of_blocks, make_buffers, run_trace
 
 MODEL = "chain model 1"
 """Name and version of the model; a record of a forecast keeps it."""
 MOST_BLOCKS = 8192
 MOST_CLASSES = 5
+COMPETING = 1.06
+"""Blocks that take this many times as long together as alone compete for the SM."""
 BANDWIDTH_SHARE = 0.75
 ISSUE_SHARE = 0.75
 LAUNCH_TIMES = 3.0
@@ -453,8 +455,10 @@ class _LaunchModel:
             extra = max(0.0, full - float(mine))
             end = np.where(end > 0, end + int(extra), end)
             size = self.memory.buffers.bytes.get(self.memory.buffers.names[buffer])
-            union = union_bytes(first, end) * scale
-            total = float((end - first)[end > 0].sum()) * scale
+            # A block need not read all that lies between its first and its last byte.
+            read = _new_bytes(whole.streams.warps, buffer)
+            total = read * float(self.work_of_block.sum())
+            union = min(union_bytes(first, end) * scale, total)
             found[buffer] = (min(union, float(size)) if size else union, total)
         return found
 
@@ -630,14 +634,71 @@ class _LaunchModel:
         return clock
 
     def _uniform_cycles(self, total: int, slots: int) -> float:
-        """Equal blocks come and go together: full waves, then the rest."""
+        """Equal blocks come and go together: full waves, then the rest.
+
+        Where warps compete for issue slots they do not advance together: some blocks end early,
+        the last ones run alone, and a block that waited starts meanwhile. Then the SM is
+        simulated with all the blocks that pass through it.
+        """
+        resident = self.resident.blocks_per_sm
+        on_sm = min(resident, -(-total // self.sms))
+        active = min(total, on_sm * self.sms)
+        run, pressure = self.run_at(0, on_sm, active)
+        streams = self.classes[0].streams
+        alone = simulate_sm(
+            streams, 1, self.machine, self.where, pressure, 6, False, self.scale
+        ).cycles
+        if run.cycles > COMPETING * alone:
+            return self._competing_cycles(streams, on_sm, -(-total // self.sms), pressure)
         full, rest = divmod(total, slots)
-        cycles = 0.0
-        if full:
-            cycles = full * self.run_at(0, self.resident.blocks_per_sm, slots)[0].cycles
+        cycles = full * run.cycles if full else 0.0
         if rest:
             cycles += self.run_at(0, -(-rest // self.sms), rest)[0].cycles
         return cycles
+
+    def _competing_cycles(
+        self, streams: BlockStreams, on_sm: int, through: int, pressure: Pressure
+    ) -> float:
+        """Cycles until so many blocks have passed through an SM whose warps compete.
+
+        Simulated twice with loops cut short, and drawn on in a straight line over the number of
+        instructions. Beyond three waves each further one costs what the third did.
+        """
+
+        def passing(blocks: int) -> float:
+            runs = [
+                simulate_sm(
+                    streams,
+                    min(on_sm, blocks),
+                    self.machine,
+                    self.where,
+                    pressure,
+                    trips,
+                    False,
+                    self.scale,
+                    total=blocks,
+                    fair=False,
+                )
+                for trips in (4, 9)
+            ]
+            issued = [self._cut_instructions(streams, trips) for trips in (4, 9)]
+            whole = float(sum(streams.issued))
+            if issued[1] == issued[0]:
+                return runs[1].cycles
+            slope = (runs[1].cycles - runs[0].cycles) / (issued[1] - issued[0])
+            return runs[1].cycles + (whole - issued[1]) * slope
+
+        if through <= 3 * on_sm:
+            return passing(through)
+        rest = through % on_sm
+        third = passing(3 * on_sm)
+        more = third - passing(2 * on_sm)
+        return passing(2 * on_sm + rest) + (through // on_sm - 2) * more
+
+    @staticmethod
+    def _cut_instructions(streams: BlockStreams, trips: int) -> float:
+        """Instructions of a block whose loops are cut to so many trips."""
+        return float(sum(_count_cut(stream, trips) for stream in streams.warps))
 
     # ---------------------------------------------------------------------------- the result
 
@@ -693,6 +754,29 @@ class _LaunchModel:
 
 
 # ------------------------------------------------------------------------------ what it says
+
+
+def _new_bytes(warps: Sequence[Sequence[Node]], buffer: int) -> float:
+    """Bytes of a buffer that the warps of a block bring to the L1."""
+
+    def walk(nodes: Sequence[Node]) -> float:
+        total = 0.0
+        for node in nodes:
+            if isinstance(node, LoopNode):
+                total += node.count * walk(node.body)
+            elif node.request is not None and node.request.buffer == buffer:
+                if node.request.kind in ("load", "async"):
+                    total += 32 * node.request.new_sectors
+        return total
+
+    return sum(walk(stream) for stream in warps)
+
+
+def _count_cut(nodes: Sequence[Node], trips: int) -> int:
+    return sum(
+        min(node.count, trips) * _count_cut(node.body, trips) if isinstance(node, LoopNode) else 1
+        for node in nodes
+    )
 
 
 def _find_bound(
@@ -856,8 +940,6 @@ def _links(
 
 
 def _trips(streams: BlockStreams, run: SmRun) -> tuple[tuple[int, int, float], ...]:
-    from .streams import LoopNode
-
     bodies = [
         (len(node.body), node.count) for node in streams.warps[0] if isinstance(node, LoopNode)
     ]

@@ -118,6 +118,8 @@ def simulate_sm(
     trips: int = 6,
     watch: bool = True,
     scale: dict[str, float] | None = None,
+    total: int | None = None,
+    fair: bool = True,
 ) -> SmRun:
     """Simulate one SM that holds ``blocks`` equal blocks from start to end.
 
@@ -130,8 +132,17 @@ def simulate_sm(
         trips: trips of a loop that are simulated; the slope comes from the later half.
         watch: keep the first warp's issues.
         scale: factors on latencies by class, for "what if": shared, shuffle, memory, barrier, ...
+        total: blocks that pass through the SM; each one that ends makes room for another. None is
+            ``blocks``.
+        fair: the warp that has been ready longest issues first, and loops are extrapolated from
+            their last trips. Otherwise a sub-partition goes on with the warp that it issued last
+            and else takes the youngest (Huerta et al., "Analyzing Modern NVIDIA GPU cores",
+            arXiv 2503.20481), and nothing is extrapolated: ``cycles`` is that of the cut loops.
     """
-    return _Sm(streams, blocks, machine, where, pressure or Pressure(), trips, watch, scale or {}).run()
+    model = _Sm(
+        streams, blocks, machine, where, pressure or Pressure(), trips, watch, scale or {}, fair
+    )
+    return model.run(total or blocks)
 
 
 class _Sm:
@@ -145,7 +156,9 @@ class _Sm:
         trips: int,
         watch: bool,
         scale: dict[str, float],
+        fair: bool,
     ) -> None:
+        self.fair = fair
         self.sass = streams.sass
         self.machine = machine
         self.where = where
@@ -188,6 +201,7 @@ class _Sm:
                 counted = per_block // parts
             self.share = float(busy)
             self.represents = total / len(chosen)
+            self.slots_of_sm = parts if per_block == 1 else 1
             for block, warp in chosen:
                 self.flat.append(flat(streams.warps[warp]))
                 self.part.append(0)
@@ -196,6 +210,7 @@ class _Sm:
         else:
             self.share = 1.0
             self.represents = 1.0
+            self.slots_of_sm = 1
             for number in range(total):
                 block, warp = divmod(number, per_block)
                 self.flat.append(flat(streams.warps[warp]))
@@ -311,8 +326,8 @@ class _Sm:
 
     # ------------------------------------------------------------------------------ simulation
 
-    def run(self) -> SmRun:
-        """Simulate and extrapolate."""
+    def run(self, total: int) -> SmRun:
+        """Simulate and, with a fair scheduler, extrapolate."""
         machine, ops, flat = self.machine, self.ops, self.flat
         warps = len(flat)
         position = [0] * warps
@@ -349,7 +364,20 @@ class _Sm:
         fill_cycles = self.share / machine.fill_bytes_per_cycle
         fetch_line = machine.cold_line_cycles
         read_cycles = machine.operand_read_cycles
-        heap: list[tuple[float, int]] = []
+        # Blocks that wait for a place on what is simulated (a sub-partition, or the SM).
+        waiting = max(0, -(-total // self.slots_of_sm) - len(set(self.block)))
+        left = {block: self.block.count(block) for block in set(self.block)}
+        members: dict[int, list[int]] = {}
+        for warp, block in enumerate(self.block):
+            members.setdefault(block, []).append(warp)
+        age = list(range(warps))
+        youngest = warps
+        fair = self.fair
+        pools: dict[int, list[int]] = {part: [] for part in set(self.part)}
+        since = [0.0] * warps
+        armed: dict[int, bool] = dict.fromkeys(pools, False)
+        last_on: dict[int, int] = dict.fromkeys(pools, -1)
+        heap: list[tuple[float, int, int]] = []
         push, pop = heapq.heappush, heapq.heappop
 
         def settle(warp: int, now: float) -> float:
@@ -375,7 +403,7 @@ class _Sm:
                     times.append(corrected)
                     if warp == 0:
                         trip_now = -1
-                    if count > self.trips:
+                    if count > self.trips and fair:
                         middle = len(times) // 2
                         slope = (times[-1] - times[middle]) / (len(times) - 1 - middle)
                         correction[warp] += (count - self.trips) * slope
@@ -384,7 +412,8 @@ class _Sm:
                 place += 1
             position[warp] = place
             if place >= len(sequence):
-                ends[warp] = max(last_issue[warp], now) + correction[warp]
+                ends[warp] = max(ends[warp], max(last_issue[warp], now) + correction[warp])
+                retire(warp, now)
                 return -1.0
             op = ops[sequence[place]]
             ready = now
@@ -403,25 +432,74 @@ class _Sm:
                 waiting = groups[warp]
                 if len(waiting) > allowed:
                     ready = max(ready, waiting[-1 - allowed])
-            push(heap, (ready, warp))
+            push(heap, (ready, 0, warp))
             return ready
+
+        def retire(warp: int, now: float) -> None:
+            """A warp has left; when its whole block has, another block takes the place."""
+            nonlocal waiting, youngest
+            block = self.block[warp]
+            left[block] -= 1
+            if left[block] or not waiting:
+                return
+            waiting -= 1
+            left[block] = len(members[block])
+            for other in members[block]:
+                position[other] = 0
+                scoreboard[other] = [0.0] * 6
+                groups[other] = []
+                pending_async[other] = 0.0
+                age[other] = youngest
+                youngest += 1
+                settle(other, now + correction[warp])
 
         for warp in range(warps):
             settle(warp, 0.0)
         while heap:
-            time, warp = pop(heap)
+            time, kind, number = pop(heap)
+            if kind == 0:  # a warp is ready
+                part = self.part[number]
+                pools[part].append(number)
+                since[number] = time
+                if not armed[part]:
+                    armed[part] = True
+                    push(heap, (max(time, slot.get(part, 0.0)), 1, part))
+                continue
+            part, pool = number, pools[number]
+            start = time
+            if len(pool) == 1:
+                warp = pool[0]
+                free = pipes.get((part, ops[flat[warp][position[warp]]][6]), 0.0)
+                if free > start:
+                    push(heap, (free, 1, part))
+                    continue
+                pool.clear()
+                armed[part] = False
+            else:
+                best, soonest, best_key = -1, 1e300, 0.0
+                for one in pool:
+                    free = pipes.get((part, ops[flat[one][position[one]]][6]), 0.0)
+                    if free > start:
+                        if free < soonest:
+                            soonest = free
+                        continue
+                    if fair:
+                        key = -since[one]
+                    else:
+                        key = 1e300 if one == last_on[part] else age[one]
+                    if best < 0 or key > best_key:
+                        best, best_key = one, key
+                if best < 0:
+                    push(heap, (soonest, 1, part))
+                    continue
+                warp = best
+                pool.remove(warp)
+                push(heap, (start + 1, 1, part))
+            time = since[warp]
+            last_on[part] = warp
             number = flat[warp][position[warp]]
             op = ops[number]
-            part, unit = self.part[warp], op[6]
-            start = slot.get(part, 0.0)
-            if time > start:
-                start = time
-            pipe = pipes.get((part, unit), 0.0)
-            if pipe > start:
-                start = pipe
-            if start > time and heap and heap[0][0] < start:
-                push(heap, (start, warp))
-                continue
+            unit = op[6]
             slot[part] = start + 1
             pipes[(part, unit)] = start + op[7]
             issued += weight[warp]
@@ -514,7 +592,8 @@ class _Sm:
                 fetch_spent[warp] += op[11]
             if kind == _EXIT:
                 position[warp] = len(flat[warp])
-                settle(warp, start)
+                ends[warp] = max(ends[warp], start + correction[warp])
+                retire(warp, start)
                 continue
             if kind == _BARRIER:
                 block = self.block[warp]

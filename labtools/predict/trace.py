@@ -25,6 +25,8 @@ from .semantics import Comparison, State, evaluate, store_local
 BUFFER_SPACING = 1 << 40
 """Buffers lie this far apart, so that an address says which buffer it is in."""
 MOST_STEPS = 400_000
+LEAST_JUMP = 6
+"""Periods that a jump must cover; shorter stretches are walked through."""
 PERIODS = (1, 2, 3, 4, 5, 6, 8)
 """How many trips a loop's pattern may span (a ring of 3 stages repeats after 3 trips)."""
 
@@ -390,6 +392,7 @@ class _Machine:
             if visits and visits[-1].place > len(items):
                 visits.clear()
             visits.append(_Visit(len(items), state.copy(), dict(groups)))
+            del visits[: -2 * PERIODS[-1] - 10]
             if self._accelerate(state, groups, items, back, visits):
                 visits.clear()
         return False
@@ -575,8 +578,9 @@ class _Machine:
                     return False
                 continue
             more = self._trips_left(now, change, head, period, wanted)
-            if not more.any():
-                return False
+            if more.max() < LEAST_JUMP:
+                # Too little to jump over: a ring of buffers looks regular between its turns.
+                continue
             _advance(state, now.state, change, more)
             del items[twice.place :]
             counts = 2 + more if state.lanes.independent else None
