@@ -53,10 +53,12 @@ def plan_rotation(workload: Workload, l2_bytes: int, free_bytes: int) -> Rotatio
     one = set_bytes(workload)
     if workload.cache_state == "warm":
         return Rotation(1, one, False)
-    wanted = max(2, math.ceil(COLD_FOOTPRINT * l2_bytes / one))
+    # A call reads no padding, so ragged sets must be more for what is read to pass the L2.
+    read = min(one, workload.minimal_bytes)
+    wanted = max(2, math.ceil(COLD_FOOTPRINT * l2_bytes / read))
     fitting = max(1, (free_bytes // 2) // one)
     sets = min(wanted, fitting, MOST_SETS)
-    return Rotation(sets, sets * one, sets * one >= COLD_LEAST * l2_bytes)
+    return Rotation(sets, sets * one, sets * read >= COLD_LEAST * l2_bytes)
 
 
 def plan_launches(launch_us: float, sets: int, sample_us: float = SAMPLE_US) -> int:

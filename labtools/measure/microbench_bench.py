@@ -5,11 +5,16 @@ Runs in the measuring child alone.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+
+from labtools.problem import LabError
+from labtools.toolchain import disassemble
+from labtools.toolchain.sass import LISTING_OPTIONS, parse_listing
 
 from .live_device import LiveDevice
 
@@ -52,6 +57,18 @@ class Bench:
     def kernel(self, entry: str, defines: str = "") -> Any:
         """A kernel of this benchmark."""
         return self.device.kernel(self.cubins[defines], entry)
+
+    def stall_cycles(self, entry: str, defines: str = "") -> int | None:
+        """Sum of the stall counts of a kernel's only innermost loop, each at least 1.
+
+        None where the machine code cannot be read here (there is no nvdisasm).
+        """
+        try:
+            image = base64.b64decode(self.cubins[defines])
+            sass = parse_listing(disassemble(image, None, LISTING_OPTIONS), entry)
+        except (LabError, ValueError):
+            return None
+        return sum(max(1, one.control.stall) for one in sass.body(sass.innermost_loops[0]))
 
     def some_sms(self, count: int = REPEATS) -> list[int]:
         """Numbers of SMs spread over the chip."""

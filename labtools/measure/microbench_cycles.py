@@ -437,7 +437,13 @@ def run_turns(bench: Bench) -> list[Sample]:
     trips = 256
     return [
         sample(
-            {"test": "turn", "body": body, "warps": warps, "trips": trips},
+            {
+                "test": "turn",
+                "body": body,
+                "warps": warps,
+                "trips": trips,
+                "stall_cycles": bench.stall_cycles(f"turn_{body}"),
+            },
             "cycles",
             [_run_block(bench, f"turn_{body}", warps, np.int32(trips)) for _ in range(REPEATS)],
         )

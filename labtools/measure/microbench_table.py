@@ -328,6 +328,11 @@ def _put_rows(table: _Table) -> None:
             known = table.groups.get("latency", {})
             if name not in known:
                 table.put("latency", name, values, "cycles", source)
+            if not where and not far and one.get("slowest"):
+                table.put(
+                    "latency", f"{level}_row_slowest.{32 * width}", _minus(one["slowest"], own),
+                    "cycles", f"{source}; the slowest SM",
+                )  # fmt: skip
     table.curve("rows", rows)
 
 
@@ -413,11 +418,24 @@ def _put_branches(table: _Table) -> None:
             continue
         middle = {body: statistics.median(values or [0]) for body, values in found.items()}
         step = (middle[128] - middle[64]) / 64
-        name = "loop_trip" if warps == 1 else f"loop_trip_{warps}_warps"
+        if warps != 1:
+            continue
         table.put(
-            "latency", name, [(value - 16 * step) / trips for value in found[16] or []], "cycles",
-            "branch.loop: a trip of 16 multiplications less those",
+            "latency", "loop_trip", [(value - 16 * step) / trips for value in found[16] or []],
+            "cycles", "branch.loop: a trip of 16 multiplications less those",
         )  # fmt: skip
+        # What a trip takes beyond the stall counts of its instructions is the taken branch's.
+        beyond = [
+            value / trips - one["what"]["stall_cycles"]
+            for one in samples.all("branch.loop")
+            if one["what"]["warps"] == 1 and one["what"].get("stall_cycles")
+            for value in one["values"]
+        ]
+        if beyond:
+            table.put(
+                "latency", "branch", beyond, "cycles",
+                "branch.loop: cycles of a trip less the stall counts in its machine code",
+            )  # fmt: skip
     for warps, name in ((1, "predicated_off"), (16, "predicated_off_16_warps")):
         table.put(
             "interval", name, _slope(samples, "branch.skip", test="skip", warps=warps), "cycles",
@@ -504,8 +522,12 @@ def _put_footprint(table: _Table) -> None:
     hit = max(statistics.median(rates) for _, rates in rows)
     miss = table.value("memory", "hbm_gb_per_s") or min(statistics.median(r) for _, r in rows)
     curve = []
-    for mib, rates in rows:
+    fastest = max(range(len(rows)), key=lambda place: statistics.median(rows[place][1]))
+    for place, (mib, rates) in enumerate(rows):
         rate = statistics.median(rates)
+        if place <= fastest:  # less data are no slower to hit: these runs are short
+            curve.append({"mib": mib, **_spread("gb_per_s", rates), "missing": 0.0})
+            continue
         # Time a byte is (1 - m) / hit + m / miss.
         share = (1 / rate - 1 / hit) / (1 / miss - 1 / hit) if hit > miss else 0.0
         curve.append(

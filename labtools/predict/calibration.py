@@ -21,6 +21,10 @@ from .sheets import Gpu
 READ_EFFICIENCY = 0.95
 """Share of a data sheet's memory rate that a read reaches, where it was not measured (an H200
 reads at 97 % of its sheet's rate)."""
+FITTED = {"start_us": 0.28, "scattered": 0.91, "atomic_ns": 0.58}
+"""What no microbenchmark isolates; fitted on the calibration kernels of ``points.toml`` alone.
+`start_us`: what a kernel costs beyond an empty one before its first load, on the launch points.
+`scattered`: see `Machine`; on the bandwidth points of r02. `atomic_ns`: on the read sweep."""
 _BAND = Path(__file__).with_name("band.toml")
 _L1_SHARE_BYTES = 256 * 1024
 
@@ -72,7 +76,8 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
             "global": known.interval("ldg32_sm"),
         },
         l1={
-            width // 32: cycles for width, cycles in sorted(known.by_number("latency.l1_row").items())
+            width // 32: cycles
+            for width, cycles in sorted(known.by_number("latency.l1_row").items())
         },
         l2_rows=_rows(known, "latency.l2_row", known.latency("l2")),
         dram_rows=_rows(known, "latency.hbm_row", known.latency("hbm")),
@@ -80,6 +85,8 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         dram_async=_rows(known, "latency.async_hbm", known.latency("hbm")),
         barrier_cycles=_barrier(known)[0],
         barrier_interval=_barrier(known)[1],
+        slow_dram=_slowest(known, "hbm_row"),
+        slow_l2=_slowest(known, "l2_row"),
         fill_bytes_per_cycle=known.memory("one_sm_l2_gb_per_s")
         / (known.value("clock.sm", 1980.0) / 1e3),
         dram_bytes_per_cycle=dram_rate / clock_ghz,
@@ -89,13 +96,15 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         l2_queue=_load_curve(
             [point for point in known.curve("l2") if point.get("mib") == 16], known
         ),
+        scattered=FITTED["scattered"],
+        atomic_ns=FITTED["atomic_ns"],
         l2_miss=_miss_curve(known.curve("l2_footprint"), scale),
         l1_bytes=_L1_SHARE_BYTES if known.calibrated else float(gpu.smem_per_sm_bytes),
         branch_cycles=known.latency("branch", 4.5),
         cold_line_cycles=known.latency("cold_line", 4.0),
         operand_read_cycles=known.interval("lds32") + known.latency("alu", 4.0),
         launch_us=_launch_curve(known),
-        start_us=known.launch("start", 0.0),
+        start_us=FITTED["start_us"],
         sources={name: entry.source for name, entry in known.entries.items()},
     )
 
@@ -155,6 +164,13 @@ def _rows(known: Latencies, name: str, otherwise: float) -> Curve:
         shift = otherwise - points[0][1]
         points = [(size, cycles + shift) for size, cycles in points]
     return Curve(tuple(float(x) for x, _ in points), tuple(y for _, y in points))
+
+
+def _slowest(known: Latencies, name: str) -> float:
+    """Latency on the slowest SM over that on the middle one, the median over row sizes."""
+    middle, slow = known.by_number(f"latency.{name}"), known.by_number(f"latency.{name}_slowest")
+    ratios = sorted(slow[size] / middle[size] for size in slow if size in middle)
+    return ratios[len(ratios) // 2] if ratios else 1.0
 
 
 def _barrier(known: Latencies) -> tuple[float, float]:
@@ -259,4 +275,3 @@ def measured_band(machine: Machine) -> tuple[float, float]:
         return 0.5, 2.0
     data = tomllib.loads(_BAND.read_text("utf-8"))
     return float(data["low"]), float(data["high"])
-

@@ -28,7 +28,16 @@ from .roofline import Floors, floors
 from .sheets import Gpu, load_gpu
 from .sm_model import Event, Pressure, SmRun, Where, simulate_sm
 from .streams import BlockStreams, LoopNode, Node, block_spans, block_streams, union_bytes
-from .trace import Buffers, Trace, lanes_of_block, lanes_of_blocks, make_buffers, run_trace
+from .trace import (
+    Buffers,
+    Item,
+    Repeat,
+    Trace,
+    lanes_of_block,
+    lanes_of_blocks,
+    make_buffers,
+    run_trace,
+)
 
 MODEL = "chain model 1"
 """Name and version of the model; a record of a forecast keeps it."""
@@ -38,6 +47,7 @@ COMPETING = 1.06
 """Blocks that take this many times as long together as alone compete for the SM."""
 BANDWIDTH_SHARE = 0.75
 ISSUE_SHARE = 0.75
+ATOMICS = ("ATOM", "ATOMG", "RED", "REDG")
 LAUNCH_TIMES = 3.0
 """A kernel that takes less than this many empty launches is bound by its launch."""
 CLASSES = ("memory", "shared", "shuffle", "special", "convert", "tensor", "barrier", "branch")
@@ -239,7 +249,7 @@ def forecast(
     overhead_us = machine.start_us + sum(machine.launch_us(launch.num_blocks) for launch in timed)
     time_us = overhead_us + sum(result.time_us for result in results)
     empty_us = machine.launch_us(1)
-    bound, reason = _find_bound(time_us, empty_us * len(timed), results, machine, gpu)
+    bound, reason = _find_bound(time_us, empty_us + machine.start_us, results, machine, gpu)
     low, high = measured_band(machine)
     read = sum(result.dram_bytes for result in results)
     notes = [note for result in results for note in result.notes]
@@ -319,7 +329,9 @@ class _Memory:
         }
         self.total_bytes = sum(
             size
-            for number, size in enumerate(self.buffers.bytes.get(name, 0) for name in self.buffers.names)
+            for number, size in enumerate(
+                self.buffers.bytes.get(name, 0) for name in self.buffers.names
+            )
             if number not in self.scratch
         )
 
@@ -409,8 +421,8 @@ class _LaunchModel:
         number = self.class_of_block[: len(executed)]
         chosen = np.array([executed[one.block] for one in self.classes])
         work = executed / np.maximum(1.0, chosen[number])
-        return work if len(work) == self.launch.num_blocks else np.resize(
-            work, self.launch.num_blocks
+        return (
+            work if len(work) == self.launch.num_blocks else np.resize(work, self.launch.num_blocks)
         )
 
     @cached_property
@@ -422,9 +434,7 @@ class _LaunchModel:
         for level in range(int(number.max()) + 1):
             members = np.flatnonzero(number == level)
             middle = members[np.argsort(executed[members], kind="stable")[len(members) // 2]]
-            lanes = lanes_of_block(
-                self.launch, self.memory.buffers, self.sass.arch, int(middle)
-            )
+            lanes = lanes_of_block(self.launch, self.memory.buffers, self.sass.arch, int(middle))
             trace = run_trace(self.sass, lanes, self.memory.buffers)
             found.append(
                 _Class(
@@ -534,13 +544,15 @@ class _LaunchModel:
         result = run(Pressure())
         need = wanted(result)
         if max(need.dram, need.l2) < 3.0:
-            return run(need, True), need
+            return self._slowest(streams, on_sm, need, trips), need
         memory_bound = need.dram >= need.l2
         low, high, now = 0.0, math.inf, Pressure()
         guess = self._first_guess(result, sms, memory_bound)
         for _ in range(9):
-            now = Pressure(guess, need.l2 if need.l2 < guess else 0.0) if memory_bound else (
-                Pressure(min(need.dram, guess), guess)
+            now = (
+                Pressure(guess, need.l2 if need.l2 < guess else 0.0)
+                if memory_bound
+                else (Pressure(min(need.dram, guess), guess))
             )
             result = run(now)
             need = wanted(result)
@@ -552,12 +564,51 @@ class _LaunchModel:
             if abs(target - guess) < 0.02 * (guess + 300.0):
                 break
             guess = (low + high) / 2 if math.isfinite(high) else max(2 * guess, 50.0)
-        return run(now, True), now
+        return self._slowest(streams, on_sm, now, trips), now
+
+    def _slowest(
+        self, streams: BlockStreams, on_sm: int, pressure: Pressure, trips: int
+    ) -> SmRun:
+        """The SM that is farthest from memory: it ends last, so its time is the kernel's."""
+        slow = self._slow_pressure(pressure)
+        return simulate_sm(
+            streams, on_sm, self.machine, self.where, slow, trips, True, self._slow_scale
+        )
+
+    @cached_property
+    def _slow_scale(self) -> dict[str, float]:
+        """Factors on latencies for the slowest of the SMs that are busy.
+
+        All SMs busy meet the slowest one; a single block meets the middle one, on average.
+        """
+        busy = min(self.launch.num_blocks, self.sms)
+        part = math.log(busy) / math.log(self.sms) if self.sms > 1 else 1.0
+        base = self.scale.get("memory", 1.0)
+        return {
+            **self.scale,
+            "dram": self.scale.get("dram", base) * (1 + (self.machine.slow_dram - 1) * part),
+            "l2": self.scale.get("l2", base) * (1 + (self.machine.slow_l2 - 1) * part),
+        }
+
+    def _slow_pressure(self, pressure: Pressure) -> Pressure:
+        base = self.scale.get("memory", 1.0)
+        return Pressure(
+            pressure.dram * self._slow_scale["dram"] / self.scale.get("dram", base),
+            pressure.l2 * self._slow_scale["l2"] / self.scale.get("l2", base),
+        )
+
+    @cached_property
+    def _dram_ceiling(self) -> float:
+        """Bytes a cycle that memory gives to this kernel's pattern of reads."""
+        chunk = max(
+            (_chunk_bytes(stream_of.streams) for stream_of in self.classes), default=0.0
+        )
+        return self.machine.dram_bytes_per_cycle * self.machine.chunk_share(chunk)
 
     def _rate(self, read: float, result: SmRun, sms: float, dram: bool) -> float:
         """Share of a ceiling that all SMs together use."""
         machine = self.machine
-        ceiling = machine.dram_bytes_per_cycle if dram else machine.l2_bytes_per_cycle
+        ceiling = self._dram_ceiling if dram else machine.l2_bytes_per_cycle
         return read * sms / max(1.0, result.cycles) / ceiling
 
     def _first_guess(self, result: SmRun, sms: float, memory_bound: bool) -> float:
@@ -645,8 +696,9 @@ class _LaunchModel:
         active = min(total, on_sm * self.sms)
         run, pressure = self.run_at(0, on_sm, active)
         streams = self.classes[0].streams
+        pressure = self._slow_pressure(pressure)
         alone = simulate_sm(
-            streams, 1, self.machine, self.where, pressure, 6, False, self.scale
+            streams, 1, self.machine, self.where, pressure, 6, False, self._slow_scale
         ).cycles
         if run.cycles > COMPETING * alone:
             return self._competing_cycles(streams, on_sm, -(-total // self.sms), pressure)
@@ -675,7 +727,7 @@ class _LaunchModel:
                     pressure,
                     trips,
                     False,
-                    self.scale,
+                    self._slow_scale,
                     total=blocks,
                     fair=False,
                 )
@@ -712,19 +764,20 @@ class _LaunchModel:
         active = min(self.launch.num_blocks, on_sm * self.sms)
         run, _ = self.run_at(number, on_sm, active)
         sms = active / on_sm
-        per_block = [
-            (one, self._any_run(place)) for place, one in enumerate(self.classes)
-        ]
+        per_block = [(one, self._any_run(place)) for place, one in enumerate(self.classes)]
         dram = sum(one.members * r.dram_bytes / b for one, (r, b) in per_block)
         l2 = sum(one.members * r.l2_bytes / b for one, (r, b) in per_block)
         streams = self.classes[number].streams
         slots = machine.sub_partitions * max(1.0, run.cycles)
         main = _main_loop(self.sass, run.events)
+        busy_us = cycles / machine.clock_ghz / 1e3
+        # While atomic operations queue up, nothing else is done.
+        working = busy_us / (busy_us + self._atomics_us)
         return LaunchForecast(
             entry=self.launch.entry,
             blocks=self.launch.num_blocks,
             threads=self.launch.num_threads,
-            time_us=cycles / machine.clock_ghz / 1e3,
+            time_us=busy_us + self._atomics_us,
             occupancy=self.resident,
             resident_blocks=on_sm,
             trips=_trips(streams, run),
@@ -732,20 +785,42 @@ class _LaunchModel:
             l2_bytes=l2,
             footprint_bytes=sum(union for union, _ in self.footprint.values()),
             dram_share=self._rate(run.dram_bytes, run, sms, True),
-            l2_share=self._rate(run.l2_bytes, run, sms, False),
-            issue_share=run.issued / slots,
+            l2_share=self._rate(run.l2_bytes, run, sms, False) * working,
+            issue_share=run.issued / slots * working,
             in_flight_bytes=run.in_flight_bytes,
             load_latency_cycles=run.load_latency,
             stack=_stack(self.sass, run.events, machine),
             chain=_links(self.sass, run.events, machine, main),
             main_loop=main,
-            true_chain_cycles=(
-                true_chain(self.sass, main, machine) if main is not None else None
-            ),
-            notes=tuple(
-                dict.fromkeys((*self._profile.notes, *self.classes[number].trace.notes))
-            ),
+            true_chain_cycles=(true_chain(self.sass, main, machine) if main is not None else None),
+            notes=tuple(dict.fromkeys((*self._profile.notes, *self.classes[number].trace.notes))),
         )
+
+    @cached_property
+    def _atomics_us(self) -> float:
+        """Time of atomic operations on one address, which the L2 does one after another."""
+        places: dict[int, set[int]] = {}
+
+        def walk(items: Sequence[Item]) -> None:
+            for item in items:
+                if isinstance(item, Repeat):
+                    walk(item.body)
+                elif item.address is not None and item.executing.any():
+                    if self.sass.instructions[item.index].base in ATOMICS:
+                        places.setdefault(item.index, set()).update(
+                            item.address[item.executing][:64].tolist()
+                        )
+
+        walk(self._profile.items)
+        shared = {index for index, addresses in places.items() if len(addresses) == 1}
+        if not shared or self.launch.num_blocks == 1:
+            return 0.0
+        each = sum(
+            one.members * _count_atomics(stream, shared)
+            for one in self.classes
+            for stream in one.streams.warps
+        )
+        return each * self.machine.atomic_ns / 1e3
 
     def _any_run(self, number: int) -> tuple[SmRun, int]:
         keys = [key for key in self._runs if key[0] == number]
@@ -770,6 +845,43 @@ def _new_bytes(warps: Sequence[Sequence[Node]], buffer: int) -> float:
         return total
 
     return sum(walk(stream) for stream in warps)
+
+
+def _count_atomics(nodes: Sequence[Node], indices: set[int]) -> int:
+    total = 0
+    for node in nodes:
+        if isinstance(node, LoopNode):
+            total += node.count * _count_atomics(node.body, indices)
+        elif node.on and node.index in indices:
+            total += 1
+    return total
+
+
+def _chunk_bytes(streams: BlockStreams) -> float:
+    """Bytes of one buffer that a block brings in a trip of its busiest loop, side by side."""
+    best, chunk = 0.0, 0.0
+
+    def loops(nodes: Sequence[Node]) -> list[LoopNode]:
+        return [node for node in nodes if isinstance(node, LoopNode)]
+
+    by_place: dict[int, dict[int, float]] = {}
+    work: dict[int, float] = {}
+    for stream in streams.warps:
+        for place, loop in enumerate(loops(stream)):
+            sizes = by_place.setdefault(place, {})
+            for node in loop.body:
+                if isinstance(node, LoopNode) or node.request is None:
+                    continue
+                if node.request.kind in ("load", "async"):
+                    buffer = node.request.buffer
+                    sizes[buffer] = sizes.get(buffer, 0.0) + 32 * node.request.new_sectors
+            work[place] = work.get(place, 0.0) + loop.count * sum(sizes.values())
+    for place, sizes in by_place.items():
+        if sizes and work[place] > best:
+            best, chunk = work[place], max(sizes.values())
+    if not best:  # no loop: what the block reads at all
+        chunk = max(streams.buffer_bytes.values(), default=0.0)
+    return chunk
 
 
 def _count_cut(nodes: Sequence[Node], trips: int) -> int:

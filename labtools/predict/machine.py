@@ -116,10 +116,14 @@ class Machine:
         l2_async, dram_async: the same for a copy to shared memory, its wait included.
         barrier_cycles: from the last warp's arrival until all go on.
         barrier_interval: cycles that the SM's barrier unit takes for each arriving warp.
+        slow_dram, slow_l2: latency on the SM that has it worst, over the middle one's.
         fill_bytes_per_cycle: from the L2 into one SM.
         dram_bytes_per_cycle, l2_bytes_per_cycle: the whole GPU's ceilings, a SM cycle.
         small_request: share of the memory's ceiling that requests of 64 bytes reach.
         dram_queue, l2_queue: what load adds to a latency, by share of the ceiling in use.
+        scattered: share of the memory's ceiling that a kernel reaches whose blocks each read one
+            row after another, 1 KiB at a time, instead of a large piece.
+        atomic_ns: one atomic operation on an address that all blocks use, nanoseconds.
         l2_miss: share of warm reads that miss the L2, by bytes read again and again.
         branch_cycles: cost of a taken branch beyond its stall count.
         cold_line_cycles: first fetch of a 128-byte line of instructions by an SM.
@@ -144,12 +148,16 @@ class Machine:
     dram_async: Curve
     barrier_cycles: float
     barrier_interval: float
+    slow_dram: float
+    slow_l2: float
     fill_bytes_per_cycle: float
     dram_bytes_per_cycle: float
     l2_bytes_per_cycle: float
     small_request: float
     dram_queue: LoadCurve
     l2_queue: LoadCurve
+    scattered: float
+    atomic_ns: float
     l2_miss: Curve
     l1_bytes: float
     branch_cycles: float
@@ -158,6 +166,17 @@ class Machine:
     launch_us: Curve
     start_us: float
     sources: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def chunk_share(self, chunk_bytes: float) -> float:
+        """Share of the memory's ceiling by the bytes that a block reads side by side.
+
+        From 1 KiB (`scattered`) to 8 KiB (all of it) it rises with the logarithm: fewer pages of
+        the memory chips are opened for the same bytes.
+        """
+        if chunk_bytes <= 0:
+            return 1.0
+        steps = min(3.0, max(0.0, math.log2(8192.0 / chunk_bytes)))
+        return 1.0 - (1.0 - self.scattered) * steps / 3.0
 
     def latency_class(self, one: Instruction) -> str:
         """What kind of latency an instruction has, for tables, stacks and "what if"."""

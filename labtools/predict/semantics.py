@@ -244,7 +244,10 @@ def evaluate(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """
     base = one.base
     handler = _HANDLERS.get(base) or _HANDLERS.get(base[1:] if base.startswith("U") else base)
-    found = handler(state, one) if handler is not None else []
+    try:
+        found = handler(state, one) if handler is not None else []
+    except (IndexError, ValueError):  # operands in a form that is not known here
+        found = []
     known = {name for name, _ in found}
     found = [(name, value) for name, value in found if name in one.defines]
     found += [(name, None) for name in one.defines if name not in known]
@@ -565,6 +568,13 @@ def _select(state: State, one: Instruction) -> list[tuple[str, Value]]:
     chosen = state.predicate(flag)
     if chosen is None:
         return []
+    if "64" in one.modifiers:
+        low, high = state.wide(a), state.wide(b)
+        if chosen.all() or not chosen.any():
+            return _pair(destination.name, low if chosen.all() else high)
+        if low is None or high is None:
+            return []
+        return _pair(destination.name, np.where(chosen, low, high))
     first, second = state.bits(a), state.bits(b)
     if chosen.all():
         return [(destination.name, first)]
@@ -577,23 +587,30 @@ def _select(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 def _least_or_most(state: State, one: Instruction) -> list[tuple[str, Value]]:
     operands = [o for o in one.operands if o.kind != "predicate"]
-    flags = [o for o in one.operands if o.kind == "predicate"]
+    last = max(n for n, o in enumerate(one.operands) if o.kind != "predicate")
+    choice = one.operands[last + 1 :][:1]
     destination, *terms = operands
-    least = state.predicate(flags[-1]) if flags else None
-    values = [state.bits(term) for term in terms]
-    if least is None or any(value is None for value in values):
-        return []
+    least = state.predicate(choice[0]) if choice else None
+    long = bool({"U64", "S64"} & set(one.modifiers))
+    values = []
+    for term in terms:
+        value = state.wide(term) if long else state.bits(term)
+        if least is None or value is None:
+            return []
+        values.append(value)
     if one.base == "VIADDMNMX":
-        values = [values[0] + values[1], values[2]]  # type: ignore[operator]
-    typed = [
-        value if "U32" in one.modifiers else value.view(np.int32)  # type: ignore[union-attr]
-        for value in values
-    ]
-    low, high = typed[0], typed[0]
-    for value in typed[1:]:
-        _remember(state, "LT", typed[0], value, 32, "U32" not in one.modifiers)
+        values = [values[0] + values[1], values[2]]
+    unsigned = bool({"U32", "U64"} & set(one.modifiers))
+    if not unsigned:
+        values = [value.view(np.int64 if long else np.int32) for value in values]
+    low = high = values[0]
+    for value in values[1:]:
+        _remember(state, "LT", values[0], value, 64 if long else 32, not unsigned or long)
         low, high = np.minimum(low, value), np.maximum(high, value)
-    return [(destination.name, np.where(least, low, high).view(np.uint32))]
+    result = np.where(least, low, high) if least is not None else low
+    if long:
+        return _pair(destination.name, result.astype(np.uint64))
+    return [(destination.name, result.view(np.uint32))]
 
 
 def _absolute(state: State, one: Instruction) -> list[tuple[str, Value]]:
@@ -623,9 +640,18 @@ def _load_constant(state: State, one: Instruction) -> list[tuple[str, Value]]:
         small = [m for m in one.modifiers if m in ("U8", "U16", "S8", "S16")]
         if value is not None and small:
             bits = int(small[0][1:])
-            value = value & np.uint32((1 << bits) - 1)
+            value = extend_sign(one, value & np.uint32((1 << bits) - 1))
         found.append((next_register(destination.name, word), value))
     return found
+
+
+def extend_sign(one: Instruction, value: np.ndarray) -> np.ndarray:
+    """What a load of a signed 8- or 16-bit number puts into its register."""
+    for modifier, bits in (("S8", 8), ("S16", 16)):
+        if modifier in one.modifiers:
+            sign = np.uint32(1 << (bits - 1))
+            return (value ^ sign) - sign
+    return value
 
 
 def _to_uniform(state: State, one: Instruction) -> list[tuple[str, Value]]:
@@ -638,16 +664,24 @@ def _to_float(state: State, one: Instruction) -> list[tuple[str, Value]]:
     modifiers = set(one.modifiers)
     if {"F16", "F64", "BF16"} & modifiers:
         return []
+    typed: np.ndarray | None
     if {"U64", "S64"} & modifiers:
-        wide = state.wide(source)
-        result = None if wide is None else wide.astype(np.float32).view(np.uint32)
+        typed = state.wide(source)
+        if typed is not None and "S64" in modifiers:
+            typed = typed.view(np.int64)
     else:
-        value = state.bits(source)
-        if value is None:
-            return []
-        typed = value if {"U32", "RP"} & modifiers else value.view(np.int32)
-        result = typed.astype(np.float32).view(np.uint32)
-    return [(destination.name, result)]
+        typed = state.bits(source)
+        if typed is not None and not {"U32", "RP"} & modifiers:
+            typed = typed.view(np.int32)
+    if typed is None:
+        return []
+    result = typed.astype(np.float32)
+    if "RP" in modifiers:  # rounded up; 2**64 does not fit the integers it is compared with
+        short = result.astype(np.float64) < 2.0**63
+        exact = np.where(short, result, 0).astype(np.int64).astype(typed.dtype)
+        low = short & (exact < typed)
+        result = np.where(low, np.nextafter(result, np.float32(np.inf)), result)
+    return [(destination.name, result.astype(np.float32).view(np.uint32))]
 
 
 def _to_integer(state: State, one: Instruction) -> list[tuple[str, Value]]:
@@ -687,9 +721,10 @@ def _float_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]]
             number = np.abs(number)
         values.append(-number if source.negated else number)
     with np.errstate(all="ignore"):
-        if one.base == "FADD":
+        base = one.base.removeprefix("U")
+        if base == "FADD":
             result = values[0] + values[1]
-        elif one.base == "FMUL":
+        elif base == "FMUL":
             result = values[0] * values[1]
         else:
             result = values[0] * values[1] + values[2]
@@ -788,12 +823,12 @@ def _vote(state: State, one: Instruction) -> list[tuple[str, Value]]:
     if source is None:
         return []
     lanes = state.lanes
+    bit = (np.uint64(1) << _u64(lanes.lane)).astype(np.uint32)
+    voting = source & state.active
     ballot = np.zeros(int(lanes.warp.max()) + 1, np.uint32)
-    np.bitwise_or.at(
-        ballot, lanes.warp[source], (np.uint64(1) << _u64(lanes.lane[source])).astype(np.uint32)
-    )
+    np.bitwise_or.at(ballot, lanes.warp[voting], bit[voting])
     every = np.zeros(len(ballot), np.uint32)
-    np.bitwise_or.at(every, lanes.warp, (np.uint64(1) << _u64(lanes.lane)).astype(np.uint32))
+    np.bitwise_or.at(every, lanes.warp[state.active], bit[state.active])
     result = ballot[lanes.warp]
     truth = result == every[lanes.warp] if "ALL" in one.modifiers else result != 0
     return [*_one(destination, result), *((flag.name, truth) for flag in flags)]

@@ -23,6 +23,8 @@ from .streams import BlockStreams, LoopNode, Node, Op
 
 _FIXED, _VARIABLE, _LOAD, _BARRIER, _STORE, _DEPBAR, _ASYNC, _COMMIT, _EXIT = range(9)
 SECTOR_BYTES = 32
+QUEUE_CYCLES = 12.0
+"""An instruction for the SM's load/store unit issues only if less work than this waits there."""
 
 
 @dataclass(frozen=True)
@@ -469,7 +471,10 @@ class _Sm:
             start = time
             if len(pool) == 1:
                 warp = pool[0]
-                free = pipes.get((part, ops[flat[warp][position[warp]]][6]), 0.0)
+                op = ops[flat[warp][position[warp]]]
+                free = pipes.get((part, op[6]), 0.0)
+                if op[9] and unit_free - QUEUE_CYCLES > free:
+                    free = unit_free - QUEUE_CYCLES
                 if free > start:
                     push(heap, (free, 1, part))
                     continue
@@ -478,7 +483,10 @@ class _Sm:
             else:
                 best, soonest, best_key = -1, 1e300, 0.0
                 for one in pool:
-                    free = pipes.get((part, ops[flat[one][position[one]]][6]), 0.0)
+                    op = ops[flat[one][position[one]]]
+                    free = pipes.get((part, op[6]), 0.0)
+                    if op[9] and unit_free - QUEUE_CYCLES > free:
+                        free = unit_free - QUEUE_CYCLES
                     if free > start:
                         if free < soonest:
                             soonest = free
@@ -603,9 +611,7 @@ class _Sm:
                 if len(there) < self._peers_left(block, position, flat):
                     continue
                 arrived[block] = []
-                release = max(
-                    max(ready for _, ready in there), barrier_free + barrier_cycles
-                )
+                release = max(max(ready for _, ready in there), barrier_free + barrier_cycles)
                 for other, ready in there:
                     barrier_spent[other] += release - ready
                     settle(other, release)

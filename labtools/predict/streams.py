@@ -377,9 +377,7 @@ def _spans(items: Sequence[Item], code: Sequence) -> list[tuple[Step, int, int]]
                 found.append((item, int(used.min()), int(used.max()) + width))
             continue
         inner_first = _spans(item.body, code)
-        inner_second = {
-            number: span for number, span in enumerate(_spans(item.second, code))
-        }
+        inner_second = {number: span for number, span in enumerate(_spans(item.second, code))}
         for number, (step, low, high) in enumerate(inner_first):
             other = inner_second.get(number)
             stride = (other[1] - low) if other is not None else 0
@@ -426,9 +424,7 @@ def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, n
             include(buffer, item.executing, low, high)
 
     walk(trace.items, None, 0)
-    return {
-        buffer: (np.where(end > 0, first, 0), end) for buffer, (first, end) in found.items()
-    }
+    return {buffer: (np.where(end > 0, first, 0), end) for buffer, (first, end) in found.items()}
 
 
 def _trips(loop: Repeat) -> int | np.ndarray:

@@ -9,7 +9,8 @@ So nobody has to say how often a loop runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,7 +21,7 @@ from labtools.problem import LabError, Launch
 from labtools.toolchain.options import split_arch
 from labtools.toolchain.sass import Instruction, Sass
 
-from .semantics import Comparison, State, evaluate, store_local
+from .semantics import Comparison, State, evaluate, extend_sign, store_local
 
 BUFFER_SPACING = 1 << 40
 """Buffers lie this far apart, so that an address says which buffer it is in."""
@@ -30,12 +31,17 @@ LEAST_JUMP = 6
 PERIODS = (1, 2, 3, 4, 5, 6, 8)
 """How many trips a loop's pattern may span (a ring of 3 stages repeats after 3 trips)."""
 
+MOST_SAMPLES = 256
+MOST_SAMPLED_LANES = 1 << 14
+"""How many trips, and lanes in all, are tried before a loop is jumped through."""
+
 PATIENCE = 24
 """Trips after which a register that changes irregularly is given up as unknown."""
 
 _GLOBAL_LOADS = {"LDG", "LD", "LDGSTS", "ATOM", "ATOMG"}
 _GLOBAL_STORES = {"STG", "ST", "RED", "REDG"}
 _SHARED = {"LDS", "STS", "LDSM", "STSM", "ATOMS"}
+_JUMPS = {"BRA", "JMP", "EXIT", "RET", "CALL", "BRX", "JMX"}
 _MEMORY = _GLOBAL_LOADS | _GLOBAL_STORES | _SHARED
 _WIDTH_BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "96": 12, "128": 16, "256": 32}
 
@@ -200,9 +206,7 @@ def _count(items: Sequence[Item], lanes: int) -> np.ndarray:
     total = np.zeros(lanes, np.int64)
     for item in items:
         if isinstance(item, Repeat):
-            total += (item.count if item.counts is None else item.counts) * _count(
-                item.body, lanes
-            )
+            total += (item.count if item.counts is None else item.counts) * _count(item.body, lanes)
         else:
             total += item.active
     return total
@@ -342,6 +346,7 @@ class _Machine:
         self.code = sass.instructions
         self.places = sass.index_of_address
         self.entry = sass.entry
+        self.live = sass.live_names
         self.buffers = buffers
         self.notes: list[str] = []
         self.steps = 0
@@ -353,6 +358,7 @@ class _Machine:
         items: list[Item],
         stop_at: int | None = None,
         returns: int = 0,
+        within: frozenset[int] | None = None,
     ) -> bool:
         """Run until every lane has left, or until ``stop_at`` was branched back to so often.
 
@@ -360,6 +366,7 @@ class _Machine:
             state: registers; changed.
             groups: instruction position to the lanes that stand there; changed.
             items: what was executed; appended to.
+            within: positions that may be executed; at any other it stops.
 
         Returns:
             Whether it stopped at ``stop_at``.
@@ -367,6 +374,8 @@ class _Machine:
         watches: dict[int, list[_Visit]] = {}
         while groups:
             place = min(groups)
+            if within is not None and place not in within:
+                return False
             active = groups.pop(place)
             one = self.code[place]
             self.steps += 1
@@ -407,17 +416,9 @@ class _Machine:
         active: np.ndarray,
     ) -> int | None:
         """Execute one instruction; returns where a taken backward branch went, or None."""
-        executing = state.active = active
-        unknown_guard = False
-        if one.predicate is not None:
-            flag = state.flag(one.predicate)
-            if flag is None:
-                unknown_guard = True
-            else:
-                executing = active & (~flag if one.predicate_negated else flag)
-                state.active = executing if executing.any() else active
+        executing, unknown_guard = self._executing(state, one, active)
         base = one.base
-        if base in ("BRA", "JMP", "EXIT", "RET", "CALL", "BRX", "JMX"):
+        if base in _JUMPS:
             items.append(Step(place, active, executing))
             return self._jump(state, groups, one, place, active, executing, unknown_guard)
         address = None
@@ -427,6 +428,30 @@ class _Machine:
         self._write(state, one, executing, unknown_guard, address)
         self._go(groups, place + 1, active)
         return None
+
+    def _executing(
+        self, state: State, one: Instruction, active: np.ndarray
+    ) -> tuple[np.ndarray, bool]:
+        """Lanes whose guard holds, and whether the guard is unknown (then: all lanes)."""
+        executing = state.active = active
+        unknown = False
+        if one.predicate is not None:
+            flag = state.flag(one.predicate)
+            if flag is None:
+                unknown = True
+            else:
+                executing = active & (~flag if one.predicate_negated else flag)
+                state.active = executing if executing.any() else active
+        if one.base in ("BRA", "JMP") and "DIV" not in one.modifiers:
+            # A condition beside the guard: BRA P0, `(.L_x_1)
+            for operand in one.operands:
+                if operand.kind == "predicate":
+                    flag = state.predicate(operand)
+                    if flag is None:
+                        unknown = True
+                    else:
+                        executing = executing & flag
+        return executing, unknown
 
     def _write(
         self,
@@ -461,6 +486,7 @@ class _Machine:
         words = self.buffers.read(somewhere, width, len(names))
         if any(word is None for word in words):
             return None
+        words = [extend_sign(one, word) for word in words if word is not None]
         return list(zip(names, words, strict=True))
 
     def _jump(
@@ -497,14 +523,6 @@ class _Machine:
             for target in np.unique(where[active]):
                 self._go(groups, self.places[int(target)], active & (where == target))
             return None
-        # A condition beside the guard: BRA P0, `(.L_x_1)
-        for operand in one.operands:
-            if operand.kind == "predicate":
-                flag = state.predicate(operand)
-                if flag is None:
-                    unknown_guard = True
-                else:
-                    executing = executing & flag
         if unknown_guard:
             if one.target is not None and self._skips_a_call(place, self.places[one.target]):
                 self._note(one, "taken as branching past the call")
@@ -563,21 +581,28 @@ class _Machine:
             if len(visits) < 2 * period + 1:
                 return False
             now, once, twice = visits[-1], visits[-1 - period], visits[-1 - 2 * period]
-            if not (_same_groups(now.groups, once.groups) and _same_groups(now.groups, twice.groups)):
+            if not (
+                _same_groups(now.groups, once.groups) and _same_groups(now.groups, twice.groups)
+            ):
                 continue
             first = items[twice.place : once.place]
             second = items[once.place : now.place]
             wanted = _signature(second)
             if _signature(first) != wanted:
                 continue
-            change = _change(twice.state, once.state)
-            if change is None or not _same_change(change, once.state, now.state):
+            live = frozenset().union(*(self.live[place] for place in now.groups))
+            change = _change(twice.state, once.state, live)
+            if change is None or not _same_change(change, once.state, now.state, live):
                 if len(visits) > PATIENCE and period == 1:
-                    _forget_irregular(state, change, once.state, now.state)
+                    _forget_irregular(state, change, once.state, now.state, live)
                     visits.clear()
                     return False
                 continue
             more = self._trips_left(now, change, head, period, wanted)
+            if more.max() >= LEAST_JUMP:
+                # Addresses that no stride describes keep a loop together only when patience ends.
+                strict = len(visits) <= PATIENCE
+                more = self._proven(now.state, change, first, second, more, live, strict)
             if more.max() < LEAST_JUMP:
                 # Too little to jump over: a ring of buffers looks regular between its turns.
                 continue
@@ -604,10 +629,11 @@ class _Machine:
         """
         lanes = now.state.lanes
         none = np.zeros(lanes.count, np.int64)
-        near = self._probe(now, change, head, period, none)
+        within = frozenset(_positions(wanted))
+        near = self._probe(now, change, head, period, none, within)
         if near is None or near[0] != wanted:
             return none
-        far = self._probe(now, change, head, period, none + 1)
+        far = self._probe(now, change, head, period, none + 1, within)
         if far is None or far[0] != wanted:
             return none + 1
         looping = now.groups[head]
@@ -621,13 +647,138 @@ class _Machine:
                 "the kernel can be run on the CPU, which stops it",
             )
         turns = np.where(looping, turns, 0)
-        # Trips 0..turn-1 from here compare like the last one; the branch follows the comparison.
-        while turns.max() > 2:
-            last = self._probe(now, change, head, period, np.maximum(turns - 1, 0))
-            if last is not None and last[0] == wanted:
+        return np.where(looping, turns, 0)
+
+    def _proven(
+        self,
+        start: State,
+        change: Mapping[str, np.ndarray],
+        first: Sequence[Item],
+        second: Sequence[Item],
+        turns: np.ndarray,
+        live: frozenset[str],
+        strict: bool,
+    ) -> np.ndarray:
+        """[N] How many of the ``turns`` periods run like ``second``, by trying some of them.
+
+        Comparisons tell where a counter reaches its end. What bits, shifts and carries do in
+        between they do not tell, so many periods are run, all at once: the near ones, those at
+        powers of two, the last ones and some in between. Each must take the same path and change
+        every live register by the same amount.
+        """
+        lanes = _sample_lanes(start.lanes, turns)
+        samples = int(min(MOST_SAMPLES, max(16, MOST_SAMPLED_LANES // len(lanes))))
+        far = int(turns[lanes].max())
+
+        def bad(trips: np.ndarray) -> np.ndarray:
+            return self._replay_at(start, change, first, second, lanes, turns, trips, live, strict)
+
+        trips = _spread(far, samples)
+        found = bad(trips)
+        if not found.any():
+            return turns
+        good, worst = -1, far
+        while found.any() or worst - good > 1:
+            if found.any():
+                place = int(np.argmax(found))
+                worst = int(trips[place])
+                good = int(trips[place - 1]) if place else good
+            else:
+                good = worst - 1
+            if worst - good <= 1:
                 break
-            turns = turns // 2
-        return turns
+            trips = np.unique(np.linspace(good + 1, worst - 1, samples).astype(np.int64))
+            found = bad(trips)
+        return np.minimum(turns, worst)
+
+    def _replay_at(
+        self,
+        start: State,
+        change: Mapping[str, np.ndarray],
+        first: Sequence[Item],
+        second: Sequence[Item],
+        lanes: np.ndarray,
+        turns: np.ndarray,
+        trips: np.ndarray,
+        live: frozenset[str],
+        strict: bool,
+    ) -> np.ndarray:
+        """[len(trips)] Does a period that far ahead differ from ``second``?"""
+        source = np.tile(lanes, len(trips))
+        ahead = np.minimum(np.repeat(trips, len(lanes)), np.maximum(turns[source] - 1, 0))
+        state = _copies(start, source, len(trips))
+        for name, difference in change.items():
+            old = state.values[name]
+            if old is not None:
+                state.values[name] = old + difference[source] * ahead.astype(np.uint32)
+        begin = dict(state.values)
+        bad = np.zeros(len(source), bool)
+        self._replay(state, first, second, source, ahead, bad, strict)
+        for name in live:
+            old, new = begin.get(name), state.values.get(name)
+            if old is None or new is None:
+                continue
+            differs = new != (old + change[name][source] if name in change else old)
+            known = state.valid.get(name)
+            bad |= differs if known is None else differs & known
+        bad &= turns[source] > 0
+        return bad.reshape(len(trips), len(lanes)).any(axis=1)
+
+    def _replay(
+        self,
+        state: State,
+        first: Sequence[Item],
+        second: Sequence[Item],
+        source: np.ndarray,
+        ahead: np.ndarray,
+        bad: np.ndarray,
+        strict: bool,
+    ) -> None:
+        """Run the steps of a period again on copies of lanes; marks those that leave its path."""
+        for before, item in zip(first, second, strict=True):
+            if isinstance(item, Repeat):
+                assert isinstance(before, Repeat)
+                self._replay_repeat(state, item, source, bad)
+                continue
+            assert isinstance(before, Step)
+            one = self.code[item.index]
+            active = item.active[source]
+            if not active.any():
+                continue
+            executing, unknown = self._executing(state, one, active)
+            if not unknown:
+                np.logical_or(bad, executing != item.executing[source], out=bad)
+            executing = item.executing[source]
+            if one.base in _JUMPS:
+                continue
+            address = self._address(state, one) if one.base in _MEMORY else None
+            if (
+                strict
+                and address is not None
+                and not (before.address is None or item.address is None)
+            ):
+                # ahead counts from the period after second
+                stride = item.address - before.address
+                there = item.address[source] + stride[source] * (ahead + 1).astype(np.uint64)
+                np.logical_or(bad, executing & (address != there), out=bad)
+            self._write(state, one, executing, unknown, address)
+
+    def _replay_repeat(
+        self, state: State, item: Repeat, source: np.ndarray, bad: np.ndarray
+    ) -> None:
+        """Run a loop inside the period: its first two trips and its last one."""
+        none = np.zeros(len(source), np.int64)
+        self._replay(state, item.body, item.body, source, none, bad, False)
+        before = dict(state.values)
+        self._replay(state, item.second, item.second, source, none, bad, False)
+        count = np.full(len(source), item.count) if item.counts is None else item.counts[source]
+        skipped = np.maximum(count - 3, 0).astype(np.uint32)
+        for name, new in list(state.values.items()):
+            old = before.get(name)
+            if old is not None and new is not None and new is not old and new.dtype != bool:
+                state.values[name] = new + (new - old) * skipped
+        if item.count > 2:
+            self._replay(state, item.second, item.second, source, none, bad, False)
 
     def _probe(
         self,
@@ -636,6 +787,7 @@ class _Machine:
         head: int,
         period: int,
         ahead: np.ndarray,
+        within: frozenset[int],
     ) -> tuple[list[Any], list[Comparison]] | None:
         """Path and comparisons of the period that is ``ahead`` further on; None if it leaves."""
         probe = now.state.copy()
@@ -644,7 +796,7 @@ class _Machine:
         found: list[Item] = []
         groups = dict(now.groups)
         notes = list(self.notes)
-        stopped = self.run(probe, groups, found, stop_at=head, returns=period)
+        stopped = self.run(probe, groups, found, head, period, within)
         self.notes = notes
         if not stopped or not _same_groups(groups, now.groups):
             return None
@@ -654,9 +806,7 @@ class _Machine:
 NEVER = np.iinfo(np.int64).max
 
 
-def _first_turns(
-    near: Sequence[Comparison], far: Sequence[Comparison], count: int
-) -> np.ndarray:
+def _first_turns(near: Sequence[Comparison], far: Sequence[Comparison], count: int) -> np.ndarray:
     """[N] In how many periods the first comparison of a lane gives another answer, or `NEVER`.
 
     ``near`` and ``far`` are the comparisons of two periods in a row. What is compared changes by
@@ -692,26 +842,74 @@ def _first_turns(
         for value, after in ((one.a, two.a), (one.b, two.b)):
             moved = after - value
             up, down = np.maximum(moved, 1), np.maximum(-moved, 1)
-            turn(one.lanes & (moved > 0), (one.high - value) // up + 1)
-            turn(one.lanes & (moved < 0), (value - one.low) // down + 1)
+            turn(one.lanes & (moved > 0), _quotient(one.high - value, up) + 1)
+            turn(one.lanes & (moved < 0), _quotient(value - one.low, down) + 1)
     return turns
+
+
+def _quotient(room: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """``room // step``; a room of up to 64 bits has wrapped in the int64 that it comes in."""
+    found = room.astype(np.int64).view(np.uint64) // step.astype(np.uint64)
+    return np.minimum(found, np.uint64(NEVER - 1)).astype(np.int64)
 
 
 def _signature(items: Sequence[Item]) -> list[Any]:
     return [item.signature for item in items]
 
 
+def _positions(signatures: Sequence[Any]) -> Iterator[int]:
+    """Positions of instructions in the signatures of some items."""
+    for one in signatures:
+        if one[0] == "repeat":
+            yield from _positions(one[2])
+        else:
+            yield one[0]
+
+
 def _same_groups(a: Mapping[int, np.ndarray], b: Mapping[int, np.ndarray]) -> bool:
     return a.keys() == b.keys() and all(a[k] is b[k] or bool((a[k] == b[k]).all()) for k in a)
 
 
-def _change(before: State, after: State) -> dict[str, np.ndarray] | None:
-    """What each register gained; None when a predicate changed or knowledge was won or lost."""
-    if before.values.keys() != after.values.keys():
-        return None
+def _sample_lanes(lanes: Lanes, turns: np.ndarray) -> np.ndarray:
+    """Positions of the lanes that stand for all: whole warps, or some independent lanes."""
+    if lanes.independent:
+        looping = np.flatnonzero(turns > 0)
+        return looping[np.unique(np.linspace(0, len(looping) - 1, 64).astype(np.int64))]
+    warps = np.unique(lanes.warp)
+    chosen = warps[np.unique(np.linspace(0, len(warps) - 1, 8).astype(np.int64))]
+    return np.flatnonzero(np.isin(lanes.warp, chosen))
+
+
+def _spread(end: int, samples: int) -> np.ndarray:
+    """Numbers from 0 to ``end`` - 1: all small ones, around powers of two, the last, others."""
+    near = np.arange(min(end, samples // 2))
+    powers = (1 << np.arange(1, max(2, end.bit_length()))).astype(np.int64)
+    last = np.arange(max(0, end - 3), end)
+    between = np.linspace(0, max(0, end - 1), max(4, samples // 4)).astype(np.int64)
+    found = np.unique(np.concatenate([near, powers - 1, powers, last, between]))
+    return found[found < end]
+
+
+def _copies(state: State, source: np.ndarray, count: int) -> State:
+    """The state of some lanes, ``count`` times beside each other."""
+    lanes = state.lanes
+    twin = dataclasses.replace(lanes, block=lanes.block[source], thread=lanes.thread[source])
+    copy = np.repeat(np.arange(count), len(source) // count)
+    # The copies of a warp are warps of their own.
+    twin.__dict__["warp"] = lanes.warp[source] + copy * (int(lanes.warp.max()) + 1)
+    found = State(twin)
+    found.values = {n: None if v is None else v[source] for n, v in state.values.items()}
+    found.valid = {name: known[source] for name, known in state.valid.items()}
+    found.local = {n: None if v is None else v[source] for n, v in state.local.items()}
+    found.active = twin.true
+    return found
+
+
+def _change(before: State, after: State, live: frozenset[str]) -> dict[str, np.ndarray] | None:
+    """What each live register gained; None where a predicate or what is known changed."""
     found = {}
-    for name, new in after.values.items():
-        old = before.values[name]
+    for name in live:
+        new, old = after.values.get(name), before.values.get(name)
         if (new is None) != (old is None):
             return None
         if new is None or new is old or old is None:
@@ -735,8 +933,10 @@ def _change(before: State, after: State) -> dict[str, np.ndarray] | None:
     return found
 
 
-def _same_change(change: Mapping[str, np.ndarray], before: State, after: State) -> bool:
-    other = _change(before, after)
+def _same_change(
+    change: Mapping[str, np.ndarray], before: State, after: State, live: frozenset[str]
+) -> bool:
+    other = _change(before, after, live)
     return (
         other is not None
         and other.keys() == change.keys()
@@ -745,17 +945,24 @@ def _same_change(change: Mapping[str, np.ndarray], before: State, after: State) 
 
 
 def _forget_irregular(
-    state: State, change: Mapping[str, np.ndarray] | None, before: State, after: State
+    state: State,
+    change: Mapping[str, np.ndarray] | None,
+    before: State,
+    after: State,
+    live: frozenset[str],
 ) -> None:
     """Make unknown what does not change by a fixed amount, so that the rest can be followed."""
-    other = _change(before, after)
+    other = _change(before, after, live)
     if change is None or other is None:
         names = {
             name
             for name, new in after.values.items()
-            if (old := before.values.get(name)) is None
-            or new is None
-            or (new.dtype == bool and bool((new != old).any()))
+            if name in live
+            and (
+                (old := before.values.get(name)) is None
+                or new is None
+                or (new.dtype == bool and bool((new != old).any()))
+            )
         }
     else:
         names = {
@@ -801,5 +1008,3 @@ def make_buffers(
     for launch in launches:
         names.update((arg, None) for arg in launch.args if isinstance(arg, str))
     return Buffers(tuple(names), dict(contents), dict(sizes))
-
-

@@ -16,14 +16,16 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from labtools.problem import LabError
 
 from .cubin import Cubin
 from .disassembly import disassemble
 
-LISTING_OPTIONS = ("-c", "-hex", "-g")
-"""What nvdisasm must be asked for: code alone, its encoding, and source lines."""
+LISTING_OPTIONS = ("-c", "-hex", "-g", "-ndf")
+"""What nvdisasm must be asked for: code alone, its encoding, and source lines. Its data-flow
+analysis adds nothing to the text of these architectures and takes a third of the time."""
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.(?P<entry>[\w$]+)")
 _LABEL = re.compile(r"^(\.L_x_\d+|[\w$.]+):\s*$")
@@ -227,30 +229,60 @@ class Sass:
             end -= 1
         return self.instructions[:end]
 
+    @cached_property
+    def live_names(self) -> tuple[frozenset[str], ...]:
+        """Registers and predicates whose value before each instruction may still be read.
+
+        After a jump to a computed address everything counts as read.
+        """
+        names = sorted({name for one in self.instructions for name in one.uses})
+        masks = self._liveness(names, (1 << len(names)) - 1)
+        known: dict[int, frozenset[str]] = {}
+        for mask in masks:
+            if mask not in known:
+                known[mask] = frozenset(n for bit, n in enumerate(names) if mask >> bit & 1)
+        return tuple(known[mask] for mask in masks)
+
     def live_registers(self) -> list[int]:
-        """General registers live before each instruction, from one backward pass to a fixed point.
+        """General registers live before each instruction.
 
         Returns:
             One number an instruction. Code that is reached only by a computed jump may show fewer.
         """
+        names = sorted({name for one in self.instructions for name in one.uses if name[0] == "R"})
+        return [mask.bit_count() for mask in self._liveness(names, 0)]
+
+    def _liveness(self, names: Sequence[str], after_jump: int) -> list[int]:
+        """One backward pass to a fixed point; sets of names are bits of an int."""
         code = self.instructions
-        live: list[frozenset[str]] = [frozenset()] * (len(code) + 1)
+        bits = {name: 1 << place for place, name in enumerate(names)}
+        uses = [sum(bits.get(name, 0) for name in one.uses) for one in code]
+        kept = [
+            ~sum(bits.get(name, 0) for name in one.defines) if one.predicate is None else -1
+            for one in code
+        ]
+        targets = [
+            self.index_of_address.get(one.target) if one.target is not None else None
+            for one in code
+        ]
+        live = [0] * (len(code) + 1)
         changed = True
         while changed:
             changed = False
             for one in reversed(code):
-                after = set() if one.base in ("EXIT", "RET") and one.predicate is None else set()
-                ends = one.predicate is None and one.base in ("EXIT", "RET", "BRA", "JMP")
-                if not ends:
-                    after |= live[one.index + 1]
-                if one.target is not None and one.target in self.index_of_address:
-                    after |= live[self.index_of_address[one.target]]
-                written = one.defines if one.predicate is None else frozenset()
-                before = frozenset((after - written) | one.uses)
-                if before != live[one.index]:
-                    live[one.index] = before
+                place = one.index
+                ends = one.predicate is None and one.base in ("EXIT", "RET", "BRA", "JMP", "BRX")
+                after = 0 if ends else live[place + 1]
+                target = targets[place]
+                if one.base in ("RET", "BRX", "JMX"):
+                    after |= after_jump
+                elif target is not None:
+                    after |= live[target]
+                before = after & kept[place] | uses[place]
+                if before != live[place]:
+                    live[place] = before
                     changed = True
-        return [sum(name[0] == "R" for name in names) for names in live[: len(code)]]
+        return live[: len(code)]
 
 
 def read_sass(cubin: Cubin, entry: str) -> Sass:
@@ -272,7 +304,7 @@ def parse_listing(listing: str, entry: str | None = None) -> Sass:
     Raises:
         LabError: no such kernel, or the listing lacks the encodings.
     """
-    arch = _ARCH.search(listing)
+    arch = _read_arch(listing)
     blocks = _split_entries(listing)
     if entry is None and len(blocks) == 1:
         entry = next(iter(blocks))
@@ -282,13 +314,38 @@ def parse_listing(listing: str, entry: str | None = None) -> Sass:
             f"its kernels are: {', '.join(blocks) or 'none'}",
             "name one of them",
         )
+    return Sass(entry, arch, tuple(_parse_entry(blocks[entry], entry)))
+
+
+def parse_listings(listing: str) -> dict[str, Sass]:
+    """Typed instructions of every kernel of a listing, by name, in its order.
+
+    Raises:
+        LabError: it holds no kernel, or lacks the encodings.
+    """
+    arch = _read_arch(listing)
+    blocks = _split_entries(listing)
+    if not blocks:
+        raise LabError(
+            "This listing has no kernel.",
+            "a kernel begins with a .section .text line",
+            "print it again with nvdisasm -c -hex -g",
+        )
+    return {
+        entry: Sass(entry, arch, tuple(_parse_entry(lines, entry)))
+        for entry, lines in blocks.items()
+    }
+
+
+def _read_arch(listing: str) -> str:
+    arch = _ARCH.search(listing)
     if arch is None:
         raise LabError(
             "This listing does not name its architecture.",
             "a listing begins with a .target line",
             "print it again with nvdisasm",
         )
-    return Sass(entry, arch["arch"], tuple(_parse_entry(blocks[entry], entry)))
+    return arch["arch"]
 
 
 def _split_entries(listing: str) -> dict[str, list[str]]:
@@ -423,6 +480,9 @@ def _split_operands(text: str) -> list[str]:
         if letter == "," and depth == 0:
             parts.append(current.strip())
             current = ""
+        elif letter == "`" and depth == 0:  # RET.REL.NODEC R4 `(k) has no comma before its label
+            parts.append(current.strip())
+            current = letter
         else:
             current += letter
     if current.strip():
@@ -443,7 +503,7 @@ def _parse_operand(text: str) -> Operand:
             inner = inner[1:].replace("|", "", 1)
         else:
             inner = inner[1:]
-    flags = {"negated": negated, "absolute": absolute, "inverted": inverted}
+    flags: dict[str, Any] = {"negated": negated, "absolute": absolute, "inverted": inverted}
     register = _REGISTER.match(inner)
     if register:
         kind = "predicate" if register["file"] in ("P", "UP") else "register"
@@ -475,7 +535,7 @@ def _read_number(text: str) -> int | float:
 
 
 def _read_constant(
-    text: str, bank: str, offset: str, suffixes: tuple[str, ...], flags: dict[str, bool]
+    text: str, bank: str, offset: str, suffixes: tuple[str, ...], flags: dict[str, Any]
 ) -> Operand:
     parts = tuple(
         (name + number, tuple(s for s in suffix.split(".") if s))
@@ -526,6 +586,8 @@ _NO_RESULT = frozenset(
     }
 )
 _GLOBAL = frozenset({"LDG", "STG", "LD", "ST", "RED", "REDG", "ATOM", "ATOMG", "LDGSTS"})
+_PAIRS = frozenset({"IADD", "IADD3", "MOV", "SEL", "CS2R", "LOP3", "IMNMX", "VIMNMX"})
+"""Opcodes of which ``.64`` makes all operands register pairs."""
 _WIDTHS = {"64": 2, "96": 3, "128": 4, "256": 8}
 
 
@@ -579,15 +641,13 @@ def _count_results(base: str, operands: Sequence[Operand]) -> int:
         return leading if operands[0].kind == "predicate" else 0
     # Predicates that a selection reads come last; those that it writes stand beside the result.
     if base in ("SEL", "USEL", "FSEL", "FMNMX", "IMNMX", "VIMNMX", "UIMNMX", "P2R", "UP2UR"):
-        return 1
+        return [operand.kind for operand in operands].index("register") + 1
     if base in ("SHFL", "LOP3", "ULOP3", "ATOM", "ATOMG", "ATOMS", "ATOMCAS", "VOTE", "VOTEU"):
         return leading if base != "VOTE" and base != "VOTEU" else min(leading, 2)
     return leading
 
 
-def _width(
-    base: str, modifiers: Sequence[str], place: int, results: int, operand: Operand
-) -> int:
+def _width(base: str, modifiers: Sequence[str], place: int, results: int, operand: Operand) -> int:
     """Registers that one operand takes, counted from the named one."""
     if operand.kind != "register":
         return 1
@@ -599,9 +659,9 @@ def _width(
         if base == "LDSM":
             size = {"2": 2, "4": 4}.get(modifiers[-1], 1)
         return size if place < results or base.startswith("ATOM") else 1
-    if base in ("STG", "ST", "STS", "STL"):
-        return size
-    if base in ("IADD", "UIADD3", "IADD3", "MOV", "UMOV", "CS2R") and "64" in modifiers:
+    if base in ("STG", "ST", "STS", "STL", "RED", "REDG", "REDS"):
+        return max(size, 2) if "F64" in modifiers else size
+    if base.removeprefix("U") in _PAIRS and "64" in modifiers:
         return 2
     if base == "CS2R":
         return 1 if "32" in modifiers else 2
@@ -612,15 +672,33 @@ def _width(
         if "HI" in modifiers:
             return 2 if place >= results + 2 else 1
         return 1
-    if base in ("ISETP", "UISETP") and {"U64", "S64"} & set(modifiers):
+    if base in ("RET", "BRX", "JMX"):
         return 2
-    if base in ("DADD", "DMUL", "DFMA", "DSETP", "DMNMX") or "F64" in modifiers[:1]:
+    if base.removeprefix("U") in ("ISETP", "IMNMX") and {"U64", "S64"} & set(modifiers):
         return 2
+    if base in ("DADD", "DMUL", "DFMA", "DSETP", "DMNMX"):
+        return 2
+    if base in ("F2I", "I2F", "F2F", "FRND"):
+        return _conversion_width(base, modifiers, place < results)
     if base in ("FADD2", "FMUL2", "FFMA2"):
         return 2
     if base in ("HMMA", "IMMA", "QMMA", "BMMA", "DMMA"):
         return _mma_width(base, modifiers, place)
     return 1
+
+
+def _conversion_width(base: str, modifiers: Sequence[str], result: bool) -> int:
+    """Registers of one side of a conversion; ``F2F.F64.F32`` names the result's type first."""
+    integer = bool({"U64", "S64"} & set(modifiers))
+    real = "F64" in modifiers
+    if base == "F2F":
+        types = [m for m in modifiers if m in ("F16", "BF16", "F32", "F64")]
+        wide = types[:1] == ["F64"] if result else types[-1:] == ["F64"]
+    elif base == "FRND":
+        wide = real
+    else:
+        wide = integer if result == (base == "F2I") else real
+    return 2 if wide else 1
 
 
 def _mma_width(base: str, modifiers: Sequence[str], place: int) -> int:
