@@ -5,9 +5,9 @@ Runs in the measuring child alone.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,9 +64,9 @@ class Bench:
         None where the machine code cannot be read here (there is no nvdisasm).
         """
         try:
-            image = base64.b64decode(self.cubins[defines])
+            image = Path(self.cubins[defines]).read_bytes()
             sass = parse_listing(disassemble(image, None, LISTING_OPTIONS), entry)
-        except (LabError, ValueError):
+        except (LabError, OSError):
             return None
         return sum(max(1, one.control.stall) for one in sass.body(sass.innermost_loops[0]))
 

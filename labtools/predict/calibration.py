@@ -21,10 +21,13 @@ from .sheets import Gpu
 READ_EFFICIENCY = 0.95
 """Share of a data sheet's memory rate that a read reaches, where it was not measured (an H200
 reads at 97 % of its sheet's rate)."""
-FITTED = {"start_us": 0.28, "scattered": 0.91, "atomic_ns": 0.58}
+FITTED = {"start_us": 0.28, "dram_scale": 1.03, "scattered": 0.88, "atomic_ns": 0.58}
 """What no microbenchmark isolates; fitted on the calibration kernels of ``points.toml`` alone.
-`start_us`: what a kernel costs beyond an empty one before its first load, on the launch points.
-`scattered`: see `Machine`; on the bandwidth points of r02. `atomic_ns`: on the read sweep."""
+
+`start_us`: what a kernel costs beyond an empty one before its first load; on the launch points.
+`dram_scale`: latency of a kernel's loads from memory over that of the microbenchmark's single
+stream; on the chain points of two runs. `scattered`: see `Machine`; on the bandwidth points of
+r02. `atomic_ns`: on the read sweep."""
 _BAND = Path(__file__).with_name("band.toml")
 _L1_SHARE_BYTES = 256 * 1024
 
@@ -80,9 +83,13 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
             for width, cycles in sorted(known.by_number("latency.l1_row").items())
         },
         l2_rows=_rows(known, "latency.l2_row", known.latency("l2")),
-        dram_rows=_rows(known, "latency.hbm_row", known.latency("hbm")),
+        dram_rows=_rows(known, "latency.hbm_row", known.latency("hbm")).scaled(
+            FITTED["dram_scale"]
+        ),
         l2_async=_rows(known, "latency.async_l2", known.latency("l2")),
-        dram_async=_rows(known, "latency.async_hbm", known.latency("hbm")),
+        dram_async=_rows(known, "latency.async_hbm", known.latency("hbm")).scaled(
+            FITTED["dram_scale"]
+        ),
         barrier_cycles=_barrier(known)[0],
         barrier_interval=_barrier(known)[1],
         slow_dram=_slowest(known, "hbm_row"),

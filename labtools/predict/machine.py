@@ -67,6 +67,10 @@ class Curve:
         """The curve's value at ``at``."""
         return float(np.interp(at, self.x, self.y))
 
+    def scaled(self, factor: float) -> Curve:
+        """The same curve with every value times ``factor``."""
+        return Curve(self.x, tuple(value * factor for value in self.y))
+
 
 @dataclass(frozen=True)
 class LoadCurve:

@@ -312,6 +312,7 @@ def _add(state: State, one: Instruction) -> list[tuple[str, Value]]:
         total64 = terms64[0]
         for term in terms64[1:]:
             total64 = total64 + term  # type: ignore[operator]
+        _remember_wrap(state, total64)
         return _pair(destination[0].name, total64)
     addends = [source for source in sources if source.kind != "predicate"]
     carries = [source for source in sources if source.kind == "predicate"]
@@ -332,6 +333,8 @@ def _add(state: State, one: Instruction) -> list[tuple[str, Value]]:
             if carry is None:
                 return []
             total = total + _u64(carry)
+    if flags:
+        _remember_wrap(state, total)
     found = _one(destination, (total & _MASK).astype(np.uint32))
     for count, flag in enumerate(flags, 1):
         found.append((flag.name, (total >> np.uint64(32)) >= np.uint64(count)))
@@ -360,6 +363,7 @@ def _multiply_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
         else:
             product = _u64(a) * _u64(b)
         total = product + c64
+        _remember_wrap(state, total)
         if "HI" in one.modifiers:
             found = _one(destination, (total >> np.uint64(32)).astype(np.uint32))
         else:
@@ -381,6 +385,8 @@ def _multiply_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
             if carry is None:
                 return []
             total = total + _u64(carry)
+    if flags:
+        _remember_wrap(state, total)
     found = _one(destination, (total & _MASK).astype(np.uint32))
     found += [(flag.name, (total >> np.uint64(32)) >= np.uint64(1)) for flag in flags]
     return found
@@ -418,6 +424,8 @@ def _shift_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
             if carry is None:
                 return []
             total = total + _u64(carry)
+    if flags:
+        _remember_wrap(state, total)
     found = _one(destination, (total & _MASK).astype(np.uint32))
     found += [(flag.name, (total >> np.uint64(32)) >= np.uint64(1)) for flag in flags]
     return found
@@ -561,6 +569,14 @@ def _remember(
         state.comparisons.append(
             Comparison(kind, a.astype(np.int64), b.astype(np.int64), state.active, low, high)
         )
+
+
+def _remember_wrap(state: State, total: np.ndarray | None) -> None:
+    """The low half of a sum wraps once in many trips, and the carry changes the high half then."""
+    if state.comparisons is not None and total is not None:
+        low = (total & _MASK).astype(np.int64)
+        zero = np.zeros(len(low), np.int64)
+        state.comparisons.append(Comparison("GE", low, zero, state.active, 0, 2**32 - 1))
 
 
 def _select(state: State, one: Instruction) -> list[tuple[str, Value]]:

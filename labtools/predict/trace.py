@@ -722,7 +722,7 @@ class _Machine:
             known = state.valid.get(name)
             bad |= differs if known is None else differs & known
         bad &= turns[source] > 0
-        return bad.reshape(len(trips), len(lanes)).any(axis=1)
+        return np.asarray(bad.reshape(len(trips), len(lanes)).any(axis=1))
 
     def _replay(
         self,
