@@ -189,7 +189,66 @@ def _points_plan(family: str, title: str) -> Plan:
 POINTS_CALIBRATION = _points_plan("calibration", "points that the forecast may be calibrated on")
 POINTS_TEST = _points_plan("test", "points that the forecast is tested on")
 
-PLANS = {plan.name: plan for plan in (LADDER, QUICK, POINTS_CALIBRATION, POINTS_TEST)}
+_SPLITS: tuple[tuple[str, Mapping[str, int]], ...] = (
+    *(
+        ("s01_warp_rows", knobs)
+        for knobs in _all_knobs(rows=(1, 4), split=(1, 2, 4, 8, 16, 32))
+    ),
+    *(("s00_block_rows", knobs) for knobs in _all_knobs(unroll=(4,), split=(1, 2, 4, 8, 16, 32))),
+)
+_BYTES: tuple[tuple[str, Mapping[str, int]], ...] = tuple(
+    (rung, knobs)
+    for rung in ("s01_warp_rows", "s02_warp_int8")
+    for knobs in _all_knobs(rows=(1, 4), split=(1, 8))
+)
+_SHAPES_OF_BLOCKS: tuple[tuple[str, Mapping[str, int]], ...] = tuple(
+    (rung, knobs)
+    for rung in ("r02_one_barrier", "r03_one_warp")
+    for knobs in _all_knobs(unroll=(1, 4, 8))
+)
+
+FINDINGS = Plan(
+    "findings",
+    "one-warp blocks, half the bytes and more blocks: where each helps and where it does not",
+    (
+        Section(
+            _shapes("2,32,8,4096,128", "32,32,8,4096,128", "64,32,8,1024,128", "128,32,8,1024,128"),
+            _SHAPES_OF_BLOCKS,
+            ceiling=False,
+            counters=True,
+        ),
+        Section(
+            _shapes("1,32,8,4096,128", "8,32,8,4096,128", "64,32,8,1024,128", "64,32,32,512,128"),
+            (*_BYTES, *_SPLITS),
+            ceiling=False,
+            counters=True,
+        ),
+        Section(
+            _shapes("1,32,8,1024,128", "8,32,8,512,128", cache_state="warm"),
+            (*_BYTES, *_SPLITS),
+            ceiling=False,
+        ),
+        Section(_shapes("8,32,8,256,128"), _SPLITS, ceiling=False, counters=True),
+        Section(
+            _shapes(*(f"1,32,8,{length},128" for length in (1, 4, 16, 64, 256))),
+            (("r03_one_warp", {}),),
+            ceiling=False,
+            counters=True,
+        ),
+        Section(
+            _shapes("128,32,8,1024,128"),
+            (
+                ("r02_one_barrier", {"dims_per_thread": 2}),
+                ("r02_one_barrier", {"unroll": 2}),
+                ("r00_two_passes", {}),
+            ),
+            ceiling=False,
+            counters=True,
+        ),
+    ),
+)
+
+PLANS = {plan.name: plan for plan in (LADDER, QUICK, POINTS_CALIBRATION, POINTS_TEST, FINDINGS)}
 NUM_SMS = 132
 """Of the GPU that the points are laid out for, NVIDIA H200; the read sweep's grids follow it."""
 
