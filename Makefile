@@ -3,6 +3,7 @@
 # make check    format, lint, types, fast tests
 # make book     the static site, in _build/html
 # make sync     write the kernels' text into the pages
+# make listings write the kernels' machine code for machines without a compiler
 # make record   measure on this machine's GPU and write records
 # make lock     resolve the lock files anew
 #
@@ -18,7 +19,7 @@ ARGS ?=
 RUN = $(VENV)/bin/python
 INSTALL = $(PYTHON) tools/install.py --venv $(VENV) --torch "$(TORCH)"
 
-.PHONY: lab test check format book sync record lock readme clean
+.PHONY: lab test check format book sync listings record lock readme clean
 
 lab:
 	@$(INSTALL) lab
@@ -49,6 +50,10 @@ book:
 sync:
 	@$(INSTALL) lab
 	@$(RUN) -m labtools.sync $(ARGS)
+
+listings:
+	@$(INSTALL) lab
+	@$(RUN) -m tools.write_listings $(ARGS)
 
 record:
 	@$(INSTALL) lab

@@ -107,7 +107,7 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         atomic_ns=FITTED["atomic_ns"],
         l2_miss=_miss_curve(known.curve("l2_footprint"), scale),
         l1_bytes=_L1_SHARE_BYTES if known.calibrated else float(gpu.smem_per_sm_bytes),
-        branch_cycles=known.latency("branch", 4.5),
+        branch_cycles=known.latency("branch"),
         cold_line_cycles=known.latency("cold_line", 4.0),
         operand_read_cycles=known.interval("lds32") + known.latency("alu", 4.0),
         launch_us=_launch_curve(known),

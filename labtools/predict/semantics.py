@@ -694,8 +694,8 @@ def _to_float(state: State, one: Instruction) -> list[tuple[str, Value]]:
     result = typed.astype(np.float32)
     if "RP" in modifiers:  # rounded up; 2**64 does not fit the integers it is compared with
         short = result.astype(np.float64) < 2.0**63
-        exact = np.where(short, result, 0).astype(np.int64).astype(typed.dtype)
-        low = short & (exact < typed)
+        exact = np.where(short, result, 0).astype(np.int64)
+        low = short & (exact < typed.astype(np.int64))
         result = np.where(low, np.nextafter(result, np.float32(np.inf)), result)
     return [(destination.name, result.astype(np.float32).view(np.uint32))]
 

@@ -12,7 +12,7 @@ import math
 import os
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,11 +30,15 @@ from .prediction import (
     ENTRY,
     MISUNDERSTOOD_FROM,
     SAME_WITHIN,
+    AnyEntry,
     Direction,
     ForecastComparison,
+    Hint,
     Interval,
     JournalError,
     JournalRow,
+    ModelPrediction,
+    Notes,
     Prediction,
     Reveal,
     Score,
@@ -152,7 +156,8 @@ class Journal:
     ) -> Score | None:
         """Note that the answer was shown, and score the guess that stood before it.
 
-        Showing the same answer again (a cell that is run twice) adds nothing.
+        Showing the same answer again (a cell that is run twice) adds nothing. Without a
+        ``forecast_ratio``, what the model had committed to this question is taken.
 
         Returns:
             The score, or None when the reader had committed no guess.
@@ -160,6 +165,9 @@ class Journal:
         Raises:
             JournalError: a ratio that is not a positive number, or an unknown source.
         """
+        if forecast_ratio is None:
+            said = self.model_prediction(question_id)
+            forecast_ratio = said.ratio if said else None
         try:
             shown = Reveal(
                 reader=self.reader,
@@ -205,15 +213,36 @@ class Journal:
             if isinstance(entry, Prediction):
                 shown = _first_reveal(entries[index + 1 :], entry.question_id)
                 scored = score(entry, shown) if shown else None
-                rows.append(JournalRow(prediction=entry, reveal=shown, score=scored))
+                rows.append(
+                    JournalRow(
+                        prediction=entry,
+                        reveal=shown,
+                        score=scored,
+                        model=_counted_model(entries, entry.question_id),
+                        hints=_hints_of(entries, entry.question_id),
+                    )
+                )
         return rows
 
-    def compare_with_forecast(self) -> ForecastComparison:
-        """The reader's guesses beside the model's, on the questions that both answered."""
-        rows = []
+    def compare_with_forecast(self, page: str | None = None) -> ForecastComparison:
+        """The reader's guesses beside the model's, on the questions that both answered.
+
+        Of several guesses at one question only the last before the reveal is taken.
+
+        Args:
+            page: only questions of this page; None takes all.
+        """
+        last: dict[str, JournalRow] = {}
         for row in self.history():
+            guess, shown = row.prediction, row.reveal
+            counts = shown and shown.forecast_ratio and row.score and not guess.after_reveal
+            if counts and page in (None, guess.page):
+                last.pop(guess.question_id, None)
+                last[guess.question_id] = row
+        rows = []
+        for row in last.values():
             shown = row.reveal
-            if shown and shown.forecast_ratio and row.score and not row.prediction.after_reveal:
+            if shown and shown.forecast_ratio:
                 rows.append((row, score(shown.forecast_ratio, shown)))
         return ForecastComparison(
             rows=tuple(rows),
@@ -221,9 +250,112 @@ class Journal:
             model_off_by=_geometric_mean([model.off_by for _, model in rows]),
         )
 
+    # -- the model, hints and notes ----------------------------------------------------------
+
+    def commit_forecast(
+        self,
+        question_id: str,
+        page: str,
+        *,
+        baseline_us: float,
+        candidate_us: float,
+        band: Interval,
+        model: str,
+        gpu: str,
+        bounds: tuple[str, str] = ("", ""),
+    ) -> ModelPrediction:
+        """Write down what the model says, sealed, before the answer is shown.
+
+        The same statement made twice is kept once.
+
+        Args:
+            question_id: the question's fixed name.
+            page: the page it stands on.
+            baseline_us, candidate_us: the forecasts, microseconds.
+            band: low and high end of baseline time / candidate time.
+            model: name and version of the model.
+            gpu: short name.
+            bounds: what binds the baseline and the candidate.
+
+        Raises:
+            JournalError: times that are none, or a folder that cannot be written.
+        """
+        with self._locked():
+            entries = self._select(question_id)
+            try:
+                said = ModelPrediction(
+                    reader=self.reader,
+                    question_id=question_id,
+                    page=page,
+                    # Six digits are more than the model knows, and the same on every machine.
+                    ratio=_six_digits(baseline_us / candidate_us if candidate_us > 0 else -1.0),
+                    band=(_six_digits(band[0]), _six_digits(band[1])),
+                    baseline_us=_six_digits(baseline_us),
+                    candidate_us=_six_digits(candidate_us),
+                    bounds=bounds,
+                    model=model,
+                    gpu=gpu,
+                    after_reveal=any(isinstance(entry, Reveal) for entry in entries),
+                )
+            except ValidationError as error:
+                raise JournalError(
+                    "The model's prediction was not kept.",
+                    "; ".join(_plain(problem) for problem in error.errors()),
+                    "the round goes on without the model",
+                ) from error
+            before = _counted_model(entries, question_id)
+            if before is not None and before.seal == said.seal:
+                return before
+            self._keep(said)
+        return said
+
+    def model_prediction(self, question_id: str) -> ModelPrediction | None:
+        """What the model had said last before the answer was shown, or None."""
+        with self._locked():
+            return _counted_model(self._select(question_id), question_id)
+
+    def log_hint(self, question_id: str, page: str, hint: str) -> None:
+        """Note that the reader looked at a hint; the same one twice is noted once."""
+        with self._locked():
+            entries = self._select(question_id)
+            if any(isinstance(entry, Hint) and entry.hint == hint for entry in entries):
+                return
+            committed = any(isinstance(entry, Prediction) for entry in entries)
+            self._keep(
+                Hint(
+                    reader=self.reader,
+                    question_id=question_id,
+                    page=page,
+                    hint=hint,
+                    after_commit=committed,
+                )
+            )
+
+    def hints(self, question_id: str) -> tuple[str, ...]:
+        """The hints that the reader took before committing, in order."""
+        with self._locked():
+            return _hints_of(self._select(question_id), question_id)
+
+    def write_notes(self, question_id: str, page: str, fields: Mapping[str, str]) -> Notes:
+        """Keep what the reader wrote; the same text twice is kept once."""
+        with self._locked():
+            before = _last_notes(self._select(question_id))
+            if before is not None and before.fields == dict(fields):
+                return before
+            written = Notes(
+                reader=self.reader, question_id=question_id, page=page, fields=dict(fields)
+            )
+            self._keep(written)
+        return written
+
+    def notes(self, question_id: str) -> Notes | None:
+        """What the reader wrote last, or None."""
+        with self._locked():
+            return _last_notes(self._select(question_id))
+
     # -- lines -----------------------------------------------------------------------------
 
-    def _keep(self, entry: Prediction | Reveal) -> None:
+    def _keep(self, entry: AnyEntry) -> None:
         """Append to the lines, then to the database. The caller holds the lock."""
         self._append([entry.model_dump_json()])
         self._in_database(lambda connection: _insert(connection, [entry]))
@@ -244,7 +376,7 @@ class Journal:
         except OSError as error:
             raise self._cannot_write(error) from error
 
-    def _read_lines(self) -> list[Prediction | Reveal]:
+    def _read_lines(self) -> list[AnyEntry]:
         if not self.lines.exists():
             return []
         entries, unreadable = [], 0
@@ -284,7 +416,7 @@ class Journal:
         except OSError as error:
             raise self._cannot_write(error) from error
 
-    def _select(self, question_id: str | None) -> list[Prediction | Reveal]:
+    def _select(self, question_id: str | None) -> list[AnyEntry]:
         query = sa.select(_ENTRIES.c.body).where(_ENTRIES.c.reader == self.reader)
         if question_id is not None:
             query = query.where(_ENTRIES.c.question_id == question_id)
@@ -419,17 +551,17 @@ def _is_damage(error: Exception) -> bool:
     return isinstance(error, (ValidationError, _WrongTables))
 
 
-def _entries(connection: sa.Connection, query: sa.Select[Any]) -> list[Prediction | Reveal]:
+def _entries(connection: sa.Connection, query: sa.Select[Any]) -> list[AnyEntry]:
     return [ENTRY.validate_json(body) for body in connection.execute(query).scalars()]
 
 
-def _insert(connection: sa.Connection, entries: list[Prediction | Reveal]) -> None:
+def _insert(connection: sa.Connection, entries: list[AnyEntry]) -> None:
     if not entries:
         return
     connection.execute(sa.insert(_ENTRIES), [_columns(entry) for entry in entries])
 
 
-def _columns(entry: Prediction | Reveal) -> dict[str, Any]:
+def _columns(entry: AnyEntry) -> dict[str, Any]:
     values: dict[str, Any] = {
         "entry_id": entry.entry_id,
         "at": entry.at.astimezone(UTC).isoformat(timespec="microseconds"),
@@ -442,11 +574,13 @@ def _columns(entry: Prediction | Reveal) -> dict[str, Any]:
         "source": None,
         "body": entry.model_dump_json(),
     }
+    if isinstance(entry, Reveal):
+        return values | {"ratio": entry.measured_ratio, "source": entry.source}
+    values |= {"page": entry.page}
     if isinstance(entry, Prediction):
-        values |= {"page": entry.page, "direction": entry.direction, "ratio": entry.ratio}
-        values |= {"after_reveal": entry.after_reveal}
-    else:
-        values |= {"ratio": entry.measured_ratio, "source": entry.source}
+        values |= {"direction": entry.direction}
+    if isinstance(entry, (Prediction, ModelPrediction)):
+        values |= {"ratio": entry.ratio, "after_reveal": entry.after_reveal}
     return values
 
 
@@ -480,7 +614,35 @@ def _reader_name() -> str:
         return "reader"
 
 
-def _first_reveal(entries: list[Prediction | Reveal], question_id: str) -> Reveal | None:
+def _counted_model(entries: list[AnyEntry], question_id: str) -> ModelPrediction | None:
+    said = [
+        entry
+        for entry in entries
+        if isinstance(entry, ModelPrediction)
+        and entry.question_id == question_id
+        and not entry.after_reveal
+    ]
+    return said[-1] if said else None
+
+
+def _hints_of(entries: list[AnyEntry], question_id: str) -> tuple[str, ...]:
+    return tuple(
+        entry.hint
+        for entry in entries
+        if isinstance(entry, Hint) and entry.question_id == question_id and not entry.after_commit
+    )
+
+
+def _last_notes(entries: list[AnyEntry]) -> Notes | None:
+    written = [entry for entry in entries if isinstance(entry, Notes)]
+    return written[-1] if written else None
+
+
+def _six_digits(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _first_reveal(entries: list[AnyEntry], question_id: str) -> Reveal | None:
     for entry in entries:
         if isinstance(entry, Reveal) and entry.question_id == question_id:
             return entry
@@ -518,11 +680,14 @@ __all__ = [
     "SAME_WITHIN",
     "Direction",
     "ForecastComparison",
+    "Hint",
     "Interval",
     "Journal",
     "JournalError",
     "JournalRow",
     "JournalWarning",
+    "ModelPrediction",
+    "Notes",
     "Prediction",
     "Reveal",
     "Score",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import uuid
 from datetime import UTC, datetime
@@ -86,9 +88,86 @@ class Reveal(_Entry):
     forecast_ratio: _PositiveFloat | None = None
 
 
-Entry = Annotated[Prediction | Reveal, Field(discriminator="kind")]
-ENTRY: TypeAdapter[Prediction | Reveal] = TypeAdapter(Entry)
-"""Reads an entry of either kind from JSON."""
+class ModelPrediction(_Entry):
+    """What the model said to the same question, written down before the answer was shown.
+
+    Attributes:
+        page: where the question stands.
+        ratio: baseline time / candidate time, as forecast.
+        band: low and high end of the ratio.
+        baseline_us, candidate_us: the two forecasts, microseconds.
+        bounds: what the model says binds the baseline and the candidate.
+        model: name and version of the model.
+        gpu: short name.
+        seal: SHA-256 over all of the above and the question; filled in where it is left empty. An
+            entry whose content was changed later no longer fits its seal and cannot be read.
+        after_reveal: True when the answer had been shown; such an entry does not count.
+    """
+
+    kind: Literal["model"] = "model"
+    page: str
+    ratio: _PositiveFloat
+    band: tuple[_PositiveFloat, _PositiveFloat]
+    baseline_us: _PositiveFloat
+    candidate_us: _PositiveFloat
+    bounds: tuple[str, str] = ("", "")
+    model: str
+    gpu: str
+    seal: str = ""
+    after_reveal: bool = False
+
+    @model_validator(mode="after")
+    def _fits_its_seal(self) -> ModelPrediction:
+        seal = seal_of(self)
+        if not self.seal:
+            object.__setattr__(self, "seal", seal)  # frozen, and not yet handed out
+        elif self.seal != seal:
+            raise ValueError("the model's prediction does not fit its seal: it was changed")
+        return self
+
+
+_SEALED = (
+    *("question_id", "ratio", "band", "baseline_us", "candidate_us"),
+    *("bounds", "model", "gpu"),
+)
+
+
+def seal_of(said: ModelPrediction) -> str:
+    """SHA-256 of what a model's prediction says. It names no reader and no time, so that the same
+    model gives every reader the same seal."""
+    body = {name: getattr(said, name) for name in _SEALED}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+class Hint(_Entry):
+    """A reader looked at a hint. It costs nothing; it is on record.
+
+    Attributes:
+        hint: which one.
+        after_commit: the reader had committed a guess by then.
+    """
+
+    kind: Literal["hint"] = "hint"
+    page: str
+    hint: Annotated[str, Field(min_length=1)]
+    after_commit: bool = False
+
+
+class Notes(_Entry):
+    """What only the reader can fill in: a hypothesis, and what would refute it.
+
+    Attributes:
+        fields: text by name of the field.
+    """
+
+    kind: Literal["notes"] = "notes"
+    page: str
+    fields: dict[str, str]
+
+
+AnyEntry = Prediction | Reveal | ModelPrediction | Hint | Notes
+ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(Annotated[AnyEntry, Field(discriminator="kind")])
+"""Reads an entry of any kind from JSON."""
 
 
 class Score(BaseModel):
@@ -114,13 +193,19 @@ class Score(BaseModel):
 
 
 class JournalRow(BaseModel):
-    """A prediction with the reveal that followed it, if any, and its score."""
+    """A prediction with the reveal that followed it, if any, and its score.
+
+    ``model`` is what the model had committed to this question, where it had; ``hints`` are those
+    that the reader took before committing.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     prediction: Prediction
     reveal: Reveal | None = None
     score: Score | None = None
+    model: ModelPrediction | None = None
+    hints: tuple[str, ...] = ()
 
 
 class ForecastComparison(BaseModel):

@@ -1,37 +1,489 @@
-"""The machine code of a rung as typed instructions (first version; stored listings follow)."""
+"""The typed machine code of a rung: compiled here, or read from a listing that was stored.
+
+A forecast needs the machine code and nothing else. Where there is a compiler and a disassembler,
+the code is made here. Where there is none (macOS), a listing that travels with the project stands
+in, if it was made from the same source, definitions and headers.
+
+Stored listings are ``kernels/listings/<arch>/<rung>.json.gz``. The lines of all listings of one
+file are stored once, in a table; a listing names them by number. Addresses are left out, because
+instructions of these architectures all take 16 bytes. `tools.write_listings` writes the files.
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
+import dataclasses
+import gzip
+import hashlib
+import json
+import re
+import threading
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
-from labtools.problem import Rung, Workload
+from labtools.problem import LabError, Rung, Workload, kernels_dir, repository_root
 
 from .compiler import compile_cubin
-from .cubin import Resources
-from .sass import Sass, read_sass
+from .cubin import Cubin, Resources
+from .disassembly import disassemble
+from .errors import CompileError, CompilerMissing
+from .hashes import source_name
+from .options import C_HEADERS, DEFAULT_ARCH, all_include_dirs, check_arch, cuda_include_dir
+from .sass import LISTING_OPTIONS, Sass, SourceLine, parse_listings
+from .sources import expand_includes, hash_source
+
+INSTRUCTION_BYTES = 16
+"""Length of one instruction from Volta on."""
+CUDA_PREFIX = "cuda/"
+"""Stands before the name of a header that came with the compiler."""
+
+_KEPT = 96
+_kept: OrderedDict[str, MachineCode] = OrderedDict()
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class MachineCode:
-    """All kernels of one source, compiled for one architecture."""
+    """Every kernel of one source for one architecture.
 
-    entries: dict[str, Sass]
-    resources: dict[str, Resources]
+    Attributes:
+        rung_id: whose code it is.
+        arch: for example ``sm_90``.
+        entries: typed instructions by kernel name.
+        resources: registers, shared memory and spills by kernel name.
+        origin: ``compiled here with NVRTC 13.0`` or ``stored listing, NVRTC 13.0``.
+        stored: True where the code is a stored listing.
+        nvrtc_version: the compiler that made it.
+        compile_s: seconds from the source to typed instructions, when that was done.
+        source_hash: as in `Hashes`.
+    """
+
+    rung_id: str
+    arch: str
+    entries: Mapping[str, Sass] = field(repr=False)
+    resources: Mapping[str, Resources]
     origin: str
+    stored: bool
+    nvrtc_version: str
+    compile_s: float
+    source_hash: str
 
 
-@functools.lru_cache(maxsize=256)
-def _compile(source, arch, defines, name, include_dirs):  # type: ignore[no-untyped-def]
-    cubin = compile_cubin(source, arch, dict(defines), name, include_dirs)
-    entries = {entry: read_sass(cubin, entry) for entry in cubin.entries}
-    return MachineCode(entries, cubin.entries, f"compiled here with NVRTC {cubin.nvrtc_version}")
+@dataclass(frozen=True)
+class StoredListing:
+    """One listing as it is kept in a file.
+
+    Attributes:
+        source_hash: of what the source says, with definitions and headers.
+        text_hash: of the source's text and its headers, comments included; line numbers hold
+            where it is equal.
+        nvrtc_version: the compiler.
+        defines: preprocessor definitions.
+        resources: by kernel name.
+        lines: the listing, line by line, without addresses.
+    """
+
+    source_hash: str
+    text_hash: str
+    nvrtc_version: str
+    defines: Mapping[str, str]
+    resources: Mapping[str, Resources]
+    lines: tuple[str, ...] = field(repr=False)
+
+    @property
+    def listing(self) -> str:
+        """The listing in the form that nvdisasm prints."""
+        return expand_lines(self.lines)
 
 
 def machine_code(
-    rung: Rung, workload: Workload, knobs: Mapping[str, int], arch: str
+    rung: Rung,
+    workload: Workload,
+    knobs: Mapping[str, int] | None = None,
+    arch: str = DEFAULT_ARCH,
 ) -> MachineCode:
-    """Compile a rung and read its machine code."""
-    defines = tuple(sorted(rung.defines(workload, knobs).items()))
-    return _compile(rung.source_text, arch, defines, rung.source.name, rung.include_dirs)
+    """The typed machine code of a rung for a workload, knobs and an architecture.
+
+    The last few dozen answers are kept, so asking again costs nothing.
+
+    Raises:
+        CompileError: the source does not compile; names the line.
+        LabError: nothing here can compile or disassemble it and no stored listing matches.
+    """
+    check_arch(arch)
+    defines = rung.defines(workload, knobs)
+    key = _key(rung, defines, arch)
+    with _lock:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    began = time.perf_counter()
+    try:
+        code = _compile(rung, defines, arch, began)
+    except CompileError:
+        raise
+    except LabError as error:
+        code = _read_stored(rung, defines, arch, began, error)
+    with _lock:
+        _kept[key] = code
+        while len(_kept) > _KEPT:
+            _kept.popitem(last=False)
+    return code
+
+
+def source_text_of(line: SourceLine | None, rung: Rung) -> str | None:
+    """The text of a source line that an instruction comes from, or None where it is not at hand.
+
+    Args:
+        line: file and number as the machine code names them.
+        rung: whose code it is; its own text counts, edited or not.
+    """
+    if line is None:
+        return None
+    text = _text_of_file(line.file, rung)
+    lines = text.splitlines() if text is not None else []
+    return lines[line.line - 1].rstrip() if 1 <= line.line <= len(lines) else None
+
+
+# ------------------------------------------------------------------------------- compiled here
+
+
+def _compile(rung: Rung, defines: Mapping[str, str], arch: str, began: float) -> MachineCode:
+    cubin = compile_cubin(rung.source_text, arch, defines, source_name(rung), rung.include_dirs)
+    parsed = parse_listings(portable_listing(cubin, rung))
+    return MachineCode(
+        rung_id=rung.id,
+        arch=arch,
+        entries={name: parsed[name] for name in cubin.entries},
+        resources=cubin.entries,
+        origin=f"compiled here with NVRTC {cubin.nvrtc_version}",
+        stored=False,
+        nvrtc_version=cubin.nvrtc_version,
+        compile_s=time.perf_counter() - began,
+        source_hash=hash_source(rung.source_text, defines, rung.include_dirs),
+    )
+
+
+def portable_listing(cubin: Cubin, rung: Rung) -> str:
+    """The listing of all kernels, its source lines named by paths that hold on every machine."""
+    listing = disassemble(cubin, None, LISTING_OPTIONS)
+    names: dict[str, str] = {}
+
+    def rename(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in names:
+            names[name] = portable_name(name, rung)
+        return f'//## File "{names[name]}"'
+
+    return re.sub(r'//## File "([^"]*)"', rename, listing)
+
+
+def portable_name(file: str, rung: Rung) -> str:
+    """A file as the compiler named it, relative to the project or to CUDA's headers.
+
+    An edited cell is named like `source_name`. A file elsewhere keeps its whole path.
+    """
+    if rung.text is not None and Path(file).name == source_name(rung):
+        return source_name(rung)
+    path = Path(file).resolve()
+    folders = [(repository_root(), ""), (C_HEADERS, CUDA_PREFIX)]
+    cuda = cuda_include_dir()
+    if cuda is not None:
+        folders.insert(0, (cuda, CUDA_PREFIX))
+    for folder, prefix in folders:
+        if path.is_relative_to(folder.resolve()):
+            return prefix + path.relative_to(folder.resolve()).as_posix()
+    return path.as_posix()
+
+
+def _text_of_file(file: str, rung: Rung) -> str | None:
+    if file == source_name(rung) or _names_source(file, rung):
+        return rung.source_text
+    candidates = [Path(file)] if Path(file).is_absolute() else [repository_root() / file]
+    if file.startswith(CUDA_PREFIX):
+        inner = file.removeprefix(CUDA_PREFIX)
+        candidates = [folder / inner for folder in all_include_dirs()]
+    for path in candidates:
+        try:
+            return path.read_text("utf-8", errors="replace")
+        except OSError:
+            continue
+    return None
+
+
+def _names_source(file: str, rung: Rung) -> bool:
+    path = Path(file) if Path(file).is_absolute() else repository_root() / file
+    return path.resolve() == rung.source.resolve()
+
+
+def _key(rung: Rung, defines: Mapping[str, str], arch: str) -> str:
+    # The text itself and not what it says: an added comment moves the line numbers.
+    parts = (text_hash_of(rung), repr(sorted(defines.items())), arch, source_name(rung))
+    return "\0".join(parts)
+
+
+def text_hash_of(rung: Rung) -> str:
+    """SHA-256 of a rung's text with its own headers, comments included."""
+    text = expand_includes(rung.source_text, rung.include_dirs)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# -------------------------------------------------------------------------------------- stored
+
+
+def listings_dir() -> Path:
+    """The folder of the stored listings."""
+    return kernels_dir() / "listings"
+
+
+def stored_path(rung_id: str, arch: str) -> Path:
+    """The file that holds the listings of one rung for one architecture."""
+    return listings_dir() / arch / f"{rung_id}.json.gz"
+
+
+def read_stored(path: Path) -> list[StoredListing]:
+    """The listings of one file.
+
+    Raises:
+        LabError: it cannot be read, or is not a file of listings.
+    """
+    try:
+        return list(_read_file(path, path.stat().st_mtime_ns))
+    except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
+        raise LabError(
+            f"The stored listings in {path.name} cannot be read.",
+            f"{type(error).__name__}: {error}",
+            "the other listings; make listings writes all of them anew",
+        ) from error
+
+
+@lru_cache(maxsize=16)
+def _read_file(path: Path, _changed: int) -> tuple[StoredListing, ...]:
+    data = json.loads(gzip.decompress(path.read_bytes()))
+    table = data["lines"]
+    return tuple(
+        StoredListing(
+            source_hash=one["source_hash"],
+            text_hash=one["text_hash"],
+            nvrtc_version=data["nvrtc_version"],
+            defines=one["defines"],
+            resources={name: Resources(**found) for name, found in one["resources"].items()},
+            lines=tuple(table[number] for number in _read_runs(one["lines"])),
+        )
+        for one in data["listings"]
+    )
+
+
+def write_stored(path: Path, arch: str, listings: Iterable[StoredListing]) -> bool:
+    """Write the listings of one rung and architecture; says whether the file changed.
+
+    Raises:
+        LabError: they do not come from one compiler.
+    """
+    listings = list(listings)
+    versions = {one.nvrtc_version for one in listings}
+    if len(versions) != 1:
+        raise LabError(
+            f"The listings of {path.name} cannot be stored in one file.",
+            f"they come from the compilers {sorted(versions)}",
+            "compile all of them with one",
+        )
+    table: dict[str, int] = {}
+    stored = []
+    for one in listings:
+        numbers = [table.setdefault(line, len(table)) for line in one.lines]
+        stored.append(
+            {
+                "source_hash": one.source_hash,
+                "text_hash": one.text_hash,
+                "defines": dict(one.defines),
+                "resources": {
+                    name: dataclasses.asdict(found) for name, found in one.resources.items()
+                },
+                "lines": _write_runs(numbers),
+            }
+        )
+    data: dict[str, Any] = {
+        "arch": arch,
+        "nvrtc_version": versions.pop(),
+        "lines": list(table),
+        "listings": stored,
+    }
+    text = json.dumps(data, indent=0, ensure_ascii=True)
+    if path.is_file() and gzip.decompress(path.read_bytes()).decode() == text:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    return True
+
+
+def make_stored(
+    rung: Rung, workload: Workload, knobs: Mapping[str, int], arch: str
+) -> StoredListing:
+    """Compile a rung and take its listing down to what is kept.
+
+    Raises:
+        LabError: there is no compiler or disassembler, or it does not compile.
+    """
+    defines = rung.defines(workload, knobs)
+    cubin = compile_cubin(rung.source_text, arch, defines, source_name(rung), rung.include_dirs)
+    return StoredListing(
+        source_hash=hash_source(rung.source_text, defines, rung.include_dirs),
+        text_hash=text_hash_of(rung),
+        nvrtc_version=cubin.nvrtc_version,
+        defines=defines,
+        resources=cubin.entries,
+        lines=tuple(compact_lines(portable_listing(cubin, rung))),
+    )
+
+
+def _read_stored(
+    rung: Rung, defines: Mapping[str, str], arch: str, began: float, because: LabError
+) -> MachineCode:
+    path = stored_path(rung.id, arch)
+    wanted = hash_source(rung.source_text, defines, rung.include_dirs)
+    listings = read_stored(path) if path.is_file() else []
+    found = next((one for one in listings if one.source_hash == wanted), None)
+    if found is None:
+        raise _no_code(rung, defines, arch, listings, because)
+    entries = parse_listings(found.listing)
+    if found.text_hash != text_hash_of(rung):
+        # Comments or spaces differ: the same code, but its line numbers are those of another text.
+        entries = {name: _without_lines(sass) for name, sass in entries.items()}
+    return MachineCode(
+        rung_id=rung.id,
+        arch=arch,
+        entries={name: entries[name] for name in found.resources},
+        resources=found.resources,
+        origin=f"stored listing, NVRTC {found.nvrtc_version}",
+        stored=True,
+        nvrtc_version=found.nvrtc_version,
+        compile_s=time.perf_counter() - began,
+        source_hash=wanted,
+    )
+
+
+def _no_code(
+    rung: Rung,
+    defines: Mapping[str, str],
+    arch: str,
+    listings: list[StoredListing],
+    because: LabError,
+) -> LabError:
+    def says(values: Mapping[str, str]) -> str:
+        return ", ".join(f"{name.lower()} {value}" for name, value in sorted(values.items()))
+
+    why = because.why or because.what
+    if not isinstance(because, CompilerMissing):
+        why = f"{because.what.rstrip('.')}: {because.why}"
+    else:
+        why = f"there is no CUDA compiler here ({why})"
+    same = [one for one in listings if one.defines == dict(defines)]
+    if same:
+        why += "; the stored listing was made from another source than this one"
+        still = "the unedited kernel"
+    elif listings:
+        why += f"; of {rung.id}, listings are stored for {arch} with other values"
+        some = [says(one.defines) for one in listings[:3]]
+        more = f" and {len(listings) - 3} more" if len(listings) > 3 else ""
+        still = f"this kernel with {'; or '.join(some)}{more}"
+    else:
+        archs = sorted(path.parent.name for path in listings_dir().glob(f"*/{rung.id}.json.gz"))
+        why += f"; no listing of {rung.id} is stored for {arch}"
+        still = f"this kernel on {', '.join(archs)}" if archs else "the shipped kernels"
+    return LabError(
+        f"The machine code of {rung.id} for {arch} with {says(defines)} is not at hand.",
+        why,
+        f"{still}; the roofline floors and the recorded measurements. Linux and Windows have the "
+        "compiler as packages: cuda-core, nvidia-cuda-nvrtc, nvidia-cuda-nvdisasm",
+    )
+
+
+def _without_lines(sass: Sass) -> Sass:
+    bare = tuple(dataclasses.replace(one, source=None) for one in sass.instructions)
+    return dataclasses.replace(sass, instructions=bare)
+
+
+# -------------------------------------------------------------------------------- compact lines
+
+_CODE = re.compile(
+    r"^\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+(?P<text>[^;]*?)\s*;?\s*/\* 0x(?P<low>[0-9a-f]{16}) \*/"
+)
+_HIGH = re.compile(r"^\s*/\* 0x(?P<high>[0-9a-f]{16}) \*/")
+_KEPT_LINE = re.compile(r"^\s*(\.target\s|\.section\s+\.text\.|//## File |[.\w$]+:\s*$)")
+_STORED_CODE = re.compile(r"^(?P<low>[0-9a-f]{16}) (?P<high>[0-9a-f]{16}) (?P<text>.*)$")
+
+
+def compact_lines(listing: str) -> list[str]:
+    """A listing without what no reader of it needs: comments of columns, blanks, addresses.
+
+    Raises:
+        LabError: an instruction stands at an address that could not be restored.
+    """
+    kept: list[str] = []
+    address = 0
+    for line in listing.splitlines():
+        code = _CODE.match(line)
+        if code:
+            if int(code["address"], 16) != address:
+                raise LabError(
+                    "This listing cannot be stored without its addresses.",
+                    f"an instruction stands at {code['address']}, not at {address:04x}",
+                    "keep it as nvdisasm printed it",
+                )
+            address += INSTRUCTION_BYTES
+            kept.append(f"{code['low']} {code['text']}")
+            continue
+        high = _HIGH.match(line)
+        if high:
+            low, _, text = kept[-1].partition(" ")
+            kept[-1] = f"{low} {high['high']} {text}"
+        elif _KEPT_LINE.match(line):
+            if line.lstrip().startswith(".section"):
+                address = 0
+            kept.append(" ".join(line.split()))
+    return kept
+
+
+def expand_lines(lines: Iterable[str]) -> str:
+    """What `compact_lines` took down, in the form that nvdisasm prints."""
+    shown: list[str] = []
+    address = 0
+    for line in lines:
+        code = _STORED_CODE.match(line)
+        if code:
+            text = f"        /*{address:04x}*/                   {code['text']} ;"
+            shown.append(f"{text:<107}/* 0x{code['low']} */")
+            shown.append(f"{'':<107}/* 0x{code['high']} */")
+            address += INSTRUCTION_BYTES
+        elif line.startswith("."):
+            if line.startswith(".section"):
+                address = 0
+            shown.append(line if line.endswith(":") else f"\t{line}")
+        else:
+            shown.append(f"\t{line}" if line.startswith("//") else line)
+    return "\n".join(shown) + "\n"
+
+
+def _write_runs(numbers: Iterable[int]) -> str:
+    """Numbers as text, runs of consecutive ones as ``first-last``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return " ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _read_runs(text: str) -> list[int]:
+    numbers: list[int] = []
+    for run in text.split():
+        first, _, last = run.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return numbers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from labtools.problem import LabError
@@ -35,6 +36,12 @@ class PredictionPending(LabError):
 class Gate:
     """One question of a page. Make it with `ask`.
 
+    Args:
+        question_id, text, baseline, candidate, page, journal: as in `ask`.
+        reader: is somebody here; None finds out.
+        todo: what to do after committing.
+        on_commit: called with each guess that was kept.
+
     Attributes:
         question_id: the question's fixed name in the journal.
         view: the form, or None when nobody is here.
@@ -50,7 +57,10 @@ class Gate:
         page: str | None = None,
         journal: Journal | None = None,
         reader: bool | None = None,
+        todo: str = "Now run the next cell and the ones below.",
+        on_commit: Callable[[Prediction], None] | None = None,
     ) -> None:
+        self._todo, self._on_commit = todo, on_commit
         self.question_id = question_id
         self.text = text
         self.baseline = baseline
@@ -66,7 +76,7 @@ class Gate:
 
             self.view = GateView(text=text, baseline=baseline, candidate=candidate)
             self.view.on_msg(self._receive)
-            self._refresh()
+            self.refresh()
 
     # -- the guess -------------------------------------------------------------------------
 
@@ -95,7 +105,9 @@ class Gate:
                 "results are shown without a prediction",
             )
         kept = self._journal.commit(self.question_id, self.page, direction, ratio, note)  # type: ignore[arg-type]
-        self._refresh()
+        self.refresh()
+        if self._on_commit is not None:
+            self._on_commit(kept)
         return kept
 
     def require_prediction(self) -> None:
@@ -172,7 +184,7 @@ class Gate:
             caption=f"{self.candidate} against {self.baseline}",
         )
         shown = table + self._say_score(scored, answer, guess, model)
-        return shown if self._has_reader else _fold(shown)
+        return shown if self._has_reader else fold_result(shown)
 
     def _reveal(self, answer: Speedup | None, model: Speedup | None) -> Score | None:
         if answer is None or self._journal is None:
@@ -185,7 +197,7 @@ class Gate:
             interval=answer.interval,
             forecast_ratio=model.value if model else None,
         )
-        self._refresh()
+        self.refresh()
         return scored
 
     def _say_score(
@@ -236,7 +248,8 @@ class Gate:
         except JournalError as error:
             self._say(str(error), committed=False)
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
+        """Say again in the form what the journal holds."""
         if self.view is None:
             return
         if self._journal is None:
@@ -251,7 +264,7 @@ class Gate:
         last = rows[-1].prediction
         late = " (after the answer was shown; does not count)" if last.after_reveal else ""
         kept = f"Committed {last.at:%Y-%m-%d %H:%M} UTC: {say_prediction(last)}{late}."
-        todo = "" if revealed else " Now run the next cell and the ones below."
+        todo = "" if revealed else f" {self._todo}"
         self.view.again_message = _AGAIN_AFTER_REVEAL if revealed else _AGAIN_BEFORE_REVEAL
         self._say(f"{kept}{todo} {notices}".rstrip(), committed=True)
 
@@ -316,7 +329,7 @@ def _call(thing: Any) -> Any:
     return thing() if callable(thing) else thing
 
 
-def _fold(shown: Shown) -> Shown:
+def fold_result(shown: Shown) -> Shown:
     """Close the result until the reader of a static page opens it."""
     return Shown(
         '<details class="lt-result"><summary style="cursor:pointer">Result (decide first, then '

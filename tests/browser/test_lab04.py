@@ -1,0 +1,150 @@
+"""Lab 4 and the checklist in JupyterLab: commit, reveal, score; and what a page from disk holds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from driver import Server, open_notebook, run_all, shoot, wait_for
+
+from labtools.widgets.rounds import draw_rounds, recorded_answer
+
+LAB04 = "labs/lab04_predict.md"
+CHECKLIST = "book/checklist.md"
+SEED = 4  # as on the page
+
+
+def say_time(time_us: float) -> str:
+    return f"{time_us:.1f}" if time_us < 1000 else f"{time_us:.0f}"
+
+
+def lines_of(server: Server, kind: str) -> list[dict[str, Any]]:
+    path = server.folder / "journal.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [line for line in map(json.loads, lines) if line["kind"] == kind]
+
+
+def wait_for_lines(server: Server, kind: str, page: str, count: int) -> list[dict[str, Any]]:
+    def found() -> list[dict[str, Any]]:
+        lines = [one for one in lines_of(server, kind) if one.get("page", page) == page]
+        return lines if len(lines) >= count else []
+
+    return wait_for(found, 30, f"{count} lines of kind {kind}")
+
+
+def button(page: Any, name: str) -> Any:
+    return page.get_by_role("button", name=name, exact=True)
+
+
+def test_lab04_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
+    rounds = draw_rounds(SEED, per_level=3)
+    first = recorded_answer(rounds[0])
+    assert first is not None
+    before = {"prediction": len(lines_of(lab_server, "prediction"))}
+    open_notebook(page, lab_server, LAB04)
+    run_all(page)
+    game = page.locator(".lt-rounds")
+    game.get_by_text("Round 1 of 9").wait_for()
+    assert button(page, "Reveal the measurement").is_disabled()
+    assert say_time(first.baseline_us or 0) not in game.inner_html()
+    assert "prov-recorded" not in game.inner_html()
+    shoot(page, "lab04-question", game)
+
+    # A hint by keyboard, and it is on record.
+    button(page, "What the machine code says").focus()
+    page.keyboard.press("Enter")
+    game.get_by_text("most bytes in flight of a warp").wait_for()
+    (hint,) = wait_for_lines(lab_server, "hint", "labs/lab04_predict", 1)
+    assert hint["hint"] == "machine code"
+
+    # Commit without the mouse; the model follows with a seal and without its number.
+    gate = game.locator(".lt-gate")
+    gate.get_by_role("radio", name="faster").focus()
+    page.keyboard.press("Space")
+    gate.get_by_label("by a factor of").focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("1.7")
+    for _ in range(3):
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    game.get_by_text("The model has committed too").wait_for()
+    (said,) = wait_for_lines(lab_server, "model", "labs/lab04_predict", 1)
+    assert said["seal"][:12] in game.inner_text()
+    assert "prov-recorded" not in game.inner_html()
+    assert lines_of(lab_server, "reveal") == [] or before["prediction"] > 0
+    shoot(page, "lab04-committed", game)
+
+    button(page, "Reveal the measurement").focus()
+    page.keyboard.press("Enter")
+    game.get_by_text("The model's reason").wait_for()
+    text = game.inner_text()
+    assert say_time(first.baseline_us or 0) in text
+    assert "After 1 round" in text
+    assert "direction right" in text
+    shoot(page, "lab04-revealed", game)
+
+    # The second round begins blank; the first is still there behind it.
+    button(page, "Next round").click()
+    game.get_by_text("Round 2 of 9").wait_for()
+    assert button(page, "Reveal the measurement").is_disabled()
+    second = recorded_answer(rounds[1])
+    assert say_time(second.baseline_us or 0) not in game.locator(".lt-gate").inner_html()
+    button(page, "Previous round").click()
+    game.get_by_text("The model's reason").wait_for()
+
+    page.set_viewport_size({"width": 390, "height": 844})
+    game.scroll_into_view_if_needed()
+    assert game.bounding_box()["width"] < 390
+    shoot(page, "lab04-phone", game)
+
+
+def test_checklist_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
+    open_notebook(page, lab_server, CHECKLIST)
+    run_all(page)
+    view = page.locator(".lt-check-page")
+    view.get_by_text("What must move").wait_for()
+    assert view.locator(".lt-check-item").count() == 13
+    field = view.get_by_label("Which result would show that your reason is wrong?")
+    field.fill("unroll 8 changes nothing")
+    field.blur()
+    button(page, "Keep in my journal").click()
+    (kept,) = wait_for_lines(lab_server, "notes", "book/checklist", 1)
+    assert kept["fields"]["refute"] == "unroll 8 changes nothing"
+    shoot(page, "checklist", view)
+
+    # Another value of a knob, and the list follows.
+    old = view.locator('[data-item="bound"]').inner_text()
+    knob = view.locator(".widget-dropdown", has_text="unroll").locator("select")
+    knob.select_option("1")
+    button(page, "Fill in").click()
+    wait_for(lambda: view.locator('[data-item="bound"]').inner_text() != old, 60, "the new list")
+    view.get_by_text("Filled.").wait_for(timeout=60_000)
+    assert "unroll 1" in view.inner_text()
+
+    page.set_viewport_size({"width": 390, "height": 844})
+    view.scroll_into_view_if_needed()
+    assert view.bounding_box()["width"] < 390
+    shoot(page, "checklist-phone", view)
+
+
+@pytest.mark.slow
+def test_static_pages_hold_no_answer_and_no_dead_control(built_site: Any, page: Any) -> None:
+    page.context.set_offline(True)
+    path = built_site / "labs/lab04_predict.html"
+    text = path.read_text()
+    for one in draw_rounds(SEED, per_level=3):
+        assert one.id in text
+        answer = recorded_answer(one)
+        assert f">{say_time(answer.baseline_us or 0)}<" not in text
+    page.goto(path.as_uri())
+    page.locator("details.lt-result").first.wait_for()
+    assert page.locator(".lt-rounds").count() == 0
+    assert page.locator(".lt-gate").count() == 0
+    shoot(page, "static-lab04")
+    page.goto((built_site / "book/checklist.html").as_uri())
+    page.locator(".lt-check-item").first.wait_for()
+    assert page.locator(".lt-check-item").count() == 17
+    assert page.locator(".lt-check-page").count() == 0
+    assert page.get_by_text("open this page in Jupyter").count() >= 1
+    shoot(page, "static-checklist")

@@ -1,0 +1,307 @@
+"""Stored listings: in step with the kernels, small, and enough where there is no compiler."""
+
+from __future__ import annotations
+
+import gzip
+import time
+from pathlib import Path
+
+import pytest
+
+from labtools.problem import LabError, Rung, Workload, load_rung
+from labtools.toolchain import CompileError, CompilerMissing, find_compiler, find_tool, listings
+from labtools.toolchain.hashes import kernel_hashes
+from labtools.toolchain.listings import (
+    MachineCode,
+    StoredListing,
+    compact_lines,
+    expand_lines,
+    listings_dir,
+    machine_code,
+    make_stored,
+    portable_name,
+    read_stored,
+    source_text_of,
+    stored_path,
+    text_hash_of,
+    write_stored,
+)
+from labtools.toolchain.sass import SourceLine, parse_listings
+from labtools.toolchain.sources import hash_source
+from tools.write_listings import MAIN_ARCH, OTHER_ARCHS, kernels, locked_nvrtc, main, planned
+
+WORKLOAD = Workload.parse("8,32,8,4096,128")
+try:
+    compiler = find_compiler() if find_tool("nvdisasm") else None
+except CompilerMissing:
+    compiler = None
+needs_tools = pytest.mark.skipif(compiler is None, reason="no compiler or no nvdisasm here")
+needs_locked = pytest.mark.skipif(
+    compiler is None or compiler.version != locked_nvrtc(), reason="not the pinned compiler"
+)
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> None:
+        raise CompilerMissing("There is no CUDA compiler here.", "nothing is installed", "pages")
+
+    monkeypatch.setattr(listings, "compile_cubin", missing)
+    listings._kept.clear()
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    listings._kept.clear()
+
+
+# --------------------------------------------------------------------------------- in step
+
+
+def stale(rung: Rung, in_ladder: bool, arch: str) -> list[str]:
+    """What is wrong with the stored listings of a rung."""
+    plan = list(planned(rung, arch, in_ladder))
+    path = stored_path(rung.id, arch)
+    if not plan:
+        return [f"{path.name} is not planned"] if path.is_file() else []
+    if not path.is_file():
+        return [f"{arch}/{path.name} is missing"]
+    found = {one.source_hash: one for one in read_stored(path)}
+    problems = []
+    for workload, knobs in plan:
+        defines = rung.defines(workload, knobs)
+        one = found.pop(hash_source(rung.source_text, defines, rung.include_dirs), None)
+        if one is None:
+            problems.append(f"{arch}/{rung.id} with {defines} is not stored")
+        elif one.text_hash != text_hash_of(rung):
+            problems.append(f"{arch}/{rung.id} with {defines} has another text: lines moved")
+        elif one.defines != defines or one.nvrtc_version != locked_nvrtc():
+            problems.append(f"{arch}/{rung.id} with {defines} was made otherwise")
+    return problems + [
+        f"{arch}/{rung.id} holds {one.defines}, not planned" for one in found.values()
+    ]
+
+
+def test_stored_listings_are_those_of_the_present_sources() -> None:
+    problems = [
+        problem
+        for rung, in_ladder in kernels()
+        for arch in (MAIN_ARCH, *OTHER_ARCHS)
+        for problem in stale(rung, in_ladder, arch)
+    ]
+    assert problems == [], "run make listings"
+
+
+def test_a_changed_source_is_found_stale() -> None:
+    rung = load_rung("r03")
+    other = rung.with_source(rung.source_text.replace("weight_sum * rescale", "weight_sum"))
+    assert any("not stored" in problem for problem in stale(other, True, MAIN_ARCH))
+    moved = rung.with_source("// a comment\n" + rung.source_text)
+    assert any("lines moved" in problem for problem in stale(moved, True, MAIN_ARCH))
+
+
+def test_stored_listings_are_small_and_name_no_machine() -> None:
+    paths = list(listings_dir().glob("*/*"))
+    assert all(path.name.endswith(".json.gz") for path in paths)
+    assert sum(path.stat().st_size for path in paths) < 1_500_000
+    for path in paths:
+        text = gzip.decompress(path.read_bytes()).decode()
+        assert '"//## File \\"/' not in text, path
+
+
+@needs_locked
+@pytest.mark.parametrize("arch", [MAIN_ARCH, "sm_75"])
+@pytest.mark.parametrize("rung_id", ["r00", "r03"])
+def test_the_pinned_compiler_makes_the_stored_listing(rung_id: str, arch: str) -> None:
+    rung = load_rung(rung_id)
+    made = make_stored(rung, WORKLOAD, rung.resolve_knobs(), arch)
+    assert made in read_stored(stored_path(rung.id, arch))
+
+
+# ------------------------------------------------------------------------------- machine code
+
+
+@needs_tools
+def test_machine_code_is_compiled_here() -> None:
+    began = time.perf_counter()
+    code = machine_code(load_rung("s02"), WORKLOAD, {"split": 2})
+    took = time.perf_counter() - began
+    assert code.origin == f"compiled here with NVRTC {compiler.version}"  # type: ignore[union-attr]
+    assert (
+        set(code.entries)
+        == set(code.resources)
+        == {
+            *("decode_s02", "quantise_cache", "merge_pieces"),
+        }
+    )
+    assert not code.stored and 0 < code.compile_s <= took < 20
+    assert code.source_hash == kernel_hashes(load_rung("s02"), WORKLOAD, {"split": 2}).source_hash
+    began = time.perf_counter()
+    assert machine_code(load_rung("s02"), WORKLOAD, {"split": 2}) is code
+    assert time.perf_counter() - began < 0.1
+
+
+@needs_tools
+def test_parsing_is_quick() -> None:
+    listing = read_stored(stored_path("r03_one_warp", MAIN_ARCH))[0].listing
+    parse_listings(listing)
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        parse_listings(listing)
+        times.append(time.perf_counter() - began)
+    assert min(times) < 0.06
+
+
+@needs_tools
+def test_an_added_comment_moves_the_lines() -> None:
+    rung = load_rung("r03")
+    first = machine_code(rung, WORKLOAD).entries["decode_r03"].instructions[0].source
+    moved = rung.with_source("// one more line\n" + rung.source_text)
+    second = machine_code(moved, WORKLOAD).entries["decode_r03"].instructions[0].source
+    assert first is not None and second is not None and second.line == first.line + 1
+
+
+@needs_tools
+def test_a_source_that_does_not_compile_is_no_case_for_a_stored_listing() -> None:
+    rung = load_rung("r03")
+    with pytest.raises(CompileError):
+        machine_code(
+            rung.with_source(rung.source_text.replace("score_max = score", "x", 1) + "}"), WORKLOAD
+        )
+
+
+# --------------------------------------------------------------------------- without a compiler
+
+
+def same(a: MachineCode, b: MachineCode) -> bool:
+    return repr(a.entries) == repr(b.entries) and all(
+        repr(a.entries[name].instructions) == repr(b.entries[name].instructions)
+        for name in a.entries
+    )
+
+
+@needs_locked
+@pytest.mark.parametrize("rung_id", ["r00", "r01", "r02", "r03", "s02", "s05"])
+def test_a_stored_listing_is_what_would_be_compiled(
+    rung_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rung = load_rung(rung_id)
+    here = machine_code(rung, WORKLOAD)
+    listings._kept.clear()
+    monkeypatch.setattr(listings, "disassemble", _no_disassembler)
+    there = machine_code(rung, WORKLOAD)
+    assert there.stored and there.origin == f"stored listing, NVRTC {locked_nvrtc()}"
+    assert same(here, there) and here.resources == there.resources
+
+
+def _no_disassembler(*_: object) -> str:
+    raise LabError("The machine code cannot be shown as text here.", "nvdisasm is missing", "all")
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_the_stored_listing_serves() -> None:
+    for rung, in_ladder in kernels():
+        for arch in (MAIN_ARCH, "sm_75", "sm_120") if in_ladder else (MAIN_ARCH,):
+            code = machine_code(rung, WORKLOAD, {}, arch)
+            assert code.stored and code.arch == arch
+            launched = {launch.entry for launch in rung.launches(WORKLOAD)}
+            assert launched <= set(code.entries)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_an_added_comment_keeps_the_listing_but_not_its_lines() -> None:
+    rung = load_rung("r03")
+    code = machine_code(rung.with_source("// one more line\n" + rung.source_text), WORKLOAD)
+    assert code.stored
+    assert all(one.source is None for one in code.entries["decode_r03"].instructions)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_what_is_not_stored_says_what_is() -> None:
+    rung = load_rung("r03")
+    with pytest.raises(LabError) as error:
+        machine_code(rung, WORKLOAD, {"unroll": 2}, "sm_80")
+    assert "unroll 2" in error.value.what and "nothing is installed" in error.value.why
+    assert "unroll 4" in error.value.still_works
+    with pytest.raises(LabError, match="sm_80") as error:
+        machine_code(load_rung("s01"), WORKLOAD, {}, "sm_80")
+    assert "on sm_90" in error.value.still_works
+    edited = rung.with_source(rung.source_text.replace("weight_sum * rescale", "weight_sum"))
+    with pytest.raises(LabError) as error:
+        machine_code(edited, WORKLOAD)
+    assert "another source" in error.value.why and "unedited" in error.value.still_works
+
+
+def test_a_damaged_file_is_an_error_in_plain_words(tmp_path: Path) -> None:
+    for content in (b"no gzip", gzip.compress(b"no json"), gzip.compress(b'{"lines": []}')):
+        path = tmp_path / "r.json.gz"
+        path.write_bytes(content)
+        with pytest.raises(LabError, match="cannot be read"):
+            read_stored(path)
+        path.unlink()
+
+
+# --------------------------------------------------------------------------------------- files
+
+
+def test_writing_and_reading(tmp_path: Path) -> None:
+    stored = read_stored(stored_path("r03_one_warp", MAIN_ARCH))[:3]
+    path = tmp_path / "sm_90" / "r.json.gz"
+    assert write_stored(path, "sm_90", stored)
+    assert not write_stored(path, "sm_90", stored)
+    assert read_stored(path) == stored
+    assert compact_lines(expand_lines(stored[0].lines)) == list(stored[0].lines)
+    other = StoredListing("h", "t", "1.0", {}, {}, ())
+    with pytest.raises(LabError, match="one file"):
+        write_stored(path, "sm_90", [*stored, other])
+
+
+def test_an_address_that_is_left_out_can_be_restored() -> None:
+    listing = read_stored(stored_path("r03_one_warp", MAIN_ARCH))[0].listing
+    with pytest.raises(LabError, match="without its addresses"):
+        compact_lines(listing.replace("/*0010*/", "/*0018*/"))
+
+
+def test_source_lines_have_their_text() -> None:
+    for rung, in_ladder in kernels():
+        for arch in (MAIN_ARCH, "sm_75") if in_ladder else (MAIN_ARCH,):
+            stored = read_stored(stored_path(rung.id, arch))[0]
+            for sass in parse_listings(stored.listing).values():
+                lines = {one.source for one in sass.instructions if one.source}
+                own = {line for line in lines if not line.file.startswith("cuda/")}
+                assert own and all(source_text_of(line, rung) is not None for line in own)
+    rung = load_rung("r03")
+    text = rung.source_text.splitlines()
+    assert source_text_of(SourceLine("kernels/decode/r03_one_warp.cu", 3), rung) == text[2]
+    assert source_text_of(SourceLine(str(rung.source), 3), rung) == text[2]
+    cell = rung.with_source("// new\n" + rung.source_text)
+    assert source_text_of(SourceLine("r03_one_warp (cell)", 1), cell) == "// new"
+    assert source_text_of(SourceLine("kernels/include/nothing.cuh", 1), rung) is None
+    assert source_text_of(SourceLine("kernels/decode/r03_one_warp.cu", 9999), rung) is None
+    assert source_text_of(None, rung) is None
+
+
+def test_names_of_files_hold_everywhere(tmp_path: Path) -> None:
+    rung = load_rung("r03")
+    assert portable_name(str(rung.source), rung) == "kernels/decode/r03_one_warp.cu"
+    beside = rung.source.parent / ".." / "include" / "row.cuh"
+    assert portable_name(str(beside), rung) == "kernels/include/row.cuh"
+    assert portable_name(str(tmp_path / "mine.cu"), rung) == (tmp_path / "mine.cu").as_posix()
+    cell = rung.with_source(rung.source_text)
+    assert portable_name(str(tmp_path / "r03_one_warp (cell)"), cell) == "r03_one_warp (cell)"
+
+
+def test_listings_are_written_with_the_pinned_compiler_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tools.write_listings.find_compiler", lambda: _Other())
+    assert main([]) == 1
+    assert "make listings" in capsys.readouterr().err
+
+
+class _Other:
+    version = "1.0"
+
+    def __str__(self) -> str:
+        return "NVRTC 1.0"

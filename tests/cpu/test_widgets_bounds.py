@@ -1,0 +1,76 @@
+"""The figures of the three bounds tell in words what they show, and refuse to show nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from labtools.predict import load_gpu, machine_of
+from labtools.predict.latencies import load_latencies
+from labtools.problem import LabError
+from labtools.widgets.bound_figures import (
+    Point,
+    needed_bytes,
+    plot_crossing,
+    plot_little,
+    plot_measured_law,
+)
+
+MACHINE = machine_of(load_gpu("h200"))
+
+
+def test_what_must_be_in_flight_is_latency_times_rate() -> None:
+    whole = MACHINE.dram_rows(256) * MACHINE.dram_bytes_per_cycle
+    assert needed_bytes(MACHINE) * MACHINE.sm_count == pytest.approx(whole)
+    fast = dataclasses.replace(MACHINE, l2_bytes_per_cycle=2 * MACHINE.l2_bytes_per_cycle)
+    assert needed_bytes(fast, "l2") == pytest.approx(2 * needed_bytes(MACHINE, "l2"))
+    assert needed_bytes(fast) == pytest.approx(needed_bytes(MACHINE))
+
+
+def test_points_are_placed_against_the_law() -> None:
+    per_byte = MACHINE.sm_count / MACHINE.dram_rows(256) * MACHINE.clock_ghz
+    points = [Point("on", 1024, 1024 * per_byte), Point("below", 4096, 2048 * per_byte)]
+    shown = plot_little(points, MACHINE)
+    assert "2 points of on, below" in shown.text
+    assert "0.50 to 1.00 times that line" in shown.text
+    with pytest.raises(LabError):
+        plot_little([], MACHINE)
+
+
+def test_a_sweep_names_forecast_record_and_bound() -> None:
+    from labtools.predict import Forecast
+
+    def made(time_us: float, bound: str) -> Forecast:
+        one = object.__new__(Forecast)
+        terms = {"bandwidth": 1.0, "l2_bandwidth": 2.0, "issue": 3.0}
+        for name, value in (
+            ("time_us", time_us),
+            ("band_us", (0.8 * time_us, 1.25 * time_us)),
+            ("bound", bound),
+            ("terms_us", terms),
+        ):
+            object.__setattr__(one, name, value)
+        return one
+
+    shown = plot_crossing(
+        {1: made(40.0, "chain"), 8: made(90.0, "bandwidth")},
+        {8: 95.0},
+        xlabel="batch",
+        where="here",
+    )
+    assert "1: forecast 40, chain; 8: forecast 90, recorded 95, bandwidth" in shown.text
+    assert "here" in shown.text
+    assert "here" not in plot_crossing({1: made(4.0, "launch")}, {}, xlabel="b", where="here").text
+    with pytest.raises(LabError):
+        plot_crossing({}, {}, xlabel="batch")
+
+
+def test_the_measured_law_says_what_it_shows() -> None:
+    table = load_latencies("h200")
+    shown = plot_measured_law(table, MACHINE)
+    assert f"{len(table.curve('hbm'))} shapes" in shown.text
+    assert f"{MACHINE.dram_rows(256):.0f} cycles" in shown.text
+    assert "[recorded]" in shown.text
+    with pytest.raises(LabError, match="not known"):
+        plot_measured_law(dataclasses.replace(table, curves={}), MACHINE)

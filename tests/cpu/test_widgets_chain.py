@@ -1,0 +1,399 @@
+"""The chain bench, its figures and its answers say what the forecast says, and soon enough."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from labtools.predict import Forecast, LaunchForecast, forecast, load_gpu
+from labtools.problem import HEADLINE, LabError, load_rung
+from labtools.toolchain.listings import machine_code
+from labtools.widgets import chain_view
+from labtools.widgets.chain_answers import (
+    check_choice,
+    loads_and_uses,
+    loads_before_first_wait,
+    longest_wait,
+)
+from labtools.widgets.chain_causes import CAUSES, cause_of, in_legend_order
+from labtools.widgets.chain_figures import (
+    longest_waits,
+    operation,
+    plot_chain,
+    plot_stacks,
+    producer_place,
+    segments,
+    waited,
+)
+from labtools.widgets.chain_state import Setting, change_between, say_cycles, say_us, state_of
+from labtools.widgets.chain_view import ChainBench, ChainView, chain_bench, chain_settings
+from labtools.widgets.gate import PredictionPending
+
+H200 = load_gpu("h200")
+ANSWER_LIMIT_S = 3.0
+"""Of processor time, generous: the goal is half of it on two cores with nothing else to do."""
+
+
+def setting(name: str, **knobs: int) -> Setting:
+    return Setting(load_rung(name), HEADLINE, H200, knobs)
+
+
+@pytest.fixture(scope="module")
+def one_row() -> Forecast:
+    return forecast(load_rung("r03"), HEADLINE, H200, {"unroll": 1})
+
+
+@pytest.fixture(scope="module")
+def launch(one_row: Forecast) -> LaunchForecast:
+    return one_row.main_launch
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ChainBench:
+    monkeypatch.setenv("LABTOOLS_READER", "1")
+    made = chain_bench("r03", knobs={"unroll": 1}, recorded=False)
+    assert isinstance(made, ChainBench)
+    return made
+
+
+# ------------------------------------------------------------------------------------ colours
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(first: str, second: str) -> float:
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("ground", ["#ffffff", "#121212"])
+@pytest.mark.parametrize("cause", CAUSES.values(), ids=lambda cause: cause.name)
+def test_a_colour_stands_out_on_both_themes(cause: Any, ground: str) -> None:
+    assert contrast(cause.colour, ground) >= 3.0
+
+
+def test_too_pale_a_colour_would_be_found() -> None:
+    assert contrast("#e0e0e0", "#ffffff") < 3.0
+
+
+def test_causes_look_different() -> None:
+    assert len({cause.colour for cause in CAUSES.values()}) == len(CAUSES)
+    assert cause_of("something new").meaning == "something new"
+    assert in_legend_order(["zz", "shuffle", "memory: HBM"]) == ["memory: HBM", "shuffle", "zz"]
+
+
+def test_every_cause_of_a_forecast_has_a_colour() -> None:
+    for name in ("r02", "r03", "s03"):
+        for part in forecast(load_rung(name), HEADLINE, H200).stack:
+            assert part.name in CAUSES, part.name
+
+
+# ------------------------------------------------------------------------------------ figures
+
+
+def test_the_chain_figure_tells_the_longest_wait(launch: LaunchForecast) -> None:
+    shown = plot_chain(launch, "the one-warp kernel")
+    place = longest_waits(launch.chain, 1)[0]
+    assert f"{waited(launch.chain[place]):.0f} cycles for memory: HBM, from LDG" in shown.text
+    assert "[forecast]" in shown.text
+    assert 'alt="the one-warp kernel' in shown.html
+    assert "data:image/svg+xml" in shown.html
+
+
+def test_the_stack_figure_tells_every_share(one_row: Forecast) -> None:
+    other = forecast(load_rung("r02"), HEADLINE, H200, {"unroll": 1})
+    shown = plot_stacks({"one": one_row, "four": other}, "two kernels")
+    for found in (one_row, other):
+        assert f"{found.stack[0].name} {found.stack[0].share:.0%}" in shown.text
+        assert f"{found.time_us:.0f} us" in shown.text
+    with pytest.raises(LabError, match="no stack"):
+        plot_stacks({})
+
+
+def test_segments_fill_the_trip(launch: LaunchForecast) -> None:
+    for before, after in pairwise(launch.chain):
+        assert after.start == pytest.approx(before.issue)
+    for link in launch.chain:
+        parts = segments(link)
+        assert parts[0][1] == link.start
+        assert parts[-1][1] + parts[-1][2] == pytest.approx(link.issue)
+
+
+def test_a_producer_stands_before_its_consumer(launch: LaunchForecast) -> None:
+    links = launch.chain
+    found = [producer_place(links, place) for place in range(len(links))]
+    assert any(place is not None for place in found)
+    for place, source in enumerate(found):
+        if source is not None:
+            assert links[source].index == links[place].producer
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("LDG.E.64.CONSTANT R2, desc[UR4][R4.64]", "LDG"),
+        ("@!P0 BRA `(.L_x_1)", "BRA"),
+        ("EXIT ;", "EXIT"),
+        ("NOP", "NOP"),
+    ],
+)
+def test_operation(text: str, name: str) -> None:
+    assert operation(text) == name
+
+
+# -------------------------------------------------------------------------------------- state
+
+
+def test_a_state_holds_what_the_forecast_says(one_row: Forecast) -> None:
+    state = state_of(setting("r03", unroll=1))
+    launch = one_row.main_launch
+    assert state["message"] == ""
+    assert state["time_us"] == one_row.time_us
+    assert [part["name"] for part in state["stack"]] == [part.name for part in launch.stack]
+    assert len(state["rows"]) == len(launch.chain)
+    for row, link in zip(state["rows"], launch.chain, strict=True):
+        assert row["text"] == link.text.rstrip(" ;")
+        assert sum(part[2] for part in row["parts"]) == pytest.approx(
+            link.issue - link.start, abs=0.3
+        )
+    longest = state["rows"][state["longest"]]
+    assert longest["wait"] == max(row["wait"] for row in state["rows"])
+    assert longest["producer"] is not None
+    assert state["rows"][longest["producer"]]["text"].startswith("LDG")
+    assert f"{one_row.gb_per_s:.0f} GB/s" in str(state["facts"])
+    assert {word for *_, word in state["facts"]} <= {"forecast", "computed", "recorded"}
+
+
+def test_a_state_quotes_the_source() -> None:
+    rung = load_rung("r03")
+    rows = state_of(setting("r03", unroll=1))["rows"]
+    lines = rung.source_text.splitlines()
+    own = [row for row in rows if row["line"].startswith(rung.source.name)]
+    assert own
+    for row in own:
+        assert row["source"] == lines[int(row["line"].split(":")[1]) - 1].strip()
+    # An edited text is quoted as it was edited, not as the file says.
+    edited = rung.with_source("// one line more\n" + rung.source_text)
+    again = state_of(Setting(edited, HEADLINE, H200, {"unroll": 1}))
+    assert "(edited)" in again["title"]
+    moved = [row for row in again["rows"] if row["line"].startswith(rung.id)]
+    assert [row["source"] for row in moved] == [row["source"] for row in own]
+    shift = [int(row["line"].split(":")[1]) for row in (moved[0], own[0])]
+    assert shift[0] == shift[1] + 1
+
+
+def test_a_compile_error_is_one_plain_message() -> None:
+    rung = load_rung("r03")
+    broken = rung.with_source(rung.source_text.replace("score_max = new_max;", "score_max = ;"))
+    state = state_of(Setting(broken, HEADLINE, H200, {}))
+    assert "expected" in state["message"]
+    assert "Traceback" not in state["message"]
+    assert "\n" not in state["message"]
+    assert set(state) == {"title", "message", "answer_s", "answer_text"}
+
+
+def test_the_change_is_the_ratio_of_the_times() -> None:
+    slow, fast = state_of(setting("r03", unroll=1)), state_of(setting("r03", unroll=4))
+    change = change_between(slow, fast)
+    ratio = slow["time_us"] / fast["time_us"]
+    assert change["text"] == f"{ratio:.2f}x faster than the pinned setting"
+    back = change_between(fast, slow)
+    assert back["text"] == f"{ratio:.2f}x slower than the pinned setting"
+    assert change_between(slow, slow)["text"] == "the same (1.00x) as the pinned setting"
+    memory = next(row for row in change["rows"] if row[0] == "memory: HBM")
+    assert memory[-1].startswith("-")
+    assert change["rows"][-1][0] == "together"
+    assert change_between(slow, {"message": "no"}) == {"text": "", "rows": []}
+
+
+def test_numbers_in_words() -> None:
+    assert [say_cycles(n) for n in (0.4, 12.6, 999, 1234, 731_982)] == [
+        *("0", "13", "999", "1,230", "732,000")
+    ]
+    assert [say_cycles(n, True) for n in (-1234, 5, 0.1)] == ["-1,230", "+5", "0"]
+    assert [say_us(n) for n in (1985.3, 46.78, 3.456)] == ["1985 us", "46.8 us", "3.46 us"]
+
+
+# -------------------------------------------------------------------------------------- bench
+
+
+def test_a_page_without_a_reader_gets_settings_and_no_dead_knob(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LABTOOLS_READER", "0")
+    shown = chain_bench("r03", knobs={"unroll": 1}, presets=[setting("r03", unroll=4)])
+    assert isinstance(shown, ChainView)
+    assert not shown.content["live"]
+    assert [state["title"].split(",")[1] for state in shown.content["states"]] == [
+        " unroll 1",
+        " unroll 4",
+    ]
+    assert set(shown.content["changes"]) == {"0,1", "1,0"}
+    with pytest.raises(LabError, match="no setting"):
+        chain_settings([])
+
+
+def test_a_moved_knob_changes_everything(bench: ChainBench) -> None:
+    before = bench.state
+    bench.knobs["unroll"].value = 4
+    bench.wait()
+    after = bench.state
+    assert ", unroll 4," in after["title"]
+    assert after["time_us"] < before["time_us"]
+    assert len(after["rows"]) > len(before["rows"])
+    assert after["facts"] != before["facts"]
+    content = bench.view.content
+    assert content["live"]
+    assert content["states"][content["pinned"]]["title"] == before["title"]
+    assert "faster than the pinned setting" in content["changes"]["0,1"]["text"]
+    bench.pin()
+    assert bench.view.content["changes"] == {}
+    bench.knobs["unroll"].value = 1
+    bench.wait()
+    assert "slower than the pinned setting" in bench.view.content["changes"]["0,1"]["text"]
+    assert bench.view.busy == ""
+
+
+def test_the_pin_button_pins(bench: ChainBench) -> None:
+    shown = bench.move(unroll=2)
+    bench.view._handle_custom_msg({"kind": "pin"}, [])
+    assert bench.view.content["states"] == [shown]
+
+
+def test_another_kernel_brings_its_own_knobs(bench: ChainBench) -> None:
+    state = bench.move(rung="r02", unroll=8, dims_per_thread=4)
+    assert set(bench.knobs) == {"unroll", "launch_bounds", "dims_per_thread"}
+    assert state["title"].startswith(
+        "r02_one_barrier, unroll 8, launch_bounds 1, dims_per_thread 4"
+    )
+    bench.controls["rung"].value = load_rung("s01").id
+    bench.wait()
+    assert set(bench.knobs) == {"rows", "launch_bounds", "split"}
+    assert bench.state["title"].startswith("s01_warp_rows")
+    with pytest.raises(LabError, match="no knob 'unroll'"):
+        bench.move(unroll=1)
+    with pytest.raises(LabError, match="cannot be 3"):
+        bench.move(rows=3)
+
+
+def test_sizes_that_do_not_fit_are_said_plainly_and_passed(bench: ChainBench) -> None:
+    state = bench.move(num_qo_heads=2)
+    assert "2 query heads over 8 KV heads" in state["message"]
+    bench.pin()  # nothing to pin
+    assert bench.move(num_qo_heads=32)["message"] == ""
+    assert bench.move(gpu="NVIDIA L4")["title"].endswith("NVIDIA L4")
+    assert bench.move(cache_state="warm", batch=1)["message"] == ""
+
+
+def test_only_the_newest_position_is_shown(
+    bench: ChainBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worked: list[str] = []
+
+    def slow(asked: Setting, store: object = None) -> dict[str, Any]:
+        worked.append(asked.title)
+        time.sleep(0.2)
+        return state_of(asked)
+
+    monkeypatch.setattr(chain_view, "state_of", slow)
+    started = time.perf_counter()
+    for value in (2, 4, 8, 2, 4, 8):
+        bench.knobs["unroll"].value = value
+    assert time.perf_counter() - started < 0.15, "moving a knob waits for the forecast"
+    assert "working out" in bench.view.busy
+    bench.wait()
+    assert ", unroll 8," in bench.state["title"]
+    assert len(worked) == 1
+
+
+def test_a_failure_of_the_model_is_told_and_does_not_end_the_bench(
+    bench: ChainBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(asked: Setting, store: object = None) -> dict[str, Any]:
+        raise ZeroDivisionError("nothing there")
+
+    monkeypatch.setattr(chain_view, "state_of", fail)
+    assert "ZeroDivisionError: nothing there" in bench.move(unroll=8)["message"]
+    monkeypatch.undo()
+    assert bench.move(unroll=2)["message"] == ""
+
+
+@pytest.mark.parametrize(
+    ("rung", "knobs"),
+    [
+        ("r03", {"unroll": 8}),
+        ("r02", {"unroll": 4}),
+        ("s01", {"rows": 4, "split": 4}),
+        ("s02", {"rows": 4}),
+        ("s03", {}),
+    ],
+)
+def test_a_knob_answers_soon(
+    rung: str, knobs: dict[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = setting(rung, **knobs)
+    own_line = f"\n__device__ int unseen_{time.time_ns()};\n"  # no cache has seen this text
+    asked = Setting(
+        asked.rung.with_source(asked.rung.source_text + own_line), HEADLINE, H200, knobs
+    )
+    wall, before = time.perf_counter(), os.times()
+    state = state_of(asked)
+    wall, after = time.perf_counter() - wall, os.times()
+    processor = sum(after[:4]) - sum(before[:4])  # this process and the disassembler's
+    assert state["message"] == ""
+    with capsys.disabled():
+        print(f"\n  {asked.title}: {wall:.2f} s, {processor:.2f} s of the processor", end="")
+    assert processor < ANSWER_LIMIT_S
+
+
+# ------------------------------------------------------------------------------------ answers
+
+
+def test_an_answer_waits_for_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def right() -> str:
+        asked.append(1)
+        return "load of k"
+
+    def why() -> str:
+        return "Because."
+
+    choices = ("load of k", "load of v")
+    monkeypatch.setenv("LABTOOLS_READER", "1")
+    for given in ("", "something else"):
+        with pytest.raises(PredictionPending, match="waits for yours") as refused:
+            check_choice(given, choices, right, why)
+        assert "load of v" in refused.value.still_works
+    assert asked == []
+    assert "You were right." in check_choice("load of k", choices, right, why).text
+    assert "You said load of v." in check_choice("load of v", choices, right, why).text
+    monkeypatch.setenv("LABTOOLS_READER", "0")
+    folded = check_choice("", choices, right, why)
+    assert folded.html.startswith("<details")
+    assert "load of k" in folded.text
+
+
+def test_the_loads_and_their_uses(launch: LaunchForecast) -> None:
+    code = machine_code(load_rung("r03"), HEADLINE, {"unroll": 1}, H200.arch)
+    found = loads_and_uses(launch, code.entries[launch.entry])
+    texts = [link.text for link in launch.chain if operation(link.text) == "LDG"]
+    assert [text for _, text, *_ in found] == texts
+    waiting, producer = longest_wait(launch)
+    assert producer is not None
+    first = next(one for one in found if one[0] == producer)
+    assert first[3] == waiting
+    assert first[4] == waited(launch.chain[waiting])
+    register = re.search(r"R\d+", first[1])
+    assert register is not None
+    assert register[0] in launch.chain[waiting].text
+    assert loads_before_first_wait(launch) == len(texts)
