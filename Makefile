@@ -4,6 +4,7 @@
 # make book     the static site, in _build/html
 # make sync     write the kernels' text into the pages
 # make listings write the kernels' machine code for machines without a compiler
+# make band     write how far the forecast is off on the kernels it was calibrated on
 # make record   measure on this machine's GPU and write records
 # make lock     resolve the lock files anew
 #
@@ -19,7 +20,7 @@ ARGS ?=
 RUN = $(VENV)/bin/python
 INSTALL = $(PYTHON) tools/install.py --venv $(VENV) --torch "$(TORCH)"
 
-.PHONY: lab test check format book sync listings record lock readme clean
+.PHONY: lab test check format book sync listings band record lock readme clean
 
 lab:
 	@$(INSTALL) lab
@@ -54,6 +55,10 @@ sync:
 listings:
 	@$(INSTALL) lab
 	@$(RUN) -m tools.write_listings $(ARGS)
+
+band:
+	@$(INSTALL) lab
+	@$(RUN) -m tools.write_band
 
 record:
 	@$(INSTALL) lab

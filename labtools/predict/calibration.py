@@ -273,10 +273,10 @@ def _launch_curve(known: Latencies) -> Curve:
 
 
 def measured_band(machine: Machine) -> tuple[float, float]:
-    """(lower, upper) factor on a forecast: how far it was off on 95 % of the calibration points.
+    """(lower, upper) factor on a forecast: how far it was off on the worst calibration point.
 
-    The file is written by ``python -m tools.write_points``. Where nothing was calibrated the band
-    is as wide as the worst architecture-to-architecture difference that is known, a factor of 2.
+    The file is written by ``python -m tools.write_band``. Where nothing was measured on the GPU
+    itself the band is a factor of 2 either way.
     """
     if not machine.calibrated or not _BAND.is_file():
         return 0.5, 2.0

@@ -94,12 +94,15 @@ class RecordStore:
             workload: a Workload, its short form, or its fields.
             knobs: every knob named here must have this value; others may have any.
             kind: ``rung``, ``baseline`` or ``ceiling``.
-            latest: keep only the newest of several records of the same thing.
+            latest: keep only the newest of several records of the same thing. Of the shipped ones,
+                a record that was timed beside baselines is kept before one that was not, because
+                it can be compared.
         """
         key = _workload_key(workload)
+        loaded = self.load()
         fitting = [
             record
-            for record in self.load()
+            for record in loaded
             if (gpu is None or _gpu_fits(record, gpu))
             and (rung is None or record.is_candidate(rung))
             and (key is None or record.problem.key() == key)
@@ -109,10 +112,16 @@ class RecordStore:
         fitting.sort(key=lambda record: record.provenance.date, reverse=True)
         if not latest:
             return fitting
+        compared = {record.campaign for record in loaded if record.kind == "baseline"}
+        shipped = str(shipped_records_dir())
         newest: dict[tuple[str, ...], Record] = {}
+        alone: dict[tuple[str, ...], Record] = {}
         for record in fitting:
-            newest.setdefault(record.identity(), record)
-        return list(newest.values())
+            ours = (record.file or "").startswith(shipped)
+            kept = newest if record.campaign in compared or not ours else alone
+            kept.setdefault(record.identity(), record)
+        chosen = list({**alone, **newest}.values())
+        return sorted(chosen, key=lambda record: record.provenance.date, reverse=True)
 
     def append(
         self, path: Path | str, records: Iterable[Record], *, supersede: bool = False
