@@ -209,7 +209,7 @@ def record(
         ),
     ] = None,
     plan: Annotated[
-        str, typer.Option(help="ladder or quick; kept under kernels/records.")
+        str, typer.Option(help="ladder, quick, findings or points_...; kept under kernels/records.")
     ] = "ladder",
     workload: WorkloadOption = HEADLINE_TEXT,
     knob: KnobOption = None,

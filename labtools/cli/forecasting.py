@@ -136,24 +136,24 @@ def _show(console: Console, data: dict[str, Any]) -> None:
             markup=False,
         )
         for loop in launch["loops"]:
+            each = (
+                f", {loop['cycles_per_trip']:,.0f} cycles each" if loop["cycles_per_trip"] else ""
+            )
             console.print(
                 f"forecast  a loop of {loop['instructions']} instructions, {loop['trips']} trips"
-                + (f", {loop['cycles_per_trip']:,.0f} cycles each" if loop["cycles_per_trip"] else ""),
+                + each,
                 markup=False,
             )
     console.print("forecast  one warp's time:", markup=False)
     for part in data["chain_stack"]:
         if part["share"] >= 0.01:
             console.print(
-                f"            {part['share']:6.1%}  {part['name']} "
-                f"({part['cycles']:,.0f} cycles)",
+                f"            {part['share']:6.1%}  {part['name']} ({part['cycles']:,.0f} cycles)",
                 markup=False,
             )
     if "what_if" in data:
         factor = data["what_if"]["factor"]
-        console.print(
-            f"forecast  with one kind of latency {factor:g} times as long:", markup=False
-        )
+        console.print(f"forecast  with one kind of latency {factor:g} times as long:", markup=False)
         for name, time_us in sorted(data["what_if"]["time_us"].items(), key=lambda x: x[1]):
             console.print(f"            {time_us:10.2f} us  {name}", markup=False)
     if data["note"]:

@@ -190,10 +190,7 @@ POINTS_CALIBRATION = _points_plan("calibration", "points that the forecast may b
 POINTS_TEST = _points_plan("test", "points that the forecast is tested on")
 
 _SPLITS: tuple[tuple[str, Mapping[str, int]], ...] = (
-    *(
-        ("s01_warp_rows", knobs)
-        for knobs in _all_knobs(rows=(1, 4), split=(1, 2, 4, 8, 16, 32))
-    ),
+    *(("s01_warp_rows", knobs) for knobs in _all_knobs(rows=(1, 4), split=(1, 2, 4, 8, 16, 32))),
     *(("s00_block_rows", knobs) for knobs in _all_knobs(unroll=(4,), split=(1, 2, 4, 8, 16, 32))),
 )
 _BYTES: tuple[tuple[str, Mapping[str, int]], ...] = tuple(

@@ -1,9 +1,10 @@
 """The model held against measurements: point by point, by stratum, beside simpler forecasts.
 
 The kernels that the model may be calibrated on and those that test it are told apart by family in
-``points.toml``. The simpler forecasts are a roofline (bytes at the best measured rate) and a
-constant (every kernel takes a fixed multiple of the roofline, the best one for the calibration
-kernels).
+``points.toml``. By default the forecast of a point is the one that its record keeps: it was made
+before the run. The simpler forecasts are a roofline (least bytes at the best measured rate of the
+level that holds them, plus an empty launch) and a constant multiple of it, the best one for the
+calibration kernels.
 """
 
 from __future__ import annotations
@@ -14,20 +15,45 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal, Protocol
 
 import numpy as np
 
-from labtools.problem import LabError, Workload, load_rung
-from labtools.record import Record, counted_bound
+from labtools.problem import LabError, Rung, Workload, load_rung, timed_launches
+from labtools.record import Record
+from labtools.record.bound import CountedBound, counted_bound
 
 from .calibration import machine_of
-from .forecast import Forecast, forecast
+from .machine import Machine
 from .roofline import floors
 from .sheets import Gpu, load_gpu
 
 DIRECTION_THRESHOLD = 0.05
 """Pairs that differ by less than this are not asked for their direction."""
+MEDIAN_TARGET = 0.14
+"""Largest median of \\|log2(forecast / measured)\\| over all test points: a factor of 1.10."""
+STRATUM_TARGET = 0.2
+"""The same for the worst stratum: a factor of 1.15."""
+WITHIN_FACTOR = 1.35
+WITHIN_TARGET = 0.95
+NEVER_FACTOR = 2.0
+DIRECTION_TARGET = 0.95
+QUALIFY_TARGET = 0.60
+
+Which = Literal["forecast", "roofline", "constant"]
+
+
+class Predicted(Protocol):
+    """What is asked of a forecast; a record's stored one has it, and so has a fresh one."""
+
+    @property
+    def time_us(self) -> float: ...
+
+    @property
+    def bound(self) -> str: ...
+
+    @property
+    def model(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -35,30 +61,44 @@ class Point:
     """One measured kernel and what was predicted for it.
 
     Attributes:
-        rung, knobs, workload: what ran.
+        record: what ran, its measured time and its counters.
         stratum: one of those in ``points.toml``.
         split: ``calibration`` or ``test``.
-        measured_us: median of the record.
-        forecast_us, band_us, bound: the model's.
-        roofline_us: bytes at the read ceiling, plus an empty launch.
+        forecast_us, bound, model: the model's; microseconds.
+        roofline_us: least bytes at the read ceiling, plus an empty launch.
         constant_us: the roofline times one constant, the best for the calibration kernels.
-        counted: the bound that hardware counters show, or None where they are ambiguous.
-        counted_reason: why.
+        counted: the bound that hardware counters show; None where none were read.
     """
 
-    rung: str
-    knobs: Mapping[str, int]
-    workload: Workload
+    record: Record
     stratum: str
     split: str
-    measured_us: float
     forecast_us: float
-    band_us: tuple[float, float]
     bound: str
+    model: str
     roofline_us: float
     constant_us: float
-    counted: str | None
-    counted_reason: str
+    counted: CountedBound | None
+
+    @property
+    def rung(self) -> str:
+        """The kernel's id."""
+        return self.record.name
+
+    @property
+    def knobs(self) -> Mapping[str, int]:
+        """Its compile-time choices."""
+        return self.record.knobs
+
+    @property
+    def workload(self) -> Workload:
+        """What it computed."""
+        return self.record.problem
+
+    @property
+    def measured_us(self) -> float:
+        """Median of the record."""
+        return self.record.median_us
 
     @property
     def log2_ratio(self) -> float:
@@ -66,10 +106,24 @@ class Point:
         return math.log2(self.forecast_us / self.measured_us)
 
     @property
+    def counted_bound(self) -> str | None:
+        """The bound that the counters show where they are unambiguous."""
+        return self.counted.bound if self.counted else None
+
+    @property
     def label(self) -> str:
-        """Rung with its knobs."""
+        """Rung's number with its knobs."""
         knobs = " ".join(f"{name}={value}" for name, value in self.knobs.items())
-        return f"{self.rung} {knobs}".strip()
+        return f"{self.rung.split('_')[0]} {knobs}".strip()
+
+    def time_us(self, which: Which = "forecast") -> float:
+        """The model's forecast, or one of the simpler ones; microseconds."""
+        by_name = {
+            "forecast": self.forecast_us,
+            "roofline": self.roofline_us,
+            "constant": self.constant_us,
+        }
+        return by_name[which]
 
 
 @dataclass(frozen=True)
@@ -110,17 +164,37 @@ def accuracy(forecast_us: Sequence[float], measured_us: Sequence[float]) -> Accu
         points=len(off),
         median=float(np.median(size)),
         within_10=float((size <= math.log2(1.10)).mean()),
-        within_35=float((size <= math.log2(1.35)).mean()),
+        within_35=float((size <= math.log2(WITHIN_FACTOR)).mean()),
         worst=float(2 ** size.max()),
         bias=float(np.median(off)),
     )
 
 
+def accuracy_of(points: Sequence[Point], which: Which = "forecast") -> Accuracy:
+    """Accuracy of the model, of the roofline or of the constant on some points.
+
+    Raises:
+        LabError: there is no point.
+    """
+    return accuracy([one.time_us(which) for one in points], [one.measured_us for one in points])
+
+
+# ---------------------------------------------------------------------------------- the points
+
+
 @functools.lru_cache(maxsize=1)
+def _points_file() -> dict[str, dict[str, object]]:
+    return tomllib.loads(Path(__file__).with_name("points.toml").read_text("utf-8"))
+
+
 def point_families() -> dict[str, tuple[str, ...]]:
     """The rungs that calibrate and those that test, from ``points.toml``."""
-    data = tomllib.loads(Path(__file__).with_name("points.toml").read_text("utf-8"))
-    return {name: tuple(ids) for name, ids in data["families"].items()}
+    return {name: tuple(ids) for name, ids in _points_file()["families"].items()}  # type: ignore[arg-type]
+
+
+def point_strata() -> dict[str, str]:
+    """Every stratum with its meaning, from ``points.toml``."""
+    return {name: str(text) for name, text in _points_file()["strata"].items()}
 
 
 def split_of(rung: str) -> str | None:
@@ -132,62 +206,108 @@ def points_of(
     records: Iterable[Record],
     stratum_of: Callable[[Record], str | None],
     gpu: Gpu | str = "h200",
-    predict: Callable[[Record], Forecast] | None = None,
+    predict: Callable[[Record], Predicted | None] | None = None,
 ) -> list[Point]:
-    """Forecast every recorded point and put the two side by side.
+    """Put forecast and measurement of every recorded point side by side.
 
     Args:
-        records: of rungs with a stratum; others are left out.
+        records: of rungs with a stratum and a forecast; others are left out.
         stratum_of: what a record was measured for, or None.
-        gpu: whose model is asked.
-        predict: another way to a forecast (a stored one, say).
+        gpu: whose ceilings the roofline takes.
+        predict: another way to a forecast; None takes the one stored in the record, which was
+            made before the run.
     """
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     machine = machine_of(gpu)
-    rate = machine.dram_bytes_per_cycle * machine.clock_ghz
-    rows: list[dict[str, Any]] = []
+    rows: list[tuple[Record, str, str, Predicted, float]] = []
     for record in records:
-        stratum, split = stratum_of(record), split_of(record.name)
-        if stratum is None or split is None or record.kind == "baseline":
+        if record.kind != "rung":
             continue
-        workload = record.problem
-        made = (
-            predict(record)
-            if predict is not None
-            else forecast(load_rung(record.name), workload, gpu, record.knobs)
+        stratum, split = stratum_of(record), split_of(record.name)
+        made = record.forecast if predict is None else predict(record)
+        if stratum is None or split is None or made is None:
+            continue
+        roofline_us = bytes_roofline_us(
+            load_rung(record.name), record.problem, gpu, record.knobs, machine
         )
-        roofline = floors(workload, gpu, gb_per_s=rate)
-        counted, reason = None, "no counters were read"
-        if record.counters is not None and record.counters.values:
-            found = counted_bound(record.counters.values)
-            counted, reason = found.bound, found.reason
-        rows.append(
-            {
-                "rung": record.name,
-                "knobs": dict(record.knobs),
-                "workload": workload,
-                "stratum": stratum,
-                "split": split,
-                "measured_us": record.median_us,
-                "forecast_us": made.time_us,
-                "band_us": made.band_us,
-                "bound": made.bound,
-                "roofline_us": (roofline.time_at_given_us or roofline.time_us)
-                + machine.launch_us(1),
-                "counted": counted,
-                "counted_reason": reason,
-            }
+        rows.append((record, stratum, split, made, roofline_us))
+    constant = best_constant(
+        [(roofline, record.median_us) for record, _, split, _, roofline in rows if split != "test"]
+    )
+    return [
+        Point(
+            record=record,
+            stratum=stratum,
+            split=split,
+            forecast_us=made.time_us,
+            bound=made.bound,
+            model=made.model,
+            roofline_us=roofline_us,
+            constant_us=roofline_us * constant,
+            counted=_counted(record),
         )
-    constant = _best_constant(rows)
-    return [Point(**row, constant_us=row["roofline_us"] * constant) for row in rows]
-
-
-def _best_constant(rows: Sequence[Mapping[str, Any]]) -> float:
-    """The median of measured / roofline over the calibration kernels."""
-    ratios = [
-        row["measured_us"] / row["roofline_us"] for row in rows if row["split"] == "calibration"
+        for record, stratum, split, made, roofline_us in rows
     ]
-    return float(np.median(ratios)) if ratios else 1.0
+
+
+def _counted(record: Record) -> CountedBound | None:
+    if record.counters is None or not record.counters.values:
+        return None
+    return counted_bound(record.counters.values)
+
+
+def bytes_roofline_us(
+    rung: Rung,
+    workload: Workload,
+    gpu: Gpu | str,
+    knobs: Mapping[str, int] | None = None,
+    machine: Machine | None = None,
+) -> float:
+    """The best that a roofline can say: least bytes at the measured rate, plus an empty launch.
+
+    It knows which level holds the data (a warm cache that fits the L2 is read at the L2's rate)
+    and that a kernel with its own, smaller cache reads that one instead of K and V. It does not
+    look at the machine code. Microseconds.
+    """
+    gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    machine = machine or machine_of(gpu)
+    launches = rung.launches(workload, knobs)
+    named = {arg for one in timed_launches(launches) for arg in one.args if isinstance(arg, str)}
+    prepared = {
+        space.name: space.bytes for one in launches if one.prepare for space in one.workspace
+    }
+    moved = float(workload.minimal_bytes)
+    if not named & {"k", "v"}:
+        lengths = workload.seq_lens or (workload.kv_len,) * workload.batch
+        used = sum(lengths) / (workload.kv_len * workload.batch)
+        moved -= workload.kv_bytes
+        moved += used * sum(size for name, size in prepared.items() if name in named)
+    in_l2 = workload.cache_state == "warm" and moved <= gpu.l2_bytes
+    per_cycle = machine.l2_bytes_per_cycle if in_l2 else machine.dram_bytes_per_cycle
+    compute_us = floors(workload, gpu).compute_us or 0.0
+    memory_us = moved / (per_cycle * machine.clock_ghz) / 1e3
+    return max(memory_us, compute_us) + machine.launch_us(1)
+
+
+def best_constant(pairs: Sequence[tuple[float, float]]) -> float:
+    """The factor on a simple forecast with the least median of \\|log2(forecast / measured)\\|.
+
+    Half of the points lie within the median of the best factor, so it stands in the middle of the
+    shortest stretch of log2(measured / simple) that holds half of them.
+
+    Args:
+        pairs: (simple forecast, measured), one unit; the factor is 1 where there is none.
+    """
+    if not pairs:
+        return 1.0
+    logs = np.sort(np.log2([measured / simple for simple, measured in pairs]))
+    half = len(logs) // 2 + 1
+    widths = logs[half - 1 :] - logs[: len(logs) - half + 1]
+    start = int(widths.argmin())
+    return float(2 ** ((logs[start] + logs[start + half - 1]) / 2))
+
+
+# ------------------------------------------------------------------------------------- pairs
 
 
 @dataclass(frozen=True)
@@ -209,7 +329,7 @@ class Pair:
     @property
     def right(self) -> bool:
         """The forecast moves the same way as the measurement."""
-        return (self.measured_ratio > 1) == (self.forecast_ratio > 1)
+        return (self.measured_ratio - 1) * (self.forecast_ratio - 1) > 0
 
 
 def pairs_of(points: Sequence[Point], threshold: float = DIRECTION_THRESHOLD) -> list[Pair]:
@@ -225,20 +345,135 @@ def pairs_of(points: Sequence[Point], threshold: float = DIRECTION_THRESHOLD) ->
     for members in groups.values():
         for place, first in enumerate(members):
             for second in members[place + 1 :]:
+                names = sorted({*first.knobs, *second.knobs})
                 differing = [
-                    name
-                    for name in first.knobs
-                    if first.knobs[name] != second.knobs.get(name, first.knobs[name])
+                    name for name in names if first.knobs.get(name) != second.knobs.get(name)
                 ]
                 ratio = second.measured_us / first.measured_us
                 if len(differing) == 1 and abs(math.log(ratio)) > math.log1p(threshold):
-                    found.append(
-                        Pair(
-                            first,
-                            second,
-                            differing[0],
-                            ratio,
-                            second.forecast_us / first.forecast_us,
-                        )
-                    )
+                    forecast_ratio = second.forecast_us / first.forecast_us
+                    found.append(Pair(first, second, differing[0], ratio, forecast_ratio))
     return found
+
+
+# ------------------------------------------------------------------------------------- bounds
+
+
+@dataclass(frozen=True)
+class BoundAgreement:
+    """Forecast bounds held against counted ones.
+
+    Attributes:
+        points: how many were asked.
+        qualifying: those whose counters are unambiguous.
+        misses: those of them where the forecast names another bound.
+    """
+
+    points: int
+    qualifying: tuple[Point, ...]
+    misses: tuple[Point, ...]
+
+    @property
+    def share_qualifying(self) -> float:
+        """Of all points, 0..1."""
+        return len(self.qualifying) / self.points if self.points else 0.0
+
+    @property
+    def share_agreeing(self) -> float:
+        """Of the qualifying points, 0..1."""
+        if not self.qualifying:
+            return 0.0
+        return 1 - len(self.misses) / len(self.qualifying)
+
+
+def bound_agreement(points: Sequence[Point]) -> BoundAgreement:
+    """Where counters are unambiguous, does the forecast name the same bound?"""
+    clear = tuple(point for point in points if point.counted_bound is not None)
+    missed = tuple(point for point in clear if point.counted_bound != point.bound)
+    return BoundAgreement(len(points), clear, missed)
+
+
+# ------------------------------------------------------------------------------------ targets
+
+
+@dataclass(frozen=True)
+class Target:
+    """One thing that was asked of the model before the test.
+
+    Attributes:
+        name: what.
+        wanted: the limit in words.
+        found: the number, in the same words.
+        met: it is.
+    """
+
+    name: str
+    wanted: str
+    found: str
+    met: bool
+
+
+def check_targets(points: Sequence[Point], which: Which = "forecast") -> list[Target]:
+    """Hold test points against the limits of this module.
+
+    Args:
+        points: of the test families.
+        which: whose forecasts; direction and bounds are asked of the model's alone.
+
+    Raises:
+        LabError: there is no point.
+    """
+    whole = accuracy_of(points, which)
+    by_stratum = {
+        name: accuracy_of([one for one in points if one.stratum == name], which).median
+        for name in dict.fromkeys(one.stratum for one in points)
+    }
+    worst = max(by_stratum, key=lambda name: by_stratum[name])
+    targets = [
+        Target(
+            "median error, all points",
+            f"|log2 ratio| at most {MEDIAN_TARGET:g}",
+            f"{whole.median:.3f}",
+            whole.median <= MEDIAN_TARGET,
+        ),
+        Target(
+            "median error, worst stratum",
+            f"|log2 ratio| at most {STRATUM_TARGET:g}",
+            f"{by_stratum[worst]:.3f} ({worst})",
+            by_stratum[worst] <= STRATUM_TARGET,
+        ),
+        Target(
+            f"within a factor of {WITHIN_FACTOR:g}",
+            f"at least {WITHIN_TARGET:.0%}",
+            f"{whole.within_35:.1%}",
+            whole.within_35 >= WITHIN_TARGET,
+        ),
+        Target(
+            f"off by a factor of {NEVER_FACTOR:g}",
+            "none",
+            f"worst {whole.worst:.2f}",
+            whole.worst < NEVER_FACTOR,
+        ),
+    ]
+    if which != "forecast":
+        return targets
+    pairs, bounds = pairs_of(points), bound_agreement(points)
+    right = sum(pair.right for pair in pairs)
+    if pairs:
+        targets.append(
+            Target(
+                f"direction of one knob, times more than {DIRECTION_THRESHOLD:.0%} apart",
+                f"right for at least {DIRECTION_TARGET:.0%}",
+                f"{right / len(pairs):.1%} ({right} of {len(pairs)} pairs)",
+                right / len(pairs) >= DIRECTION_TARGET,
+            )
+        )
+    targets.append(
+        Target(
+            "points whose counters are unambiguous",
+            f"at least {QUALIFY_TARGET:.0%}",
+            f"{bounds.share_qualifying:.1%}",
+            bounds.share_qualifying >= QUALIFY_TARGET,
+        )
+    )
+    return targets

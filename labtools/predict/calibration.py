@@ -64,7 +64,7 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         # The L2 feeds each SM alike; more SMs and a higher clock take more from it.
         reference = max(1, known.num_sms) * (known.value("clock.sm", 1980.0) / 1e3)
         l2_rate = known.memory("l2_gb_per_s") * gpu.sm_count * clock_ghz / reference
-    scale = known.l2_bytes and gpu.l2_bytes / known.l2_bytes or 1.0
+    scale = gpu.l2_bytes / known.l2_bytes if known.l2_bytes else 1.0
     return Machine(
         name=gpu.name,
         calibrated=known.calibrated,
@@ -98,7 +98,6 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         / (known.value("clock.sm", 1980.0) / 1e3),
         dram_bytes_per_cycle=dram_rate / clock_ghz,
         l2_bytes_per_cycle=l2_rate / clock_ghz,
-        small_request=_small_requests(known),
         dram_queue=_load_curve(known.curve("hbm"), known),
         l2_queue=_load_curve(
             [point for point in known.curve("l2") if point.get("mib") == 16], known
@@ -108,7 +107,7 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         l2_miss=_miss_curve(known.curve("l2_footprint"), scale),
         l1_bytes=_L1_SHARE_BYTES if known.calibrated else float(gpu.smem_per_sm_bytes),
         branch_cycles=known.latency("branch"),
-        cold_line_cycles=known.latency("cold_line", 4.0),
+        cold_line_cycles=_cold_line(known),
         operand_read_cycles=known.interval("lds32") + known.latency("alu", 4.0),
         launch_us=_launch_curve(known),
         start_us=FITTED["start_us"],
@@ -193,13 +192,17 @@ def _barrier(known: Latencies) -> tuple[float, float]:
     return short - few * interval, interval
 
 
-def _small_requests(known: Latencies) -> float:
-    """Share of the memory's ceiling that requests of 64 bytes reach."""
-    points = known.curve("hbm")
-    small = [p["gb_per_s"] for p in points if p["bytes_per_lane"] == 2]
-    if not small:
-        return 1.0
-    return float(max(small) / max(p["gb_per_s"] for p in points))
+def _cold_line(known: Latencies) -> float:
+    """First fetch of 128 bytes of instructions, beyond that of code that ran before.
+
+    The mean over straight-line code of 1 to 16 KiB, which kernels mostly are.
+    """
+    extra = [
+        (point["cold_cycles"] - point["warm_cycles"]) / (8 * point["kib"])
+        for point in known.curve("code")
+        if point["warps"] == 1 and point["kib"] <= 16
+    ]
+    return max(0.0, sum(extra) / len(extra)) if extra else 4.0
 
 
 def _load_curve(points: Sequence[Mapping[str, Any]], known: Latencies) -> LoadCurve:
@@ -228,7 +231,8 @@ def _load_curve(points: Sequence[Mapping[str, Any]], known: Latencies) -> LoadCu
         base = min(latency for _, latency in series[:3]) if series else 0.0
         samples += [(share, latency - base) for share, latency in series]
     edges = (0.0, 0.08, 0.2, 0.35, 0.45, 0.6, 0.75, 0.86, 0.92, 0.975)
-    shares, waits = [], []
+    shares: list[float] = []
+    waits: list[float] = []
     for low, high in zip(edges, edges[1:], strict=False):
         inside = sorted(
             (wait, share) for share, wait in samples if low < share <= high and wait > 0

@@ -27,7 +27,16 @@ from .occupancy import Occupancy, occupancy
 from .roofline import Floors, floors
 from .sheets import Gpu, load_gpu
 from .sm_model import Event, Pressure, SmRun, Where, simulate_sm
-from .streams import BlockStreams, LoopNode, Node, block_spans, block_streams, union_bytes
+from .streams import (
+    BlockStreams,
+    LoopNode,
+    Node,
+    block_spans,
+    block_streams,
+    count_ops,
+    first_of,
+    union_bytes,
+)
 from .trace import (
     Buffers,
     Item,
@@ -38,9 +47,8 @@ from .trace import (
     make_buffers,
     run_trace,
 )
+from .version import model_name
 
-MODEL = "chain model 1"
-"""Name and version of the model; a record of a forecast keeps it."""
 MOST_BLOCKS = 8192
 MOST_CLASSES = 5
 COMPETING = 1.06
@@ -50,6 +58,8 @@ ISSUE_SHARE = 0.75
 ATOMICS = ("ATOM", "ATOMG", "RED", "REDG")
 LAUNCH_TIMES = 3.0
 """A kernel that takes less than this many empty launches is bound by its launch."""
+_SCALED = ("where", "_slow_scale", "_dram_ceiling", "_stretch", "cycles", "result")
+"""What a launch's model derives from latencies."""
 CLASSES = ("memory", "shared", "shuffle", "special", "convert", "tensor", "barrier", "branch")
 
 
@@ -102,7 +112,8 @@ class LaunchForecast:
         time_us: from the first block's start to the last one's end, launch overhead left out.
         occupancy: blocks and warps that fit on an SM.
         resident_blocks: blocks an SM really holds at the start.
-        trips: (loop's instructions, trips, cycles a trip) of the first warp's longest loops.
+        trips: (instructions a trip, trips, cycles a trip) of each loop of the first warp; of an
+            inner loop the trips in one trip of the outer one.
         dram_bytes, l2_bytes: that the whole launch reads from memory and from the L2.
         footprint_bytes: different bytes that it touches.
         dram_share: share of the memory ceiling in use while the GPU is full, 0..1.
@@ -149,7 +160,7 @@ class Forecast:
         bound: ``bandwidth``, ``issue``, ``chain`` or ``launch``.
         bound_reason: one sentence.
         terms_us: what the time would be by each limit alone, and the launch overhead.
-        model: name and version of the model.
+        model: name of the model with a hash of its code and numbers.
         calibrated: the latencies were measured on this GPU.
         gpu: short name.
         gb_per_s: bytes read from memory over the time, 10^9 a second.
@@ -214,25 +225,31 @@ def forecast(
             does not say how often a loop runs.
     """
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    _check_classes(scale or {})
     launches = rung.launches(workload, knobs)
     code = code or machine_code(rung, workload, rung.resolve_knobs(knobs), gpu.arch)
-    machine = machine or machine_of(gpu)
-    unknown = set(scale or {}) - {*CLASSES, "bandwidth", "fixed", "l2", "dram"}
-    if unknown:
-        raise LabError(
-            f"There is no latency class {sorted(unknown)[0]!r}.",
-            f"the classes are {', '.join((*CLASSES, 'bandwidth'))}",
-            "name one of them",
-        )
-    if scale and "bandwidth" in scale:
-        machine = dataclasses.replace(
-            machine,
-            dram_bytes_per_cycle=machine.dram_bytes_per_cycle * scale["bandwidth"],
-            l2_bytes_per_cycle=machine.l2_bytes_per_cycle * scale["bandwidth"],
-        )
+    models = _models(launches, workload, gpu, code, machine or machine_of(gpu))
+    return _predict(models, workload, gpu, code, scale or {})
+
+
+def _models(
+    launches: Sequence[Launch],
+    workload: Workload,
+    gpu: Gpu,
+    code: MachineCode,
+    machine: Machine,
+) -> list[_LaunchModel]:
+    """A model of each timed launch."""
     timed = timed_launches(launches)
     memory = _Memory(workload, launches, timed)
-    parts = [
+    missing = [launch.entry for launch in timed if launch.entry not in code.entries]
+    if missing:
+        raise LabError(
+            f"There is no kernel {missing[0]!r} to forecast.",
+            f"the launch names it; the source has {', '.join(sorted(code.entries)) or 'none'}",
+            'name one of those in the launch, or declare the kernel extern "C"',
+        )
+    return [
         _LaunchModel(
             launch,
             code.entries[launch.entry],
@@ -240,13 +257,41 @@ def forecast(
             gpu,
             machine,
             memory,
-            number,
-            dict(scale or {}),
         )
-        for number, launch in enumerate(timed)
+        for launch in timed
     ]
-    results = [part.result for part in parts]
-    overhead_us = machine.start_us + sum(machine.launch_us(launch.num_blocks) for launch in timed)
+
+
+def _check_classes(scale: Mapping[str, float]) -> None:
+    unknown = set(scale) - {*CLASSES, "bandwidth", "l2", "dram"}
+    if unknown:
+        raise LabError(
+            f"There is no latency class {sorted(unknown)[0]!r}.",
+            f"the classes are {', '.join((*CLASSES, 'bandwidth'))}",
+            "name one of them",
+        )
+    wrong = [name for name, factor in scale.items() if not 0 < factor < math.inf]
+    if wrong:
+        raise LabError(
+            f"The factor on {wrong[0]} is {scale[wrong[0]]}.",
+            "a latency can only be made a positive number of times as long",
+            "name a factor such as 0.5",
+        )
+
+
+def _predict(
+    models: Sequence[_LaunchModel],
+    workload: Workload,
+    gpu: Gpu,
+    code: MachineCode,
+    scale: Mapping[str, float],
+) -> Forecast:
+    """The forecast of some launches, with latencies scaled by class."""
+    if scale:
+        models = [model.scaled(scale) for model in models]
+    machine = models[0].machine
+    results = [model.result for model in models]
+    overhead_us = machine.start_us + sum(machine.launch_us(result.blocks) for result in results)
     time_us = overhead_us + sum(result.time_us for result in results)
     empty_us = machine.launch_us(1)
     bound, reason = _find_bound(time_us, empty_us + machine.start_us, results, machine, gpu)
@@ -265,7 +310,7 @@ def forecast(
         bound=bound,
         bound_reason=reason,
         terms_us=_terms(results, machine, overhead_us),
-        model=MODEL,
+        model=model_name(),
         calibrated=machine.calibrated,
         gpu=gpu.name,
         gb_per_s=read / time_us / 1e3,
@@ -288,17 +333,29 @@ def what_if(
     """The time if every latency of one class were ``factor`` times as long, class by class.
 
     Args:
-        factor: 0.5 halves the latency. For ``bandwidth`` the ceiling is divided by it.
+        rung, workload, gpu, knobs: as for `forecast`.
+        factor: above 0; 0.5 halves the latency. For ``bandwidth`` the ceiling is divided by it.
+        classes: some of `CLASSES`, and ``bandwidth``.
 
     Returns:
         Class to time, microseconds. A class that the kernel does not use leaves the time as it is.
+        Where many warps compete, two simulations differ by some percent for no reason; a shorter
+        latency that would seem to make the kernel slower is said to change nothing.
+
+    Raises:
+        CompileError, LabError: as for `forecast`; an unknown class, or a factor of 0 or less.
     """
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    _check_classes(dict.fromkeys(classes, factor))
+    launches = rung.launches(workload, knobs)
     code = machine_code(rung, workload, rung.resolve_knobs(knobs), gpu.arch)
+    models = _models(launches, workload, gpu, code, machine_of(gpu))
+    base_us = _predict(models, workload, gpu, code, {}).time_us
     found = {}
     for name in classes:
         scale = {name: 1 / factor if name == "bandwidth" else factor}
-        found[name] = forecast(rung, workload, gpu, knobs, scale=scale, code=code).time_us
+        time_us = _predict(models, workload, gpu, code, scale).time_us
+        found[name] = min(time_us, base_us) if factor <= 1 else max(time_us, base_us)
     return found
 
 
@@ -324,8 +381,11 @@ class _Memory:
             if isinstance(arg, str)
         }
         scratch = {one.name for launch in timed for one in launch.workspace} - prepared
-        self.scratch = {
-            number for number, name in enumerate(self.buffers.names) if name in {*scratch, "out"}
+        self.workspaces = {
+            number for number, name in enumerate(self.buffers.names) if name in scratch
+        }
+        self.scratch = self.workspaces | {
+            number for number, name in enumerate(self.buffers.names) if name == "out"
         }
         self.total_bytes = sum(
             size
@@ -368,11 +428,11 @@ class _LaunchModel:
         gpu: Gpu,
         machine: Machine,
         memory: _Memory,
-        number: int,
-        scale: dict[str, float],
     ) -> None:
         self.launch, self.sass, self.gpu, self.machine = launch, sass, gpu, machine
-        self.memory, self.number, self.scale = memory, number, scale
+        self.memory = memory
+        self.scale: Mapping[str, float] = {}
+        self.plain = self
         self.resident = occupancy(
             gpu,
             launch.num_threads,
@@ -389,6 +449,23 @@ class _LaunchModel:
         shared = self.resident.smem_per_block_bytes * self.resident.blocks_per_sm
         self.l1_bytes = max(16 * 1024.0, machine.l1_bytes - shared)
         self._runs: dict[tuple[int, int, int], tuple[SmRun, Pressure]] = {}
+
+    def scaled(self, scale: Mapping[str, float]) -> _LaunchModel:
+        """The same launch with latencies scaled by class; what it executes is not traced anew."""
+        one = _LaunchModel.__new__(_LaunchModel)
+        kept = (self.classes, self.work_of_block, self.footprint, self._atomics_us)
+        assert all(part is not None for part in kept)  # so that they are known before the copy
+        one.__dict__.update(
+            {name: value for name, value in self.__dict__.items() if name not in _SCALED}
+        )
+        one.scale, one.plain, one._runs = scale, self, {}
+        rate = scale.get("bandwidth", 1.0)
+        one.machine = dataclasses.replace(
+            self.machine,
+            dram_bytes_per_cycle=self.machine.dram_bytes_per_cycle * rate,
+            l2_bytes_per_cycle=self.machine.l2_bytes_per_cycle * rate,
+        )
+        return one
 
     # ------------------------------------------------------------------------ blocks and data
 
@@ -450,7 +527,7 @@ class _LaunchModel:
     def footprint(self) -> dict[int, tuple[float, float]]:
         """By buffer: (different bytes of the grid, sum of the blocks' bytes)."""
         spans = block_spans(self._profile, self.memory.buffers)
-        whole = self.classes[int(self.class_of_block[0])]
+        whole = self.classes[self.main_class]
         one = block_spans(whole.trace, self.memory.buffers)
         scale = self.launch.num_blocks / self._profile.lanes.count
         found = {}
@@ -466,8 +543,10 @@ class _LaunchModel:
             end = np.where(end > 0, end + int(extra), end)
             size = self.memory.buffers.bytes.get(self.memory.buffers.names[buffer])
             # A block need not read all that lies between its first and its last byte.
-            read = _new_bytes(whole.streams.warps, buffer)
-            total = read * float(self.work_of_block.sum())
+            total = sum(
+                _new_bytes(other.streams.warps, buffer) * float(worth)
+                for other, worth in zip(self.classes, self._blocks_worth, strict=True)
+            )
             union = min(union_bytes(first, end) * scale, total)
             found[buffer] = (min(union, float(size)) if size else union, total)
         return found
@@ -498,6 +577,7 @@ class _LaunchModel:
             l2_bytes,
             min(self.launch.num_blocks, on_sm * self.sms),
             on_sm,
+            frozenset(self.memory.workspaces),
         )
 
     @property
@@ -532,7 +612,7 @@ class _LaunchModel:
                 pressure,
                 trips,
                 watch,
-                self.scale,
+                dict(self.scale),
             )
 
         def wanted(result: SmRun) -> Pressure:
@@ -566,9 +646,7 @@ class _LaunchModel:
             guess = (low + high) / 2 if math.isfinite(high) else max(2 * guess, 50.0)
         return self._slowest(streams, on_sm, now, trips), now
 
-    def _slowest(
-        self, streams: BlockStreams, on_sm: int, pressure: Pressure, trips: int
-    ) -> SmRun:
+    def _slowest(self, streams: BlockStreams, on_sm: int, pressure: Pressure, trips: int) -> SmRun:
         """The SM that is farthest from memory: it ends last, so its time is the kernel's."""
         slow = self._slow_pressure(pressure)
         return simulate_sm(
@@ -600,9 +678,7 @@ class _LaunchModel:
     @cached_property
     def _dram_ceiling(self) -> float:
         """Bytes a cycle that memory gives to this kernel's pattern of reads."""
-        chunk = max(
-            (_chunk_bytes(stream_of.streams) for stream_of in self.classes), default=0.0
-        )
+        chunk = max((_chunk_bytes(stream_of.streams) for stream_of in self.classes), default=0.0)
         return self.machine.dram_bytes_per_cycle * self.machine.chunk_share(chunk)
 
     def _rate(self, read: float, result: SmRun, sms: float, dram: bool) -> float:
@@ -641,8 +717,20 @@ class _LaunchModel:
 
     @cached_property
     def main_class(self) -> int:
-        """The class with most of the work."""
-        return int(np.bincount(self.class_of_block, weights=self.work_of_block).argmax())
+        """The class whose blocks execute most, all together."""
+        return max(
+            range(len(self.classes)),
+            key=lambda number: (
+                self._blocks_worth[number] * sum(self.classes[number].streams.issued)
+            ),
+        )
+
+    @cached_property
+    def _blocks_worth(self) -> np.ndarray:
+        """[classes] work of a class's blocks over that of its representative."""
+        return np.bincount(
+            self.class_of_block, weights=self.work_of_block, minlength=len(self.classes)
+        )
 
     @cached_property
     def cycles(self) -> float:
@@ -687,26 +775,39 @@ class _LaunchModel:
     def _uniform_cycles(self, total: int, slots: int) -> float:
         """Equal blocks come and go together: full waves, then the rest.
 
-        Where warps compete for issue slots they do not advance together: some blocks end early,
-        the last ones run alone, and a block that waited starts meanwhile. Then the SM is
-        simulated with all the blocks that pass through it.
+        Where warps compete for issue slots they do not advance together; what that costs is a
+        property of the schedule, so it is taken from the model whose latencies are not scaled.
         """
-        resident = self.resident.blocks_per_sm
-        on_sm = min(resident, -(-total // self.sms))
-        active = min(total, on_sm * self.sms)
-        run, pressure = self.run_at(0, on_sm, active)
-        streams = self.classes[0].streams
-        pressure = self._slow_pressure(pressure)
-        alone = simulate_sm(
-            streams, 1, self.machine, self.where, pressure, 6, False, self._slow_scale
-        ).cycles
-        if run.cycles > COMPETING * alone:
-            return self._competing_cycles(streams, on_sm, -(-total // self.sms), pressure)
+        on_sm = self.start_blocks
+        run, _ = self.run_at(0, on_sm, min(total, on_sm * self.sms))
+        stretch = self.plain._stretch
+        if stretch is not None:
+            return run.cycles * stretch
         full, rest = divmod(total, slots)
         cycles = full * run.cycles if full else 0.0
         if rest:
             cycles += self.run_at(0, -(-rest // self.sms), rest)[0].cycles
         return cycles
+
+    @cached_property
+    def _stretch(self) -> float | None:
+        """Cycles of all blocks over those of one wave that advances together.
+
+        None where blocks do not compete: together they take as long as one alone. Where they do,
+        some blocks end early, the last ones run alone, and a block that waited starts meanwhile.
+        So the SM is simulated with all the blocks that pass through it.
+        """
+        total, on_sm = self.launch.num_blocks, self.start_blocks
+        run, pressure = self.run_at(0, on_sm, min(total, on_sm * self.sms))
+        streams = self.classes[0].streams
+        pressure = self._slow_pressure(pressure)
+        alone = simulate_sm(
+            streams, 1, self.machine, self.where, pressure, 6, False, self._slow_scale
+        ).cycles
+        if run.cycles <= COMPETING * alone:
+            return None
+        through = -(-total // self.sms)
+        return self._competing_cycles(streams, on_sm, through, pressure) / run.cycles
 
     def _competing_cycles(
         self, streams: BlockStreams, on_sm: int, through: int, pressure: Pressure
@@ -758,15 +859,17 @@ class _LaunchModel:
     def result(self) -> LaunchForecast:
         """Everything about this launch."""
         machine = self.machine
-        cycles = self.cycles
         number = self.main_class
         on_sm = self.start_blocks
         active = min(self.launch.num_blocks, on_sm * self.sms)
+        makespan = self.cycles
         run, _ = self.run_at(number, on_sm, active)
         sms = active / on_sm
         per_block = [(one, self._any_run(place)) for place, one in enumerate(self.classes)]
         dram = sum(one.members * r.dram_bytes / b for one, (r, b) in per_block)
         l2 = sum(one.members * r.l2_bytes / b for one, (r, b) in per_block)
+        # No schedule brings more than the memory and the L2 can give.
+        cycles = max(makespan, dram / self._dram_ceiling, l2 / machine.l2_bytes_per_cycle)
         streams = self.classes[number].streams
         slots = machine.sub_partitions * max(1.0, run.cycles)
         main = _main_loop(self.sass, run.events)
@@ -805,11 +908,12 @@ class _LaunchModel:
             for item in items:
                 if isinstance(item, Repeat):
                     walk(item.body)
-                elif item.address is not None and item.executing.any():
-                    if self.sass.instructions[item.index].base in ATOMICS:
-                        places.setdefault(item.index, set()).update(
-                            item.address[item.executing][:64].tolist()
-                        )
+                    continue
+                atomic = self.sass.instructions[item.index].base in ATOMICS
+                if atomic and item.address is not None and item.executing.any():
+                    places.setdefault(item.index, set()).update(
+                        item.address[item.executing][:64].tolist()
+                    )
 
         walk(self._profile.items)
         shared = {index for index, addresses in places.items() if len(addresses) == 1}
@@ -839,9 +943,12 @@ def _new_bytes(warps: Sequence[Sequence[Node]], buffer: int) -> float:
         for node in nodes:
             if isinstance(node, LoopNode):
                 total += node.count * walk(node.body)
-            elif node.request is not None and node.request.buffer == buffer:
-                if node.request.kind in ("load", "async"):
-                    total += 32 * node.request.new_sectors
+                continue
+            request = node.request
+            if request is None or request.buffer != buffer:
+                continue
+            if request.kind in ("load", "async"):
+                total += 32 * request.new_sectors
         return total
 
     return sum(walk(stream) for stream in warps)
@@ -963,9 +1070,12 @@ def _causes(event: Event, sass: Sass, machine: Machine) -> dict[str, float]:
 def _wait_name(event: Event, sass: Sass, machine: Machine) -> str:
     if event.producer is None:
         return "memory: async copy"
-    kind = machine.latency_class(sass.instructions[event.producer])
+    producer = sass.instructions[event.producer]
+    kind = machine.latency_class(producer)
     if event.level == "read":
         return "operand read"
+    if producer.base in ("LDL", "STL"):
+        return "local memory"
     if kind == "memory":
         return {"dram": "memory: HBM", "l2": "memory: L2", "l1": "memory: L1"}.get(
             event.level, "memory: async copy"
@@ -975,6 +1085,7 @@ def _wait_name(event: Event, sass: Sass, machine: Machine) -> str:
         "special": "special function",
         "convert": "conversion",
         "special_register": "special register",
+        "fixed": "other latency",
     }.get(kind, kind)
 
 
@@ -1052,11 +1163,35 @@ def _links(
 
 
 def _trips(streams: BlockStreams, run: SmRun) -> tuple[tuple[int, int, float], ...]:
-    bodies = [
-        (len(node.body), node.count) for node in streams.warps[0] if isinstance(node, LoopNode)
-    ]
-    slopes = dict(run.slopes)
-    return tuple((size, count, slopes.get(count, 0.0)) for size, count in bodies)
+    """Loops of the first warp; trips that the trace walked through singly are counted in."""
+    cycles = {(first, count): slope for first, count, slope in run.slopes}
+    found: dict[int, tuple[int, int, float]] = {}
+    within: dict[int, float] = {}
+
+    def walk(nodes: Sequence[Node], entered: float) -> None:
+        for node in nodes:
+            if not isinstance(node, LoopNode):
+                continue
+            first = first_of(node)
+            times = _executions(streams.warps[0], first) / _executions(node.body, first)
+            if entered > within.get(first, 0.0):  # a loop in a trip that was walked through: no
+                within[first] = entered
+                slope = cycles.get((first, node.count), 0.0)
+                found[first] = (count_ops(node.body), round(times / entered), slope)
+            walk(node.body, times)
+
+    walk(streams.warps[0], 1.0)
+    return tuple(found.values())
+
+
+def _executions(nodes: Sequence[Node], index: int) -> int:
+    """How often a warp issues one instruction."""
+    return sum(
+        node.count * _executions(node.body, index)
+        if isinstance(node, LoopNode)
+        else node.index == index
+        for node in nodes
+    )
 
 
 def true_chain(sass: Sass, loop: tuple[int, int], machine: Machine) -> float:

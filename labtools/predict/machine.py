@@ -123,7 +123,6 @@ class Machine:
         slow_dram, slow_l2: latency on the SM that has it worst, over the middle one's.
         fill_bytes_per_cycle: from the L2 into one SM.
         dram_bytes_per_cycle, l2_bytes_per_cycle: the whole GPU's ceilings, a SM cycle.
-        small_request: share of the memory's ceiling that requests of 64 bytes reach.
         dram_queue, l2_queue: what load adds to a latency, by share of the ceiling in use.
         scattered: share of the memory's ceiling that a kernel reaches whose blocks each read one
             row after another, 1 KiB at a time, instead of a large piece.
@@ -157,7 +156,6 @@ class Machine:
     fill_bytes_per_cycle: float
     dram_bytes_per_cycle: float
     l2_bytes_per_cycle: float
-    small_request: float
     dram_queue: LoadCurve
     l2_queue: LoadCurve
     scattered: float

@@ -60,32 +60,30 @@ class State:
 
     Attributes:
         values: register or predicate name to its array, or None where unknown; a register that
-            was never written is absent and reads as unknown.
-        local: local memory (spills) by byte offset, where it is known.
+            was never written is absent and reads as unknown. Words of local memory (spills) and of
+            shared memory stand beside them as ``local:8`` and ``shared:1024``.
         valid: for a register that only some lanes know, [N] bool which; absent means all.
         active: [N] bool lanes that execute now; a read is unknown if one of them does not know.
         comparisons: where not None, the integer comparisons made: (kind, a - b, lanes, limits).
         lanes: who the lanes are, and the constant bank.
     """
 
-    __slots__ = ("active", "comparisons", "lanes", "local", "valid", "values")
+    __slots__ = ("active", "comparisons", "lanes", "valid", "values")
 
     def __init__(
         self,
         lanes: Lanes,
         values: dict[str, Value] | None = None,
-        local: dict[int, Value] | None = None,
     ) -> None:
         self.lanes = lanes
         self.values = {} if values is None else values
-        self.local = {} if local is None else local
         self.valid: dict[str, np.ndarray] = {}
         self.active = lanes.true
         self.comparisons: list[Comparison] | None = None
 
     def copy(self) -> State:
         """A copy that may be run on; arrays are shared, since none is changed in place."""
-        twin = State(self.lanes, dict(self.values), dict(self.local))
+        twin = State(self.lanes, dict(self.values))
         twin.valid = dict(self.valid)
         return twin
 
@@ -118,6 +116,10 @@ class State:
             self.valid.pop(name, None)
         else:
             self.valid[name] = known
+
+    def memory_names(self) -> frozenset[str]:
+        """Words of local and shared memory whose content is known."""
+        return frozenset(name for name in self.values if ":" in name)
 
     def _known(self, name: str) -> Value:
         value = self.values.get(name)
@@ -855,34 +857,72 @@ def _elect(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(o.name, first) for o in one.operands if o.kind == "predicate"][:1]
 
 
-def _local_load(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    place = _local_place(state, one.operands[1])
+def _memory_load(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    """What a load from local or shared memory finds, where all lanes read one known word."""
     names = sorted(one.defines, key=lambda name: int(name[1:]))
-    return [
-        (name, state.local.get(place + 4 * number) if place is not None else None)
-        for number, name in enumerate(names)
-    ]
+    kind = "local" if one.base == "LDL" else "shared"
+    if {"U8", "S8", "U16", "S16"} & set(one.modifiers) or not names:
+        return []
+    if not any(name.startswith(kind) for name in state.values):
+        return []
+    place = _one_place(state, one.operands[1], state.active)
+    if place is None:
+        return []
+    return [(name, state.read(f"{kind}:{place + 4 * n}")) for n, name in enumerate(names)]
 
 
-def store_local(state: State, one: Instruction) -> None:
-    """Remember what a spill stores."""
-    place = _local_place(state, one.operands[0])
-    if place is None or one.operands[1].kind != "register":
-        state.local.clear()
+def store_memory(state: State, one: Instruction, executing: np.ndarray, unknown: bool) -> None:
+    """Remember what a store puts into local or shared memory.
+
+    Shared memory is kept only where one number is stored for a whole block, as a job's number is.
+    """
+    kind = "local" if one.base == "STL" else "shared"
+    source = one.operands[1]
+    kept = [name for name in state.values if name.startswith(kind)]
+    sizes = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+    size = next((sizes[m] for m in one.modifiers if m in sizes), 4)
+    known = source.kind == "register" and not unknown and size >= 4
+    value = state.read(source.name) if known else None
+    if (value is None and not kept) or not executing.any():
         return
-    words = {"64": 2, "128": 4}
-    count = next((words[m] for m in one.modifiers if m in words), 1)
-    name = one.operands[1].name
-    for word in range(count):
-        value = state.read(name if name == "RZ" else next_register(name, word))
-        state.local[place + 4 * word] = value if one.predicate is None else None
+    state.active = executing
+    place = _one_place(state, one.operands[0], executing)
+    if place is None:
+        for name in kept:
+            if kind == "local" or _may_touch(state, one.operands[0], executing, size, name):
+                del state.values[name]
+                state.valid.pop(name, None)
+        return
+    for word in range(max(1, size // 4)):
+        name = f"{kind}:{(place + 4 * word) // 4 * 4}"
+        if known:
+            value = state.read(
+                source.name if source.name == "RZ" else next_register(source.name, word)
+            )
+        if kind == "shared" and value is not None and not state.lanes.independent:
+            stored = value[executing]
+            same = bool((stored == stored[0]).all())
+            value = state.lanes.constant(int(stored[0])) if same else None
+            state.write(name, value, executing, True)
+        else:
+            state.write(name, value, executing, bool(executing.all()))
 
 
-def _local_place(state: State, operand: Operand) -> int | None:
+def _may_touch(state: State, operand: Operand, executing: np.ndarray, size: int, name: str) -> bool:
     address = state.address(operand, wide=False)
-    if address is None or not len(address) or not bool((address == address[0]).all()):
+    if address is None:
+        return False  # an index that data decide: another array, most likely
+    word = int(name.partition(":")[2])
+    used = address[executing].astype(np.int64)
+    return bool(((used < word + 4) & (used + size > word)).any())
+
+
+def _one_place(state: State, operand: Operand, executing: np.ndarray) -> int | None:
+    address = state.address(operand, wide=False)
+    if address is None:
         return None
-    return int(address[0])
+    used = address[executing]
+    return int(used[0]) if len(used) and bool((used == used[0]).all()) else None
 
 
 _HANDLERS: Mapping[str, Handler] = {
@@ -927,5 +967,6 @@ _HANDLERS: Mapping[str, Handler] = {
     "VOTE": _vote,
     "VOTEU": _vote,
     "ELECT": _elect,
-    "LDL": _local_load,
+    "LDL": _memory_load,
+    "LDS": _memory_load,
 }

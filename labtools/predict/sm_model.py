@@ -16,10 +16,10 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from labtools.toolchain.sass import Instruction, Sass
+from labtools.toolchain.sass import Instruction
 
 from .machine import Machine, unit_of
-from .streams import BlockStreams, LoopNode, Node, Op
+from .streams import BlockStreams, LoopNode, Node, Op, first_of
 
 _FIXED, _VARIABLE, _LOAD, _BARRIER, _STORE, _DEPBAR, _ASYNC, _COMMIT, _EXIT = range(9)
 SECTOR_BYTES = 32
@@ -35,7 +35,10 @@ class Where:
         from_dram: by buffer, the share of requests that go to memory.
         dram_share: by buffer, memory bytes for one byte asked of the L2 (several blocks may ask
             for the same bytes, which are read once).
-        again_from_dram: the same for data that the block touched before, by bytes in between.
+        l1_bytes: what is left of an SM's L1 beside shared memory.
+        l2_bytes: what the L2 keeps of data that are read again.
+        resident_blocks_on_gpu, resident_blocks_on_sm: blocks that share them.
+        stay_in_l2: buffers that a later launch or pass reads; what is stored there stays in the L2.
     """
 
     from_dram: dict[int, float] = field(default_factory=dict)
@@ -44,6 +47,7 @@ class Where:
     l2_bytes: float = 0.0
     resident_blocks_on_gpu: int = 1
     resident_blocks_on_sm: int = 1
+    stay_in_l2: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,8 @@ class SmRun:
         in_flight_bytes: mean bytes asked for and not yet there, on the SM.
         load_latency: mean cycles from issue to arrival of loads that miss the L1.
         events: issues of the first warp, loops cut short.
-        slopes: cycles a trip of each loop of the first warp, by position in its stream.
+        slopes: (first instruction, trips, cycles a trip) of each loop of the first warp, in the
+            order in which they ended.
     """
 
     cycles: float
@@ -100,7 +105,7 @@ class SmRun:
     in_flight_bytes: float
     load_latency: float
     events: tuple[Event, ...] = field(repr=False)
-    slopes: tuple[tuple[int, float], ...]
+    slopes: tuple[tuple[int, int, float], ...]
 
 
 @dataclass(frozen=True)
@@ -180,8 +185,7 @@ class _Sm:
         self.flat: list[list[int]] = []
         self.part: list[int] = []
         self.block: list[int] = []
-        self.peers: list[int] = []
-        self.marks: list[tuple[str, int, int]] = []
+        self.marks: list[tuple[str, int, LoopNode]] = []
         cache: dict[int, list[int]] = {}
 
         def flat(stream: tuple[Node, ...]) -> list[int]:
@@ -194,13 +198,11 @@ class _Sm:
             if per_block == 1:
                 busy = min(parts, total)
                 chosen = [(block, 0) for block in range(-(-total // parts))]
-                counted = 1
             else:
                 busy = parts
                 chosen = [
                     (block, warp) for block in range(blocks) for warp in range(0, per_block, parts)
                 ]
-                counted = per_block // parts
             self.share = float(busy)
             self.represents = total / len(chosen)
             self.slots_of_sm = parts if per_block == 1 else 1
@@ -208,7 +210,6 @@ class _Sm:
                 self.flat.append(flat(streams.warps[warp]))
                 self.part.append(0)
                 self.block.append(block)
-                self.peers.append(counted)
         else:
             self.share = 1.0
             self.represents = 1.0
@@ -218,7 +219,6 @@ class _Sm:
                 self.flat.append(flat(streams.warps[warp]))
                 self.part.append(number % parts)
                 self.block.append(block)
-                self.peers.append(per_block)
 
     # -------------------------------------------------------------------------------- streams
 
@@ -233,14 +233,14 @@ class _Sm:
             if isinstance(node, LoopNode):
                 trips = min(node.count, self.trips)
                 for trip in range(trips):
-                    self._mark("trip", trip, node.count, found)
+                    self._mark("trip", trip, node, found)
                     self._append(node.body, found, path)
-                self._mark("end", trips, node.count, found)
+                self._mark("end", trips, node, found)
             else:
                 found.append(self._number(node))
 
-    def _mark(self, kind: str, trip: int, count: int, found: list[int]) -> None:
-        self.marks.append((kind, trip, count))
+    def _mark(self, kind: str, trip: int, loop: LoopNode, found: list[int]) -> None:
+        self.marks.append((kind, trip, loop))
         found.append(-len(self.marks))
 
     def _number(self, op: Op) -> int:
@@ -272,7 +272,8 @@ class _Sm:
                 memory = self._memory(op)
             elif op.request is not None and op.request.kind == "store":
                 kind = _STORE
-                memory = (op.request.sectors * SECTOR_BYTES,)
+                stored = op.request.sectors * SECTOR_BYTES
+                memory = (stored, 0.0 if op.request.buffer in self.where.stay_in_l2 else stored)
             elif control.write_barrier is not None or control.read_barrier is not None:
                 kind = _VARIABLE
                 latency = machine.latency(one, op.request) * factor
@@ -281,9 +282,7 @@ class _Sm:
         if not op.on:
             unit = "none"
         fetch = machine.branch_cycles * self.scale.get("branch", 1.0) if op.taken else 0.0
-        stall = max(1, control.stall)
-        if control.stall == 0:
-            stall = machine.zero_stall_cycles(one)
+        stall = float(control.stall) if control.stall else machine.zero_stall_cycles(one)
         return (
             kind,
             op.index,
@@ -297,7 +296,6 @@ class _Sm:
             sm_interval,
             memory,
             fetch,
-            one.base in ("BAR",) and op.on,
         )
 
     def _memory(self, op: Op) -> tuple:
@@ -356,7 +354,7 @@ class _Sm:
         weights: list[list[float]] = [[] for _ in range(warps)]
         ends = [0.0] * warps
         events: list[Event] = []
-        slopes: list[tuple[int, float]] = []
+        slopes: list[tuple[int, int, float]] = []
         trip_now = -1
         issued = dram_bytes = l2_bytes = flight = latency_sum = latency_count = 0.0
         barrier_cycles = machine.barrier_cycles * self.scale.get("barrier", 1.0)
@@ -387,7 +385,8 @@ class _Sm:
             nonlocal trip_now
             sequence, place = flat[warp], position[warp]
             while place < len(sequence) and sequence[place] < 0:
-                kind, trip, count = self.marks[-1 - sequence[place]]
+                kind, trip, loop = self.marks[-1 - sequence[place]]
+                count = loop.count
                 corrected = last_issue[warp] + correction[warp]
                 if kind == "trip":
                     if trip == 0:
@@ -405,12 +404,12 @@ class _Sm:
                     times.append(corrected)
                     if warp == 0:
                         trip_now = -1
+                    middle = len(times) // 2
+                    slope = (times[-1] - times[middle]) / (len(times) - 1 - middle)
                     if count > self.trips and fair:
-                        middle = len(times) // 2
-                        slope = (times[-1] - times[middle]) / (len(times) - 1 - middle)
                         correction[warp] += (count - self.trips) * slope
-                        if warp == 0:
-                            slopes.append((count, slope))
+                    if warp == 0:
+                        slopes.append((first_of(loop), count, slope))
                 place += 1
             position[warp] = place
             if place >= len(sequence):
@@ -437,11 +436,25 @@ class _Sm:
             push(heap, (ready, 0, warp))
             return ready
 
+        def release(block: int, now: float) -> None:
+            """Let a block's warps go on if all that have not left stand at the barrier."""
+            there = arrived.get(block)
+            if not there or len(there) < self._peers_left(block, position, flat):
+                return
+            arrived[block] = []
+            arrival = max(ready for _, ready in there)
+            free = max(now, arrival, barrier_free + barrier_cycles)
+            for other, ready in there:
+                barrier_spent[other] += free - ready
+                settle(other, free)
+
         def retire(warp: int, now: float) -> None:
             """A warp has left; when its whole block has, another block takes the place."""
             nonlocal waiting, youngest
             block = self.block[warp]
             left[block] -= 1
+            if left[block]:
+                release(block, now)  # others may have waited at a barrier for this warp alone
             if left[block] or not waiting:
                 return
             waiting -= 1
@@ -491,10 +504,8 @@ class _Sm:
                         if free < soonest:
                             soonest = free
                         continue
-                    if fair:
-                        key = -since[one]
-                    else:
-                        key = 1e300 if one == last_on[part] else age[one]
+                    last = one == last_on[part]
+                    key = -since[one] if fair else 1e300 if last else float(age[one])
                     if best < 0 or key > best_key:
                         best, best_key = one, key
                 if best < 0:
@@ -576,7 +587,7 @@ class _Sm:
                     pending_async[warp] = max(pending_async[warp], done)
             elif kind == _STORE:
                 l2_bytes += op[10][0] * weight[warp]
-                dram_bytes += op[10][0] * weight[warp]
+                dram_bytes += op[10][1] * weight[warp]
                 done = served + read_cycles
             elif kind == _COMMIT:
                 done = max(pending_async[warp], start)
@@ -605,27 +616,19 @@ class _Sm:
                 continue
             if kind == _BARRIER:
                 block = self.block[warp]
-                there = arrived.setdefault(block, [])
                 barrier_free = max(barrier_free, start) + barrier_step
-                there.append((warp, following))
-                if len(there) < self._peers_left(block, position, flat):
-                    continue
-                arrived[block] = []
-                release = max(max(ready for _, ready in there), barrier_free + barrier_cycles)
-                for other, ready in there:
-                    barrier_spent[other] += release - ready
-                    settle(other, release)
+                arrived.setdefault(block, []).append((warp, following))
+                release(block, start)
                 continue
             settle(warp, following)
         cycles = max(ends)
         factor = self.represents
-        total = max(cycles, 1.0)
         return SmRun(
             cycles=cycles,
             issued=issued * factor,
             dram_bytes=dram_bytes * factor,
             l2_bytes=l2_bytes * factor,
-            in_flight_bytes=flight * factor / total,
+            in_flight_bytes=flight * factor / max(cycles, 1.0),
             load_latency=latency_sum / latency_count if latency_count else 0.0,
             events=tuple(events),
             slopes=tuple(slopes),
@@ -644,8 +647,3 @@ class _Sm:
 def _depbar_allowed(one: Instruction) -> int:
     numbers = [o.value for o in one.operands if o.kind == "number"]
     return int(numbers[0] or 0) if numbers else 0
-
-
-def instruction_lines(sass: Sass) -> int:
-    """128-byte instruction lines of a kernel."""
-    return -(-len(sass.executable) * 16 // 128)

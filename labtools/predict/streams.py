@@ -105,6 +105,14 @@ def count_ops(nodes: Sequence[Node]) -> int:
     )
 
 
+def first_of(loop: LoopNode) -> int:
+    """Position in the kernel of the first instruction that a loop issues."""
+    node: Node = loop
+    while isinstance(node, LoopNode):
+        node = node.body[0]
+    return node.index
+
+
 def block_streams(trace: Trace, buffers: Buffers) -> BlockStreams:
     """Streams of every warp of a traced block, with their memory requests.
 
@@ -219,12 +227,12 @@ class _Requests:
         if address is None:
             for warp in np.unique(self.warp[lanes]):
                 count = int((lanes & (self.warp == warp)).sum())
-                sectors = max(1, -(-count * width // SECTOR_BYTES))
+                asked = max(1, -(-count * width // SECTOR_BYTES))
                 tally = tallies.setdefault(int(warp), _Tally())
                 tally.trips += 1
-                tally.sectors += sectors
-                tally.new += sectors
-                tally.lines += max(1, sectors // 4)
+                tally.sectors += asked
+                tally.new += asked
+                tally.lines += max(1, asked // 4)
             return
         used = address[lanes]
         self.place.setdefault(id(step), int(used[0] // np.uint64(BUFFER_SPACING)) - 1)
@@ -377,7 +385,7 @@ def _spans(items: Sequence[Item], code: Sequence) -> list[tuple[Step, int, int]]
                 found.append((item, int(used.min()), int(used.max()) + width))
             continue
         inner_first = _spans(item.body, code)
-        inner_second = {number: span for number, span in enumerate(_spans(item.second, code))}
+        inner_second = dict(enumerate(_spans(item.second, code)))
         for number, (step, low, high) in enumerate(inner_first):
             other = inner_second.get(number)
             stride = (other[1] - low) if other is not None else 0

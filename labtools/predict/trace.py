@@ -21,15 +21,18 @@ from labtools.problem import LabError, Launch
 from labtools.toolchain.options import split_arch
 from labtools.toolchain.sass import Instruction, Sass
 
-from .semantics import Comparison, State, evaluate, extend_sign, store_local
+from .semantics import Comparison, State, evaluate, extend_sign, store_memory
 
 BUFFER_SPACING = 1 << 40
 """Buffers lie this far apart, so that an address says which buffer it is in."""
 MOST_STEPS = 400_000
 LEAST_JUMP = 6
 """Periods that a jump must cover; shorter stretches are walked through."""
-PERIODS = (1, 2, 3, 4, 5, 6, 8)
+PERIODS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 32)
 """How many trips a loop's pattern may span (a ring of 3 stages repeats after 3 trips)."""
+SHORT_JUMPS = 2
+LONG_JUMP = 64
+"""After so many jumps in a loop only one over so many trips is taken: a longer pattern is near."""
 
 MOST_SAMPLES = 256
 MOST_SAMPLED_LANES = 1 << 14
@@ -37,6 +40,10 @@ MOST_SAMPLED_LANES = 1 << 14
 
 PATIENCE = 24
 """Trips after which a register that changes irregularly is given up as unknown."""
+
+MOST_ASSUMED = 1 << 22
+COUNTER_BYTES = 64
+"""A workspace no larger than this holds counters that all blocks share."""
 
 _GLOBAL_LOADS = {"LDG", "LD", "LDGSTS", "ATOM", "ATOMG"}
 _GLOBAL_STORES = {"STG", "ST", "RED", "REDG"}
@@ -223,22 +230,30 @@ class Buffers:
         names: buffer names; number i lies at ``(i + 1) * BUFFER_SPACING``.
         contents: integer arrays that decide trip counts (lengths, block tables), by name.
         bytes: size of each buffer, where known.
+        assumed: what integer workspaces are taken to hold, by name, for want of their content.
     """
 
     names: tuple[str, ...]
     contents: Mapping[str, np.ndarray]
     bytes: Mapping[str, int]
+    assumed: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def address_of(self, name: str) -> int:
         """First byte."""
         return (self.names.index(name) + 1) * BUFFER_SPACING
+
+    def name_at(self, address: int) -> str | None:
+        """The buffer in which an address lies."""
+        number = int(address) // BUFFER_SPACING - 1
+        return self.names[number] if 0 <= number < len(self.names) else None
 
     def read(self, address: np.ndarray, width_bytes: int, words: int) -> list[np.ndarray | None]:
         """What 32-bit words a load finds, where the content is known; out of bounds is unknown."""
         number = (address // np.uint64(BUFFER_SPACING)).astype(np.int64) - 1
         if not len(number) or (number != number[0]).any() or not 0 <= number[0] < len(self.names):
             return [None] * words
-        content = self.contents.get(self.names[int(number[0])])
+        name = self.names[int(number[0])]
+        content = self.contents.get(name, self.assumed.get(name))
         if content is None:
             return [None] * words
         raw = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
@@ -350,6 +365,8 @@ class _Machine:
         self.buffers = buffers
         self.notes: list[str] = []
         self.steps = 0
+        self.loops = sass.loops
+        self.assumed: dict[int, bool] = {}
 
     def run(
         self,
@@ -372,6 +389,8 @@ class _Machine:
             Whether it stopped at ``stop_at``.
         """
         watches: dict[int, list[_Visit]] = {}
+        jumps: dict[int, int] = {}
+        refused: dict[int, set[int]] = {}
         while groups:
             place = min(groups)
             if within is not None and place not in within:
@@ -397,13 +416,18 @@ class _Machine:
                 continue
             for head in [head for head in watches if back < head <= place]:
                 del watches[head]
+                jumps.pop(head, None)
+                refused.pop(head, None)
             visits = watches.setdefault(back, [])
             if visits and visits[-1].place > len(items):
                 visits.clear()
             visits.append(_Visit(len(items), state.copy(), dict(groups)))
             del visits[: -2 * PERIODS[-1] - 10]
-            if self._accelerate(state, groups, items, back, visits):
+            tried = refused.setdefault(back, set())
+            if self._accelerate(state, groups, items, back, visits, jumps.get(back, 0), tried):
                 visits.clear()
+                tried.clear()
+                jumps[back] = jumps.get(back, 0) + 1
         return False
 
     def _step(
@@ -419,8 +443,10 @@ class _Machine:
         executing, unknown_guard = self._executing(state, one, active)
         base = one.base
         if base in _JUMPS:
+            if unknown_guard and not self._assume(one, place):
+                executing = np.zeros_like(active)
             items.append(Step(place, active, executing))
-            return self._jump(state, groups, one, place, active, executing, unknown_guard)
+            return self._jump(state, groups, one, place, active, executing)
         address = None
         if base in _MEMORY:
             address = self._address(state, one)
@@ -461,14 +487,16 @@ class _Machine:
         unknown_guard: bool,
         address: np.ndarray | None,
     ) -> None:
-        if one.base == "STL":
-            store_local(state, one)
+        if one.base in ("STL", "STS"):
+            store_memory(state, one, executing, unknown_guard)
             return
         if not one.defines:
             return
         found = None
         if one.base in ("LDG", "LD") and address is not None:
             found = self._read_known(state, one, address, executing)
+        elif one.base in ("ATOM", "ATOMG") and address is not None and not unknown_guard:
+            found = self._count_up(state, one, address, executing)
         if found is None:
             found = evaluate(state, one)
         whole = bool(executing.all())
@@ -481,13 +509,42 @@ class _Machine:
         names = sorted(one.defines, key=lambda name: int(name[1:]))
         width = access_bytes(one)
         somewhere = np.where(executing, address, address[executing][0]) if executing.any() else None
-        if somewhere is None:
+        if somewhere is None or "STRONG" in one.modifiers:
             return None
+        name = self.buffers.name_at(int(somewhere[0]))
+        if name is not None and name in self.buffers.assumed:
+            first = self.buffers.assumed[name][:4].tolist()
+            what = ", ".join(map(str, first))
+            self.notes.append(f"the content of {name} is not known and is taken as {what}, ...")
         words = self.buffers.read(somewhere, width, len(names))
         if any(word is None for word in words):
             return None
         words = [extend_sign(one, word) for word in words if word is not None]
         return list(zip(names, words, strict=True))
+
+    def _count_up(
+        self, state: State, one: Instruction, address: np.ndarray, executing: np.ndarray
+    ) -> list[tuple[str, np.ndarray | None]] | None:
+        """A counter that hands out work: blocks are taken to come by in their order, in rounds."""
+        lanes = state.lanes
+        single = lanes.independent or int(executing.sum()) == 1
+        if "ADD" not in one.modifiers or not single or not executing.any():
+            return None
+        name = self.buffers.name_at(int(address[executing][0]))
+        size = self.buffers.bytes.get(name or "", COUNTER_BYTES + 1)
+        addend = state.bits(one.operands[-1])
+        result = next((o.name for o in one.operands if o.kind == "register"), None)
+        if size > COUNTER_BYTES or addend is None or result is None:
+            return None
+        x, y, z = lanes.grid
+        number = lanes.block[:, 0] + x * (lanes.block[:, 1] + y * lanes.block[:, 2])
+        key = f"count:{one.index}"
+        before = state.values.get(key)
+        round_ = lanes.constant(0) if before is None else before
+        state.values[key] = np.where(executing, round_ + np.uint32(1), round_)
+        value = (number.astype(np.uint32) + round_ * np.uint32(x * y * z)) * addend
+        self.notes.append(f"the counter in {name} is taken to be passed by all blocks in turn")
+        return [(result, value)]
 
     def _jump(
         self,
@@ -497,7 +554,6 @@ class _Machine:
         place: int,
         active: np.ndarray,
         executing: np.ndarray,
-        unknown_guard: bool,
     ) -> int | None:
         base = one.base
         if base == "BRA" and "DIV" in one.modifiers:
@@ -505,11 +561,7 @@ class _Machine:
             self._go(groups, place + 1, active)
             return None
         if base == "EXIT":
-            if not unknown_guard:
-                self._go(groups, place + 1, active & ~executing)
-            else:
-                self._note(one, "taken as not leaving")
-                self._go(groups, place + 1, active)
+            self._go(groups, place + 1, active & ~executing)
             return None
         if base == "RET":
             register = next((o for o in one.operands if o.kind == "register"), None)
@@ -523,14 +575,6 @@ class _Machine:
             for target in np.unique(where[active]):
                 self._go(groups, self.places[int(target)], active & (where == target))
             return None
-        if unknown_guard:
-            if one.target is not None and self._skips_a_call(place, self.places[one.target]):
-                self._note(one, "taken as branching past the call")
-                self._go(groups, self.places[one.target], executing)
-            else:
-                self._note(one, "taken as not branching")
-                self._go(groups, place + 1, active)
-            return None
         if one.target is None:
             raise TraceError(
                 f"{self.entry} jumps to an address that is not known.",
@@ -542,10 +586,58 @@ class _Machine:
         self._go(groups, place + 1, active & ~executing)
         return target if target <= place and executing.any() else None
 
-    def _skips_a_call(self, place: int, target: int) -> bool:
-        """Slow paths (a division by a denormal number, say) are calls that a branch skips."""
-        between = self.code[place + 1 : target]
-        return any(one.base == "CALL" for one in between)
+    def _assume(self, one: Instruction, place: int) -> bool:
+        """Whether a jump that depends on data is taken: what does the usual work is executed.
+
+        Slow paths (a division by a denormal number, say) are skipped, loops are not left, and of
+        two ways the one with more instructions is gone.
+        """
+        known = self.assumed.get(place)
+        if known is None:
+            known = self.assumed[place] = self._guess(one, place)
+        return known
+
+    def _guess(self, one: Instruction, place: int) -> bool:
+        if one.base in ("EXIT", "RET"):
+            self._note(one, "taken as not leaving")
+            return False
+        if (one.base != "BRA" and one.base != "JMP") or one.target is None:
+            return True
+        target = self.places[one.target]
+        if self._is_slow_path(place + 1, target):
+            return True
+        if target <= place:
+            self._note(one, "taken as not going round again")
+            return False
+        stays, goes = self._reach(place + 1, place), self._reach(target, place)
+        taken = bool(goes) and (not stays or len(goes - stays) > len(stays - goes))
+        self._note(one, "taken as branching" if taken else "taken as not branching")
+        return taken
+
+    def _is_slow_path(self, start: int, end: int) -> bool:
+        """Does the compiler's own code for rare numbers stand between two places?"""
+        return any(one.base == "CALL" and "__internal" in one.text for one in self.code[start:end])
+
+    def _reach(self, start: int, branch: int) -> frozenset[int]:
+        """Positions that lie ahead of one within its innermost loop; none if it leaves the loop."""
+        around = [loop for loop in self.loops if loop.first <= branch <= loop.last]
+        end = min((loop.last for loop in around), default=len(self.code) - 1)
+        found: set[int] = set()
+        waiting = [start]
+        while waiting:
+            place = waiting.pop()
+            while place <= end and place not in found:
+                found.add(place)
+                one = self.code[place]
+                if one.base in ("BRA", "JMP") and one.target is not None:
+                    target = self.places[one.target]
+                    if target > place and "DIV" not in one.modifiers:
+                        waiting.append(target)
+                ends = one.predicate is None and one.base in ("BRA", "JMP", "EXIT", "RET")
+                if ends and "DIV" not in one.modifiers:
+                    break
+                place += 1
+        return frozenset(found)
 
     def _note(self, one: Instruction, what: str) -> None:
         line = f" (line {one.source.line})" if one.source else ""
@@ -575,11 +667,20 @@ class _Machine:
         items: list[Item],
         head: int,
         visits: list[_Visit],
+        jumped: int,
+        refused: set[int],
     ) -> bool:
-        """Jump ahead in a loop whose trips are alike; False when they are not, or not yet."""
+        """Jump ahead in a loop whose trips are alike; False when they are not, or not yet.
+
+        Args:
+            jumped: jumps in this loop so far.
+            refused: periods whose addresses were found irregular; added to.
+        """
         for period in PERIODS:
             if len(visits) < 2 * period + 1:
                 return False
+            if period in refused and len(visits) <= PATIENCE:
+                continue
             now, once, twice = visits[-1], visits[-1 - period], visits[-1 - 2 * period]
             if not (
                 _same_groups(now.groups, once.groups) and _same_groups(now.groups, twice.groups)
@@ -590,7 +691,7 @@ class _Machine:
             wanted = _signature(second)
             if _signature(first) != wanted:
                 continue
-            live = frozenset().union(*(self.live[place] for place in now.groups))
+            live = now.state.memory_names().union(*(self.live[place] for place in now.groups))
             change = _change(twice.state, once.state, live)
             if change is None or not _same_change(change, once.state, now.state, live):
                 if len(visits) > PATIENCE and period == 1:
@@ -602,9 +703,17 @@ class _Machine:
             if more.max() >= LEAST_JUMP:
                 # Addresses that no stride describes keep a loop together only when patience ends.
                 strict = len(visits) <= PATIENCE
+                whole = int(more.max())
                 more = self._proven(now.state, change, first, second, more, live, strict)
+                if strict and 4 * more.max() < whole:
+                    # A pattern of more trips may describe the addresses to the end.
+                    refused.add(period)
+                    continue
             if more.max() < LEAST_JUMP:
                 # Too little to jump over: a ring of buffers looks regular between its turns.
+                continue
+            few = period * int(more.max()) < LONG_JUMP
+            if few and jumped >= SHORT_JUMPS and len(visits) <= 2 * PERIODS[-1]:
                 continue
             _advance(state, now.state, change, more)
             del items[twice.place :]
@@ -900,7 +1009,6 @@ def _copies(state: State, source: np.ndarray, count: int) -> State:
     found = State(twin)
     found.values = {n: None if v is None else v[source] for n, v in state.values.items()}
     found.valid = {name: known[source] for name, known in state.valid.items()}
-    found.local = {n: None if v is None else v[source] for n, v in state.local.items()}
     found.active = twin.true
     return found
 
@@ -1005,6 +1113,16 @@ def make_buffers(
         sizes: bytes of each buffer.
     """
     names: dict[str, None] = {}
+    assumed: dict[str, np.ndarray] = {}
+    lengths = contents.get("seq_lens")
     for launch in launches:
         names.update((arg, None) for arg in launch.args if isinstance(arg, str))
-    return Buffers(tuple(names), dict(contents), dict(sizes))
+        for one in launch.workspace:
+            if one.name in contents or one.dtype not in ("int32", "uint32", "int64"):
+                continue
+            if lengths is not None and one.shape == (len(lengths) + 1,):
+                content = np.r_[0, np.cumsum(lengths)]
+            else:
+                content = np.arange(min(int(np.prod(one.shape)), MOST_ASSUMED))
+            assumed[one.name] = content.astype(one.dtype)
+    return Buffers(tuple(names), dict(contents), dict(sizes), assumed)

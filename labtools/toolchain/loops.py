@@ -87,7 +87,7 @@ class Loop:
             named = {int(number) for number in _REGISTER.findall(text)}
             wide = {n + 1 for n in _wide_registers(text)}
             pending = [load for load in pending if not load.registers & (named | wide)]
-            if _opcode(text).startswith("LDG"):
+            if _is_opcode(_opcode(text), "LDG"):
                 pending.append(_read_load(text))
                 if _bytes(pending) > _bytes(largest):
                     largest = tuple(pending)

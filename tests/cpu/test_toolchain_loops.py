@@ -73,3 +73,18 @@ def test_rows_of_the_ladder(
         pytest.skip(error.what)
     loop = find_loops(listing)[0]
     assert (loop.count("BAR"), loop.count("SHFL"), loop.count("LDG")) == (barriers, shuffles, loads)
+
+
+def test_a_commit_of_copies_is_not_a_load() -> None:
+    copies = LISTING.replace("FADD R8, R6, R9", "LDGDEPBAR")
+    (loop,) = find_loops(copies)
+    assert [load.bytes_per_lane for load in loop.loads_in_flight] == [8, 2]
+    # s03 reads global memory by copies to shared memory alone: no register waits.
+    rung = load_rung("s03")
+    try:
+        cubin = compile_rung(rung, HEADLINE, {}, "sm_90")
+        loops = find_loops(disassemble(cubin, "decode_s03"))
+    except LabError as error:
+        pytest.skip(error.what)
+    assert any(loop.count("LDGSTS") for loop in loops)
+    assert all(bool(loop.loads_in_flight) == bool(loop.count("LDG")) for loop in loops)

@@ -21,7 +21,7 @@ from labtools.predict.trace import (
     make_buffers,
     run_trace,
 )
-from labtools.problem import Launch, Workload, load_rung, timed_launches
+from labtools.problem import Launch, Workload, Workspace, load_rung, timed_launches
 from labtools.toolchain import CompilerMissing, compile_cubin, find_compiler, find_tool
 from labtools.toolchain.listings import machine_code
 from labtools.toolchain.sass import Sass, read_sass
@@ -470,3 +470,93 @@ def test_parameters_of_every_width(arch: str) -> None:
         np.float64(2),
     ]
     assert set(stores(body, *args, parameters=parameters, arch=arch)) == {-20 + 50 + 7 + 3}
+
+
+# --------------------------------------------------------------- what data or order decide
+
+
+@needs_tools
+@pytest.mark.parametrize("arch", ARCHS)
+def test_an_exit_that_depends_on_data_is_not_executed(arch: str) -> None:
+    body = "if (q[threadIdx.x] == 7) return; for (int i = 0; i < n; ++i) out[i] = i;"
+    trace, _ = trace_small(body, args=(np.int32(50),), arch=arch)
+    code = trace.sass.instructions
+    leaving = [step for step in steps_of(trace.items) if code[step.index].base == "EXIT"]
+    assert [bool(step.executing.any()) for step in leaving[:-1]] == [False] * (len(leaving) - 1)
+    assert leaving[-1].executing.all()
+    assert set(count_steps(trace, STORES)) == {50}
+    assert any("depends on data" in note for note in trace.notes)
+
+
+@needs_tools
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_skip_and_a_break_that_depend_on_data_are_not_taken(arch: str) -> None:
+    body = """for (int i = 0; i < n; ++i) {
+      int x = q[i]; if (x < 5) continue; if (x > 99) break; out[i] = x; out[i + n] = x * n; }"""
+    assert set(stores(body, np.int32(300), arch=arch)) == {600}
+
+
+@needs_tools
+def test_the_slow_path_of_a_division_is_no_assumption_worth_a_note() -> None:
+    body = "((volatile float*)out)[1] = x / __int_as_float(q[0]);"
+    trace, _ = trace_small(body, "float x", (np.float32(1),))
+    assert any(one.base == "CALL" for one in trace.sass.instructions)
+    assert trace.notes == ()
+
+
+@needs_tools
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
+@pytest.mark.parametrize("period", [7, 12, 16])
+def test_a_path_that_repeats_after_many_trips(period: int, arch: str) -> None:
+    body = f'_Pragma("unroll 1") for (int i = 0; i < n; ++i) if (i % {period} == 3) out[i] = i;'
+    trace, _ = trace_small(body, args=(np.int32(period * 500),), arch=arch)
+    assert set(count_steps(trace, STORES)) == {500}
+    assert len(trace.items) < 2000
+
+
+@needs_tools
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_counter_in_local_memory(arch: str) -> None:
+    body = """int counters[64]; const int at = n & 63; counters[at] = 0;
+      counters[(n + 1) & 63] = 5;
+      _Pragma("unroll 1") while (counters[at] < n) { out[0] = 1; counters[at] += 1; }
+      out[1] = counters[out[0] & 63];"""
+    trace, _ = trace_small(body, args=(np.int32(3000),), arch=arch)
+    assert any(one.base == "LDL" for one in trace.sass.instructions)
+    assert set(count_steps(trace, STORES)) == {3001}
+
+
+JOBS = """__shared__ int job;
+  for (;;) {
+    if (threadIdx.x == 0) job = atomicAdd((int*)out, 1);
+    __syncthreads();
+    int mine = job;
+    __syncthreads();
+    if (mine >= n) return;
+    ((volatile int*)q)[mine * 64 + threadIdx.x] = 1;
+  }"""
+
+
+@needs_tools
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
+@pytest.mark.parametrize(("n", "at", "wanted"), [(100, 0, 15), (100, 1, 15), (100, 2, 14)])
+def test_jobs_handed_out_by_a_counter(arch: str, n: int, at: int, wanted: int) -> None:
+    launch = Launch("k", (7,), (64,), args=("out", "q", np.int32(n)))
+    sass = small(JOBS, "int n", arch)
+    buffers = Buffers(("out", "q"), {}, {"out": 4})
+    trace = run_trace(sass, lanes_of_block(launch, buffers, arch, at), buffers)
+    assert set(count_steps(trace, STORES)) == {wanted}
+    assert any("counter in out" in note for note in trace.notes)
+    profile = run_trace(sass, lanes_of_blocks(launch, buffers, arch, np.arange(7)), buffers)
+    assert count_steps(profile, STORES) == [15, 15, 14, 14, 14, 14, 14]
+
+
+def test_an_integer_workspace_is_taken_to_count_up() -> None:
+    table = Workspace("table", (2, 8), "int32")
+    sums = Workspace("sums", (4,), "int32")
+    scores = Workspace("scores", (2, 8), "float32")
+    launch = Launch("k", (1,), (32,), args=("table",), workspace=(table, sums, scores))
+    buffers = make_buffers([launch], {"seq_lens": np.array([5, 1, 3], np.int32)}, {})
+    assert set(buffers.assumed) == {"table", "sums"}
+    assert buffers.assumed["table"].tolist() == list(range(16))
+    assert buffers.assumed["sums"].tolist() == [0, 5, 6, 9]

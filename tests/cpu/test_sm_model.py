@@ -1,0 +1,251 @@
+"""The simulated SM on short listings whose cycles can be counted by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+
+from labtools.predict.calibration import machine_of
+from labtools.predict.sheets import load_gpu
+from labtools.predict.sm_model import Pressure, SmRun, Where, simulate_sm
+from labtools.predict.streams import BlockStreams, LoopNode, Node, Op, Request, count_ops
+from labtools.toolchain.sass import Sass, parse_listings
+
+MACHINE = dataclasses.replace(machine_of(load_gpu("h200")), cold_line_cycles=0.0)
+HBM = Where(from_dram={0: 1.0}, dram_share={0: 1.0})
+ROW = Request("load", 4, 4.0, 4.0, 0)
+COPY = Request("async", 16, 16.0, 16.0, 0)
+FREE = 7
+
+
+def line(
+    text: str,
+    stall: int = 1,
+    write: int = FREE,
+    read: int = FREE,
+    wait: Sequence[int] = (),
+) -> tuple[str, int]:
+    """An instruction and its control bits."""
+    mask = sum(1 << number for number in wait)
+    return text, stall | 1 << 4 | write << 5 | read << 8 | mask << 11
+
+
+def listing(*lines: tuple[str, int]) -> Sass:
+    """A kernel in the disassembler's own form."""
+    rows = ["\t.target\tsm_90", "\t.section\t.text.kernel"]
+    for place, (text, control) in enumerate(lines):
+        rows += [
+            f"        /*{16 * place:04x}*/                   {text} ;  /* 0x{0:016x} */",
+            f"{'':70}/* 0x{control << 41:016x} */",
+        ]
+    return parse_listings("\n".join(rows))["kernel"]
+
+
+FFMA = line("FFMA R1, R1, R2, R3")
+EXIT = line("EXIT")
+
+
+def run(
+    sass: Sass,
+    nodes: Sequence[Node] | Sequence[Sequence[Node]],
+    warps: int = 1,
+    blocks: int = 1,
+    **options: object,
+) -> SmRun:
+    """Simulate a block of equal warps, or of the given streams."""
+    streams = [tuple(nodes)] * warps if isinstance(nodes[0], Op | LoopNode) else map(tuple, nodes)  # type: ignore[arg-type]
+    machine = options.pop("machine", MACHINE)
+    where = options.pop("where", HBM)
+    block = BlockStreams(sass, tuple(streams), {0: 1e6})  # type: ignore[arg-type]
+    return simulate_sm(block, blocks, machine, where, **options)  # type: ignore[arg-type]
+
+
+def ops(*numbers: int) -> list[Node]:
+    return [Op(number, True) for number in numbers]
+
+
+def test_the_listing_reads_back_its_control_bits() -> None:
+    sass = listing(line("LDG.E R1, [R2.64]", 3, write=2, read=1, wait=(0, 4)), EXIT)
+    control = sass.instructions[0].control
+    assert (control.stall, control.write_barrier, control.read_barrier) == (3, 2, 1)
+    assert control.wait == (0, 4)
+    assert sass.instructions[1].control.write_barrier is None
+
+
+def test_stall_counts_add_up() -> None:
+    sass = listing(line("FADD R1, R1, R2", 4), line("FADD R1, R1, R2", 7), EXIT)
+    made = run(sass, ops(0, 1, 2))
+    assert [event.issued for event in made.events] == [0, 4, 11]
+    assert made.cycles == 11
+    assert made.issued == 3
+
+
+@pytest.mark.parametrize("level", ["dram", "l2", "l1"])
+def test_a_scoreboard_is_waited_for(level: str) -> None:
+    sass = listing(
+        line("LDG.E R1, [R2.64]", 2, write=0), line("FADD R4, R1, R2", 4, wait=(0,)), EXIT
+    )
+    where = HBM if level == "dram" else Where({0: 0.0})
+    asked = dataclasses.replace(ROW, new_sectors=0.0) if level == "l1" else ROW
+    nodes = [Op(0, True, False, asked), Op(1, True), Op(2, True)]
+    made = run(sass, nodes, where=where)
+    expected = {
+        "dram": MACHINE.dram_latency(ROW),
+        "l2": MACHINE.l2_latency(ROW),
+        "l1": MACHINE.l1_latency(ROW),
+    }[level]
+    waited = made.events[1]
+    assert waited.issued == pytest.approx(expected, abs=1)
+    assert (waited.scoreboard, waited.producer, waited.level) == (0, 0, level)
+    assert made.dram_bytes == (128 if level == "dram" else 0)
+    # What the traffic of others adds comes on top, of a miss alone.
+    later = run(sass, nodes, where=where, pressure=Pressure(100.0, 50.0)).events[1].issued
+    added = {"dram": 100, "l2": 50, "l1": 0}[level]
+    assert later - waited.issued == pytest.approx(added)
+
+
+def test_operands_must_have_been_read() -> None:
+    sass = listing(
+        line("STG.E [R2.64], R1", 1, read=3), line("FADD R1, R1, R2", 4, wait=(3,)), EXIT
+    )
+    made = run(sass, [Op(0, True, False, Request("store", 4, 4.0, 4.0, 0)), *ops(1, 2)])
+    assert made.events[1].issued == pytest.approx(MACHINE.operand_read_cycles, abs=1)
+    assert made.events[1].level == "read"
+
+
+def copies(depth: int, trips: int) -> tuple[Sass, list[Node]]:
+    """A ring of so many groups of copies; each trip waits for the oldest."""
+    copy = line("LDGSTS.E.BYPASS.128 [R4], [R2.64]", 1)
+    commit = line("LDGDEPBAR", 1, write=0)
+    sass = listing(
+        copy, commit, line(f"DEPBAR.LE SB0, {depth - 1:#x}", 1), line("FADD R1, R1, R2", 4), EXIT
+    )
+    one = [Op(0, True, False, COPY), Op(1, True)]
+    body = (*one, Op(2, True), Op(3, True))
+    return sass, [*(one * (depth - 1)), LoopNode(trips, body), Op(4, True)]
+
+
+def test_groups_of_copies_overlap_as_far_as_the_ring_is_deep() -> None:
+    single, triple = (run(*copies(depth, 60)).cycles for depth in (1, 3))
+    latency = MACHINE.dram_latency(COPY)
+    assert single == pytest.approx(60 * latency, rel=0.1)
+    assert triple == pytest.approx(single / 3, rel=0.1)
+
+
+def test_a_barrier_waits_for_the_last_warp() -> None:
+    work = line("FADD R1, R1, R2", 10)
+    sass = listing(work, line("BAR.SYNC.DEFER_BLOCKING 0x0", 1), EXIT)
+    early, late = ops(1, 2), [LoopNode(30, (Op(0, True),)), *ops(1, 2)]
+    # Five warps do not spread evenly, so every one of them is simulated.
+    alone = run(sass, [early] * 5)
+    mixed = run(sass, [early] * 4 + [late], trips=30)
+    assert mixed.cycles - alone.cycles == pytest.approx(300, abs=12)
+    assert mixed.events[-1].barrier > 280 > alone.events[-1].barrier
+    slow = run(sass, [early] * 5, scale={"barrier": 4.0})
+    assert slow.cycles > 2 * alone.cycles
+
+
+def test_a_warp_that_leaves_is_not_waited_for() -> None:
+    sass = listing(line("FADD R1, R1, R2", 10), line("BAR.SYNC.DEFER_BLOCKING 0x0", 1), EXIT)
+    stays, leaves = ops(1, 0, 0, 2), [*ops(0, 0, 0, 0, 0, 2)]
+    made = run(sass, [stays] * 4 + [leaves])
+    assert made.issued == 4 * 4 + 6
+    assert 50 + 20 <= made.cycles <= 50 + 20 + 5
+
+
+@pytest.mark.parametrize("fair", [True, False])
+def test_warps_share_the_issue_slot(fair: bool) -> None:
+    sass = listing(*[line("IADD3 R1, R2, R3, R4")] * 1, FFMA, EXIT)
+    body = tuple(Op(place % 2, True) for place in range(64))
+    # Alternating pipes, so that nothing but the slot is short.
+    alone, eight, sixteen = (
+        run(sass, [LoopNode(10, body), Op(2, True)], warps, fair=fair, trips=10).cycles
+        for warps in (4, 32, 64)
+    )
+    assert eight == pytest.approx(8 * 640, rel=0.05)
+    assert sixteen == pytest.approx(2 * eight, rel=0.05)
+    assert alone < 1.6 * 640
+
+
+def test_a_pipe_takes_one_instruction_an_interval() -> None:
+    sass = listing(line("MUFU.EX2 R1, R2", 1), FFMA, EXIT)
+    special = run(sass, [*ops(*[0] * 50), Op(2, True)]).cycles
+    assert special == pytest.approx(50 * MACHINE.intervals["xu"], rel=0.05)
+    assert MACHINE.intervals["xu"] == pytest.approx(8, rel=0.01)
+    assert run(sass, [*ops(*[1] * 50), Op(2, True)]).cycles < 0.2 * special * 2
+    four = run(sass, [*ops(*[0] * 50), Op(2, True)], warps=16).cycles
+    assert four == pytest.approx(4 * special, rel=0.05)
+
+
+def test_strict_priority_lets_some_warps_end_early() -> None:
+    sass = listing(*[line("IADD3 R1, R2, R3, R4")] * 1, FFMA, EXIT)
+    nodes = [*(Op(place % 2, True) for place in range(400)), Op(2, True)]
+    together = run(sass, nodes, warps=16, blocks=1)
+    strict = run(sass, nodes, warps=16, blocks=1, fair=False)
+    assert strict.cycles == pytest.approx(together.cycles, rel=0.02)  # the slot is full either way
+    # The first warp of four is the oldest and comes last.
+    assert strict.events[0].issued > 0.5 * strict.cycles
+    assert together.events[0].issued < 4
+
+
+def test_a_block_that_ends_makes_room() -> None:
+    sass = listing(line("FADD R1, R1, R2", 10), EXIT)
+    nodes = [*ops(*[0] * 20), Op(1, True)]
+    one = run(sass, nodes, warps=4, blocks=2)
+    three = run(sass, nodes, warps=4, blocks=2, total=6)
+    assert three.cycles == pytest.approx(3 * one.cycles, rel=0.1)
+    assert three.issued == 3 * one.issued
+
+
+@pytest.mark.parametrize("warps", [1, 4, 5])
+@pytest.mark.parametrize("count", [2, 40, 200])
+def test_a_loop_drawn_on_is_the_loop_in_full(count: int, warps: int) -> None:
+    sass = listing(
+        line("LDG.E R1, [R2.64]", 2, write=0), line("FADD R4, R1, R4", 4, wait=(0,)), FFMA, EXIT
+    )
+    body = (Op(0, True, False, ROW), *ops(1, 2))
+    nodes = [LoopNode(count, body), Op(3, True)]
+    short, full = (run(sass, nodes, warps, trips=trips) for trips in (6, 400))
+    assert short.cycles == pytest.approx(full.cycles, rel=0.02)
+    assert short.issued == pytest.approx(full.issued) == warps * count_ops(nodes)
+    assert short.dram_bytes == pytest.approx(full.dram_bytes)
+    first, trips, cycles = short.slopes[0]
+    assert (first, trips) == (0, count)
+    assert cycles == pytest.approx(MACHINE.dram_latency(ROW), rel=0.1)
+
+
+def test_nested_loops_are_drawn_on_as_well() -> None:
+    sass = listing(line("FADD R1, R1, R2", 4), line("FADD R3, R1, R2", 9), EXIT)
+    nodes = [LoopNode(50, (LoopNode(30, (Op(0, True),)), Op(1, True))), Op(2, True)]
+    made = run(sass, nodes)
+    assert made.cycles == pytest.approx(50 * (30 * 4 + 9), rel=0.01)
+    assert made.issued == pytest.approx(50 * 31 + 1)
+    weighted = sum(event.weight * (event.issued - event.before) for event in made.events)
+    assert weighted == pytest.approx(made.cycles, rel=0.01)
+
+
+def test_latencies_scale_by_class() -> None:
+    sass = listing(
+        line("SHFL.BFLY PT, R1, R2, 0x1, 0x1f", 1, write=0),
+        line("FADD R2, R1, R2", 4, wait=(0,)),
+        EXIT,
+    )
+    nodes = [LoopNode(10, tuple(ops(0, 1))), Op(2, True)]
+    plain, half, none, other = (
+        run(sass, nodes, trips=10, scale=scale).cycles
+        for scale in ({}, {"shuffle": 0.5}, {"shuffle": 1e-9}, {"memory": 0.5})
+    )
+    latency = MACHINE.variable["shfl"]
+    assert plain == other == pytest.approx(10 * (latency + 4))
+    assert plain - half == pytest.approx(10 * latency / 2)
+    assert none <= 10 * 6
+
+
+def test_what_is_stored_for_a_later_pass_stays_in_the_l2() -> None:
+    sass = listing(line("STG.E [R2.64], R1", 1), EXIT)
+    nodes = [Op(0, True, False, Request("store", 4, 4.0, 4.0, 1)), Op(1, True)]
+    assert run(sass, nodes).dram_bytes == 128
+    kept = run(sass, nodes, where=Where(stay_in_l2=frozenset({1})))
+    assert (kept.dram_bytes, kept.l2_bytes) == (0, 128)

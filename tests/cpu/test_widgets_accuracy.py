@@ -1,0 +1,145 @@
+"""The figures of the test: they say in words what they show, and refuse to show nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from labtools.predict import Forecast, forecast
+from labtools.predict.accuracy import Point, bound_agreement, pairs_of
+from labtools.problem import LabError, load_rung
+from labtools.widgets.accuracy_figures import (
+    explain_error,
+    forecast_and_record,
+    plot_accuracy,
+    plot_errors,
+    plot_gain_by_rate,
+    plot_sweep,
+    recorded_points,
+    show_accuracy,
+    show_bound_misses,
+    show_pairs,
+    show_reasons,
+    show_simple,
+    show_targets,
+    show_worst,
+    stratum_of_record,
+)
+
+
+@pytest.fixture(scope="module")
+def points() -> list[Point]:
+    return recorded_points()
+
+
+@pytest.fixture(scope="module")
+def made(points: list[Point]) -> tuple[Point, Forecast]:
+    point = next(one for one in points if one.rung == "r03_one_warp")
+    found = forecast(load_rung(point.rung), point.workload, "h200", point.knobs)
+    return point, found
+
+
+def test_points_come_with_strata_from_both_sides(points: list[Point]) -> None:
+    assert {point.split for point in points} == {"calibration", "test"}
+    assert len({point.stratum for point in points}) == 6
+    elsewhere = points[0].record.model_copy(update={"campaign": "ladder-1"})
+    assert stratum_of_record(elsewhere) is None
+
+
+def test_plots_tell_what_they_show(points: list[Point]) -> None:
+    shown = plot_accuracy(points, "Title")
+    test = [point for point in points if point.split == "test"]
+    assert f"{len(points)} points, {len(test)} of them test points" in shown.text
+    assert "alt=" in shown.html
+    exact = [dataclasses.replace(point, forecast_us=point.measured_us) for point in test]
+    assert "chain 1.00 to 1.00" in plot_errors(exact).text
+    for plot in (plot_accuracy, plot_errors):
+        with pytest.raises(LabError):
+            plot([])
+
+
+def test_tables_have_a_row_a_group_and_one_for_all(points: list[Point]) -> None:
+    text = show_accuracy(points, lambda one: one.stratum, "stratum").text
+    assert len([line for line in text.splitlines() if line.endswith("forecast")]) == 7
+    assert "roofline only" in show_simple(points).text
+    with pytest.raises(LabError):
+        show_accuracy([], lambda one: one.stratum, "stratum")
+
+
+def test_targets_say_met_and_not_met(points: list[Point]) -> None:
+    test = [point for point in points if point.split == "test"]
+    exact = [dataclasses.replace(one, forecast_us=one.measured_us) for one in test]
+    first = show_targets(exact).text.splitlines()[2]
+    assert "0.000: met" in first
+    off = [dataclasses.replace(one, forecast_us=3 * one.measured_us) for one in test]
+    first = show_targets(off).text.splitlines()[2]
+    assert "1.585: not met" in first
+
+
+def test_pairs_and_reasons(points: list[Point], made: tuple[Point, Forecast]) -> None:
+    pairs = pairs_of(points)[:2]
+    assert show_pairs(pairs).text.count(pairs[0].knob)
+    assert show_reasons([], "forecast").text == "None."
+    shown = show_reasons([("a <b>", "c & d")], "forecast")
+    assert "a &lt;b&gt;" in shown.html and "c &amp; d" in shown.html
+    point, fresh = made
+    assert f"recorded {point.measured_us:.1f} us" in show_worst([point], lambda _: fresh).text
+
+
+def test_an_error_is_explained_from_the_forecast_itself(made: tuple[Point, Forecast]) -> None:
+    point, fresh = made
+    assert explain_error(point, fresh)
+    corner = dataclasses.replace(
+        fresh,
+        terms_us={**fresh.terms_us, "bandwidth": 0.9 * fresh.time_us, "issue": 0.8 * fresh.time_us},
+    )
+    assert "a corner" in explain_error(point, corner)
+    launch = fresh.main_launch
+    places = launch.occupancy.blocks_per_sm * 132
+    tail = dataclasses.replace(fresh, launches=(dataclasses.replace(launch, blocks=places + 1),))
+    assert "1.00 waves" in explain_error(point, tail)
+    even = dataclasses.replace(fresh, launches=(dataclasses.replace(launch, blocks=places),))
+    assert "waves" not in explain_error(point, even)
+
+
+def test_a_full_l2_is_named_where_the_counters_see_none(
+    points: list[Point], made: tuple[Point, Forecast]
+) -> None:
+    _, fresh = made
+    miss = next(one for one in bound_agreement(points).misses if one.bound == "bandwidth")
+    launch = dataclasses.replace(fresh.main_launch, l2_share=0.9, dram_share=0.4)
+    full = dataclasses.replace(fresh, launches=(launch,))
+    assert "it is the L2 that is full, at 90%" in show_bound_misses([miss], lambda _: full).text
+    launch = dataclasses.replace(launch, dram_share=0.95)
+    memory = dataclasses.replace(fresh, launches=(launch,))
+    assert "it is the L2" not in show_bound_misses([miss], lambda _: memory).text
+
+
+def test_sweeps_tell_both_numbers() -> None:
+    series: dict[str, dict[int, tuple[float, float | None]]] = {
+        "one": {1: (1.0, 1.1), 4: (2.0, None)},
+        "two": {2: (3.0, 2.9)},
+    }
+    shown = plot_sweep(series, xlabel="unroll", ylabel="gain", where="here")
+    assert "at 1 forecast 1 recorded 1.1, at 4 forecast 2. two: at 2" in shown.text
+    gains = {"a": [(0.1, 1.0, 0.2, 0.9)], "b": [(0.8, 1.4, 0.9, 1.5)]}
+    shown = plot_gain_by_rate(gains, xlabel="share", ylabel="gain")
+    assert "a: 0.90 at 20%. b: 1.50 at 90%" in shown.text
+    with pytest.raises(LabError):
+        plot_sweep({"one": {}}, xlabel="", ylabel="")
+    with pytest.raises(LabError):
+        plot_gain_by_rate({}, xlabel="", ylabel="")
+
+
+def test_the_model_is_asked_only_where_no_forecast_was_kept(points: list[Point]) -> None:
+    record = points[0].record
+    assert record.forecast is not None
+    assert forecast_and_record(record, lambda _: 1.0) == (
+        record.forecast.time_us,
+        record.median_us,
+    )
+    floor = record.forecast.model_copy(update={"model": "roofline floor"})
+    for stored in (None, floor):
+        old = record.model_copy(update={"forecast": stored})
+        assert forecast_and_record(old, lambda _: 7.0) == (7.0, record.median_us)
