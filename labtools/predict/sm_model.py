@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from labtools.toolchain.sass import Instruction
 
 from .machine import Machine, unit_of
-from .streams import BlockStreams, LoopNode, Node, Op, first_of
+from .streams import BlockStreams, LoopNode, Node, Op, count_ops, first_of
 
 _FIXED, _VARIABLE, _LOAD, _BARRIER, _STORE, _DEPBAR, _ASYNC, _COMMIT, _EXIT = range(9)
 SECTOR_BYTES = 32
@@ -181,7 +181,10 @@ class _Sm:
         """Which warps are simulated, on which sub-partition, in which block."""
         parts = self.machine.sub_partitions
         per_block = len(streams.warps)
-        even = per_block % parts == 0 or per_block == 1
+        # Warps with roles of their own (a producer, say) must all be there.
+        issued = [count_ops(stream) for stream in streams.warps]
+        alike = max(issued) <= 2 * max(1, min(issued))
+        even = (per_block % parts == 0 and alike) or per_block == 1
         self.flat: list[list[int]] = []
         self.part: list[int] = []
         self.block: list[int] = []
@@ -260,7 +263,7 @@ class _Sm:
         if op.on:
             if one.base == "EXIT":
                 kind = _EXIT
-            elif one.base == "BAR":
+            elif one.base == "BAR" and "ARV" not in one.modifiers:
                 kind = _BARRIER
             elif one.base == "DEPBAR":
                 kind = _DEPBAR

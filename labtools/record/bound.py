@@ -184,7 +184,11 @@ def _measured_shares(
             shares[name] = value / 100
     found = stall_shares(values)
     shares.update({reason: found[reason] for reason in CHAIN_REASONS if reason in found})
-    absent = [f"stall_{reason}_cycles" for reason in CHAIN_REASONS if reason not in found]
+    absent = [
+        f"stall_{reason}_cycles"
+        for reason in CHAIN_REASONS
+        if values.get(f"stall_{reason}_cycles") is None
+    ]
     if not _known(values, "warp_latency_cycles"):
         # Without the total a share is one of the states that were measured. That is the whole
         # only if the cycle of issuing is among them and no state that was asked for is missing.
@@ -193,12 +197,12 @@ def _measured_shares(
             for name, value in values.items()
             if name.startswith("stall_") and value is None and name not in absent
         ]
-        if "selected" not in found and "warp_latency_cycles" not in absent:
+        if "selected" not in found and values.get("warp_latency_cycles") is None:
             absent.append("warp_latency_cycles")
     if absent:
         missing += absent
-    else:
-        shares["chain"] = sum(shares[reason] for reason in CHAIN_REASONS)
+    else:  # counters that add up to nothing are shares of nothing
+        shares["chain"] = sum(shares.setdefault(reason, 0.0) for reason in CHAIN_REASONS)
     return shares, tuple(missing)
 
 
