@@ -33,6 +33,8 @@ PERIODS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 32)
 SHORT_JUMPS = 2
 LONG_JUMP = 64
 """After so many jumps in a loop only one over so many trips is taken: a longer pattern is near."""
+LONG_PATTERN = 33
+"""But no longer than for so many trips, twice the 16 of a longer pattern."""
 
 MOST_SAMPLES = 256
 MOST_SAMPLED_LANES = 1 << 14
@@ -681,6 +683,9 @@ class _Machine:
                 return False
             if period in refused and len(visits) <= PATIENCE:
                 continue
+            waiting = jumped >= SHORT_JUMPS and len(visits) <= LONG_PATTERN
+            if waiting and len(visits) != 2 * period + 1:
+                continue  # each period is tried once until the longer ones have had their turn
             now, once, twice = visits[-1], visits[-1 - period], visits[-1 - 2 * period]
             if not (
                 _same_groups(now.groups, once.groups) and _same_groups(now.groups, twice.groups)
@@ -713,7 +718,7 @@ class _Machine:
                 # Too little to jump over: a ring of buffers looks regular between its turns.
                 continue
             few = period * int(more.max()) < LONG_JUMP
-            if few and jumped >= SHORT_JUMPS and len(visits) <= 2 * PERIODS[-1]:
+            if few and jumped >= SHORT_JUMPS and len(visits) <= LONG_PATTERN:
                 continue
             _advance(state, now.state, change, more)
             del items[twice.place :]
