@@ -27,7 +27,7 @@ BUILD = ROOT / "_build"
 # What a page's outputs depend on beside the page. Pages' own text is jupyter-cache's business.
 DEPENDS = (
     *("kernels", "labtools", "requirements.lock", "pyproject.toml"),
-    *("book/claims.toml", "book/noted_h200.toml"),
+    *("book/claims.yml", "book/noted_h200.toml"),
 )
 _OUTSIDE = re.compile(
     r"<(?:script|img|iframe|source|audio|video|embed)\b[^>]*?\bsrc\s*=\s*[\"'](?:https?:)?//[^\"']+"

@@ -13,7 +13,7 @@ _SHARED = load_by_path(Path(__file__).with_name("flashinfer.py"))
 
 
 def prepare(tensors, workload):
-    """q ``[B, Hq, D]``, k and v ``[B, Hkv, S, D]`` to a call that gives ``[B, Hq, D]``."""
+    """The cache and q ``[B, Hq, D]`` to a call that gives ``[B, Hq, D]``."""
     return _SHARED.prepare_with(tensors, workload, tensor_cores=True)
 
 
@@ -22,6 +22,7 @@ BASELINE = Baseline(
     title="FlashInfer batch decode, tensor cores",
     prepare=prepare,
     supports=_SHARED.supports,
+    layouts=("contiguous", "paged"),
     doc=__doc__,
     source=Path(__file__),
 )

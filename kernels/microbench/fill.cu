@@ -1,5 +1,6 @@
 // Fills a buffer with standard normal numbers that depend on the seed and the position alone.
 // Rows past a sequence's length get NaN, so that reading them shows.
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 __device__ __forceinline__ unsigned long long scramble(unsigned long long x) {
@@ -10,8 +11,16 @@ __device__ __forceinline__ unsigned long long scramble(unsigned long long x) {
   return x ^ (x >> 31);
 }
 
-extern "C" __global__ void fill_normal(
-    half2* out,                         // [batch, heads, rows, head_dim] in pairs
+__device__ __forceinline__ void round_pair(half2& to, float x, float y) {
+  to = __floats2half2_rn(x, y);
+}
+__device__ __forceinline__ void round_pair(__nv_bfloat162& to, float x, float y) {
+  to = __floats2bfloat162_rn(x, y);
+}
+
+template <class Pair>
+__device__ __forceinline__ void fill(
+    Pair* out,                          // [batch, heads, rows, head_dim] in pairs
     const int* __restrict__ seq_lens,   // [batch], or null: every row counts
     unsigned long long pairs,           // elements / 2
     unsigned long long seed, int heads, int rows, int head_dim) {
@@ -25,13 +34,26 @@ extern "C" __global__ void fill_normal(
     const float radius = sqrtf(-2.f * logf(radius_uniform));
     float sine, cosine;
     sincospif(2.f * angle_uniform, &sine, &cosine);
-    half2 value = __floats2half2_rn(radius * cosine, radius * sine);
+    float first = radius * cosine, second = radius * sine;
     if (seq_lens != nullptr) {
       const unsigned long long row = i / (head_dim / 2);
       const int sequence = (int)(row / ((unsigned long long)rows * heads));
-      if ((int)(row % rows) >= seq_lens[sequence])
-        value = __halves2half2(__ushort_as_half(0x7e00), __ushort_as_half(0x7e00));
+      if ((int)(row % rows) >= seq_lens[sequence]) first = second = __int_as_float(0x7fc00000);
     }
-    out[i] = value;
+    round_pair(out[i], first, second);
   }
+}
+
+// For a paged cache batch is the number of pages, rows the page size, and seq_lens the rows of
+// each page that hold a token.
+extern "C" __global__ void fill_normal(half2* out, const int* __restrict__ seq_lens,
+                                       unsigned long long pairs, unsigned long long seed,
+                                       int heads, int rows, int head_dim) {
+  fill(out, seq_lens, pairs, seed, heads, rows, head_dim);
+}
+
+extern "C" __global__ void fill_normal_bf16(__nv_bfloat162* out, const int* __restrict__ seq_lens,
+                                            unsigned long long pairs, unsigned long long seed,
+                                            int heads, int rows, int head_dim) {
+  fill(out, seq_lens, pairs, seed, heads, rows, head_dim);
 }

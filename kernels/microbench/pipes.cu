@@ -102,6 +102,7 @@ WORD_OP(Vote, asm volatile("{.reg .pred p; setp.ne.u32 p, %0, %1;"
                            " vote.sync.ballot.b32 %0, p, 0xffffffff;}" : "+r"(v) : "r"(g.a)))
 #if __CUDA_ARCH__ >= 800
 WORD_OP(Redux, asm volatile("redux.sync.add.s32 %0, %0, 0xffffffff;" : "+r"(v)))
+WORD_OP(Movm, asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(v)))
 #endif
 
 // Loads whose value is their own address. Volatile, or the assembler would load less of it.
@@ -337,6 +338,7 @@ BOTH(ldc, Ldc)
 BOTH(hmma, Hmma)
 #if __CUDA_ARCH__ >= 800
 BOTH(redux, Redux)
+BOTH(movm, Movm)
 BOTH(imma, Imma)
 #endif
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
+from labtools.problem import Knob, Launch, Rung, Workspace, kernel_supports
 
 
 def launch(workload, knobs):
@@ -30,7 +30,7 @@ def supports(workload):
     """Whole buffers only: with ragged lengths the rows past a length would be read as well."""
     if workload.seq_lens is not None:
         return "it reads whole buffers, which is more than ragged lengths need"
-    return head_dims(64, 128)(workload)
+    return kernel_supports((64, 128), ("float16", "bfloat16"))(workload)
 
 
 RUNG = Rung(

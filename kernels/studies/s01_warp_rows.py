@@ -8,39 +8,12 @@ Cost: registers for R rows of k and v, and exponentials of rows that are not the
 
 from pathlib import Path
 
-import numpy as np
-
-from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
+from labtools.problem import Knob, Rung, head_dims, split_launches
 
 
 def launch(workload, knobs):
     """One warp a (sequence, query head, piece); then the merge."""
-    split = knobs["split"]
-    rows = (workload.batch, workload.num_qo_heads, split, workload.head_dim + 2)
-    partial = (Workspace("partial", rows, "float32"),) if split > 1 else ()
-    decode = Launch(
-        entry="decode_s01",
-        grid=(workload.num_qo_heads, workload.batch, split),
-        block=(32,),
-        args=(
-            *("q", "k", "v", "seq_lens"),
-            "partial" if split > 1 else "out",
-            np.int32(workload.num_kv_heads),
-            np.int32(workload.kv_len),
-            np.float32(workload.sm_scale * np.log2(np.e)),
-        ),
-        workspace=partial,
-    )
-    if split == 1:
-        return [decode]
-    merge = Launch(
-        entry="merge_pieces",
-        grid=(workload.num_qo_heads, workload.batch),
-        block=(workload.head_dim,),
-        args=("partial", "out"),
-        workspace=partial,
-    )
-    return [decode, merge]
+    return split_launches(workload, "decode_s01", knobs["split"], block=32)
 
 
 RUNG = Rung(

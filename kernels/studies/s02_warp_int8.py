@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
+from labtools.problem import Knob, Launch, Rung, Workspace, head_dims, split_launches
 
 
 def launch(workload, knobs):
     """The preparation; one warp a (sequence, query head, piece); then the merge."""
-    split = knobs["split"]
     cache = (workload.batch, workload.num_kv_heads, workload.kv_len)
     codes = (
         Workspace("k_codes", (*cache, workload.head_dim), "int8"),
@@ -24,8 +23,6 @@ def launch(workload, knobs):
         Workspace("k_scale", cache, "float32"),
         Workspace("v_scale", cache, "float32"),
     )
-    rows = (workload.batch, workload.num_qo_heads, split, workload.head_dim + 2)
-    partial = (Workspace("partial", rows, "float32"),) if split > 1 else ()
     quantise = Launch(
         entry="quantise_cache",
         grid=(-(-workload.kv_len // 64), workload.num_kv_heads, workload.batch),
@@ -37,29 +34,15 @@ def launch(workload, knobs):
         workspace=codes,
         prepare=True,
     )
-    decode = Launch(
-        entry="decode_s02",
-        grid=(workload.num_qo_heads, workload.batch, split),
-        block=(32,),
-        args=(
-            *("q", "k_codes", "v_codes", "k_scale", "v_scale", "seq_lens"),
-            "partial" if split > 1 else "out",
-            np.int32(workload.num_kv_heads),
-            np.int32(workload.kv_len),
-            np.float32(workload.sm_scale * np.log2(np.e)),
-        ),
-        workspace=codes + partial,
+    decode = split_launches(
+        workload,
+        "decode_s02",
+        knobs["split"],
+        block=32,
+        buffers=("q", "k_codes", "v_codes", "k_scale", "v_scale", "seq_lens"),
+        workspace=codes,
     )
-    if split == 1:
-        return [quantise, decode]
-    merge = Launch(
-        entry="merge_pieces",
-        grid=(workload.num_qo_heads, workload.batch),
-        block=(workload.head_dim,),
-        args=("partial", "out"),
-        workspace=partial,
-    )
-    return [quantise, decode, merge]
+    return [quantise, *decode]
 
 
 def supports(workload):

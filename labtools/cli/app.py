@@ -115,6 +115,22 @@ def forecast(
     present(lambda progress: forecast_rung(rung, workload, gpu, knob, what_if, progress), as_json)
 
 
+@app.command(epilog=EPILOG)
+def derive(
+    workload: WorkloadOption = HEADLINE_TEXT,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="A data sheet, for example h200 or a100-80gb. Default: this GPU's."),
+    ] = None,
+    bits: Annotated[int, typer.Option(help="Of an element of K and V: 16, 8 or 4.")] = 16,
+    as_json: JsonOption = False,
+) -> None:
+    """Derive a decode kernel from a GPU's limits: tile, warps, stages, layout, split, time."""
+    from .deriving import derive_kernel
+
+    present(lambda progress: derive_kernel(workload, gpu, bits, progress), as_json)
+
+
 @app.command("compile", epilog=EPILOG)
 def compile_(
     rung: RungArgument,
@@ -179,21 +195,34 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="[RUNG|BASELINE|PATH.py]...",
-            help="Default: the ladder and every baseline that is installed.",
+            help="Default: every rung that supports the workload, and every library. Rungs alone "
+            "are timed beside the libraries.",
             show_default=False,
         ),
     ] = None,
     workload: WorkloadOption = HEADLINE_TEXT,
-    baseline: Annotated[str, typer.Option(help="What the ratios are against.")] = "sdpa",
+    baseline: Annotated[
+        str, typer.Option(help="Ratios against this one, beside those against the fastest.")
+    ] = "sdpa",
     knob: KnobOption = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Child processes; fewer than 5 give no verdict. Default: 5."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer processes and samples.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Time candidates side by side, interleaved in the same processes. Needs a GPU."""
+    """Time candidates side by side, interleaved in the same processes. Needs a GPU.
+
+    Each is compared with the fastest fair library in these processes and with its floor: the bytes
+    that it must read at the best rate that anything here read at.
+    """
     from .running import bench_candidates
 
     present(
-        lambda progress: bench_candidates(candidate, workload, baseline, knob, quick, progress),
+        lambda progress: bench_candidates(
+            candidate, workload, baseline, knob, processes, quick, progress
+        ),
         as_json,
     )
 
@@ -209,7 +238,10 @@ def record(
         ),
     ] = None,
     plan: Annotated[
-        str, typer.Option(help="ladder, quick, findings or points_...; kept under kernels/records.")
+        str,
+        typer.Option(
+            help="ladder, bench, quick, findings or points_...; kept under kernels/records."
+        ),
     ] = "ladder",
     workload: WorkloadOption = HEADLINE_TEXT,
     knob: KnobOption = None,
@@ -273,6 +305,17 @@ def records(
     from .recorded import list_records
 
     present(lambda progress: list_records(gpu, rung, workload, all_, progress), as_json)
+
+
+@app.command(epilog=EPILOG)
+def claims(
+    id_: Annotated[str | None, typer.Option("--id", metavar="ID", help="One claim only.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What others published, each figure with our value and a verdict computed now."""
+    from .claims import list_claims
+
+    present(lambda progress: list_claims(id_, progress), as_json)
 
 
 @app.command(epilog=EPILOG)

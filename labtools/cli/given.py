@@ -28,7 +28,8 @@ WorkloadOption = Annotated[
         "--workload",
         "-w",
         metavar="B,Hq,Hkv,S,D|FILE.json",
-        help="Sequences, query heads, KV heads, cached tokens, head dim.",
+        help="Sequences, query heads, KV heads, cached tokens, head dim; behind them, as wanted, "
+        "/bf16, /paged16 or /paged64, /warm.",
     ),
 ]
 KnobOption = Annotated[

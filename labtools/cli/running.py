@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from labtools.measure.campaign import CampaignReport
     from labtools.measure.check import CheckReport
     from labtools.measure.live_measure import Timing
-    from labtools.problem import Baseline, Rung, Workload
+    from labtools.problem import Baseline, Workload
     from labtools.record import Record
 
 QUICK_PROCESSES = 1
@@ -180,32 +180,53 @@ def bench_candidates(
     workload_text: str,
     baseline: str,
     chosen: Sequence[str] | None,
+    processes: int | None,
     quick: bool,
     progress: Progress,
 ) -> Outcome:
-    """Time candidates in the same processes and give the ratios against one baseline."""
+    """Time candidates in the same processes; say where each stands among peers and to its floor."""
+    from labtools.measure.bench import (
+        bench_together,
+        default_candidates,
+        describe_standing,
+        every_baseline,
+        versions,
+    )
     from labtools.measure.live_job import Candidate, require_device
-    from labtools.problem import LabError, Rung, list_baselines, list_rungs
+    from labtools.measure.live_measure import PROCESSES, ROUNDS
+    from labtools.problem import LabError, Rung
     from labtools.record import paired_ratio
 
     workload = read_workload(workload_text)
     against = _read_baseline(baseline)
-    targets: list[Rung | Baseline] = (
-        [read_target(name) for name in names] if names else [*list_rungs(), *list_baselines()]
-    )
     candidates = []
-    for target in [*targets, against]:
+    for target in [read_target(name) for name in names or ()]:
         if isinstance(target, Rung):
             candidates.append(Candidate(target, "rung", read_knobs(target, chosen)))
         else:
             candidates.append(Candidate(target, "baseline"))
+    asked = {one.label for one in candidates}
+    if not candidates:
+        candidates = default_candidates(workload)
+    elif all(one.kind == "rung" for one in candidates):
+        # A rung by itself has nothing to stand against: its peers come along.
+        candidates += every_baseline()
+    candidates.append(Candidate(against, "baseline"))
     unique = {candidate.label: candidate for candidate in candidates}
     require_device()
-    timing = _time(list(unique.values()), workload, quick, progress, ceiling=True)
+    found = bench_together(
+        list(unique.values()),
+        workload,
+        processes=processes or (QUICK_PROCESSES if quick else PROCESSES),
+        rounds=QUICK_ROUNDS if quick else ROUNDS,
+        progress=_count(progress),
+    )
+    timing = found.timing
     rows = []
     base = next((r for r in timing.records if r.candidate == f"baseline:{against.id}"), None)
-    for record in sorted(timing.records, key=lambda record: record.median_us):
-        row = _time_row(record)
+    for standing in found.standings:
+        record = standing.record
+        row = _time_row(record) | describe_standing(standing)
         row["times_as_fast"] = None
         if base is not None:
             ratio = paired_ratio(base, record)
@@ -216,6 +237,11 @@ def bench_candidates(
                 "against": base.candidate,
             }
         rows.append(row)
+    if not rows:
+        reasons = "; ".join(f"{label}: {why}" for label, why in timing.failures.items())
+        raise LabError(
+            f"Nothing could be timed on {workload}.", reasons, "labtools run RUNG checks one alone"
+        )
     fastest = timing.fastest_fair_baseline
     data = {
         "workload": workload.to_dict(),
@@ -223,18 +249,12 @@ def bench_candidates(
         "baseline": f"baseline:{against.id}",
         "fastest_fair_baseline": fastest.candidate if fastest else None,
         "best_read_gb_per_s": timing.best_read_gb_per_s,
+        "versions": versions(timing.records[0]),
         "candidates": rows,
         "not_timed": timing.failures,
     }
-    if not rows:
-        reasons = "; ".join(f"{label}: {why}" for label, why in timing.failures.items())
-        raise LabError(
-            f"Nothing could be timed on {workload}.", reasons, "labtools run RUNG checks one alone"
-        )
     # A candidate that cannot run here is a finding; one that was asked for by name is not.
-    asked = {target.id for target in targets} if names else set()
-    failed = any(label.split(" ")[0].split(":")[-1] in asked for label in timing.failures)
-    status = Status.WRONG if failed else Status.RIGHT
+    status = Status.WRONG if asked & set(timing.failures) else Status.RIGHT
     return Outcome(data, lambda console: _show_bench(console, data), status)
 
 
@@ -249,31 +269,48 @@ def _show_bench(console: Console, data: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for column in ("candidate", "knobs"):
-        table.add_column(column, overflow="fold")
-    for column in ("median us", "spread", "GB/s"):
+    table.add_column("candidate", overflow="fold")
+    for column in ("median us", "spread", "against fastest fair peer", "times its floor"):
         table.add_column(column, justify="right")
-    table.add_column(f"times as fast as {data['baseline']}", justify="right")
+    for column in ("GB/s read", "worst error", f"times as fast as {data['baseline']}"):
+        table.add_column(column, justify="right")
     for row in data["candidates"]:
-        ratio = row["times_as_fast"]
-        shown = ""
-        if ratio:
-            low, high = ratio["interval"]
-            shown = f"{ratio['ratio']:.3f}  [{low:.3f}, {high:.3f}]"
-            shown += "  equal" if ratio["equal"] else ""
+        peer = row["against_fastest_fair_low_bit"] or row["against_fastest_fair"]
+        floor, error = row["to_floor"], row["worst_error"]
         table.add_row(
-            row["candidate"],
-            " ".join(f"{name}={value}" for name, value in row["knobs"].items()),
+            " ".join((row["candidate"], *(f"{k}={v}" for k, v in row["knobs"].items()))),
             f"{row['median_us']:.2f}",
             f"{row['spread']:.1%}",
+            f"{_interval(peer)} {peer['verdict']}" if peer else "",
+            _interval(floor),
             f"{row['gb_per_s']:,.0f}",
-            shown,
+            "" if error is None else f"{error:.1e}",
+            _interval(row["times_as_fast"]),
         )
     console.print(f"live  {data['candidates'][0]['gpu']}", markup=False)
     console.print(table, soft_wrap=False)
-    console.print(f"fastest fair baseline: {data['fastest_fair_baseline']}", markup=False)
+    console.print(f"fastest fair peer: {data['fastest_fair_baseline']}", markup=False)
+    for row in data["candidates"]:
+        peer = row["against_fastest_fair_low_bit"]
+        if peer:
+            wide = row["against_fastest_fair"]
+            besides = f"; {_interval(wide)} against {wide['against']}" if wide else ""
+            console.print(
+                f"{row['candidate']} keeps K and V in {row['kv_bits']} bits, so its peer is "
+                f"{peer['against']}{besides}",
+                markup=False,
+            )
+    installed = ", ".join(f"{name} {value}" for name, value in data["versions"].items() if value)
+    console.print(f"versions: {installed}", markup=False)
     for label, why in data["not_timed"].items():
         console.print(f"not timed: {label}: {why}", markup=False)
+
+
+def _interval(ratio: dict[str, Any] | None) -> str:
+    if not ratio:
+        return ""
+    low, high = ratio["interval"]
+    return f"{ratio['ratio']:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def record_plan(

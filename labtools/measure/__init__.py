@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .check import CheckCase, CheckReport, check_rung
     from .cpu import CpuRun, run_on_cpu
     from .live import GpuRun, run_cases_on_gpu, run_on_gpu
+    from .live_job import rung_candidate
     from .live_measure import Timing, measure_live, time_candidates
     from .profile import ProfileReport, profile_rung
     from .sanitize import SanitizerReport, sanitize_rung
@@ -21,6 +22,7 @@ _HOMES = {
     "check": ("CheckCase", "CheckReport", "check_rung"),
     "cpu": ("CpuRun", "run_on_cpu"),
     "live": ("GpuRun", "run_cases_on_gpu", "run_on_gpu"),
+    "live_job": ("rung_candidate",),
     "live_measure": ("Timing", "measure_live", "time_candidates"),
     "profile": ("ProfileReport", "profile_rung"),
     "sanitize": ("SanitizerReport", "sanitize_rung"),
@@ -44,6 +46,7 @@ __all__ = [
     "run_cases_on_gpu",
     "run_on_cpu",
     "run_on_gpu",
+    "rung_candidate",
     "sanitize_rung",
     "time_candidates",
 ]

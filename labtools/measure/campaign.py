@@ -340,26 +340,26 @@ def finished_groups(path: Path) -> set[str]:
 
 
 class _Checker:
-    """Checks each kernel once a head dimension on the battery of small workloads."""
+    """Checks each kernel on the battery of small workloads, once a dimension, type and layout."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._results: dict[tuple[str, int], ComparisonResult] = {}
+        self._results: dict[CheckKey, ComparisonResult] = {}
 
     def check_all(self, todo: Sequence[tuple[Group, list[Candidate], str]]) -> None:
         """Run every kernel that will be timed on its battery."""
-        wanted: dict[tuple[str, int], tuple[Candidate, Workload]] = {}
+        wanted: dict[CheckKey, tuple[Candidate, Workload]] = {}
         for group, candidates, _ in todo:
             for one in candidates:
                 if one.kind == "rung":
-                    key = (one.label, group.workload.head_dim)
+                    key = check_key(one.label, group.workload)
                     wanted.setdefault(key, (one, group.workload))
         self._progress("checking the kernels on small workloads", 0, 0)
         self._results = check_batteries(wanted)
 
     def problem(self, candidate: Candidate, workload: Workload) -> str | None:
         """Why a candidate may not be timed, or None."""
-        result = self._results.get((candidate.label, workload.head_dim))
+        result = self._results.get(check_key(candidate.label, workload))
         if result is None or result.ok:
             return None
         return "; ".join(result.problems)
@@ -370,7 +370,7 @@ class _Checker:
         """What the check found, by label."""
         found = {}
         for one in candidates:
-            result = self._results.get((one.label, workload.head_dim))
+            result = self._results.get(check_key(one.label, workload))
             if result is not None:
                 found[one.label] = result
         return found
@@ -381,8 +381,13 @@ def small_cases(workload: Workload, supports: Callable[[Workload], str | None]) 
     return [case for case in battery(workload, supports) if case != workload]
 
 
-CheckKey = tuple[str, int]
-"""A candidate's label and a head dimension."""
+CheckKey = tuple[str, int, str, str]
+"""A candidate's label, and what other code is compiled for: head dimension, type, layout."""
+
+
+def check_key(label: str, workload: Workload) -> CheckKey:
+    """What the check of a candidate on one workload speaks for."""
+    return (label, workload.head_dim, workload.dtype, workload.layout)
 
 
 def check_batteries(

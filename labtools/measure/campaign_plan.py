@@ -6,49 +6,17 @@ import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from labtools.problem import HEADLINE, LabError, Workload, list_baselines, load_rung
 
+from .campaign_bench import BENCH
 from .campaign_points import sets_of_family
+from .campaign_section import Plan, Section
+from .campaign_quant import QUANT
+from .campaign_splits import SPLITS
 from .live_job import Candidate, ceiling_candidates, rung_candidate
 
 MOST_KV_BYTES = 2_200_000_000
-
-
-@dataclass(frozen=True)
-class Section:
-    """Candidates to be timed together on each of some workloads.
-
-    Args:
-        workloads: each one becomes a group; groups of equal workloads are merged.
-        rungs: (id, knobs) pairs.
-        baselines: ids.
-        ceiling: time the read sweep as well.
-        profile: (id, knobs) pairs of rungs whose counters and sanitizer verdicts are wanted, or
-            ``"all"``: the counters of every rung of the section, without verdicts.
-        counters: read the counters of a bound of every rung of the section.
-        sanitize: (id, knobs) pairs of rungs whose verdicts are wanted besides.
-        stratum: of a section of points for the forecast, which one; see `campaign_points`.
-    """
-
-    workloads: tuple[Workload, ...]
-    rungs: tuple[tuple[str, Mapping[str, int]], ...] = ()
-    baselines: tuple[str, ...] = ()
-    ceiling: bool = True
-    profile: tuple[tuple[str, Mapping[str, int]], ...] | Literal["all"] = ()
-    counters: bool = False
-    sanitize: tuple[tuple[str, Mapping[str, int]], ...] = ()
-    stratum: str | None = None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A named list of sections."""
-
-    name: str
-    title: str
-    sections: tuple[Section, ...]
 
 
 @dataclass
@@ -245,7 +213,8 @@ FINDINGS = Plan(
     ),
 )
 
-PLANS = {plan.name: plan for plan in (LADDER, QUICK, POINTS_CALIBRATION, POINTS_TEST, FINDINGS)}
+_EVERY_PLAN = (LADDER, QUICK, POINTS_CALIBRATION, POINTS_TEST, FINDINGS, BENCH, SPLITS, QUANT)
+PLANS = {plan.name: plan for plan in _EVERY_PLAN}
 NUM_SMS = 132
 """Of the GPU that the points are laid out for, NVIDIA H200; the read sweep's grids follow it."""
 
@@ -273,7 +242,10 @@ def expand_plan(plan: Plan) -> tuple[list[Group], dict[str, str]]:
     groups: dict[str, Group] = {}
     left_out: dict[str, str] = {}
     for section in plan.sections:
-        rungs = [rung_candidate(load_rung(name), knobs) for name, knobs in section.rungs]
+        rungs = [
+            rung_candidate(load_rung(name), knobs, timing=section.timing, outside=section.outside)
+            for name, knobs in section.rungs
+        ]
         others = [Candidate(baselines[name], "baseline") for name in section.baselines]
         for workload in section.workloads:
             group = groups.setdefault(workload.key(), Group(workload))

@@ -15,13 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from labtools.problem import Comparison, Rung, Workload
+from labtools.problem import Comparison, Rung, Workload, element_dtype
+from labtools.toolchain import Cubin
 
 from .child import run_python_child
 from .gpu_queue import LONGEST_WAIT_S
 from .live_check import HOST_ELEMENTS
 from .live_faults import ASK_SANITIZER, NOTEBOOK_ALIVE, hang_message
-from .live_job import compile_for_live, fill_cubin, launch_to_json, require_device, store_cubin
+from .live_job import (
+    compile_for_live,
+    fill_cubin,
+    launch_to_json,
+    require_device,
+    scheme_to_json,
+    store_cubin,
+)
 from .live_pool import CHILD_MODULE, explain_end
 from .live_watch import TIMEOUT_MARK, read_stage
 
@@ -55,7 +63,7 @@ class GpuRun:
     """What one run on the GPU gave.
 
     Args:
-        out: float16 ``[B, Hq, D]``, or None when the kernel did not get that far.
+        out: ``[B, Hq, D]`` in the workload's type, or None when the kernel did not get that far.
         ok: no fault, and right.
         faults: what went wrong besides the numbers.
         comparison: with the oracle; None when there is no output.
@@ -153,8 +161,13 @@ def run_jobs_on_gpu(
     device = require_device()
     with tempfile.TemporaryDirectory(prefix="labtools-check-") as name:
         folder = Path(name)
+        compiled: dict[tuple[Any, ...], Cubin] = {}
         cases = [
-            _case(rung, workload, knobs, device.arch, folder / f"out-{index}.npy", time_limit_s)
+            {
+                **_case(rung, workload, knobs, device.arch, compiled),
+                "out_path": str(folder / f"out-{index}.npy"),
+                "time_limit_s": time_limit_s,
+            }
             for index, (rung, workload, knobs) in enumerate(jobs)
         ]
         ids = dict.fromkeys(rung.id for rung, _, _ in jobs)
@@ -213,11 +226,15 @@ def _case(
     workload: Workload,
     knobs: Mapping[str, int] | None,
     arch: str,
-    out_path: Path,
-    time_limit_s: float,
+    compiled: dict[tuple[Any, ...], Cubin],
 ) -> dict[str, Any]:
+    """One case as JSON; ``compiled`` keeps what is the same for many workloads."""
     launches = rung.launches(workload, knobs)
-    cubin = compile_for_live(rung, workload, knobs, arch)
+    defines = rung.defines(workload, knobs)
+    key = (rung.source_text, rung.include_dirs, tuple(sorted(defines.items())))
+    if key not in compiled:
+        compiled[key] = compile_for_live(rung, workload, knobs, arch)
+    cubin = compiled[key]
     for launch in launches:
         cubin.resources_of(launch.entry)
     return {
@@ -225,8 +242,7 @@ def _case(
         "cubin": str(store_cubin(cubin)),
         "launches": [launch_to_json(launch) for launch in launches],
         "tolerance": rung.tolerance,
-        "out_path": str(out_path),
-        "time_limit_s": time_limit_s,
+        "scheme": scheme_to_json(rung.scheme(workload, knobs)),
     }
 
 
@@ -242,12 +258,14 @@ def _read_run(answer: Mapping[str, Any], out_path: Path, environment: dict[str, 
         data = dict(answer["comparison"])
         data["worst_index"] = tuple(data["worst_index"])
         comparison = Comparison(**data)
+    workload = Workload.from_dict(answer["workload"])
+    out = np.load(out_path).view(element_dtype(workload.dtype)) if out_path.exists() else None
     return GpuRun(
-        out=np.load(out_path) if out_path.exists() else None,
+        out=out,
         ok=bool(answer["ok"]),
         faults=faults,
         comparison=comparison,
-        workload=Workload.from_dict(answer["workload"]),
+        workload=workload,
         seconds=float(answer["seconds"]),
         environment=environment,
     )

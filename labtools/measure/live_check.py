@@ -12,10 +12,13 @@ import numpy as np
 
 from labtools.problem import (
     Inputs,
+    Scheme,
     Workload,
     attention_oracle,
     compare_output,
+    dequantise_inputs,
     make_inputs,
+    make_page_table,
     poisoned,
 )
 
@@ -26,10 +29,11 @@ from .live_device import (
     RedZoned,
     bind_launches,
     buffer_shapes,
+    host_view,
     read_pair,
 )
 from .live_faults import explain_cuda_error, looks_like_cuda
-from .live_job import workspaces_of
+from .live_job import scheme_from_json, workspaces_of
 from .live_plan import pairs_affordable, sample_pairs
 from .live_watch import Watchdog
 
@@ -58,7 +62,7 @@ def check_case(
         result["faults"] = faults
         result["ok"] = comparison.ok and not faults
         if case.get("out_path"):
-            np.save(Path(case["out_path"]), out)
+            np.save(Path(case["out_path"]), out.view(f"u{out.dtype.itemsize}"))
     except Exception as error:
         if not looks_like_cuda(error):
             raise
@@ -81,26 +85,29 @@ def _run_case(
         for name, (shape, dtype) in buffer_shapes(workload).items()
     }
     buffers = BufferSet(**{name: zone.array for name, zone in zones.items()})
+    scheme = scheme_from_json(case["scheme"])
     host = make_inputs(workload) if drawn_on_host(workload) else None
     if host is not None:
         for name, array in host.buffers().items():
             device.upload(zones[name].array, array)
-        expected = _expect_on_host(host)
+        expected = _expect_on_host(host, scheme)
     else:
         draw_on_device(device, fill_cubin, buffers, workload, workload.seed)
         expected = expect_on_device(
-            device, buffers, workload, sample_pairs(workload, 16, np.random.default_rng(1))
+            *(device, buffers, workload),
+            sample_pairs(workload, 16, np.random.default_rng(1)),
+            scheme,
         )
     for name, one in workspaces_of(case["launches"]).items():
         zones[name] = RedZoned(device, one["shape"], one["dtype"])
         device.set_bytes(zones[name].array, RED_BYTE)
-    device.upload(buffers.out, poisoned(buffers.out.shape, buffers.out.dtype))
+    device.upload(buffers.out, poisoned(buffers.out.shape, workload.dtype))
     device.synchronize()
     named = {name: zone.array for name, zone in zones.items()}
     with watchdog.step(f"running on {workload}", case["time_limit_s"]):
         bind_launches(device, case["cubin"], case["launches"], named)()
         device.synchronize()
-    out = device.download(buffers.out)
+    out = host_view(device.download(buffers.out), workload.dtype)
     comparison = compare_output(out, expected, case["tolerance"])
     faults = []
     for name, zone in zones.items():
@@ -125,8 +132,10 @@ def _changed_inputs(
     return faults
 
 
-def _expect_on_host(inputs: Inputs) -> np.ndarray:
+def _expect_on_host(inputs: Inputs, scheme: Scheme | None) -> np.ndarray:
     workload = inputs.workload
+    if scheme is not None:
+        inputs = dequantise_inputs(inputs, scheme)
     if workload.kv_row_visits <= ORACLE_ROWS:
         return attention_oracle(inputs)[0]
     rng = np.random.default_rng([workload.seed, 1])
@@ -136,8 +145,18 @@ def _expect_on_host(inputs: Inputs) -> np.ndarray:
 def draw_on_device(
     device: LiveDevice, fill_cubin: str, buffers: BufferSet, workload: Workload, seed: int
 ) -> None:
-    """Fill q, k, v with normal numbers (NaN past each length) and seq_lens with the lengths."""
+    """Fill q, k, v with normal numbers, seq_lens with the lengths and the table with the pages.
+
+    Rows past a length hold NaN, and so do the pages of nobody. The table is the workload's own,
+    whatever the seed: all layers of a model share one.
+    """
     device.upload(buffers.seq_lens, workload.lengths)
+    rows = buffers.seq_lens
+    if workload.is_paged:
+        table = make_page_table(workload)
+        device.upload(buffers.page_table, table)
+        rows = device.empty((workload.num_pages,), np.int32)
+        device.upload(rows, _rows_of_pages(workload, table))
     device.fill_normal(fill_cubin, buffers.q, 3 * seed)
     for index, array in enumerate((buffers.k, buffers.v), start=1):
         device.fill_normal(
@@ -145,8 +164,18 @@ def draw_on_device(
             array,
             3 * seed + index,
             heads=workload.num_kv_heads,
-            seq_lens=buffers.seq_lens,
+            seq_lens=rows,
         )
+
+
+def _rows_of_pages(workload: Workload, table: np.ndarray) -> np.ndarray:
+    """How many rows of each page hold a token, int32 ``[num_pages]``."""
+    rows = np.zeros(workload.num_pages, np.int32)
+    for sequence, length in enumerate(int(n) for n in workload.lengths):
+        used = -(-length // workload.page_size)
+        rows[table[sequence, :used]] = workload.page_size
+        rows[table[sequence, used - 1]] = length - (used - 1) * workload.page_size
+    return rows
 
 
 def expect_on_device(
@@ -154,9 +183,16 @@ def expect_on_device(
     buffers: BufferSet,
     workload: Workload,
     pairs: list[tuple[int, int]],
+    scheme: Scheme | None = None,
 ) -> np.ndarray:
-    """The oracle's output for some pairs, float64 ``[B, Hq, D]``; NaN for the others."""
+    """The oracle's output for some pairs, float64 ``[B, Hq, D]``; NaN for the others.
+
+    With a scheme, of what K and V are after they were stored in it.
+    """
     expected = np.full((workload.batch, workload.num_qo_heads, workload.head_dim), np.nan)
     for pair in pairs[: max(2, pairs_affordable(workload, most=len(pairs)))]:
-        expected[pair] = attention_oracle(read_pair(device, buffers, workload, pair))[0][0, 0]
+        inputs = read_pair(device, buffers, workload, pair)
+        if scheme is not None:
+            inputs = dequantise_inputs(inputs, scheme)
+        expected[pair] = attention_oracle(inputs)[0][0, 0]
     return expected

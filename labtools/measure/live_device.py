@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from labtools.problem import Inputs, Workload
+from labtools.problem import Inputs, Workload, element_dtype
 
 from .live_job import scalar_from_json, workspaces_of
 from .live_plan import SLICE_ALIGNMENT
@@ -21,7 +21,15 @@ RED_BYTE = 0xFF
 """0xFFFF and 0xFFFFFFFF are NaN, so a read of a red zone poisons whatever uses it."""
 STATIC_SMEM_LIMIT = 48 * 1024
 
-_INPUTS = ("q", "k", "v", "seq_lens")
+
+def device_dtype(name: str | np.dtype) -> np.dtype:
+    """How a type is held in a device array: bfloat16, which CuPy need not know, as its bits."""
+    return np.dtype(np.uint16 if str(name) == "bfloat16" else name)
+
+
+def host_view(array: np.ndarray, dtype: str) -> np.ndarray:
+    """What was downloaded, as the type of the workload."""
+    return array.view(element_dtype(dtype))
 
 
 class _Handle:
@@ -85,18 +93,19 @@ class LiveDevice:
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
         """An uninitialised array from CuPy's pool."""
-        dtype = np.dtype(dtype)
+        dtype = device_dtype(dtype)
         count = int(np.prod(shape))
         pointer = self.cp.cuda.alloc(max(1, count * dtype.itemsize))
         return self.cp.ndarray(tuple(shape), dtype, memptr=pointer)
 
     def upload(self, target: Any, host: np.ndarray) -> None:
         """Copy a host array to the device and wait for it."""
-        target.set(np.ascontiguousarray(host), stream=self.stream)
+        host = np.ascontiguousarray(host)
+        target.set(host.view(device_dtype(host.dtype)), stream=self.stream)
         self.synchronize()
 
     def download(self, source: Any) -> np.ndarray:
-        """Copy a contiguous device array to the host."""
+        """Copy a contiguous device array to the host; bfloat16 comes as its bits."""
         return np.asarray(source.get(stream=self.stream))
 
     def set_bytes(self, array: Any, value: int) -> None:
@@ -122,7 +131,11 @@ class LiveDevice:
         heads: int = 1,
         seq_lens: Any = None,
     ) -> None:
-        """Fill ``[B, heads, rows, D]`` (or ``[B, Hq, D]``) with standard normal fp16 numbers."""
+        """Fill ``[B, heads, rows, D]`` (or ``[B, Hq, D]``) with standard normal numbers.
+
+        Rows from ``seq_lens`` [B] on get NaN; of a paged cache B is the number of pages.
+        """
+        entry = "fill_normal" if target.dtype == np.float16 else "fill_normal_bf16"
         pairs = target.size // 2
         rows = target.shape[-2] if seq_lens is not None else 1
         lengths = np.uint64(0 if seq_lens is None else seq_lens.data.ptr)
@@ -136,14 +149,20 @@ class LiveDevice:
             np.int32(target.shape[-1]),
         )
         blocks = max(1, min(16 * self.num_sms, -(-pairs // 256)))
-        self.kernel(cubin, "fill_normal")((blocks,), (256,), args)
+        self.kernel(cubin, entry)((blocks,), (256,), args)
 
     def torch_view(self, array: Any) -> Any:
-        """The same memory as a torch tensor."""
-        tensor = self.torch.from_dlpack(array)
+        """The same memory as a torch tensor; what is held as bits becomes bfloat16."""
+        is_bits = array.dtype == np.uint16
+        tensor = self.torch.from_dlpack(array.view(np.int16) if is_bits else array)
         if tensor.data_ptr() != array.data.ptr:
             raise RuntimeError("torch copied a buffer that it should share")
-        return tensor
+        return tensor.view(self.torch.bfloat16) if is_bits else tensor
+
+    def torch_inputs(self, buffers: BufferSet) -> dict[str, Any]:
+        """What a baseline gets: the inputs of one set by name, as torch tensors."""
+        named = buffers.named()
+        return {name: self.torch_view(named[name]) for name in named if name != "out"}
 
     def environment(self) -> dict[str, Any]:
         """Versions of what is loaded here; None for what is not installed."""
@@ -183,41 +202,47 @@ class BufferSet:
     v: Any
     seq_lens: Any
     out: Any
+    page_table: Any = None
 
     def named(self) -> dict[str, Any]:
-        """By the names that launches use."""
-        return {
+        """By the names that launches use; the page table only where there is one."""
+        arrays = {
             "q": self.q,
             "k": self.k,
             "v": self.v,
             "seq_lens": self.seq_lens,
+            "page_table": self.page_table,
             "out": self.out,
         }
+        return {name: array for name, array in arrays.items() if array is not None}
 
 
 def buffer_shapes(workload: Workload) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shape and type of every buffer of a problem."""
-    kv = (workload.batch, workload.num_kv_heads, workload.kv_len, workload.head_dim)
+    kv = workload.kv_shape
     qo = (workload.batch, workload.num_qo_heads, workload.head_dim)
-    return {
+    shapes: dict[str, tuple[tuple[int, ...], str]] = {
         "q": (qo, workload.dtype),
         "k": (kv, workload.dtype),
         "v": (kv, workload.dtype),
         "seq_lens": ((workload.batch,), "int32"),
         "out": (qo, workload.dtype),
     }
+    if workload.is_paged:
+        shapes["page_table"] = ((workload.batch, workload.max_pages), "int32")
+    return shapes
 
 
 def allocate_sets(device: LiveDevice, workload: Workload, count: int) -> list[BufferSet]:
     """``count`` sets, each buffer of each set at its own aligned place."""
     arenas: dict[str, list[Any]] = {}
     for name, (shape, dtype) in buffer_shapes(workload).items():
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        size = int(np.prod(shape)) * device_dtype(dtype).itemsize
         stride = -(-size // SLICE_ALIGNMENT) * SLICE_ALIGNMENT
         # No slack behind the last buffer: a memory checker must see a read past its end.
         arena = device.cp.cuda.alloc(stride * (count - 1) + size)
         arenas[name] = [
-            device.cp.ndarray(shape, np.dtype(dtype), memptr=arena + i * stride)
+            device.cp.ndarray(shape, device_dtype(dtype), memptr=arena + i * stride)
             for i in range(count)
         ]
     return [BufferSet(**{name: arenas[name][i] for name in arenas}) for i in range(count)]
@@ -228,7 +253,7 @@ class RedZoned:
 
     def __init__(self, device: LiveDevice, shape: Sequence[int], dtype: Any) -> None:
         self.device = device
-        dtype = np.dtype(dtype)
+        dtype = device_dtype(dtype)
         self.size = int(np.prod(shape)) * dtype.itemsize
         padded = -(-self.size // SLICE_ALIGNMENT) * SLICE_ALIGNMENT
         self.whole = device.empty((RED_ZONE_BYTES + padded + RED_ZONE_BYTES,), np.uint8)
@@ -250,15 +275,48 @@ class RedZoned:
         return None
 
 
+@dataclass(frozen=True)
+class InCall:
+    """A scratch buffer that every call allocates anew."""
+
+    name: str
+    size_bytes: int
+
+
 @dataclass
 class Call:
-    """The launches of a rung, bound to buffers."""
+    """The launches of a rung, bound to buffers.
 
+    Args:
+        device: runs them.
+        steps: kernel, grid, block, arguments and dynamic shared memory of each launch.
+        in_call: what is allocated before the first launch and freed after the last, by the plain
+            calls of the runtime that a first attempt takes: `cudaMalloc` and `cudaFree`, which
+            waits for the device.
+    """
+
+    device: LiveDevice
     steps: list[tuple[Any, tuple[int, ...], tuple[int, ...], tuple[Any, ...], int]]
+    in_call: tuple[InCall, ...] = ()
 
     def __call__(self) -> None:
-        for kernel, grid, block, args, smem_bytes in self.steps:
-            kernel(grid, block, args, shared_mem=smem_bytes)
+        if not self.in_call:
+            for kernel, grid, block, args, smem_bytes in self.steps:
+                kernel(grid, block, args, shared_mem=smem_bytes)
+            return
+        runtime = self.device.cp.cuda.runtime
+        pointers: dict[InCall, int] = {}
+        try:
+            for one in self.in_call:
+                pointers[one] = runtime.malloc(one.size_bytes)
+            for kernel, grid, block, args, smem_bytes in self.steps:
+                bound = tuple(
+                    np.uint64(pointers[arg]) if isinstance(arg, InCall) else arg for arg in args
+                )
+                kernel(grid, block, bound, shared_mem=smem_bytes)
+        finally:
+            for pointer in pointers.values():
+                runtime.free(pointer)
 
 
 def bind_launches(
@@ -267,8 +325,12 @@ def bind_launches(
     launches: Sequence[Mapping[str, Any]],
     buffers: Mapping[str, Any],
 ) -> Call:
-    """Load the kernels and put the buffers into their places."""
+    """Load the kernels and put the buffers into their places.
+
+    A buffer may be an `InCall`, which has no memory yet.
+    """
     steps = []
+    in_call: dict[InCall, None] = {}
     for launch in launches:
         kernel = device.kernel(cubin, launch["entry"], launch["smem_bytes"])
         args = tuple(
@@ -278,7 +340,8 @@ def bind_launches(
         steps.append(
             (kernel, tuple(launch["grid"]), tuple(launch["block"]), args, launch["smem_bytes"])
         )
-    return Call(steps)
+        in_call.update((arg, None) for arg in args if isinstance(arg, InCall))
+    return Call(device, steps, tuple(in_call))
 
 
 def allocate_workspaces(
@@ -306,10 +369,22 @@ def read_pair(
     length = int(workload.lengths[sequence])
     kv_head = head // workload.group_size
     small = Workload(1, 1, 1, length, workload.head_dim, dtype=workload.dtype)
+    if workload.is_paged:
+        used = -(-length // workload.page_size)
+        pages = [int(page) for page in device.download(buffers.page_table[sequence])[:used]]
+        k, v = (
+            np.concatenate([device.download(array[page, kv_head]) for page in pages])[:length]
+            for array in (buffers.k, buffers.v)
+        )
+    else:
+        k, v = (
+            device.download(array[sequence, kv_head, :length]) for array in (buffers.k, buffers.v)
+        )
+    q = device.download(buffers.q[sequence, head])
     return Inputs(
-        q=device.download(buffers.q[sequence, head]).reshape(1, 1, -1),
-        k=device.download(buffers.k[sequence, kv_head, :length])[None, None],
-        v=device.download(buffers.v[sequence, kv_head, :length])[None, None],
+        q=host_view(q, workload.dtype).reshape(1, 1, -1),
+        k=host_view(k, workload.dtype)[None, None],
+        v=host_view(v, workload.dtype)[None, None],
         seq_lens=np.array([length], np.int32),
         sm_scale=workload.sm_scale,
         workload=small,

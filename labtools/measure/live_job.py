@@ -10,13 +10,24 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from labtools.problem import Baseline, LabError, Launch, Rung, Workload, kernels_dir, load_rung
+from labtools.problem import (
+    Baseline,
+    LabError,
+    Launch,
+    Rung,
+    Scheme,
+    TensorScheme,
+    Workload,
+    element_dtype,
+    kernels_dir,
+    load_rung,
+)
 from labtools.toolchain import (
     CompilerMissing,
     Cubin,
@@ -119,7 +130,12 @@ def launch_to_json(launch: Launch) -> dict[str, Any]:
             for arg in launch.args
         ],
         "workspace": [
-            {"name": one.name, "shape": list(one.shape), "dtype": one.dtype}
+            {
+                "name": one.name,
+                "shape": list(one.shape),
+                "dtype": one.dtype,
+                "in_call": one.in_call,
+            }
             for one in launch.workspace
         ],
         "prepare": launch.prepare,
@@ -128,7 +144,19 @@ def launch_to_json(launch: Launch) -> dict[str, Any]:
 
 def scalar_from_json(arg: Mapping[str, Any]) -> np.generic:
     """The numpy scalar that `launch_to_json` wrote."""
-    return np.dtype(arg["dtype"]).type(arg["value"])  # type: ignore[no-any-return]
+    return element_dtype(arg["dtype"]).type(arg["value"])  # type: ignore[no-any-return]
+
+
+def scheme_to_json(scheme: Scheme | None) -> dict[str, Any] | None:
+    """How a rung stores K and V, as JSON."""
+    return None if scheme is None else asdict(scheme)
+
+
+def scheme_from_json(data: Mapping[str, Any] | None) -> Scheme | None:
+    """The scheme that `scheme_to_json` wrote."""
+    if data is None:
+        return None
+    return Scheme(data["name"], TensorScheme(**data["k"]), TensorScheme(**data["v"]))
 
 
 def split_launches(
@@ -166,6 +194,26 @@ def workspaces_of(launches: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, 
     return found
 
 
+def call_read_bytes(job: Mapping[str, Any], workload: Workload) -> int:
+    """Bytes that one call of a candidate finds in its set of buffers.
+
+    A rung whose preparation wrote a smaller cache reads that and not K and V; a baseline keeps K
+    and V in as many bits as it says.
+    """
+    if job["kind"] == "baseline":
+        smaller = workload.kv_bytes * (16 - int(job["kv_bits"])) // 16
+        return workload.minimal_bytes - smaller
+    prepared = set(prepared_names(job["launches"]))
+    timed = split_launches(job["launches"])[1]
+    read = {arg for launch in timed for arg in launch["args"] if isinstance(arg, str)}
+    half = workload.kv_bytes // 2
+    bytes_read = workload.minimal_bytes - half * (("k" not in read) + ("v" not in read))
+    for name, one in workspaces_of(job["launches"]).items():
+        if name in prepared & read:
+            bytes_read += int(np.prod(one["shape"])) * element_dtype(one["dtype"]).itemsize
+    return bytes_read
+
+
 @dataclass(frozen=True)
 class Candidate:
     """Something to time: a rung with its knobs, a baseline, or the read ceiling.
@@ -174,11 +222,17 @@ class Candidate:
         target: the Rung or the Baseline.
         kind: ``rung``, ``baseline`` or ``ceiling``.
         knobs: of a rung; resolved, every knob named.
+        timing: ``graph`` replays a CUDA graph, as everything is timed that can be. ``stream``
+            launches every call by itself, which costs what a program pays that does so; a call
+            that allocates memory is timed in this way whatever stands here.
+        outside: move every workspace that the launch allocates in each call out of it.
     """
 
     target: Rung | Baseline
     kind: Literal["rung", "baseline", "ceiling"]
     knobs: Mapping[str, int] = field(default_factory=dict)
+    timing: Literal["graph", "stream"] = "graph"
+    outside: bool = False
 
     @property
     def id(self) -> str:
@@ -189,17 +243,29 @@ class Candidate:
     def label(self) -> str:
         """The id with its knobs: what tells two candidates of one measurement apart."""
         knobs = ",".join(f"{name}={value}" for name, value in self.knobs.items())
-        return f"{self.id} {knobs}".strip()
+        return " ".join(filter(None, (self.id, knobs, self.experiment)))
+
+    @property
+    def experiment(self) -> str:
+        """What is done to it besides its knobs; empty for a rung as it is, timed as all are."""
+        stream = "stream" if self.timing == "stream" else ""
+        return "+".join(filter(None, (stream, "outside" if self.outside else "")))
 
     def supports(self, workload: Workload) -> str | None:
         """Why it cannot run a workload, or None."""
         return self.target.supports(workload)
 
 
-def rung_candidate(rung: Rung | str | Path, knobs: Mapping[str, int] | None = None) -> Candidate:
-    """A rung with every knob resolved."""
+def rung_candidate(
+    rung: Rung | str | Path,
+    knobs: Mapping[str, int] | None = None,
+    *,
+    timing: Literal["graph", "stream"] = "graph",
+    outside: bool = False,
+) -> Candidate:
+    """A rung with every knob resolved; ``timing`` and ``outside`` as for `Candidate`."""
     loaded = rung if isinstance(rung, Rung) else load_rung(rung)
-    return Candidate(loaded, "rung", loaded.resolve_knobs(knobs))
+    return Candidate(loaded, "rung", loaded.resolve_knobs(knobs), timing, outside)
 
 
 def ceiling_candidates(num_sms: int) -> list[Candidate]:
@@ -216,6 +282,20 @@ def ceiling_candidates(num_sms: int) -> list[Candidate]:
     ]
 
 
+def move_outside(launches: Sequence[Launch]) -> list[Launch]:
+    """The launches with every workspace allocated once, before all calls."""
+    return [
+        replace(one, workspace=tuple(replace(space, in_call=False) for space in one.workspace))
+        for one in launches
+    ]
+
+
+def bytes_in_call(launches: Sequence[Launch]) -> int:
+    """Bytes that every call allocates and frees."""
+    spaces = {space.name: space for one in launches for space in one.workspace if space.in_call}
+    return sum(space.bytes for space in spaces.values())
+
+
 def candidate_to_json(candidate: Candidate, workload: Workload, arch: str) -> dict[str, Any]:
     """What a child needs to time a candidate.
 
@@ -226,14 +306,20 @@ def candidate_to_json(candidate: Candidate, workload: Workload, arch: str) -> di
     job: dict[str, Any] = {"label": candidate.label, "kind": candidate.kind}
     target = candidate.target
     if isinstance(target, Baseline):
-        return {**job, "baseline": target.id, "path": str(target.source or "")}
+        path = str(target.source or "")
+        job |= {"timing": candidate.timing, "kv_bits": target.kv_bits}
+        return {**job, "baseline": target.id, "path": path}
     launches = target.launches(workload, candidate.knobs)
+    if candidate.outside:
+        launches = move_outside(launches)
     cubin = compile_for_live(target, workload, candidate.knobs, arch)
     for launch in launches:
         cubin.resources_of(launch.entry)  # refuses a name that the code does not hold
     return {
         **job,
+        "timing": "stream" if bytes_in_call(launches) else candidate.timing,
         "cubin": str(store_cubin(cubin)),
         "launches": [launch_to_json(launch) for launch in launches],
         "tolerance": target.tolerance,
+        "scheme": scheme_to_json(target.scheme(workload, candidate.knobs)),
     }

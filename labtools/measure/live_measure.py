@@ -23,6 +23,7 @@ from labtools.record import (
     Samples,
     SanitizerVerdict,
     best_read_gb_per_s,
+    fair_peers,
     hash_python_file,
     launch_shapes,
     median_us,
@@ -32,6 +33,7 @@ from labtools.toolchain import DeviceInfo
 
 from .live_job import (
     Candidate,
+    bytes_in_call,
     candidate_to_json,
     ceiling_candidates,
     compile_for_live,
@@ -86,14 +88,22 @@ class Timing:
     failures: dict[str, str]
     workload: Workload
 
-    def find(self, candidate: str, knobs: Mapping[str, int] | None = None) -> Record:
+    def find(
+        self,
+        candidate: str,
+        knobs: Mapping[str, int] | None = None,
+        experiment: str | None = None,
+    ) -> Record:
         """The record of a candidate: ``r03_one_warp``, ``r03``, ``baseline:sdpa`` or ``sdpa``.
+
+        ``experiment`` is that of a `Candidate`; None takes the first record, whatever it says.
 
         Raises:
             LabError: it was not timed.
         """
         for record in self.records:
             fits = all(record.knobs.get(name) == value for name, value in (knobs or {}).items())
+            fits = fits and experiment in (None, record.experiment)
             if record.is_candidate(candidate) and fits:
                 return record
         why = [text for label, text in self.failures.items() if candidate in label]
@@ -109,13 +119,8 @@ class Timing:
 
     @property
     def fastest_fair_baseline(self) -> Record | None:
-        """The fastest baseline that is not handicapped on purpose."""
-        fair = [
-            record
-            for record in self.records
-            if record.kind == "baseline" and load_baseline(record.name).fair
-        ]
-        return min(fair, key=lambda record: record.median_us, default=None)
+        """The fastest baseline that is not handicapped on purpose and keeps K and V in 16 bits."""
+        return next(iter(fair_peers(self.records)), None)
 
     @property
     def best_read_gb_per_s(self) -> float | None:
@@ -359,7 +364,8 @@ def make_records(
                 comparison=_comparison(answers, (checks or {}).get(label)),
                 samples=samples,
                 median_us=median_us(samples),
-                notes=_notes(candidate, result),
+                experiment=candidate.experiment,
+                notes=_notes(candidate, workload, result),
                 campaign=campaign,
                 forecast=(forecasts or {}).get(label),
                 counters=(counters or {}).get(label),
@@ -378,7 +384,11 @@ def _code_fields(
     target = candidate.target
     if isinstance(target, Baseline):
         source = target.source or kernels_dir() / "baselines" / f"{target.id}.py"
+        fewer = target.kv_bits < 8 * workload.element_bytes
+        read = workload.kv_bytes * target.kv_bits // (8 * workload.element_bytes)
         return {
+            "kv_bits": target.kv_bits,
+            "kv_bytes_read": read if fewer else None,
             "hashes": CodeHashes(source_hash=hash_python_file(source)),
             "provenance": make_provenance(device, result.environment, clocks),
         }
@@ -387,7 +397,10 @@ def _code_fields(
     launches = target.launches(workload, candidate.knobs)
     entries = dict.fromkeys(launch.entry for launch in launches)
     own = not target.source.resolve().is_relative_to(kernels_dir())
+    scheme = target.scheme(workload, candidate.knobs)
     return {
+        "kv_bits": 16 if scheme is None else max(scheme.k.bits, scheme.v.bits),
+        "kv_bytes_read": None if scheme is None else scheme.kv_bytes(workload),
         "hashes": CodeHashes(
             source_hash=hashes.source_hash,
             sass_hash=hashes.sass_hash,
@@ -434,8 +447,12 @@ def _comparison(
     )
 
 
-def _notes(candidate: Candidate, result: GroupResult) -> tuple[str, ...]:
+def _notes(candidate: Candidate, workload: Workload, result: GroupResult) -> tuple[str, ...]:
     notes = [answer["note"] for answer in result.answers if answer.get("note")]
+    if isinstance(candidate.target, Rung) and not candidate.outside:
+        held = bytes_in_call(candidate.target.launches(workload, candidate.knobs))
+        if held:
+            notes.append(f"every call allocates and frees {held} bytes of device memory")
     if isinstance(candidate.target, Rung) and candidate.target.edited:
         notes.append("edited on a page")
     return tuple(dict.fromkeys(notes))

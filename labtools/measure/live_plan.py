@@ -39,23 +39,34 @@ class Rotation:
 
 def set_bytes(workload: Workload) -> int:
     """Bytes of one set of buffers, padded rows included."""
-    kv = 2 * workload.batch * workload.num_kv_heads * workload.kv_len * workload.head_dim
+    kv = 2 * math.prod(workload.kv_shape)
     qo = 2 * workload.batch * workload.num_qo_heads * workload.head_dim
-    return (kv + qo) * workload.element_bytes + 4 * workload.batch
+    return (kv + qo) * workload.element_bytes + 4 * workload.batch * (1 + workload.max_pages)
 
 
-def plan_rotation(workload: Workload, l2_bytes: int, free_bytes: int) -> Rotation:
+def plan_rotation(
+    workload: Workload, l2_bytes: int, free_bytes: int, read_bytes: int | None = None
+) -> Rotation:
     """Number of buffer sets for a workload's cache state.
 
     Warm takes one set. Cold takes enough to be `COLD_FOOTPRINT` times the L2, at least two, and
     never more than half of the free memory.
+
+    Args:
+        workload: whose buffers they are.
+        l2_bytes: of the GPU.
+        free_bytes: free device memory.
+        read_bytes: what the candidate that reads least finds in one set, such as a cache of four
+            bits; None takes what attention must read. It asks for more sets; whether the rotation
+            is cold is said for a candidate that reads K and V.
     """
     one = set_bytes(workload)
     if workload.cache_state == "warm":
         return Rotation(1, one, False)
     # A call reads no padding, so ragged sets must be more for what is read to pass the L2.
     read = min(one, workload.minimal_bytes)
-    wanted = max(2, math.ceil(COLD_FOOTPRINT * l2_bytes / read))
+    least = max(1, read if read_bytes is None else min(read, read_bytes))
+    wanted = max(2, math.ceil(COLD_FOOTPRINT * l2_bytes / least))
     fitting = max(1, (free_bytes // 2) // one)
     sets = min(wanted, fitting, MOST_SETS)
     return Rotation(sets, sets * one, sets * read >= COLD_LEAST * l2_bytes)

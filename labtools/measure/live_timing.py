@@ -7,6 +7,7 @@ events. Each candidate is compared with the oracle before and after.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,13 +29,22 @@ from .live_check import draw_on_device, drawn_on_host, expect_on_device
 from .live_clocks import ClockWatch
 from .live_device import (
     BufferSet,
+    InCall,
     LiveDevice,
     allocate_sets,
     allocate_workspaces,
     bind_launches,
+    device_dtype,
+    host_view,
 )
 from .live_faults import explain_cuda_error, looks_like_cuda
-from .live_job import prepared_names, split_launches
+from .live_job import (
+    call_read_bytes,
+    prepared_names,
+    scheme_from_json,
+    split_launches,
+    workspaces_of,
+)
 from .live_plan import (
     COLD_LEAST,
     Rotation,
@@ -49,14 +59,15 @@ from .live_watch import Watchdog
 
 GRAPH_PROTOCOL = "graph-1"
 EVENTS_PROTOCOL = "events-1"
+STREAM_PROTOCOL = "stream-1"
+"""Plain launches by intent, from an idle GPU on: for a call that allocates memory, which a graph
+would do once and for all, and for what is compared with it."""
 STEP_LIMIT_S = float(os.environ.get("LABTOOLS_STEP_LIMIT_S", "60"))
 """A step of one candidate that takes longer is a hang; the process then ends."""
 LIBRARY_LIMIT_S = 600.0
 CHECKSUM_BYTES = 64 * 1024 * 1024
 """Up to this size the read sweep's checksum is held against the bytes themselves; beyond, the
 sweep's shapes are held against each other."""
-BASELINE_TOLERANCE = 3e-3
-"""A library may round the weights to fp16 before it multiplies them with V."""
 HOST_SETS = 4
 """Sets with inputs of their own when the CPU draws them; further sets are copies."""
 WARM_UP_MS = 20.0
@@ -84,6 +95,9 @@ class Player:
         launches: how many these are.
         read_bytes: of one set of buffers, where a call reads a prepared copy of K and V instead
             of K and V; None where it reads these.
+        scheme: how it stores K and V, as JSON; None where they stay as they are.
+        dtype: of the workload.
+        streamed: its launches are made one by one, not replayed.
     """
 
     label: str
@@ -100,6 +114,43 @@ class Player:
     keep: list[Any] = field(default_factory=list)
     tolerance: float | None = None
     read_bytes: int | None = None
+    scheme: Mapping[str, Any] | None = None
+    dtype: str = "float16"
+    streamed: bool = False
+
+
+class Checked:
+    """What the oracle gives for some pairs of some sets, by how K and V are stored.
+
+    Args:
+        device: where the sets are.
+        sets: the buffers of all sets.
+        workload: whose they are.
+        pairs: the pairs to compare, by set.
+    """
+
+    def __init__(
+        self,
+        device: LiveDevice,
+        sets: list[BufferSet],
+        workload: Workload,
+        pairs: Mapping[int, list[tuple[int, int]]],
+    ) -> None:
+        self._device, self._sets, self._workload, self._pairs = device, sets, workload, pairs
+        self._known: dict[str, dict[int, np.ndarray]] = {}
+
+    def of(self, scheme: Mapping[str, Any] | None) -> dict[int, np.ndarray]:
+        """The oracle's output by set, float64 ``[B, Hq, D]``; NaN for pairs not compared."""
+        key = json.dumps(scheme, sort_keys=True)
+        if key not in self._known:
+            self._known[key] = {
+                index: expect_on_device(
+                    *(self._device, self._sets[index], self._workload, pairs),
+                    scheme_from_json(scheme),
+                )
+                for index, pairs in self._pairs.items()
+            }
+        return self._known[key]
 
 
 def measure_group(
@@ -120,12 +171,14 @@ def measure_group(
     workload = Workload.from_dict(group["workload"])
     seed = int(group["seed"]) * 1000 + process
     rng = np.random.default_rng(seed)
-    rotation = plan_rotation(workload, device.l2_bytes, device.free_bytes())
+    least = min((call_read_bytes(job, workload) for job in group["candidates"]), default=None)
+    rotation = plan_rotation(workload, device.l2_bytes, device.free_bytes(), least)
     results: dict[str, dict[str, Any]] = {}
     with watchdog.step(f"making inputs for {workload}", STEP_LIMIT_S * 4):
         sets = allocate_sets(device, workload, rotation.sets)
         _draw_sets(device, group["fill_cubin"], sets, workload, seed)
-        checked = _expectations(device, sets, workload, rng)
+        checked = _choose_pairs(device, sets, workload, rng)
+        checked.of(None)
         device.synchronize()
     checksum = _checksum_on_host(device, sets[0])
     players = []
@@ -201,29 +254,28 @@ def _draw_sets(
                 device.upload(one.named()[name], array)
         else:
             source = sets[index % HOST_SETS].named()
-            for name in ("q", "k", "v", "seq_lens"):
-                target = one.named()[name]
+            for name, target in one.named().items():
+                if name == "out":
+                    continue
                 target.data.copy_from_device_async(source[name].data, target.nbytes, device.stream)
 
 
-def _expectations(
+def _choose_pairs(
     device: LiveDevice, sets: list[BufferSet], workload: Workload, rng: np.random.Generator
-) -> dict[int, np.ndarray]:
-    """The oracle's output of some heads, for the first set and for one drawn set."""
+) -> Checked:
+    """Some heads of the first set and of one drawn set."""
     chosen = {0: pairs_affordable(workload)}
     if len(sets) > 1:
         chosen[int(rng.integers(1, len(sets)))] = 2
-    return {
-        index: expect_on_device(device, sets[index], workload, sample_pairs(workload, count, rng))
-        for index, count in chosen.items()
-    }
+    pairs = {index: sample_pairs(workload, count, rng) for index, count in chosen.items()}
+    return Checked(device, sets, workload, pairs)
 
 
 def _prepare(
     device: LiveDevice,
     job: Mapping[str, Any],
     sets: list[BufferSet],
-    checked: Mapping[int, np.ndarray],
+    checked: Checked,
     workload: Workload,
     rotation: Rotation,
     group: Mapping[str, Any],
@@ -237,16 +289,16 @@ def _prepare(
         if job["kind"] == "baseline":
             player = _baseline_player(device, job, sets, workload)
         else:
-            player = _rung_player(device, job, sets)
+            player = _rung_player(device, job, sets, workload.dtype)
             _refuse_half_cold(player, workload, rotation, device.l2_bytes)
         player.poison()
-        for index in checked:
+        for index in checked.of(player.scheme):
             player.call(index)
         device.synchronize()
         if job["kind"] == "ceiling":
             player.result = _check_ceiling(device, player, checksum)
         else:
-            player.result = _compare(device, player, checked)
+            player.result = _compare(device, player, checked.of(player.scheme))
     if not player.result["ok"]:
         raise LabError(
             f"{label} is wrong on {workload}, so it is not timed.",
@@ -266,16 +318,24 @@ def _prepare(
     return player
 
 
-def _rung_player(device: LiveDevice, job: Mapping[str, Any], sets: list[BufferSet]) -> Player:
+def _rung_player(
+    device: LiveDevice, job: Mapping[str, Any], sets: list[BufferSet], dtype: str
+) -> Player:
     preparation, timed = split_launches(job["launches"])
     prepared = prepared_names(job["launches"])
-    workspaces = allocate_workspaces(device, job["launches"], without=prepared)
+    in_call = {
+        name: InCall(name, int(np.prod(one["shape"])) * device_dtype(one["dtype"]).itemsize)
+        for name, one in workspaces_of(job["launches"]).items()
+        if one["in_call"]
+    }
+    without = [*prepared, *in_call]
+    workspaces = allocate_workspaces(device, job["launches"], without=without)
     # What a preparation writes belongs to its set: shared by the sets it would be wrong for all
     # but one of them, and it would stay in the L2 from one call to the next.
     own = [allocate_workspaces(device, job["launches"], only=prepared) for _ in sets]
     calls = []
     for one, mine in zip(sets, own, strict=True):
-        named = {**one.named(), **workspaces, **mine}
+        named = {**one.named(), **workspaces, **mine, **in_call}
         if preparation:
             bind_launches(device, job["cubin"], preparation, named)()
         calls.append(bind_launches(device, job["cubin"], timed, named))
@@ -285,7 +345,7 @@ def _rung_player(device: LiveDevice, job: Mapping[str, Any], sets: list[BufferSe
         named = {**sets[0].named(), **own[0]}
         read_bytes = sum(int(array.nbytes) for name, array in named.items() if name in read)
     blank = device.empty(sets[0].out.shape, sets[0].out.dtype)
-    device.upload(blank, poisoned(blank.shape, blank.dtype))
+    device.upload(blank, poisoned(blank.shape, dtype))
 
     def poison() -> None:
         for one in sets:
@@ -302,6 +362,9 @@ def _rung_player(device: LiveDevice, job: Mapping[str, Any], sets: list[BufferSe
         keep=[workspaces, calls, blank, own],
         tolerance=job["tolerance"],
         read_bytes=read_bytes,
+        scheme=job["scheme"],
+        dtype=dtype,
+        streamed=job["timing"] == "stream",
     )
 
 
@@ -335,10 +398,7 @@ def _baseline_player(
     baseline = load_baseline(job["baseline"])
     functions = []
     for one in sets:
-        tensors = {
-            name: device.torch_view(array) for name, array in one.named().items() if name != "out"
-        }
-        functions.append(baseline.prepare(tensors, workload))
+        functions.append(baseline.prepare(device.torch_inputs(one), workload))
     outputs: list[Any] = [None] * len(sets)
 
     def call(index: int) -> None:
@@ -349,7 +409,12 @@ def _baseline_player(
         return outputs[index]
 
     return Player(
-        job["label"], "baseline", call, output, poison=lambda: None, keep=[functions, outputs]
+        *(job["label"], "baseline", call, output),
+        poison=lambda: None,
+        keep=[functions, outputs],
+        tolerance=baseline.tolerance_for(workload),
+        streamed=job["timing"] == "stream",
+        read_bytes=None if baseline.kv_bits == 16 else call_read_bytes(job, workload),
     )
 
 
@@ -361,11 +426,11 @@ def _compare(
     for index, expected in checked.items():
         out = player.output(index)
         if player.kind == "baseline":
-            host = out.detach().reshape(expected.shape).cpu().numpy()
+            # numpy has no bfloat16 of torch's; float holds fp16 and bf16 as they are.
+            host = out.detach().reshape(expected.shape).float().cpu().numpy()
         else:
-            host = device.download(out)
-        tolerance = BASELINE_TOLERANCE if player.kind == "baseline" else player.tolerance
-        comparison = compare_output(host, expected, tolerance)
+            host = host_view(device.download(out), player.dtype)
+        comparison = compare_output(host, expected, player.tolerance)
         problems += comparison.problems
         worst = max(worst, comparison.worst_error)
         limit = comparison.tolerance
@@ -423,6 +488,11 @@ def _capture(device: LiveDevice, player: Player, launches: int, sets: int) -> No
             call(index % sets)
 
     player.launches = launches
+    if player.streamed:
+        player.play, player.protocol = run, STREAM_PROTOCOL
+        player.play()
+        device.synchronize()
+        return
     try:
         capture = _capture_torch if player.kind == "baseline" else _capture_cupy
         player.play = capture(device, run)
@@ -488,6 +558,8 @@ def _play_rounds(
                 start, end = cupy_cuda.Event(), cupy_cuda.Event()
                 if warm:
                     player.call(0)  # brings the buffers back after another candidate's turn
+                if player.streamed:
+                    device.synchronize()  # else launches would hide behind what is still running
                 start.record(device.stream)
                 player.play()
                 end.record(device.stream)
@@ -501,7 +573,7 @@ def _play_rounds(
 def _check_after(
     device: LiveDevice,
     player: Player,
-    checked: Mapping[int, np.ndarray],
+    checked: Checked,
     watchdog: Watchdog,
 ) -> None:
     """What was timed must still be right: poison, replay, compare."""
@@ -511,7 +583,7 @@ def _check_after(
         player.poison()
         player.play()
         device.synchronize()
-        after = _compare(device, player, checked)
+        after = _compare(device, player, checked.of(player.scheme))
     if not after["ok"]:
         raise LabError(
             f"{player.label} was right before timing and wrong after it.",

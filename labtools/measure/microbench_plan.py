@@ -69,6 +69,7 @@ PIPES = (
     Pipe("shfl", ("SHFL.BFLY",)),
     Pipe("vote", ("ISETP", "VOTE")),
     Pipe("redux", ("REDUX",), extra=1.2, oldest=(8, 0)),
+    Pipe("movm", ("MOVM",), oldest=(8, 0)),
     Pipe("lds32", ("LDS",), width=4),
     Pipe("lds64", ("LDS.64|LDS.U.64",), width=8),
     Pipe("lds128", ("LDS.128|LDS.U.128",), width=16),

@@ -23,7 +23,7 @@ from labtools.problem import (
     make_inputs,
     poisoned,
 )
-from labtools.problem.rung import INPUT_BUFFERS, load_by_path
+from labtools.problem.rung import load_by_path
 
 from .child import ChildResult, serve_lab
 from .gpu_queue import hold_gpu
@@ -140,15 +140,14 @@ def _prepare(request: Mapping[str, Any]) -> Callable[[], None]:
     (buffers,) = allocate_sets(device, workload, 1)
     if drawn_on_host(workload):
         for name, array in make_inputs(workload).buffers().items():
-            device.upload(getattr(buffers, name), array)
+            device.upload(buffers.named()[name], array)
     else:
         draw_on_device(device, request["fill_cubin"], buffers, workload, workload.seed)
     device.upload(buffers.out, poisoned(buffers.out.shape, workload.dtype))
     if is_baseline:
         baseline = load_by_path(Path(job["path"])).BASELINE if job["path"] else None
         baseline = baseline or load_baseline(job["baseline"])
-        tensors = {name: device.torch_view(getattr(buffers, name)) for name in INPUT_BUFFERS}
-        compute = baseline.prepare(tensors, workload)
+        compute = baseline.prepare(device.torch_inputs(buffers), workload)
     else:
         spaces = allocate_workspaces(device, job["launches"])
         named = buffers.named() | spaces

@@ -136,6 +136,9 @@ def _variable(known: Latencies) -> dict[str, float]:
         "vote": "vote",
         "redux": "redux",
         "ldsm": "ldsm",
+        # A fence waits for the L2; a move of a matrix is a shuffle where it was not measured.
+        "fence": "l2",
+        "movm": "movm" if known.has("latency.movm") else "shfl",
         "l1": "l1",
         "default": "xu",
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from labtools.problem import LabError, Launch, Rung, Workload, timed_launches
+from labtools.problem.rung import PAGE_TABLE
 from labtools.toolchain.cubin import Resources
 from labtools.toolchain.listings import MachineCode, machine_code
 from labtools.toolchain.sass import Instruction, Sass, SourceLine
@@ -298,6 +300,8 @@ def _predict(
     low, high = measured_band(machine)
     read = sum(result.dram_bytes for result in results)
     notes = [note for result in results for note in result.notes]
+    if workload.is_paged:
+        notes.append("the pages are taken to lie in order, which changes no number of bytes")
     if not machine.calibrated:
         notes.insert(
             0,
@@ -370,9 +374,10 @@ class _Memory:
     ) -> None:
         lengths = workload.seq_lens or (workload.kv_len,) * workload.batch
         self.warm = workload.cache_state == "warm"
-        self.buffers: Buffers = make_buffers(
-            timed, {"seq_lens": np.asarray(lengths, np.int32)}, _sizes(workload, launches)
-        )
+        contents = {"seq_lens": np.asarray(lengths, np.int32)}
+        if workload.is_paged:
+            contents[PAGE_TABLE] = _pages_in_order(workload)
+        self.buffers: Buffers = make_buffers(timed, contents, _sizes(workload, launches))
         prepared = {
             arg
             for launch in launches
@@ -399,11 +404,26 @@ class _Memory:
 def _sizes(workload: Workload, launches: Sequence[Launch]) -> dict[str, int]:
     element = workload.element_bytes
     q = workload.batch * workload.num_qo_heads * workload.head_dim * element
-    kv = workload.batch * workload.num_kv_heads * workload.kv_len * workload.head_dim * element
+    kv = int(np.prod(workload.kv_shape)) * element
     sizes = {"q": q, "out": q, "k": kv, "v": kv, "seq_lens": 4 * workload.batch}
+    if workload.is_paged:
+        sizes[PAGE_TABLE] = 4 * workload.batch * workload.max_pages
     for launch in launches:
         sizes.update({one.name: one.bytes for one in launch.workspace})
     return sizes
+
+
+def _pages_in_order(workload: Workload) -> np.ndarray:
+    """A page table int32 [B, max_pages] whose pages lie one after another.
+
+    A real cache has them in any order. A page is a run of memory either way, as long as a block
+    reads at a time, so the order changes which bytes are read and not how many, or in what pieces.
+    """
+    used = -(-workload.lengths // workload.page_size)
+    first = np.r_[0, np.cumsum(used)[:-1]]
+    place = np.arange(workload.max_pages)
+    table = np.where(place < used[:, None], first[:, None] + place, workload.num_pages)
+    return table.astype(np.int32)
 
 
 # --------------------------------------------------------------------------------- one launch
@@ -1102,13 +1122,15 @@ def _stack(sass: Sass, events: Sequence[Event], machine: Machine) -> tuple[Slice
 
 
 def _main_loop(sass: Sass, events: Sequence[Event]) -> tuple[int, int] | None:
-    """The innermost loop in which the watched warp spends most of its time."""
+    """The loop in which the watched warp spends most of its time, loops inside it left out."""
     spent = []
-    for loop in sass.innermost_loops:
+    for number, loop in enumerate(sass.loops):
+        inner = [one for one in sass.loops if one.parent == number]
         cycles = sum(
             (event.issued - event.before) * event.weight
             for event in events
             if loop.first <= event.index <= loop.last
+            and not any(one.first <= event.index <= one.last for one in inner)
         )
         spent.append((cycles, (loop.first, loop.last)))
     best = max(spent, default=(0.0, None))
@@ -1122,9 +1144,15 @@ def _links(
     chosen = list(events)
     if main is not None:
         starts = [place for place, event in enumerate(events) if event.index == main[0]]
-        # The last trip that is followed by another one is a whole one.
+        # A trip that is followed by another one is a whole one. The last of the usual length: the
+        # last trips of a pipeline start no copies.
         begin = starts[-2] if len(starts) > 1 else starts[-1] if starts else 0
         end = starts[-1] if len(starts) > 1 else len(events)
+        sizes = [second - first for first, second in itertools.pairwise(starts)]
+        if sizes:
+            usual = max(sizes, key=lambda size: (sizes.count(size), size))
+            place = max(number for number, size in enumerate(sizes) if size == usual)
+            begin, end = starts[place], starts[place + 1]
         heaviest = max(
             range(len(starts)), key=lambda place: events[starts[place]].weight, default=None
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from labtools.toolchain.sass import Instruction
 
-from .streams import Request
+from .streams import Request, matrices
 
 _FP32 = {"FFMA", "FADD", "FMUL", "FFMA2", "FADD2", "FMUL2"}
 _IMAD = {"IMAD", "UIMAD"}
@@ -183,8 +183,10 @@ class Machine:
     def latency_class(self, one: Instruction) -> str:
         """What kind of latency an instruction has, for tables, stacks and "what if"."""
         base = one.base
-        if base in ("SHFL",):
+        if base in ("SHFL", "MOVM"):
             return "shuffle"
+        if base == "MEMBAR":
+            return "fence"
         if base in ("LDS", "STS", "LDSM", "STSM", "ATOMS"):
             return "shared"
         if base == "MUFU":
@@ -211,7 +213,7 @@ class Machine:
             width = request.bytes_per_lane if request is not None else 4
             waves = request.wavefronts if request is not None else 1
             name = "ldsm" if base == "LDSM" else f"shared_{8 * max(4, width)}"
-            least = max(1, width // 4)
+            least = matrices(one) if base == "LDSM" else max(1, width // 4)
             return table.get(name, table["shared_32"]) + max(0, waves - least)
         if base == "MUFU":
             kind = one.modifiers[0].lower() if one.modifiers else "ex2"
@@ -234,6 +236,8 @@ class Machine:
             "IMMA": "imma",
             "VOTE": "vote",
             "VOTEU": "vote",
+            "MOVM": "movm",
+            "MEMBAR": "fence",
             "STS": "shared_32",
             "LDL": "l1",
             "STL": "l1",
@@ -244,6 +248,8 @@ class Machine:
         """Cycles until the same pipe of the sub-partition takes another instruction."""
         if one.base in ("HADD2",) and "F32" in one.modifiers:
             return self.intervals["half_to_float"]
+        if unit == "tensor" and "1688" in one.modifiers:
+            return self.intervals["tensor"] / 2  # half the products of the one measured
         if unit == "lsu" and one.base in ("LDG", "LD", "STG", "ST", "LDGSTS"):
             return self.intervals["global"]
         return self.intervals.get(unit, 1.0)

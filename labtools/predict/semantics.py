@@ -778,6 +778,36 @@ def _permute(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination.name, result.astype(np.uint32))]
 
 
+def _pack_predicates(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    """P2R R, PR, R, mask: the predicates that the mask names become bits of a register."""
+    destination, rest = one.operands[0], one.operands[-2]
+    mask = int(one.operands[-1].value or 0)
+    others = state.bits(rest)
+    if others is None or one.modifiers:
+        return []
+    result = others & np.uint32(~mask & 0xFFFFFFFF)
+    for number in range(7):
+        if mask >> number & 1:
+            flag = state.flag(f"P{number}")
+            if flag is None:
+                return []
+            result = result | (flag.astype(np.uint32) << np.uint32(number))
+    return [(destination.name, result)]
+
+
+def _unpack_predicates(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    """R2P PR, R, mask: bits of a register become predicates."""
+    mask = int(one.operands[-1].value or 0)
+    value = state.bits(one.operands[-2])
+    if value is None or one.modifiers:
+        return []
+    return [
+        (f"P{number}", (value >> np.uint32(number) & np.uint32(1)).astype(bool))
+        for number in range(7)
+        if mask >> number & 1
+    ]
+
+
 def _count_bits(state: State, one: Instruction) -> list[tuple[str, Value]]:
     value = state.bits(one.operands[1])
     if value is None:
@@ -861,14 +891,20 @@ def _memory_load(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """What a load from local or shared memory finds, where all lanes read one known word."""
     names = sorted(one.defines, key=lambda name: int(name[1:]))
     kind = "local" if one.base == "LDL" else "shared"
-    if {"U8", "S8", "U16", "S16"} & set(one.modifiers) or not names:
-        return []
-    if not any(name.startswith(kind) for name in state.values):
+    small = next((bits for m, bits in _SMALL.items() if m in one.modifiers), 0)
+    if not names or not any(name.startswith(kind) for name in state.values):
         return []
     place = _one_place(state, one.operands[1], state.active)
     if place is None:
         return []
+    if small:
+        value = state.read(f"{kind}{small}:{place}")
+        return [(names[0], None if value is None else extend_sign(one, value))]
     return [(name, state.read(f"{kind}:{place + 4 * n}")) for n, name in enumerate(names)]
+
+
+_SMALL = {"U8": 8, "S8": 8, "U16": 16, "S16": 16}
+"""Bits of the small accesses; what they store stands apart as ``shared8:1024``."""
 
 
 def store_memory(state: State, one: Instruction, executing: np.ndarray, unknown: bool) -> None:
@@ -881,7 +917,7 @@ def store_memory(state: State, one: Instruction, executing: np.ndarray, unknown:
     kept = [name for name in state.values if name.startswith(kind)]
     sizes = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
     size = next((sizes[m] for m in one.modifiers if m in sizes), 4)
-    known = source.kind == "register" and not unknown and size >= 4
+    known = source.kind == "register" and not unknown
     value = state.read(source.name) if known else None
     if (value is None and not kept) or not executing.any():
         return
@@ -893,9 +929,19 @@ def store_memory(state: State, one: Instruction, executing: np.ndarray, unknown:
                 del state.values[name]
                 state.valid.pop(name, None)
         return
+    for name in kept:  # what overlaps with another width is known no more
+        start = int(name.partition(":")[2])
+        width = 4 if name[len(kind)] == ":" else int(name[len(kind) : name.index(":")]) // 8
+        same = width == min(size, 4) and (start - place) % width == 0
+        if not same and start < place + size and place < start + width:
+            del state.values[name]
+            state.valid.pop(name, None)
     for word in range(max(1, size // 4)):
         name = f"{kind}:{(place + 4 * word) // 4 * 4}"
-        if known:
+        if size < 4:
+            name = f"{kind}{8 * size}:{place}"
+            value = None if value is None else value & np.uint32((1 << 8 * size) - 1)
+        elif known:
             value = state.read(
                 source.name if source.name == "RZ" else next_register(source.name, word)
             )
@@ -959,6 +1005,8 @@ _HANDLERS: Mapping[str, Handler] = {
     "FFMA": _float_arithmetic,
     "HFMA2": _half_constant,
     "PRMT": _permute,
+    "P2R": _pack_predicates,
+    "R2P": _unpack_predicates,
     "POPC": _count_bits,
     "FLO": _find_leading,
     "BMSK": _bit_mask,

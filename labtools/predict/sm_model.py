@@ -21,7 +21,7 @@ from labtools.toolchain.sass import Instruction
 from .machine import Machine, unit_of
 from .streams import BlockStreams, LoopNode, Node, Op, count_ops, first_of
 
-_FIXED, _VARIABLE, _LOAD, _BARRIER, _STORE, _DEPBAR, _ASYNC, _COMMIT, _EXIT = range(9)
+_FIXED, _VARIABLE, _LOAD, _BARRIER, _STORE, _DEPBAR, _ASYNC, _COMMIT, _EXIT, _FENCE = range(10)
 SECTOR_BYTES = 32
 QUEUE_CYCLES = 12.0
 """An instruction for the SM's load/store unit issues only if less work than this waits there."""
@@ -270,6 +270,9 @@ class _Sm:
                 latency = float(_depbar_allowed(one))
             elif one.base == "LDGDEPBAR":
                 kind = _COMMIT
+            elif one.base == "MEMBAR" and {"GPU", "SYS"} & set(one.modifiers):
+                kind = _FENCE
+                latency = machine.latency(one, None) * factor
             elif op.request is not None and op.request.kind in ("load", "async", "atomic"):
                 kind = _ASYNC if op.request.kind == "async" else _LOAD
                 memory = self._memory(op)
@@ -341,6 +344,7 @@ class _Sm:
         pending_async = [0.0] * warps
         last_issue = [0.0] * warps
         stall_end = [0.0] * warps
+        fence = [(0.0, -1)] * warps  # until when, and which instruction
         barrier_spent = [0.0] * warps
         fetch_spent = [0.0] * warps
         slot: dict[int, float] = {}
@@ -431,6 +435,8 @@ class _Sm:
             for number in op[3]:
                 if marks[number] > ready:
                     ready = marks[number]
+            if fence[warp][0] > ready:
+                ready = fence[warp][0]
             if op[0] == _DEPBAR:
                 allowed = int(op[8])
                 waiting = groups[warp]
@@ -466,6 +472,7 @@ class _Sm:
                 position[other] = 0
                 scoreboard[other] = [0.0] * 6
                 groups[other] = []
+                fence[other] = (0.0, -1)
                 pending_async[other] = 0.0
                 age[other] = youngest
                 youngest += 1
@@ -533,17 +540,18 @@ class _Sm:
                     held = max(waits, key=lambda number: scoreboard[0][number])
                     if scoreboard[0][held] <= stall_end[0]:
                         held = None
+                fenced = held is None and fence[0][0] > stall_end[0]
                 events.append(
                     Event(
                         op[1],
                         trip_now,
                         stall_end[0],
-                        max(stall_end[0], time if kind == _DEPBAR else 0.0)
+                        max(stall_end[0], time if kind == _DEPBAR or fenced else 0.0)
                         if held is None
                         else scoreboard[0][held],
                         start,
                         held,
-                        producer[0][held] if held is not None else None,
+                        fence[0][1] if fenced else producer[0][held] if held is not None else None,
                         level[0][held] if held is not None else "",
                         barrier_spent[0],
                         fetch_spent[0],
@@ -559,6 +567,8 @@ class _Sm:
             if op[9]:
                 served = unit_free if unit_free > start else start
                 unit_free = served + op[9]
+            if kind == _FENCE:
+                fence[warp] = (start + op[8] + l2_pressure, op[1])
             if kind == _VARIABLE:
                 done = served + op[8]
             elif kind in (_LOAD, _ASYNC):

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from labtools.toolchain.sass import Sass
+from labtools.toolchain.sass import Instruction, Sass
 
 from .trace import BUFFER_SPACING, Buffers, Item, Repeat, Step, Trace, access_bytes
 
@@ -270,7 +270,14 @@ class _Requests:
             lanes = step.executing & (self.warp == warp)
             least = max(1, int(lanes.sum()) * width // 128)
             if one.base in ("LDSM", "STSM"):
-                least = int(one.modifiers[-1]) if one.modifiers[-1] in ("2", "4") else 1
+                least = matrices(one)
+                if address is not None and bool(lanes[self.warp == warp].all()):
+                    # Lanes 8i to 8i+7 name the rows of matrix i, which are read together.
+                    rows = (address[lanes] // np.uint64(4)).astype(np.int64)[: 8 * least]
+                    least = sum(
+                        int(np.bincount(np.unique(part[:, None] + np.arange(4)) % 32).max())
+                        for part in np.split(rows, least)
+                    )
             elif address is not None and width <= 16:
                 # 64-bit accesses go in halves of a warp, 128-bit ones in quarters.
                 parts = max(1, width // 4)
@@ -371,6 +378,11 @@ class _Requests:
             wavefronts=max(1, round(tally.lines / trips)),
             again=self.again.get(id(step)),
         )
+
+
+def matrices(one: Instruction) -> int:
+    """Matrices of 8 x 8 that an ``LDSM`` or ``STSM`` moves: 1, 2 or 4."""
+    return int(one.modifiers[-1]) if one.modifiers[-1] in ("2", "4") else 1
 
 
 def _spans(items: Sequence[Item], code: Sequence) -> list[tuple[Step, int, int]]:

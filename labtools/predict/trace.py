@@ -10,6 +10,7 @@ So nobody has to say how often a loop runs.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -52,6 +53,7 @@ _GLOBAL_STORES = {"STG", "ST", "RED", "REDG"}
 _SHARED = {"LDS", "STS", "LDSM", "STSM", "ATOMS"}
 _JUMPS = {"BRA", "JMP", "EXIT", "RET", "CALL", "BRX", "JMX"}
 _MEMORY = _GLOBAL_LOADS | _GLOBAL_STORES | _SHARED
+_FLOATS = {"F16", "F16x2", "F32", "F64", "BF16", "BF16_V2"}
 _WIDTH_BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "96": 12, "128": 16, "256": 32}
 
 
@@ -233,12 +235,15 @@ class Buffers:
         contents: integer arrays that decide trip counts (lengths, block tables), by name.
         bytes: size of each buffer, where known.
         assumed: what integer workspaces are taken to hold, by name, for want of their content.
+        tickets: what atomic counters gave to each block, by (kernel, instruction, round, block);
+            written while one thread of every block is followed, read when a block is.
     """
 
     names: tuple[str, ...]
     contents: Mapping[str, np.ndarray]
     bytes: Mapping[str, int]
     assumed: Mapping[str, np.ndarray] = field(default_factory=dict)
+    tickets: dict[tuple[str, int, int, int], int] = field(default_factory=dict, repr=False)
 
     def address_of(self, name: str) -> int:
         """First byte."""
@@ -341,7 +346,7 @@ def run_trace(sass: Sass, lanes: Lanes, buffers: Buffers) -> Trace:
     Raises:
         TraceError: a loop neither ends nor follows a pattern that can be read from its registers.
     """
-    machine = _Machine(sass, buffers)
+    machine = _Machine(sass, buffers, lanes)
     items: list[Item] = []
     state = State(lanes)
     groups = {0: lanes.true}
@@ -359,7 +364,8 @@ class _Visit:
 
 
 class _Machine:
-    def __init__(self, sass: Sass, buffers: Buffers) -> None:
+    def __init__(self, sass: Sass, buffers: Buffers, lanes: Lanes) -> None:
+        self.lanes = lanes
         self.code = sass.instructions
         self.places = sass.index_of_address
         self.entry = sass.entry
@@ -369,6 +375,7 @@ class _Machine:
         self.steps = 0
         self.loops = sass.loops
         self.assumed: dict[int, bool] = {}
+        self.passed: dict[int, int] = {}
 
     def run(
         self,
@@ -393,6 +400,8 @@ class _Machine:
         watches: dict[int, list[_Visit]] = {}
         jumps: dict[int, int] = {}
         refused: dict[int, set[int]] = {}
+        later: dict[int, dict[int, int]] = {}
+        seen: dict[int, int] = {}
         while groups:
             place = min(groups)
             if within is not None and place not in within:
@@ -420,13 +429,19 @@ class _Machine:
                 del watches[head]
                 jumps.pop(head, None)
                 refused.pop(head, None)
+                later.pop(head, None)
             visits = watches.setdefault(back, [])
             if visits and visits[-1].place > len(items):
                 visits.clear()
             visits.append(_Visit(len(items), state.copy(), dict(groups)))
             del visits[: -2 * PERIODS[-1] - 10]
-            tried = refused.setdefault(back, set())
-            if self._accelerate(state, groups, items, back, visits, jumps.get(back, 0), tried):
+            tried, short = refused.setdefault(back, set()), later.setdefault(back, {})
+            seen[back] = seen.get(back, 0) + 1
+            if len(visits) == 1:
+                short.clear()
+            if self._accelerate(
+                state, groups, items, back, visits, jumps.get(back, 0), tried, short, seen[back]
+            ):
                 visits.clear()
                 tried.clear()
                 jumps[back] = jumps.get(back, 0) + 1
@@ -470,13 +485,15 @@ class _Machine:
             else:
                 executing = active & (~flag if one.predicate_negated else flag)
                 state.active = executing if executing.any() else active
-        if one.base in ("BRA", "JMP") and "DIV" not in one.modifiers:
-            # A condition beside the guard: BRA P0, `(.L_x_1)
+        condition = one.base in ("BRA", "JMP") and "DIV" not in one.modifiers
+        if condition or one.base == "LDGSTS":
+            # A condition beside the guard: BRA P0, `(.L_x_1). A copy whose condition does not
+            # hold asks nothing of memory; it writes zeros.
             for operand in one.operands:
                 if operand.kind == "predicate":
                     flag = state.predicate(operand)
                     if flag is None:
-                        unknown = True
+                        unknown = unknown or condition
                     else:
                         executing = executing & flag
         return executing, unknown
@@ -527,16 +544,21 @@ class _Machine:
     def _count_up(
         self, state: State, one: Instruction, address: np.ndarray, executing: np.ndarray
     ) -> list[tuple[str, np.ndarray | None]] | None:
-        """A counter that hands out work: blocks are taken to come by in their order, in rounds."""
+        """A counter: blocks are taken to come by in their order, in rounds.
+
+        One counter for the whole grid hands out work. Of several counters each is passed by the
+        blocks that name its address, and the one that comes last there may have more to do.
+        """
         lanes = state.lanes
         single = lanes.independent or int(executing.sum()) == 1
-        if "ADD" not in one.modifiers or not single or not executing.any():
+        kind = next((m for m in one.modifiers if m in ("ADD", "INC")), None)
+        if kind is None or _FLOATS & set(one.modifiers) or not single or not executing.any():
             return None
         name = self.buffers.name_at(int(address[executing][0]))
-        size = self.buffers.bytes.get(name or "", COUNTER_BYTES + 1)
-        addend = state.bits(one.operands[-1])
+        size = self.buffers.bytes.get(name or "")
+        operand = state.bits(one.operands[-1])
         result = next((o.name for o in one.operands if o.kind == "register"), None)
-        if size > COUNTER_BYTES or addend is None or result is None:
+        if size is None or operand is None or result is None:
             return None
         x, y, z = lanes.grid
         number = lanes.block[:, 0] + x * (lanes.block[:, 1] + y * lanes.block[:, 2])
@@ -544,9 +566,57 @@ class _Machine:
         before = state.values.get(key)
         round_ = lanes.constant(0) if before is None else before
         state.values[key] = np.where(executing, round_ + np.uint32(1), round_)
-        value = (number.astype(np.uint32) + round_ * np.uint32(x * y * z)) * addend
-        self.notes.append(f"the counter in {name} is taken to be passed by all blocks in turn")
+        used = address[executing]
+        one_for_all = kind == "ADD" and size <= COUNTER_BYTES and bool((used == used[0]).all())
+        if lanes is self.lanes and lanes.independent and not one_for_all:
+            self._hand_out(one, number, round_, executing, address)
+        value = self._tickets(one, number, round_, executing)
+        if value is None and one_for_all:
+            value = number.astype(np.uint32) + round_ * np.uint32(x * y * z)
+            self.notes.append(f"the counter in {name} is taken to be passed by all blocks in turn")
+            return [(result, value * operand)]
+        if value is None:
+            return None
+        if kind == "INC":  # back to 0 after the operand
+            value = (value.astype(np.uint64) % (operand.astype(np.uint64) + np.uint64(1))).astype(
+                np.uint32
+            )
+        else:
+            value = value * operand
+        self.notes.append(
+            f"the blocks that pass one counter in {name} are taken to do so in their order; what "
+            "the last of them does is counted once for them all"
+        )
         return [(result, value)]
+
+    def _hand_out(
+        self,
+        one: Instruction,
+        number: np.ndarray,
+        round_: np.ndarray,
+        executing: np.ndarray,
+        address: np.ndarray,
+    ) -> None:
+        """Number the blocks that pass each address: who comes first, then in their order."""
+        places = np.flatnonzero(executing)
+        for place in places[np.argsort(number[places], kind="stable")].tolist():
+            at = int(address[place])
+            key = (self.entry, one.index, int(round_[place]), int(number[place]))
+            self.buffers.tickets[key] = self.passed.get(at, 0)
+            self.passed[at] = self.passed.get(at, 0) + 1
+
+    def _tickets(
+        self, one: Instruction, number: np.ndarray, round_: np.ndarray, executing: np.ndarray
+    ) -> np.ndarray | None:
+        """What the lanes that pass were handed; None if one of them was handed nothing."""
+        value = np.zeros(len(number), np.uint32)
+        for place in np.flatnonzero(executing).tolist():
+            key = (self.entry, one.index, int(round_[place]), int(number[place]))
+            ticket = self.buffers.tickets.get(key)
+            if ticket is None:
+                return None
+            value[place] = ticket
+        return value
 
     def _jump(
         self,
@@ -592,7 +662,9 @@ class _Machine:
         """Whether a jump that depends on data is taken: what does the usual work is executed.
 
         Slow paths (a division by a denormal number, say) are skipped, loops are not left, and of
-        two ways the one with more instructions is gone.
+        two ways the one with more instructions is gone. Who asks the whole warp first (a vote)
+        does so to leave out work that is rare: there the one with fewer is gone. Who asks whether
+        a number is infinite asks for a beginning, which is over.
         """
         known = self.assumed.get(place)
         if known is None:
@@ -612,9 +684,29 @@ class _Machine:
             self._note(one, "taken as not going round again")
             return False
         stays, goes = self._reach(place + 1, place), self._reach(target, place)
-        taken = bool(goes) and (not stays or len(goes - stays) > len(stays - goes))
+        more = len(goes - stays) > len(stays - goes)
+        asked = self._asked(one, place)
+        if asked is not None and asked.base == "VOTE":
+            more = not more
+        taken = bool(goes) and (not stays or more)
+        if asked is not None and asked.base == "FSETP":
+            taken = (asked.modifiers[0] in ("NE", "NEU")) != one.predicate_negated
         self._note(one, "taken as branching" if taken else "taken as not branching")
         return taken
+
+    def _asked(self, branch: Instruction, place: int) -> Instruction | None:
+        """The vote, or the comparison with infinity, that a branch depends on alone; else None."""
+        flags = {o.name for o in branch.operands if o.kind == "predicate"} - {"PT", "UPT"}
+        flags |= {branch.predicate} if branch.predicate else set()
+        if len(flags) != 1:
+            return None
+        for one in reversed(self.code[:place]):
+            if flags & one.defines:
+                infinite = any(o.kind == "number" and o.value == -math.inf for o in one.operands)
+                equal = one.modifiers[:1] in (("EQ",), ("NE",), ("NEU",))
+                known = one.base == "VOTE" or (one.base == "FSETP" and infinite and equal)
+                return one if known else None
+        return None
 
     def _is_slow_path(self, start: int, end: int) -> bool:
         """Does the compiler's own code for rare numbers stand between two places?"""
@@ -671,12 +763,16 @@ class _Machine:
         visits: list[_Visit],
         jumped: int,
         refused: set[int],
+        later: dict[int, int],
+        visit: int,
     ) -> bool:
         """Jump ahead in a loop whose trips are alike; False when they are not, or not yet.
 
         Args:
             jumped: jumps in this loop so far.
             refused: periods whose addresses were found irregular; added to.
+            later: by period, the visit before which it has too few trips left; added to.
+            visit: number of this one.
         """
         for period in PERIODS:
             if len(visits) < 2 * period + 1:
@@ -704,7 +800,13 @@ class _Machine:
                     visits.clear()
                     return False
                 continue
+            if visit < later.get(period, 0):
+                continue
             more = self._trips_left(now, change, head, period, wanted)
+            if more.max() < LEAST_JUMP:
+                # Until the first lane turns, each trip only leaves one less.
+                soonest = int(more[now.groups[head]].min())
+                later[period] = visit + max(1, period * soonest)
             if more.max() >= LEAST_JUMP:
                 # Addresses that no stride describes keep a loop together only when patience ends.
                 strict = len(visits) <= PATIENCE
@@ -909,9 +1011,9 @@ class _Machine:
         probe.comparisons = []
         found: list[Item] = []
         groups = dict(now.groups)
-        notes = list(self.notes)
+        notes, steps = list(self.notes), self.steps
         stopped = self.run(probe, groups, found, head, period, within)
-        self.notes = notes
+        self.notes, self.steps = notes, steps
         if not stopped or not _same_groups(groups, now.groups):
             return None
         return _signature(found), probe.comparisons

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .workload import Workload
+from .workload import Workload, element_dtype
 
 LATE_PEAK = 12.0
 RISE = 15.0
@@ -33,12 +33,16 @@ class Inputs:
     """The arrays of one problem.
 
     Args:
-        q: float16 ``[B, Hq, D]``.
-        k: float16 ``[B, Hkv, S, D]``; rows past a sequence's length hold NaN.
+        q: float16 or bfloat16 ``[B, Hq, D]``.
+        k: as q, ``[B, Hkv, S, D]``; rows past a sequence's length hold NaN. Paged:
+            ``[num_pages, Hkv, page_size, D]`` with the pages in shuffled order, NaN in the rows
+            past a length and in pages that belong to no sequence.
         v: as k.
         seq_lens: int32 ``[B]``.
         sm_scale: 1 / sqrt(D).
         workload: what they were drawn for.
+        page_table: paged: int32 ``[B, max_pages]``, the pages of each sequence in order; behind
+            its last page stands ``num_pages``, which is no page. None where there are no pages.
     """
 
     q: np.ndarray
@@ -47,10 +51,56 @@ class Inputs:
     seq_lens: np.ndarray
     sm_scale: float
     workload: Workload
+    page_table: np.ndarray | None = None
 
     def buffers(self) -> dict[str, np.ndarray]:
         """The input arrays by the names that a Launch uses."""
-        return {"q": self.q, "k": self.k, "v": self.v, "seq_lens": self.seq_lens}
+        named = {"q": self.q, "k": self.k, "v": self.v, "seq_lens": self.seq_lens}
+        if self.page_table is not None:
+            named["page_table"] = self.page_table
+        return named
+
+    def kv_rows(self, sequence: int, kv_head: int) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of k and of v that one KV head of a sequence has, each ``[length, D]``."""
+        length = int(self.seq_lens[sequence])
+        if self.page_table is None:
+            return self.k[sequence, kv_head, :length], self.v[sequence, kv_head, :length]
+        pages = self.page_table[sequence, : -(-length // self.workload.page_size)]
+        dim = self.workload.head_dim
+        k, v = (array[pages, kv_head].reshape(-1, dim)[:length] for array in (self.k, self.v))
+        return k, v
+
+
+def make_page_table(workload: Workload, seed: int | None = None) -> np.ndarray:
+    """Which pages each sequence of a paged workload has, int32 ``[B, max_pages]``.
+
+    The pages are given out in shuffled order, a few to nobody. Entries behind a sequence's last
+    page hold ``num_pages``, which is out of range, so that following one shows.
+
+    Args:
+        workload: a paged one.
+        seed: another shuffle; None takes the workload's.
+    """
+    rng = np.random.default_rng([workload.seed if seed is None else seed, workload.num_pages])
+    order = rng.permutation(workload.num_pages).astype(np.int32)
+    table = np.full((workload.batch, workload.max_pages), workload.num_pages, np.int32)
+    first = 0
+    for sequence, length in enumerate(int(n) for n in workload.lengths):
+        count = -(-length // workload.page_size)
+        table[sequence, :count] = order[first : first + count]
+        first += count
+    return table
+
+
+def into_pages(rows: np.ndarray, workload: Workload, table: np.ndarray) -> np.ndarray:
+    """``[B, Hkv, S, D]`` to ``[num_pages, Hkv, page_size, D]``; NaN where no row belongs."""
+    pages = np.full(workload.kv_shape, np.nan, rows.dtype)
+    size = workload.page_size
+    for sequence, length in enumerate(int(n) for n in workload.lengths):
+        for index, page in enumerate(table[sequence, : -(-length // size)]):
+            part = rows[sequence, :, index * size : (index + 1) * size]
+            pages[page, :, : part.shape[1]] = part
+    return pages
 
 
 def make_inputs(workload: Workload) -> Inputs:
@@ -79,13 +129,19 @@ def make_inputs(workload: Workload) -> Inputs:
     for sequence, n in enumerate(lengths):
         k[sequence, :, n:] = np.nan
         v[sequence, :, n:] = np.nan
+    dtype = element_dtype(workload.dtype)
+    table = make_page_table(workload) if workload.is_paged else None
+    k, v = k.astype(dtype), v.astype(dtype)
+    if table is not None:
+        k, v = into_pages(k, workload, table), into_pages(v, workload, table)
     return Inputs(
-        q=q.reshape(batch, workload.num_qo_heads, dim).astype(np.float16),
-        k=k.astype(np.float16),
-        v=v.astype(np.float16),
+        q=q.reshape(batch, workload.num_qo_heads, dim).astype(dtype),
+        k=k,
+        v=v,
         seq_lens=lengths,
         sm_scale=workload.sm_scale,
         workload=workload,
+        page_table=table,
     )
 
 

@@ -15,7 +15,7 @@ def attention_oracle(
     """Decode attention of the given (already rounded) inputs, computed in float64.
 
     Args:
-        inputs: as `make_inputs` gives them.
+        inputs: as `make_inputs` gives them, contiguous or paged; or dequantised ones.
         pairs: (sequence, query head) pairs to compute; None means all.
 
     Returns:
@@ -31,9 +31,7 @@ def attention_oracle(
     for sequence, head in pairs:  # type: ignore[union-attr]
         wanted.setdefault((sequence, head // workload.group_size), []).append(head)
     for (sequence, kv_head), heads in wanted.items():
-        length = int(inputs.seq_lens[sequence])
-        k = inputs.k[sequence, kv_head, :length].astype(np.float64)
-        v = inputs.v[sequence, kv_head, :length].astype(np.float64)
+        k, v = (rows.astype(np.float64) for rows in inputs.kv_rows(sequence, kv_head))
         q = inputs.q[sequence, heads].astype(np.float64)
         scores = inputs.sm_scale * (q @ k.T)
         peak = scores.max(axis=1, keepdims=True)

@@ -11,15 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .errors import LabError
 from .paths import kernels_dir
-from .workload import Workload
+from .workload import Workload, element_dtype
 
-INPUT_BUFFERS = ("q", "k", "v", "seq_lens")
+if TYPE_CHECKING:
+    from .quantise import Scheme
+
+PAGE_TABLE = "page_table"
+INPUT_BUFFERS = ("q", "k", "v", "seq_lens", PAGE_TABLE)
+"""The page table is there for paged workloads only."""
 OUTPUT_BUFFER = "out"
 
 
@@ -32,12 +37,15 @@ class Knob:
         choices: the values it may take.
         default: one of them.
         doc: what it changes, one line.
+        compiled: False for a knob that the launch alone reads, such as a number of blocks: it is
+            no definition, so all its values share one machine code.
     """
 
     name: str
     choices: tuple[int, ...]
     default: int
     doc: str
+    compiled: bool = True
 
     def __post_init__(self) -> None:
         if self.default not in self.choices:
@@ -46,16 +54,26 @@ class Knob:
 
 @dataclass(frozen=True)
 class Workspace:
-    """A scratch buffer that a launch needs; allocated outside the timed region."""
+    """A scratch buffer that a launch needs.
+
+    Args:
+        name: what launches call it.
+        shape: of the array.
+        dtype: of its elements.
+        in_call: False allocates it once, outside the timed region. True allocates it with
+            ``cudaMalloc`` before the first launch of every timed call and frees it with
+            ``cudaFree`` after the last, so that both are timed.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    in_call: bool = False
 
     @property
     def bytes(self) -> int:
         """Size in bytes."""
-        return int(np.prod(self.shape)) * np.dtype(self.dtype).itemsize
+        return int(np.prod(self.shape)) * element_dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
@@ -68,7 +86,8 @@ class Launch:
         block: threads in x, y, z.
         smem_bytes: dynamic shared memory.
         args: in the kernel's order: the name of a buffer (``q``, ``k``, ``v``, ``seq_lens``,
-            ``out`` or a workspace) or a numpy scalar such as ``np.int32(4096)``.
+            ``page_table`` of a paged workload, ``out`` or a workspace) or a numpy scalar such as
+            ``np.int32(4096)``.
         workspace: scratch buffers, shared by name between the launches of one rung.
         prepare: run once for each set of buffers, before checking and timing and outside the
             timed region, as a cache is quantised when it is written and not when it is read. The
@@ -128,19 +147,46 @@ def timed_launches(launches: Sequence[Launch]) -> list[Launch]:
 LaunchFunction = Callable[[Workload, Mapping[str, int]], list[Launch]]
 
 
-def head_dims(*choices: int) -> Callable[[Workload], str | None]:
-    """A ``supports`` function for kernels written for certain head dimensions only."""
+def kernel_supports(
+    head_dims: Sequence[int] = (64, 128),
+    dtypes: Sequence[str] = ("float16",),
+    layouts: Sequence[str] = ("contiguous",),
+    groups: Sequence[int] | None = None,
+) -> Callable[[Workload], str | None]:
+    """A ``supports`` function for a kernel that is written for certain workloads only.
+
+    Args:
+        head_dims: the head dimensions D that it takes.
+        dtypes: the element types that it takes.
+        layouts: the layouts of K and V that it takes.
+        groups: the query heads a KV head (Hq / Hkv) that it takes; None takes any.
+    """
 
     def supports(workload: Workload) -> str | None:
-        if workload.head_dim in choices:
-            return None
-        return f"head_dim is {workload.head_dim}; this kernel is written for {list(choices)}"
+        if workload.head_dim not in head_dims:
+            return f"head_dim is {workload.head_dim}; this kernel is written for {list(head_dims)}"
+        if workload.dtype not in dtypes:
+            return f"its elements are {workload.dtype}; this kernel is written for {list(dtypes)}"
+        if workload.layout not in layouts:
+            return f"its cache is {workload.layout}; this kernel is written for {list(layouts)}"
+        if groups is not None and workload.group_size not in groups:
+            return (
+                f"{workload.group_size} query heads share a KV head; this kernel is written for "
+                f"{list(groups)}"
+            )
+        return None
 
     return supports
 
 
-def _supports_everything(workload: Workload) -> str | None:
-    return None
+def head_dims(*choices: int) -> Callable[[Workload], str | None]:
+    """A ``supports`` function for fp16 kernels over a contiguous cache, for certain dimensions."""
+    return kernel_supports(choices)
+
+
+def _supports_every_shape(workload: Workload) -> str | None:
+    """What a rung supports that says nothing: other elements or pages need other code."""
+    return kernel_supports((workload.head_dim,))(workload)
 
 
 @dataclass(frozen=True)
@@ -158,10 +204,13 @@ class Rung:
         knobs: compile-time choices.
         parent: id of the rung it changes, or None.
         parent_knobs: knobs at which the parent is compared.
-        supports: returns why a workload cannot run, or None.
-        tolerance: largest relative error of one (sequence, head) against the oracle of the inputs
-            as they are, for a kernel that rounds more than its output, such as one that reads a
-            quantised cache; None takes `TOLERANCE` of the output's type.
+        supports: returns why a workload cannot run, or None. A rung that gives none takes every
+            shape, but fp16 and a contiguous cache only.
+        tolerance: largest relative error of one (sequence, head) against the oracle, for a kernel
+            that rounds more than its output; None takes `TOLERANCE` of the output's type.
+        kv_scheme: how the rung stores K and V, from workload and resolved knobs; its output is
+            held against the oracle of the inputs as they are after that. None: as they are.
+        defines_extra: more preprocessor definitions, from the workload and the resolved knobs.
         text: replaces the content of ``source`` (an edited cell), or None.
         edited: True when source or launch is not the shipped one.
     """
@@ -176,10 +225,12 @@ class Rung:
     knobs: tuple[Knob, ...] = ()
     parent: str | None = None
     parent_knobs: Mapping[str, int] = field(default_factory=dict)
-    supports: Callable[[Workload], str | None] = _supports_everything
+    supports: Callable[[Workload], str | None] = _supports_every_shape
     text: str | None = None
     edited: bool = False
     tolerance: float | None = None
+    kv_scheme: Callable[[Workload, Mapping[str, int]], Scheme] | None = None
+    defines_extra: Callable[[Workload, Mapping[str, int]], dict[str, str]] | None = None
 
     def __post_init__(self) -> None:
         if self.tolerance is not None and not 0 < self.tolerance < 1:
@@ -238,12 +289,49 @@ class Rung:
         return values
 
     def defines(self, workload: Workload, knobs: Mapping[str, int] | None = None) -> dict[str, str]:
-        """Preprocessor definitions: ``HEAD_DIM`` and every knob in upper case."""
+        """Preprocessor definitions: ``HEAD_DIM`` and every compiled knob in upper case.
+
+        ``BF16=1`` for bfloat16 and ``PAGE_SIZE`` for a paged cache come on top, and what
+        `defines_extra` gives.
+
+        Raises:
+            LabError: `defines_extra` gives a name that is taken.
+        """
         values = self.resolve_knobs(knobs)
-        return {
+        defines = {
             "HEAD_DIM": str(workload.head_dim),
-            **{name.upper(): str(value) for name, value in values.items()},
+            **{one.name.upper(): str(values[one.name]) for one in self.knobs if one.compiled},
         }
+        if workload.dtype == "bfloat16":
+            defines["BF16"] = "1"
+        if workload.is_paged:
+            defines["PAGE_SIZE"] = str(workload.page_size)
+        extra = self.defines_extra(workload, values) if self.defines_extra is not None else {}
+        if taken := sorted(set(extra) & set(defines)):
+            raise LabError(
+                f"{self.id} defines {', '.join(taken)} twice.",
+                "knobs, HEAD_DIM, BF16 and PAGE_SIZE are defined already",
+                "give the definition another name",
+            )
+        return defines | {name: str(value) for name, value in extra.items()}
+
+    def scheme(self, workload: Workload, knobs: Mapping[str, int] | None = None) -> Scheme | None:
+        """How K and V are stored for a workload; None where they stay as they are.
+
+        Raises:
+            LabError: one scale a tensor, which no part of a cache can be checked by itself with.
+        """
+        if self.kv_scheme is None:
+            return None
+        scheme = self.kv_scheme(workload, self.resolve_knobs(knobs))
+        if "tensor" in (scheme.k.axis, scheme.v.axis):
+            raise LabError(
+                f"{self.id} stores K or V with one scale for the whole tensor ({scheme.name}).",
+                "a rung is checked one sequence and head at a time, and a cache that grows token "
+                "by token has no such scale",
+                "a scheme with a scale a row, a group or a channel",
+            )
+        return scheme
 
     def launches(self, workload: Workload, knobs: Mapping[str, int] | None = None) -> list[Launch]:
         """`launch` with every knob resolved and the result checked.
@@ -276,12 +364,15 @@ class Rung:
                 "launches with prepare=True stand before the others, and there must be others",
                 "correct the launch function",
             )
+        _check_buffers(self.id, workload, launches)
         return list(launches)
 
     def knob_combinations(self) -> list[dict[str, int]]:
-        """Every combination of knob values."""
+        """Every combination of the values of compiled knobs; the others have their defaults."""
         names = [knob.name for knob in self.knobs]
-        products = itertools.product(*(knob.choices for knob in self.knobs))
+        products = itertools.product(
+            *(knob.choices if knob.compiled else (knob.default,) for knob in self.knobs)
+        )
         return [dict(zip(names, values, strict=True)) for values in products]
 
     def with_source(self, text: str) -> Rung:
@@ -293,6 +384,29 @@ class Rung:
         """A copy that launches with ``launch``."""
         edited = self.edited or not _same_text(launch, self.launch)
         return dataclasses.replace(self, launch=launch, edited=edited)
+
+
+def _check_buffers(rung: str, workload: Workload, launches: Sequence[Launch]) -> None:
+    """Refuse a page table where there are no pages, and what cannot be allocated in a call."""
+    if not workload.is_paged and any(PAGE_TABLE in _named(one) for one in launches):
+        raise LabError(
+            f"{rung} asks for a page table on {workload}.",
+            "the cache of this workload is contiguous",
+            "a paged workload, such as 8,32,8,4096,128/paged16; or correct the launch function",
+        )
+    prepared = {name for one in launches if one.prepare for name in _named(one)}
+    for one in launches:
+        for space in one.workspace:
+            if space.in_call and space.name in prepared:
+                raise LabError(
+                    f"{rung} allocates {space.name} in every call and fills it before all calls.",
+                    "what a launch with prepare=True writes must last",
+                    "leave out in_call=True, or the preparation",
+                )
+
+
+def _named(launch: Launch) -> list[str]:
+    return [arg for arg in launch.args if isinstance(arg, str)]
 
 
 def _same_text(first: Callable[..., Any], second: Callable[..., Any]) -> bool:

@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from .claims import Claim, Finding, Ledger, load_ledger, published_figures
 from .freshness import Freshness, freshness, hash_python_file, launch_shapes, rung_freshness
+from .peers import LEAST_PROCESSES, Standing, fair_peers, measured_together, say_verdict, standings
 from .schema import (
     Clocks,
     CodeHashes,
@@ -24,6 +26,7 @@ from .statistics import (
     Ratio,
     Summary,
     best_read_gb_per_s,
+    best_reader,
     median_problems,
     median_us,
     paired_ratio,
@@ -43,15 +46,19 @@ if TYPE_CHECKING:
     from .journal import Journal, score
 
 __all__ = [
+    "LEAST_PROCESSES",
+    "Claim",
     "Clocks",
     "CodeHashes",
     "ComparisonResult",
     "Counters",
     "DamagedRecordWarning",
+    "Finding",
     "ForecastMade",
     "Freshness",
     "Journal",
     "LaunchShape",
+    "Ledger",
     "ProcessSamples",
     "Provenance",
     "Ratio",
@@ -62,22 +69,30 @@ __all__ = [
     "Run",
     "Samples",
     "SanitizerVerdict",
+    "Standing",
     "Summary",
     "append_records",
     "best_read_gb_per_s",
+    "best_reader",
+    "fair_peers",
     "freshness",
     "hash_python_file",
     "launch_shapes",
+    "load_ledger",
+    "measured_together",
     "median_problems",
     "median_us",
     "own_records_dir",
     "paired_ratio",
+    "published_figures",
     "ratio_of_samples",
     "read_records",
     "rung_freshness",
+    "say_verdict",
     "score",
     "shipped_records_dir",
     "slug_of_gpu",
+    "standings",
     "summary",
 ]
 

@@ -21,9 +21,9 @@ from labtools.problem import LabError, Launch, Rung, kernels_dir, load_rung
 
 from .schema import LaunchShape, Record
 
-PROTOCOLS = ("graph-1", "events-1")
-"""The ways of timing that are current: replays of a CUDA graph, and events round plain launches
-where a call cannot be captured."""
+PROTOCOLS = ("graph-1", "events-1", "stream-1")
+"""The ways of timing that are current: replays of a CUDA graph, events round plain launches where
+a call cannot be captured, and plain launches by intent, from an idle GPU on."""
 
 _NOT_CODE = {
     tokenize.COMMENT,

@@ -223,7 +223,13 @@ class Run(_Schema):
         candidate: a rung's id, ``baseline:NAME`` or ``ceiling:NAME``.
         rung_path: the rung's file when it is not one of the shipped rungs.
         protocol: name and version of the way it was timed.
+        experiment: what was done to the candidate besides its knobs: ``stream`` for plain launches
+            where graphs are the rule, ``outside`` for workspaces moved out of the call, or both,
+            joined by ``+``; empty for the candidate as it is.
         median_us: median over the processes of each process's median.
+        kv_bits: bits in which it keeps an element of K and V.
+        kv_bytes_read: bytes of the cache as it keeps it, scales included, each once; None where
+            that is the workload's own K and V.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -237,10 +243,13 @@ class Run(_Schema):
     resources: tuple[ResourceUse, ...] = ()
     hashes: CodeHashes
     protocol: str
+    experiment: str = ""
     comparison: ComparisonResult
     samples: Samples
     median_us: _Time
     notes: tuple[str, ...] = ()
+    kv_bits: int = 16
+    kv_bytes_read: int | None = None
 
     @field_validator("workload")
     @classmethod
@@ -266,9 +275,14 @@ class Run(_Schema):
         return wanted in (self.candidate, self.name, number)
 
     @property
+    def read_bytes(self) -> int:
+        """Bytes of K and V that it had to read, as it keeps them, each once."""
+        return self.problem.kv_bytes if self.kv_bytes_read is None else self.kv_bytes_read
+
+    @property
     def gb_per_s(self) -> float:
-        """Rate at which the K and V bytes were read, 10^9 bytes a second, each counted once."""
-        return self.problem.kv_bytes / self.median_us / 1e3
+        """Rate at which `read_bytes` were read, 10^9 bytes a second."""
+        return self.read_bytes / self.median_us / 1e3
 
 
 class Record(Run):
@@ -290,6 +304,7 @@ class Record(Run):
             self.rung_path or "",
             knobs,
             self.problem.key(),
+            self.experiment,
         )
 
 

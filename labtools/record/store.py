@@ -84,6 +84,7 @@ class RecordStore:
         knobs: Mapping[str, int] | None = None,
         *,
         kind: str | None = None,
+        experiment: str | None = "",
         latest: bool = True,
     ) -> list[Record]:
         """The records that fit, newest first.
@@ -94,6 +95,8 @@ class RecordStore:
             workload: a Workload, its short form, or its fields.
             knobs: every knob named here must have this value; others may have any.
             kind: ``rung``, ``baseline`` or ``ceiling``.
+            experiment: what was done to the candidate, as in a record; by default nothing, so
+                that an experiment is not taken for the rung. None takes all.
             latest: keep only the newest of several records of the same thing. Of the shipped ones,
                 a record that was timed beside baselines is kept before one that was not, because
                 it can be compared.
@@ -107,6 +110,7 @@ class RecordStore:
             and (rung is None or record.is_candidate(rung))
             and (key is None or record.problem.key() == key)
             and (kind is None or record.kind == kind)
+            and (experiment is None or record.experiment == experiment)
             and all(record.knobs.get(name) == value for name, value in (knobs or {}).items())
         ]
         fitting.sort(key=lambda record: record.provenance.date, reverse=True)

@@ -596,6 +596,9 @@ def _registers_of(opcode: str, operands: Sequence[Operand]) -> tuple[set[str], s
     defines: set[str] = set()
     uses: set[str] = set()
     results = 0 if base in _NO_RESULT else _count_results(base, operands)
+    if base in ("P2R", "R2P") and operands[-1].kind == "number":  # predicates as a mask of bits
+        mask = int(operands[-1].value or 0)
+        (uses if base == "P2R" else defines).update(f"P{n}" for n in range(7) if mask >> n & 1)
     for place, operand in enumerate(operands):
         width = _width(base, modifiers, place, results, operand)
         in_global = base in _GLOBAL and not (base == "LDGSTS" and place == 0)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from labtools.record import published_figures
+
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 PAGES = sorted(path for path in BOOK.rglob("*.md") if not path.parent.name.startswith("_"))
 RUNG_PAGES = sorted((BOOK / "ladder").glob("r*.md"))
-CLAIMS = tomllib.loads((BOOK / "claims.toml").read_text())
+CLAIMS = published_figures()
 
 _FENCE = re.compile(r"^(`{3,}|~{3,})(.*)$")
 _INLINE_CODE = re.compile(r"`[^`\n]*`")
@@ -76,7 +77,7 @@ def claimed_numbers(data: object = CLAIMS) -> Iterator[float]:
 
 
 def typed_measurements(prose: str) -> list[str]:
-    """Numbers with the unit of a measurement that no line of claims.toml holds."""
+    """Numbers with the unit of a measurement that no figure of claims.yml holds."""
     plain = _MATHS.sub("", _INLINE_CODE.sub("", prose))
     known = set(claimed_numbers())
     return [match[0] for match in _MEASURED.finditer(plain) if float(match[1]) not in known]

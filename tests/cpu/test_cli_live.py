@@ -12,7 +12,7 @@ from live_fake import DEVICE, use_fake_gpu
 
 from labtools.cli import main
 from labtools.measure import live_job, profile, sanitize, target
-from labtools.problem import LabError, kernels_dir
+from labtools.problem import LabError, Workload, kernels_dir, list_baselines
 
 SMALL = ("--workload", "2,4,2,64,64", "--quick")
 
@@ -106,9 +106,40 @@ def test_bench_names_its_baseline_and_gives_intervals(cli: Any) -> None:
         rows["baseline:sdpa"]["median_us"] / rows["r03_one_warp"]["median_us"]
     )
     assert data["fastest_fair_baseline"] != "baseline:sdpa_expanded"
-    status, out, _ = cli("bench", "r03", *SMALL, json_too=False)
-    assert status == 0
+    status, out, err = cli("bench", "r03", *SMALL, json_too=False)
+    assert status == 0, err
     assert "times as fast as baseline:sdpa" in out
+
+
+def test_bench_stands_each_against_its_fastest_fair_peer_and_its_floor(cli: Any) -> None:
+    status, data, _ = cli("bench", "r03", "sdpa", "sdpa_expanded", *SMALL, "--processes", "5")
+    assert status == 0, data
+    rows = {row["candidate"]: row for row in data["candidates"]}
+    r03, fastest = rows["r03_one_warp"], data["fastest_fair_baseline"]
+    assert fastest == "baseline:sdpa"
+    assert r03["against_fastest_fair"]["against"] == fastest
+    assert r03["against_fastest_fair"]["verdict"] in ("faster", "slower", "equal")
+    assert r03["processes"] == 5
+    assert rows[fastest]["against_fastest_fair"] is None
+    assert rows["baseline:sdpa_expanded"]["against_fastest_fair"]["against"] == fastest
+    for row in rows.values():
+        assert row["to_floor"]["ratio"] >= 1 - 1e-9
+        assert row["read_bytes"] == Workload.parse("2,4,2,64,64").kv_bytes
+        assert row["worst_error"] < row["tolerance"]
+    assert data["versions"]["torch"]
+
+
+def test_bench_from_one_process_gives_no_verdict(cli: Any) -> None:
+    _, data, _ = cli("bench", "r03", "sdpa", *SMALL)
+    rows = {row["candidate"]: row for row in data["candidates"]}
+    assert "too few" in rows["r03_one_warp"]["against_fastest_fair"]["verdict"]
+
+
+def test_bench_of_a_rung_brings_the_libraries(cli: Any) -> None:
+    _, data, _ = cli("bench", "r03", *SMALL)
+    named = {row["candidate"] for row in data["candidates"]} | set(data["not_timed"])
+    assert {f"baseline:{one.id}" for one in list_baselines()} <= named
+    assert "r02_one_barrier" not in named
 
 
 def test_bench_says_what_it_could_not_time(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

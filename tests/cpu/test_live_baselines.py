@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import sys
+import types
+from typing import ClassVar
+
 import pytest
 
 from labtools.problem import (
@@ -23,25 +28,150 @@ SHAPES = (
 )
 
 
+SDPA = ("sdpa", "sdpa_flash", "sdpa_math", "sdpa_efficient", "sdpa_expanded")
+"""Those that run on a CPU, where torch's flash kernel stands in for the memory-efficient one."""
+FLASHINFER = (
+    *("flashinfer", "flashinfer_tensor_cores"),
+    *("flashinfer_fp8", "flashinfer_fp8_tensor_cores"),
+)
+
+
+def to_torch(array):
+    """A host array as a tensor; bfloat16 goes by its bits."""
+    import torch
+
+    if str(array.dtype) == "bfloat16":
+        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
 def run_on_cpu(name: str, workload: Workload):
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
     inputs = make_inputs(workload)
-    tensors = {key: torch.from_numpy(array) for key, array in inputs.buffers().items()}
+    tensors = {key: to_torch(array) for key, array in inputs.buffers().items()}
     out = load_baseline(name).prepare(tensors, workload)()
-    return out.numpy(), attention_oracle(inputs)[0]
+    return out.float().numpy(), attention_oracle(inputs)[0]
 
 
-@pytest.mark.parametrize("name", ["sdpa", "sdpa_flash", "sdpa_expanded"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", SDPA)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_torchs_baselines_are_right(name, shape):
-    reason = load_baseline(name).supports(shape)
+def test_torchs_baselines_are_right(name, shape, dtype, monkeypatch):
+    torch = pytest.importorskip("torch")
+    if name == "sdpa_efficient":
+        # torch has no such kernel for a CPU; what is tested is how it is called.
+        backend = torch.nn.attention.SDPBackend
+        monkeypatch.setattr(backend, "EFFICIENT_ATTENTION", backend.MATH, raising=False)
+    shape = shape.replace(dtype=dtype)
+    baseline = load_baseline(name)
+    reason = baseline.supports(shape)
     if reason is not None:
-        assert shape.group_size == 1
-        assert name == "sdpa_expanded"
+        assert (shape.group_size == 1) == (name == "sdpa_expanded")
+        assert name in ("sdpa_expanded", "sdpa_efficient")
         return
     for distribution in DISTRIBUTIONS:
         out, expected = run_on_cpu(name, shape.replace(distribution=distribution))
-        assert compare_output(out, expected, 3e-3).ok
+        assert compare_output(out, expected, baseline.tolerance_for(shape)).ok
+
+
+class FakeWrapper:
+    """FlashInfer's wrapper on a CPU: plain attention over the pages that it is told of."""
+
+    made: ClassVar[list] = []
+
+    def __init__(self, workspace, kv_layout, use_tensor_cores):
+        assert kv_layout == "HND"
+        self.cores = use_tensor_cores
+        FakeWrapper.made.append(self)
+
+    def plan(self, indptr, indices, last, heads, kv_heads, dim, page_size, **types):
+        self.tables = [indices[indptr[i] : indptr[i + 1]].tolist() for i in range(len(indptr) - 1)]
+        self.lengths = [
+            (len(t) - 1) * page_size + n for t, n in zip(self.tables, last.tolist(), strict=True)
+        ]
+        self.group, self.types = heads // kv_heads, types
+
+    def run(self, q, cache, k_scale=1.0, v_scale=1.0):
+        import torch
+
+        k, v = cache
+        assert (q.dtype, k.dtype) == (self.types["q_data_type"], self.types["kv_data_type"])
+        outs = []
+        for i, (table, length) in enumerate(zip(self.tables, self.lengths, strict=True)):
+            rows = [
+                x[table].float().permute(1, 0, 2, 3).flatten(1, 2)[:, :length] * scale
+                for x, scale in ((k, k_scale), (v, v_scale))
+            ]
+            keys, values = (x.repeat_interleave(self.group, 0) for x in rows)
+            scores = torch.einsum("hd,hld->hl", q[i].float(), keys) * self.types["sm_scale"]
+            outs.append(torch.einsum("hl,hld->hd", scores.softmax(-1), values))
+        return torch.stack(outs).to(q.dtype)
+
+
+@pytest.fixture
+def fake_flashinfer(monkeypatch):
+    pytest.importorskip("torch")
+    module = types.ModuleType("flashinfer")
+    module.BatchDecodeWithPagedKVCacheWrapper = FakeWrapper
+    module.__spec__ = importlib.machinery.ModuleSpec("flashinfer", None)
+    monkeypatch.setitem(sys.modules, "flashinfer", module)
+    FakeWrapper.made.clear()
+
+
+@pytest.mark.parametrize("name", FLASHINFER)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"seq_lens": (130, 1)},
+        {"dtype": "bfloat16"},
+        {"layout": "paged", "page_size": 16},
+        {"layout": "paged", "page_size": 64, "seq_lens": (65, 130)},
+        {"layout": "paged", "page_size": 16, "dtype": "bfloat16", "seq_lens": (7, 128)},
+    ],
+    ids=str,
+)
+def test_flashinfer_gets_the_right_pages(fake_flashinfer, name, changes):
+    """Unused pages and padding hold NaN, so a wrong page shows."""
+    workload = Workload(2, 8, 2, 130, 64).replace(**changes)
+    baseline = load_baseline(name)
+    assert baseline.supports(workload) is None
+    out, expected = run_on_cpu(name, workload)
+    found = compare_output(out, expected, baseline.tolerance_for(workload))
+    assert found.ok, found
+    (wrapper,) = FakeWrapper.made
+    assert wrapper.cores == name.endswith("tensor_cores")
+    if baseline.kv_bits == 8:
+        assert str(wrapper.types["kv_data_type"]) == "torch.float8_e4m3fn"
+        assert found.worst_error > 3e-3, "8 bits cannot be that good: was anything converted?"
+
+
+def test_large_values_are_scaled_into_e4m3(fake_flashinfer):
+    from labtools.problem import kernels_dir
+    from labtools.problem.rung import load_by_path
+
+    torch = pytest.importorskip("torch")
+    module = load_by_path(kernels_dir() / "baselines" / "flashinfer.py")
+    small, scale = module.to_e4m3(torch.tensor([1.0, -2.0, float("nan")]))
+    assert scale == 1.0 and small.float()[:2].tolist() == [1.0, -2.0]
+    assert small.float().isnan().tolist() == [False, False, True]
+    large, scale = module.to_e4m3(torch.tensor([896.0, -1.75]))
+    assert scale == 2.0 and large.float()[0] * scale == 896.0
+
+
+def test_sets_with_one_page_table_share_a_plan_and_others_do_not(fake_flashinfer):
+    workload = Workload(2, 8, 2, 130, 64, layout="paged", page_size=16)
+    baseline = load_baseline("flashinfer")
+
+    def prepare(seed):
+        inputs = make_inputs(workload.replace(seed=seed))
+        tensors = {key: to_torch(array) for key, array in inputs.buffers().items()}
+        return baseline.prepare(tensors, workload), attention_oracle(inputs)[0]
+
+    calls = [prepare(0), prepare(0), prepare(1)]
+    assert len(FakeWrapper.made) == 2
+    for call, expected in calls:
+        assert compare_output(call().float().numpy(), expected, 3e-3).ok
 
 
 def test_flashinfers_pages_hold_the_cache():
@@ -55,7 +185,7 @@ def test_flashinfers_pages_hold_the_cache():
     pages = module.make_pages(k)
     assert pages.shape == (2 * 3, 2, 16, 64)
     assert pages.is_contiguous()
-    indptr, indices, last = module.page_table(workload)
+    indptr, indices, last = module.list_pages(module.page_table(workload), workload.lengths, 16)
     assert indptr.tolist() == [0, 3, 4]
     assert indices.tolist() == [0, 1, 2, 3]
     assert last.tolist() == [5, 16]
@@ -67,11 +197,22 @@ def test_flashinfers_pages_hold_the_cache():
 
 def test_every_baseline_says_what_is_timed_and_refuses_what_it_cannot():
     ragged = HEADLINE.replace(seq_lens=tuple([4096] * 7 + [5]))
+    paged = HEADLINE.replace(layout="paged", page_size=16)
     for baseline in list_baselines():
         assert "Inside the timed call" in baseline.doc
         assert baseline.source is not None
         assert baseline.source.stem == baseline.id
+        assert baseline.kv_bits == (8 if "fp8" in baseline.id else 16)
         if baseline.id.startswith("sdpa"):
             assert baseline.supports(ragged)
-            assert baseline.supports(HEADLINE) is None
+            assert "paged" in baseline.supports(paged)
+            refuses = baseline.id == "sdpa_efficient"
+            assert bool(baseline.supports(HEADLINE)) == refuses
     assert [one.id for one in list_baselines() if not one.fair] == ["sdpa_expanded"]
+    assert {*SDPA, *FLASHINFER, "sdpa_cudnn"} == {one.id for one in list_baselines()}
+
+
+def test_tolerances_say_what_a_library_may_round():
+    fp16, bf16 = HEADLINE, HEADLINE.replace(dtype="bfloat16")
+    sdpa, fp8 = load_baseline("sdpa"), load_baseline("flashinfer_fp8")
+    assert sdpa.tolerance_for(fp16) < sdpa.tolerance_for(bf16) < fp8.tolerance_for(fp16) < 0.2

@@ -10,7 +10,8 @@ import pytest
 from labtools.predict import latencies
 from labtools.predict.latencies import ASSUMED, list_tables, load_latencies, read_table
 from labtools.predict.sheets import list_gpus
-from labtools.problem import LabError, repository_root
+from labtools.problem import LabError
+from labtools.record import published_figures
 
 OWN = """
 [about]
@@ -108,7 +109,7 @@ def test_what_nobody_knows_is_said(own_table) -> None:
 
 
 def test_the_published_figures_agree_with_those_of_the_book() -> None:
-    claims = tomllib.loads((repository_root() / "book" / "claims.toml").read_text())["latency"]
+    claims = published_figures()["latency"]
     for gpu, arch in (("RTX 4090", "sm_89"), ("H100 PCIe", "sm_90")):
         index = claims["gpu"].index(gpu)
         table = read_table(latencies.TABLES / f"{arch}.toml")

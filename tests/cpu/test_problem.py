@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 
@@ -239,17 +238,18 @@ def test_launch_refuses_what_would_crash_later() -> None:
     assert launch.workspace[0].bytes == 16
 
 
-def test_the_ladder_is_a_chain_of_parents() -> None:
+def test_every_rung_changes_one_that_stands_before_it() -> None:
     rungs = list_rungs()
     assert [rung.id[:3] for rung in rungs] == [f"r{i:02d}" for i in range(len(rungs))]
-    for parent, rung in itertools.pairwise(rungs):
-        assert rung.parent == parent.id
+    for index, rung in enumerate(rungs[1:], start=1):
+        (parent,) = (one for one in rungs[:index] if one.id == rung.parent)
         parent.resolve_knobs(rung.parent_knobs)
     assert rungs[0].parent is None
 
 
 def test_unrolling_and_launch_bounds_are_equal_along_the_ladder() -> None:
-    defaults = [rung.resolve_knobs() for rung in list_rungs()]
+    """Up to r07 no rung may win by its unrolling; from r08 on loads in flight are the idea."""
+    defaults = [rung.resolve_knobs() for rung in list_rungs() if rung.id < "r08"]
     assert len({(knobs["unroll"], knobs["launch_bounds"]) for knobs in defaults}) == 1
 
 

@@ -14,12 +14,15 @@ from tools.readme_table import (
     BEGIN,
     END,
     NOTHING_YET,
+    ROOT,
+    final_table,
     replace_table,
+    results_plot,
     results_table,
-    wanted_readme,
+    wanted_files,
+    whole_results,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
 
@@ -41,9 +44,10 @@ def test_every_make_target_it_names_exists() -> None:
     assert "make test" in ci
 
 
-def test_the_table_is_what_the_records_say() -> None:
+def test_the_results_are_what_the_records_say() -> None:
     """When this fails: make readme."""
-    assert wanted_readme() == README
+    for path, text in wanted_files().items():
+        assert path.read_text() == text, path
 
 
 def record(candidate: str, us: float, **changes: object) -> Record:
@@ -84,7 +88,7 @@ def table(tmp_path: Path, *records: Record) -> str:
 def test_rows_and_ratios(tmp_path: Path) -> None:
     text = table(tmp_path, record("baseline:sdpa", 40.0), record("r03_one_warp", 100.0))
     assert "Recorded on NVIDIA Test, 2026-01-02" in text
-    assert re.search(r"`r03_one_warp`.*\| 100\.0 us \|.*\| 2\.50 x \(2\.\d\d to 2\.\d\d\) \|", text)
+    assert re.search(r"`r03_one_warp`.*\| 100\.0 us \|.*\| 0\.40 x \(0\.\d\d to 0\.\d\d\) \|", text)
     assert re.search(r"`sdpa` \(baseline\) \| 40\.0 us \|.*\| 1\.00 x \|", text)
 
 
@@ -107,6 +111,78 @@ def test_times_of_two_campaigns_are_not_set_side_by_side(tmp_path: Path) -> None
         record("r03_one_warp", 100.0),
     )
     assert text.count(" us |") == 1
+
+
+def test_the_fastest_fair_fp16_library_is_the_reference(tmp_path: Path) -> None:
+    """A handicapped baseline and one with an FP8 cache may be faster and are no reference."""
+    text = table(
+        tmp_path,
+        record("baseline:sdpa", 40.0),
+        record("baseline:flashinfer", 38.0),
+        record("baseline:sdpa_expanded", 30.0),
+        record("baseline:flashinfer_fp8", 20.0, kv_bits=8),
+        record("r03_one_warp", 100.0),
+    )
+    assert "times as fast as `flashinfer` |" in text
+    assert re.search(r"`flashinfer` \(baseline\) \|.*\| 1\.00 x \|", text)
+    assert re.search(r"`sdpa_expanded` \(handicapped baseline\)", text)
+    assert re.search(r"`r03_one_warp`.*\| 0\.38 x", text)
+
+
+def final(tmp_path: Path, **changes: object) -> RecordStore:
+    """A store in which r03 stands in for the quantised rung: 8 bits beside two libraries."""
+    store = RecordStore([tmp_path])
+    gpu = {
+        "provenance": {**record("r03_one_warp", 1.0).provenance.model_dump(), "gpu_slug": "h200"}
+    }
+    store.append(
+        "final.jsonl",
+        [
+            record("baseline:sdpa", 40.0, **gpu),
+            record("baseline:flashinfer_fp8", 30.0, kv_bits=8, **gpu),
+            record("r03_one_warp", 20.0, kv_bits=8, **gpu, **changes),
+        ],
+    )
+    return store
+
+
+def test_the_last_rungs_by_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tools import readme_table
+
+    monkeypatch.setattr(readme_table, "FINAL_RUNGS", ("r03_one_warp", "r10_none", "r11_none"))
+    text = final_table(final(tmp_path))
+    row = next(line for line in text.splitlines() if line.startswith("| `8,32,8,4096,128`"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1] == "`sdpa`"
+    assert cells[2].startswith("2.00 x (")
+    assert cells[3:5] == ["-", "-"]
+    assert cells[5].startswith("1.50 x (")
+
+
+def test_the_last_rungs_without_records(tmp_path: Path) -> None:
+    assert final_table(RecordStore([tmp_path])) == ""
+
+
+def test_the_plot_is_one_file_for_one_set_of_records() -> None:
+    records = [record("baseline:sdpa", 40.0), record("baseline:sdpa_expanded", 400.0)]
+    records.append(record("r03_one_warp", 100.0))
+    svg, alt = results_plot(records)
+    assert (svg, alt) == results_plot(records[::-1])
+    for text in ("r03_one_warp", "100.0", "sdpa_expanded", "400.0"):
+        assert text in svg
+        assert text in alt
+    widths = [float(n) for n in re.findall(r'<rect x="190" y="\d+" width="([\d.]+)"', svg)]
+    assert widths[1] < widths[0] < widths[2]  # sdpa, r03, sdpa_expanded
+    assert svg.count('fill="url(#hatch)"') == 1  # the handicapped one, told without colour
+
+
+def test_the_headline_is_said_where_there_are_records(tmp_path: Path) -> None:
+    text, plot = whole_results(RecordStore([tmp_path]), list_rungs())
+    assert "no record yet" in text and plot is None
+    assert NOTHING_YET in text
+    text, plot = whole_results(final(tmp_path), list_rungs())
+    assert "is 2 times" in text and "as fast as sdpa" in text
+    assert plot
 
 
 def test_no_records(tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ SMALL = Workload(3, 8, 2, 97, 128)
 SHORT = Workload(3, 6, 2, 45, 64, seq_lens=(3, 1, 45), distribution="late_peaked")
 
 
-def test_studies_are_found_and_the_ladder_is_as_it_was() -> None:
+def test_studies_are_found_and_stand_beside_the_ladder() -> None:
     assert [one[:3] for one in STUDIES] == ["s00", "s01", "s02", "s03", "s04", "s05"]
-    assert [rung.id[:3] for rung in list_rungs()] == ["r00", "r01", "r02", "r03"]
+    assert not set(STUDIES) & {rung.id for rung in list_rungs()}
     assert load_rung("s01").id == load_rung("s01_warp_rows").id == "s01_warp_rows"
     for rung in STUDIES.values():
         assert rung.parent is None

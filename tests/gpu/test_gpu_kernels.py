@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,49 +13,51 @@ import pytest
 from labtools.measure.gpu_queue import hold_gpu
 from labtools.measure.live import run_cases_on_gpu, run_jobs_on_gpu, run_on_gpu
 from labtools.problem import (
-    DISTRIBUTIONS,
     HEADLINE,
     Rung,
     Workload,
+    draw_workloads,
     list_rungs,
     load_rung,
 )
+from labtools.toolchain import device_query
 
-RUNGS = ("r00_two_passes", "r01_online_softmax", "r02_one_barrier", "r03_one_warp")
+RUNGS = tuple(rung.id for rung in list_rungs())
 SMALL = Workload(2, 8, 2, 65, 128)
-ALWAYS = (1, 2, 31, 32, 33, 4097)
 DRAWN = 200
+SEED = 20261121
+ALWAYS = (1, 2, 31, 32, 33, 4097)
+"""Lengths that every rung meets whatever is drawn."""
+KNOB_CASES = (
+    SMALL,
+    Workload(3, 4, 4, 33, 64, seq_lens=(33, 1, 17), distribution="large"),
+    Workload.parse("3,8,2,300,128/bf16/paged16").replace(seq_lens=(300, 1, 160)),
+    Workload.parse("2,8,1,700,64/paged64").replace(distribution="rising"),
+)
+MOST_COMBINATIONS = 64
+MOST_VALUES = 9
 
 
-def draw_workloads(count: int, seed: int = 20261121) -> list[Workload]:
-    """Odd and long lengths, grouped heads, ragged batches, every distribution, both head dims."""
-    rng = np.random.default_rng(seed)
-    drawn = []
-    for index in range(count):
-        batch = int(rng.integers(1, 6))
-        kv_heads = int(rng.choice([1, 2, 3, 8]))
-        group = int(rng.choice([1, 2, 4, 5, 8]))
-        if index < len(ALWAYS):
-            length = ALWAYS[index]
-        else:
-            # Long ones are one in five, so that the float64 oracle stays quick.
-            length = int(rng.integers(1024, 3000) if index % 5 == 0 else rng.integers(1, 600))
-        ragged = None
-        if rng.random() < 0.5:
-            ragged = tuple(int(n) for n in rng.integers(1, length + 1, batch))
-        drawn.append(
-            Workload(
-                batch,
-                kv_heads * group,
-                kv_heads,
-                length,
-                int(rng.choice([64, 128])),
-                seq_lens=ragged,
-                distribution=DISTRIBUTIONS[index % len(DISTRIBUTIONS)],
-                seed=index,
-            )
-        )
-    return drawn
+def knob_choices(rung: Rung) -> list[dict[str, int]]:
+    """All combinations of knobs; of many each value by itself, and some drawn combinations."""
+    if math.prod(len(knob.choices) for knob in rung.knobs) <= MOST_COMBINATIONS:
+        return rung.knob_combinations()
+    chosen = []
+    for knob in rung.knobs:
+        places = np.linspace(0, len(knob.choices) - 1, min(len(knob.choices), MOST_VALUES))
+        chosen += [{knob.name: knob.choices[int(place)]} for place in places]
+    rng = np.random.default_rng(SEED)
+    for _ in range(MOST_VALUES):
+        chosen.append({knob.name: int(rng.choice(knob.choices)) for knob in rung.knobs})
+    return chosen
+
+
+def fits(rung: Rung, case: Workload, knobs: dict[str, int]) -> bool:
+    """Whether this GPU's blocks have the shared memory that the launches ask for."""
+    device = device_query()
+    assert device is not None
+    most = device.smem_per_block_optin_bytes
+    return all(launch.smem_bytes <= most for launch in rung.launches(case, knobs))
 
 
 def edit(rung: Rung, old: str, new: str) -> Rung:
@@ -64,21 +68,26 @@ def edit(rung: Rung, old: str, new: str) -> Rung:
 
 @pytest.mark.parametrize("name", RUNGS)
 def test_a_rung_is_right_on_drawn_workloads(name: str) -> None:
-    cases = draw_workloads(DRAWN)
-    runs = run_cases_on_gpu(load_rung(name), cases)
+    rung = load_rung(name)
+    cases = [Workload(2, 6, 2, n, 128, distribution="late_peaked", seed=n) for n in ALWAYS]
+    cases += draw_workloads(DRAWN, SEED, rung.supports)
+    runs = run_cases_on_gpu(rung, cases)
     wrong = [str(run) for run in runs if not run.ok]
     assert not wrong, "\n".join(wrong[:5])
-    assert len(runs) == DRAWN
+    assert len(runs) == len(cases)
 
 
-def test_every_combination_of_knobs_is_right() -> None:
-    cases = [SMALL, Workload(3, 4, 4, 33, 64, seq_lens=(33, 1, 17), distribution="large")]
+@pytest.mark.parametrize("name", RUNGS)
+def test_every_value_of_every_knob_is_right(name: str) -> None:
+    rung = load_rung(name)
     jobs = [
         (rung, case, knobs)
-        for rung in list_rungs()
-        for knobs in rung.knob_combinations()
-        for case in cases
+        for knobs in knob_choices(rung)
+        for case in KNOB_CASES
+        if rung.supports(case) is None and fits(rung, case, knobs)
     ]
+    values = {item for _, _, knobs in jobs for item in rung.resolve_knobs(knobs).items()}
+    assert len(values) > len(rung.knobs)
     runs = run_jobs_on_gpu(jobs)
     wrong = [
         f"{rung.id} {knobs}: {run}"
@@ -211,3 +220,22 @@ def test_the_fill_kernel_is_normal_and_puts_nan_past_each_length(tmp_path) -> No
     run = run_on_gpu(rung, workload)
     assert not run.ok
     assert "NaN" in str(run)
+
+
+def test_pages_and_bfloat16_are_drawn_on_the_device() -> None:
+    from labtools.measure import live_check
+
+    rung = load_rung(Path(__file__).parents[1] / "cpu" / "split_merge.py")
+    lengths = (8192, 1, 5000, 4097)
+    for form in ("bf16", "paged16", "bf16/paged64"):
+        workload = Workload.parse(f"4,32,8,8192,128/{form}").replace(seq_lens=lengths)
+        assert not live_check.drawn_on_host(workload)
+        run = run_on_gpu(rung, workload)
+        assert run.ok, str(run)
+    # Pages in another order hold other numbers; rows past a length hold NaN.
+    wrong = edit(rung, "page_table[sequence * max_pages + n / PAGE_SIZE];", "n / PAGE_SIZE;")
+    assert not run_on_gpu(wrong, workload).ok
+    wrong = edit(
+        rung, "length = seq_lens[sequence]", "length = min(seq_lens[sequence] | 63, kv_len)"
+    )
+    assert "NaN" in str(run_on_gpu(wrong, workload))

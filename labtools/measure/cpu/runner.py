@@ -22,9 +22,11 @@ from labtools.problem import (
     LabError,
     Launch,
     Rung,
+    Scheme,
     Workload,
     attention_oracle,
     compare_output,
+    dequantise_inputs,
     is_poison,
     make_inputs,
     poisoned,
@@ -124,6 +126,7 @@ def run_on_cpu(
     )
     if inputs is None:
         inputs = make_inputs(workload)
+    scheme = rung.scheme(workload, knobs)
     if len(launches) > 1:
         blocks = None
     if workers is None:
@@ -165,12 +168,12 @@ def run_on_cpu(
             if result.stopped or faults:
                 comparison = None
                 if not result.stopped:
-                    expected = _expect(inputs, out, blocks, expected)
+                    expected = _expect(inputs, scheme, out, blocks, expected)
                     comparison = compare_output(out, expected, rung.tolerance)
                 break
             if first_out is not None and np.array_equal(_bits(out), _bits(first_out)):
                 continue  # the same bits as the order before: already compared
-            expected = _expect(inputs, out, blocks, expected)
+            expected = _expect(inputs, scheme, out, blocks, expected)
             comparison = compare_output(out, expected, rung.tolerance)
             if not comparison.ok:
                 if first_out is not None:
@@ -268,11 +271,20 @@ def _bits(array: np.ndarray) -> np.ndarray:
 
 
 def _expect(
-    inputs: Inputs, out: np.ndarray, blocks: int | None, known: np.ndarray | None
+    inputs: Inputs,
+    scheme: Scheme | None,
+    out: np.ndarray,
+    blocks: int | None,
+    known: np.ndarray | None,
 ) -> np.ndarray:
-    """The oracle's output; of a sample of blocks, for the heads that anything was written to."""
+    """The oracle's output; of a sample of blocks, for the heads that anything was written to.
+
+    A rung that stores K and V in a scheme is held against the oracle of what that leaves of them.
+    """
     if known is not None:
         return known
+    if scheme is not None:
+        inputs = dequantise_inputs(inputs, scheme)
     if blocks is None:
         return attention_oracle(inputs)[0]
     written = ~is_poison(out).all(axis=-1)

@@ -85,6 +85,17 @@ LAB_INLINE __half2 to_half2(float2 f) { return __half2(to_half(f.x), to_half(f.y
 #define __float22half2_rn(f) (lab::to_half2(f))
 #endif
 
+// The header has these for the GPU only. A double holds the product and the sum, so one rounding.
+namespace lab {
+inline __half fma_half(__half a, __half b, __half c) {
+  return __half(double(float(a)) * double(float(b)) + double(float(c)));
+}
+}  // namespace lab
+inline __half __hfma(__half a, __half b, __half c) { return lab::fma_half(a, b, c); }
+inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
+  return __half2(lab::fma_half(a.x, b.x, c.x), lab::fma_half(a.y, b.y, c.y));
+}
+
 // ---- arithmetic ----
 LAB_INLINE float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 LAB_INLINE double rsqrt(double x) { return 1.0 / sqrt(x); }

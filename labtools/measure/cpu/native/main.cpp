@@ -306,8 +306,9 @@ static int run() {
   serials = serials * uint64_t(job.repeat) + 1;
   if (serials >> 32) give_up("more than 4 thousand million blocks");
   published_capacity = uint32_t(serials);
-  published = static_cast<uint8_t*>(reserve(serials, MAP_SHARED));
-  if (!published || !make_stacks(threads)) give_up("no memory for the threads' stacks");
+  published = static_cast<uint32_t*>(reserve(serials * sizeof(uint32_t), MAP_SHARED));
+  atomics_taken = static_cast<uint32_t*>(reserve(sizeof(uint32_t), MAP_SHARED));
+  if (!published || !atomics_taken || !make_stacks(threads)) give_up("no memory for the threads' stacks");
   catch_signals();
   // A kernel with device variables is run twice: what the first run left must not help the second.
   std::vector<std::vector<char>> fresh;

@@ -63,8 +63,9 @@ static std::vector<uint8_t> owner;  // variable of each shared byte, from 1; 0 i
 constexpr uint8_t IGNORED = 255;   // the compiler's own guard variables
 static uint32_t dynamic_offset = 0;
 
-static uint8_t* published = nullptr;  // blocks that have executed a __threadfence()
+static uint32_t* published = nullptr;  // of each block: 1 + the epoch of its last __threadfence()
 static uint32_t published_capacity = 0;
+static uint32_t* atomics_taken = nullptr;  // 1 while one of the worker processes is in an atomic
 
 [[noreturn]] __attribute__((noinline)) static void wild(uintptr_t a, size_t n, bool write,
                                                         const void* frame) {
@@ -204,7 +205,8 @@ static inline bool unordered(const Region& r, const Stamp& s) {
     if (&r == &shared_region) return false;       // another block had its own
     if (s.block < S.launch_serial) return false;  // never, or an earlier launch
     // Blocks order each other through memory: write, __threadfence(), atomic; atomic, read.
-    return !(S.uses_atomics && s.block < published_capacity && published[s.block]);
+    // A write that comes after the last fence of its block is not ordered by it.
+    return !(S.uses_atomics && s.block < published_capacity && published[s.block] > s.epoch);
   }
   if (s.epoch != S.epoch) return false;
   if (s.flags & MANY_WARPS) return true;

@@ -1,5 +1,7 @@
 // CUDA threads as fibers: the scheduler, barriers, warp functions, atomics, asynchronous copies.
 #pragma once
+#include <sched.h>
+
 #include <algorithm>
 
 #include "memory.h"
@@ -488,6 +490,13 @@ static uint64_t update(T* address, int operation, uint64_t operand_bits, uint64_
   return result;
 }
 
+struct AtomicTurn {
+  AtomicTurn() {
+    while (__atomic_exchange_n(atomics_taken, 1u, __ATOMIC_ACQUIRE)) sched_yield();
+  }
+  ~AtomicTurn() { __atomic_store_n(atomics_taken, 0u, __ATOMIC_RELEASE); }
+};
+
 static void land_copies(const std::vector<AsyncCopy>& copies, const void* frame) {
   for (const AsyncCopy& c : copies) {
     const uint32_t data = c.bytes - c.zero_fill;
@@ -529,6 +538,9 @@ unsigned lab_active_mask() {
 uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_t compare) {
   const size_t bytes = number == LAB_INT || number == LAB_UNSIGNED || number == LAB_FLOAT ? 4 : 8;
   if (uintptr_t(address) % bytes) lab::misaligned(uintptr_t(address), bytes, LAB_FRAME);
+  // Blocks of one launch run in several processes. What is remembered of an access is more than
+  // one word, so two atomics on one address must not write it at the same time.
+  lab::AtomicTurn turn;
   lab::check(uintptr_t(address), bytes, lab::ATOMIC_UPDATE, LAB_CALLER, LAB_FRAME);
   lab::S.uses_atomics = true;
   switch (number) {
@@ -542,7 +554,8 @@ uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_
 }
 
 void lab_fence() {
-  if (lab::S.block_serial < lab::published_capacity) lab::published[lab::S.block_serial] = 1;
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  if (lab::S.block_serial < lab::published_capacity) lab::published[lab::S.block_serial] = lab::S.epoch + 1;
 }
 
 void lab_copy_async(void* shared, const void* global, size_t bytes, size_t zero_fill) {

@@ -9,9 +9,11 @@ import json
 import os
 import time
 
+import ml_dtypes
 import numpy as np
 
 from . import cuda
+from ._pieces import decode_pieces, merge_pieces
 from .cuda._state import state as _state
 
 __version__ = "fake"
@@ -39,6 +41,9 @@ class _Array:
     def get(self, stream=None):
         _state.raise_pending()
         return self.host.copy()
+
+    def view(self, dtype):
+        return _Array(self.shape, dtype, self.data)
 
     def __dlpack__(self, **kwargs):
         return self.host.__dlpack__()
@@ -78,7 +83,10 @@ class RawKernel:
         for arg in args:
             assert isinstance(arg, (_Array, np.generic)), arg
         _state.note_launch(self.entry, grid, block)
-        run = lambda: _KERNELS.get(self.entry, _decode)(self.entry, args)  # noqa: E731
+        if self.entry in _SPLIT:
+            run = lambda: _SPLIT[self.entry](self.entry, args, grid)  # noqa: E731
+        else:
+            run = lambda: _KERNELS.get(self.entry, _decode)(self.entry, args)  # noqa: E731
         if _state.capturing is not None:
             _state.capturing.append(run)
         else:
@@ -93,10 +101,29 @@ def _behaviour(entry):
     return json.loads(os.environ.get("FAKE_GPU_BEHAVIOUR", "{}")).get(entry, "")
 
 
+def _numbers(array):
+    """What an array holds; bfloat16 lies on the device as its bits."""
+    return array.host.view(ml_dtypes.bfloat16) if array.dtype == np.uint16 else array.host
+
+
+def _rows(pages, table, seq_lens):
+    """Pages to rows ``[B, Hkv, S, D]``; NaN past each length."""
+    _, heads, size, dim = pages.shape
+    rows = np.full((len(table), heads, table.shape[1] * size, dim), np.nan, pages.dtype)
+    for b, n in enumerate(seq_lens):
+        for index in range(-(-int(n) // size)):
+            rows[b, :, index * size : (index + 1) * size] = pages[table[b, index]]
+    return rows
+
+
 def _decode(entry, args):
     arrays = [arg for arg in args if isinstance(arg, _Array)]
-    q, k, v, seq_lens = (one.host for one in arrays[:4])
-    out = arrays[-1].host
+    q, k, v, seq_lens = (_numbers(one) for one in arrays[:4])
+    out = _numbers(arrays[-1])
+    if arrays[4].dtype == np.int32:
+        k, v = (_rows(one, arrays[4].host, seq_lens) for one in (k, v))
+    if entry.startswith("decode_int8"):
+        k, v = (_through_int8(one, seq_lens) for one in (k, v))
     behaviour = _behaviour(entry)
     _state.clock_us += _DEFAULT_US.get(entry, 25.0)
     if behaviour == "hang":
@@ -131,19 +158,38 @@ def _decode(entry, args):
         end = arrays[-1].data.offset + arrays[-1].nbytes
         arrays[-1].data.buffer[end : end + 2] = 0
     if behaviour == "writes input":
-        k[0, 0, 0, 0] = 0
+        _numbers(arrays[1])[0, 0, 0, 0] = 0
+
+
+def _through_int8(rows, lengths):
+    """What 8 bits with a scale a row leave of k or v."""
+    from labtools.problem import TensorScheme, dequantise_tensor, quantise_tensor
+
+    return dequantise_tensor(quantise_tensor(rows, lengths, TensorScheme(8, "row")))
+
+
+def _clear(entry, args):
+    args[0].host[...] = 0
+
+
+def _split_merge(entry, args):
+    (counters,) = (one for one in args if isinstance(one, _Array) and one.dtype == np.uint32)
+    assert not counters.host.any(), "the counters were not cleared"
+    _decode(entry, args)
 
 
 def _fill(entry, args):
     target, lengths, pairs, seed, heads, rows, dim = args
-    flat = target.host.reshape(-1)
+    assert (target.dtype == np.uint16) == (entry == "fill_normal_bf16")
+    numbers = _numbers(target)
+    flat = numbers.reshape(-1)
     assert flat.size == 2 * int(pairs)
     flat[:] = np.random.default_rng(int(seed)).standard_normal(flat.size)
     if int(lengths):
         held = _state.arrays_at(int(lengths), np.int32, target.shape[0])
         assert target.shape == (len(held), int(heads), int(rows), int(dim))
         for b, n in enumerate(held):
-            target.host[b, :, n:] = np.nan
+            numbers[b, :, n:] = np.nan
 
 
 def _read_sweep(entry, args):
@@ -166,8 +212,12 @@ def _copy_cache(entry, args):
     v_copy.host[...] = v.host
 
 
+_SPLIT = {"decode_r04": decode_pieces, "merge_pieces": merge_pieces}
 _KERNELS = {
     "fill_normal": _fill,
+    "fill_normal_bf16": _fill,
+    "clear_counters": _clear,
+    "split_merge": _split_merge,
     "read_sweep": _read_sweep,
     "copy_cache": _copy_cache,
     "empty_launch": lambda entry, args: None,

@@ -13,6 +13,7 @@ class _State:
         self.pending = None
         self.calls = {}
         self.buffers = []
+        self.held = {}  # what was allocated by the runtime's own call and is not freed yet
         self.watched = False
 
     def note_launch(self, entry, grid, block):

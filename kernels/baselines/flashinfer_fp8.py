@@ -1,0 +1,33 @@
+"""FlashInfer's batch decode on CUDA cores, over a paged cache of 8-bit floats (e4m3).
+
+Inside the timed call: as ``flashinfer``, with K and V kept in e4m3 with one scale a tensor, and q
+in the workload's type. Outside it: the conversion, which a server makes when it writes the cache.
+Half the bytes are read and the output is not that of the 16-bit cache, so it is a peer of rungs
+with an 8-bit cache and of no other.
+"""
+
+from pathlib import Path
+
+from labtools.problem import Baseline
+from labtools.problem.rung import load_by_path
+
+_SHARED = load_by_path(Path(__file__).with_name("flashinfer.py"))
+
+
+def prepare(tensors, workload):
+    """The cache and q ``[B, Hq, D]`` to a call that gives ``[B, Hq, D]``."""
+    return _SHARED.prepare_with(tensors, workload, tensor_cores=False, fp8=True)
+
+
+BASELINE = Baseline(
+    id="flashinfer_fp8",
+    title="FlashInfer batch decode, FP8 cache, CUDA cores",
+    prepare=prepare,
+    supports=_SHARED.supports,
+    kv_bits=8,
+    layouts=("contiguous", "paged"),
+    # Three bits after the point: rounding alone moves an element by up to a sixteenth.
+    tolerance=0.1,
+    doc=__doc__,
+    source=Path(__file__),
+)

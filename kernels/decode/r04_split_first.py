@@ -1,0 +1,59 @@
+"""r04, split-K as first tried: several blocks share the rows of one query head.
+
+Idea: the grid gets a third dimension, the pieces of a sequence. A piece's block leaves its output,
+maximum and sum in memory, and a second launch joins them.
+Limiter: a warp's long walk through its rows, and the SMs that a small batch leaves empty.
+Cost: partial results written and read again, a second launch, and memory for them, which this
+first try gets and gives back in every call.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
+
+
+def launch(workload, knobs):
+    """One warp a (sequence, query head, piece), then one block a (sequence, query head)."""
+    split = knobs["split"]
+    rows = (workload.batch, workload.num_qo_heads, split, workload.head_dim + 2)
+    partial = Workspace("partial", rows, "float32", in_call=True)
+    decode = Launch(
+        entry="decode_r04",
+        grid=(workload.num_qo_heads, workload.batch, split),
+        block=(32,),
+        args=(
+            *("q", "k", "v", "seq_lens", "partial"),
+            np.int32(workload.num_kv_heads),
+            np.int32(workload.kv_len),
+            np.float32(workload.sm_scale * np.log2(np.e)),
+        ),
+        workspace=(partial,),
+    )
+    merge = Launch(
+        entry="merge_pieces",
+        grid=(workload.num_qo_heads, workload.batch),
+        block=(workload.head_dim,),
+        args=("partial", "out", np.int32(split)),
+        workspace=(partial,),
+    )
+    return [decode, merge]
+
+
+RUNG = Rung(
+    id="r04_split_first",
+    title="Split-K as first tried",
+    source=Path(__file__).with_suffix(".cu"),
+    idea="several blocks share the rows of one query head; a second launch joins their results",
+    limiter="one warp's walk through all rows, and SMs without a block",
+    cost="partial results, a second launch, and memory allocated in every call",
+    parent="r03_one_warp",
+    knobs=(
+        Knob("unroll", (1, 2, 4, 8), 4, "KV rows in one trip of the loop"),
+        Knob("launch_bounds", (0, 1), 1, "1 tells the compiler the block size"),
+        Knob("split", (1, 2, 4, 8, 16, 32), 8, "pieces of a sequence", compiled=False),
+    ),
+    supports=head_dims(64, 128),
+    launch=launch,
+)

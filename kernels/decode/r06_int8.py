@@ -1,0 +1,58 @@
+"""r06, INT8 cache: half the bytes, in a kernel that was not waiting for bytes.
+
+Idea: k and v are kept as eight-bit codes with one scale a row, written once when the cache is
+written; a row is half as many bytes.
+Limiter: bytes from memory.
+Cost: two more loads and some arithmetic for every row, and accuracy: an element is off by up to
+half a step of its row's largest.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from labtools.problem import (
+    PER_ROW_INT8,
+    SCHEMES,
+    Knob,
+    Launch,
+    Rung,
+    head_dims,
+    quantise_launches,
+)
+
+
+def launch(workload, knobs):
+    """The preparation, which is not timed; then one warp a (sequence, query head)."""
+    cache, prepare = quantise_launches(workload, SCHEMES[PER_ROW_INT8])
+    decode = Launch(
+        entry="decode_r06",
+        grid=(workload.num_qo_heads, workload.batch),
+        block=(32,),
+        args=(
+            *("q", "k_codes", "v_codes", "k_scale", "v_scale", "seq_lens", "out"),
+            np.int32(workload.num_kv_heads),
+            np.int32(workload.kv_len),
+            np.float32(workload.sm_scale * np.log2(np.e)),
+        ),
+        workspace=cache,
+    )
+    return [*prepare, decode]
+
+
+RUNG = Rung(
+    id="r06_int8",
+    title="INT8 cache",
+    source=Path(__file__).with_suffix(".cu"),
+    idea="codes of eight bits and a scale a row: half the bytes",
+    limiter="bytes from memory",
+    cost="two more loads and the way back from codes in every row; accuracy",
+    parent="r03_one_warp",
+    knobs=(
+        Knob("unroll", (1, 2, 4, 8), 4, "KV rows in one trip of the loop"),
+        Knob("launch_bounds", (0, 1), 1, "1 tells the compiler the block size"),
+    ),
+    supports=head_dims(64, 128),
+    launch=launch,
+    kv_scheme=lambda workload, knobs: SCHEMES[PER_ROW_INT8],
+)

@@ -1,0 +1,58 @@
+"""r07, INT4 cache: a quarter of the bytes, two codes in one.
+
+Idea: k and v are kept as four-bit codes, two a byte, with one scale a row, written once when
+the cache is written; a row is a quarter of the bytes.
+Limiter: bytes from memory.
+Cost: two more loads and some arithmetic for every row, and accuracy: an element is off by up to
+half a step of its row's largest, and there are sixteen times fewer steps.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from labtools.problem import (
+    PER_ROW_INT4,
+    SCHEMES,
+    Knob,
+    Launch,
+    Rung,
+    head_dims,
+    quantise_launches,
+)
+
+
+def launch(workload, knobs):
+    """The preparation, which is not timed; then one warp a (sequence, query head)."""
+    cache, prepare = quantise_launches(workload, SCHEMES[PER_ROW_INT4])
+    decode = Launch(
+        entry="decode_r07",
+        grid=(workload.num_qo_heads, workload.batch),
+        block=(32,),
+        args=(
+            *("q", "k_codes", "v_codes", "k_scale", "v_scale", "seq_lens", "out"),
+            np.int32(workload.num_kv_heads),
+            np.int32(workload.kv_len),
+            np.float32(workload.sm_scale * np.log2(np.e)),
+        ),
+        workspace=cache,
+    )
+    return [*prepare, decode]
+
+
+RUNG = Rung(
+    id="r07_int4",
+    title="INT4 cache",
+    source=Path(__file__).with_suffix(".cu"),
+    idea="codes of four bits and a scale a row: a quarter of the bytes",
+    limiter="bytes from memory",
+    cost="two more loads and the way back from codes in every row; accuracy",
+    parent="r03_one_warp",
+    knobs=(
+        Knob("unroll", (1, 2, 4, 8), 4, "KV rows in one trip of the loop"),
+        Knob("launch_bounds", (0, 1), 1, "1 tells the compiler the block size"),
+    ),
+    supports=head_dims(64, 128),
+    launch=launch,
+    kv_scheme=lambda workload, knobs: SCHEMES[PER_ROW_INT4],
+)

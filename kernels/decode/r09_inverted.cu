@@ -1,0 +1,230 @@
+// Needs sm_80. A block serves one (sequence, KV head, piece) with all query heads of the group.
+#include "async_copy.cuh"
+#include "merge.cuh"
+
+constexpr int TILE = 16;                     // keys of one tile, the rows of one matrix product
+constexpr int CHUNKS = HEAD_DIM / 8;         // 16-byte chunks of a row
+constexpr int TILE_CHUNKS = TILE * CHUNKS;   // of K, and as many of V
+constexpr int K_STEPS = HEAD_DIM / 16;       // matrix products along the dims of q . k
+constexpr int DIM_TILES = HEAD_DIM / 16;     // 16-row tiles of the transposed output
+constexpr float FAR_ABOVE = 8.f;             // weights may reach 2^8 before the maximum moves
+static_assert(GROUP_SIZE <= 8, "the query heads of a group are the 8 columns of one product");
+
+struct Slot {  // one tile in shared memory
+  uint4 k[TILE_CHUNKS], v[TILE_CHUNKS];
+};
+
+// Chunk `chunk` of row `row`, moved so that 8 rows' equal chunks lie in 8 different banks.
+__device__ __forceinline__ int swizzled(int row, int chunk) {
+  return row * CHUNKS + (chunk ^ (row % 8));
+}
+
+// Starts the copies of one tile, of which the first `readable` rows are there.
+__device__ __forceinline__ void copy_tile(Slot& slot, const Element* k, const Element* v,
+                                          int readable) {
+  const int lane = threadIdx.x % 32;
+  k += lane * 8;
+  v += lane * 8;
+#pragma unroll
+  for (int first = 0; first < TILE_CHUNKS; first += 32) {
+    const int row = first / CHUNKS + lane / CHUNKS, to = swizzled(row, lane % CHUNKS);
+    copy_async_16(&slot.k[to], k + first * 8, row < readable);
+    copy_async_16(&slot.v[to], v + first * 8, row < readable);
+  }
+}
+
+// What a warp knows of the heads 2c and 2c+1; the rows of acc are dims.
+struct Known {
+  float score_max[2] = {-INFINITY, -INFINITY};
+  float weight_sum[2] = {0.f, 0.f};
+  float acc[DIM_TILES][4] = {};
+};
+
+// Moves the maxima of both heads to those of the scores seen now.
+__device__ __forceinline__ void raise_max(Known& known, const float (&score)[4]) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float largest = fmaxf(fmaxf(score[h], score[h + 2]), known.score_max[h]);
+#pragma unroll
+    for (int offset = 4; offset < 32; offset *= 2)
+      largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
+    const float rescale = exp2f(known.score_max[h] - largest);
+    known.score_max[h] = largest;
+    known.weight_sum[h] *= rescale;
+#pragma unroll
+    for (int t = 0; t < DIM_TILES; ++t) {
+      known.acc[t][h] *= rescale;
+      known.acc[t][h + 2] *= rescale;
+    }
+  }
+}
+
+// Folds one tile, of which the first `valid` rows count.
+__device__ __forceinline__ void fold_tile(Known& known, const unsigned (&q)[K_STEPS][2],
+                                          Slot& slot, int valid, float sm_scale_log2) {
+  const int lane = threadIdx.x % 32, g = lane / 4;
+  if (valid < TILE) {  // what lies behind the end may be NaN, and 0 * NaN is not 0
+    for (int i = valid * CHUNKS + lane; i < TILE_CHUNKS; i += 32)
+      slot.v[i] = make_uint4(0, 0, 0, 0);
+    __syncwarp();
+  }
+  // S^T = K Q^T in two sums, so that one product need not wait for the one before.
+  float even[4] = {}, odd[4] = {};
+#pragma unroll
+  for (int s = 0; s < K_STEPS; s += 2) {
+    unsigned a[4];
+    ldmatrix_x4(a, &slot.k[swizzled(lane % 16, 2 * s + lane / 16)]);
+    mma_m16n8k16<Element>(even, a, q[s][0], q[s][1]);
+    ldmatrix_x4(a, &slot.k[swizzled(lane % 16, 2 * s + 2 + lane / 16)]);
+    mma_m16n8k16<Element>(odd, a, q[s + 1][0], q[s + 1][1]);
+  }
+  float score[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    score[i] = (even[i] + odd[i]) * sm_scale_log2;
+    if (g + 8 * (i / 2) >= valid) score[i] = -INFINITY;
+  }
+  const bool far_above = fmaxf(score[0], score[2]) > known.score_max[0] + FAR_ABOVE ||
+                         fmaxf(score[1], score[3]) > known.score_max[1] + FAR_ABOVE;
+  if (__any_sync(0xffffffffu, far_above)) raise_max(known, score);
+
+  unsigned weights[2];
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const unsigned pair = pack_pair<Element>(exp2f(score[2 * row] - known.score_max[0]),
+                                    exp2f(score[2 * row + 1] - known.score_max[1]));
+    const float2 rounded = unpack_pair<Element>(pair);  // the sum is of the weights that V really gets
+    known.weight_sum[0] += rounded.x;
+    known.weight_sum[1] += rounded.y;
+    weights[row] = movmatrix_trans(pair);
+  }
+  // O^T += V^T P^T
+#pragma unroll
+  for (int t = 0; t < DIM_TILES; ++t) {
+    unsigned a[4];
+    ldmatrix_x4_trans(a, &slot.v[swizzled(lane / 16 * 8 + lane % 8, 2 * t + lane / 8 % 2)]);
+    mma_m16n8k16<Element>(known.acc[t], a, weights[0], weights[1]);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS decode_r09(
+    const Element* __restrict__ q,     // [B, Hq, D]
+    const Element* __restrict__ k,     // [B, Hkv, S, D], paged: [pages, Hkv, PAGE_SIZE, D]
+    const Element* __restrict__ v,     // as k
+    const int* __restrict__ seq_lens,  // [B]
+#ifdef PAGE_SIZE
+    const int* __restrict__ page_table,  // [B, max_pages]
+    int max_pages,
+#endif
+    Element* __restrict__ out,            // [B, Hq, D]
+    float* __restrict__ partial_rows,     // [B, Hkv, clusters, GROUP_SIZE, D]
+    float2* __restrict__ partial_known,    // [B, Hkv, clusters, GROUP_SIZE]: maximum and sum
+    unsigned* __restrict__ finished,      // [B, Hkv, CLUSTER]
+    int kv_len, int piece_len, float sm_scale_log2) {
+  extern __shared__ __align__(128) unsigned char smem[];
+  arrive_at_cluster();  // so that the others know that this block has started
+  const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
+  const int piece = blockIdx.x, kv_head = blockIdx.y, sequence = blockIdx.z;
+  const int num_kv_heads = gridDim.y, pair = sequence * num_kv_heads + kv_head;
+  Slot* ring = reinterpret_cast<Slot*>(smem) + warp * STAGES;
+
+  const int begin = piece * piece_len, stride = WARPS * TILE;
+  const int length = seq_lens[sequence];
+#ifdef PAGE_SIZE
+  static_assert(PAGE_SIZE % TILE == 0, "a tile lies in one page");
+  const int readable_end = length;
+  page_table += (size_t)sequence * max_pages;
+#else
+  // The rows up to kv_len are there, so that the first copies need not wait for the length.
+  const int readable_end = kv_len;
+  k += (size_t)pair * kv_len * HEAD_DIM;
+  v += (size_t)pair * kv_len * HEAD_DIM;
+#endif
+  const int copied_end = min(begin + piece_len, readable_end);
+
+  // The columns of Q^T are the heads; those past the group are zero. Loaded
+  // before the copies start, or they would queue behind those.
+  unsigned q_rmem[K_STEPS][2];
+  const Element* q_head = q + ((size_t)pair * GROUP_SIZE + g) * HEAD_DIM;
+#pragma unroll
+  for (int s = 0; s < K_STEPS; ++s) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      q_rmem[s][i] = g < GROUP_SIZE
+                         ? *reinterpret_cast<const unsigned*>(q_head + 16 * s + 8 * i + 2 * c)
+                         : 0u;
+  }
+
+  // A warp takes every WARPS-th tile. The page of a tile is looked up before its copies start.
+  const auto page_of = [&](int n) {
+#ifdef PAGE_SIZE
+    return n < copied_end ? page_table[n / PAGE_SIZE] : 0;
+#else
+    return 0;
+#endif
+  };
+  int next = begin + warp * TILE, filling = 0;
+  int page = page_of(next), page_after = page_of(next + stride);
+  const auto copy_next = [&] {
+    if (next < copied_end) {
+#ifdef PAGE_SIZE
+      const size_t row = ((size_t)page * num_kv_heads + kv_head) * PAGE_SIZE + next % PAGE_SIZE;
+#else
+      const size_t row = next;
+#endif
+      copy_tile(ring[filling], k + row * HEAD_DIM, v + row * HEAD_DIM, readable_end - next);
+    }
+    close_copies();  // a tile that is not there is a group without copies
+    next += stride;
+    page = page_after;
+    page_after = page_of(next + stride);
+    filling = filling + 1 == STAGES ? 0 : filling + 1;
+  };
+#pragma unroll 1
+  for (int stage = 0; stage < STAGES - 1; ++stage) copy_next();
+
+  const int end = min(begin + piece_len, length);
+  const int cluster = piece / BLOCKS_A_CLUSTER;
+  const int clusters = (length + BLOCKS_A_CLUSTER * piece_len - 1) / (BLOCKS_A_CLUSTER * piece_len);
+  if (cluster >= clusters) {  // nothing of this sequence is left for this cluster
+    wait_for_copies<0>();
+    wait_for_cluster();
+    return;
+  }
+
+  Known known;
+  int reading = 0;
+#pragma unroll 1
+  for (int n = begin + warp * TILE; n < end; n += WARPS * TILE) {
+    wait_for_copies<STAGES - 2>();
+    __syncwarp();  // every lane's copies have landed, and every lane has left the slot before
+    copy_next();
+    fold_tile(known, q_rmem, ring[reading], end - n, sm_scale_log2);
+    reading = reading + 1 == STAGES ? 0 : reading + 1;
+  }
+
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int offset = 4; offset < 32; offset *= 2)
+      known.weight_sum[h] += __shfl_xor_sync(0xffffffffu, known.weight_sum[h], offset);
+  }
+  wait_for_copies<0>();
+  __syncthreads();  // nobody reads the ring any more: the results take its place
+  MergeSpace& space = *reinterpret_cast<MergeSpace*>(smem);
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int head = 2 * c + h;
+    if (head >= GROUP_SIZE) break;
+#pragma unroll
+    for (int t = 0; t < DIM_TILES; ++t) {
+      space.rows[warp][head][16 * t + g] = known.acc[t][h];
+      space.rows[warp][head][16 * t + 8 + g] = known.acc[t][h + 2];
+    }
+    if (g == 0) space.known[warp][head] = make_float2(known.score_max[h], known.weight_sum[h]);
+  }
+  __syncthreads();
+  join_and_store(space, out + (size_t)pair * GROUP_SIZE * HEAD_DIM,
+                 {partial_rows, partial_known, finished}, pair, cluster, clusters,
+                 gridDim.x / BLOCKS_A_CLUSTER);
+}

@@ -1,0 +1,75 @@
+"""r09, designed by inversion: from the machine's limits to the kernel.
+
+Idea: the query heads of a group are the columns of one matrix product, so a row of K and V is read
+once for all of them; each warp streams tiles of its own through a ring of asynchronous copies; the
+pieces of a sequence are joined inside the launch.
+Limiter: the bytes of K and V, and nothing else.
+Cost: sm_80 and up, at most 8 query heads a KV head, shared memory instead of occupancy.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from labtools.problem import Knob, Launch, Rung, kernel_supports
+from labtools.problem.block_plan import plan_blocks
+
+TILE = 16
+
+
+def plan(workload, knobs):
+    """Warps, stages, pieces and clusters: a knob that is not 0, or the rule's choice."""
+    row_bytes = 2 * workload.head_dim * workload.element_bytes
+    return plan_blocks(
+        *(workload, knobs),
+        tile=TILE,
+        slot_bytes=TILE * row_bytes,
+        stages_alone={8: 3, 4: 4},
+        stages_shared=3,
+    )
+
+
+def launch(workload, knobs):
+    """One launch; the counters are zeroed once, before all calls."""
+    blocks = plan(workload, knobs)
+    return [
+        blocks.reset_launch(),
+        Launch(
+            entry="decode_r09",
+            grid=blocks.grid,
+            block=(32 * blocks.warps,),
+            smem_bytes=blocks.smem_bytes,
+            args=(
+                *("q", "k", "v", "seq_lens"),
+                *(("page_table", np.int32(workload.max_pages)) if workload.is_paged else ()),
+                *("out", *blocks.last_args),
+            ),
+            workspace=blocks.workspaces,
+        ),
+    ]
+
+
+RUNG = Rung(
+    id="r09_inverted",
+    title="Designed by inversion",
+    source=Path(__file__).with_suffix(".cu"),
+    idea="the group's heads share one matrix product; every warp streams its own ring of tiles",
+    limiter="the bytes of K and V",
+    cost="sm_80 and up; at most 8 query heads a KV head",
+    parent="r08_split_loads",
+    knobs=(
+        Knob("warps", (0, 1, 2, 4, 8), 0, "warps of a block; 0: by rule", compiled=False),
+        Knob("stages", (0, 2, 3, 4, 5, 6), 0, "tiles of a warp's ring; 0: by rule", compiled=False),
+        Knob("cluster", (0, 1, 2, 4, 8), 0, "blocks of a cluster; 0: by rule", compiled=False),
+        Knob("split", tuple(range(65)), 0, "pieces of a sequence; 0: by rule", compiled=False),
+        Knob("sms", (132, 108, 128, 142, 148, 58, 84), 132, "of the GPU", compiled=False),
+    ),
+    supports=kernel_supports(
+        head_dims=(64, 128),
+        dtypes=("float16", "bfloat16"),
+        layouts=("contiguous", "paged"),
+        groups=range(1, 9),
+    ),
+    defines_extra=lambda workload, knobs: plan(workload, knobs).defines,
+    launch=launch,
+)

@@ -1,0 +1,89 @@
+"""r10, the inverted kernel on an eight-bit cache.
+
+Idea: half of the bytes. Codes become fp16 operands by moving bits; K's scales go into q
+and V's into the weights, so that no element is multiplied by a scale.
+Limiter: the bytes of K and V.
+Cost: accuracy; more instructions a byte, which tensor cores and idle issue slots pay.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from labtools.problem import (
+    CHOSEN_INT8,
+    SCHEMES,
+    Knob,
+    Launch,
+    Rung,
+    kernel_supports,
+    quantise_launches,
+)
+from labtools.problem.block_plan import plan_blocks
+
+BITS = 8
+TILE = 32
+
+
+def plan(workload, knobs):
+    """Warps, stages, pieces and clusters: a knob that is not 0, or the rule's choice."""
+    tile, dim = knobs["tile"], workload.head_dim
+    slot_bytes = tile * (2 * dim * BITS // 8 + 4) + 4 * dim
+    return plan_blocks(
+        *(workload, knobs),
+        tile=tile,
+        slot_bytes=slot_bytes,
+        stages_alone={8: 2, 4: 3},
+        stages_shared=3,
+    )
+
+
+def launch(workload, knobs):
+    """The packers and the counters once, before all calls; then one launch."""
+    blocks = plan(workload, knobs)
+    cache, packers = quantise_launches(workload, SCHEMES[CHOSEN_INT8])
+    return [
+        *packers,
+        blocks.reset_launch(),
+        Launch(
+            entry="decode_r10",
+            grid=blocks.grid,
+            block=(32 * blocks.warps,),
+            smem_bytes=blocks.smem_bytes,
+            args=(
+                *("q", "k_codes", "v_codes", "k_scale", "k_bias", "v_scale", "v_bias"),
+                "seq_lens",
+                *(("page_table", np.int32(workload.max_pages)) if workload.is_paged else ()),
+                *("out", *blocks.last_args),
+            ),
+            workspace=(*cache, *blocks.workspaces),
+        ),
+    ]
+
+
+RUNG = Rung(
+    id="r10_inverted_int8",
+    title="Inverted, INT8 cache",
+    source=Path(__file__).with_suffix(".cu"),
+    idea="half of the bytes; scales go into q and into the weights",
+    limiter="the bytes of K and V",
+    cost="accuracy; more instructions a byte",
+    parent="r09_inverted",
+    knobs=(
+        Knob("warps", (0, 1, 2, 4, 8), 0, "warps of a block; 0: by rule", compiled=False),
+        Knob("stages", (0, 2, 3, 4, 5, 6), 0, "tiles of a warp's ring; 0: by rule", compiled=False),
+        Knob("tile", (32, 64), TILE, "keys of one tile"),
+        Knob("cluster", (0, 1, 2, 4, 8), 0, "blocks of a cluster; 0: by rule", compiled=False),
+        Knob("split", tuple(range(65)), 0, "pieces of a sequence; 0: by rule", compiled=False),
+        Knob("sms", (132, 108, 128, 142, 148, 58, 84), 132, "of the GPU", compiled=False),
+    ),
+    supports=kernel_supports(
+        head_dims=(128,),
+        dtypes=("float16", "bfloat16"),
+        layouts=("contiguous", "paged"),
+        groups=range(1, 9),
+    ),
+    kv_scheme=lambda workload, knobs: SCHEMES[CHOSEN_INT8],
+    defines_extra=lambda workload, knobs: plan(workload, knobs).defines,
+    launch=launch,
+)

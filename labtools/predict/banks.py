@@ -1,0 +1,363 @@
+"""Shared memory lane by lane: what a warp asks for, whether aligned, and in how many turns.
+
+Shared memory has 32 banks of 4 bytes and serves one word of each a turn (a *wavefront*). Wide
+accesses go in parts: 8 bytes a lane in halves of the warp, 16 bytes in quarters, and a matrix load
+reads the 8 rows of one 8 x 8 matrix at a time. An access of n bytes needs an address that is a
+multiple of n; one that is not faults.
+
+Source: NVIDIA, CUDA C++ Programming Guide 13.0, sections on shared memory and on ``ldmatrix``; the
+turns of each width are measured by the microbenchmarks ``pipe.lds32`` to ``pipe.ldsm``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from labtools.problem import LabError
+
+BANKS = 32
+BANK_BYTES = 4
+COPY_BYTES = 16
+"""The widest asynchronous copy of a lane, and a row of an 8 x 8 matrix of 16-bit elements."""
+LAYOUTS = ("plain", "xor", "keys_k", "keys_v")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows of equal length in shared memory.
+
+    Args:
+        rows: of the tile.
+        row_bytes: that hold data.
+        stride_bytes: from one row to the next; None is ``row_bytes``.
+        layout: ``plain``, or ``xor``: 16-byte chunk c of row r stands at ``c ^ (r % 8)`` (of fewer
+            than 8 chunks a row, at ``c ^ (r // (8 / chunks) % chunks)``). ``keys_k`` and ``keys_v``
+            are those of a tile of codes, whose lanes read chunks of different keys: lane (g, c)
+            keys n g + .. of K and 2 n c + .. of V (g = lane / 4, c = lane % 4, n = rows / 8).
+        base: address of the first row, from an aligned start.
+
+    Raises:
+        LabError: sizes that no tile has, or a swizzle of rows that are no 16-byte chunks.
+    """
+
+    rows: int
+    row_bytes: int
+    stride_bytes: int | None = None
+    layout: str = "plain"
+    base: int = 0
+
+    def __post_init__(self) -> None:
+        if self.stride_bytes is None:
+            object.__setattr__(self, "stride_bytes", self.row_bytes)
+        if self.rows < 1 or self.row_bytes < 1 or self.stride < self.row_bytes:
+            raise LabError(
+                f"This is no tile: {self.rows} rows of {self.row_bytes} B, {self.stride} B apart.",
+                "it needs rows, and the next row begins behind the one before",
+                "for example Tile(64, 128, 130) is half smem[64][65] used as 64 columns",
+            )
+        chunks = self.row_bytes // COPY_BYTES
+        whole = self.row_bytes % COPY_BYTES == 0 and self.stride % COPY_BYTES == 0
+        if (
+            self.layout not in LAYOUTS
+            or (self.layout != "plain" and (not whole or chunks & (chunks - 1)))
+            or (self.layout.startswith("keys") and (self.rows % 32 or chunks not in (4, 8)))
+        ):
+            raise LabError(
+                f"A row of {self.row_bytes} bytes has no layout {self.layout!r}.",
+                "xor moves 16-byte chunks, of which a row must have a power of two; the layouts "
+                f"are {', '.join(LAYOUTS)}",
+                "the plain layout, with or without padding",
+            )
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one row to the next."""
+        return int(self.stride_bytes or 0)
+
+    @property
+    def bytes(self) -> int:
+        """Shared memory of the whole tile."""
+        return self.rows * self.stride
+
+    def address(self, row: np.ndarray, byte: np.ndarray) -> np.ndarray:
+        """Where byte ``byte`` of row ``row`` stands; int64 arrays of one shape."""
+        row, byte = np.asarray(row, np.int64), np.asarray(byte, np.int64)
+        if self.layout == "xor":
+            chunks = self.row_bytes // COPY_BYTES
+            chunk, within = byte // COPY_BYTES, byte % COPY_BYTES
+            turn = row % 8 if chunks >= 8 else row // (8 // chunks) % chunks
+            byte = (chunk ^ turn) * COPY_BYTES + within
+        elif self.layout != "plain":
+            chunks = self.row_bytes // COPY_BYTES
+            chunk, within = byte // COPY_BYTES, byte % COPY_BYTES
+            # Rows of 64 bytes: two neighbouring keys, which one copy brings, share no banks.
+            odd = row % 2 if chunks == 4 else 0 * row
+            if self.layout == "keys_k":
+                keys = self.rows // 8
+                turn = row // keys % 2 * 4 if chunks == 8 else 0 * row
+                row = row % keys * 8 + (row // keys ^ odd)
+            else:
+                keys = self.rows // 4
+                c = row // keys
+                turn = 2 * c if chunks == 8 else c // 2 * 2
+                row = row % keys * 4 + (c ^ odd)
+            byte = (chunk ^ turn) * COPY_BYTES + within
+        return self.base + row * self.stride + byte
+
+
+def half_tile(rows: int, columns: int, padding: int = 0, layout: str = "plain") -> Tile:
+    """The tile that ``half smem[rows][columns + padding]`` is, of which ``columns`` hold data."""
+    return Tile(rows, 2 * columns, 2 * (columns + padding), layout)
+
+
+@dataclass(frozen=True)
+class Access:
+    """One warp-wide access to a tile.
+
+    Args:
+        name: for tables.
+        width: bytes a lane.
+        rows, bytes: [lanes] the row and the byte of it that each lane names.
+        group: lanes that are served together when nothing is in the way.
+    """
+
+    name: str
+    width: int
+    rows: np.ndarray
+    bytes: np.ndarray
+    group: int
+
+
+@dataclass(frozen=True)
+class AccessReport:
+    """What an access meets.
+
+    Attributes:
+        access: its name.
+        width: bytes a lane.
+        wavefronts: turns that shared memory takes.
+        least: turns without any conflict.
+        ways: the worst number of different words that one bank is asked for at once.
+        misaligned_lanes: lanes whose address is no multiple of the width; one is a fault.
+        first_misaligned: the lowest such address, or None.
+    """
+
+    access: str
+    width: int
+    wavefronts: int
+    least: int
+    ways: int
+    misaligned_lanes: int
+    first_misaligned: int | None
+
+    @property
+    def faults(self) -> bool:
+        """Whether the hardware refuses it."""
+        return self.misaligned_lanes > 0
+
+    @property
+    def conflict_free(self) -> bool:
+        """Whether it is as fast as its width allows."""
+        return not self.faults and self.wavefronts == self.least
+
+
+def check_access(tile: Tile, access: Access) -> AccessReport:
+    """Alignment and bank conflicts of an access, from the address of every lane."""
+    address = tile.address(access.rows, access.bytes)
+    wrong = address % access.width != 0
+    turns, worst = 0, 1
+    words = -(-access.width // BANK_BYTES)
+    for first in range(0, len(address), access.group):
+        part = address[first : first + access.group] // BANK_BYTES
+        used = np.unique((part[:, None] + np.arange(words)).reshape(-1))
+        most = int(np.bincount(used % BANKS).max())
+        turns += most
+        worst = max(worst, most)
+    return AccessReport(
+        access.name,
+        access.width,
+        turns,
+        -(-len(address) // access.group),
+        worst,
+        int(wrong.sum()),
+        int(address[wrong].min()) if wrong.any() else None,
+    )
+
+
+def _lanes() -> np.ndarray:
+    return np.arange(32)
+
+
+def copy_access(tile: Tile, first_row: int = 0) -> Access:
+    """``cp.async`` of 16 bytes: the lanes take the chunks of rows one after another."""
+    chunks = tile.row_bytes // COPY_BYTES
+    number = first_row * chunks + _lanes()
+    return Access(
+        "cp.async 16 B", COPY_BYTES, number // chunks % tile.rows, number % chunks * COPY_BYTES, 8
+    )
+
+
+def matrix_access(tile: Tile, column_bytes: int = 0) -> Access:
+    """``ldmatrix.x4`` of a 16 x 16 piece: lane l names row l % 16, chunk l / 16 behind a column."""
+    lane = _lanes()
+    return Access(
+        "ldmatrix", COPY_BYTES, lane % 16 % tile.rows, column_bytes + lane // 16 * COPY_BYTES, 8
+    )
+
+
+def matrix_access_transposed(tile: Tile, column_bytes: int = 0) -> Access:
+    """``ldmatrix.x4.trans`` of a 16 x 16 piece: its matrices go along the row first."""
+    lane = _lanes()
+    row = lane // 16 * 8 + lane % 8
+    return Access(
+        "ldmatrix.trans",
+        COPY_BYTES,
+        row % tile.rows,
+        column_bytes + lane // 8 % 2 * COPY_BYTES,
+        8,
+    )
+
+
+def row_access(tile: Tile, row: int = 0, width: int = COPY_BYTES) -> Access:
+    """Neighbouring lanes read neighbouring pieces of a row, and go on in the next one."""
+    each = max(1, tile.row_bytes // width)
+    lane = _lanes()
+    return Access(
+        f"LDS.{8 * width} along rows",
+        width,
+        (row + lane // each) % tile.rows,
+        lane % each * width,
+        32 * BANK_BYTES // max(width, BANK_BYTES),
+    )
+
+
+def column_access(tile: Tile, column_bytes: int = 0, width: int = 2) -> Access:
+    """Lane l reads the same column of row l, as a product without matrix instructions does."""
+    lane = _lanes()
+    return Access(
+        f"{width}-byte loads down a column",
+        width,
+        lane % tile.rows,
+        np.full(32, column_bytes),
+        32 * BANK_BYTES // max(width, BANK_BYTES),
+    )
+
+
+def codes_of_k(tile: Tile, first: int = 0) -> Access:
+    """Lane (g, c) reads 16 bytes of key n g + ``first``: its dims of a row of K's codes."""
+    lane, keys = _lanes(), max(1, tile.rows // 8)
+    rows = (lane // 4 * keys + first) % tile.rows
+    return Access("LDS.128 of K's codes", 16, rows, lane % 4 * COPY_BYTES, 8)
+
+
+def codes_of_v(tile: Tile, first: int = 0) -> Access:
+    """Lane (g, c) reads an eighth of the row of key 2 n c + ``first`` of V's codes."""
+    lane, width = _lanes(), max(1, tile.row_bytes // 8)
+    rows = (lane % 4 * max(1, tile.rows // 4) + first) % tile.rows
+    return Access(
+        f"LDS.{8 * width} of V's codes", width, rows, lane // 4 * width, max(1, 128 // width)
+    )
+
+
+ACCESSES: Mapping[str, Callable[[Tile], Access]] = {
+    "copy": copy_access,
+    "matrix": matrix_access,
+    "matrix_transposed": matrix_access_transposed,
+    "row": row_access,
+    "column": column_access,
+    "codes_of_k": codes_of_k,
+    "codes_of_v": codes_of_v,
+}
+"""Access patterns by short name."""
+
+
+@dataclass(frozen=True)
+class TileReport:
+    """A tile held against the accesses of a kernel.
+
+    Attributes:
+        tile: what was checked.
+        stride_mod_16: bytes by which the row stride misses a multiple of 16.
+        misaligned_rows: rows that do not begin at a multiple of 16 bytes.
+        first_misaligned: address of the first such row, or None.
+        accesses: each pattern's report, the worst over the columns that it starts at.
+        padding_bytes: shared memory that holds no data.
+    """
+
+    tile: Tile
+    stride_mod_16: int
+    misaligned_rows: int
+    first_misaligned: int | None
+    accesses: tuple[AccessReport, ...]
+    padding_bytes: int
+
+    @property
+    def faults(self) -> bool:
+        """Whether some access is refused by the hardware."""
+        return any(one.faults for one in self.accesses)
+
+    @property
+    def conflict_free(self) -> bool:
+        """Whether all accesses are as fast as their width allows."""
+        return all(one.conflict_free for one in self.accesses)
+
+    @property
+    def extra_wavefronts(self) -> int:
+        """Turns that conflicts add, one of each access."""
+        return sum(one.wavefronts - one.least for one in self.accesses)
+
+
+def check_tile(
+    tile: Tile, accesses: Sequence[str] = ("copy", "matrix", "matrix_transposed")
+) -> TileReport:
+    """Check the alignment of a tile's rows and the bank conflicts of each access pattern.
+
+    Every pattern is tried at each 16-byte column (matrix loads) or 4-byte column (column loads)
+    that it may start at; the worst is reported.
+
+    Raises:
+        LabError: there is no such access pattern.
+    """
+    unknown = [name for name in accesses if name not in ACCESSES]
+    if unknown:
+        raise LabError(
+            f"There is no access pattern {unknown[0]!r}.",
+            f"the patterns are {', '.join(ACCESSES)}",
+            "name one of them",
+        )
+    starts = tile.base + np.arange(tile.rows) * tile.stride
+    wrong = starts[starts % COPY_BYTES != 0]
+    return TileReport(
+        tile,
+        tile.stride % COPY_BYTES,
+        len(wrong),
+        int(wrong[0]) if len(wrong) else None,
+        tuple(_worst(tile, name) for name in accesses),
+        tile.rows * (tile.stride - tile.row_bytes),
+    )
+
+
+def _worst(tile: Tile, name: str) -> AccessReport:
+    made: list[Access]
+    if name == "copy":
+        chunks = max(1, tile.row_bytes // COPY_BYTES)
+        each = max(1, 32 // chunks)
+        made = [copy_access(tile, row) for row in range(0, tile.rows, each)]
+    elif name in ("codes_of_k", "codes_of_v"):
+        made = [
+            codes_of_k(tile, key) if name == "codes_of_k" else codes_of_v(tile, key)
+            for key in range(max(1, tile.rows // (8 if name == "codes_of_k" else 4)))
+        ]
+    elif name == "row":
+        made = [row_access(tile, row) for row in range(tile.rows)]
+    elif name == "column":
+        made = [column_access(tile, byte) for byte in range(0, tile.row_bytes, 2)]
+    else:
+        pattern = matrix_access if name == "matrix" else matrix_access_transposed
+        last = max(1, tile.row_bytes - 2 * COPY_BYTES + 1)
+        made = [pattern(tile, byte) for byte in range(0, last, 2 * COPY_BYTES)]
+    reports = [check_access(tile, access) for access in made]
+    return max(reports, key=lambda one: (one.misaligned_lanes, one.wavefronts))

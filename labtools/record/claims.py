@@ -1,0 +1,214 @@
+"""The ledger of what others published: their figures, what each one claims, how it is checked.
+
+``book/claims.yml`` holds figures and claims and no verdict: a verdict is what a check finds when it
+is run. The checks stand in `labtools.predict.claim_checks`, since they need data sheets.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from labtools.problem import LabError, repository_root
+
+How = Literal["computed", "recorded", "live", "not checkable"]
+"""From published figures and data sheets; from this project's records; from a record of the card
+that it is about, which a reader may make; not from anything here."""
+
+Verdict = Literal[
+    "holds",
+    "direction only",
+    "slip",
+    "inconsistent",
+    "incomplete",
+    "misattributed",
+    "refuted",
+    "pending",
+    "not checkable",
+]
+VERDICTS: dict[Verdict, str] = {
+    "holds": "our value is the claimed one, within what was rounded or agreed on",
+    "direction only": "the sign is right on our machine, the size is not",
+    "slip": "a number is off, the sentence around it is not touched",
+    "inconsistent": "it contradicts the source's own figures or rule",
+    "incomplete": "the number is right, and more than one thing changed",
+    "misattributed": "the number is true of something else than what it is said of",
+    "refuted": "it is not so",
+    "pending": "the record that decides is not there yet",
+    "not checkable": "nothing here can decide it",
+}
+
+Number = float | tuple[float, ...]
+
+
+class Claim(BaseModel):
+    """One thing that a source says.
+
+    Args:
+        id: names it.
+        group: claims that one cell of the page checks.
+        source: key in ``book/references.bib``.
+        text: what is claimed, in our words.
+        value: the figure; None for a sentence without one.
+        figure: where the value stands among the figures, ``ladder.v3_ms``, in place of ``value``.
+        unit: of the value; empty for a plain number.
+        how: see `How`.
+        check: name of the function that decides.
+        given: what that function needs besides.
+        tolerance: relative difference up to which it holds.
+        reason: of one that is not checkable, why.
+        page: where a reader redoes it, relative to ``book/``, without ending.
+        cell: label of the cell on that page.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
+    group: str
+    source: str
+    text: str
+    value: Number | None = None
+    figure: str | None = None
+    unit: str = ""
+    how: How
+    check: str | None = None
+    given: dict[str, Any] = Field(default_factory=dict)
+    tolerance: float = Field(default=0.01, ge=0)
+    reason: str = ""
+    page: str = "reproduce"
+    cell: str
+
+    @model_validator(mode="after")
+    def _can_be_decided(self) -> Claim:
+        if (self.how == "not checkable") != (self.check is None):
+            raise ValueError("a claim has a check, or is not checkable")
+        if (self.how == "not checkable") != bool(self.reason):
+            raise ValueError("what is not checkable says why; a verdict of a check is not typed")
+        return self
+
+    @property
+    def number(self) -> float:
+        """The value of a claim with one number.
+
+        Raises:
+            LabError: it has none, or several.
+        """
+        if isinstance(self.value, (int, float)):
+            return float(self.value)
+        raise LabError(
+            f"The claim {self.id} has no single value.",
+            f"it says {self.value!r}",
+            "correct book/claims.yml",
+        )
+
+
+class Ledger(BaseModel):
+    """Figures by table, and the claims in their order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    figures: dict[str, dict[str, Any]]
+    claims: tuple[Claim, ...]
+
+    def find(self, claim_id: str) -> Claim:
+        """A claim by its id.
+
+        Raises:
+            LabError: there is none.
+        """
+        for claim in self.claims:
+            if claim.id == claim_id:
+                return claim
+        raise LabError(
+            f"There is no claim {claim_id!r}.",
+            f"the claims are {', '.join(claim.id for claim in self.claims)}",
+            "labtools claims lists them",
+        )
+
+    def group(self, name: str) -> list[Claim]:
+        """The claims of a group, in order."""
+        return [claim for claim in self.claims if claim.group == name]
+
+
+class Finding(BaseModel):
+    """What a check found out.
+
+    Args:
+        value: our value in the claim's unit; None where there is none.
+        verdict: see `VERDICTS`.
+        reason: one sentence that says why.
+        origin: ``computed``, ``recorded`` or ``live``; None where nothing was found.
+        interval: 95 % interval of a measured value.
+        where: GPU and date of a measured value.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    value: Number | None = None
+    verdict: Verdict
+    reason: str
+    origin: Literal["computed", "recorded", "live"] | None = None
+    interval: tuple[float, float] | None = None
+    where: str = ""
+
+
+def ledger_path() -> Path:
+    """``book/claims.yml``."""
+    return repository_root() / "book" / "claims.yml"
+
+
+@functools.lru_cache(maxsize=4)
+def load_ledger(path: Path | None = None) -> Ledger:
+    """Read the ledger and put each claim's figure in its place.
+
+    Raises:
+        LabError: the file is missing or not a ledger.
+    """
+    import yaml
+
+    path = path or ledger_path()
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        claims = [_with_figure(claim, data["figures"]) for claim in data["claims"]]
+        ledger = Ledger.model_validate({"figures": data["figures"], "claims": claims})
+        ids = [claim.id for claim in ledger.claims]
+        if len(set(ids)) != len(ids):
+            raise ValueError(
+                f"two claims share an id: {sorted(i for i in ids if ids.count(i) > 1)}"
+            )
+    except (OSError, yaml.YAMLError, ValidationError, ValueError, KeyError, TypeError) as error:
+        raise LabError(
+            f"{path.name} is not a ledger of claims.", str(error), "git checkout brings it back"
+        ) from error
+    return ledger
+
+
+def _with_figure(claim: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
+    place = claim.get("figure")
+    if place is None:
+        return claim
+    if "value" in claim:
+        raise ValueError(f"{claim.get('id')} has a value and a figure")
+    found: Any = figures
+    for part in str(place).split("."):
+        found = found[int(part)] if isinstance(found, list) else found[part]
+    return {**claim, "value": found}
+
+
+def published_figures() -> dict[str, dict[str, Any]]:
+    """The figures of the ledger by table; pages mark each one ``claimed``."""
+    return load_ledger().figures
+
+
+def say_number(value: Number | None, unit: str = "") -> str:
+    """A value of the ledger for a person: to four digits, several with a dash between."""
+    if value is None:
+        return ""
+    if isinstance(value, (tuple, list)):
+        text = " - ".join(f"{one:.4g}" for one in value)
+    else:
+        text = f"{value:.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    return f"{text}{'' if unit in ('', 'x') else ' '}{unit}"

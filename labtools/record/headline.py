@@ -1,0 +1,187 @@
+"""The headline, said once and honestly: a baseline, an interval, a machine.
+
+The README and the chapter that reproduces the numbers both take it from here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from labtools.problem import HEADLINE, LabError, Workload, load_rung
+
+from .peers import Standing, measured_together, standings
+from .schema import Record
+from .statistics import Ratio, paired_ratio
+
+PUBLISHED = "r03_one_warp"
+"""The rung of the design that was announced."""
+REPAIRED = "r09_inverted"
+"""The rung that this guide ends with, with the cache in 16 bits."""
+HANDICAPPED = "baseline:sdpa_expanded"
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The announced design and the guide's own against the fastest fair library.
+
+    Args:
+        workload: what all ran.
+        published: where r03 stands.
+        repaired: where r09 stands; None where it was not timed in the same processes.
+        handicapped: time of the baseline with the copy over r03's, in the same processes.
+        versions: of the libraries.
+    """
+
+    workload: Workload
+    published: Standing
+    repaired: Standing | None
+    handicapped: Ratio | None
+    versions: str
+
+    @property
+    def where(self) -> str:
+        """GPU and date."""
+        return _where(self.published.record)
+
+
+def find_headline(
+    records: Iterable[Record], workload: Workload = HEADLINE, gpu: str = "h200"
+) -> Headline | None:
+    """The headline as recorded; None without a campaign that timed r03 beside a fair library.
+
+    Args:
+        records: any.
+        workload: whose campaign speaks.
+        gpu: slug of the GPU.
+    """
+    fitting = [
+        record
+        for record in records
+        if record.problem == workload and record.provenance.gpu_slug == gpu and _usual(record)
+    ]
+    found = standings(measured_together(fitting)) if fitting else []
+    by_name = {one.record.candidate: one for one in found}
+    published = by_name.get(PUBLISHED)
+    if published is None or published.against is None:
+        return None
+    handicapped = by_name.get(HANDICAPPED)
+    source = published.record.provenance
+    names = ("torch", "cudnn", "flashinfer", "driver")
+    return Headline(
+        workload,
+        published,
+        by_name.get(REPAIRED),
+        paired_ratio(handicapped.record, published.record) if handicapped else None,
+        ", ".join(f"{name} {getattr(source, name)}" for name in names if getattr(source, name)),
+    )
+
+
+def say_headline(headline: Headline | None) -> list[str]:
+    """The headline in plain sentences."""
+    if headline is None:
+        return ["There is no record yet that times r03 beside a fair library."]
+    against = headline.published.against
+    assert against is not None
+    said = [
+        f"{headline.where}, workload {headline.workload}, {against.processes} processes, "
+        f"{headline.versions}.",
+        f"The one-warp kernel r03, the design of the 1.91x, {say_ratio(against)}, the fastest "
+        "fair library there.",
+    ]
+    if headline.handicapped is not None:
+        said.append(
+            f"In the same processes it {say_ratio(headline.handicapped)}, which copies the KV "
+            "heads in the timed call as the baseline of the 1.91x did."
+        )
+    repaired = headline.repaired
+    if repaired is None or repaired.against is None:
+        said.append(f"{_short(REPAIRED)}, the guide's own kernel, has no record beside it yet.")
+    else:
+        said.append(
+            f"{_short(REPAIRED)}, the guide's own kernel, {say_ratio(repaired.against)}, the "
+            "fastest fair library there."
+        )
+    return said
+
+
+def say_ratio(ratio: Ratio) -> str:
+    """``is 1.12 times (95 % interval 1.10 to 1.14) as fast as sdpa``, from a ratio peer / rung."""
+    value, low, high, how = ratio.ratio, ratio.low, ratio.high, "as fast"
+    if high < 1:
+        value, low, high, how = 1 / value, 1 / high, 1 / low, "as long"
+    verb = "takes" if how == "as long" else "is"
+    text = f"{verb} {value:.3g} times (95 % interval {low:.3g} to {high:.3g}) {how} as "
+    return f"{text}{_name(ratio.first)}" + (", so they are equal" if ratio.equal else "")
+
+
+def _usual(record: Record) -> bool:
+    """A baseline or the ceiling, or a shipped rung at its default knobs."""
+    if record.kind != "rung":
+        return True
+    if record.rung_path is not None:
+        return False
+    return record.knobs == _default_knobs(record.candidate)
+
+
+@functools.lru_cache(maxsize=256)
+def _default_knobs(rung: str) -> dict[str, int] | None:
+    """None of a rung that is not there any more."""
+    try:
+        return load_rung(rung).resolve_knobs()
+    except LabError:
+        return None
+
+
+def at_default_knobs(records: Iterable[Record]) -> list[Record]:
+    """Baselines, the ceiling, and shipped rungs at their default knobs."""
+    return [record for record in records if _usual(record)]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A rung on a workload against the fastest fair libraries that were timed with it."""
+
+    workload: Workload
+    rung: str
+    standing: Standing
+
+
+def compare_rungs(
+    records: Iterable[Record],
+    workloads: Sequence[Workload],
+    rungs: Sequence[str],
+    gpu: str = "h200",
+) -> list[Compared]:
+    """Every rung on every workload that has records; what has none is left out.
+
+    Args:
+        records: any.
+        workloads: in the order wanted.
+        rungs: ids.
+        gpu: slug of the GPU.
+    """
+    mine = [one for one in at_default_knobs(records) if one.provenance.gpu_slug == gpu]
+    found = []
+    for workload in workloads:
+        here = measured_together(one for one in mine if one.problem == workload)
+        by_name = {one.record.candidate: one for one in standings(here)}
+        found += [
+            Compared(workload, rung, by_name[rung])
+            for rung in rungs
+            if rung in by_name and by_name[rung].against is not None
+        ]
+    return found
+
+
+def _where(record: Record) -> str:
+    return f"{record.provenance.gpu}, {record.provenance.date:%Y-%m-%d}"
+
+
+def _name(candidate: str) -> str:
+    return candidate.removeprefix("baseline:")
+
+
+def _short(rung: str) -> str:
+    return rung.split("_")[0]

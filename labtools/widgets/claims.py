@@ -1,0 +1,133 @@
+"""The claims ledger on a page: each claim beside our value, its verdict computed on the spot."""
+
+from __future__ import annotations
+
+import functools
+import html
+import inspect
+from collections import Counter
+
+from labtools.predict.claim_checks import CHECKS, Evidence, check_claim, gather_evidence
+from labtools.problem import Workload
+from labtools.record import RecordStore
+from labtools.record.claims import VERDICTS, Claim, Finding, say_number
+from labtools.record.headline import compare_rungs, find_headline, say_headline
+
+from .provenance import Cell, Shown, Word, make_note, make_table
+
+ROW = "{ratio:.3g} ({low:.3g} to {high:.3g})"
+
+
+@functools.lru_cache(maxsize=1)
+def _evidence() -> Evidence:
+    # A page runs many groups, and the records are read once.
+    return gather_evidence()
+
+
+def redo(group: str, evidence: Evidence | None = None) -> Shown:
+    """Run the checks of a group of claims and show what they find, with their code folded below.
+
+    Args:
+        group: of ``book/claims.yml``.
+        evidence: None takes the ledger as it stands and every record.
+    """
+    evidence = evidence or _evidence()
+    claims = evidence.ledger.group(group)
+    if not claims:
+        return make_note(f"The ledger has no group {group}.")
+    rows = [_row(claim, check_claim(claim, evidence)) for claim in claims]
+    columns = ("id", "claim", "claimed", "ours (95 %)", "verdict", "why", "where from")
+    return make_table(columns, rows) + _show_code(claims)
+
+
+def _row(claim: Claim, found: Finding) -> list[Cell]:
+    ours = say_number(found.value, claim.unit)
+    if found.interval:
+        ours += " ({:.3g} to {:.3g})".format(*found.interval)
+    origin: Cell = Word(found.origin, found.where) if found.origin else ""
+    claimed: Cell = ""
+    if claim.value is not None:
+        claimed = Word("claimed", say_number(claim.value, claim.unit))
+    return [claim.id, claim.text, claimed, ours, found.verdict, found.reason, origin]
+
+
+def _show_code(claims: list[Claim]) -> Shown:
+    names = dict.fromkeys(claim.check for claim in claims if claim.check)
+    code = "\n\n".join(inspect.getsource(CHECKS[name]).rstrip() for name in names)
+    if not code:
+        return Shown("", "")
+    markup = (
+        "<details><summary>The checks, as code</summary>"
+        f"<pre tabindex='0' style='overflow-x:auto'>{html.escape(code)}</pre></details>"
+    )
+    return Shown(markup, code)
+
+
+def count_verdicts(evidence: Evidence | None = None) -> Shown:
+    """How many claims got which verdict, with what each verdict means."""
+    evidence = evidence or _evidence()
+    found = Counter(check_claim(claim, evidence).verdict for claim in evidence.ledger.claims)
+    rows = [(name, str(found[name]), meaning) for name, meaning in VERDICTS.items()]
+    caption = f"{sum(found.values())} claims; verdicts computed by this cell"
+    return make_table(("verdict", "claims", "it means"), rows, caption)
+
+
+def show_headline(gpu: str = "h200") -> Shown:
+    """The headline as recorded: the announced design and the guide's own, fairly compared."""
+    found = find_headline(RecordStore().load(), gpu=gpu)
+    notes = [make_note(text, "recorded" if found else None) for text in say_headline(found)]
+    return functools.reduce(lambda first, second: first + second, notes)
+
+
+def show_rungs_against_libraries(
+    workloads: tuple[str, ...], rungs: tuple[str, ...], gpu: str = "h200"
+) -> Shown:
+    """Fastest fair library over rung, per workload, with the interval.
+
+    Args:
+        workloads: short forms.
+        rungs: ids.
+        gpu: slug of the GPU.
+    """
+    wanted = [Workload.parse(text) for text in workloads]
+    found = compare_rungs(RecordStore().load(), wanted, rungs, gpu)
+    rows: list[list[Cell]] = []
+    for one in found:
+        record, against, low = (
+            one.standing.record,
+            one.standing.against,
+            one.standing.against_low_bit,
+        )
+        assert against is not None
+        floor = one.standing.to_floor
+        rows.append(
+            [
+                str(one.workload),
+                one.rung.split("_")[0],
+                f"{record.median_us:.1f}",
+                ROW.format(ratio=against.ratio, low=against.low, high=against.high),
+                against.first.removeprefix("baseline:"),
+                ROW.format(ratio=low.ratio, low=low.low, high=low.high) if low else "",
+                f"{1 / floor.ratio:.0%}" if floor else "",
+                Word("recorded", f"{record.provenance.gpu}, {record.provenance.date:%Y-%m-%d}"),
+            ]
+        )
+    missing = sorted(set(rungs) - {one.rung for one in found})
+    note = make_note(
+        f"No record beside a fair library yet: {', '.join(missing)}. On a machine with a GPU, "
+        "labtools record --plan bench makes them."
+    )
+    if not rows:
+        return note
+    columns = (
+        "workload",
+        "rung",
+        "us",
+        "times as fast as the fastest fair 16-bit library (95 %)",
+        "which",
+        "as the FP8 one",
+        "of the read ceiling",
+        "where from",
+    )
+    table = make_table(columns, rows)
+    return table + note if missing else table

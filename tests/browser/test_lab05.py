@@ -1,0 +1,70 @@
+"""Lab 5 in JupyterLab and as a page without a kernel: the sliders find what the forecast says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driver import Server, open_notebook, run_all, shoot, wait_for
+from test_labs import commit_by_keyboard, gates, kernel_is_idle, slide, unrun_cells
+
+from labtools.problem import HEADLINE
+from labtools.widgets.split_records import Tried, forecast_of
+
+LAB05 = "labs/lab05_split.md"
+GATES = 3
+
+
+def shown(page: Any) -> str:
+    return str(page.locator(".lt-split-time").text_content())
+
+
+def expected(pieces: int, **changes: int) -> str:
+    """The readout of a case, as the picture writes it."""
+    workload = HEADLINE.replace(**changes)
+    time_us = forecast_of(Tried("r08", {"split": pieces}), workload).time_us
+    text = f"{time_us:.0f}" if time_us >= 100 else f"{time_us:#.3g}"
+    return f"{text} us forecast"
+
+
+def walk_the_bench(page: Any) -> None:
+    page.locator(".lt-split").wait_for()
+    assert shown(page) == expected(1)
+    assert page.locator(".lt-split-decode").count() == 6
+    slide(page, "pieces", "ArrowRight", 2)
+    wait_for(lambda: shown(page) == expected(4), 5, "four pieces")
+    assert page.locator(".lt-split-table tr.lt-split-chosen th").text_content() == "4"
+    slide(page, "batch B", "ArrowLeft")
+    wait_for(lambda: shown(page) == expected(4, batch=1), 5, "batch 1")
+    assert page.locator(".lt-split-bound").text_content() == "chain"
+
+
+def test_lab05_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
+    open_notebook(page, lab_server, LAB05)
+    run_all(page)
+    walk_the_bench(page)
+    shoot(page, "lab05-bench", page.locator(".lt-bench"))
+    for number in range(GATES):
+        commit_by_keyboard(page, gates(page).nth(number), "faster", "2")
+        run_all(page)
+        wait_for(lambda: kernel_is_idle(lab_server, LAB05), 180, "the end of the run")
+    refused = page.locator('[data-mime-type="application/vnd.jupyter.stderr"]')
+    assert refused.all_text_contents() == []
+    assert unrun_cells(page) == 0
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.locator(".lt-split").scroll_into_view_if_needed()
+    assert page.locator(".lt-split").bounding_box()["width"] < 390
+    shoot(page, "lab05-phone", page.locator(".lt-bench"))
+
+
+@pytest.mark.slow
+def test_static_lab05_has_live_sliders(built_site: Path, page: Any) -> None:
+    page.context.set_offline(True)
+    page.goto((built_site / "labs/lab05_split.html").as_uri())
+    walk_the_bench(page)
+    shoot(page, "static-lab05", page.locator(".lt-bench"))
+    assert page.locator(".lt-gate-static").count() == GATES
+    assert not page.locator("details.lt-result").first.evaluate("element => element.open")
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    shoot(page, "static-lab05-dark", page.locator(".lt-bench"))

@@ -1,0 +1,219 @@
+"""The claims ledger: complete, sourced, every verdict computed, every check able to fail."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from labtools.cli import main
+from labtools.predict.claim_checks import CHECKS, Evidence, check_claim, gather_evidence, judge
+from labtools.problem import LabError
+from labtools.record import Claim, Ledger, load_ledger
+from labtools.record.claims import VERDICTS, Finding, ledger_path
+
+BOOK = Path(__file__).resolve().parents[2] / "book"
+LEDGER = load_ledger()
+DECIDED = [claim for claim in LEDGER.claims if claim.check]
+
+
+@pytest.fixture(scope="module")
+def evidence() -> Evidence:
+    return gather_evidence()
+
+
+def ids(claim: Claim) -> str:
+    return claim.id
+
+
+def test_no_verdict_is_typed() -> None:
+    """Only what nothing can decide says so itself."""
+    data = yaml.safe_load(ledger_path().read_text())
+    assert not [claim["id"] for claim in data["claims"] if "verdict" in claim]
+    with pytest.raises(LabError, match="verdict"):
+        plant_file({"verdict": "holds"})
+
+
+def plant_file(changes: dict[str, object], drop: tuple[str, ...] = ()) -> Ledger:
+    """The ledger with its first claim changed, read from a file."""
+    import tempfile
+
+    data = yaml.safe_load(ledger_path().read_text())
+    first = {k: v for k, v in data["claims"][0].items() if k not in drop}
+    data["claims"][0] = {**first, **changes}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "claims.yml"
+        path.write_text(yaml.safe_dump(data))
+        return load_ledger(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"how": "not checkable"},
+        {"check": None},
+        {"value": 3.0},
+        {"figure": "headline.nothing"},
+        {"id": "reverts"},
+        {"surprise": 1},
+        {"reason": "because"},
+    ],
+    ids=str,
+)
+def test_a_ledger_that_says_two_things_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(LabError, match="ledger"):
+        plant_file(changes)
+
+
+def test_every_claim_has_source_page_and_cell() -> None:
+    bibliography = (BOOK / "references.bib").read_text()
+    for claim in LEDGER.claims:
+        assert f"{{{claim.source}," in bibliography, claim.id
+        text = (BOOK / f"{claim.page}.md").read_text()
+        assert f"({claim.cell})=" in text, claim.id
+        after = text.split(f"({claim.cell})=")[1]
+        assert f'redo("{claim.group}")' in after, claim.id
+
+
+def test_every_check_is_used_and_every_group_is_on_the_page() -> None:
+    assert {claim.check for claim in DECIDED} == set(CHECKS)
+    page = (BOOK / "reproduce.md").read_text()
+    assert set(re.findall(r'redo\("([\w-]+)"\)', page)) == {one.group for one in LEDGER.claims}
+
+
+def test_the_post_is_covered() -> None:
+    """Every number of the post's text is a claim's value: 1.91, six, two, 33 %, 1.5, 2, 5, 4."""
+    values = {
+        claim.value for claim in LEDGER.claims if claim.source == "six-iterations" and claim.value
+    }
+    assert {1.91, 6.0, 2.0, 0.33, 1.5, 5.0, 4.0} <= values
+    figures = {claim.figure for claim in LEDGER.claims}
+    for table in ("ladder", "correction", "low_bit", "repair"):
+        for name, value in LEDGER.figures[table].items():
+            if isinstance(value, (int, float)):
+                assert f"{table}.{name}" in figures, f"{table}.{name} is no claim"
+
+
+@pytest.mark.parametrize("claim", LEDGER.claims, ids=ids)
+def test_every_claim_gets_a_verdict(claim: Claim, evidence: Evidence) -> None:
+    found = check_claim(claim, evidence)
+    assert found.verdict in VERDICTS
+    assert len(found.reason) > 10
+    if found.verdict not in ("pending", "not checkable") and claim.how == "recorded":
+        assert found.origin == "recorded" and found.where
+    if claim.how == "not checkable":
+        assert found.verdict == "not checkable"
+
+
+def plant(claim: Claim, value: object, evidence: Evidence) -> Finding:
+    return check_claim(claim.model_copy(update={"value": value}), evidence)
+
+
+@pytest.mark.parametrize("claim", DECIDED, ids=ids)
+def test_a_planted_wrong_claim_is_not_held(claim: Claim, evidence: Evidence) -> None:
+    """A number that is far off never holds, whichever check decides it."""
+    if check_claim(claim, evidence).verdict == "pending":
+        pytest.skip("the record that decides is not there yet")
+    if isinstance(claim.value, tuple):
+        wrong: tuple[object, ...] = ((1.0, 2.0), (9e6, 9e7))
+    elif claim.check == "bound_of_ladder":
+        wrong = (1.5,)  # a share that no count of bounds passes
+    elif claim.check == "time_on_their_card":
+        wrong = (1e-6,)
+    elif claim.check in ("time_of_sdpa", "time_of_repair"):
+        wrong = (1e-3,)
+    elif claim.check == "own_rule":
+        wrong = (0.01,)
+    elif claim.check == "cost_of_a_call":
+        wrong = (1.0,)
+    else:
+        assert isinstance(claim.value, float)
+        wrong = (claim.value * 40 + 40, -claim.value - 7)
+    for value in wrong:
+        assert plant(claim, value, evidence).verdict != "holds", value
+
+
+@pytest.mark.parametrize(
+    "claim_id", ["speedup", "occupancy", "one-warp-gain", "l2-bytes", "more-sms", "int4-mib"]
+)
+def test_our_own_value_is_held(claim_id: str, evidence: Evidence) -> None:
+    """So a verdict against the source is not just a check that never agrees."""
+    claim = LEDGER.find(claim_id)
+    ours = check_claim(claim, evidence).value
+    assert plant(claim, ours, evidence).verdict == "holds"
+
+
+def test_known_verdicts(evidence: Evidence) -> None:
+    """What the audit of the source found, found again by the checks."""
+    wanted = {
+        "speedup": "misattributed",
+        "sdpa-ms": "misattributed",
+        "occupancy": "misattributed",
+        "chain-cycles": "refuted",
+        "rule-of-four": "inconsistent",
+        "more-sms": "refuted",
+        "split-does-nothing": "refuted",
+        "int8-gain": "incomplete",
+        "times-slower": "holds",
+        "one-warp-gain": "holds",
+    }
+    for claim_id, verdict in wanted.items():
+        assert check_claim(LEDGER.find(claim_id), evidence).verdict == verdict, claim_id
+
+
+def test_a_verdict_follows_the_figures(evidence: Evidence) -> None:
+    """Had the author timed SDPA fairly from the start, the headline would be no misattribution."""
+    figures = json.loads(json.dumps(LEDGER.figures))
+    figures["correction"]["sdpa_gqa_us"] = 1.91 * figures["correction"]["v3_us"]
+    other = Evidence(LEDGER.model_copy(update={"figures": figures}), ())
+    assert check_claim(LEDGER.find("speedup"), other).verdict == "holds"
+
+
+def test_without_records_recorded_claims_are_pending() -> None:
+    empty = Evidence(LEDGER, ())
+    for claim in LEDGER.claims:
+        if claim.how == "recorded":
+            assert check_claim(claim, empty).verdict == "pending"
+
+
+def test_a_record_of_the_same_card_decides_a_live_claim() -> None:
+    from test_setup_readme import record
+
+    claim = LEDGER.find("v3-ms")
+    source = record("r03_one_warp", 1.0).provenance.model_dump() | {"gpu_slug": "rtx-4090"}
+    for time_us, verdict in ((713.0, "holds"), (500.0, "slip"), (200.0, "refuted")):
+        evidence = Evidence(LEDGER, [record("r03_one_warp", time_us, provenance=source)])
+        found = check_claim(claim, evidence)
+        assert (found.verdict, found.origin) == (verdict, "recorded")
+
+
+@pytest.mark.parametrize(
+    ("claimed", "ours", "verdict"),
+    [(1.0, 1.005, "holds"), (1.0, 1.5, "slip"), (1.0, 2.5, "refuted"), (1.0, -1.0, "refuted")],
+)
+def test_judge(claimed: float, ours: float, verdict: str) -> None:
+    assert judge(claimed, ours, 0.01) == verdict
+
+
+def test_unknown_check() -> None:
+    claim = LEDGER.find("speedup").model_copy(update={"check": "none"})
+    with pytest.raises(LabError, match="names the check 'none'"):
+        check_claim(claim, Evidence(LEDGER))
+
+
+def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["claims", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert len(data["claims"]) == len(LEDGER.claims)
+    assert sum(data["verdicts"].values()) == len(LEDGER.claims)
+    row = next(row for row in data["claims"] if row["id"] == "speedup")
+    assert row["claimed"] == 1.91 and row["ours"] == pytest.approx(0.2197, abs=1e-4)
+    assert row["verdict"] == "misattributed" and row["page"] == "book/reproduce.md"
+    assert main(["claims", "--id", "speedup"]) == 0
+    out = capsys.readouterr().out
+    assert "misattributed: 1.91x is over SDPA with a copy" in out
+    assert "claims-headline" in out
+    assert main(["claims", "--id", "no-such"]) == 2

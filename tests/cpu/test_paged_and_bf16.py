@@ -1,0 +1,506 @@
+"""Paged caches, bfloat16 and quantised caches: the problem, the CPU runner, the stand-in GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from live_fake import use_fake_gpu
+
+from labtools.measure import live_check
+from labtools.measure.check import check_rung
+from labtools.measure.cpu import run_on_cpu
+from labtools.measure.live import run_on_gpu
+from labtools.measure.live_job import (
+    call_read_bytes,
+    launch_to_json,
+    scheme_from_json,
+    scheme_to_json,
+)
+from labtools.measure.live_measure import time_candidates
+from labtools.measure.live_plan import plan_rotation
+from labtools.problem import (
+    DISTRIBUTIONS,
+    HEADLINE,
+    LabError,
+    Launch,
+    Rung,
+    Scheme,
+    TensorScheme,
+    Workload,
+    Workspace,
+    attention_oracle,
+    battery,
+    compare_output,
+    dequantise_inputs,
+    draw_workloads,
+    element_dtype,
+    head_dims,
+    is_poison,
+    kernel_supports,
+    load_rung,
+    make_inputs,
+    make_page_table,
+    poisoned,
+)
+
+HERE = Path(__file__).parent
+SMALL = Workload(3, 4, 2, 97, 64)
+FORMS = ("3,4,2,97,64", "3,4,2,97,64/bf16", "3,4,2,97,64/paged16", "3,4,2,97,64/bf16/paged64")
+RAGGED = (97, 1, 64)
+INT8_ROWS = Scheme("rows", TensorScheme(8, "row"), TensorScheme(8, "row"))
+
+
+@pytest.fixture
+def rung() -> Rung:
+    return load_rung(HERE / "split_merge.py")
+
+
+# ---- the workload ----
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_the_short_form_holds_dtype_and_layout(text: str) -> None:
+    workload = Workload.parse(text)
+    assert workload.short() == str(workload) == text
+    assert Workload.from_dict(json.loads(json.dumps(workload.to_dict()))) == workload
+
+
+def test_options_of_the_short_form() -> None:
+    assert Workload.parse("1,2,1,9,64/paged16/bf16").short() == "1,2,1,9,64/bf16/paged16"
+    assert Workload.parse("1,2,1,9,64/fp16/warm") == Workload(1, 2, 1, 9, 64, cache_state="warm")
+    assert str(Workload.parse("1,2,1,9,64/bf16").replace(seed=3)) == "1,2,1,9,64/bf16 seed=3"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("1,2,1,9,64/", "1,2,1,9,64/fp8", "1,2,1,9,64/paged32", "1,2,1,9,64/paged"),
+        *("1,2,1,9,64/paged16/paged64", "1,2,1,9,64/bf16/fp16", "1,2,1,9/bf16"),
+    ],
+)
+def test_bad_options_are_refused(text: str) -> None:
+    with pytest.raises(LabError, match="not a workload"):
+        Workload.parse(text)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layout": "paged"},
+        {"layout": "paged", "page_size": 32},
+        {"layout": "paged", "page_size": True},
+        {"page_size": 16},
+        {"dtype": "float32"},
+    ],
+)
+def test_impossible_layouts_are_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(LabError, match="not a workload"):
+        SMALL.replace(**changes)
+
+
+def test_keys_of_contiguous_workloads_are_what_they_were() -> None:
+    assert HEADLINE.key() == (
+        '{"batch":8,"cache_state":"cold","distribution":"normal","dtype":"float16",'
+        '"head_dim":128,"kv_len":4096,"layout":"contiguous","num_kv_heads":8,'
+        '"num_qo_heads":32,"seed":0,"seq_lens":null}'
+    )
+    keys = {Workload.parse(text).key() for text in (*FORMS, "3,4,2,97,64/paged64")}
+    assert len(keys) == len(FORMS) + 1
+
+
+def test_bytes_of_a_paged_workload() -> None:
+    workload = Workload.parse(FORMS[2]).replace(seq_lens=RAGGED)
+    assert workload.pages_used == 7 + 1 + 4
+    assert workload.max_pages == 7
+    assert workload.num_pages > workload.pages_used
+    contiguous = SMALL.replace(seq_lens=RAGGED)
+    assert workload.kv_bytes == contiguous.kv_bytes
+    assert workload.minimal_bytes == contiguous.minimal_bytes + 4 * 12
+
+
+# ---- inputs, oracle, comparison ----
+
+
+@given(
+    lengths=st.lists(st.integers(1, 70), min_size=1, max_size=4),
+    page_size=st.sampled_from((16, 64)),
+    dtype=st.sampled_from(("float16", "bfloat16")),
+    distribution=st.sampled_from(DISTRIBUTIONS),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=40, deadline=None)
+def test_pages_hold_what_a_contiguous_cache_holds(
+    lengths: list[int], page_size: int, dtype: str, distribution: str, seed: int
+) -> None:
+    plain = Workload(
+        *(len(lengths), 4, 2, 70, 64),
+        seq_lens=tuple(lengths),
+        dtype=dtype,
+        distribution=distribution,
+        seed=seed,
+    )
+    workload = plain.replace(layout="paged", page_size=page_size)
+    paged, contiguous = make_inputs(workload), make_inputs(plain)
+    assert paged.k.shape == workload.kv_shape
+    assert paged.page_table is not None
+    assert contiguous.page_table is None
+    for sequence, head in np.ndindex(len(lengths), 2):
+        pairs = zip(paged.kv_rows(sequence, head), contiguous.kv_rows(sequence, head), strict=True)
+        for ours, theirs in pairs:
+            assert ours.tobytes() == theirs.tobytes()
+    used = paged.page_table[paged.page_table < workload.num_pages]
+    assert len(set(used.tolist())) == len(used) == workload.pages_used
+    assert (paged.page_table >= 0).all()
+    for sequence, length in enumerate(lengths):
+        behind = paged.page_table[sequence, -(-length // page_size) :]
+        assert (behind == workload.num_pages).all()
+    tokens = sum(lengths) * 2 * 64
+    for array in (paged.k, paged.v):
+        assert int(np.isfinite(array.astype(np.float32)).sum()) == tokens
+    np.testing.assert_array_equal(attention_oracle(paged)[0], attention_oracle(contiguous)[0])
+
+
+def test_pages_are_shuffled_and_another_seed_shuffles_them_otherwise() -> None:
+    workload = Workload(4, 4, 2, 512, 64, layout="paged", page_size=16)
+    table = make_page_table(workload)
+    assert (np.diff(table.reshape(-1)) != 1).sum() > 64
+    assert (table == make_inputs(workload).page_table).all()
+    assert (table != make_page_table(workload, seed=1)).any()
+
+
+def test_bfloat16_inputs_are_the_same_draw_with_other_rounding() -> None:
+    half, brain = make_inputs(SMALL), make_inputs(SMALL.replace(dtype="bfloat16"))
+    assert brain.q.dtype == element_dtype("bfloat16")
+    np.testing.assert_allclose(brain.q.astype(float), half.q.astype(float), atol=2e-2)
+    assert (brain.q.astype(float) != half.q.astype(float)).any()
+
+
+def test_bfloat16_comparison_accepts_rounding_and_rejects_the_rest() -> None:
+    expected, _ = attention_oracle(make_inputs(SMALL.replace(dtype="bfloat16")))
+    good = expected.astype(element_dtype("bfloat16"))
+    verdict = compare_output(good, expected)
+    assert verdict.ok
+    assert verdict.tolerance == 4e-3
+    assert not compare_output(good, expected, 1e-3).ok
+    for value in (np.nan, np.inf):
+        bad = good.copy()
+        bad[1, 2, 5] = value
+        assert not compare_output(bad, expected).ok
+    stale = good.copy()
+    stale[1, 2, 5] = poisoned((1,), "bfloat16")[0]
+    assert "never written" in compare_output(stale, expected).problems[0]
+    slightly = good.copy()
+    slightly[1, 2] = (good[1, 2].astype(float) * 1.01).astype(good.dtype)
+    assert not compare_output(slightly, expected).ok
+
+
+def test_bfloat16_poison_is_not_a_number() -> None:
+    array = poisoned((5,), "bfloat16")
+    assert np.isnan(array.astype(np.float32)).all()
+    assert is_poison(array).all()
+    array[2] = np.nan
+    assert is_poison(array).tolist() == [True, True, False, True, True]
+
+
+# ---- the rung ----
+
+
+def test_supports_names_what_it_refuses() -> None:
+    paged = Workload.parse(FORMS[2])
+    assert head_dims(64)(SMALL) is None
+    assert "paged" in head_dims(64)(paged)
+    assert "bfloat16" in head_dims(64)(Workload.parse(FORMS[1]))
+    wide = kernel_supports(
+        (64,), ("float16", "bfloat16"), ("contiguous", "paged"), groups=(1, 2, 4)
+    )
+    assert all(wide(Workload.parse(text)) is None for text in FORMS)
+    assert "8 query heads" in wide(SMALL.replace(num_qo_heads=16))
+    assert "head_dim" in wide(SMALL.replace(head_dim=128))
+    plain = dataclasses.replace(load_rung("r03"), supports=Rung.supports)
+    assert plain.supports(SMALL.replace(head_dim=96)) is None
+    assert plain.supports(paged)
+
+
+def test_definitions_follow_the_workload(rung: Rung) -> None:
+    assert rung.defines(SMALL) == {"HEAD_DIM": "64", "SPLITS": "3"}
+    assert rung.defines(Workload.parse(FORMS[3])) == {
+        **{"HEAD_DIM": "64", "SPLITS": "3", "BF16": "1", "PAGE_SIZE": "64"}
+    }
+    grouped = dataclasses.replace(
+        rung, defines_extra=lambda w, knobs: {"GROUP_SIZE": str(w.group_size)}
+    )
+    assert grouped.defines(SMALL)["GROUP_SIZE"] == "2"
+    twice = dataclasses.replace(rung, defines_extra=lambda w, knobs: {"HEAD_DIM": "1"})
+    with pytest.raises(LabError, match="HEAD_DIM twice"):
+        twice.defines(SMALL)
+
+
+def test_a_page_table_is_refused_where_there_are_no_pages(rung: Rung) -> None:
+    launches = rung.launches(Workload.parse(FORMS[2]))
+    with pytest.raises(LabError, match="page table"):
+        rung.with_launch(lambda workload, knobs: launches).launches(SMALL)
+
+
+def test_what_a_preparation_writes_cannot_be_allocated_in_a_call(rung: Rung) -> None:
+    counters = Workspace("counters", (3, 4), "uint32", in_call=True)
+    launches = [
+        Launch("clear_counters", (12,), (1,), 0, ("counters",), (counters,), prepare=True),
+        Launch("split_merge", (1,), (64,), 0, ("q", "counters", "out"), (counters,)),
+    ]
+    with pytest.raises(LabError, match="in every call"):
+        rung.with_launch(lambda workload, knobs: launches).launches(SMALL)
+
+
+def test_one_scale_for_a_whole_tensor_is_refused(rung: Rung) -> None:
+    scheme = Scheme("whole", TensorScheme(8, "tensor"), TensorScheme(8, "row"))
+    whole = dataclasses.replace(rung, kv_scheme=lambda workload, knobs: scheme)
+    with pytest.raises(LabError, match="whole tensor"):
+        whole.scheme(SMALL)
+    assert rung.scheme(SMALL) is None
+
+
+# ---- battery and drawn workloads ----
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_battery_keeps_dtype_and_layout(text: str) -> None:
+    cases = battery(Workload.parse(text))
+    assert {case.dtype for case in cases} == {cases[0].dtype}
+    assert {case.layout for case in cases} == {cases[0].layout}
+    sizes = {case.page_size for case in cases}
+    assert sizes == ({16, 64} if "paged" in text else {0})
+    ends = {n % size for size in sizes - {0} for case in cases for n in case.lengths.tolist()}
+    assert not ends or {0, 1} <= ends  # a full last page, and one of a single token
+
+
+def test_drawn_workloads_are_of_every_kind_and_reproducible() -> None:
+    drawn = draw_workloads(200, 7)
+    assert drawn == draw_workloads(200, 7)
+    assert drawn != draw_workloads(200, 8)
+    assert {case.distribution for case in drawn} == set(DISTRIBUTIONS)
+    assert {case.dtype for case in drawn} == {"float16", "bfloat16"}
+    assert {case.page_size for case in drawn} == {0, 16, 64}
+    assert {case.group_size for case in drawn} == set(range(1, 9))
+    assert {case.head_dim for case in drawn} == {64, 128}
+    assert {case.seq_lens is None for case in drawn} == {True, False}
+    assert max(case.kv_len for case in drawn) > 1500
+    assert min(case.kv_len for case in drawn) < 4
+    assert all(np.prod(case.kv_shape) < 2**24 for case in drawn)
+
+
+def test_drawn_workloads_keep_to_what_a_kernel_takes() -> None:
+    supports = kernel_supports((128,), ("bfloat16",), ("paged",), groups=(4, 8))
+    drawn = draw_workloads(40, 1, supports)
+    assert len(drawn) == 40
+    assert all(supports(case) is None for case in drawn)
+    with pytest.raises(LabError, match="never"):
+        draw_workloads(2, 1, lambda workload: "never")
+
+
+# ---- the CPU runner ----
+
+
+@pytest.mark.parametrize("text", FORMS)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_blocks_that_merge_by_atomics_are_right(rung: Rung, text: str, workers: int) -> None:
+    workload = Workload.parse(text)
+    for lengths in (None, RAGGED):
+        run = run_on_cpu(rung, workload.replace(seq_lens=lengths), workers=workers)
+        assert run.ok, str(run)
+        assert run.out.dtype == element_dtype(workload.dtype)
+        assert run.comparison is not None
+        assert run.comparison.tolerance == (4e-3 if "bf16" in text else 1e-3)
+
+
+def test_drawn_workloads_on_the_cpu(rung: Rung) -> None:
+    for workload in draw_workloads(8, 3, rung.supports, longest=200, most_elements=2**15):
+        run = run_on_cpu(rung, workload, {"splits": 5}, orders=(0, 3))
+        assert run.ok, f"{workload}: {run}"
+
+
+def test_a_check_tries_both_page_sizes(rung: Rung) -> None:
+    report = check_rung(rung, Workload.parse("2,4,2,40,64/bf16/paged16"), quick=True)
+    assert report.ok, str(report)
+    assert {case.workload.dtype for case in report.cases} == {"bfloat16"}
+
+
+BAD = {
+    "no fence": ("__threadfence();  // fence", "", "race"),
+    "fence before the writes": (
+        "float* mine =",
+        "__threadfence(); __syncthreads(); float* mine =",
+        "race",
+    ),
+    "written after the count": (
+        "if (rank != splits - 1)",
+        "mine[dim] = sum; if (rank != splits - 1)",
+        "race",
+    ),
+    "counters not cleared": ("counters[blockIdx.x] = 0", "(void)counters", "uninitialised"),
+    "no merge but the first block's": ("rank != splits - 1", "rank != 0", ""),
+    "pages taken to lie in order": ("page_table[sequence * max_pages + n / PAGE_SIZE];",
+                                    "sequence * max_pages + n / PAGE_SIZE;", ""),
+    "a page too far": ("n / PAGE_SIZE];", "n / PAGE_SIZE + 1];", "out_of_bounds"),
+    "half the precision is not bf16": ("narrow(sum / total)", "narrow(sum / total * 1.01f)", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_wrong_ways_to_split_and_page_are_found(rung: Rung, name: str) -> None:
+    old, new, kind = BAD[name]
+    assert old in rung.source_text
+    text = rung.source_text.replace(old, new)
+    if name == "fence before the writes":
+        text = text.replace("__threadfence();  // fence", "")
+    workload = Workload.parse("2,4,2,97,64/bf16/paged16")
+    run = run_on_cpu(rung.with_source(text), workload)
+    assert not run.ok
+    if kind:
+        assert kind in {fault.kind for fault in run.faults}, str(run)
+
+
+def test_a_rung_with_a_scheme_is_held_against_what_the_scheme_leaves(rung: Rung) -> None:
+    workload = SMALL.replace(seq_lens=RAGGED)
+    inputs = make_inputs(workload)
+    scheme = Scheme("coarse", TensorScheme(4, "row"), TensorScheme(4, "row"))
+    kept = dequantise_inputs(inputs, scheme)
+    # The kernel computes with what it is given: the inputs as the scheme leaves them.
+    given = dataclasses.replace(
+        inputs, k=kept.k.astype(np.float16), v=kept.v.astype(np.float16)
+    )  # fmt: skip
+    plain = run_on_cpu(rung, workload, inputs=given, orders=(0,))
+    assert plain.ok, str(plain)
+    stored = dataclasses.replace(rung, kv_scheme=lambda workload, knobs: scheme)
+    assert not run_on_cpu(stored, workload, inputs=inputs, orders=(0,)).ok
+    again = run_on_cpu(stored, workload, inputs=given, orders=(0,))
+    assert again.comparison is not None
+
+
+# ---- the live path on a stand-in GPU ----
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_live_check_of_every_form(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rung: Rung, text: str
+) -> None:
+    use_fake_gpu(monkeypatch, tmp_path)
+    workload = Workload.parse(text).replace(seq_lens=RAGGED)
+    run = run_on_gpu(rung, workload)
+    assert run.ok, str(run)
+    assert run.out is not None
+    expected, _ = attention_oracle(make_inputs(workload))
+    assert compare_output(run.out, expected).ok
+
+
+@pytest.mark.parametrize("behaviour", ["wrong", "nothing", "writes input", "writes past"])
+def test_live_check_of_pages_finds_wrong_kernels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rung: Rung, behaviour: str
+) -> None:
+    use_fake_gpu(monkeypatch, tmp_path, {"split_merge": behaviour})
+    assert not run_on_gpu(rung, Workload.parse(FORMS[3])).ok
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_times_of_every_form(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rung: Rung, text: str
+) -> None:
+    # Normal inputs are drawn on the device, and single pairs are read back for the oracle.
+    use_fake_gpu(monkeypatch, tmp_path)
+    workload = Workload.parse(text).replace(seq_lens=RAGGED)
+    timing = time_candidates([rung], workload, processes=1, rounds=3, ceiling=False)
+    assert timing.failures == {}
+    record = timing.find("split_merge")
+    assert record.median_us == pytest.approx(25.0)
+    assert record.problem == workload
+    late = workload.replace(distribution="late_peaked")
+    drawn_on_host = time_candidates([rung], late, processes=1, rounds=3, ceiling=False)
+    assert drawn_on_host.failures == {}
+
+
+def test_rows_of_pages_are_those_that_hold_tokens() -> None:
+    workload = Workload.parse(FORMS[2]).replace(seq_lens=RAGGED)
+    inputs = make_inputs(workload)
+    rows = live_check._rows_of_pages(workload, inputs.page_table)
+    held = np.isfinite(inputs.k.astype(np.float32)).all(axis=(1, 3)).sum(axis=1)
+    assert rows.tolist() == held.tolist()
+
+
+def test_memory_allocated_in_every_call_is_checked_like_any_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rung: Rung
+) -> None:
+    use_fake_gpu(monkeypatch, tmp_path)
+
+    def moved(workload: Workload, knobs: dict[str, int]) -> list[Launch]:
+        prepare, timed = rung.launch(workload, knobs)
+        spaces = tuple(
+            dataclasses.replace(one, in_call=one.name == "partial") for one in timed.workspace
+        )
+        return [prepare, dataclasses.replace(timed, workspace=spaces)]
+
+    # Checked with the buffer between zones of NaN, as ever.
+    assert run_on_gpu(rung.with_launch(moved), SMALL).ok
+
+
+def int8_rung(folder: Path, scheme: Scheme | None) -> Rung:
+    """A rung whose kernel, on the stand-in GPU, computes with K and V in 8 bits a row."""
+    source = folder / "int8.cu"
+    source.write_text(
+        "#include <cuda_fp16.h>\n"
+        'extern "C" __global__ void decode_int8(const half* q, const half* k, const half* v, '
+        "const int* n, half* out) {}\n"
+    )
+    launch = Launch("decode_int8", (1,), (32,), 0, ("q", "k", "v", "seq_lens", "out"))
+    return Rung(
+        *("int8", "", source, "", "", ""),
+        lambda workload, knobs: [launch],
+        kv_scheme=None if scheme is None else lambda workload, knobs: scheme,
+    )
+
+
+def test_a_scheme_travels_to_the_measuring_child(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use_fake_gpu(monkeypatch, tmp_path)
+    workload = SMALL.replace(seq_lens=RAGGED)
+    stored, plain = int8_rung(tmp_path, INT8_ROWS), int8_rung(tmp_path, None)
+    assert run_on_gpu(stored, workload).ok
+    assert not run_on_gpu(plain, workload).ok
+    timing = time_candidates([stored, "r03"], workload, processes=1, rounds=3, ceiling=False)
+    assert timing.failures == {}
+    timing = time_candidates([plain, "r03"], workload, processes=1, rounds=3, ceiling=False)
+    assert set(timing.failures) == {"int8"}
+
+
+def test_schemes_as_json() -> None:
+    for scheme in (INT8_ROWS, Scheme("c", TensorScheme(4, "channel", 64, True), INT8_ROWS.v)):
+        assert scheme_from_json(json.loads(json.dumps(scheme_to_json(scheme)))) == scheme
+    assert scheme_from_json(scheme_to_json(None)) is None
+
+
+def test_a_smaller_cache_asks_for_more_buffer_sets(rung: Rung) -> None:
+    kept = Workspace("kk", (8, 8, 4096, 64), "uint8")
+    other = Workspace("vv", (8, 8, 4096, 64), "uint8")
+    launches = [
+        Launch("pack", (1,), (32,), 0, ("k", "v", "kk", "vv"), (kept, other), prepare=True),
+        Launch("decode", (1,), (32,), 0, ("q", "kk", "vv", "seq_lens", "out"), (kept, other)),
+    ]
+    job = {"kind": "rung", "launches": [launch_to_json(one) for one in launches]}
+    heads = HEADLINE.minimal_bytes - HEADLINE.kv_bytes
+    read = call_read_bytes(job, HEADLINE)
+    assert read == heads + HEADLINE.kv_bytes // 4
+    whole = {"kind": "rung", "launches": [launch_to_json(one) for one in rung.launches(HEADLINE)]}
+    counters = 4 * HEADLINE.batch * HEADLINE.num_qo_heads
+    assert call_read_bytes(whole, HEADLINE) == HEADLINE.minimal_bytes + counters
+    fp8 = {"kind": "baseline", "kv_bits": 8}
+    assert call_read_bytes(fp8, HEADLINE) == heads + HEADLINE.kv_bytes // 2
+    l2, free = 60_000_000, 140 * 10**9
+    few, many = plan_rotation(HEADLINE, l2, free), plan_rotation(HEADLINE, l2, free, read)
+    assert few.sets < many.sets
+    assert many.sets * read >= 8 * l2
+    assert plan_rotation(HEADLINE.replace(cache_state="warm"), l2, free, read).sets == 1
