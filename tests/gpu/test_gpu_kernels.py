@@ -14,6 +14,7 @@ from labtools.measure.gpu_queue import hold_gpu
 from labtools.measure.live import run_cases_on_gpu, run_jobs_on_gpu, run_on_gpu
 from labtools.problem import (
     HEADLINE,
+    LabError,
     Rung,
     Workload,
     draw_workloads,
@@ -57,7 +58,11 @@ def fits(rung: Rung, case: Workload, knobs: dict[str, int]) -> bool:
     device = device_query()
     assert device is not None
     most = device.smem_per_block_optin_bytes
-    return all(launch.smem_bytes <= most for launch in rung.launches(case, knobs))
+    try:
+        launches = rung.launches(case, knobs)
+    except LabError:  # a rung that lays its blocks out by itself says so
+        return False
+    return all(launch.smem_bytes <= most for launch in launches)
 
 
 def edit(rung: Rung, old: str, new: str) -> Rung:
