@@ -118,7 +118,7 @@ class LiveDevice:
         if key not in self._modules:
             self._modules[key] = self.cp.RawModule(path=cubin).get_function(entry)
         kernel = self._modules[key]
-        if smem_bytes > STATIC_SMEM_LIMIT:
+        if smem_bytes + kernel.shared_size_bytes > STATIC_SMEM_LIMIT:
             kernel.max_dynamic_shared_size_bytes = smem_bytes
         return kernel
 

@@ -72,6 +72,7 @@ class RawModule:
 
 class RawKernel:
     max_dynamic_shared_size_bytes = 48 * 1024
+    shared_size_bytes = 0
 
     def __init__(self, entry):
         self.entry = entry
