@@ -41,6 +41,8 @@ def planned(rung: Rung, arch: str, in_ladder: bool) -> Iterator[tuple[Workload, 
     the defaults and every change of one knob; and the defaults at the other head dimension. On the
     others: the defaults of the ladder at both.
     """
+    if not rung.runs_on(arch):
+        return
     defaults = rung.resolve_knobs()
     main, other = workload_of(HEAD_DIM), workload_of(OTHER_HEAD_DIM)
     wanted: list[tuple[Workload, dict[str, int]]] = []

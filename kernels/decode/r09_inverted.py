@@ -70,6 +70,7 @@ RUNG = Rung(
         layouts=("contiguous", "paged"),
         groups=range(1, 9),
     ),
+    min_arch="sm_80",
     defines_extra=lambda workload, knobs: plan(workload, knobs).defines,
     launch=launch,
 )

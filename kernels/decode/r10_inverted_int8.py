@@ -84,6 +84,7 @@ RUNG = Rung(
         groups=range(1, 9),
     ),
     kv_scheme=lambda workload, knobs: SCHEMES[CHOSEN_INT8],
+    min_arch="sm_80",
     defines_extra=lambda workload, knobs: plan(workload, knobs).defines,
     launch=launch,
 )

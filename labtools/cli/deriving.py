@@ -33,28 +33,30 @@ def derive_kernel(
 
 
 def _rung_of(design: Design) -> dict[str, Any] | None:
-    """The shipped rung of these bits, its defaults, and whether they are the derived values."""
+    """The shipped rung of these bits, its launch, and whether that is the derived one."""
     from labtools.problem import list_rungs
 
     name = {16: "r09_inverted", 8: "r10_inverted_int8", 4: "r11_inverted_int4"}[design.bits]
     rung = next((one for one in list_rungs() if one.id == name), None)
     if rung is None:
         return None
-    knobs = rung.resolve_knobs()
-    derived = {"tile": design.tile_keys, "warps": design.warps, "stages": design.stages}
-    derived = {key: value for key, value in derived.items() if key in knobs}
-    supported = rung.supports(design.workload)
-    grid = None
-    if supported is None:
-        grid = list(rung.launches(design.workload, _sms(design, rung))[-1].grid)
-    return {
-        "id": rung.id,
-        "defaults": knobs,
-        "derived": derived,
-        "same": all(knobs.get(key) == value for key, value in derived.items()),
-        "grid": grid,
-        "cannot_run": supported,
+    knobs = rung.resolve_knobs() | _sms(design, rung)
+    derived = {
+        "blocks": design.blocks,
+        "threads": 32 * design.warps,
+        "smem_bytes": design.smem_bytes,
     }
+    data: dict[str, Any] = {"id": rung.id, "knobs": knobs, "derived": derived, "launched": None}
+    data["cannot_run"] = rung.supports(design.workload)
+    if data["cannot_run"] is None:
+        launch = rung.launches(design.workload, knobs)[-1]
+        data["launched"] = {
+            "blocks": launch.num_blocks,
+            "threads": launch.num_threads,
+            "smem_bytes": launch.smem_bytes,
+        }
+    data["same"] = data["launched"] == derived
+    return data
 
 
 def _sms(design: Design, rung: Rung) -> dict[str, int]:
@@ -87,16 +89,21 @@ def _show(console: Console, design: Design, rung: dict[str, Any] | None) -> None
         _show_step(line, step)
     line("")
     line(
-        f"derived: {design.arithmetic}, tile of {design.tile_keys} keys, {design.warps} warps, "
-        f"{design.stages} stages, {design.smem_bytes:,} bytes of shared memory, "
-        f"{design.split} piece(s) of {design.piece_len} keys, {design.blocks} blocks, "
-        f"{design.time_us:.2f} us  [computed]"
+        f"derived: {design.arithmetic}, tile of {design.tile_keys} keys, "
+        f"{design.warps_per_sm} warps an SM, {design.stages} stages, {design.blocks} blocks of "
+        f"{design.warps} warps in clusters of {design.cluster}, {design.smem_bytes:,} bytes of "
+        f"shared memory a block, {design.time_us:.2f} us  [computed]"
     )
-    if rung is not None:
-        agree = "the same" if rung["same"] else "not the same"
-        knobs = " ".join(f"{key}={value}" for key, value in rung["defaults"].items())
-        derived = " ".join(f"{key}={value}" for key, value in rung["derived"].items())
-        line(f"{rung['id']} by default: {knobs}; derived {derived}: {agree}")
+    if rung is None:
+        return
+    if rung["launched"] is None:
+        line(f"{rung['id']} cannot run this: {rung['cannot_run']}")
+        return
+    made = rung["launched"]
+    line(
+        f"{rung['id']} launches {made['blocks']} blocks of {made['threads'] // 32} warps with "
+        f"{made['smem_bytes']:,} bytes: " + ("the same" if rung["same"] else "not the same")
+    )
 
 
 def _show_step(line: Any, step: Step) -> None:

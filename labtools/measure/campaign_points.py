@@ -61,6 +61,11 @@ def family_split() -> dict[str, tuple[str, ...]]:
     return split
 
 
+def later_rungs() -> tuple[str, ...]:
+    """Rungs that came after the points were measured, and belong to neither family."""
+    return tuple(_points_file()["later"]["rungs"])
+
+
 def strata() -> dict[str, str]:
     """Every stratum with its meaning."""
     return dict(_points_file()["strata"])

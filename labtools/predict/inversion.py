@@ -36,7 +36,8 @@ TARGET_SHARE = 0.99
 """Share of the read ceiling that the bytes on the way are chosen for."""
 SLACK = 2.0
 """The warps of an SM must work through tiles twice as fast as they can come, so that half of them
-may wait for a late tile, a join or one another."""
+may wait for a late tile, a join or one another. A choice, made after r09 had been timed with 4 and
+with 8 warps an SM."""
 WARP_CHOICES = (1, 2, 4, 8)
 MOST_STAGES = 8
 CLUSTERS = (2, 4, 8)
@@ -315,7 +316,7 @@ class _Derivation:
             steps=tuple(steps),
         )
 
-    # ------------------------------------------------------------------------------- helpers
+    # -------------------------------------------------------------------------- small parts
 
     def _measured(self, name: str, what: str, unit: str) -> Figure:
         entry = self.known.entry(name)
@@ -815,7 +816,10 @@ class _Derivation:
             turns = -(-workload.kv_len // turn)
             if pieces > turns:
                 return
-            pieces = -(-turns // -(-turns // pieces))
+            whole = -(-turns // -(-turns // pieces))
+            if cluster > 1 and whole != pieces:
+                return
+            pieces = whole
             fill = fill_of_split(lengths, pieces, workload.num_kv_heads, sms * on_sm, turn)
             if pairs * pieces < sms * on_sm:  # blocks that have no neighbour use the SM alone
                 fill = min(1.0, fill * on_sm)

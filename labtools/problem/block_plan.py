@@ -148,16 +148,20 @@ def plan_blocks(
     split = knobs["split"] or (cluster if cluster > 1 else _choose_split(workload, pairs, sms))
     alone = pairs * split <= sms
     warps = knobs["warps"] or (8 if alone and tiles // split >= TILES_FOR_EIGHT_WARPS else 4)
-    stages = knobs["stages"] or (stages_alone.get(warps, 4) if alone else stages_shared)
+    # What the blocks of a cluster send each other has a place of its own.
+    static = 256 + workload.group_size * (4 * workload.head_dim + 8 * cluster) + 16 * cluster
+    room = SMEM_OF_BLOCK - static
+    while not knobs["warps"] and warps > 1 and 2 * warps * slot_bytes > room:
+        warps //= 2
+    stages = stages_alone.get(warps, 4) if alone else stages_shared
+    stages = knobs["stages"] or max(2, min(stages, room // (warps * slot_bytes)))
     turn = tile * warps
     turns = -(-workload.kv_len // turn)
     piece_len = -(-turns // min(split, turns)) * turn
     pieces = -(-workload.kv_len // (piece_len * cluster)) * cluster
     merge = warps * workload.group_size * (workload.head_dim + 6) * 4
     smem_bytes = max(warps * stages * slot_bytes, merge)
-    # What the blocks of a cluster send each other has a place of its own.
-    static = 256 + workload.group_size * (4 * workload.head_dim + 8 * cluster) + 16 * cluster
-    if smem_bytes + static > SMEM_OF_BLOCK:
+    if smem_bytes > room:
         raise LabError(
             f"{warps} warps with {stages} tiles each do not fit.",
             f"they take {smem_bytes + static} bytes of shared memory, and a block has "

@@ -210,6 +210,7 @@ class Rung:
             that rounds more than its output; None takes `TOLERANCE` of the output's type.
         kv_scheme: how the rung stores K and V, from workload and resolved knobs; its output is
             held against the oracle of the inputs as they are after that. None: as they are.
+        min_arch: the oldest architecture that has what the kernel needs.
         defines_extra: more preprocessor definitions, from the workload and the resolved knobs.
         text: replaces the content of ``source`` (an edited cell), or None.
         edited: True when source or launch is not the shipped one.
@@ -230,6 +231,7 @@ class Rung:
     edited: bool = False
     tolerance: float | None = None
     kv_scheme: Callable[[Workload, Mapping[str, int]], Scheme] | None = None
+    min_arch: str = "sm_75"
     defines_extra: Callable[[Workload, Mapping[str, int]], dict[str, str]] | None = None
 
     def __post_init__(self) -> None:
@@ -239,6 +241,10 @@ class Rung:
                 "it is a relative error, above 0 and below 1",
                 "state the bound, or leave it out",
             )
+
+    def runs_on(self, arch: str) -> bool:
+        """Whether an architecture, such as ``sm_75``, has what the kernel needs."""
+        return int(arch.removeprefix("sm_")) >= int(self.min_arch.removeprefix("sm_"))
 
     @property
     def source_text(self) -> str:

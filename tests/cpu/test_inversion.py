@@ -162,9 +162,12 @@ def test_a_design_is_whole_and_fits(name: str, bits: int) -> None:
         assert design.warps * design.stages * design.tile_bytes <= design.smem_bytes
         assert design.smem_bytes <= gpu.smem_per_block_bytes
         assert design.stages >= 2 and design.tile_keys % 16 == 0
-        assert design.blocks == design.split * workload.batch * workload.num_kv_heads
-        assert (design.split - 1) * design.piece_len < workload.kv_len
-        assert design.split * design.piece_len >= workload.kv_len
+        assert design.blocks == design.parts * workload.batch * workload.num_kv_heads
+        assert design.warps * design.blocks_per_sm == design.warps_per_sm
+        turns = -(-workload.kv_len // (design.warps * design.tile_keys))
+        assert 1 <= design.parts <= turns
+        assert design.cluster in (1, design.parts)
+        assert design.cluster == 1 or gpu.compute_capability >= (9, 0)
         assert design.group_columns[0] <= design.group_columns[1]
         assert design.time_us == pytest.approx(sum(one.value for one in design.time_stack))
         assert design.time_us > design.step("bytes").answer.value
@@ -182,19 +185,20 @@ def test_other_gpus_get_other_designs() -> None:
     # Less rate an SM, fewer bytes on the way.
     need = {name: one.step("in_flight").answer.value for name, one in made.items()}
     assert need["h200"] > need["h100"] > need["rtx4090"] > need["l4"]
-    stages = {name: one.stages for name, one in made.items()}
-    assert stages["h200"] > stages["h100"] > stages["rtx4090"]
-    assert len({(one.stages, one.split, one.smem_bytes) for one in made.values()}) >= 3
+    room = {name: one.stages * one.warps_per_sm for name, one in made.items()}
+    assert room["h200"] > room["h100"] > room["rtx4090"]
+    assert len({(one.stages, one.cluster, one.blocks, one.warps) for one in made.values()}) >= 4
     assert made["h200"].calibrated and not made["l4"].calibrated
 
 
-def test_fewer_bits_need_more_warps_for_the_same_rate() -> None:
+def test_fewer_bits_need_more_keys_at_a_time() -> None:
     made = {bits: derive(HEADLINE, "h200", bits) for bits in (16, 8, 4)}
     plain = {
         bits: one.step("arithmetic").result("issue slots, CUDA cores") for bits, one in made.items()
     }
     assert plain[16] < plain[8] < plain[4] and plain[4] > 1
-    assert made[4].warps * made[4].tile_keys > made[8].warps * made[8].tile_keys
+    keys = [made[bits].warps_per_sm * made[bits].tile_keys for bits in (16, 8, 4)]
+    assert keys == sorted(set(keys))
     assert made[16].time_us > made[8].time_us > made[4].time_us
 
 
@@ -223,18 +227,14 @@ def test_what_cannot_be_derived() -> None:
 # ---------------------------------------------------------------------------- against the rungs
 
 
-def test_the_rung_follows_the_derivation() -> None:
-    rung = load_rung("r09")
-    defaults = rung.resolve_knobs()
-    design = derive(HEADLINE, "h200")
-    assert defaults["warps"] == design.warps
-    assert defaults["stages"] == design.stages
-    for text in SHAPES:
-        workload = Workload.parse(text)
-        launch = rung.launches(workload)[-1]
-        made = derive(workload, "h200")
-        assert launch.grid == (made.split, workload.num_kv_heads, workload.batch), text
-        assert launch.num_threads == 32 * made.warps
+@pytest.mark.parametrize("text", SHAPES)
+def test_the_rung_follows_the_derivation(text: str) -> None:
+    workload = Workload.parse(text)
+    launch = load_rung("r09").launches(workload)[-1]
+    made = derive(workload, "h200")
+    assert launch.num_blocks == made.blocks
+    assert launch.num_threads == 32 * made.warps
+    assert launch.smem_bytes == made.smem_bytes
 
 
 @needs_tools
@@ -284,10 +284,10 @@ def test_derive_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     data = json.loads(capsys.readouterr().out)
     design = derive(Workload.parse("1,32,8,4096,128"), "h200")
     assert data["origin"] == "computed"
-    assert (data["warps"], data["stages"], data["split"]) == (
+    assert (data["warps"], data["stages"], data["cluster"]) == (
         design.warps,
         design.stages,
-        design.split,
+        design.cluster,
     )
     assert [step["name"] for step in data["steps"]] == [step.name for step in design.steps]
     assert data["rung"]["id"] == "r09_inverted" and data["rung"]["same"] is True

@@ -15,7 +15,13 @@ from labtools.measure.campaign_plan import (
     points_by_stratum,
     stratum_of,
 )
-from labtools.measure.campaign_points import PointSet, family_split, sets_of_family, strata
+from labtools.measure.campaign_points import (
+    PointSet,
+    family_split,
+    later_rungs,
+    sets_of_family,
+    strata,
+)
 from labtools.measure.live_job import rung_candidate
 from labtools.measure.live_plan import set_bytes
 from labtools.problem import HEADLINE, LabError, Workload, list_rungs, list_studies
@@ -48,7 +54,9 @@ def test_every_kernel_is_on_one_side() -> None:
     assert set(split) == {"calibration", "test"}
     ids = [one for side in split.values() for one in side]
     assert len(ids) == len(set(ids))
-    assert set(ids) == {rung.id for rung in (*list_rungs(), *list_studies())} | {"read_sweep"}
+    written = {rung.id for rung in (*list_rungs(), *list_studies())} | {"read_sweep"}
+    assert set(ids) | set(later_rungs()) == written
+    assert not set(ids) & set(later_rungs())
 
 
 def test_a_kernel_on_both_sides_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
