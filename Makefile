@@ -29,7 +29,7 @@ lab:
 test:
 	@$(INSTALL) test
 	@$(RUN) -m tools.chromium
-	$(RUN) -m pytest tests $(ARGS)
+	$(RUN) -m pytest tests -n 2 --dist loadfile $(ARGS)
 
 check:
 	@$(INSTALL) test

@@ -11,8 +11,8 @@ from labtools.problem import HEADLINE, LabError, Workload, list_baselines, load_
 
 from .campaign_bench import BENCH
 from .campaign_points import sets_of_family
-from .campaign_section import Plan, Section
 from .campaign_quant import QUANT
+from .campaign_section import Plan, Section
 from .campaign_splits import SPLITS
 from .live_job import Candidate, ceiling_candidates, rung_candidate
 

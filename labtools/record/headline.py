@@ -165,13 +165,14 @@ def compare_rungs(
     mine = [one for one in at_default_knobs(records) if one.provenance.gpu_slug == gpu]
     found = []
     for workload in workloads:
-        here = measured_together(one for one in mine if one.problem == workload)
-        by_name = {one.record.candidate: one for one in standings(here)}
-        found += [
-            Compared(workload, rung, by_name[rung])
-            for rung in rungs
-            if rung in by_name and by_name[rung].against is not None
-        ]
+        here = [one for one in mine if one.problem == workload]
+        for rung in rungs:
+            # A campaign with more rungs, but without this one, says nothing of it.
+            having = {one.campaign for one in here if one.candidate == rung}
+            together = measured_together(one for one in here if one.campaign in having)
+            by_name = {one.record.candidate: one for one in standings(together)}
+            if rung in by_name and by_name[rung].against is not None:
+                found.append(Compared(workload, rung, by_name[rung]))
     return found
 
 

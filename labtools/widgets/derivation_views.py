@@ -172,18 +172,18 @@ def count_opcodes(
     knobs: Mapping[str, int] | None = None,
     arch: str = "sm_90",
 ) -> dict[str, int]:
-    """How often each opcode stands in a rung's timed kernel.
+    """How often each opcode stands in a rung's timed kernels, all of them together.
 
     Args:
-        rung: whose machine code; its last launch is the timed one.
+        rung: whose machine code.
         workload, knobs: for the compiler.
         opcodes: beginnings such as ``HMMA`` or ``LDG.E.128``.
         arch: architecture.
     """
     code = machine_code(rung, workload, rung.resolve_knobs(knobs), arch)
-    sass = code.entries[rung.launches(workload, knobs)[-1].entry]
+    timed = dict.fromkeys(one.entry for one in rung.launches(workload, knobs) if not one.prepare)
     found: Counter[str] = Counter()
-    for one in sass.executable:
+    for one in (line for entry in timed for line in code.entries[entry].executable):
         for opcode in opcodes:
             if one.opcode == opcode or one.opcode.startswith(f"{opcode}."):
                 found[opcode] += 1

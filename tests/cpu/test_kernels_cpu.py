@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from labtools.measure.cpu import run_on_cpu
 from labtools.problem import (
     DISTRIBUTIONS,
+    LabError,
     Rung,
     Workload,
     draw_workloads,
@@ -88,7 +89,10 @@ def check_all(workload: Workload, knobs: dict[str, dict[str, int]]) -> None:
 
 def fitting(rung: Rung, workload: Workload, knobs: dict[str, int]) -> dict[str, int]:
     """The knobs, or the defaults where they want more shared memory than there is."""
-    launches = rung.launches(workload, knobs)
+    try:
+        launches = rung.launches(workload, knobs)
+    except LabError:  # a rung that lays its blocks out by itself says that they do not fit
+        return {}
     return knobs if max(one.smem_bytes for one in launches) <= SMEM_BYTES else {}
 
 

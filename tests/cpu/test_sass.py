@@ -68,6 +68,9 @@ def stored(arch: str, rung_id: str) -> list[StoredListing]:
 @pytest.mark.parametrize("rung_id", LADDER)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_stored_listings_of_the_ladder(arch: str, rung_id: str) -> None:
+    if not load_rung(rung_id).runs_on(arch):
+        assert not stored_path(rung_id, arch).exists()
+        return
     for listing in stored(arch, rung_id):
         for name, sass in parse_listings(listing.listing).items():
             check_code(sass, arch, listing, name)
@@ -82,19 +85,23 @@ def test_stored_listings_of_studies() -> None:
                 check_code(sass, path.parent.name, listing, name)
 
 
+SHARED = ("merge_pieces", "quantise_cache", "quantise_k", "quantise_v", "reset_counters")
+"""Kernels of shared headers: preparations and merges."""
+
+
 def check_code(sass: Sass, arch: str, listing: StoredListing, name: str) -> None:
     assert sass.arch == arch and sass.entry == name
     code = sass.executable
-    assert code[-1].base in ("EXIT", "BRA", "RET") and len(code) > 20
+    assert code[-1].base in ("EXIT", "BRA", "RET") and len(code) > (5 if name in SHARED else 20)
     assert all(a.address + 16 == b.address for a, b in zip(code, code[1:], strict=False))
     sources = {line.source.file for line in code if line.source}
     assert sources and not any(file.startswith("/") for file in sources)
-    assert any(file.endswith(".cu") for file in sources)
+    assert any(file.endswith((".cu", ".cuh") if name in SHARED else ".cu") for file in sources)
     for instruction in code:
         if instruction.base in ("BRA", "BSSY") and "`(" in instruction.text:
             assert instruction.target in sass.index_of_address, instruction.text
         assert 0 <= instruction.control.stall <= 15
-    assert sass.loops or name in ("merge_pieces", "quantise_cache")
+    assert sass.loops or name in SHARED
     # What the compiler allocated is enough for what is live by our count, and not far above it.
     most = max(sass.live_registers())
     assert most <= listing.resources[name].registers
@@ -105,11 +112,11 @@ def check_code(sass: Sass, arch: str, listing: StoredListing, name: str) -> None
 def test_a_scoreboard_that_is_waited_for_was_set() -> None:
     """Every instruction that waits stands where an earlier or later one sets that scoreboard."""
     for rung_id in LADDER:
-        (sass,) = parse_listings(stored("sm_90", rung_id)[0].listing).values()
-        held = {line.control.write_barrier for line in sass.executable}
-        held |= {line.control.read_barrier for line in sass.executable}
-        waited = {number for line in sass.executable for number in line.control.wait}
-        assert waited and waited <= held
+        for sass in parse_listings(stored("sm_90", rung_id)[0].listing).values():
+            held = {line.control.write_barrier for line in sass.executable}
+            held |= {line.control.read_barrier for line in sass.executable}
+            waited = {number for line in sass.executable for number in line.control.wait}
+            assert waited and waited <= held
 
 
 # ------------------------------------------------------- registers, against nvdisasm's own marks
@@ -374,17 +381,20 @@ def test_loops_of_the_ladder() -> None:
     count = Counter()
     for rung_id in LADDER:
         listing = stored("sm_90", rung_id)[0]
-        (sass,) = parse_listings(listing.listing).values()
+        entries = parse_listings(listing.listing)
+        (decode,) = [name for name in entries if name.startswith("decode")]
+        sass = entries[decode]
         loads = [
             loop
             for loop in sass.innermost_loops
-            if any(line.base == "LDG" for line in sass.body(loop))
+            if any(line.base in ("LDG", "LDGSTS") for line in sass.body(loop))
         ]
         count[rung_id] = len(loads)
-        assert all(loop.depth == 1 for loop in loads)
+        if load_rung(rung_id).min_arch == "sm_75":  # the others have a loop of copies before
+            assert all(loop.depth == 1 for loop in loads)
     # two passes have loops of their own; the others have one loop, and what unrolling leaves over
     assert count["r00_two_passes"] >= 2
-    assert all(1 <= found <= 4 for found in count.values())
+    assert all(1 <= found <= 5 for found in count.values()), count
 
 
 # ------------------------------------------------------------------------------ bad listings
