@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -163,7 +164,8 @@ def best_read_gb_per_s(records: Iterable[Record]) -> float | None:
     """Best rate at which anything read K and V with a cold cache, 10^9 bytes a second.
 
     The read sweep and every kernel count, each with the bytes of the cache as it keeps it, so that
-    nothing can beat a floor made from it. None when there is no cold record.
+    nothing can beat a floor made from it. Study kernels are left out: their records do not say in
+    how many bits they keep the cache. None when there is no cold record.
     """
     best = best_reader(records)
     return None if best is None else best.gb_per_s
@@ -171,8 +173,16 @@ def best_read_gb_per_s(records: Iterable[Record]) -> float | None:
 
 def best_reader(records: Iterable[Record]) -> Record | None:
     """The record with that rate."""
-    cold = [one for one in records if one.workload["cache_state"] == "cold" and one.comparison.ok]
+    cold = [
+        one
+        for one in records
+        if one.workload["cache_state"] == "cold" and one.comparison.ok and not _is_study(one)
+    ]
     return max(cold, key=lambda record: record.gb_per_s, default=None)
+
+
+def _is_study(record: Record) -> bool:
+    return record.kind == "rung" and re.match(r"s\d\d_", record.candidate) is not None
 
 
 def median_problems(record: Record) -> list[str]:

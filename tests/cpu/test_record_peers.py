@@ -143,3 +143,17 @@ def test_compare_rungs_leaves_out_what_has_no_peer() -> None:
     (one,) = compare_rungs(records, [HEADLINE], ["r03_one_warp", "r02_one_barrier"], slug)
     assert one.standing.against.ratio == pytest.approx(2.0, rel=0.01)
     assert compare_rungs(records[1:], [HEADLINE], ["r03_one_warp"], slug) == []
+
+
+def test_compare_rungs_takes_a_campaign_that_timed_the_rung() -> None:
+    """One with more rungs, but without this one, must not hide it."""
+    r00, r01, r03 = (
+        usual(name, us)
+        for name, us in (("r00_two_passes", 90), ("r01_online_softmax", 80), ("r03_one_warp", 20))
+    )
+    slug = SDPA.provenance.gpu_slug
+    large = [dated(one, "large", 1) for one in (SDPA, r00, r01)]
+    small = [dated(one, "small", 2) for one in (SDPA, r03)]
+    found = compare_rungs([*large, *small], [HEADLINE], ["r00_two_passes", "r03_one_warp"], slug)
+    assert [one.rung for one in found] == ["r00_two_passes", "r03_one_warp"]
+    assert found[1].standing.against.ratio == pytest.approx(2.0, rel=0.01)

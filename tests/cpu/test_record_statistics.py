@@ -113,6 +113,9 @@ def test_the_best_read_is_cold_and_right():
     warm = make_record("c", [[1.0]], HEADLINE.replace(cache_state="warm"))
     assert best_read_gb_per_s([slow, fast, warm]) == pytest.approx(fast.gb_per_s)
     assert best_read_gb_per_s([warm]) is None
+    # A study may keep the cache in fewer bits than its record says.
+    study = make_record("s02_warp_int8", [[10.0]])
+    assert best_read_gb_per_s([slow, fast, study]) == pytest.approx(fast.gb_per_s)
 
 
 def test_a_median_that_does_not_recompute_is_found():

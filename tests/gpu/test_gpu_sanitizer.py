@@ -6,10 +6,14 @@ import pytest
 
 from labtools.measure import sanitize_rung
 from labtools.measure.sanitize import find_sanitizer
-from labtools.problem import LabError, Workload, load_rung
+from labtools.problem import LabError, Workload, list_rungs, load_rung
 
 SMALL = Workload(2, 8, 2, 65, 128, seq_lens=(65, 31))
-RUNGS = ("r00_two_passes", "r01_online_softmax", "r02_one_barrier", "r03_one_warp")
+RUNGS = tuple(rung.id for rung in list_rungs())
+PLANTED = {
+    "r02": ("    __syncthreads();\n", ""),
+    "r09": ("  __syncthreads();\n  join_and_store", "  join_and_store"),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +34,10 @@ def test_the_ladder_is_clean(name: str) -> None:
         assert report.verdict == "clean", (report.tool, report.errors, report.reason)
 
 
-def test_a_planted_race_is_flagged_with_its_line() -> None:
-    rung = load_rung("r02")
-    text = rung.source_text.replace("    __syncthreads();\n", "", 1)
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_race_is_flagged_with_its_line(name: str) -> None:
+    rung = load_rung(name)
+    text = rung.source_text.replace(*PLANTED[name], 1)
     assert text != rung.source_text
     (report,) = sanitize_rung(rung.with_source(text), SMALL, tools=("racecheck",))
     if report.verdict == "not run" and "not supported" in report.reason:
