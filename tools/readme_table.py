@@ -133,8 +133,9 @@ def final_table(store: RecordStore, gpu: str = "h200") -> str:
     source = found[0].standing.record.provenance
     lines = [
         f"The last three rungs on {source.gpu}, workload by workload: times as fast as the fastest "
-        "fair fp16 library; below 1 the library is faster. The INT8 and INT4 rungs read a smaller cache, so the last column "
-        "gives the INT8 rung against the fastest library with an FP8 cache.",
+        "fair fp16 library; below 1 the library is faster. The INT8 and INT4 rungs read a smaller "
+        "cache, so the last column gives the INT8 rung against the fastest library with an FP8 "
+        "cache.",
         "",
         "| workload | fp16 library | r09 fp16 | r10 INT8 | r11 INT4 | r10 against FP8 |",
         "|---|---|---:|---:|---:|---:|",
