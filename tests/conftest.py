@@ -35,6 +35,8 @@ else:
 # kept by hand: pytest tests/cpu --write-slow
 SLOW_LIST = ROOT / "tests" / "slow.txt"
 SLOW_S = 1.0
+BUILD_LIMIT_S = 2400
+"""The whole book, every page executed, on two cores that do other work as well."""
 _taken_s: dict[str, float] = {}
 
 
@@ -98,6 +100,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     fast = config.getoption("--fast")
     listed = slow_functions()
     for item in items:
+        if "built_site" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(BUILD_LIMIT_S))
         if item.nodeid.split("[")[0] in listed:
             item.add_marker(pytest.mark.slow)
         folder = item.path.parent.name
@@ -128,9 +132,25 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def built_site() -> Path:
-    """The real book, built once for all tests that look at it. Executed pages are cached by
-    content, so a second run of the tests is quick and a stale page is not possible."""
+    """The real book, built once for all tests that look at it, whichever process they run in.
+
+    Executed pages are cached by content, so a second run of the tests is quick and a stale page is
+    not possible.
+    """
     pytest.importorskip("jupyter_book", reason="the book's tools are not installed here")
+    from filelock import FileLock
+
     from tools.book import build
 
-    return build(ROOT, output=ROOT / "_build" / "tested")
+    folder = ROOT / "_build"
+    folder.mkdir(exist_ok=True)
+    this_run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process {os.getpid()}")
+    built_by = folder / "tested.by"
+    with FileLock(folder / "tested.lock"):
+        if built_by.is_file():
+            made_in, _, site = built_by.read_text().partition("\n")
+            if made_in == this_run and Path(site).is_dir():
+                return Path(site)
+        site_path = build(ROOT, output=folder / "tested")
+        built_by.write_text(f"{this_run}\n{site_path}")
+        return site_path

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from test_book_pages import WITH_SOLUTIONS
 
 jupytext = pytest.importorskip("jupytext")
 nbclient = pytest.importorskip("nbclient")
@@ -34,8 +35,18 @@ def run_page(path: Path, root: Path = ROOT) -> object:
     return client.execute(env={**os.environ, "LABTOOLS_READER": "0"})
 
 
+def is_run_with_its_solutions(page: str) -> bool:
+    """Whether test_book_pages executes the page, with the solutions of its exercises behind it."""
+    return ROOT / f"{page}.md" in WITH_SOLUTIONS
+
+
+def test_some_pages_are_run_with_their_solutions_and_some_here() -> None:
+    elsewhere = [page for page in pages() if is_run_with_its_solutions(page)]
+    assert 10 <= len(elsewhere) < len(pages())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", pages())
+@pytest.mark.parametrize("page", [page for page in pages() if not is_run_with_its_solutions(page)])
 def test_page_runs(page: str) -> None:
     path = ROOT / f"{page}.md"
     if "{code-cell}" not in path.read_text():
