@@ -132,6 +132,8 @@ def test_every_shipped_rung_compiles_everywhere_in_time() -> None:
         for arch in ARCHS:
             for head_dim in (64, 128):
                 workload = HEADLINE.replace(head_dim=head_dim)
+                if not rung.runs_on(arch) or rung.supports(workload) is not None:
+                    continue
                 began = time.perf_counter()
                 cubin = compile_rung(rung, workload, arch=arch)
                 assert time.perf_counter() - began < 5  # 0.1 s; the margin is for a busy machine
