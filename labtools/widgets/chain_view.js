@@ -1,34 +1,7 @@
 // Draws one trip of a kernel's loop in time, and what a warp waits for. All numbers and sentences
 // were made by Python; here they are looked up and placed on the screen.
-const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 640;
 const ANSWER_WITHIN_MS = 20000;
-
-// A counter would not do: every view may get a copy of this file of its own.
-function freshId(prefix) {
-  return `${prefix}-${Math.random().toString(36).slice(2)}`;
-}
-
-function svg(tag, attributes, children = []) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-function html(tag, attributes = {}, children = []) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-function badge(word) {
-  const border = { computed: "1px dotted", recorded: "1px solid", live: "2px solid",
-    claimed: "3px double", forecast: "1px dashed" }[word];
-  return html("span", { class: `prov prov-${word} lt-ch-badge`,
-    style: `border:${border} currentColor` }, [word]);
-}
 
 function swatch(colour) {
   return html("span", { class: "lt-ch-swatch", style: `background:${colour}`,
@@ -84,7 +57,7 @@ function drawStackTable(content, shown, change) {
 function drawFacts(state) {
   return html("table", { class: "lt-ch-facts" }, [html("tbody", {}, state.facts.map(
     ([name, value, word]) => html("tr", {}, [html("th", { scope: "row" }, [name]),
-      html("td", {}, [value, " ", badge(word)])])))]);
+      html("td", {}, [value, " ", badge(word, "lt-ch-badge")])])))]);
 }
 
 function render({ model, el }) {
@@ -293,14 +266,14 @@ function render({ model, el }) {
       const compared = change.rows.length ? pinned : shown;
       body.replaceChildren(
         html("p", { class: "lt-ch-headline" }, [
-          html("span", { class: "lt-ch-value" }, [shown.time_text]), " ", badge("forecast"),
+          html("span", { class: "lt-ch-value" }, [shown.time_text]), " ", badge("forecast", "lt-ch-badge"),
           ` ${shown.band_text}`]),
         ...(change.text ? [html("p", { class: "lt-ch-change" }, [change.text])] : []),
         ...(shown.note ? [html("p", { class: "lt-ch-note" }, [shown.note])] : []),
-        html("h4", {}, ["What one warp waits for, from its start to its end ", badge("forecast")]),
+        html("h4", {}, ["What one warp waits for, from its start to its end ", badge("forecast", "lt-ch-badge")]),
         drawStack(compared, shown),
         drawStackTable(content, shown, change),
-        html("h4", {}, [`In time: ${shown.where}, ${shown.cycles_text} `, badge("forecast")]),
+        html("h4", {}, [`In time: ${shown.where}, ${shown.cycles_text} `, badge("forecast", "lt-ch-badge")]),
         ...drawChain(shown),
         html("h4", {}, ["In numbers"]),
         drawFacts(shown),

@@ -23,6 +23,7 @@ from labtools.record import RecordStore
 
 from .chain_state import Setting, State, change_between, legend, state_of
 from .reader import reader_present
+from .scripts import view_script
 
 _HERE = Path(__file__).parent
 
@@ -39,7 +40,7 @@ REST_S = 0.08
 class ChainView(anywidget.AnyWidget):
     """The picture. `content` holds the settings that can be shown, with all their texts."""
 
-    _esm = (_HERE / "chain_view.js").read_text()
+    _esm = view_script("chain_view.js")
     _css = (_HERE / "chain_view.css").read_text()
 
     content = traitlets.Dict().tag(sync=True)

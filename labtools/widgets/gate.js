@@ -7,18 +7,6 @@ const ANSWER_WITHIN_MS = 8000;
 const SCROLL_EVERY_MS = 300;
 const MOST_SCROLLS = 8;
 
-// A counter would not do: every view may get a copy of this file of its own.
-function freshId(prefix) {
-  return `${prefix}-${Math.random().toString(36).slice(2)}`;
-}
-
-function element(tag, attributes = {}, children = []) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
 function sayFactor(factor) {
   return factor < 10 ? factor.toFixed(2) : factor.toFixed(1);
 }
@@ -30,53 +18,53 @@ function render({ model, el }) {
   let answerTimer = null;
 
   const radios = {};
-  const choices = element("div", { class: "lt-gate-choices" });
+  const choices = html("div", { class: "lt-gate-choices" });
   for (const direction of ["faster", "same", "slower"]) {
-    const radio = element("input", { type: "radio", name: id, value: direction });
+    const radio = html("input", { type: "radio", name: id, value: direction });
     radios[direction] = radio;
-    choices.append(element("label", { class: "lt-gate-choice" }, [radio, ` ${direction}`]));
+    choices.append(html("label", { class: "lt-gate-choice" }, [radio, ` ${direction}`]));
   }
-  const direction = element("fieldset", { class: "lt-gate-field" }, [
-    element("legend", {}, [`Against ${baseline}, ${candidate} is`]),
+  const direction = html("fieldset", { class: "lt-gate-field" }, [
+    html("legend", {}, [`Against ${baseline}, ${candidate} is`]),
     choices,
   ]);
 
-  const number = element("input", {
+  const number = html("input", {
     type: "number", id: `${id}-number`, min: "1", step: "any", inputmode: "decimal",
     class: "lt-gate-number",
   });
-  const slider = element("input", {
+  const slider = html("input", {
     type: "range", id: `${id}-slider`, min: `${-SLIDER_LIMIT}`, max: `${SLIDER_LIMIT}`,
     step: "0.05", class: "lt-gate-slider",
   });
   slider.value = "0";
-  const size = element("div", { class: "lt-gate-field" }, [
-    element("label", { for: `${id}-number` }, ["by a factor of "]), number,
-    element("label", { for: `${id}-slider`, class: "lt-gate-block" },
+  const size = html("div", { class: "lt-gate-field" }, [
+    html("label", { for: `${id}-number` }, ["by a factor of "]), number,
+    html("label", { for: `${id}-slider`, class: "lt-gate-block" },
       ["or on the scale (slower on the left, faster on the right)"]),
     slider,
-    element("div", { class: "lt-gate-scale", "aria-hidden": "true" },
-      ["32x slower", "same", "32x faster"].map((text) => element("span", {}, [text]))),
+    html("div", { class: "lt-gate-scale", "aria-hidden": "true" },
+      ["32x slower", "same", "32x faster"].map((text) => html("span", {}, [text]))),
   ]);
 
-  const note = element("input", { type: "text", id: `${id}-note`, maxlength: "500" });
-  const why = element("div", { class: "lt-gate-field" }, [
-    element("label", { for: `${id}-note` }, ["Why? (for yourself, optional)"]), note,
+  const note = html("input", { type: "text", id: `${id}-note`, maxlength: "500" });
+  const why = html("div", { class: "lt-gate-field" }, [
+    html("label", { for: `${id}-note` }, ["Why? (for yourself, optional)"]), note,
   ]);
 
-  const preview = element("p", { class: "lt-gate-preview", "aria-live": "polite" });
-  const commit = element("button", { type: "button", class: "lt-gate-button" }, [
+  const preview = html("p", { class: "lt-gate-preview", "aria-live": "polite" });
+  const commit = html("button", { type: "button", class: "lt-gate-button" }, [
     "Commit prediction",
   ]);
-  const form = element("div", {}, [direction, size, why, preview, commit]);
-  const status = element("p", { class: "lt-gate-status", role: "status" });
-  const again = element("button", { type: "button", class: "lt-gate-button" }, ["Guess again"]);
-  const text = element("p", { class: "lt-gate-question", id: `${id}-text` });
+  const form = html("div", {}, [direction, size, why, preview, commit]);
+  const status = html("p", { class: "lt-gate-status", role: "status" });
+  const again = html("button", { type: "button", class: "lt-gate-button" }, ["Guess again"]);
+  const text = html("p", { class: "lt-gate-question", id: `${id}-text` });
 
   // Lumino and Jupyter would take arrow keys and letters for shortcuts.
-  const root = element("section", {
+  const root = html("section", {
     class: "lt-gate", "data-lm-suppress-shortcuts": "true", "aria-labelledby": `${id}-text`,
-  }, [element("strong", {}, ["Your prediction"]), text, form, status, again]);
+  }, [html("strong", {}, ["Your prediction"]), text, form, status, again]);
 
   function chosen() {
     return Object.keys(radios).find((name) => radios[name].checked) ?? null;

@@ -7,13 +7,15 @@ from pathlib import Path
 import anywidget
 import traitlets
 
+from .scripts import view_script
+
 _HERE = Path(__file__).parent
 
 
 class GateView(anywidget.AnyWidget):
     """The question as a form; its JavaScript sends a guess and shows what Python answers."""
 
-    _esm = (_HERE / "gate.js").read_text()
+    _esm = view_script("gate.js")
     _css = (_HERE / "gate.css").read_text()
 
     text = traitlets.Unicode().tag(sync=True)

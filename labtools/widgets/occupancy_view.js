@@ -1,6 +1,5 @@
 // Draws one SM. Everything shown is looked up in tables that Python made; nothing is computed here
 // but places on the screen and the least of the limits.
-const SVG = "http://www.w3.org/2000/svg";
 const LIMIT_NAMES = {
   warps: "warp slots", blocks: "block slots", registers: "registers",
   shared_memory: "shared memory", max_blocks: "your own limit",
@@ -9,25 +8,6 @@ const INDEXES = ["gpu", "threads", "registers", "smem", "max_blocks", "grid"].ma
 const LIMITS_TITLE = "Blocks that each resource lets onto one SM";
 const SLOT = 22;
 const GAP = 4;
-
-// A counter would not do: every view may get a copy of this file of its own.
-function freshId(prefix) {
-  return `${prefix}-${Math.random().toString(36).slice(2)}`;
-}
-
-function svg(tag, attributes, children = []) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-function html(tag, attributes = {}, children = []) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
 
 // The state of the controls, looked up.
 function lookUp(tables, index) {
@@ -141,13 +121,13 @@ function drawLimits(state) {
     [html("tbody", {}, body)]);
 }
 
-function badge() {
+function plainBadge() {
   return html("span", { class: "prov prov-computed lt-occ-badge" }, ["computed"]);
 }
 
 function figure(name, number, share, text) {
   return html("div", { class: "lt-occ-figure" }, [
-    html("div", {}, [name, " ", badge()]),
+    html("div", {}, [name, " ", plainBadge()]),
     html("div", { class: "lt-occ-value", "data-value": name }, [number]),
     html("div", { class: "lt-occ-bar", "aria-hidden": "true" },
       [html("div", { style: `width:${Math.min(100, 100 * share)}%` })]),

@@ -20,6 +20,7 @@ from labtools.predict import Gpu, achieved_occupancy, list_gpus, load_gpu, occup
 from labtools.problem import LabError
 
 from .bench import Bench
+from .scripts import view_script
 
 _HERE = Path(__file__).parent
 
@@ -148,7 +149,7 @@ def _spread(gpu: Gpu, blocks_per_sm: int, grid_blocks: int) -> tuple[int, int, i
 class OccupancyView(anywidget.AnyWidget):
     """The picture; every ``*_index`` says which choice a control shows."""
 
-    _esm = (_HERE / "occupancy_view.js").read_text()
+    _esm = view_script("occupancy_view.js")
     _css = (_HERE / "occupancy_view.css").read_text()
 
     tables = traitlets.Dict().tag(sync=True)

@@ -1,6 +1,5 @@
 // Draws every scheme of the chosen number of bits as a point, error against bytes, and marks the
 // chosen one. All numbers and sentences were made by Python.
-const SVG = "http://www.w3.org/2000/svg";
 const INDEXES = ["bits_index", "k_index", "v_index", "outliers_index"];
 const WIDTH = 560;
 const HEIGHT = 300;
@@ -8,30 +7,9 @@ const LEFT = 78;
 const BOTTOM = 44;
 const TOP = 34;
 
-function svg(tag, attributes, children = []) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-function html(tag, attributes = {}, children = []) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-function badge(word) {
-  const border = { computed: "1px dotted", recorded: "1px solid", live: "2px solid",
-    claimed: "3px double", forecast: "1px dashed" }[word];
-  return html("span", { class: `prov prov-${word} lt-qu-badge`,
-    style: `border:${border} currentColor` }, [word]);
-}
-
 function headline(number, what, word) {
   return html("p", { class: "lt-qu-headline" }, [
-    html("span", { class: "lt-qu-value" }, [number]), ` ${what} `, badge(word)]);
+    html("span", { class: "lt-qu-value" }, [number]), ` ${what} `, badge(word, "lt-qu-badge")]);
 }
 
 const text = (x, y, content, anchor = "middle") =>

@@ -31,6 +31,7 @@ from labtools.problem import (
 from .bench import Bench
 from .provenance import check_word
 from .quant_figures import say_part
+from .scripts import view_script
 from .timeline import Measured, say_time
 
 _HERE = Path(__file__).parent
@@ -198,7 +199,7 @@ def _cell(
 class QuantView(anywidget.AnyWidget):
     """The picture; every ``*_index`` says which choice a control shows."""
 
-    _esm = (_HERE / "quant_view.js").read_text()
+    _esm = view_script("quant_view.js")
     _css = (_HERE / "quant_view.css").read_text()
 
     tables = traitlets.Dict().tag(sync=True)

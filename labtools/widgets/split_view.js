@@ -1,6 +1,5 @@
 // Draws what a split call is made of. Everything shown is looked up in tables that Python made;
 // nothing is computed here but places on the screen.
-const SVG = "http://www.w3.org/2000/svg";
 const INDEXES = ["batch_index", "length_index", "pieces_index"];
 const PARTS = [
   ["decode", "decode launch"],
@@ -13,25 +12,6 @@ const LEFT = 56;
 const BOTTOM = 46;
 const TOP = 26;
 
-// A counter would not do: every view may get a copy of this file of its own.
-function freshId(prefix) {
-  return `${prefix}-${Math.random().toString(36).slice(2)}`;
-}
-
-function svg(tag, attributes, children = []) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-function html(tag, attributes = {}, children = []) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
 function plural(count, word) {
   return `${count} ${word}${count === 1 ? "" : "s"}`;
 }
@@ -40,7 +20,7 @@ function say(us) {
   return us >= 100 ? us.toFixed(0) : us.toPrecision(3);
 }
 
-function badge(word) {
+function plainBadge(word) {
   return html("span", { class: `prov prov-${word} lt-split-badge` }, [word]);
 }
 
@@ -162,17 +142,17 @@ function render({ model, el }) {
     const state = { row, chosen, pieces: tables.pieces };
     const fastest = row.reduce((best, one, place) => (one.time < row[best].time ? place : best), 0);
     const said = cell.recorded === null ? ["not measured yet"]
-      : [`recorded ${say(cell.recorded)} us `, badge("recorded")];
+      : [`recorded ${say(cell.recorded)} us `, plainBadge("recorded")];
     root.replaceChildren(
       html("div", { class: "lt-split-now", "aria-live": "polite" }, [
-        html("div", { class: "lt-split-time" }, [`${say(cell.time)} us `, badge("forecast")]),
+        html("div", { class: "lt-split-time" }, [`${say(cell.time)} us `, plainBadge("forecast")]),
         html("div", {}, [`${tables.rung}, batch ${tables.batches[batch]}, ` +
           `${tables.lengths[length]} tokens, ${plural(tables.pieces[chosen], "piece")}: bound by `,
           html("strong", { class: "lt-split-bound" }, [cell.bound]),
           `. ${cell.blocks} blocks of ${cell.rows} rows.`]),
         html("div", {}, ["On ", tables.gpu, ": ", ...said, "."]),
         html("div", {}, [`The fastest of these bars is ${plural(tables.pieces[fastest], "piece")}, ` +
-          `${say(row[fastest].time)} us `, badge("forecast")]),
+          `${say(row[fastest].time)} us `, plainBadge("forecast")]),
       ]),
       drawBars(state, ids),
       keys(row),

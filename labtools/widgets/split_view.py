@@ -18,6 +18,7 @@ from labtools.predict import load_gpu
 from labtools.problem import HEADLINE, LabError, Workload
 
 from .bench import Bench
+from .scripts import view_script
 from .split_figures import time_parts
 from .split_records import SplitRecords, Tried, forecast_of
 
@@ -80,7 +81,7 @@ def _cell(records: SplitRecords, rung: str, workload: Workload, pieces: int) -> 
 class SplitView(anywidget.AnyWidget):
     """The picture; every ``*_index`` says which choice a control shows."""
 
-    _esm = (_HERE / "split_view.js").read_text()
+    _esm = view_script("split_view.js")
     _css = (_HERE / "split_view.css").read_text()
 
     tables = traitlets.Dict().tag(sync=True)

@@ -1,29 +1,9 @@
 // Draws what is inside one timed call: one bar cut into its steps, and one for what was measured.
 // All numbers and sentences were made by Python.
-const SVG = "http://www.w3.org/2000/svg";
 const INDEXES = ["candidate_index", "gpu_index", "size_index"];
 const WIDTH = 640;
 const ROW = 34;
 const FILLS = ["solid", "hatch", "dots", "cross", "empty"];
-
-// A counter would not do: every view may get a copy of this file of its own.
-function freshId(prefix) {
-  return `${prefix}-${Math.random().toString(36).slice(2)}`;
-}
-
-function svg(tag, attributes, children = []) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-function html(tag, attributes = {}, children = []) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
 
 function patterns(id) {
   const line = (x1, y1, x2, y2) => svg("line", { x1, y1, x2, y2, stroke: "currentColor" });
@@ -45,16 +25,9 @@ function fillOf(id, position) {
   return { fill: `url(#${id}-${name})` };
 }
 
-function badge(word) {
-  const border = { computed: "1px dotted", recorded: "1px solid", live: "2px solid",
-    claimed: "3px double", forecast: "1px dashed" }[word];
-  return html("span", { class: `prov prov-${word} lt-tl-badge`,
-    style: `border:${border} currentColor` }, [word]);
-}
-
 function headline(number, what, word) {
   return html("p", { class: "lt-tl-headline" }, [
-    html("span", { class: "lt-tl-value" }, [number]), ` ${what} `, badge(word)]);
+    html("span", { class: "lt-tl-value" }, [number]), ` ${what} `, badge(word, "lt-tl-badge")]);
 }
 
 // ipywidgets draws a label beside a slider but does not tie it to the handle.

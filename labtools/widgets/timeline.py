@@ -16,6 +16,7 @@ from labtools.problem import LabError, Workload
 
 from .bench import Bench
 from .provenance import check_word
+from .scripts import view_script
 
 _HERE = Path(__file__).parent
 
@@ -137,7 +138,7 @@ def _candidate_cell(candidate: Candidate, gpu: Gpu, workload: Workload) -> dict[
 class TimelineView(anywidget.AnyWidget):
     """The picture; every ``*_index`` says which choice a control shows."""
 
-    _esm = (_HERE / "timeline.js").read_text()
+    _esm = view_script("timeline.js")
     _css = (_HERE / "timeline.css").read_text()
 
     tables = traitlets.Dict().tag(sync=True)

@@ -127,11 +127,11 @@ _NOT_COMPARED = ("CALL", "RET", "WARPSYNC", "BRA", "EXIT")
 _GLOBAL = ("LDG", "STG", "LD", "ST", "RED", "ATOM", "ATOMG", "LDGSTS")
 
 
-def live_range_marks(listing: str) -> dict[int, tuple[set[str], set[str]]]:
-    """Registers written and read at each address, from the columns that ``-plr`` prints."""
+def live_range_marks(listing: str) -> dict[int, tuple[set[str], set[str], set[str]]]:
+    """Registers written, read and only kept at each address, from the columns of ``-plr``."""
     lines = listing.splitlines()
     columns: list[tuple[str, int, int]] = []
-    found: dict[int, tuple[set[str], set[str]]] = {}
+    found: dict[int, tuple[set[str], set[str], set[str]]] = {}
     for number, line in enumerate(lines):
         if "// |" not in line:
             continue
@@ -152,6 +152,7 @@ def live_range_marks(listing: str) -> dict[int, tuple[set[str], set[str]]]:
             found[int(code[1], 16)] = (
                 {name for name, mark in marks if mark in ("^", "x")},
                 {name for name, mark in marks if mark in ("v", "x")},
+                {name for name, mark in marks if mark == ":"},
             )
     return found
 
@@ -164,8 +165,10 @@ def differences(cubin: Cubin) -> Iterator[tuple[str, set[str], set[str]]]:
         for line in sass.executable:
             if line.base in _NOT_COMPARED:
                 continue
-            written, read = marks[line.address]
+            written, read, kept = marks[line.address]
             writes, reads = line.defines ^ written, line.uses ^ read
+            if line.base == "P2R":  # of the predicates that its mask names, not all are marked
+                reads -= kept
             if cubin.arch in ("sm_80", "sm_86", "sm_89") and line.base in _GLOBAL:
                 # the descriptor's pair is not printed
                 reads = {name for name in reads if not (name[:2] == "UR" and name in read)}

@@ -1,0 +1,29 @@
+// What every view draws with. Python puts it in front of each view's own script.
+const SVG = "http://www.w3.org/2000/svg";
+
+// A counter would not do: every view may get a copy of this file of its own.
+function freshId(prefix) {
+  return `${prefix}-${Math.random().toString(36).slice(2)}`;
+}
+
+function svg(tag, attributes, children = []) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+function html(tag, attributes = {}, children = []) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+// The word that says where a number comes from.
+function badge(word, name) {
+  const border = { computed: "1px dotted", recorded: "1px solid", live: "2px solid",
+    claimed: "3px double", forecast: "1px dashed" }[word];
+  return html("span", { class: `prov prov-${word} ${name}`,
+    style: `border:${border} currentColor` }, [word]);
+}
