@@ -172,8 +172,17 @@ static void on_signal(int signal, siginfo_t* info, void* context) {
   if (!f) stop_run();
   // +1: the reader takes these for return addresses and looks one byte before.
   walk(f->places[0], frame, at + 1);
-  // Between two threads neither stack can be walked; then say where this one last waited.
   Place& place = f->places[0];
+#if defined(__x86_64__)
+  // A function that has only been entered has no frame yet: who called it stands on the stack.
+  if (hang) {
+    const uint64_t* stack = reinterpret_cast<const uint64_t*>(c->uc_mcontext.gregs[REG_RSP]);
+    for (int i = 0; i < 2 && place.count < 12; ++i) place.addresses[place.count++] = linked_address(stack[i]);
+  }
+#elif defined(__aarch64__)
+  if (hang && place.count < 12) place.addresses[place.count++] = linked_address(c->uc_mcontext.regs[30]);
+#endif
+  // Between two threads neither stack can be walked; then say where this one last waited.
   if (S.current && S.current->address && place.count < 12) place.addresses[place.count++] = S.current->address;
   Text text(f);
   if (hang) {
