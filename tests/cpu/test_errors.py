@@ -496,7 +496,7 @@ def test_a_run_that_is_stopped_or_killed_leaves_nothing_behind(
             time.sleep(0.05)
         assert _alive(started) == set()
         if ending != signal.SIGKILL:
-            assert running.returncode == 130
+            assert running.returncode == 130, err
             assert "Stopped" in err
             assert "Traceback" not in err
     finally:
