@@ -6,6 +6,7 @@
 # make listings write the kernels' machine code for machines without a compiler
 # make band     write how far the forecast is off on the kernels it was calibrated on
 # make record   measure on this machine's GPU and write records
+# make readme   write the results in README.md from the records
 # make lock     resolve the lock files anew
 #
 # PYTHON=python3.12   the Python that .venv is made with

@@ -658,7 +658,8 @@ def _ask_what_if(
         else "No single class of latency, halved, buys more than a fiftieth."
     )
     if len(rows) < len(ordered):
-        says += f" The other {len(ordered) - len(rows)} that were tried change nothing."
+        left = len(ordered) - len(rows)
+        says += f" {left} more that were tried change nothing, and are not listed."
     return Item(
         "what_if",
         "Which link must get shorter?",

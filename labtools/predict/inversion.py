@@ -358,7 +358,7 @@ class _Derivation:
                     "the data sheet's rate as the limit",
                     self.bytes / sheet / 1e3,
                     "us",
-                    f"no read reaches it: the best is {ceiling.value / sheet:.0%} of it",
+                    f"what a read reaches, the read ceiling, is {ceiling.value / sheet:.0%} of it",
                 )
             )
         whole = self.kv_bytes * self.group + self.bytes - self.kv_bytes
@@ -609,7 +609,9 @@ class _Derivation:
                 why = f"the warps must work {SLACK} times as fast as tiles can come"
             else:
                 why = f"leaves {machine.sub_partitions - warps} of the SM's schedulers idle"
-            rejected.append(Rejected(f"{warps} warp(s)", slack[warps], "times the rate", why))
+            rejected.append(
+                Rejected(f"{warps} warp{'s' * (warps > 1)}", slack[warps], "times the rate", why)
+            )
         return Step(
             "warps",
             "How many warps must work?",

@@ -112,7 +112,7 @@ def say_ratio(ratio: Ratio) -> str:
     if high < 1:
         value, low, high, how = 1 / value, 1 / high, 1 / low, "as long"
     verb = "takes" if how == "as long" else "is"
-    text = f"{verb} {value:.3g} times (95 % interval {low:.3g} to {high:.3g}) {how} as "
+    text = f"{verb} {value:#.3g} times (95 % interval {low:#.3g} to {high:#.3g}) {how} as "
     return f"{text}{_name(ratio.first)}" + (", so they are equal" if ratio.equal else "")
 
 

@@ -199,7 +199,10 @@ def compare_counters(
     columns: list[Mapping[str, Any]] = []
     words: list[Word] = []
     for rung in loaded:
-        records = (store or RecordStore()).query(gpu, rung.id, workload, rung.resolve_knobs())
+        # The newest record need not be the one that was profiled.
+        records = (store or RecordStore()).query(
+            gpu, rung.id, workload, rung.resolve_knobs(), latest=False
+        )
         record = next((r for r in records if r.counters and r.counters.values), None)
         if record is None or record.counters is None:
             return refused + make_note(

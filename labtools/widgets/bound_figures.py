@@ -160,9 +160,12 @@ def plot_little(points: Sequence[Point], machine: Machine, title: str = "") -> S
             axes.plot(
                 [point.in_flight_bytes / 1024 for point in mine],
                 [point.gb_per_s for point in mine],
+                # No two kernels look alike: the second time round, filled and hollow change places.
                 MARKERS[number % len(MARKERS)],
                 color=GREYS[number % 3],
-                markerfacecolor="white" if number % 2 else GREYS[number % 3],
+                markerfacecolor=(
+                    "white" if (number + number // len(MARKERS)) % 2 else GREYS[number % 3]
+                ),
                 markersize=5,
                 label=kernel,
             )

@@ -6,16 +6,15 @@ import functools
 import html
 import inspect
 from collections import Counter
+from collections.abc import Sequence
 
 from labtools.predict.claim_checks import CHECKS, Evidence, check_claim, gather_evidence
 from labtools.problem import Workload
-from labtools.record import RecordStore
+from labtools.record import Ratio, RecordStore
 from labtools.record.claims import VERDICTS, Claim, Finding, say_number
 from labtools.record.headline import compare_rungs, find_headline, say_headline
 
 from .provenance import Cell, Shown, Word, make_note, make_table
-
-ROW = "{ratio:.3g} ({low:.3g} to {high:.3g})"
 
 
 @functools.lru_cache(maxsize=1)
@@ -43,12 +42,21 @@ def redo(group: str, evidence: Evidence | None = None) -> Shown:
 def _row(claim: Claim, found: Finding) -> list[Cell]:
     ours = say_number(found.value, claim.unit)
     if found.interval:
-        ours += " ({:.3g} to {:.3g})".format(*found.interval)
+        ours += " ({} to {})".format(*map(_three, found.interval))
     origin: Cell = Word(found.origin, found.where) if found.origin else ""
     claimed: Cell = ""
     if claim.value is not None:
         claimed = Word("claimed", say_number(claim.value, claim.unit))
     return [claim.id, claim.text, claimed, ours, found.verdict, found.reason, origin]
+
+
+def _say(ratio: Ratio) -> str:
+    return f"{_three(ratio.ratio)} ({_three(ratio.low)} to {_three(ratio.high)})"
+
+
+def _three(number: float) -> str:
+    """Three digits, zeros at the end included, so that 1.50 stands beside 1.47."""
+    return f"{number:#.3g}".rstrip(".")
 
 
 def _show_code(claims: list[Claim]) -> Shown:
@@ -80,16 +88,16 @@ def show_headline(gpu: str = "h200") -> Shown:
 
 
 def show_rungs_against_libraries(
-    workloads: tuple[str, ...], rungs: tuple[str, ...], gpu: str = "h200"
+    workloads: Sequence[str | Workload], rungs: tuple[str, ...], gpu: str = "h200"
 ) -> Shown:
     """Fastest fair library over rung, per workload, with the interval.
 
     Args:
-        workloads: short forms.
+        workloads: workloads or their short forms.
         rungs: ids.
         gpu: slug of the GPU.
     """
-    wanted = [Workload.parse(text) for text in workloads]
+    wanted = [Workload.parse(one) if isinstance(one, str) else one for one in workloads]
     found = compare_rungs(RecordStore().load(), wanted, rungs, gpu)
     rows: list[list[Cell]] = []
     for one in found:
@@ -105,9 +113,9 @@ def show_rungs_against_libraries(
                 str(one.workload),
                 one.rung.split("_")[0],
                 f"{record.median_us:.1f}",
-                ROW.format(ratio=against.ratio, low=against.low, high=against.high),
+                _say(against),
                 against.first.removeprefix("baseline:"),
-                ROW.format(ratio=low.ratio, low=low.low, high=low.high) if low else "",
+                _say(low) if low else "",
                 f"{1 / floor.ratio:.0%}" if floor else "",
                 Word("recorded", f"{record.provenance.gpu}, {record.provenance.date:%Y-%m-%d}"),
             ]
@@ -119,7 +127,7 @@ def show_rungs_against_libraries(
     )
     if not rows:
         return note
-    columns = (
+    columns: tuple[str, ...] = (
         "workload",
         "rung",
         "us",
@@ -129,5 +137,8 @@ def show_rungs_against_libraries(
         "of the read ceiling",
         "where from",
     )
+    if not any(row[5] for row in rows):  # no low-bit library is a peer of these rungs
+        columns = columns[:5] + columns[6:]
+        rows = [row[:5] + row[6:] for row in rows]
     table = make_table(columns, rows)
     return table + note if missing else table

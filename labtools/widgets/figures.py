@@ -196,7 +196,8 @@ def plot_roofline(gpus: Sequence[Gpu], workload: Workload) -> Shown:
             xlabel="arithmetic intensity (operations a byte)",
             ylabel="attainable TFLOPS",
         )
-        axes.legend(loc="upper left")
+        # Opaque, so that no line runs through its words.
+        axes.legend(loc="upper left", frameon=True, framealpha=1.0, edgecolor="none")
 
     ridges = "; ".join(
         f"{gpu.title} at {_peaks(gpu)[0] * 1e3 / _peaks(gpu)[1]:.0f} operations a byte"

@@ -44,16 +44,25 @@ _RATES = (
 )
 
 
-def plot_ladder(store: RecordStore, workload: Workload = HEADLINE, gpu: str = "h200") -> Shown:
+def plot_ladder(
+    store: RecordStore,
+    workload: Workload = HEADLINE,
+    gpu: str = "h200",
+    last: str | None = None,
+) -> Shown:
     """Every recorded rung at its default knobs, fair baselines, and the floor.
 
     Args:
         store: where the records are.
         workload: what they ran.
         gpu: slug of the GPU.
+        last: a rung to end with; None draws all of them.
     """
     chosen: list[tuple[str, Record]] = []
+    end = load_rung(last).id if last else None
     for rung in list_rungs():
+        if end is not None and rung.id > end:
+            continue
         for knobs in _ladder_knobs(rung):
             found = store.query(gpu, rung.id, workload, knobs)
             label = rung.id.split("_")[0] + (", V early" if knobs.get("prefetch_v") else "")

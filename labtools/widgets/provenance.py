@@ -26,7 +26,7 @@ _BORDERS = {
 }
 _BADGE = "border-radius:0.6em;padding:0 0.5em;font-size:0.85em;white-space:nowrap"
 _CELL = "padding:0.25em 0.7em;text-align:left;vertical-align:top"
-_LAST = "min-width:9em"  # a narrow screen scrolls rather than breaking every word
+_LAST = "9em"  # a narrow screen scrolls rather than breaking every word
 _RULE = "border-bottom:1px solid #8888"
 BOX = "border:1px solid #8888;border-radius:4px;padding:0.6em 0.9em;margin:0.4em 0"
 
@@ -87,9 +87,11 @@ Cell = str | Word
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> Shown:
     """A table that scrolls sideways on a narrow screen instead of overflowing it."""
     grid = [list(row) for row in rows]
+    wide, least = _wide_column(columns, grid)
     head = "".join(
-        f'<th scope="col" style="{_CELL};{_RULE}{";" + _LAST if last else ""}">{_text(column)}</th>'
-        for column, last in zip(columns, [False] * (len(columns) - 1) + [True], strict=True)
+        f'<th scope="col" style="{_CELL};{_RULE}'
+        f'{f";min-width:{least}" if number == wide else ""}">{_text(column)}</th>'
+        for number, column in enumerate(columns)
     )
     body = "".join(
         "<tr>" + "".join(f'<td style="{_CELL};{_RULE}">{_html(c)}</td>' for c in row) + "</tr>"
@@ -104,6 +106,22 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], caption: 
         f"<tbody>{body}</tbody></table></div>"
     )
     return Shown(markup, _plain_table(columns, grid, caption))
+
+
+def _wide_column(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> tuple[int, str]:
+    """Which column must not be squeezed, and its least width.
+
+    It is the one that says where a number comes from, or the last one. Where that holds bare words,
+    which never break, the room goes to the first one, which names the row.
+    """
+    for number in reversed(range(len(columns))):
+        cells = [row[number] for row in grid]
+        if any(isinstance(cell, Word) and len(cell.detail) > 8 for cell in cells):
+            return number, _LAST
+    if any(not isinstance(row[-1], Word) for row in grid):
+        return len(columns) - 1, _LAST
+    longest = max((len(str(row[0])) for row in grid), default=0)
+    return 0, f"min({min(9.0, 0.5 * longest + 1.5):.1f}em, 22vw)"
 
 
 def make_note(text: str, word: str | None = None) -> Shown:

@@ -109,12 +109,16 @@ def plot_frontier(
                 )
         for row in rows:
             if row.scheme.name in chosen:
+                # Room is below the first cloud and left of the second.
+                first = row.scheme.v.bits < 8
                 axes.annotate(
                     f"chosen INT{row.scheme.v.bits}",
                     (row.bytes_per_element, row.worst_error),
-                    xytext=(8, -12),
+                    xytext=(12, -34) if first else (-34, -3),
                     textcoords="offset points",
                     fontsize=9,
+                    ha="left" if first else "right",
+                    arrowprops={"arrowstyle": "-", "color": GREYS[1], "linewidth": 0.8},
                 )
         if limit is not None:
             axes.axhline(limit, color=GREYS[1], linestyle="--", linewidth=0.9)

@@ -204,6 +204,13 @@ def say_ratio(ratio: float, interval: Interval | None = None) -> str:
     return f"{size:.2f}x {direction}"
 
 
+def interval_as_said(ratio: float, interval: Interval) -> Interval:
+    """The ends of the interval as `say_ratio` counts: upside down only where it says *slower*."""
+    if direction_of(ratio, interval) != "slower":
+        return interval
+    return 1 / interval[1], 1 / interval[0]
+
+
 def say_prediction(prediction: Prediction) -> str:
     """The reader's guess in words."""
     if prediction.direction == "same":
@@ -288,9 +295,7 @@ def show_against(
 def _said(speedup: Speedup) -> str:
     said = say_ratio(speedup.value, speedup.interval)
     if speedup.interval:
-        low, high = speedup.interval
-        if speedup.value < 1:
-            low, high = 1 / high, 1 / low  # the words say how many times slower
+        low, high = interval_as_said(speedup.value, speedup.interval)
         said += f" (95 %: {low:.2f} to {high:.2f})"
     return said
 

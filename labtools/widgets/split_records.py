@@ -12,7 +12,7 @@ from labtools.record import Record, RecordStore, launch_shapes
 from labtools.toolchain.listings import text_hash_of
 
 from .provenance import Cell, Shown, Word, make_table
-from .ratios import Speedup, describe_record, read_ratio, say_ratio
+from .ratios import Speedup, describe_record, interval_as_said, read_ratio, say_ratio
 
 PENDING = "not measured yet"
 _forecasts: dict[Any, Forecast] = {}
@@ -146,9 +146,7 @@ def say_interval(found: Speedup | None) -> str:
     """A ratio in words with its interval, or that there is none."""
     if found is None:
         return "-"
-    low, high = found.interval or (found.value, found.value)
-    if found.value < 1:
-        low, high = 1 / high, 1 / low
+    low, high = interval_as_said(found.value, found.interval or (found.value, found.value))
     return f"{say_ratio(found.value, found.interval)} ({low:.2f} to {high:.2f})"
 
 
@@ -173,7 +171,7 @@ def show_signs(
             found = records.ratio(first, second, workload)
             measured += found is not None
             row.append(say_interval(found) if found else PENDING)
-            row.append(f"{times[0] / times[1]:.2f}x")
+            row.append(say_ratio(times[0] / times[1]))
         rows.append([*row, Word("recorded" if measured else "forecast")])
     columns = ["workload"]
     for first, second in pairs:

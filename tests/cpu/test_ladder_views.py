@@ -91,6 +91,11 @@ def test_ladder_shows_every_rung_and_the_floor(store: RecordStore) -> None:
     assert "computed" in shown.text
 
 
+def test_a_page_need_not_give_away_the_rungs_behind_it(store: RecordStore) -> None:
+    text = plot_ladder(store, last="r02").text
+    assert "r02" in text and "r03" not in text
+
+
 def test_no_record_no_picture(tmp_path: Path) -> None:
     empty = RecordStore([tmp_path])
     assert "no record" in plot_ladder(empty).text

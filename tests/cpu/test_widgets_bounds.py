@@ -9,6 +9,7 @@ import pytest
 from labtools.predict import load_gpu, machine_of
 from labtools.predict.latencies import load_latencies
 from labtools.problem import LabError
+from labtools.widgets import bound_figures
 from labtools.widgets.bound_figures import (
     Point,
     needed_bytes,
@@ -26,6 +27,22 @@ def test_what_must_be_in_flight_is_latency_times_rate() -> None:
     fast = dataclasses.replace(MACHINE, l2_bytes_per_cycle=2 * MACHINE.l2_bytes_per_cycle)
     assert needed_bytes(fast, "l2") == pytest.approx(2 * needed_bytes(MACHINE, "l2"))
     assert needed_bytes(fast) == pytest.approx(needed_bytes(MACHINE))
+
+
+def test_no_two_kernels_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[object, ...]] = []
+
+    class Axes:
+        def plot(self, x: object, y: object, marker: str = "", **style: object) -> None:
+            if marker:
+                drawn.append((marker, style["color"], style["markerfacecolor"]))
+
+        def __getattr__(self, name: str) -> object:
+            return lambda *args, **kwargs: None
+
+    monkeypatch.setattr(bound_figures, "draw_picture", lambda paint, *_, **__: paint(Axes()))
+    plot_little([Point(f"r{n:02}", 1024.0, 100.0) for n in range(12)], MACHINE)
+    assert len(set(drawn)) == 12
 
 
 def test_points_are_placed_against_the_law() -> None:

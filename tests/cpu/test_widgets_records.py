@@ -11,8 +11,11 @@ import pytest
 from labtools.problem import HEADLINE, LabError, load_rung
 from labtools.record import Record, RecordStore
 from labtools.widgets import (
+    Speedup,
+    Word,
     compare_counters,
     find_records,
+    make_table,
     measure_speedup,
     recorded_speedup,
     show_ablation,
@@ -20,6 +23,8 @@ from labtools.widgets import (
     show_comparison,
     show_records,
 )
+from labtools.widgets.ratios import ratio_table
+from labtools.widgets.split_records import say_interval
 
 
 def make_record(candidate: str, us: float, campaign: str = "one", **changes: Any) -> Record:
@@ -185,6 +190,30 @@ def test_counters_show_missing_as_missing(tmp_path: Path) -> None:
     assert "no recorded counters of r02_one_barrier" in both.text
 
 
+def test_counters_come_from_the_record_that_has_them(tmp_path: Path) -> None:
+    counters = {"tool": "ncu 2025.3.1", "values": {"achieved_occupancy_pct": 3.03}}
+    store = RecordStore([tmp_path])
+    newer = make_record("r03_one_warp", 401.0, "two")
+    store.append("h200.jsonl", [make_record("r03_one_warp", 400.0, counters=counters), newer])
+    assert "3.03" in compare_counters(["r03"], HEADLINE, store=store, live=False).text
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "said"),
+    [
+        (0.5, (0.4, 0.8), "2.00x slower (95 %: 1.25 to 2.50)"),
+        (0.99, (0.97, 1.0), "the same (0.99x) (95 %: 0.97 to 1.00)"),
+        (2.0, (1.9, 2.1), "2.00x faster (95 %: 1.90 to 2.10)"),
+    ],
+)
+def test_an_interval_holds_the_number_beside_it(
+    value: float, interval: tuple[float, float], said: str
+) -> None:
+    speedup = Speedup(value, "recorded", interval=interval)
+    assert said in ratio_table("a", "b", [("recorded", speedup, "")], "").text
+    assert said.replace("95 %: ", "") == say_interval(speedup)
+
+
 def test_nothing_is_measured_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("labtools.widgets.live.can_run_live", lambda: False)
     assert measure_speedup("r02", "r03", HEADLINE) is None
@@ -233,3 +262,14 @@ def test_counters_fall_back_to_records_when_ncu_is_missing(
     shown = compare_counters(["r03"], HEADLINE, store=empty, live=True)
     assert "Nsight Compute was not found" in shown.text
     assert "no recorded counters" in shown.text
+
+
+def test_the_column_that_needs_room_gets_it() -> None:
+    def widest(*row: str | Word) -> int:
+        heads = make_table(("what", "us", "where from"), [row]).html.split("<th ")[1:]
+        (wide,) = [number for number, head in enumerate(heads) if "min-width" in head]
+        return wide
+
+    assert widest("8 warps, 2 stages", "32.4", Word("forecast")) == 0
+    assert widest("r03", Word("recorded", "NVIDIA H200, 2026-11-21"), "fresh") == 1
+    assert widest("r03", "613", "a sentence that says why") == 2
