@@ -480,8 +480,10 @@ def test_a_run_that_is_stopped_or_killed_leaves_nothing_behind(
     path = write_rung(_broken(HANG))
     command = [sys.executable, "-m", "labtools", "run", path, *SMALL, "--json"]
     running = subprocess.Popen(
-        command, env=child_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        command, env=child_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A shell that runs the tests in the background has them, and so this, ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     try:
         # It has started its kernel when a descendant has used a moment of processor time.
         end = time.monotonic() + 60
