@@ -112,8 +112,14 @@ def say_ratio(ratio: Ratio) -> str:
     if high < 1:
         value, low, high, how = 1 / value, 1 / high, 1 / low, "as long"
     verb = "takes" if how == "as long" else "is"
-    text = f"{verb} {value:#.3g} times (95 % interval {low:#.3g} to {high:#.3g}) {how} as "
+    ends = f"95 % interval {three_digits(low)} to {three_digits(high)}"
+    text = f"{verb} {three_digits(value)} times ({ends}) {how} as "
     return f"{text}{_name(ratio.first)}" + (", so they are equal" if ratio.equal else "")
+
+
+def three_digits(number: float) -> str:
+    """Zeros at the end included, so that 1.50 stands beside 1.47."""
+    return f"{number:#.3g}".rstrip(".")
 
 
 def _usual(record: Record) -> bool:

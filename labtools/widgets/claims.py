@@ -12,7 +12,7 @@ from labtools.predict.claim_checks import CHECKS, Evidence, check_claim, gather_
 from labtools.problem import Workload
 from labtools.record import Ratio, RecordStore
 from labtools.record.claims import VERDICTS, Claim, Finding, say_number
-from labtools.record.headline import compare_rungs, find_headline, say_headline
+from labtools.record.headline import compare_rungs, find_headline, say_headline, three_digits
 
 from .provenance import Cell, Shown, Word, make_note, make_table
 
@@ -42,7 +42,7 @@ def redo(group: str, evidence: Evidence | None = None) -> Shown:
 def _row(claim: Claim, found: Finding) -> list[Cell]:
     ours = say_number(found.value, claim.unit)
     if found.interval:
-        ours += " ({} to {})".format(*map(_three, found.interval))
+        ours += " ({} to {})".format(*map(three_digits, found.interval))
     origin: Cell = Word(found.origin, found.where) if found.origin else ""
     claimed: Cell = ""
     if claim.value is not None:
@@ -51,12 +51,7 @@ def _row(claim: Claim, found: Finding) -> list[Cell]:
 
 
 def _say(ratio: Ratio) -> str:
-    return f"{_three(ratio.ratio)} ({_three(ratio.low)} to {_three(ratio.high)})"
-
-
-def _three(number: float) -> str:
-    """Three digits, zeros at the end included, so that 1.50 stands beside 1.47."""
-    return f"{number:#.3g}".rstrip(".")
+    return f"{three_digits(ratio.ratio)} ({three_digits(ratio.low)} to {three_digits(ratio.high)})"
 
 
 def _show_code(claims: list[Claim]) -> Shown:

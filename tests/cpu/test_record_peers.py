@@ -128,7 +128,7 @@ def test_the_headline_is_paired_and_named() -> None:
     found = find_headline(records, gpu=slug)
     assert found is not None
     text = " ".join(say_headline(found))
-    assert "takes 10 times" in text and "as long as sdpa" in text
+    assert "takes 10.0 times" in text and "as long as sdpa" in text
     assert "as sdpa_expanded" in text
     assert "no record beside it yet" in text  # r09 was not timed
     assert find_headline(records, gpu="other") is None

@@ -181,7 +181,7 @@ def test_the_headline_is_said_where_there_are_records(tmp_path: Path) -> None:
     assert "no record yet" in text and plot is None
     assert NOTHING_YET in text
     text, plot = whole_results(final(tmp_path), list_rungs())
-    assert "is 2 times" in text and "as fast as sdpa" in text
+    assert "is 2.00 times" in text and "as fast as sdpa" in text
     assert plot
 
 
