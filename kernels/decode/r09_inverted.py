@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from labtools.problem import Knob, Launch, Rung, kernel_supports
-from labtools.problem.block_plan import plan_blocks
+from labtools.problem import Launch, Rung, kernel_supports
+from labtools.problem.block_plan import BLOCK_KNOBS, plan_blocks
 
 TILE = 16
 
@@ -57,13 +57,7 @@ RUNG = Rung(
     limiter="the bytes of K and V",
     cost="sm_80 and up; at most 8 query heads a KV head",
     parent="r08_split_loads",
-    knobs=(
-        Knob("warps", (0, 1, 2, 4, 8), 0, "warps of a block; 0: by rule", compiled=False),
-        Knob("stages", (0, 2, 3, 4, 5, 6), 0, "tiles of a warp's ring; 0: by rule", compiled=False),
-        Knob("cluster", (0, 1, 2, 4, 8), 0, "blocks of a cluster; 0: by rule", compiled=False),
-        Knob("split", tuple(range(65)), 0, "pieces of a sequence; 0: by rule", compiled=False),
-        Knob("sms", (132, 108, 128, 142, 148, 58, 84), 132, "of the GPU", compiled=False),
-    ),
+    knobs=BLOCK_KNOBS,
     supports=kernel_supports(
         head_dims=(64, 128),
         dtypes=("float16", "bfloat16"),

@@ -19,7 +19,7 @@ from labtools.problem import (
     kernel_supports,
     quantise_launches,
 )
-from labtools.problem.block_plan import plan_blocks
+from labtools.problem.block_plan import BLOCK_KNOBS, plan_blocks
 
 BITS = 4
 TILE = 64
@@ -69,14 +69,7 @@ RUNG = Rung(
     limiter="the bytes of K and V",
     cost="accuracy; more instructions a byte",
     parent="r10_inverted_int8",
-    knobs=(
-        Knob("warps", (0, 1, 2, 4, 8), 0, "warps of a block; 0: by rule", compiled=False),
-        Knob("stages", (0, 2, 3, 4, 5, 6), 0, "tiles of a warp's ring; 0: by rule", compiled=False),
-        Knob("tile", (32, 64), TILE, "keys of one tile"),
-        Knob("cluster", (0, 1, 2, 4, 8), 0, "blocks of a cluster; 0: by rule", compiled=False),
-        Knob("split", tuple(range(65)), 0, "pieces of a sequence; 0: by rule", compiled=False),
-        Knob("sms", (132, 108, 128, 142, 148, 58, 84), 132, "of the GPU", compiled=False),
-    ),
+    knobs=(*BLOCK_KNOBS, Knob("tile", (32, 64), TILE, "keys of one tile")),
     supports=kernel_supports(
         head_dims=(128,),
         dtypes=("float16", "bfloat16"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .errors import LabError
-from .rung import Launch, Workspace
+from .rung import Knob, Launch, Workspace
 from .split import choose_split
 from .workload import Workload
 
@@ -28,6 +28,15 @@ TILES_FOR_EIGHT_WARPS = 16
 """A block with fewer tiles is through them sooner with four warps."""
 WARPS_OF_SM = 12
 """Warps that a multiprocessor's registers hold at the 160 or so that one takes a thread."""
+
+BLOCK_KNOBS = (
+    Knob("warps", (0, 1, 2, 4, 8), 0, "warps of a block; 0: by rule", compiled=False),
+    Knob("stages", (0, 2, 3, 4, 5, 6), 0, "tiles of a warp's ring; 0: by rule", compiled=False),
+    Knob("cluster", (0, 1, 2, 4, 8), 0, "blocks of a cluster; 0: by rule", compiled=False),
+    Knob("split", tuple(range(65)), 0, "pieces of a sequence; 0: by rule", compiled=False),
+    Knob("sms", (132, 108, 128, 142, 148, 58, 84), 132, "of the GPU", compiled=False),
+)
+"""The knobs of `plan_blocks`: none is compiled, each decides the layout that is."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +139,7 @@ def plan_blocks(
 
     Args:
         workload: what is computed.
-        knobs: ``warps``, ``stages``, ``cluster``, ``split`` (pieces of the longest sequence) and
-            ``sms``.
+        knobs: `BLOCK_KNOBS`, and whatever else the rung has.
         tile: keys of one tile.
         slot_bytes: shared memory of one tile with its scales.
         stages_alone: tiles of a ring by warps, of a block that has a multiprocessor for itself.
