@@ -139,19 +139,14 @@ def _time(
 
 
 def _time_row(record: Record) -> dict[str, Any]:
+    from labtools.measure.bench import describe_timing
     from labtools.record import summary
 
     found = summary(record)
     return {
-        "candidate": record.candidate,
-        "kind": record.kind,
-        "knobs": record.knobs,
-        "median_us": found.median_us,
-        "spread": found.spread,
+        **describe_timing(record),
         "iqr_us": list(found.iqr_us),
-        "processes": found.processes,
         "samples": found.samples,
-        "gb_per_s": record.gb_per_s,
         "protocol": record.protocol,
         "gpu": record.provenance.gpu,
         "provenance": record.provenance.model_dump(mode="json"),

@@ -76,6 +76,22 @@ def bench_together(
 def describe_standing(standing: Standing) -> dict[str, Any]:
     """One row of a bench, as JSON can hold it; times in microseconds, rates in 10^9 bytes/s."""
     record = standing.record
+    return {
+        **describe_timing(record),
+        "kv_bits": record.kv_bits,
+        "read_bytes": record.read_bytes,
+        "against_fastest_fair": describe_ratio(standing.against, verdict=True),
+        "against_fastest_fair_low_bit": describe_ratio(standing.against_low_bit, verdict=True),
+        "to_floor": describe_ratio(standing.to_floor),
+        "floor_us": standing.floor_us,
+        "floor_read_by": standing.reader,
+        "worst_error": record.comparison.worst_error,
+        "tolerance": record.comparison.tolerance,
+    }
+
+
+def describe_timing(record: Record) -> dict[str, Any]:
+    """What was timed and how long it took; times in microseconds, rates in 10^9 bytes/s."""
     found = summary(record)
     return {
         "candidate": record.candidate,
@@ -84,16 +100,7 @@ def describe_standing(standing: Standing) -> dict[str, Any]:
         "median_us": found.median_us,
         "spread": found.spread,
         "processes": found.processes,
-        "kv_bits": record.kv_bits,
-        "read_bytes": record.read_bytes,
         "gb_per_s": record.gb_per_s,
-        "against_fastest_fair": describe_ratio(standing.against, verdict=True),
-        "against_fastest_fair_low_bit": describe_ratio(standing.against_low_bit, verdict=True),
-        "to_floor": describe_ratio(standing.to_floor),
-        "floor_us": standing.floor_us,
-        "floor_read_by": standing.reader,
-        "worst_error": record.comparison.worst_error,
-        "tolerance": record.comparison.tolerance,
     }
 
 

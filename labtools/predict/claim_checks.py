@@ -107,9 +107,12 @@ def judge(claimed: float, ours: float, tolerance: float) -> Verdict:
     return "slip" if factor < SLIP_WITHIN else "refuted"
 
 
+def _computed(value: float | tuple[float, float] | None, verdict: Verdict, reason: str) -> Finding:
+    return Finding(value=value, verdict=verdict, reason=reason, origin="computed")
+
+
 def _judged(claim: Claim, ours: float, reason: str) -> Finding:
-    verdict = judge(claim.number, ours, claim.tolerance)
-    return Finding(value=ours, verdict=verdict, reason=reason, origin="computed")
+    return _computed(ours, judge(claim.number, ours, claim.tolerance), reason)
 
 
 # the headline
@@ -124,12 +127,11 @@ def speedup_over_sdpa(claim: Claim, evidence: Evidence) -> Finding:
     verdict = judge(claim.number, fair, claim.tolerance)
     if verdict != "holds" and judge(claim.number, printed, claim.tolerance) == "holds":
         verdict = "misattributed"
-    return Finding(
-        value=fair,
-        verdict=verdict,
-        reason=f"{printed:.2f}x is over SDPA with a copy of the KV heads in the timed call; over "
+    return _computed(
+        fair,
+        verdict,
+        f"{printed:.2f}x is over SDPA with a copy of the KV heads in the timed call; over "
         f"SDPA with grouped heads, as the author found later, it is {fair:.2f}x",
-        origin="computed",
     )
 
 
@@ -168,11 +170,10 @@ def time_on_their_card(claim: Claim, evidence: Evidence) -> Finding:
     to_us = {"us": 1.0, "ms": 1e3}[claim.unit]
     floor = _low_bit_floor_us(claim, evidence, workload) / to_us
     if claim.number < floor:
-        return Finding(
-            value=floor,
-            verdict="refuted",
-            reason="it is below the floor: these bytes take longer at the card's peak rate",
-            origin="computed",
+        return _computed(
+            floor,
+            "refuted",
+            "it is below the floor: these bytes take longer at the card's peak rate",
         )
     found = _records_of(
         [one for one in evidence.records if _is_gpu(one, claim.given["gpu"])],
@@ -238,12 +239,11 @@ def _copy_finding(claim: Claim, floor_ms: float, copy_ms: float, of_copy: Verdic
         verdict: Verdict = "refuted"
     else:
         verdict = of_copy if 0.5 < share <= 1 else "holds"
-    return Finding(
-        value=copy_ms,
-        verdict=verdict,
-        reason=f"the bytes of a fourfold copy take {copy_ms:.2f} ms at the peak rate, "
+    return _computed(
+        copy_ms,
+        verdict,
+        f"the bytes of that copy take {copy_ms:.2f} ms at the peak rate, "
         f"{share:.0%} of it; attention's own bytes take {floor_ms:.2f} ms",
-        origin="computed",
     )
 
 
@@ -252,10 +252,10 @@ def time_of_repair(claim: Claim, evidence: Evidence) -> Finding:
     """The repaired split's rate must stay below the card's peak."""
     rate = evidence.workload.kv_bytes / claim.number / 1e3
     peak = evidence.dram_gb_per_s
-    return Finding(
-        verdict="holds" if rate <= peak else "refuted",
-        reason=f"it reads K and V at {rate:.0f} GB/s, {rate / peak:.0%} of the peak",
-        origin="computed",
+    return _computed(
+        None,
+        "holds" if rate <= peak else "refuted",
+        f"it reads K and V at {rate:.0f} GB/s, {rate / peak:.0%} of the peak",
     )
 
 
@@ -283,11 +283,10 @@ def prediction_of_v2(claim: Claim, evidence: Evidence) -> Finding:
     steps, rule = evidence.figures["ladder"], evidence.figures["headline"]["rule"]
     ours = 1e3 * (steps["v1_prefetch_ms"] - steps["v2_ms"])
     factor = max(ours / claim.number, claim.number / ours)
-    return Finding(
-        value=ours,
-        verdict="direction only" if factor < rule else "inconsistent",
-        reason=f"the right sign, and off by {factor:.1f}; its own rule draws the line at {rule:g}",
-        origin="computed",
+    return _computed(
+        ours,
+        "direction only" if factor < rule else "inconsistent",
+        f"the right sign, and off by {factor:.1f}; its own rule draws the line at {rule:g}",
     )
 
 
@@ -326,12 +325,11 @@ def _occupancy_finding(claim: Claim, evidence: Evidence) -> Finding:
     close = [judge(claim.number, other, claim.tolerance) == "holds" for other in (own, next_to_it)]
     if verdict != "holds" and any(close):
         verdict = "misattributed"
-    return Finding(
-        value=achieved,
-        verdict=verdict,
-        reason=f"the grid fills {achieved:.1%}; the limit is {own:.0%} on this card and "
+    return _computed(
+        achieved,
+        verdict,
+        f"the grid fills {achieved:.1%}; the limit is {own:.0%} on this card and "
         f"{next_to_it:.0%} on its neighbour, {load_gpu(_NEIGHBOUR).title}",
-        origin="computed",
     )
 
 
@@ -347,6 +345,12 @@ def occupancy_after(claim: Claim, evidence: Evidence) -> Finding:
     return _occupancy_finding(claim, evidence)
 
 
+def _batches_of_whole_sms(evidence: Evidence) -> list[int]:
+    """The published batches, smallest first, at which every block has an SM to itself."""
+    heads, sms = evidence.workload.num_qo_heads, evidence.card.sm_count
+    return [one for one in evidence.figures["ladder"]["by_batch"]["batch"] if one * heads <= sms]
+
+
 def _cycles_of_rows(evidence: Evidence) -> list[float]:
     """Cycles between two rows, batch by batch, from the published times of v3."""
     clock = evidence.card.boost_clock_mhz
@@ -358,20 +362,21 @@ def _cycles_of_rows(evidence: Evidence) -> list[float]:
 def cycles_of_a_row(claim: Claim, evidence: Evidence) -> Finding:
     """The published times over the rows, in cycles of the boost clock."""
     low, high = _pair(claim)
-    # The last batch has two blocks an SM; up to there every block has an SM to itself.
-    ours = min(_cycles_of_rows(evidence)), max(_cycles_of_rows(evidence)[:-1])
+    batches = _batches_of_whole_sms(evidence)
+    cycles = _cycles_of_rows(evidence)
+    ours = min(cycles), max(cycles[: len(batches)])
     if low <= ours[0] and ours[1] <= high:
         verdict: Verdict = "holds"
     elif ours[0] <= high and low <= ours[1]:
         verdict = "slip"
     else:
         verdict = "refuted"
-    return Finding(
-        value=ours,
-        verdict=verdict,
-        reason=f"{ours[0]:.0f} to {ours[1]:.0f} from the published times at batch 1 to 4, "
+    return _computed(
+        ours,
+        verdict,
+        f"{ours[0]:.0f} to {ours[1]:.0f} from the published times at batch {batches[0]} to "
+        f"{batches[-1]}, "
         f"{ours[0] / high:.1f} times the upper figure: a load's latency is in it",
-        origin="computed",
     )
 
 
@@ -380,12 +385,11 @@ def own_rule(claim: Claim, evidence: Evidence) -> Finding:
     """The rule applied to the guide's own chain."""
     high = evidence.figures["guide"]["chain_cycles_high"]
     factor = min(_cycles_of_rows(evidence)) / high
-    return Finding(
-        value=factor,
-        verdict="inconsistent" if factor > claim.number else "holds",
-        reason=f"a rule of thumb; by it the guide's own figure for the chain, off by "
+    return _computed(
+        factor,
+        "inconsistent" if factor > claim.number else "holds",
+        f"a rule of thumb; by it the guide's own figure for the chain, off by "
         f"{factor:.1f}, was not understood",
-        origin="computed",
     )
 
 
@@ -453,7 +457,11 @@ def bytes_of_cache(claim: Claim, evidence: Evidence) -> Finding:
 def shrinking(claim: Claim, evidence: Evidence) -> Finding:
     """Bytes before over bytes after."""
     low = evidence.figures["low_bit"]
-    return _judged(claim, low["fp16_mib"] / low["int8_mib"], "128 MiB before, scales counted after")
+    return _judged(
+        claim,
+        low["fp16_mib"] / low["int8_mib"],
+        f"{low['fp16_mib']} MiB before, scales counted after",
+    )
 
 
 @_check
@@ -465,12 +473,11 @@ def gain_of_int8(claim: Claim, evidence: Evidence) -> Finding:
     verdict = judge(claim.number, gain, claim.tolerance)
     if verdict == "holds" and low["int8_mib"] < l2_mib < low["fp16_mib"]:
         verdict = "incomplete"
-    return Finding(
-        value=gain,
-        verdict=verdict,
-        reason=f"the {l2_mib:.0f} MiB L2 holds the {low['int8_mib']} MiB cache and not the "
+    return _computed(
+        gain,
+        verdict,
+        f"the {l2_mib:.0f} MiB L2 holds the {low['int8_mib']} MiB cache and not the "
         f"{low['fp16_mib']} MiB one, so where the bytes come from may have changed as well",
-        origin="computed",
     )
 
 
@@ -502,14 +509,15 @@ def cost_of_a_call(claim: Claim, evidence: Evidence) -> Finding:
     """What the split added, batch by batch: the same at every batch is a cost of the call."""
     by_batch = evidence.figures["ladder"]["by_batch"]
     added = [1e3 * (b - a) for a, b in zip(by_batch["v3_ms"], by_batch["v4_ms"], strict=True)]
-    low, high = min(added[:3]), max(added[:3])
+    batches = _batches_of_whole_sms(evidence)
+    low, high = min(added[: len(batches)]), max(added[: len(batches)])
     constant = low > 0 and high / low < 1.1
-    return Finding(
-        value=low,
-        verdict="incomplete" if constant and claim.number < low else "holds",
-        reason=f"batch 1 to 4 pay {low:.0f} to {high:.0f} us more while the work grows fourfold: "
+    return _computed(
+        low,
+        "incomplete" if constant and claim.number < low else "holds",
+        f"batch {batches[0]} to {batches[-1]} pay {low:.0f} to {high:.0f} us more while the work "
+        f"grows to {batches[-1] / batches[0]:g} times: "
         "something is paid once a call. That it is the allocation is an inference",
-        origin="computed",
     )
 
 
