@@ -42,7 +42,7 @@ def redo(group: str, evidence: Evidence | None = None) -> Shown:
 def _row(claim: Claim, found: Finding) -> list[Cell]:
     ours = say_number(found.value, claim.unit)
     if found.interval:
-        ours += " ({} to {})".format(*map(three_digits, found.interval))
+        ours += f" {_interval(*found.interval)}"
     origin: Cell = Word(found.origin, found.where) if found.origin else ""
     claimed: Cell = ""
     if claim.value is not None:
@@ -51,7 +51,12 @@ def _row(claim: Claim, found: Finding) -> list[Cell]:
 
 
 def _say(ratio: Ratio) -> str:
-    return f"{three_digits(ratio.ratio)} ({three_digits(ratio.low)} to {three_digits(ratio.high)})"
+    return f"{three_digits(ratio.ratio)} {_interval(ratio.low, ratio.high)}"
+
+
+def _interval(low: float, high: float) -> str:
+    """It stays on one line of a cell."""
+    return f"({three_digits(low)}\u00a0to\u00a0{three_digits(high)})"
 
 
 def _show_code(claims: list[Claim]) -> Shown:
@@ -126,14 +131,19 @@ def show_rungs_against_libraries(
         "workload",
         "rung",
         "us",
-        "times as fast as the fastest fair 16-bit library (95 %)",
+        "x 16-bit library",
         "which",
-        "as the FP8 one",
-        "of the read ceiling",
+        "x FP8 library",
+        "of the best rate",
         "where from",
     )
     if not any(row[5] for row in rows):  # no low-bit library is a peer of these rungs
         columns = columns[:5] + columns[6:]
         rows = [row[:5] + row[6:] for row in rows]
-    table = make_table(columns, rows)
+    caption = (
+        "x: times as fast as the fastest fair library of that kind, with the 95 % interval. Of the "
+        "best rate: the bytes a second that it reads, over the most that anything read in the same "
+        "processes."
+    )
+    table = make_table(columns, rows, caption)
     return table + note if missing else table

@@ -27,6 +27,7 @@ _BORDERS = {
 _BADGE = "border-radius:0.6em;padding:0 0.5em;font-size:0.85em;white-space:nowrap"
 _CELL = "padding:0.25em 0.7em;text-align:left;vertical-align:top"
 _LAST = "9em"  # a narrow screen scrolls rather than breaking every word
+_SENTENCE = "12em"
 _RULE = "border-bottom:1px solid #8888"
 BOX = "border:1px solid #8888;border-radius:4px;padding:0.6em 0.9em;margin:0.4em 0"
 
@@ -87,33 +88,45 @@ Cell = str | Word
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> Shown:
     """A table that scrolls sideways on a narrow screen instead of overflowing it."""
     grid = [list(row) for row in rows]
-    wide, least = _wide_column(columns, grid)
+    least = _least_widths(columns, grid)
     head = "".join(
         f'<th scope="col" style="{_CELL};{_RULE}'
-        f'{f";min-width:{least}" if number == wide else ""}">{_text(column)}</th>'
+        f'{f";min-width:{least[number]}" if number in least else ""}">{_text(column)}</th>'
         for number, column in enumerate(columns)
     )
     body = "".join(
         "<tr>" + "".join(f'<td style="{_CELL};{_RULE}">{_html(c)}</td>' for c in row) + "</tr>"
         for row in grid
     )
-    title = f'<caption style="text-align:left;caption-side:top">{_text(caption)}</caption>'
+    # As wide as what can be seen: a table's own caption would be as wide as the table.
+    title = f'<div style="position:sticky;left:0">{_text(caption)}</div>' if caption else ""
     markup = (
         '<div style="overflow-x:auto;margin:0.4em 0" tabindex="0" role="region" '
         f'aria-label="{_text(caption or "table")}">'
-        f'<table style="border-collapse:collapse;margin:0;font-size:0.95em">'
-        f"{title if caption else ''}<thead><tr>{head}</tr></thead>"
+        f'{title}<table style="border-collapse:collapse;margin:0;font-size:0.95em">'
+        f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )
     return Shown(markup, _plain_table(columns, grid, caption))
 
 
-def _wide_column(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> tuple[int, str]:
-    """Which column must not be squeezed, and its least width.
+def _least_widths(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> dict[int, str]:
+    """Which columns must not be squeezed, and their least widths: sentences, and one more.
 
-    It is the one that says where a number comes from, or the last one. Where that holds bare words,
-    which never break, the room goes to the first one, which names the row.
+    That is the one that says where a number comes from, or the last one. Where that holds bare
+    words, which never break, the room goes to the first one, which names the row.
     """
+    number, least = _wide_column(columns, grid)
+    sentences = {
+        column
+        for row in grid
+        for column, cell in enumerate(row)
+        if isinstance(cell, str) and len(cell) > 40
+    }
+    return dict.fromkeys(sentences, _SENTENCE) | {number: least}
+
+
+def _wide_column(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> tuple[int, str]:
     for number in reversed(range(len(columns))):
         cells = [row[number] for row in grid]
         if any(isinstance(cell, Word) and len(cell.detail) > 8 for cell in cells):
