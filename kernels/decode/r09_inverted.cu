@@ -22,14 +22,38 @@ __device__ __forceinline__ int swizzled(int row, int chunk) {
 // Starts the copies of one tile, of which the first `readable` rows are there.
 __device__ __forceinline__ void copy_tile(Slot& slot, const Element* k, const Element* v,
                                           int readable) {
-  const int lane = threadIdx.x % 32;
+  const int lane = threadIdx.x % 32, left = readable - lane / CHUNKS;
   k += lane * 8;
   v += lane * 8;
+  keep_as_base(k);
+  keep_as_base(v);
 #pragma unroll
   for (int first = 0; first < TILE_CHUNKS; first += 32) {
-    const int row = first / CHUNKS + lane / CHUNKS, to = swizzled(row, lane % CHUNKS);
-    copy_async_16(&slot.k[to], k + first * 8, row < readable);
-    copy_async_16(&slot.v[to], v + first * 8, row < readable);
+    const int to = swizzled(first / CHUNKS + lane / CHUNKS, lane % CHUNKS);
+    copy_async_16(&slot.k[to], k + first * 8, first / CHUNKS < left);
+    copy_async_16(&slot.v[to], v + first * 8, first / CHUNKS < left);
+  }
+}
+
+// The heads of a group as rows of K of a tile, and from there the columns of Q^T. Those past the
+// group are copies that nobody looks at.
+__device__ __forceinline__ void copy_q(Slot& slot, const Element* q) {
+  constexpr int Q_CHUNKS = GROUP_SIZE * CHUNKS;
+#pragma unroll
+  for (int first = 0; first < Q_CHUNKS; first += 32) {
+    const int i = first + threadIdx.x % 32;
+    if (Q_CHUNKS % 32 && i >= Q_CHUNKS) break;
+    copy_async_16(&slot.k[swizzled(i / CHUNKS, i % CHUNKS)], q + 8 * i);
+  }
+}
+__device__ __forceinline__ void take_q(unsigned (&q)[K_STEPS][2], const Slot& slot) {
+  const int lane = threadIdx.x % 32, head = lane % 8 % GROUP_SIZE;
+#pragma unroll
+  for (int s = 0; s < K_STEPS; s += 2) {
+    unsigned four[4];
+    ldmatrix_x4(four, &slot.k[swizzled(head, 2 * s + lane / 8)]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) q[s + i / 2][i % 2] = four[i];
   }
 }
 
@@ -93,7 +117,7 @@ __device__ __forceinline__ void fold_tile(Known& known, const unsigned (&q)[K_ST
   for (int row = 0; row < 2; ++row) {
     const unsigned pair = pack_pair<Element>(exp2f(score[2 * row] - known.score_max[0]),
                                     exp2f(score[2 * row + 1] - known.score_max[1]));
-    const float2 rounded = unpack_pair<Element>(pair);  // the sum is of the weights that V really gets
+    const float2 rounded = unpack_pair<Element>(pair);  // what V really gets is what is summed
     known.weight_sum[0] += rounded.x;
     known.weight_sum[1] += rounded.y;
     weights[row] = movmatrix_trans(pair);
@@ -107,7 +131,17 @@ __device__ __forceinline__ void fold_tile(Known& known, const unsigned (&q)[K_ST
   }
 }
 
+// A lane's rows of two output tiles are four dims, 8 apart.
+__device__ __forceinline__ void store_share(Element* row, int j, float4 x) {
+  unsigned short* dims = reinterpret_cast<unsigned short*>(row) + j / 8 * 32 + j % 8;
+  const unsigned pairs[2] = {pack_pair<Element>(x.x, x.y), pack_pair<Element>(x.z, x.w)};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) dims[8 * i] = (unsigned short)(pairs[i / 2] >> (i % 2 * 16));
+}
+
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS decode_r09(
+    // First what the first copies need: a line of constant memory that is not there yet takes time.
+    int kv_len, int piece_len, int pieces, int num_kv_heads,
     const Element* __restrict__ q,     // [B, Hq, D]
     const Element* __restrict__ k,     // [B, Hkv, S, D], paged: [pages, Hkv, PAGE_SIZE, D]
     const Element* __restrict__ v,     // as k
@@ -116,20 +150,20 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS dec
     const int* __restrict__ page_table,  // [B, max_pages]
     int max_pages,
 #endif
-    Element* __restrict__ out,            // [B, Hq, D]
-    float* __restrict__ partial_rows,     // [B, Hkv, clusters, GROUP_SIZE, D]
-    float2* __restrict__ partial_known,    // [B, Hkv, clusters, GROUP_SIZE]: maximum and sum
-    unsigned* __restrict__ finished,      // [B, Hkv, CLUSTER]
-    int kv_len, int piece_len, float sm_scale_log2) {
+    Element* __restrict__ out,           // [B, Hq, D]
+    float4* __restrict__ partial_rows,   // [B, Hkv, clusters, GROUP_SIZE, D / 4]
+    float2* __restrict__ partial_known,  // [B, Hkv, clusters, GROUP_SIZE]: maximum and sum
+    unsigned* __restrict__ finished,     // [B, Hkv, CLUSTER]
+    float sm_scale_log2) {
   extern __shared__ __align__(128) unsigned char smem[];
-  arrive_at_cluster();  // so that the others know that this block has started
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
   const int piece = blockIdx.x, kv_head = blockIdx.y, sequence = blockIdx.z;
-  const int num_kv_heads = gridDim.y, pair = sequence * num_kv_heads + kv_head;
+  const int pair = sequence * num_kv_heads + kv_head;
   Slot* ring = reinterpret_cast<Slot*>(smem) + warp * STAGES;
 
   const int begin = piece * piece_len, stride = WARPS * TILE;
-  const int length = seq_lens[sequence];
+  int length;
+  start_load(length, seq_lens + sequence + maybe_lane(kv_len));
 #ifdef PAGE_SIZE
   static_assert(PAGE_SIZE % TILE == 0, "a tile lies in one page");
   const int readable_end = length;
@@ -142,23 +176,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS dec
 #endif
   const int copied_end = min(begin + piece_len, readable_end);
 
-  // The columns of Q^T are the heads; those past the group are zero. Loaded
-  // before the copies start, or they would queue behind those.
-  unsigned q_rmem[K_STEPS][2];
-  const Element* q_head = q + ((size_t)pair * GROUP_SIZE + g) * HEAD_DIM;
-#pragma unroll
-  for (int s = 0; s < K_STEPS; ++s) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      q_rmem[s][i] = g < GROUP_SIZE
-                         ? *reinterpret_cast<const unsigned*>(q_head + 16 * s + 8 * i + 2 * c)
-                         : 0u;
-  }
+  // The heads of q come with the first tile, into the slot that is filled last. Nothing waits for
+  // them, nor for the length, until the copies are under way.
+  copy_q(ring[STAGES - 1], q + (size_t)pair * GROUP_SIZE * HEAD_DIM);
 
   // A warp takes every WARPS-th tile. The page of a tile is looked up before its copies start.
   const auto page_of = [&](int n) {
 #ifdef PAGE_SIZE
-    return n < copied_end ? page_table[n / PAGE_SIZE] : 0;
+    return n < min(begin + piece_len, kv_len) ? page_table[n / PAGE_SIZE] : 0;
 #else
     return 0;
 #endif
@@ -182,17 +207,25 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS dec
   };
 #pragma unroll 1
   for (int stage = 0; stage < STAGES - 1; ++stage) copy_next();
+  start_in_cluster(mail_bytes());
 
+#ifndef PAGE_SIZE
+  end_load(length);
+#endif
   const int end = min(begin + piece_len, length);
   const int cluster = piece / BLOCKS_A_CLUSTER;
-  const int clusters = (length + BLOCKS_A_CLUSTER * piece_len - 1) / (BLOCKS_A_CLUSTER * piece_len);
-  if (cluster >= clusters) {  // nothing of this sequence is left for this cluster
+  const int cluster_len = BLOCKS_A_CLUSTER * piece_len;
+  if (cluster * cluster_len >= length) {  // nothing of this sequence is left for this cluster
     wait_for_copies<0>();
     wait_for_cluster();
     return;
   }
 
   Known known;
+  unsigned q_rmem[K_STEPS][2];
+  wait_for_copies<STAGES - 2>();
+  __syncwarp();
+  take_q(q_rmem, ring[STAGES - 1]);
   int reading = 0;
 #pragma unroll 1
   for (int n = begin + warp * TILE; n < end; n += WARPS * TILE) {
@@ -217,14 +250,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS dec
     const int head = 2 * c + h;
     if (head >= GROUP_SIZE) break;
 #pragma unroll
-    for (int t = 0; t < DIM_TILES; ++t) {
-      space.rows[warp][head][16 * t + g] = known.acc[t][h];
-      space.rows[warp][head][16 * t + 8 + g] = known.acc[t][h + 2];
-    }
+    for (int t = 0; t < DIM_TILES; t += 2)
+      space.rows[warp][head][4 * t + g] = make_float4(known.acc[t][h], known.acc[t][h + 2],
+                                                      known.acc[t + 1][h], known.acc[t + 1][h + 2]);
     if (g == 0) space.known[warp][head] = make_float2(known.score_max[h], known.weight_sum[h]);
   }
   __syncthreads();
   join_and_store(space, out + (size_t)pair * GROUP_SIZE * HEAD_DIM,
-                 {partial_rows, partial_known, finished}, pair, cluster, clusters,
-                 gridDim.x / BLOCKS_A_CLUSTER);
+                 {partial_rows, partial_known, finished}, pair, cluster, cluster_len, length,
+                 pieces);
 }

@@ -24,8 +24,7 @@ def plan(workload, knobs):
         *(workload, knobs),
         tile=TILE,
         slot_bytes=TILE * row_bytes,
-        stages_alone={8: 3, 4: 4},
-        stages_shared=3,
+        stages={8: 3, 4: 3, 2: 3},
     )
 
 
@@ -40,6 +39,7 @@ def launch(workload, knobs):
             block=(32 * blocks.warps,),
             smem_bytes=blocks.smem_bytes,
             args=(
+                *blocks.first_args,
                 *("q", "k", "v", "seq_lens"),
                 *(("page_table", np.int32(workload.max_pages)) if workload.is_paged else ()),
                 *("out", *blocks.last_args),

@@ -1,77 +1,83 @@
 // Needs sm_80. How eight-bit codes become the fp16 operands of the matrix products.
 constexpr int KV_BITS = 8;
 #define DECODE_ENTRY decode_r10
+#include "async_copy.cuh"
 #include "quantised_tile.cuh"
 
 // A code u in the low bits of an fp16 is the subnormal u 2^-24, which a tensor core multiplies as
 // it is, so that codes are only spread. Their offset, -128 2^-24, is multiplied once a tile: by q
 // for K, by the sum of the weights for V.
 constexpr float CODE_UNIT = 16777216.f;
-__device__ constexpr unsigned K_OFFSET[4] = {0x80808080u, 0x80808080u, 0x80808080u, 0x80808080u};
+constexpr unsigned K_OFFSET[2] = {0x80808080u, 0x80808080u};
 __device__ constexpr unsigned V_OFFSET[4] = {0x80808080u, 0x80808080u, 0x80808080u, 0x80808080u};
 __device__ constexpr float V_UNIT[2] = {CODE_UNIT, CODE_UNIT};  // of rows g and g + 8
 constexpr int K_STEPS_A_CHUNK = 4;  // products whose dims of one lane lie in one 16-byte chunk
 
 // Lane (g, c) owns the dims 16 c .. 16 c + 15 and 64 more than those: two chunks of a row of K.
-__device__ __forceinline__ int k_chunk(int c, int step) { return c + 4 * (step / 4); }
-
-// A lane's pairs of neighbouring dims for products `step` and `step + 1`, from a row of fp16.
-__device__ __forceinline__ void take_pairs(unsigned (&pairs)[2][2], const uint4* row, int c,
-                                           int step) {
-  const uint4 eight = row[2 * c + 8 * (step / 4) + step % 4 / 2];
+//
+// Where a row of fp16 has a lane's dims for products `step` and `step + 1`, in eights, and what
+// pairs of neighbouring dims they are.
+__device__ __forceinline__ int eight_of(int c, int step) {
+  return 2 * c + 8 * (step / 4) + step % 4 / 2;
+}
+__device__ __forceinline__ void take_pairs(unsigned (&pairs)[2][2], const uint4& eight) {
   pairs[0][0] = eight.x;
   pairs[0][1] = eight.y;
   pairs[1][0] = eight.z;
   pairs[1][1] = eight.w;
 }
 
-__device__ __forceinline__ void scale_q(unsigned (&scaled)[2], const unsigned (&q)[2],
-                                        const unsigned (&scale)[2]) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i) scaled[i] = as_bits(__hmul2(as_half2(q[i]), as_half2(scale[i])));
+// q times K's scale, rounded; `i` is the place in a pair of operands.
+__device__ __forceinline__ half2 scale_q(unsigned q, unsigned scale, int i) {
+  return __hmul2(as_half2(q), as_half2(scale));
+}
+// What the rounding took.
+__device__ __forceinline__ half2 rest_of_q(unsigned q, unsigned scale, half2 scaled, int i) {
+  return __hfma2(as_half2(q), as_half2(scale), __hneg2(scaled));
+}
+// An operand that times `scaled` gives twice its square, in codes of unit 1. (The square itself
+// would need `scaled` in two places, and so in two registers.)
+__device__ __forceinline__ half2 square_with(half2 scaled, int i) {
+  return __hadd2(scaled, scaled);
 }
 
 // Adds the products of 16 keys with four steps' dims; a lane has one chunk of two of the keys.
 __device__ __forceinline__ void take_k(float (&sum)[4], uint4 upper, uint4 lower,
-                                       const unsigned (&q)[K_STEPS][2], int step) {
+                                       const unsigned long long (&q)[K_STEPS], int step) {
   const unsigned up[4] = {upper.x, upper.y, upper.z, upper.w};
   const unsigned low[4] = {lower.x, lower.y, lower.z, lower.w};
 #pragma unroll
   for (int w = 0; w < 4; ++w) {
     const unsigned a[4] = {__byte_perm(up[w], 0, 0x4140), __byte_perm(low[w], 0, 0x4140),
                            __byte_perm(up[w], 0, 0x4342), __byte_perm(low[w], 0, 0x4342)};
-    mma_m16n8k16<half>(sum, a, q[step + w][0], q[step + w][1]);
+    mma_m16n8k16<half>(sum, a, q[step + w]);
   }
 }
 
-// The bytes of the same dims of two keys, as four fp16 pairs.
-__device__ __forceinline__ void pair_up(unsigned (&pairs)[4], unsigned first, unsigned second) {
-  const unsigned both[2] = {__byte_perm(first, second, 0x5140), __byte_perm(first, second, 0x7362)};
+// acc += V^T P^T for the 16 keys of one product; `v` is the chunk that this lane names. The two
+// bytes that a lane gets of each key are two neighbouring dims: rows g and g + 8 of the output tile
+// of their chunk.
+__device__ __forceinline__ void take_v(float (&acc)[DIM_TILES][4], SharedAddress v,
+                                       const unsigned (&weights)[2]) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) pairs[i] = __byte_perm(both[i / 2], 0, i % 2 ? 0x4342 : 0x4140);
-}
-
-// acc += V^T P^T for the 16 keys of product j. Lane (g, c) owns the dims 16 g .. 16 g + 15: rows g
-// and g + 8 of output tile t are the dims 16 g + 2 t and 16 g + 2 t + 1.
-__device__ __forceinline__ void take_v(float (&acc)[DIM_TILES][4], const uint4* v, int g, int c,
-                                       int j, const unsigned (&weights)[2]) {
-  uint4 row[4];
+  for (int chunk = 0; chunk < CHUNKS; chunk += 2) {
+    unsigned words[4];
+    ldmatrix_x4_trans(words, v ^ 16 * chunk);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) row[i] = v[place_of_v(c, KEYS * (i % 2) + 2 * j + i / 2, g)];
-#pragma unroll
-  for (int w = 0; w < 4; ++w) {
-    const auto word = [&](int i) {
-      return w == 0 ? row[i].x : w == 1 ? row[i].y : w == 2 ? row[i].z : row[i].w;
-    };
-    unsigned low[4], high[4];
-    pair_up(low, word(0), word(1));
-    pair_up(high, word(2), word(3));
-#pragma unroll
-    for (int t = 0; t < 2; ++t) {
-      const unsigned a[4] = {low[2 * t], low[2 * t + 1], high[2 * t], high[2 * t + 1]};
-      mma_m16n8k16<half>(acc[2 * w + t], a, weights[0], weights[1]);
+    for (int i = 0; i < 2; ++i) {
+      const unsigned first = words[2 * i], second = words[2 * i + 1];
+      const unsigned a[4] = {first & 0x00ff00ffu, __byte_perm(first, 0, 0x4341),
+                             second & 0x00ff00ffu, __byte_perm(second, 0, 0x4341)};
+      mma_m16n8k16<half>(acc[chunk + i], a, weights[0], weights[1]);
     }
   }
+}
+
+// A lane's rows of two output tiles are two neighbouring dims, and two 16 further on.
+__device__ __forceinline__ void store_share(Element* row, int j, float4 x) {
+  unsigned* pairs = reinterpret_cast<unsigned*>(row + j / 8 * 32) + j % 8;
+  pairs[0] = pack_pair<Element>(x.x, x.y);
+  pairs[8] = pack_pair<Element>(x.z, x.w);
 }
 
 #include "quantised_decode.cuh"

@@ -21,6 +21,7 @@ from labtools.problem import (
 )
 from labtools.problem.block_plan import BLOCK_KNOBS, plan_blocks
 
+SCHEME = SCHEMES[CHOSEN_INT8]
 BITS = 8
 TILE = 32
 
@@ -33,15 +34,16 @@ def plan(workload, knobs):
         *(workload, knobs),
         tile=tile,
         slot_bytes=slot_bytes,
-        stages_alone={8: 2, 4: 3},
-        stages_shared=3,
+        scale_rows=SCHEME.k.group,
+        block_bytes=16 * dim,
+        stages={4: 3, 2: 3},
     )
 
 
 def launch(workload, knobs):
     """The packers and the counters once, before all calls; then one launch."""
     blocks = plan(workload, knobs)
-    cache, packers = quantise_launches(workload, SCHEMES[CHOSEN_INT8])
+    cache, packers = quantise_launches(workload, SCHEME)
     return [
         *packers,
         blocks.reset_launch(),
@@ -51,6 +53,7 @@ def launch(workload, knobs):
             block=(32 * blocks.warps,),
             smem_bytes=blocks.smem_bytes,
             args=(
+                *blocks.first_args,
                 *("q", "k_codes", "v_codes", "k_scale", "k_bias", "v_scale", "v_bias"),
                 "seq_lens",
                 *(("page_table", np.int32(workload.max_pages)) if workload.is_paged else ()),
@@ -76,8 +79,11 @@ RUNG = Rung(
         layouts=("contiguous", "paged"),
         groups=range(1, 9),
     ),
-    kv_scheme=lambda workload, knobs: SCHEMES[CHOSEN_INT8],
+    kv_scheme=lambda workload, knobs: SCHEME,
     min_arch="sm_80",
-    defines_extra=lambda workload, knobs: plan(workload, knobs).defines,
+    defines_extra=lambda workload, knobs: {
+        **plan(workload, knobs).defines,
+        "K_GROUP": str(SCHEME.k.group),
+    },
     launch=launch,
 )

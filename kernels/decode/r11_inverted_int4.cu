@@ -1,6 +1,7 @@
 // Needs sm_80. How four-bit codes become the fp16 operands of the matrix products.
 constexpr int KV_BITS = 4;
 #define DECODE_ENTRY decode_r11
+#include "async_copy.cuh"
 #include "quantised_tile.cuh"
 
 // A code u in the low bits of an fp16 is the subnormal u 2^-24, which a tensor core multiplies as
@@ -8,78 +9,77 @@ constexpr int KV_BITS = 4;
 // high place is a 16th, and so is the unit of V's. The offset, -8 2^-24 or 16 times that, is
 // multiplied once a tile: by q for K, by the sum of the weights for V.
 constexpr float CODE_UNIT = 16777216.f;
-__device__ constexpr unsigned K_OFFSET[4] = {0x80088008u, 0x80088008u, 0x80808080u, 0x80808080u};
+constexpr unsigned K_OFFSET[2] = {0x80088008u, 0x80808080u};
 __device__ constexpr unsigned V_OFFSET[4] = {0x80088008u, 0x80808080u, 0x80088008u, 0x80808080u};
 __device__ constexpr float V_UNIT[2] = {CODE_UNIT, CODE_UNIT / 16};  // of rows g and g + 8
 constexpr int K_STEPS_A_CHUNK = 8;  // products whose dims of one lane lie in one 16-byte chunk
 constexpr unsigned LOW = 0x000f000fu, HIGH = 0x00f000f0u;
 
 // Lane (g, c) owns the dims 32 c .. 32 c + 31: one chunk of a row of K.
-__device__ __forceinline__ int k_chunk(int c, int step) { return c; }
-
-// A word of eight codes gives the pairs of dims (0, 4), (1, 5), (2, 6) and (3, 7): the same pairs
-// of a row of fp16, for products `step` and `step + 1`.
-__device__ __forceinline__ void take_pairs(unsigned (&pairs)[2][2], const uint4* row, int c,
-                                           int step) {
-  const uint4 eight = row[4 * c + step / 2];
+//
+// Where a row of fp16 has a lane's dims for products `step` and `step + 1`, in eights. A word of
+// eight codes gives the pairs of dims (0, 4), (1, 5), (2, 6) and (3, 7), and so the row does.
+__device__ __forceinline__ int eight_of(int c, int step) { return 4 * c + step / 2; }
+__device__ __forceinline__ void take_pairs(unsigned (&pairs)[2][2], const uint4& eight) {
   pairs[0][0] = __byte_perm(eight.x, eight.z, 0x5410);
   pairs[0][1] = __byte_perm(eight.x, eight.z, 0x7632);
   pairs[1][0] = __byte_perm(eight.y, eight.w, 0x5410);
   pairs[1][1] = __byte_perm(eight.y, eight.w, 0x7632);
 }
 
-__device__ __forceinline__ void scale_q(unsigned (&scaled)[2], const unsigned (&q)[2],
-                                        const unsigned (&scale)[2]) {
-  scaled[0] = as_bits(__hmul2(as_half2(q[0]), as_half2(scale[0])));
-  const half2 whole = __hmul2(as_half2(q[1]), as_half2(scale[1]));
-  scaled[1] = as_bits(__hmul2(whole, __float2half2_rn(1.f / 16)));
+// q times K's scale, rounded, in codes' units; `i` says whether the codes are low or high.
+__device__ __forceinline__ half2 scale_q(unsigned q, unsigned scale, int i) {
+  const half2 whole = __hmul2(as_half2(q), as_half2(scale));
+  return i ? __hmul2(whole, __float2half2_rn(1.f / 16)) : whole;
+}
+// What the rounding took.
+__device__ __forceinline__ half2 rest_of_q(unsigned q, unsigned scale, half2 scaled, int i) {
+  const half2 whole = i ? __hmul2(scaled, __float2half2_rn(-16.f)) : __hneg2(scaled);
+  const half2 rest = __hfma2(as_half2(q), as_half2(scale), whole);
+  return i ? __hmul2(rest, __float2half2_rn(1.f / 16)) : rest;
+}
+// An operand that times `scaled` gives twice its square, in codes of unit 1. (The square itself
+// would need `scaled` in two places, and so in two registers.)
+__device__ __forceinline__ half2 square_with(half2 scaled, int i) {
+  return i ? __hmul2(scaled, __float2half2_rn(512.f)) : __hadd2(scaled, scaled);
 }
 
 // Adds the products of 16 keys with all dims; a lane has one chunk of two of the keys.
 __device__ __forceinline__ void take_k(float (&sum)[4], uint4 upper, uint4 lower,
-                                       const unsigned (&q)[K_STEPS][2], int step) {
+                                       const unsigned long long (&q)[K_STEPS], int step) {
   const unsigned up[4] = {upper.x, upper.y, upper.z, upper.w};
   const unsigned low[4] = {lower.x, lower.y, lower.z, lower.w};
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const unsigned u = up[i / 2] >> (8 * (i % 2)), l = low[i / 2] >> (8 * (i % 2));
     const unsigned a[4] = {u & LOW, l & LOW, u & HIGH, l & HIGH};
-    mma_m16n8k16<half>(sum, a, q[step + i][0], q[step + i][1]);
+    mma_m16n8k16<half>(sum, a, q[step + i]);
   }
 }
 
-// Four codes of the same dims of two keys, as four fp16 pairs: low and high place in turn.
-__device__ __forceinline__ void split_up(unsigned (&pairs)[4], unsigned both) {
+// acc += V^T P^T for the 16 keys of one product; `v` is the chunk that this lane names. The four
+// codes that a lane gets of each key are four neighbouring dims: rows g and g + 8 of two output
+// tiles.
+__device__ __forceinline__ void take_v(float (&acc)[DIM_TILES][4], SharedAddress v,
+                                       const unsigned (&weights)[2]) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) pairs[i] = both >> (i / 2 * 8) & (i % 2 ? HIGH : LOW);
-}
-
-// acc += V^T P^T for the 16 keys of product j. Lane (g, c) owns the dims 16 g .. 16 g + 15: rows g
-// and g + 8 of output tile t are the dims 16 g + 2 t and 16 g + 2 t + 1.
-__device__ __forceinline__ void take_v(float (&acc)[DIM_TILES][4], const uint4* v, int g, int c,
-                                       int j, const unsigned (&weights)[2]) {
-  uint2 row[4];
+  for (int chunk = 0; chunk < CHUNKS; chunk += 2) {
+    unsigned words[4];
+    ldmatrix_x4_trans(words, v ^ 16 * chunk);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int place = place_of_v(c, KEYS * (i % 2) + 2 * j + i / 2, g / 2);
-    row[i] = reinterpret_cast<const uint2*>(v)[2 * place + g % 2];
-  }
-#pragma unroll
-  for (int w = 0; w < 2; ++w) {
-    const auto word = [&](int i) { return w == 0 ? row[i].x : row[i].y; };
-#pragma unroll
-    for (int four = 0; four < 2; ++four) {
-      const unsigned which = four ? 0x7632 : 0x5410;
-      unsigned low[4], high[4];
-      split_up(low, __byte_perm(word(0), word(1), which));
-      split_up(high, __byte_perm(word(2), word(3), which));
-#pragma unroll
-      for (int t = 0; t < 2; ++t) {
-        const unsigned a[4] = {low[2 * t], low[2 * t + 1], high[2 * t], high[2 * t + 1]};
-        mma_m16n8k16<half>(acc[4 * w + 2 * four + t], a, weights[0], weights[1]);
-      }
+    for (int i = 0; i < 4; ++i) {
+      const unsigned first = words[i / 2 * 2] >> (8 * (i % 2));
+      const unsigned second = words[i / 2 * 2 + 1] >> (8 * (i % 2));
+      const unsigned a[4] = {first & LOW, first & HIGH, second & LOW, second & HIGH};
+      mma_m16n8k16<half>(acc[2 * chunk + i], a, weights[0], weights[1]);
     }
   }
+}
+
+// A lane's rows of two output tiles are four neighbouring dims.
+__device__ __forceinline__ void store_share(Element* row, int j, float4 x) {
+  *reinterpret_cast<uint2*>(row + 4 * j) =
+      make_uint2(pack_pair<Element>(x.x, x.y), pack_pair<Element>(x.z, x.w));
 }
 
 #include "quantised_decode.cuh"

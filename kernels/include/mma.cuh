@@ -81,11 +81,14 @@ __device__ __forceinline__ void ldmatrix_x4(unsigned (&r)[4], const void* row) {
 }
 
 // The same, each matrix transposed: lane l gets elements g of rows 2c and 2c+1.
-__device__ __forceinline__ void ldmatrix_x4_trans(unsigned (&r)[4], const void* row) {
+__device__ __forceinline__ void ldmatrix_x4_trans(unsigned (&r)[4], unsigned row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"((unsigned)__cvta_generic_to_shared(row))
+               : "r"(row)
                : "memory");
+}
+__device__ __forceinline__ void ldmatrix_x4_trans(unsigned (&r)[4], const void* row) {
+  ldmatrix_x4_trans(r, (unsigned)__cvta_generic_to_shared(row));
 }
 
 // Transposes one 8x8 matrix that lies in registers: two 16-bit elements a lane.
@@ -139,6 +142,10 @@ inline void ldmatrix_x4_trans(unsigned (&r)[4], const void* row) {
   }
 }
 
+inline void ldmatrix_x4_trans(unsigned (&r)[4], unsigned long long row) {
+  ldmatrix_x4_trans(r, (const void*)row);
+}
+
 inline unsigned movmatrix_trans(unsigned pair) {
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
   unsigned result = 0;
@@ -156,4 +163,26 @@ template <class T>
 __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4], unsigned b0,
                                              unsigned b1) {
   mma_m16n8k16<T>(c, a, b0, b1, c);
+}
+
+// The same with both registers of B as one value, which keeps them side by side where B lives long.
+__device__ __forceinline__ unsigned long long side_by_side(unsigned b0, unsigned b1) {
+#ifdef __CUDA_ARCH__
+  unsigned long long both;
+  asm("mov.b64 %0, {%1,%2};" : "=l"(both) : "r"(b0), "r"(b1));
+  return both;
+#else
+  return (unsigned long long)b1 << 32 | b0;
+#endif
+}
+template <class T>
+__device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const unsigned (&a)[4],
+                                             unsigned long long b) {
+#ifdef __CUDA_ARCH__
+  unsigned b0, b1;
+  asm("mov.b64 {%0,%1}, %2;" : "=r"(b0), "=r"(b1) : "l"(b));
+#else
+  const unsigned b0 = (unsigned)b, b1 = (unsigned)(b >> 32);
+#endif
+  mma_m16n8k16<T>(c, a, b0, b1);
 }

@@ -23,11 +23,17 @@ SMEM_OF_SYSTEM = 1024
 LARGEST_CLUSTER = 8
 """Blocks of a cluster that every GPU of sm_90 and up can run."""
 CLUSTERS_ALONE_BYTES = 64_000_000
-"""A cache of more bytes wants every multiprocessor, and clusters may leave some idle."""
+"""A cache of more bytes wants every multiprocessor, and clusters of more than two blocks may leave
+some idle."""
 TILES_FOR_EIGHT_WARPS = 16
 """A block with fewer tiles is through them sooner with four warps."""
 WARPS_OF_SM = 12
 """Warps that a multiprocessor's registers hold at the 160 or so that one takes a thread."""
+PART_IN_CLUSTERS = 0.91
+"""Multiprocessors that clusters of more than two blocks can have; the others are left over."""
+NEARLY_ALL, ENOUGH = 0.9, 0.7
+"""Parts of the multiprocessors: clusters that have so many leave none worth having; blocks that
+have so many keep memory busy, so that more of them are not worth their joins."""
 
 BLOCK_KNOBS = (
     Knob("warps", (0, 1, 2, 4, 8), 0, "warps of a block; 0: by rule", compiled=False),
@@ -52,6 +58,7 @@ class BlockPlan:
         piece_len: keys of one piece, a multiple of what the warps of a block take in one turn.
         blocks_per_sm: blocks that a multiprocessor shall hold at once; registers must allow it.
         smem_bytes: dynamic shared memory of a block.
+        run: tiles that a warp takes in a row because they share scales; 0 where none do.
     """
 
     workload: Workload
@@ -62,6 +69,7 @@ class BlockPlan:
     piece_len: int
     blocks_per_sm: int
     smem_bytes: int
+    run: int = 0
 
     @property
     def pairs(self) -> int:
@@ -82,6 +90,7 @@ class BlockPlan:
             "STAGES": str(self.stages),
             "CLUSTER": str(self.cluster),
             "BLOCKS": str(self.blocks_per_sm),
+            **({"RUN": str(self.run)} if self.run else {}),
         }
 
     @property
@@ -99,14 +108,17 @@ class BlockPlan:
         return Workspace("finished", (self.pairs * self.cluster,), "uint32")
 
     @property
+    def first_args(self) -> tuple[np.generic, ...]:
+        """The kernel's first arguments: kv_len, piece_len, pieces and KV heads, for the copies."""
+        workload = self.workload
+        numbers = (workload.kv_len, self.piece_len, self.pieces, workload.num_kv_heads)
+        return tuple(np.int32(number) for number in numbers)
+
+    @property
     def last_args(self) -> tuple[str | np.generic, ...]:
         """The kernel's arguments behind the output."""
-        return (
-            *(space.name for space in self.workspaces),
-            np.int32(self.workload.kv_len),
-            np.int32(self.piece_len),
-            np.float32(self.workload.sm_scale * np.log2(np.e)),
-        )
+        scale = np.float32(self.workload.sm_scale * np.log2(np.e))
+        return (*(space.name for space in self.workspaces), scale)
 
     def reset_launch(self) -> Launch:
         """The preparation that zeroes the counters; every call leaves them zero again."""
@@ -127,76 +139,104 @@ def plan_blocks(
     *,
     tile: int,
     slot_bytes: int,
-    stages_alone: Mapping[int, int],
-    stages_shared: int,
+    stages: Mapping[int, int],
+    scale_rows: int = 0,
+    block_bytes: int = 0,
 ) -> BlockPlan:
     """Lay out a launch; a knob that is 0 is chosen by the rule.
 
     The rule: where pairs are few, each is shared by the blocks of one cluster, which join without
-    going through memory, one block a multiprocessor. A cache too large to leave a multiprocessor
-    idle is shared by all of them instead. Where pairs are many, a pair is one block of four warps,
-    and two blocks share a multiprocessor.
+    going through memory. A cache too large to leave a multiprocessor idle is shared by all of them
+    instead. Where pairs are many, a pair is one block. A block has a multiprocessor for itself if
+    all of them can start at once so; if not, several share one, and are smaller for it.
 
     Args:
         workload: what is computed.
         knobs: `BLOCK_KNOBS`, and whatever else the rung has.
         tile: keys of one tile.
         slot_bytes: shared memory of one tile with its scales.
-        stages_alone: tiles of a ring by warps, of a block that has a multiprocessor for itself.
-        stages_shared: tiles of a ring where blocks share one.
+        stages: tiles of a warp's ring, by warps of a block; the most warps are those of a block
+            that has a multiprocessor for itself.
+        scale_rows: keys that share scales, which a warp then takes in a row if its piece has
+            so many; 0 where none do.
+        block_bytes: shared memory of a block beside its rings.
 
     Raises:
         LabError: the block does not fit shared memory, or the cluster does not fit the pieces.
     """
     pairs, sms = workload.batch * workload.num_kv_heads, knobs["sms"]
     tiles = -(-workload.kv_len // tile)
-    cluster = knobs["cluster"] or _choose_cluster(
-        *(pairs, sms, tiles, tiles * pairs * slot_bytes, knobs["split"])
-    )
-    split = knobs["split"] or (cluster if cluster > 1 else _choose_split(workload, pairs, sms))
-    alone = pairs * split <= sms
-    warps = knobs["warps"] or (8 if alone and tiles // split >= TILES_FOR_EIGHT_WARPS else 4)
+    cluster, split = _choose_pieces(workload, knobs, tiles, tiles * pairs * slot_bytes)
+    needed = -(-pairs * split // sms)
+    alone = cluster * clusters_that_fit(cluster, sms)
+    if pairs * split > alone and (needed == 1 or needed > WARPS_OF_SM // 2):
+        needed = 2  # those that do not fit share, or come after the others
+    warps = knobs["warps"] or _choose_warps(needed, max(stages), tiles // split)
     # What the blocks of a cluster send each other has a place of its own.
     static = 256 + workload.group_size * (4 * workload.head_dim + 8 * cluster) + 16 * cluster
-    room = SMEM_OF_BLOCK - static
+    room = SMEM_OF_BLOCK - static - block_bytes
     while not knobs["warps"] and warps > 1 and 2 * warps * slot_bytes > room:
         warps //= 2
-    stages = stages_alone.get(warps, 4) if alone else stages_shared
-    stages = knobs["stages"] or max(2, min(stages, room // (warps * slot_bytes)))
     turn = tile * warps
     turns = -(-workload.kv_len // turn)
     piece_len = -(-turns // min(split, turns)) * turn
     pieces = -(-workload.kv_len // (piece_len * cluster)) * cluster
+    at_once = min(needed, WARPS_OF_SM // warps)
+    share = min(room, SMEM_OF_SM // at_once - SMEM_OF_SYSTEM - static - block_bytes)
+    ring = knobs["stages"] or max(
+        2, min(stages.get(warps, 4), piece_len // turn, share // (warps * slot_bytes))
+    )
+    run = 1 if scale_rows else 0
+    while run and 2 * run * tile <= scale_rows and piece_len % (2 * run * turn) == 0:
+        run *= 2
     merge = warps * workload.group_size * (workload.head_dim + 6) * 4
-    smem_bytes = max(warps * stages * slot_bytes, merge)
-    if smem_bytes > room:
+    smem_bytes = max(block_bytes + warps * ring * slot_bytes, merge)
+    if smem_bytes > room + block_bytes:
         raise LabError(
-            f"{warps} warps with {stages} tiles each do not fit.",
+            f"{warps} warps with {ring} tiles each do not fit.",
             f"they take {smem_bytes + static} bytes of shared memory, and a block has "
             f"{SMEM_OF_BLOCK}",
             "fewer warps or stages",
         )
-    per_sm = min(SMEM_OF_SM // (smem_bytes + static + SMEM_OF_SYSTEM), WARPS_OF_SM // warps)
-    per_sm = 1 if alone else max(1, min(per_sm, 3))
-    return BlockPlan(workload, warps, stages, cluster, pieces, piece_len, per_sm, smem_bytes)
+    per_sm = min(at_once, SMEM_OF_SM // (smem_bytes + static + SMEM_OF_SYSTEM))
+    per_sm = max(1, per_sm)
+    return BlockPlan(workload, warps, ring, cluster, pieces, piece_len, per_sm, smem_bytes, run)
 
 
-def _choose_cluster(pairs: int, sms: int, tiles: int, bytes_read: int, split: int) -> int:
-    """The blocks of a cluster: as many as fill the GPU, or 1 where they would leave it idle."""
-    cluster = 1
+def clusters_that_fit(cluster: int, sms: int) -> int:
+    """Clusters that a GPU can run at once, each block with a multiprocessor for itself.
+
+    Two blocks find a pair of multiprocessors everywhere. More must lie in one GPC, and of each GPC
+    some are left over: measured on an NVIDIA H200, which runs 30 clusters of 4 and 15 of 8.
+    """
+    return int(sms * (1 if cluster <= 2 else PART_IN_CLUSTERS)) // cluster
+
+
+def _choose_pieces(
+    workload: Workload, knobs: Mapping[str, int], tiles: int, bytes_read: int
+) -> tuple[int, int]:
+    """Blocks of a cluster, and pieces of a sequence."""
+    pairs, sms = workload.batch * workload.num_kv_heads, knobs["sms"]
+    cluster, split = 1, knobs["split"]
     while 2 * cluster <= min(LARGEST_CLUSTER, sms // pairs, tiles):
         cluster *= 2
-    while split % cluster:
+    uneven = cluster == 1 and workload.seq_lens is not None
+    many_blocks = bytes_read <= CLUSTERS_ALONE_BYTES or pairs * cluster > NEARLY_ALL * sms
+    if not split and many_blocks and not uneven:
+        split = cluster
+    if not split:
+        cluster = min(cluster, 2)
+        split = max(1, sms // pairs)
+        if uneven or pairs * split <= ENOUGH * sms:
+            split = choose_split(workload, sms, 2, heads=workload.num_kv_heads, tile_rows=256)
+    cluster = knobs["cluster"] or cluster
+    while not knobs["cluster"] and split % cluster:
         cluster //= 2
-    if pairs * cluster <= 0.9 * sms and bytes_read > CLUSTERS_ALONE_BYTES:
-        return 1
-    return cluster
+    return cluster, split
 
 
-def _choose_split(workload: Workload, pairs: int, sms: int) -> int:
-    """Pieces without clusters: one block a multiprocessor if that nearly fills the GPU."""
-    if pairs <= sms:
-        whole = sms // pairs
-        if pairs * whole > 0.85 * sms:
-            return whole
-    return choose_split(workload, sms, 2, heads=workload.num_kv_heads, tile_rows=256)
+def _choose_warps(needed: int, most: int, tiles: int) -> int:
+    """Warps of a block of so many tiles, where so many blocks share a multiprocessor."""
+    if needed == 1 and tiles >= TILES_FOR_EIGHT_WARPS:
+        return most
+    return 4 if 4 * needed <= WARPS_OF_SM else 2

@@ -135,10 +135,10 @@ def _all_schemes() -> dict[str, Scheme]:
         "tensor": ("tensor", 0),
         "row": ("row", 0),
         **{f"g{group}": ("row_group", group) for group in (64, 32)},
-        **{f"c{group}": ("channel", group) for group in (128, 64, 32)},
+        **{f"c{group}": ("channel", group) for group in (256, 128, 64, 32)},
     }
     pairs = ["tensor tensor", "row row", "rowa rowa", "g64 g64", "g64a g64a", "g32 g32"]
-    pairs += ["g32a g32a", "c128 row", "c128a row", "c128a rowa", "c64 row", "c64a row"]
+    pairs += ["g32a g32a", "c256a row", "c256a rowa", "c128 row", "c128a row", "c128a rowa", "c64 row", "c64a row"]
     pairs += ["c64a rowa", "c64a g64a", "c64a g32a", "c32a rowa", "c32a g32a"]
     found = {}
     for bits in (8, 4):
@@ -156,7 +156,7 @@ SCHEMES: dict[str, Scheme] = _all_schemes()
 """The schemes of the frontier, by name. ``int4_kc64a_vrowa``: four bits; k with a scale and a bias
 for each channel of 64 tokens, v with a scale and a bias a row."""
 CHOSEN_INT8 = "int8_kc128a_vrowa"
-CHOSEN_INT4 = "int4_kc128a_vrowa"
+CHOSEN_INT4 = "int4_kc256a_vrowa"
 PER_ROW_INT8 = "int8_krow_vrow"
 PER_ROW_INT4 = "int4_krow_vrow"
 

@@ -10,7 +10,7 @@ import pytest
 
 from labtools.measure.cpu import run_on_cpu
 from labtools.problem import LabError, Rung, Workload, attention_oracle, load_rung, make_inputs
-from labtools.problem.block_plan import SMEM_OF_BLOCK, BlockPlan
+from labtools.problem.block_plan import SMEM_OF_BLOCK, SMEM_OF_SM, BlockPlan, clusters_that_fit
 from labtools.toolchain import CompilerMissing, compile_rung
 
 NAMES = ("r09", "r10", "r11")
@@ -45,7 +45,35 @@ def test_few_pairs_are_shared_by_clusters_and_many_are_not() -> None:
     many = plan_of(rung, Workload.parse("64,32,8,2048,128"))
     assert (many.cluster, many.pieces) == (1, 1)
     # Clusters of eight would leave half of the multiprocessors without work.
-    assert plan_of(rung, Workload.parse("1,32,8,131072,128")).cluster == 1
+    long = plan_of(rung, Workload.parse("1,32,8,131072,128"))
+    assert (long.cluster, long.pieces) == (2, 16)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_clusters_that_do_not_fit_alone_share_multiprocessors(name: str) -> None:
+    rung = load_rung(name)
+    assert clusters_that_fit(8, 132) == 15
+    alone = plan_of(rung, Workload.parse("1,32,8,8192,128"))
+    assert (alone.cluster, alone.pairs, alone.blocks_per_sm) == (8, 8, 1)
+    shared = plan_of(rung, Workload.parse("2,32,8,8192,128"))
+    assert (shared.cluster, shared.pairs, shared.blocks_per_sm) == (8, 16, 2)
+    assert 2 * shared.smem_bytes < SMEM_OF_SM
+
+
+@pytest.mark.parametrize(
+    ("batch", "warps", "blocks_per_sm"), [(24, 4, 2), (37, 4, 3), (64, 2, 4), (128, 4, 2)]
+)
+def test_blocks_that_share_a_multiprocessor_are_smaller(
+    batch: int, warps: int, blocks_per_sm: int
+) -> None:
+    for name in NAMES:
+        plan = plan_of(load_rung(name), Workload(batch, 32, 8, 2048, 128))
+        assert (plan.pieces, plan.warps, plan.blocks_per_sm) == (1, warps, blocks_per_sm)
+
+
+def test_lengths_that_differ_are_cut() -> None:
+    ragged = Workload(24, 32, 8, 8192, 128, seq_lens=(8192,) + (100,) * 23)
+    assert plan_of(load_rung("r09"), ragged).pieces > 1
 
 
 def test_a_layout_that_does_not_fit_is_refused() -> None:
