@@ -22,6 +22,9 @@ NOTED_WORKLOADS = (
 """Those for which libraries' times were noted before, beside the ones of the table."""
 VARIED_WORKLOADS = ("8,32,8,4096,128", "1,32,8,4096,128", "64,32,8,2048,128")
 
+ALONE_LENGTHS = (512, 2048, 16384)
+"""Of a single sequence, beside that of the table: what of its time does not shrink with it."""
+
 SLOW = ("r00_two_passes", "r01_online_softmax", "r02_one_barrier")
 LADDER = (
     *("r03_one_warp", "r04_split_first", "r05_cp_async", "r06_int8", "r07_int4"),
@@ -29,6 +32,35 @@ LADDER = (
 )
 FAST = ("r08_split_loads", "r09_inverted", "r10_inverted_int8", "r11_inverted_int4")
 INVERTED = FAST[1:]
+
+LAYOUTS: Mapping[str, tuple[Choice, ...]] = {
+    "8,32,8,4096,128": (
+        *(
+            ("r09_inverted", {"warps": warps, "stages": stages})
+            for warps, stages in ((8, 2), (4, 2), (4, 3), (4, 4), (4, 6), (2, 5), (1, 6))
+        ),
+        ("r09_inverted", {"cluster": 1, "split": 2}),
+        ("r09_inverted", {"cluster": 1, "split": 1}),
+        *(
+            (rung, {"warps": warps, "stages": stages})
+            for rung in INVERTED[1:]
+            for warps, stages in ((4, 2), (4, 3), (8, 2), (8, 3))
+        ),
+    ),
+    "1,32,8,4096,128": (
+        *(("r09_inverted", {"cluster": cluster, "split": 8}) for cluster in (1, 2, 4)),
+        *((rung, {"cluster": 1, "split": 16}) for rung in INVERTED),
+    ),
+    # Here clusters of eight do not all fit with a multiprocessor for each block.
+    "2,32,8,8192,128": (
+        *((rung, {}) for rung in INVERTED),
+        ("r09_inverted", {"warps": 8, "stages": 3}),
+        ("r09_inverted", {"cluster": 4}),
+        ("r09_inverted", {"cluster": 1, "split": 8}),
+    ),
+    "64,32,8,2048,128": tuple((rung, {"warps": 4}) for rung in INVERTED),
+}
+"""Choices of the rule for the inverted rungs' layout, beside what it did not choose."""
 
 FLASHINFER = ("flashinfer", "flashinfer_tensor_cores")
 FLASHINFER_FP8 = ("flashinfer_fp8", "flashinfer_fp8_tensor_cores")
@@ -90,6 +122,13 @@ def bench_sections() -> tuple[Section, ...]:
         ),
         Section(paged, written(*INVERTED), (*FLASHINFER, *FLASHINFER_FP8)),
         Section(uneven, written(*INVERTED), (*FLASHINFER, *FLASHINFER_FP8)),
+        *(Section(_shapes((text,)), tried, ceiling=False) for text, tried in LAYOUTS.items()),
+        Section(
+            tuple(HEADLINE.replace(batch=1, kv_len=length) for length in ALONE_LENGTHS),
+            written(*INVERTED),
+            ("sdpa", *FLASHINFER),
+            ceiling=False,
+        ),
     )
 
 

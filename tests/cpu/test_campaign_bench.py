@@ -6,6 +6,7 @@ from labtools.measure.campaign_bench import (
     FAST,
     INVERTED,
     LADDER,
+    LAYOUTS,
     NOTED_WORKLOADS,
     PEERS,
     TABLE_WORKLOADS,
@@ -15,6 +16,7 @@ from labtools.measure.campaign_bench import (
     written,
 )
 from labtools.measure.campaign_plan import expand_plan, load_plan
+from labtools.measure.live_job import rung_candidate
 from labtools.problem import (
     HEADLINE,
     Workload,
@@ -68,6 +70,17 @@ def test_variants_have_flashinfer_as_peer() -> None:
     flash = load_baseline("flashinfer")
     assert {"contiguous", "paged"} == set(flash.layouts)
     assert set(INVERTED) < set(FAST)
+
+
+def test_the_layouts_are_tried_beside_the_one_that_the_rule_takes() -> None:
+    groups = {group.workload.key(): group for group in expand_plan(load_plan("bench"))[0]}
+    for text, choices in LAYOUTS.items():
+        labels = groups[Workload.parse(text).key()].candidates
+        for name in INVERTED:
+            rung = load_rung(name)
+            assert rung_candidate(rung, {}).label in labels
+        for name, knobs in choices:
+            assert rung_candidate(load_rung(name), knobs).label in labels
 
 
 def test_ragged_lengths_spread_and_stay_inside() -> None:
