@@ -45,6 +45,7 @@ def _rung_of(design: Design) -> dict[str, Any] | None:
         "blocks": design.blocks,
         "threads": 32 * design.warps,
         "smem_bytes": design.smem_bytes,
+        "cluster": design.cluster,
     }
     data: dict[str, Any] = {"id": rung.id, "knobs": knobs, "derived": derived, "launched": None}
     data["cannot_run"] = rung.supports(design.workload)
@@ -54,9 +55,19 @@ def _rung_of(design: Design) -> dict[str, Any] | None:
             "blocks": launch.num_blocks,
             "threads": launch.num_threads,
             "smem_bytes": launch.smem_bytes,
+            "cluster": _cluster_of(design, rung, knobs),
         }
     data["same"] = data["launched"] == derived
     return data
+
+
+def _cluster_of(design: Design, rung: Rung, knobs: dict[str, int]) -> int:
+    """Blocks of a cluster of the launch; GPUs before sm_90 have none."""
+    from labtools.predict import load_gpu
+
+    if load_gpu(design.gpu).compute_capability < (9, 0):
+        return 1
+    return int(rung.defines(design.workload, knobs).get("CLUSTER", "1"))
 
 
 def _sms(design: Design, rung: Rung) -> dict[str, int]:
@@ -101,8 +112,9 @@ def _show(console: Console, design: Design, rung: dict[str, Any] | None) -> None
         return
     made = rung["launched"]
     line(
-        f"{rung['id']} launches {made['blocks']} blocks of {made['threads'] // 32} warps with "
-        f"{made['smem_bytes']:,} bytes: " + ("the same" if rung["same"] else "not the same")
+        f"{rung['id']} launches {made['blocks']} blocks of {made['threads'] // 32} warps in "
+        f"clusters of {made['cluster']} with {made['smem_bytes']:,} bytes: "
+        + ("the same" if rung["same"] else "not the same")
     )
 
 

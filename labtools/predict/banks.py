@@ -22,7 +22,7 @@ BANKS = 32
 BANK_BYTES = 4
 COPY_BYTES = 16
 """The widest asynchronous copy of a lane, and a row of an 8 x 8 matrix of 16-bit elements."""
-LAYOUTS = ("plain", "xor", "keys_k", "keys_v")
+LAYOUTS = ("plain", "xor", "codes")
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Tile:
         row_bytes: that hold data.
         stride_bytes: from one row to the next; None is ``row_bytes``.
         layout: ``plain``, or ``xor``: 16-byte chunk c of row r stands at ``c ^ (r % 8)`` (of fewer
-            than 8 chunks a row, at ``c ^ (r // (8 / chunks) % chunks)``). ``keys_k`` and ``keys_v``
-            are those of a tile of codes, whose lanes read chunks of different keys: lane (g, c)
-            keys n g + .. of K and 2 n c + .. of V (g = lane / 4, c = lane % 4, n = rows / 8).
+            than 8 chunks a row, at ``c ^ (r // (8 / chunks) % chunks)``). ``codes`` is that of a
+            tile of codes, of which a lane has n = rows / 8 neighbouring keys, n g and on: the
+            number of a 16-byte chunk in the tile, exclusive or three bits of g = r // n.
         base: address of the first row, from an aligned start.
 
     Raises:
@@ -63,7 +63,7 @@ class Tile:
         if (
             self.layout not in LAYOUTS
             or (self.layout != "plain" and (not whole or chunks & (chunks - 1)))
-            or (self.layout.startswith("keys") and (self.rows % 32 or chunks not in (4, 8)))
+            or (self.layout == "codes" and (self.rows % 32 or chunks not in (4, 8)))
         ):
             raise LabError(
                 f"A row of {self.row_bytes} bytes has no layout {self.layout!r}.",
@@ -90,21 +90,11 @@ class Tile:
             chunk, within = byte // COPY_BYTES, byte % COPY_BYTES
             turn = row % 8 if chunks >= 8 else row // (8 // chunks) % chunks
             byte = (chunk ^ turn) * COPY_BYTES + within
-        elif self.layout != "plain":
-            chunks = self.row_bytes // COPY_BYTES
+        elif self.layout == "codes":
             chunk, within = byte // COPY_BYTES, byte % COPY_BYTES
-            # Rows of 64 bytes: two neighbouring keys, which one copy brings, share no banks.
-            odd = row % 2 if chunks == 4 else 0 * row
-            if self.layout == "keys_k":
-                keys = self.rows // 8
-                turn = row // keys % 2 * 4 if chunks == 8 else 0 * row
-                row = row % keys * 8 + (row // keys ^ odd)
-            else:
-                keys = self.rows // 4
-                c = row // keys
-                turn = 2 * c if chunks == 8 else c // 2 * 2
-                row = row % keys * 4 + (c ^ odd)
-            byte = (chunk ^ turn) * COPY_BYTES + within
+            g = row // (self.rows // 8)
+            number = (row * (self.row_bytes // COPY_BYTES) + chunk) ^ (g % 2 * 4 + g // 2 % 4)
+            return self.base + number * COPY_BYTES + within
         return self.base + row * self.stride + byte
 
 
@@ -254,12 +244,10 @@ def codes_of_k(tile: Tile, first: int = 0) -> Access:
 
 
 def codes_of_v(tile: Tile, first: int = 0) -> Access:
-    """Lane (g, c) reads an eighth of the row of key 2 n c + ``first`` of V's codes."""
-    lane, width = _lanes(), max(1, tile.row_bytes // 8)
-    rows = (lane % 4 * max(1, tile.rows // 4) + first) % tile.rows
-    return Access(
-        f"LDS.{8 * width} of V's codes", width, rows, lane // 4 * width, max(1, 128 // width)
-    )
+    """``ldmatrix.x4.trans`` of V's codes: rows n g + ``first`` and the next, two chunks each."""
+    lane, keys = _lanes(), max(1, tile.rows // 8)
+    rows = (lane % 8 * keys + first + lane // 8 % 2) % tile.rows
+    return Access("ldmatrix.trans of V's codes", COPY_BYTES, rows, lane // 16 * COPY_BYTES, 8)
 
 
 ACCESSES: Mapping[str, Callable[[Tile], Access]] = {
@@ -347,10 +335,8 @@ def _worst(tile: Tile, name: str) -> AccessReport:
         each = max(1, 32 // chunks)
         made = [copy_access(tile, row) for row in range(0, tile.rows, each)]
     elif name in ("codes_of_k", "codes_of_v"):
-        made = [
-            codes_of_k(tile, key) if name == "codes_of_k" else codes_of_v(tile, key)
-            for key in range(max(1, tile.rows // (8 if name == "codes_of_k" else 4)))
-        ]
+        reading = codes_of_k if name == "codes_of_k" else codes_of_v
+        made = [reading(tile, key) for key in range(max(1, tile.rows // 8))]
     elif name == "row":
         made = [row_access(tile, row) for row in range(tile.rows)]
     elif name == "column":

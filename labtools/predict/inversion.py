@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 
 from labtools.problem import CHOSEN_INT4, CHOSEN_INT8, SCHEMES, LabError, Workload
+from labtools.problem.block_plan import clusters_that_fit
 from labtools.problem.split import choose_split, fill_of_split
 
 from .banks import Tile, TileReport, check_tile
@@ -34,34 +35,38 @@ TILE_CHOICES = {16: (16, 32, 64), 8: (32, 64), 4: (32, 64)}
 the scales of 64 keys of V are as many bytes as memory brings at a time."""
 TARGET_SHARE = 0.99
 """Share of the read ceiling that the bytes on the way are chosen for."""
-SLACK = 2.0
-"""The warps of an SM must work through tiles twice as fast as they can come, so that half of them
-may wait for a late tile, a join or one another. A choice, made after r09 had been timed with 4 and
-with 8 warps an SM."""
+SLACK = 2.5
+"""The warps of an SM must work through tiles so many times as fast as they can come, so that most
+of them may wait for a late tile, a join or one another. A choice, made after r09 had been timed
+with 4 and with 8 warps an SM: of the one sequence of a small batch, 8 made more."""
 WARP_CHOICES = (1, 2, 4, 8)
+SHARED_BLOCKS = (2, 4)
+"""Blocks that may share an SM."""
 MOST_STAGES = 8
 CLUSTERS = (2, 4, 8)
 """Blocks of a cluster; 8 is the most that every GPU of compute capability 9.0 and up can run."""
 NEAR = 1.06
-"""Times so near to each other are not told apart; then more SMs at work are the safer choice."""
+"""Times so near to each other are not told apart; then more SMs at work are the safer choice, and
+after that fewer partial results in memory."""
 ENOUGH = 0.95
 """Part of the best fill that will do, if fewer pieces reach it."""
-SHARED_BLOCK_WARPS = 4
-"""Warps of a block where two share an SM, so that one streams while the other joins."""
+LEAST_BLOCK_WARPS = 2
+"""Warps of the smallest block where several share an SM, so that one streams while others join."""
 REGISTER_LIMIT = 255
 
-PER_COPY = 7
-"""Instructions of one 16-byte copy: itself and its two addresses. Counted in r09's machine code."""
-PER_SCORES = {16: 70, 8: 50, 4: 50}
+PER_COPY = 4
+"""Instructions of one 16-byte copy: itself, its condition, its addresses. Counted in r09's machine
+code."""
+PER_SCORES = {16: 55, 8: 28, 4: 28}
 """Instructions from 16 keys' scores to their weights, by bits: masks, maximum, exponentials,
 packing and two transpositions. Counted in r09, r10 and r11; a tile of codes has one maximum."""
-PER_TRIP = {16: 75, 8: 100, 4: 100}
-"""Instructions of a trip that depend on no size; a low-bit cache has K's scales to fold into q."""
-PER_FRAGMENT = {16: 0.0, 8: 5.0, 4: 6.5}
+PER_TRIP = {16: 55, 8: 115, 4: 115}
+"""Instructions of a trip that depend on no size; a low-bit cache has more kinds of them."""
+PER_FRAGMENT = {16: 0.0, 8: 4.0, 4: 5.0}
 """Instructions that turn codes into one A fragment of 16-bit numbers (four registers). Counted in
 r10's and r11's machine code."""
-OFFSET_PRODUCTS = {16: 0, 8: 2, 4: 2}
-"""Products of a tile for the offset of the codes and for K's biases, by 16 dims."""
+OFFSET_PRODUCTS = {16: 0, 8: 1, 4: 1}
+"""Products for the offset of V's codes, for every 16 keys. K's is one of q, once for many tiles."""
 ISSUE_CYCLES = 1.6
 """Cycles a warp takes for an instruction when no other shares its scheduler, without waits: most
 integer and conversion pipes take one every two cycles."""
@@ -114,7 +119,7 @@ def tile_work(keys: int, head_dim: int, bits: int, machine: Machine) -> Work:
     products = 2 * (keys / MATRIX_ROWS) * (head_dim / MATRIX_DEPTH)
     loads = products * bits / 16
     converts = products * PER_FRAGMENT[bits]
-    products += OFFSET_PRODUCTS[bits] * head_dim / MATRIX_DEPTH
+    products += OFFSET_PRODUCTS[bits] * keys / MATRIX_ROWS
     instructions = (
         PER_COPY * copies
         + loads
@@ -261,6 +266,11 @@ class Way:
         """To read and join."""
         return self.stream_us + self.join_us
 
+    @property
+    def through_memory(self) -> int:
+        """Partial results of a pair in memory: one a cluster, none if there is only one."""
+        return self.parts // self.cluster if self.parts > self.cluster else 0
+
 
 class _Derivation:
     """The steps, in order; each leaves what the later ones need in an attribute."""
@@ -301,11 +311,11 @@ class _Derivation:
             group_columns=(self.group, self.columns),
             tile_keys=self.keys,
             tile_bytes=self.tile_bytes,
-            stages=self.stages,
+            stages=self.stages_of_way,
             warps_per_sm=self.warps,
             warps=self.way.warps,
             blocks_per_sm=self.way.blocks_per_sm,
-            smem_bytes=self._smem_bytes(self.way.warps),
+            smem_bytes=self._smem_bytes(self.way.warps, self.stages_of_way),
             registers=self.registers,
             layout=self.layout,
             cluster=self.way.cluster,
@@ -690,14 +700,14 @@ class _Derivation:
             what = "cp.async, ldmatrix and ldmatrix.trans"
             decision = "no padding: 16-byte chunk c of row r stands at c xor (r mod 8)"
         else:
-            layouts = ("keys_k", "keys_v")
+            layouts = ("codes", "codes")
             self.accesses = (("copy", "codes_of_k"), ("copy", "codes_of_v"))
-            what = "cp.async and of the loads of codes, straight into the operands of the products"
+            what = "cp.async, of the loads of K's codes and of ldmatrix.trans on V's"
             decision = (
-                "no padding: rows in an order that puts the keys that are read together into "
-                "different banks, and their chunks moved by xor"
+                "no padding: 16-byte chunks stand where their row has them, but for three bits "
+                "that the eighth of the tile in which the row lies moves by xor"
             )
-        self.layout = ", ".join(layouts)
+        self.layout = layouts[0]
 
         def report(stride: int, plain: bool = True) -> list[TileReport]:
             return [
@@ -766,9 +776,15 @@ class _Derivation:
         self.registers = fragments + (16 if self.bits < 16 else 0) + 40
         size = self._smem_bytes(self.warps)
         one = occupancy(self.gpu, WARP * self.warps, self.registers, size)
-        half = max(1, self.warps // 2)
-        two = occupancy(self.gpu, WARP * half, self.registers, self._smem_bytes(half))
-        self.two_fit = two.blocks_per_sm >= 2 and half >= SHARED_BLOCK_WARPS
+        shared = {
+            n: occupancy(
+                *(self.gpu, WARP * self.warps // n, self.registers),
+                self._smem_bytes(self.warps // n),
+            )
+            for n in SHARED_BLOCKS
+            if self.warps // n >= LEAST_BLOCK_WARPS
+        }
+        self.shares = [1] + [n for n, fits in shared.items() if fits.blocks_per_sm >= n]
         limit = min(REGISTER_LIMIT, self.gpu.registers_per_sm // (WARP * self.warps))
         achieved = self.warps / self.gpu.max_warps_per_sm
         return Step(
@@ -784,12 +800,18 @@ class _Derivation:
             "blocks = min over shared memory, registers and warps",
             (
                 Figure("blocks of all warps", max(1, one.blocks_per_sm), "", f"by {one.limiter}"),
-                Figure(f"blocks of {half} warps", two.blocks_per_sm, "", f"by {two.limiter}"),
+                *(
+                    Figure(
+                        f"blocks of {self.warps // n} warps",
+                        *(fits.blocks_per_sm, "", f"by {fits.limiter}"),
+                    )
+                    for n, fits in shared.items()
+                ),
                 Figure("registers a thread", self.registers, "", "fragments + addresses"),
                 Figure("occupancy", achieved, "of the warps", "warps / most warps"),
             ),
             f"one block of {self.warps} warps"
-            + (f", or two of {half}" if self.two_fit else "")
+            + "".join(f", or {n} of {self.warps // n}" for n in self.shares[1:])
             + "; the bytes on the way stand in shared memory, not in warps",
             f"more than {limit} registers a thread",
             (
@@ -819,7 +841,7 @@ class _Derivation:
             if pieces > turns:
                 return
             whole = -(-turns // -(-turns // pieces))
-            if cluster > 1 and whole != pieces:
+            if whole % cluster or (cluster == pieces and whole != pieces):
                 return
             pieces = whole
             fill = fill_of_split(lengths, pieces, workload.num_kv_heads, sms * on_sm, turn)
@@ -829,13 +851,19 @@ class _Derivation:
             blocks = pieces * pairs
             ways.append(Way(name, cluster, warps, on_sm, blocks, pieces, fill, stream_us, join_us))
 
-        two = 2 if self.two_fit else 1
-        add("a block for each pair", 1, 1 if pairs <= sms else two, 1)
-        if self.gpu.compute_capability >= (9, 0):
-            for cluster in CLUSTERS:
-                if pairs * cluster <= sms:
-                    add(f"clusters of {cluster} for a pair", cluster, 1, cluster)
-        for on_sm in sorted({1, two}):
+        def shared_by(blocks: int) -> int:
+            """Blocks of an SM: as many as let all start at once; if none do, two."""
+            return next((n for n in self.shares if blocks <= n * sms), self.shares[:2][-1])
+
+        has_clusters = self.gpu.compute_capability >= (9, 0)
+        add("a block for each pair", 1, shared_by(pairs), 1)
+        for cluster in CLUSTERS if has_clusters else ():
+            # Clusters that cannot all start with an SM for each block share SMs.
+            alone = pairs <= clusters_that_fit(cluster, sms)
+            if pairs * cluster <= sms and (alone or len(self.shares) > 1):
+                name = f"clusters of {cluster} for a pair"
+                add(name, cluster, 1 if alone else self.shares[1], cluster)
+        for on_sm in self.shares[:2]:
             turn = self.keys * self.warps // on_sm
             pieces = choose_split(
                 *(workload, sms, on_sm),
@@ -847,6 +875,8 @@ class _Derivation:
             if pieces > 1:
                 how = "one block" if on_sm == 1 else "two blocks"
                 add(f"{pieces} pieces of a pair, {how} an SM", 1, on_sm, pieces)
+                if has_clusters and on_sm == 1 and pieces > 2:
+                    add(f"{pieces} pieces of a pair, in clusters of two", 2, on_sm, pieces)
         return ways
 
     def _stream_us(self, fill: float) -> float:
@@ -873,9 +903,9 @@ class _Derivation:
         if parts > 1 and cluster > 1:
             # The blocks of a cluster meet, and one reads the others' shared memory.
             cycles += l2 + machine.variable["shared_128"] * cluster
-        elif parts > 1:
+        if parts > cluster:
             # Write the partial result, a fence, the counter, then read what the others wrote.
-            cycles += machine.variable["fence"] + (2 + -(-parts // 8)) * l2
+            cycles += machine.variable["fence"] + (2 + -(-parts // cluster // 8)) * l2
         return self._us(cycles)
 
     def _division(self) -> Step:
@@ -884,8 +914,12 @@ class _Derivation:
         ways = self._ways()
         least = min(way.time_us for way in ways)
         near = [way for way in ways if way.time_us <= NEAR * least]
-        self.way = max(near, key=lambda way: (round(way.fill, 1), -way.time_us))
+        self.way = max(
+            near, key=lambda way: (round(way.fill, 1), -way.through_memory, -way.time_us)
+        )
         turn = self.keys * self.way.warps
+        turns = -(-workload.kv_len // turn)
+        self.stages_of_way = max(2, min(self.stages, -(-turns // self.way.parts)))
         rejected = tuple(
             Rejected(
                 way.name,
@@ -901,8 +935,10 @@ class _Derivation:
             "nothing to join"
             if self.way.parts == 1
             else "joined through the shared memory of a cluster"
-            if self.way.cluster > 1
-            else "joined through memory by the last block to finish"
+            if self.way.cluster == self.way.parts
+            else "joined through memory by the last to finish"
+            if self.way.cluster == 1
+            else "joined through shared memory in a cluster, and among clusters through memory"
         )
         return Step(
             "division",
@@ -914,11 +950,13 @@ class _Derivation:
                 Figure("L2 round trip", self.machine.l2_rows(512), "cycles", "rows.l2"),
             ),
             f"least time to read and join; of ways within {NEAR - 1:.0%} of it, the one with most "
-            "SMs at work",
+            "SMs at work, then the one with fewest partial results in memory",
             (
                 Figure("time to read and join", self.way.time_us, "us", "as in step time"),
                 Figure("blocks", self.way.blocks, "", "of the grid"),
                 Figure("warps of a block", self.way.warps, "", "by way"),
+                Figure("blocks of an SM", self.way.blocks_per_sm, "", "so that all start at once"),
+                Figure("stages", self.stages_of_way, "", "no more than a share has turns"),
                 Figure("blocks that share a pair", self.way.parts, "", "at most"),
                 Figure("SMs at work", self.way.fill, "of the time", "turns over blocks and SMs"),
             ),

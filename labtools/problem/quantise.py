@@ -138,8 +138,9 @@ def _all_schemes() -> dict[str, Scheme]:
         **{f"c{group}": ("channel", group) for group in (256, 128, 64, 32)},
     }
     pairs = ["tensor tensor", "row row", "rowa rowa", "g64 g64", "g64a g64a", "g32 g32"]
-    pairs += ["g32a g32a", "c256a row", "c256a rowa", "c128 row", "c128a row", "c128a rowa", "c64 row", "c64a row"]
-    pairs += ["c64a rowa", "c64a g64a", "c64a g32a", "c32a rowa", "c32a g32a"]
+    pairs += ["g32a g32a", "c256a row", "c256a rowa", "c128 row", "c128a row", "c128a rowa"]
+    pairs += ["c64 row", "c64a row", "c64a rowa", "c64a g64a", "c64a g32a", "c32a rowa"]
+    pairs += ["c32a g32a"]
     found = {}
     for bits in (8, 4):
         for pair in pairs:
