@@ -183,7 +183,10 @@ def test_solutions_run_after_the_page(page: Path) -> None:
     notebook = jupytext.reads(text, fmt="md:myst")
     notebook.cells += [nbformat.v4.new_code_cell(block) for block in solutions_of(text)]
     client = nbclient.NotebookClient(
-        notebook, timeout=300, resources={"metadata": {"path": str(page.parent)}}
+        notebook,
+        timeout=300,
+        startup_timeout=300,
+        resources={"metadata": {"path": str(page.parent)}},
     )
     client.execute(env={**os.environ, "LABTOOLS_READER": "0"})
     assert notebook.cells[-1].execution_count

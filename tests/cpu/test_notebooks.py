@@ -29,6 +29,7 @@ def run_page(path: Path, root: Path = ROOT) -> object:
     client = nbclient.NotebookClient(
         notebook,
         timeout=CELL_LIMIT_S,
+        startup_timeout=CELL_LIMIT_S,
         kernel_name="python3",
         resources={"metadata": {"path": str(path.parent)}},
     )

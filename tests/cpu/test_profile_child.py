@@ -183,7 +183,7 @@ def test_no_child_outlives_its_parent(tmp_path: Path, ending: signal.Signals) ->
         grandchild = _wait_for_pid(pid_file)
         assert _is_alive(grandchild)
         os.kill(parent.pid, ending)
-        parent.wait(timeout=20)
+        parent.wait(timeout=60)
         assert _gone(grandchild)
     finally:
         if parent.poll() is None:
