@@ -5,8 +5,8 @@ constexpr int KV_BITS = 8;
 #include "quantised_tile.cuh"
 
 // A code u in the low bits of an fp16 is the subnormal u 2^-24, which a tensor core multiplies as
-// it is, so that codes are only spread. Their offset, -128 2^-24, is multiplied once a tile: by q
-// for K, by the sum of the weights for V.
+// it is, so that codes are only spread. Their offset, -128 2^-24, is multiplied apart from them: by
+// q for K, once for a run of tiles, by the weights for V.
 constexpr float CODE_UNIT = 16777216.f;
 constexpr unsigned K_OFFSET[2] = {0x80808080u, 0x80808080u};
 __device__ constexpr unsigned V_OFFSET[4] = {0x80808080u, 0x80808080u, 0x80808080u, 0x80808080u};

@@ -7,7 +7,7 @@ constexpr int KV_BITS = 4;
 // A code u in the low bits of an fp16 is the subnormal u 2^-24, which a tensor core multiplies as
 // it is; in the next four bits it is 16 times that. So codes are only masked: q of K's dims in the
 // high place is a 16th, and so is the unit of V's. The offset, -8 2^-24 or 16 times that, is
-// multiplied once a tile: by q for K, by the sum of the weights for V.
+// multiplied apart from them: by q for K, once for a run of tiles, by the weights for V.
 constexpr float CODE_UNIT = 16777216.f;
 constexpr unsigned K_OFFSET[2] = {0x80088008u, 0x80808080u};
 __device__ constexpr unsigned V_OFFSET[4] = {0x80088008u, 0x80808080u, 0x80088008u, 0x80808080u};

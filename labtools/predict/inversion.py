@@ -693,35 +693,28 @@ class _Derivation:
         )
 
     def _alignment(self) -> Step:
-        self.accesses: tuple[tuple[str, ...], ...]
-        layouts: tuple[str, ...]
+        accesses: tuple[str, ...]
         if self.bits == 16:
-            layouts, self.accesses = ("xor",), (("copy", "matrix", "matrix_transposed"),)
+            self.layout, accesses = "xor", ("copy", "matrix", "matrix_transposed")
             what = "cp.async, ldmatrix and ldmatrix.trans"
             decision = "no padding: 16-byte chunk c of row r stands at c xor (r mod 8)"
         else:
-            layouts = ("codes", "codes")
-            self.accesses = (("copy", "codes_of_k"), ("copy", "codes_of_v"))
+            self.layout, accesses = "codes", ("copy", "codes_of_k", "codes_of_v")
             what = "cp.async, of the loads of K's codes and of ldmatrix.trans on V's"
             decision = (
                 "no padding: 16-byte chunks stand where their row has them, but for three bits "
                 "that the eighth of the tile in which the row lies moves by xor"
             )
-        self.layout = layouts[0]
 
-        def report(stride: int, plain: bool = True) -> list[TileReport]:
-            return [
-                check_tile(Tile(self.keys, self.row_bytes, stride, "plain" if plain else one), use)
-                for one, use in zip(layouts, self.accesses, strict=True)
-            ]
+        def report(stride: int, layout: str = "plain") -> TileReport:
+            return check_tile(Tile(self.keys, self.row_bytes, stride, layout), accesses)
 
-        def worst_of(reports: list[TileReport]) -> float:
-            return max(one.wavefronts / one.least for each in reports for one in each.accesses)
+        def worst_of(found: TileReport) -> float:
+            return max(one.wavefronts / one.least for one in found.accesses)
 
         row = self.row_bytes
-        chosen, plain, padded = report(row, False), report(row), report(row + 16)
-        odd = report(row + 2)[0]
-        padding = max(one.padding_bytes for one in padded)
+        chosen, plain, padded = report(row, self.layout), report(row), report(row + 16)
+        odd = report(row + 2)
         return Step(
             "alignment",
             "How do rows lie in shared memory?",
@@ -733,8 +726,8 @@ class _Derivation:
             f"every lane's address of {what}; turns = the most words that one bank gives",
             (
                 Figure("turns over the least, worst access", worst_of(chosen), "", "lane by lane"),
-                Figure("row stride mod 16", chosen[0].stride_mod_16, "bytes", "row stride"),
-                Figure("padding", chosen[0].padding_bytes, "bytes", "none"),
+                Figure("row stride mod 16", chosen.stride_mod_16, "bytes", "row stride"),
+                Figure("padding", chosen.padding_bytes, "bytes", "none"),
             ),
             decision,
             "a row stride that is no multiple of 16 bytes: the copies fault",
@@ -747,7 +740,7 @@ class _Derivation:
                 ),
                 Rejected(
                     "16 bytes of padding a row",
-                    padding,
+                    padded.padding_bytes,
                     "bytes of every tile hold nothing",
                     f"{worst_of(padded):g} times the least turns",
                 ),

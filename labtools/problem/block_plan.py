@@ -5,13 +5,14 @@ The numbers behind the rule were measured on an NVIDIA H200; the page of r09 sho
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from .errors import LabError
-from .rung import Knob, Launch, Workspace
+from .rung import Knob, Launch, Rung, Workspace
 from .split import choose_split
 from .workload import Workload
 
@@ -133,6 +134,20 @@ class BlockPlan:
         )
 
 
+def plan_of(rung: Rung, workload: Workload, knobs: Mapping[str, int] | None = None) -> BlockPlan:
+    """The layout of one launch of r09 to r11, or of a copy of them.
+
+    Args:
+        rung: its launch function stands beside a function ``plan``.
+        workload: what is computed.
+        knobs: some of its knobs; the others are at their defaults.
+    """
+    plan: BlockPlan = vars(sys.modules[rung.launch.__module__])["plan"](
+        workload, rung.resolve_knobs(knobs)
+    )
+    return plan
+
+
 def plan_blocks(
     workload: Workload,
     knobs: Mapping[str, int],
@@ -198,8 +213,7 @@ def plan_blocks(
             f"{SMEM_OF_BLOCK}",
             "fewer warps or stages",
         )
-    per_sm = min(at_once, SMEM_OF_SM // (smem_bytes + static + SMEM_OF_SYSTEM))
-    per_sm = max(1, per_sm)
+    per_sm = max(1, min(at_once, SMEM_OF_SM // (smem_bytes + static + SMEM_OF_SYSTEM)))
     return BlockPlan(workload, warps, ring, cluster, pieces, piece_len, per_sm, smem_bytes, run)
 
 
@@ -221,18 +235,17 @@ def _choose_pieces(
     while 2 * cluster <= min(LARGEST_CLUSTER, sms // pairs, tiles):
         cluster *= 2
     uneven = cluster == 1 and workload.seq_lens is not None
-    many_blocks = bytes_read <= CLUSTERS_ALONE_BYTES or pairs * cluster > NEARLY_ALL * sms
-    if not split and many_blocks and not uneven:
+    suffices = bytes_read <= CLUSTERS_ALONE_BYTES or pairs * cluster > NEARLY_ALL * sms
+    if not split and suffices and not uneven:
         split = cluster
     if not split:
         cluster = min(cluster, 2)
         split = max(1, sms // pairs)
         if uneven or pairs * split <= ENOUGH * sms:
             split = choose_split(workload, sms, 2, heads=workload.num_kv_heads, tile_rows=256)
-    cluster = knobs["cluster"] or cluster
-    while not knobs["cluster"] and split % cluster:
+    while split % cluster:
         cluster //= 2
-    return cluster, split
+    return knobs["cluster"] or cluster, split
 
 
 def _choose_warps(needed: int, most: int, tiles: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from labtools.measure.campaign_bench import (
+    AIMS,
     FAST,
     INVERTED,
     LADDER,
@@ -70,6 +71,13 @@ def test_variants_have_flashinfer_as_peer() -> None:
     flash = load_baseline("flashinfer")
     assert {"contiguous", "paged"} == set(flash.layouts)
     assert set(INVERTED) < set(FAST)
+
+
+def test_every_table_workload_has_aims_for_the_rungs_that_run_it() -> None:
+    assert tuple(AIMS) == TABLE_WORKLOADS
+    for text, aims in AIMS.items():
+        can = [load_rung(name).supports(Workload.parse(text)) is None for name in INVERTED]
+        assert can == [True] * len(aims) + [False] * (len(INVERTED) - len(aims))
 
 
 def test_the_layouts_are_tried_beside_the_one_that_the_rule_takes() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 
 import numpy as np
 import pytest
 
 from labtools.measure.cpu import run_on_cpu
-from labtools.problem import LabError, Rung, Workload, attention_oracle, load_rung, make_inputs
-from labtools.problem.block_plan import SMEM_OF_BLOCK, SMEM_OF_SM, BlockPlan, clusters_that_fit
+from labtools.problem import LabError, Workload, attention_oracle, load_rung, make_inputs
+from labtools.problem.block_plan import SMEM_OF_BLOCK, SMEM_OF_SM, clusters_that_fit, plan_of
 from labtools.toolchain import CompilerMissing, compile_rung
 
 NAMES = ("r09", "r10", "r11")
@@ -18,12 +17,6 @@ SHAPES = (
     *("8,32,8,4096,128", "1,32,8,4096,128", "64,32,8,2048,128", "1,32,8,131072,128"),
     *("16,32,32,4096,128", "1,8,1,17,128", "3,7,1,333,128", "12,32,8,4096,128"),
 )
-
-
-def plan_of(rung: Rung, workload: Workload, **knobs: int) -> BlockPlan:
-    module = sys.modules[rung.launch.__module__]
-    plan: BlockPlan = module.plan(workload, rung.resolve_knobs(knobs))
-    return plan
 
 
 @pytest.mark.parametrize("name", NAMES)
