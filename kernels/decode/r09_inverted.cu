@@ -141,7 +141,7 @@ __device__ __forceinline__ void store_share(Element* row, int j, float4 x) {
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS decode_r09(
     // First what the first copies need: a line of constant memory that is not there yet takes time.
-    int kv_len, int piece_len, int pieces, int num_kv_heads,
+    int kv_len, int piece_len, int num_kv_heads, float sm_scale_log2,
     const Element* __restrict__ q,     // [B, Hq, D]
     const Element* __restrict__ k,     // [B, Hkv, S, D], paged: [pages, Hkv, PAGE_SIZE, D]
     const Element* __restrict__ v,     // as k
@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS dec
     float4* __restrict__ partial_rows,   // [B, Hkv, clusters, GROUP_SIZE, D / 4]
     float2* __restrict__ partial_known,  // [B, Hkv, clusters, GROUP_SIZE]: maximum and sum
     unsigned* __restrict__ finished,     // [B, Hkv, CLUSTER]
-    float sm_scale_log2) {
+    int pieces) {
   extern __shared__ __align__(128) unsigned char smem[];
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
   const int piece = blockIdx.x, kv_head = blockIdx.y, sequence = blockIdx.z;

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from labtools.problem import Launch, Rung, kernel_supports
-from labtools.problem.block_plan import BLOCK_KNOBS, plan_blocks
+from labtools.problem.block_plan import BLOCK_KNOBS, TILES_FOR_EIGHT_WARPS, plan_blocks
 
 TILE = 16
 
@@ -25,6 +25,7 @@ def plan(workload, knobs):
         tile=TILE,
         slot_bytes=TILE * row_bytes,
         stages={8: 3, 4: 3, 2: 3},
+        tiles_for_most=(TILES_FOR_EIGHT_WARPS, TILES_FOR_EIGHT_WARPS),
     )
 
 

@@ -10,7 +10,6 @@ constexpr int KV_BITS = 8;
 constexpr float CODE_UNIT = 16777216.f;
 constexpr unsigned K_OFFSET[2] = {0x80808080u, 0x80808080u};
 __device__ constexpr unsigned V_OFFSET[4] = {0x80808080u, 0x80808080u, 0x80808080u, 0x80808080u};
-__device__ constexpr float V_UNIT[2] = {CODE_UNIT, CODE_UNIT};  // of rows g and g + 8
 constexpr int K_STEPS_A_CHUNK = 4;  // products whose dims of one lane lie in one 16-byte chunk
 
 // Lane (g, c) owns the dims 16 c .. 16 c + 15 and 64 more than those: two chunks of a row of K.
@@ -27,30 +26,35 @@ __device__ __forceinline__ void take_pairs(unsigned (&pairs)[2][2], const uint4&
   pairs[1][1] = eight.w;
 }
 
-// q times K's scale, rounded; `i` is the place in a pair of operands.
-__device__ __forceinline__ half2 scale_q(unsigned q, unsigned scale, int i) {
-  return __hmul2(as_half2(q), as_half2(scale));
+// q times K's scale, rounded; and operands that times it give twice its square, in codes of unit 1.
+// (The square itself would need it in two places, and so in two registers.)
+__device__ __forceinline__ void scale_q(half2 (&scaled)[2], half2 (&squares)[2],
+                                        const unsigned (&q)[2], const unsigned (&scale)[2]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    scaled[i] = __hmul2(as_half2(q[i]), as_half2(scale[i]));
+    squares[i] = __hadd2(scaled[i], scaled[i]);
+  }
 }
 // What the rounding took.
-__device__ __forceinline__ half2 rest_of_q(unsigned q, unsigned scale, half2 scaled, int i) {
-  return __hfma2(as_half2(q), as_half2(scale), __hneg2(scaled));
-}
-// An operand that times `scaled` gives twice its square, in codes of unit 1. (The square itself
-// would need `scaled` in two places, and so in two registers.)
-__device__ __forceinline__ half2 square_with(half2 scaled, int i) {
-  return __hadd2(scaled, scaled);
+__device__ __forceinline__ void rest_of_q(half2 (&rest)[2], const unsigned (&q)[2],
+                                          const unsigned (&scale)[2], const half2 (&scaled)[2]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    rest[i] = __hfma2(as_half2(q[i]), as_half2(scale[i]), __hneg2(scaled[i]));
 }
 
 // Adds the products of 16 keys with four steps' dims; a lane has one chunk of two of the keys.
-__device__ __forceinline__ void take_k(float (&sum)[4], uint4 upper, uint4 lower,
-                                       const unsigned long long (&q)[K_STEPS], int step) {
+__device__ __forceinline__ void take_k(float (&sum)[4], float (&second)[4], uint4 upper,
+                                       uint4 lower, const unsigned long long (&q)[K_STEPS],
+                                       int step) {
   const unsigned up[4] = {upper.x, upper.y, upper.z, upper.w};
   const unsigned low[4] = {lower.x, lower.y, lower.z, lower.w};
 #pragma unroll
   for (int w = 0; w < 4; ++w) {
     const unsigned a[4] = {__byte_perm(up[w], 0, 0x4140), __byte_perm(low[w], 0, 0x4140),
                            __byte_perm(up[w], 0, 0x4342), __byte_perm(low[w], 0, 0x4342)};
-    mma_m16n8k16<half>(sum, a, q[step + w]);
+    mma_m16n8k16<half>(w % 2 ? second : sum, a, q[step + w]);
   }
 }
 
@@ -71,6 +75,11 @@ __device__ __forceinline__ void take_v(float (&acc)[DIM_TILES][4], SharedAddress
       mma_m16n8k16<half>(acc[chunk + i], a, weights[0], weights[1]);
     }
   }
+}
+
+// Two neighbouring dims, of rows g and g + 8 of an output tile.
+__device__ __forceinline__ float2 two_dims(float upper, float lower, float2 bias) {
+  return make_float2(fmaf(upper, CODE_UNIT, bias.x), fmaf(lower, CODE_UNIT, bias.y));
 }
 
 // A lane's rows of two output tiles are two neighbouring dims, and two 16 further on.

@@ -36,7 +36,10 @@ def plan(workload, knobs):
         slot_bytes=slot_bytes,
         scale_rows=SCHEME.k.group,
         block_bytes=16 * dim,
-        stages={4: 3, 2: 3},
+        warp_bytes=2 * dim,
+        ringless=True,
+        stages={8: 3, 4: 3, 2: 3},
+        tiles_for_most=(8, 128),
     )
 
 

@@ -5,15 +5,21 @@ constexpr int KV_BITS = 4;
 #include "quantised_tile.cuh"
 
 // A code u in the low bits of an fp16 is the subnormal u 2^-24, which a tensor core multiplies as
-// it is; in the next four bits it is 16 times that. So codes are only masked: q of K's dims in the
-// high place is a 16th, and so is the unit of V's. The offset, -8 2^-24 or 16 times that, is
-// multiplied apart from them: by q for K, once for a run of tiles, by the weights for V.
+// it is; in the next four bits it is 16 times that. A byte is two codes, u0 + 16 u1. It is taken
+// whole and as u0 alone, which is one instruction less for a word than to take both codes apart:
+// u0 q0 + u1 q1 = (u0 + 16 u1) q1 / 16 + u0 (q0 - q1 / 16), and for V the difference of the two
+// sums is that of 16 u1. The offsets, -136 and -8, are multiplied apart from them: by q for K, once
+// for a run of tiles, by the weights for V.
 constexpr float CODE_UNIT = 16777216.f;
-constexpr unsigned K_OFFSET[2] = {0x80088008u, 0x80808080u};
-__device__ constexpr unsigned V_OFFSET[4] = {0x80088008u, 0x80808080u, 0x80088008u, 0x80808080u};
-__device__ constexpr float V_UNIT[2] = {CODE_UNIT, CODE_UNIT / 16};  // of rows g and g + 8
+constexpr unsigned K_OFFSET[2] = {0x80888088u, 0x80088008u};
+__device__ constexpr unsigned V_OFFSET[4] = {0x80888088u, 0x80088008u, 0x80888088u, 0x80088008u};
 constexpr int K_STEPS_A_CHUNK = 8;  // products whose dims of one lane lie in one 16-byte chunk
-constexpr unsigned LOW = 0x000f000fu, HIGH = 0x00f000f0u;
+constexpr unsigned LOW = 0x000f000fu;
+
+// The bytes `i` (0 or 1) of both halves of a word.
+__device__ __forceinline__ unsigned bytes_of(unsigned word, int i) {
+  return i ? __byte_perm(word, 0, 0x4341) : word & 0x00ff00ffu;
+}
 
 // Lane (g, c) owns the dims 32 c .. 32 c + 31: one chunk of a row of K.
 //
@@ -27,33 +33,46 @@ __device__ __forceinline__ void take_pairs(unsigned (&pairs)[2][2], const uint4&
   pairs[1][1] = __byte_perm(eight.y, eight.w, 0x7632);
 }
 
-// q times K's scale, rounded, in codes' units; `i` says whether the codes are low or high.
-__device__ __forceinline__ half2 scale_q(unsigned q, unsigned scale, int i) {
-  const half2 whole = __hmul2(as_half2(q), as_half2(scale));
-  return i ? __hmul2(whole, __float2half2_rn(1.f / 16)) : whole;
+// q times K's scale, rounded, for bytes and for low codes; and operands that times it give twice
+// the square of q times scale, in codes of unit 1. (The square itself would need it in two places,
+// and so in two registers.)
+__device__ __forceinline__ void scale_q(half2 (&scaled)[2], half2 (&squares)[2],
+                                        const unsigned (&q)[2], const unsigned (&scale)[2]) {
+  const half2 low = __hmul2(as_half2(q[0]), as_half2(scale[0]));
+  const half2 high = __hmul2(as_half2(q[1]), as_half2(scale[1]));
+  scaled[0] = __hmul2(high, __float2half2_rn(1.f / 16));
+  scaled[1] = __hfma2(as_half2(q[0]), as_half2(scale[0]), __hneg2(scaled[0]));
+  squares[1] = __hadd2(low, low);
+  squares[0] = __hfma2(high, __float2half2_rn(32.f), squares[1]);
 }
 // What the rounding took.
-__device__ __forceinline__ half2 rest_of_q(unsigned q, unsigned scale, half2 scaled, int i) {
-  const half2 whole = i ? __hmul2(scaled, __float2half2_rn(-16.f)) : __hneg2(scaled);
-  const half2 rest = __hfma2(as_half2(q), as_half2(scale), whole);
-  return i ? __hmul2(rest, __float2half2_rn(1.f / 16)) : rest;
-}
-// An operand that times `scaled` gives twice its square, in codes of unit 1. (The square itself
-// would need `scaled` in two places, and so in two registers.)
-__device__ __forceinline__ half2 square_with(half2 scaled, int i) {
-  return i ? __hmul2(scaled, __float2half2_rn(512.f)) : __hadd2(scaled, scaled);
+__device__ __forceinline__ void rest_of_q(half2 (&rest)[2], const unsigned (&q)[2],
+                                          const unsigned (&scale)[2], const half2 (&scaled)[2]) {
+  float2 exact[2], rounded[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float2 a = __half22float2(as_half2(q[i])), b = __half22float2(as_half2(scale[i]));
+    exact[i] = make_float2(a.x * b.x, a.y * b.y);
+    rounded[i] = __half22float2(scaled[i]);
+  }
+  const float2 of_bytes =
+      make_float2(exact[1].x / 16 - rounded[0].x, exact[1].y / 16 - rounded[0].y);
+  rest[0] = __float22half2_rn(of_bytes);
+  rest[1] = __float22half2_rn(make_float2(exact[0].x - rounded[0].x - rounded[1].x - of_bytes.x,
+                                          exact[0].y - rounded[0].y - rounded[1].y - of_bytes.y));
 }
 
 // Adds the products of 16 keys with all dims; a lane has one chunk of two of the keys.
-__device__ __forceinline__ void take_k(float (&sum)[4], uint4 upper, uint4 lower,
-                                       const unsigned long long (&q)[K_STEPS], int step) {
+__device__ __forceinline__ void take_k(float (&sum)[4], float (&second)[4], uint4 upper,
+                                       uint4 lower, const unsigned long long (&q)[K_STEPS],
+                                       int step) {
   const unsigned up[4] = {upper.x, upper.y, upper.z, upper.w};
   const unsigned low[4] = {lower.x, lower.y, lower.z, lower.w};
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const unsigned u = up[i / 2] >> (8 * (i % 2)), l = low[i / 2] >> (8 * (i % 2));
-    const unsigned a[4] = {u & LOW, l & LOW, u & HIGH, l & HIGH};
-    mma_m16n8k16<half>(sum, a, q[step + i]);
+    const unsigned u = bytes_of(up[i / 2], i % 2), l = bytes_of(low[i / 2], i % 2);
+    const unsigned a[4] = {u, l, u & LOW, l & LOW};
+    mma_m16n8k16<half>(i % 2 ? second : sum, a, q[step + i]);
   }
 }
 
@@ -68,12 +87,17 @@ __device__ __forceinline__ void take_v(float (&acc)[DIM_TILES][4], SharedAddress
     ldmatrix_x4_trans(words, v ^ 16 * chunk);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const unsigned first = words[i / 2 * 2] >> (8 * (i % 2));
-      const unsigned second = words[i / 2 * 2 + 1] >> (8 * (i % 2));
-      const unsigned a[4] = {first & LOW, first & HIGH, second & LOW, second & HIGH};
+      const unsigned first = bytes_of(words[i / 2 * 2], i % 2);
+      const unsigned second = bytes_of(words[i / 2 * 2 + 1], i % 2);
+      const unsigned a[4] = {first, first & LOW, second, second & LOW};
       mma_m16n8k16<half>(acc[2 * chunk + i], a, weights[0], weights[1]);
     }
   }
+}
+
+// Two neighbouring dims, of rows g and g + 8 of an output tile: of bytes and of low codes.
+__device__ __forceinline__ float2 two_dims(float bytes, float low, float2 bias) {
+  return make_float2(fmaf(low, CODE_UNIT, bias.x), fmaf(bytes - low, CODE_UNIT / 16, bias.y));
 }
 
 // A lane's rows of two output tiles are four neighbouring dims.

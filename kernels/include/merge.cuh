@@ -182,46 +182,25 @@ __device__ __forceinline__ void join_and_store(
   const unsigned rank = rank_in_cluster();
   const bool is_only_cluster = length <= cluster_len;
 
-  const auto store = [&](const Share& share, unsigned i, bool is_first) {
-    if (__builtin_expect(is_only_cluster, 1)) {
-      share.store(out, i);
-    } else {
-      const size_t first = (size_t)pair * (pieces / BLOCKS_A_CLUSTER) + cluster;
-      partial.rows[first * MERGE_SHARES + i] = share.row;
-      // Blocks that share a head write the same numbers here.
-      if (is_first)
-        partial.known[first * GROUP_SIZE + i / SHARES] =
-            make_float2(share.score_max, share.weight_sum);
+  // This block's part of the joined warps: all of it, if it is a cluster of its own.
+  const auto join_warps = [&](const auto& use) {
+#pragma unroll
+    for (unsigned begin = 0; begin < MERGE_SHARES; begin += MERGE_THREADS) {
+      const unsigned i = begin + threadIdx.x, head = i / SHARES;
+      if (MERGE_SHARES % MERGE_THREADS && i >= MERGE_SHARES) break;
+      float4 rows[WARPS];
+      float2 known[WARPS];
+#pragma unroll
+      for (int w = 0; w < WARPS; ++w) {
+        rows[w] = space.rows[w][head][i % SHARES];
+        known[w] = space.known[w][head];
+      }
+      Share share;
+      share.join(rows, known);
+      use(share, i, i % SHARES == 0);
     }
   };
-
-  // A block may write into another one's shared memory once that has started.
-  wait_for_cluster();
-#pragma unroll
-  for (unsigned begin = 0; begin < MERGE_SHARES; begin += MERGE_THREADS) {
-    const unsigned i = begin + threadIdx.x, head = i / SHARES;
-    if (MERGE_SHARES % MERGE_THREADS && i >= MERGE_SHARES) break;
-    float4 rows[WARPS];
-    float2 known[WARPS];
-#pragma unroll
-    for (int w = 0; w < WARPS; ++w) {
-      rows[w] = space.rows[w][head][i % SHARES];
-      known[w] = space.known[w][head];
-    }
-    Share share;
-    share.join(rows, known);
-    if (BLOCKS_A_CLUSTER > 1) {
-      const unsigned to = i / MERGE_MINE, j = i % MERGE_MINE;
-      send(&sent_rows[rank][j], to, share.row);
-      if (j == 0 || i % SHARES == 0)
-        send(&sent_known[rank][head], to, make_float2(share.score_max, share.weight_sum));
-    } else {
-      store(share, i, i % SHARES == 0);
-    }
-  }
-  if (BLOCKS_A_CLUSTER > 1) {
-    wait_for_mail();
-    // Each block joins its own part of the rows.
+  const auto join_blocks = [&](const auto& use) {
 #pragma unroll
     for (unsigned begin = 0; begin < MERGE_MINE; begin += MERGE_THREADS) {
       const unsigned j = begin + threadIdx.x, i = rank * MERGE_MINE + j;
@@ -235,10 +214,40 @@ __device__ __forceinline__ void join_and_store(
       }
       Share share;
       share.join(rows, known);
-      store(share, i, j == 0 || i % SHARES == 0);
+      use(share, i, j == 0 || i % SHARES == 0);
     }
+  };
+  const auto join = [&](const auto& use) {
+    if (BLOCKS_A_CLUSTER > 1)
+      join_blocks(use);
+    else
+      join_warps(use);
+  };
+
+  if (BLOCKS_A_CLUSTER > 1) {
+    wait_for_cluster();  // a block may write into another one's shared memory once that has started
+    join_warps([&](const Share& share, unsigned i, bool is_first) {
+      const unsigned to = i / MERGE_MINE, j = i % MERGE_MINE;
+      send(&sent_rows[rank][j], to, share.row);
+      if (j == 0 || is_first)
+        send(&sent_known[rank][i / SHARES], to, make_float2(share.score_max, share.weight_sum));
+    });
+    wait_for_mail();
   }
-  if (is_only_cluster) return;
+  // Written twice: what is done as a rule follows straight on, so that its instructions are fetched
+  // before they are needed.
+  if (is_only_cluster) {
+    join([&](const Share& share, unsigned i, bool) { share.store(out, i); });
+    return;
+  }
+  join([&](const Share& share, unsigned i, bool is_first) {
+    const size_t first = (size_t)pair * (pieces / BLOCKS_A_CLUSTER) + cluster;
+    partial.rows[first * MERGE_SHARES + i] = share.row;
+    // Blocks that share a head write the same numbers here.
+    if (is_first)
+      partial.known[first * GROUP_SIZE + i / SHARES] =
+          make_float2(share.score_max, share.weight_sum);
+  });
   const int clusters = (length + cluster_len - 1) / cluster_len;
 
   __shared__ bool is_last;

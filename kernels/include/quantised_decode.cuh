@@ -43,6 +43,21 @@ __device__ __forceinline__ void load_q(unsigned (&pairs)[2][2], const QueryOpera
   pairs[1][1] = four.w;
 }
 
+// Tiles that a warp copies ahead. With room for one tile, it takes one only.
+constexpr int AHEAD = STAGES > 1 ? STAGES - 1 : 1;
+
+// Warps whose runs lie in one group of K's scales share the work of scaling q by them: each takes
+// every SHARERS-th pair of products. They are neighbours, and with one of them nothing is shared.
+constexpr int IN_GROUP = K_GROUP / (RUN * TILE) < WARPS ? K_GROUP / (RUN * TILE) : WARPS;
+constexpr int SHARERS = IN_GROUP < K_STEPS / 2 ? IN_GROUP : K_STEPS / 2;
+// A warp loads what it scales of q; if nothing is shared, its part of what all warps scale.
+constexpr int LOADING = SHARERS > 1 ? SHARERS : WARPS;
+constexpr int LOADS = (K_STEPS / 2 + LOADING - 1) / LOADING;
+// The i-th of those pairs.
+__device__ __forceinline__ int pair_of(int i) {
+  return (threadIdx.x / 32 % LOADING + i * LOADING) % (K_STEPS / 2);
+}
+
 struct Cache {  // of one KV head, or with pages of all
   const unsigned char *k_codes, *v_codes;
   const half *k_scale, *k_bias;  // [ceil(S / K_GROUP), D]
@@ -58,53 +73,67 @@ struct Pages {
   int first_row[PAGES];  // of each page of a tile, in rows of the cache
 };
 
-// Starts the copies of the tile at key n, of which the first `readable` rows are there.
-__device__ __forceinline__ void copy_tile(Slot& slot, const Cache& cache, const Pages& pages, int n,
-                                          int readable) {
+// Starts the copies of the codes of the tile at key n, of which the first `readable` rows exist.
+__device__ __forceinline__ void copy_codes(uint4* place, const unsigned char* codes,
+                                           const Pages& pages, int n, int readable) {
   const int lane = threadIdx.x % 32;
   const int key_of_lane = lane / CHUNKS, chunk = lane % CHUNKS, left = readable - key_of_lane;
 #ifndef PAGE_SIZE  // the rows are one run of memory, so that a copy is an offset from the first
-  const unsigned char* k_codes = cache.k_codes + (size_t)n * ROW_BYTES + lane * 16;
-  const unsigned char* v_codes = cache.v_codes + (size_t)n * ROW_BYTES + lane * 16;
+  codes += (size_t)n * ROW_BYTES + lane * 16;
 #endif
-  const SharedAddress of_lane = shared_address(slot.k) + 16 * place_of(key_of_lane, chunk);
+  const SharedAddress of_lane = shared_address(place) + 16 * place_of(key_of_lane, chunk);
 #pragma unroll
   for (int first = 0; first < TILE * CHUNKS; first += 32) {
     const SharedAddress to = (of_lane ^ 16 * moved_by(first / CHUNKS / KEYS)) + 16 * first;
 #ifdef PAGE_SIZE
     const int key = first / CHUNKS + key_of_lane;
     const int row = pages.first_row[first / CHUNKS / PAGE_SIZE] + (n + key) % PAGE_SIZE;
-    const unsigned char* k_from = cache.k_codes + (size_t)row * ROW_BYTES + chunk * 16;
-    const unsigned char* v_from = cache.v_codes + (size_t)row * ROW_BYTES + chunk * 16;
+    const unsigned char* from = codes + (size_t)row * ROW_BYTES + chunk * 16;
 #else
-    const unsigned char *k_from = k_codes + first * 16, *v_from = v_codes + first * 16;
+    const unsigned char* from = codes + first * 16;
 #endif
-    copy_async_16(to, k_from, first / CHUNKS < left);
-    copy_async_16(to + sizeof(slot.k), v_from, first / CHUNKS < left);
+    copy_async_16(to, from, first / CHUNKS < left);
   }
+}
+
+// Those of K's scales and, in a group of their own, of K's codes and V's scales.
+__device__ __forceinline__ void copy_keys(Slot& slot, const Cache& cache, const Pages& pages, int n,
+                                          int readable) {
+  const int lane = threadIdx.x % 32;
   if (n % (RUN * TILE) == 0) {
     const size_t group = (size_t)(n / K_GROUP) * HEAD_DIM + lane % 16 * 8;
     copy_async_16(slot.k_scale_and_bias + lane, (lane < 16 ? cache.k_scale : cache.k_bias) + group);
   }
-  // Rows of V's scales are padded to 64, but a paged cache has none behind the last page.
+  close_copies();
+  copy_codes(slot.k, cache.k_codes, pages, n, readable);
   const int eight = lane % KEYS;
-  bool there = true;
 #ifdef PAGE_SIZE
   int row = 0;  // a sum: of conditions the compiler would make an index, and registers have none
 #pragma unroll
   for (int i = 0; i < PAGES; ++i)
     row += (eight * 8 / PAGE_SIZE == i) * (pages.first_row[i] + (n + eight * 8) % PAGE_SIZE);
-  there = eight * 8 < readable;
 #else
   const int row = n + eight * 8;
 #endif
   if (lane < 2 * KEYS)
     copy_async_16(slot.v_scale_and_bias + lane, (lane < KEYS ? cache.v_scale : cache.v_bias) + row,
-                  there);
+                  eight * 8 < readable);
 }
 
-struct BlockSpace {  // of shared memory
+// Where warps that share the scaling exchange its results.
+template <bool IS_SHARED>
+struct Exchange {
+  struct {
+    QueryOperands q;           // times the scales
+    float4 sums[SHARERS][32];  // of each warp and lane
+  } sets[WARPS / SHARERS];
+};
+template <>
+struct Exchange<false> {};
+
+struct BlockSpace : Exchange<(SHARERS > 1)> {  // of shared memory
   QueryOperands q;
+  uint4 k_scale[WARPS][HEAD_DIM / 8];  // of a run whose scores are large
   Slot ring[WARPS][STAGES];
 };
 
@@ -193,43 +222,88 @@ __device__ __forceinline__ void to_floats(float (&x)[KEYS], const uint4* row, in
 struct ScaledQ {
   unsigned long long q[K_STEPS];  // q times K's scale, two operands each
   float base[2];  // the part of a score that q . bias and the offset of the codes give
-  bool is_large;  // rounding q to fp16 would show in the scores
+  float square;   // above it no product of two heads of q is, in codes of unit 1
+};
+// Whether rounding q to fp16 would show in the scores.
+__device__ __forceinline__ bool is_large(const ScaledQ& scaled) {
+  return __any_sync(0xffffffffu, scaled.square > LARGE_SQUARE);
+}
+
+// Behind it each warp of a set has all of the scaled q, and the sums of all.
+template <bool IS_SHARED>
+struct Sharing {
+  template <class Space>
+  static __device__ __forceinline__ void exchange(Space& space, ScaledQ& scaled, float4& sums) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    auto& set = space.sets[warp / SHARERS];
+#pragma unroll
+    for (int i = 0; i < K_STEPS / 2 / SHARERS; ++i)
+      set.q[pair_of(i)][lane] = make_uint4(
+          (unsigned)scaled.q[2 * i], (unsigned)(scaled.q[2 * i] >> 32),
+          (unsigned)scaled.q[2 * i + 1], (unsigned)(scaled.q[2 * i + 1] >> 32));
+    set.sums[warp % SHARERS][lane] = sums;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < K_STEPS / 2; ++i) {
+      const uint4 four = set.q[i][lane];
+      scaled.q[2 * i] = side_by_side(four.x, four.y);
+      scaled.q[2 * i + 1] = side_by_side(four.z, four.w);
+    }
+    sums = set.sums[0][lane];
+#pragma unroll
+    for (int i = 1; i < SHARERS; ++i) {
+      const float4 more = set.sums[i][lane];
+      sums = make_float4(sums.x + more.x, sums.y + more.y, sums.z + more.z, sums.w + more.w);
+    }
+  }
+};
+template <>
+struct Sharing<false> {
+  static __device__ __forceinline__ void exchange(BlockSpace&, ScaledQ&, float4&) {}
 };
 
-__device__ __forceinline__ ScaledQ scale_by(const QueryOperands& q, const Slot& slot,
+__device__ __forceinline__ ScaledQ scale_by(BlockSpace& space, const Slot& slot,
+                                            const unsigned (&own)[LOADS][2][2],
                                             float sm_scale_log2) {
-  const int c = threadIdx.x % 4;
+  const int lane = threadIdx.x % 32, c = lane % 4;
   ScaledQ scaled;
-  float of_bias[4] = {}, of_offset[4] = {};
+  // In two sums each, so that one product need not wait for the one before.
+  float of_bias[2][4] = {}, of_offset[2][4] = {};
 #pragma unroll
-  for (int s = 0; s < K_STEPS; s += 2) {
+  for (int p = 0; p < K_STEPS / 2 / SHARERS; ++p) {
+    const int s = 2 * (SHARERS > 1 ? pair_of(p) : p);
     unsigned pairs[2][2], scale[2][2], bias[2][2];  // of the dims of two products
-    load_q(pairs, q, s);
+    if (SHARERS > 1)  // then there are as many loads as pairs
+      memcpy(pairs, own[p % LOADS], sizeof pairs);
+    else
+      load_q(pairs, space.q, s);
     take_pairs(scale, slot.k_scale_and_bias[eight_of(c, s)]);
     take_pairs(bias, slot.k_scale_and_bias[HEAD_DIM / 8 + eight_of(c, s)]);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const unsigned biases[4] = {bias[i][0], anything(), bias[i][1], anything()};  // rows g only
-      mma_m16n8k16<half>(of_bias, biases, pairs[i][0], pairs[i][1]);
-      unsigned operands[2], rows[4];  // rows g are the offset, rows g + 8 the heads themselves
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        const half2 pair = scale_q(pairs[i][k], scale[i][k], k);
-        operands[k] = as_bits(pair);
-        rows[2 * k] = K_OFFSET[k];
-        rows[2 * k + 1] = as_bits(square_with(pair, k));
-      }
-      scaled.q[s + i] = side_by_side(operands[0], operands[1]);
-      mma_m16n8k16<half>(of_offset, rows, scaled.q[s + i]);
+      mma_m16n8k16<half>(of_bias[i], biases, pairs[i][0], pairs[i][1]);
+      half2 operands[2], squares[2];
+      scale_q(operands, squares, pairs[i], scale[i]);
+      // Rows g are the offset, rows g + 8 what gives twice the square.
+      const unsigned rows[4] = {K_OFFSET[0], as_bits(squares[0]), K_OFFSET[1], as_bits(squares[1])};
+      scaled.q[2 * p + i] = side_by_side(as_bits(operands[0]), as_bits(operands[1]));
+      mma_m16n8k16<half>(of_offset[i], rows, scaled.q[2 * p + i]);
     }
   }
-#pragma unroll
-  for (int h = 0; h < 2; ++h)
-    scaled.base[h] = (of_offset[h] * CODE_UNIT + of_bias[h]) * sm_scale_log2;
-  // No product of two heads is above the larger of their squares.
+  float4 sums = make_float4(
+      (of_offset[0][0] + of_offset[1][0]) * CODE_UNIT + (of_bias[0][0] + of_bias[1][0]),
+      (of_offset[0][1] + of_offset[1][1]) * CODE_UNIT + (of_bias[0][1] + of_bias[1][1]),
+      of_offset[0][2] + of_offset[1][2], of_offset[0][3] + of_offset[1][3]);
+  Sharing<(SHARERS > 1)>::exchange(space, scaled, sums);
+  scaled.base[0] = sums.x * sm_scale_log2;
+  scaled.base[1] = sums.y * sm_scale_log2;
   const float spread = sm_scale_log2 * (1 << KV_BITS);
-  const float square = fmaxf(of_offset[2], of_offset[3]) * spread * spread;
-  scaled.is_large = __any_sync(0xffffffffu, square > 2 * LARGE_SQUARE);
+  scaled.square = fmaxf(sums.z, sums.w) / 2 * spread * spread;
+  if (is_large(scaled)) {  // later tiles of the run need the scales too
+    if (lane < HEAD_DIM / 8) space.k_scale[threadIdx.x / 32][lane] = slot.k_scale_and_bias[lane];
+    __syncwarp();
+  }
   return scaled;
 }
 
@@ -239,57 +313,63 @@ __device__ __forceinline__ void take_keys(float (&dot)[TILE / 16][4], const Slot
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
   // Chunks of the rows g and g + 8 of a product, which hold several products' dims.
   const int upper = place_of(KEYS * g, c), lower = place_of(KEYS * g + 1, c);
+  // With few keys a product would wait for the one before: then every second one has its own sum.
+  constexpr bool TWO_SUMS = TILE < 64;
+  float second[TILE / 16][4] = {};
 #pragma unroll
   for (int s = 0; s < K_STEPS; s += K_STEPS_A_CHUNK) {
 #pragma unroll
     for (int j = 0; j < TILE / 16; ++j)
-      take_k(dot[j], slot.k[(upper ^ s) + 2 * j * CHUNKS], slot.k[(lower ^ s) + 2 * j * CHUNKS], q,
-             s);
+      take_k(dot[j], TWO_SUMS ? second[j] : dot[j], slot.k[(upper ^ s) + 2 * j * CHUNKS],
+             slot.k[(lower ^ s) + 2 * j * CHUNKS], q, s);
+  }
+  if (!TWO_SUMS) return;
+#pragma unroll
+  for (int j = 0; j < TILE / 16; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) dot[j][i] += second[j][i];
   }
 }
 
-// What rounding took from q, in the same form.
-__device__ __forceinline__ ScaledQ rest_of(const ScaledQ& scaled, const QueryOperands& q,
-                                           const Slot& slot, float sm_scale_log2) {
-  ScaledQ rest;
+// Adds the products with what rounding took from q, and its part of the base.
+__device__ __forceinline__ void take_rest(float (&dot)[TILE / 16][4], float (&base)[2],
+                                          const ScaledQ& scaled, const QueryOperands& q,
+                                          const uint4* k_scale, const Slot& slot,
+                                          float sm_scale_log2) {
+  unsigned long long rests[K_STEPS];
   float of_offset[4] = {};
 #pragma unroll
   for (int s = 0; s < K_STEPS; s += 2) {
     unsigned pairs[2][2], scale[2][2];
     load_q(pairs, q, s);
-    take_pairs(scale, slot.k_scale_and_bias[eight_of(threadIdx.x % 4, s)]);
+    take_pairs(scale, k_scale[eight_of(threadIdx.x % 4, s)]);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      unsigned operands[2];
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        const half2 rounded = as_half2((unsigned)(scaled.q[s + i] >> (32 * k)));
-        operands[k] = as_bits(rest_of_q(pairs[i][k], scale[i][k], rounded, k));
-      }
-      rest.q[s + i] = side_by_side(operands[0], operands[1]);
+      const half2 rounded[2] = {as_half2((unsigned)scaled.q[s + i]),
+                                as_half2((unsigned)(scaled.q[s + i] >> 32))};
+      half2 rest[2];
+      rest_of_q(rest, pairs[i], scale[i], rounded);
+      rests[s + i] = side_by_side(as_bits(rest[0]), as_bits(rest[1]));
       const unsigned rows[4] = {K_OFFSET[0], anything(), K_OFFSET[1], anything()};
-      mma_m16n8k16<half>(of_offset, rows, rest.q[s + i]);
+      mma_m16n8k16<half>(of_offset, rows, rests[s + i]);
     }
   }
+  take_keys(dot, slot, rests);
 #pragma unroll
-  for (int h = 0; h < 2; ++h) rest.base[h] = of_offset[h] * CODE_UNIT * sm_scale_log2;
-  return rest;
+  for (int h = 0; h < 2; ++h) base[h] += of_offset[h] * CODE_UNIT * sm_scale_log2;
 }
 
-// Folds one tile, of which the first `valid` keys count. Scores are sums over PARTS of q.
-template <int PARTS>
-__device__ __forceinline__ void fold_tile(Known& known, const ScaledQ (&scaled)[PARTS],
-                                          const Slot& slot, int valid, bool first,
-                                          float sm_scale_log2) {
+// Folds one tile, of which the first `valid` keys count. V is needed behind `wait_for_values`.
+template <class Wait>
+__device__ __forceinline__ void fold_tile(Known& known, const ScaledQ& scaled,
+                                          const BlockSpace& space, const Slot& slot, int valid,
+                                          bool first, float sm_scale_log2, Wait wait_for_values) {
   const int lane = threadIdx.x % 32, g = lane / 4;
   const float unit = CODE_UNIT * sm_scale_log2;
-  float base[2] = {}, dot[TILE / 16][4] = {};
-#pragma unroll
-  for (int part = 0; part < PARTS; ++part) {
-    take_keys(dot, slot, scaled[part].q);
-#pragma unroll
-    for (int h = 0; h < 2; ++h) base[h] += scaled[part].base[h];
-  }
+  float base[2] = {scaled.base[0], scaled.base[1]}, dot[TILE / 16][4] = {};
+  take_keys(dot, slot, scaled.q);
+  if (is_large(scaled))
+    take_rest(dot, base, scaled, space.q, space.k_scale[threadIdx.x / 32], slot, sm_scale_log2);
 
   float v_scale[KEYS], v_bias[KEYS];  // of the keys KEYS g, KEYS g + 1, ...
   to_floats(v_scale, slot.v_scale_and_bias, g);
@@ -319,6 +399,7 @@ __device__ __forceinline__ void fold_tile(Known& known, const ScaledQ (&scaled)[
     if (!raise) break;
   }
 
+  wait_for_values();
   // What a lane names for ldmatrix: the rows of both halves of a product, and two chunks of each.
   const SharedAddress v =
       shared_address(slot.v) + 16 * place_of(KEYS * (lane % 8) + lane / 8 % 2, lane / 16);
@@ -347,7 +428,7 @@ __device__ __forceinline__ int tile_after(int n) {
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS DECODE_ENTRY(
     // First what the first copies need: a line of constant memory that is not there yet takes time.
-    int kv_len, int piece_len, int pieces, int num_kv_heads,
+    int kv_len, int piece_len, int num_kv_heads, float sm_scale_log2,
     const Element* __restrict__ q,              // [B, Hq, D]
     const unsigned char* __restrict__ k_codes,  // [B, Hkv, S, D * KV_BITS / 8], paged:
     const unsigned char* __restrict__ v_codes,  // [pages, Hkv, PAGE_SIZE, D * KV_BITS / 8]
@@ -364,7 +445,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS DEC
     float4* __restrict__ partial_rows,   // [B, Hkv, clusters, GROUP_SIZE, D / 4]
     float2* __restrict__ partial_known,  // [B, Hkv, clusters, GROUP_SIZE]: maximum and sum
     unsigned* __restrict__ finished,     // [B, Hkv, CLUSTER]
-    float sm_scale_log2) {
+    int pieces) {
   extern __shared__ __align__(128) unsigned char smem[];
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
   const int piece = blockIdx.x, kv_head = blockIdx.y, sequence = blockIdx.z;
@@ -396,13 +477,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS DEC
   // The columns of Q^T are the heads; those past the group are copies that nobody looks at. The
   // warps share the loads, which start before the copies, or they would queue behind those. Nothing
   // waits for them, nor for the length, until the copies are under way.
-  constexpr int LOADS = (K_STEPS / 2 + WARPS - 1) / WARPS;
   const uint4* q_row =
       reinterpret_cast<const uint4*>(q) + (pair * GROUP_SIZE + g % GROUP_SIZE) * (HEAD_DIM / 8);
   uint4 q_eights[LOADS];
 #pragma unroll
   for (int i = 0; i < LOADS; ++i)
-    start_load(q_eights[i], q_row + eight_of(c, 2 * ((warp + i * WARPS) % (K_STEPS / 2))));
+    start_load(q_eights[i], q_row + eight_of(c, 2 * pair_of(i)));
   __syncwarp();
 
   // A warp takes every WARPS-th run of tiles. The pages of a tile are looked up before its copies
@@ -424,15 +504,24 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS DEC
   int next = first, filling = 0;
   Pages pages = pages_of(next), pages_after = pages_of(tile_after(next));
   const auto copy_next = [&] {
-    if (next < copied_end) copy_tile(ring[filling], cache, pages, next, readable_end - next);
-    close_copies();  // a tile that is not there is a group without copies
+    // Three groups a tile: K's scales, K's codes with V's scales, V's codes; empty ones if there is
+    // nothing to copy. A warp that shares the scaling needs the scales even if it has no keys.
+    if (next - warp % SHARERS * RUN * TILE < copied_end) {
+      copy_keys(ring[filling], cache, pages, next, readable_end - next);
+      close_copies();
+      copy_codes(ring[filling].v, cache.v_codes, pages, next, readable_end - next);
+    } else {
+      close_copies();
+      close_copies();
+    }
+    close_copies();
     next = tile_after(next);
     pages = pages_after;
     pages_after = pages_of(tile_after(next));
     filling = filling + 1 == STAGES ? 0 : filling + 1;
   };
 #pragma unroll 1
-  for (int stage = 0; stage < STAGES - 1; ++stage) copy_next();
+  for (int stage = 0; stage < AHEAD; ++stage) copy_next();
   start_in_cluster(mail_bytes());
 
 #ifndef PAGE_SIZE
@@ -447,47 +536,58 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS DEC
     return;
   }
 
+  unsigned own[LOADS][2][2];  // what this warp loaded of q, in the order of the codes
 #pragma unroll
   for (int i = 0; i < LOADS; ++i) {
     end_load(q_eights[i]);
-    unsigned four[2][2];
-    take_pairs(four, q_eights[i]);
-    if (warp + i * WARPS < K_STEPS / 2)
-      space.q[warp + i * WARPS][lane] =
-          make_uint4(as_half_pair(four[0][0]), as_half_pair(four[0][1]), as_half_pair(four[1][0]),
-                     as_half_pair(four[1][1]));
+    take_pairs(own[i], q_eights[i]);
+    for (auto& two : own[i])
+      for (unsigned& pair : two) pair = as_half_pair(pair);
+    if (warp < LOADING && warp + i * LOADING < K_STEPS / 2)
+      space.q[pair_of(i)][lane] =
+          make_uint4(own[i][0][0], own[i][0][1], own[i][1][0], own[i][1][1]);
   }
-  __syncthreads();  // q stands there
+  if (SHARERS == 1) __syncthreads();  // q stands there
 
   Known known;
   int reading = 0;
-  const auto wait_for_tile = [] {
-    wait_for_copies<STAGES - 2>();
-    __syncwarp();  // every lane's copies have landed, and every lane has left the slot before
+  // For every lane's copies of what is read next. Behind the scales, one more tile's copies start.
+  const auto wait_for_scales = [] {
+    wait_for_copies<3 * AHEAD - 1>();
+    __syncwarp();
   };
-  wait_for_tile();
-  int n = first;
-  const auto fold_run = [&](const auto& scaled) {
+  const auto wait_for_keys = [] {
+    wait_for_copies<3 * STAGES - 2>();
+    __syncwarp();
+  };
+  const auto wait_for_values = [] {
+    wait_for_copies<3 * STAGES - 3>();
+    __syncwarp();
+  };
+  int unsettled = 0;  // keys
+#pragma unroll 1
+  for (int turn = begin; turn < end; turn += WARPS * RUN * TILE) {
+    if (SHARERS > 1 && turn != begin) __syncthreads();  // what was exchanged has been read
+    int n = turn + warp * RUN * TILE;
+    if (SHARERS == 1 && n >= end) break;
+    wait_for_scales();
+    const ScaledQ scaled = scale_by(space, ring[reading], own, sm_scale_log2);
+    if (n >= end) break;
 #pragma unroll 1
     do {
-      copy_next();
-      fold_tile(known, scaled, ring[reading], end - n, n == first, sm_scale_log2);
-      if (n / TILE % (SETTLED_AFTER / TILE) == SETTLED_AFTER / TILE - 1) known.settle();
+      if (STAGES > 1) copy_next();
+      if (STAGES > 1 && unsettled == SETTLED_AFTER) {
+        known.settle();
+        unsettled = 0;
+      }
+      unsettled += TILE;
+      wait_for_keys();
+      fold_tile(known, scaled, space, ring[reading], end - n, n == first, sm_scale_log2,
+                wait_for_values);
       reading = reading + 1 == STAGES ? 0 : reading + 1;
       n += TILE;
-      wait_for_tile();
-    } while (RUN > 1 && n % (RUN * TILE) != 0 && n < end);
-  };
-#pragma unroll 1
-  for (; n < end; n += (WARPS - 1) * RUN * TILE) {
-    const ScaledQ scaled[1] = {scale_by(space.q, ring[reading], sm_scale_log2)};
-    if (scaled[0].is_large) {
-      const ScaledQ both[2] = {scaled[0],
-                               rest_of(scaled[0], space.q, ring[reading], sm_scale_log2)};
-      fold_run(both);
-    } else {
-      fold_run(scaled);
-    }
+      __syncwarp();  // every lane has left the slot
+    } while (STAGES > 1 && RUN > 1 && n % (RUN * TILE) != 0 && n < end);
   }
 
 #pragma unroll
@@ -498,7 +598,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS DEC
       known.bias_sum[h] += __shfl_xor_sync(0xffffffffu, known.bias_sum[h], offset);
     }
   }
-  known.settle();
   wait_for_copies<0>();
   __syncthreads();  // nobody reads the ring any more: the results take its place
   MergeSpace& merge = *reinterpret_cast<MergeSpace*>(smem);
@@ -506,13 +605,15 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS DEC
   for (int h = 0; h < 2; ++h) {
     const int head = 2 * c + h;
     if (head >= GROUP_SIZE) break;
+    const float2 added = two_dims(known.offset[h], known.offset[h + 2],
+                                  make_float2(known.bias_sum[h], known.bias_sum[h]));
 #pragma unroll
     for (int t = 0; t < DIM_TILES; t += 2) {
-      float x[4];
+      float2 x[2];
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        x[i] = fmaf(known.acc[t + i / 2][h + i % 2 * 2], V_UNIT[i % 2], known.bias_sum[h]);
-      merge.rows[warp][head][4 * t + g] = make_float4(x[0], x[1], x[2], x[3]);
+      for (int i = 0; i < 2; ++i)
+        x[i] = two_dims(known.acc[t + i][h], known.acc[t + i][h + 2], added);
+      merge.rows[warp][head][4 * t + g] = make_float4(x[0].x, x[0].y, x[1].x, x[1].y);
     }
     if (g == 0) merge.known[warp][head] = make_float2(known.score_max[h], known.weight_sum[h]);
   }

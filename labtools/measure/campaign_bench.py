@@ -59,7 +59,11 @@ LAYOUTS: Mapping[str, tuple[Choice, ...]] = {
     "1,32,8,4096,128": (
         *(("r09_inverted", {"cluster": cluster, "split": 8}) for cluster in (1, 2, 4)),
         *((rung, {"cluster": 1, "split": 16}) for rung in INVERTED),
+        *((rung, {"warps": 4}) for rung in INVERTED[1:]),
+        ("r10_inverted_int8", {"tile": 64}),
     ),
+    # Lab 5 asks whether so short a sequence gains from more pieces.
+    "1,32,8,512,128": tuple(("r08_split_loads", {"split": split}) for split in (8, 32)),
     # Here clusters of eight do not all fit with a multiprocessor for each block.
     "2,32,8,8192,128": (
         *((rung, {}) for rung in INVERTED),

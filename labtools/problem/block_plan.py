@@ -27,7 +27,7 @@ CLUSTERS_ALONE_BYTES = 64_000_000
 """A cache of more bytes wants every multiprocessor, and clusters of more than two blocks may leave
 some idle."""
 TILES_FOR_EIGHT_WARPS = 16
-"""A block with fewer tiles is through them sooner with four warps."""
+"""An fp16 block with fewer tiles is through them sooner with four warps."""
 WARPS_OF_SM = 12
 """Warps that a multiprocessor's registers hold at the 160 or so that one takes a thread."""
 PART_IN_CLUSTERS = 0.91
@@ -38,7 +38,7 @@ have so many keep memory busy, so that more of them are not worth their joins.""
 
 BLOCK_KNOBS = (
     Knob("warps", (0, 1, 2, 4, 8), 0, "warps of a block; 0: by rule", compiled=False),
-    Knob("stages", (0, 2, 3, 4, 5, 6), 0, "tiles of a warp's ring; 0: by rule", compiled=False),
+    Knob("stages", (0, 1, 2, 3, 4, 5, 6), 0, "tiles of a warp's ring; 0: by rule", compiled=False),
     Knob("cluster", (0, 1, 2, 4, 8), 0, "blocks of a cluster; 0: by rule", compiled=False),
     Knob("split", tuple(range(65)), 0, "pieces of a sequence; 0: by rule", compiled=False),
     Knob("sms", (132, 108, 128, 142, 148, 58, 84), 132, "of the GPU", compiled=False),
@@ -110,16 +110,16 @@ class BlockPlan:
 
     @property
     def first_args(self) -> tuple[np.generic, ...]:
-        """The kernel's first arguments: kv_len, piece_len, pieces and KV heads, for the copies."""
+        """The kernel's first: kv_len, piece_len and KV heads, for the copies; the score's scale."""
         workload = self.workload
-        numbers = (workload.kv_len, self.piece_len, self.pieces, workload.num_kv_heads)
-        return tuple(np.int32(number) for number in numbers)
+        numbers = (workload.kv_len, self.piece_len, workload.num_kv_heads)
+        scale = np.float32(workload.sm_scale * np.log2(np.e))
+        return (*(np.int32(number) for number in numbers), scale)
 
     @property
     def last_args(self) -> tuple[str | np.generic, ...]:
         """The kernel's arguments behind the output."""
-        scale = np.float32(self.workload.sm_scale * np.log2(np.e))
-        return (*(space.name for space in self.workspaces), scale)
+        return (*(space.name for space in self.workspaces), np.int32(self.pieces))
 
     def reset_launch(self) -> Launch:
         """The preparation that zeroes the counters; every call leaves them zero again."""
@@ -155,8 +155,11 @@ def plan_blocks(
     tile: int,
     slot_bytes: int,
     stages: Mapping[int, int],
+    tiles_for_most: tuple[int, int],
     scale_rows: int = 0,
     block_bytes: int = 0,
+    warp_bytes: int = 0,
+    ringless: bool = False,
 ) -> BlockPlan:
     """Lay out a launch; a knob that is 0 is chosen by the rule.
 
@@ -172,9 +175,13 @@ def plan_blocks(
         slot_bytes: shared memory of one tile with its scales.
         stages: tiles of a warp's ring, by warps of a block; the most warps are those of a block
             that has a multiprocessor for itself.
+        tiles_for_most: tiles that such a block must have, or four warps are through them sooner:
+            where blocks leave multiprocessors idle, and where they do not.
         scale_rows: keys that share scales, which a warp then takes in a row if its piece has
             so many; 0 where none do.
-        block_bytes: shared memory of a block beside its rings.
+        block_bytes: shared memory of a block beside its rings: q, if there is any.
+        warp_bytes: that of a warp beside its ring.
+        ringless: a warp that takes one tile needs no room for a second one.
 
     Raises:
         LabError: the block does not fit shared memory, or the cluster does not fit the pieces.
@@ -186,24 +193,44 @@ def plan_blocks(
     alone = cluster * clusters_that_fit(cluster, sms)
     if pairs * split > alone and (needed == 1 or needed > WARPS_OF_SM // 2):
         needed = 2  # those that do not fit share, or come after the others
-    warps = knobs["warps"] or _choose_warps(needed, max(stages), tiles // split)
+    fills = pairs * split > ENOUGH * sms
+    has_many = tiles // split >= tiles_for_most[fills]
+    warps = knobs["warps"] or _choose_warps(needed, max(stages) if has_many else 4)
     # What the blocks of a cluster send each other has a place of its own.
-    static = 256 + workload.group_size * (4 * workload.head_dim + 8 * cluster) + 16 * cluster
-    room = SMEM_OF_BLOCK - static - block_bytes
-    while not knobs["warps"] and warps > 1 and 2 * warps * slot_bytes > room:
+    shares = workload.group_size * workload.head_dim // 4 if cluster > 1 else 1
+    static = 256 + 16 * (shares + cluster) + 8 * workload.group_size * cluster
+    free = SMEM_OF_BLOCK - static - block_bytes
+
+    def fewest(warps: int) -> int:
+        return 1 if ringless and -(-tiles // split) <= warps else 2
+
+    while not knobs["warps"] and warps > 1:
+        if warps * (fewest(warps) * slot_bytes + warp_bytes) <= free:
+            break
         warps //= 2
     turn = tile * warps
     turns = -(-workload.kv_len // turn)
     piece_len = -(-turns // min(split, turns)) * turn
     pieces = -(-workload.kv_len // (piece_len * cluster)) * cluster
-    at_once = min(needed, WARPS_OF_SM // warps)
-    share = min(room, SMEM_OF_SM // at_once - SMEM_OF_SYSTEM - static - block_bytes)
-    ring = knobs["stages"] or max(
-        2, min(stages.get(warps, 4), piece_len // turn, share // (warps * slot_bytes))
-    )
     run = 1 if scale_rows else 0
     while run and 2 * run * tile <= scale_rows and piece_len % (2 * run * turn) == 0:
         run *= 2
+    sharers = min(scale_rows // (run * tile), warps, workload.head_dim // 32) if run else 1
+    if sharers > 1:  # each set of them exchanges q, and each lane four numbers
+        warp_bytes += block_bytes // sharers + 32 * 16
+    block_bytes += warps * warp_bytes
+    room = SMEM_OF_BLOCK - static - block_bytes
+    at_once = min(needed, WARPS_OF_SM // warps)
+    share = min(room, SMEM_OF_SM // at_once - SMEM_OF_SYSTEM - static - block_bytes)
+    ring = knobs["stages"] or max(
+        fewest(warps), min(stages.get(warps, 4), piece_len // turn, share // (warps * slot_bytes))
+    )
+    if ring == 1 and not (ringless and piece_len == turn):
+        raise LabError(
+            "A ring of one tile needs warps that take one tile each.",
+            f"here {warps} warps share {piece_len // tile} tiles",
+            "more stages, or more warps and pieces",
+        )
     merge = warps * workload.group_size * (workload.head_dim + 6) * 4
     smem_bytes = max(block_bytes + warps * ring * slot_bytes, merge)
     if smem_bytes > room + block_bytes:
@@ -248,8 +275,8 @@ def _choose_pieces(
     return knobs["cluster"] or cluster, split
 
 
-def _choose_warps(needed: int, most: int, tiles: int) -> int:
-    """Warps of a block of so many tiles, where so many blocks share a multiprocessor."""
-    if needed == 1 and tiles >= TILES_FOR_EIGHT_WARPS:
-        return most
+def _choose_warps(needed: int, alone: int) -> int:
+    """Warps of a block where so many blocks share a multiprocessor, or of one that is alone."""
+    if needed == 1:
+        return alone
     return 4 if 4 * needed <= WARPS_OF_SM else 2
