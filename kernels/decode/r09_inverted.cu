@@ -140,7 +140,7 @@ __device__ __forceinline__ void store_share(Element* row, int j, float4 x) {
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS decode_r09(
-    // First what the first copies need: a line of constant memory that is not there yet takes time.
+    // First what is needed first: a line of constant memory that is not there yet takes time.
     int kv_len, int piece_len, int num_kv_heads, float sm_scale_log2,
     const Element* __restrict__ q,     // [B, Hq, D]
     const Element* __restrict__ k,     // [B, Hkv, S, D], paged: [pages, Hkv, PAGE_SIZE, D]

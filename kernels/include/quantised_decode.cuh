@@ -427,7 +427,7 @@ __device__ __forceinline__ int tile_after(int n) {
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS DECODE_ENTRY(
-    // First what the first copies need: a line of constant memory that is not there yet takes time.
+    // First what is needed first: a line of constant memory that is not there yet takes time.
     int kv_len, int piece_len, int num_kv_heads, float sm_scale_log2,
     const Element* __restrict__ q,              // [B, Hq, D]
     const unsigned char* __restrict__ k_codes,  // [B, Hkv, S, D * KV_BITS / 8], paged:
