@@ -229,11 +229,12 @@ __device__ __forceinline__ bool is_large(const ScaledQ& scaled) {
   return __any_sync(0xffffffffu, scaled.square > LARGE_SQUARE);
 }
 
-// Behind it each warp of a set has all of the scaled q, and the sums of all.
+// What the warps of a set exchange at a barrier: each gives its part of the scaled q and of the
+// sums, and takes those of all.
 template <bool IS_SHARED>
 struct Sharing {
   template <class Space>
-  static __device__ __forceinline__ void exchange(Space& space, ScaledQ& scaled, float4& sums) {
+  static __device__ __forceinline__ void give(Space& space, const ScaledQ& scaled, float4 sums) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     auto& set = space.sets[warp / SHARERS];
 #pragma unroll
@@ -242,7 +243,11 @@ struct Sharing {
           (unsigned)scaled.q[2 * i], (unsigned)(scaled.q[2 * i] >> 32),
           (unsigned)scaled.q[2 * i + 1], (unsigned)(scaled.q[2 * i + 1] >> 32));
     set.sums[warp % SHARERS][lane] = sums;
-    __syncthreads();
+  }
+  template <class Space>
+  static __device__ __forceinline__ void take(const Space& space, ScaledQ& scaled, float4& sums) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const auto& set = space.sets[warp / SHARERS];
 #pragma unroll
     for (int i = 0; i < K_STEPS / 2; ++i) {
       const uint4 four = set.q[i][lane];
@@ -259,14 +264,15 @@ struct Sharing {
 };
 template <>
 struct Sharing<false> {
-  static __device__ __forceinline__ void exchange(BlockSpace&, ScaledQ&, float4&) {}
+  static __device__ __forceinline__ void give(BlockSpace&, const ScaledQ&, float4) {}
+  static __device__ __forceinline__ void take(const BlockSpace&, ScaledQ&, float4&) {}
 };
 
-__device__ __forceinline__ ScaledQ scale_by(BlockSpace& space, const Slot& slot,
-                                            const unsigned (&own)[LOADS][2][2],
-                                            float sm_scale_log2) {
-  const int lane = threadIdx.x % 32, c = lane % 4;
-  ScaledQ scaled;
+// Scales this warp's part of q; the rest of `ScaledQ` comes from the sums that it gives.
+__device__ __forceinline__ float4 scale_part(ScaledQ& scaled, const BlockSpace& space,
+                                             const Slot& slot,
+                                             const unsigned (&own)[LOADS][2][2]) {
+  const int c = threadIdx.x % 4;
   // In two sums each, so that one product need not wait for the one before.
   float of_bias[2][4] = {}, of_offset[2][4] = {};
 #pragma unroll
@@ -291,11 +297,15 @@ __device__ __forceinline__ ScaledQ scale_by(BlockSpace& space, const Slot& slot,
       mma_m16n8k16<half>(of_offset[i], rows, scaled.q[2 * p + i]);
     }
   }
-  float4 sums = make_float4(
+  return make_float4(
       (of_offset[0][0] + of_offset[1][0]) * CODE_UNIT + (of_bias[0][0] + of_bias[1][0]),
       (of_offset[0][1] + of_offset[1][1]) * CODE_UNIT + (of_bias[0][1] + of_bias[1][1]),
       of_offset[0][2] + of_offset[1][2], of_offset[0][3] + of_offset[1][3]);
-  Sharing<(SHARERS > 1)>::exchange(space, scaled, sums);
+}
+
+__device__ __forceinline__ void complete(ScaledQ& scaled, float4 sums, BlockSpace& space,
+                                         const Slot& slot, float sm_scale_log2) {
+  const int lane = threadIdx.x % 32;
   scaled.base[0] = sums.x * sm_scale_log2;
   scaled.base[1] = sums.y * sm_scale_log2;
   const float spread = sm_scale_log2 * (1 << KV_BITS);
@@ -304,7 +314,6 @@ __device__ __forceinline__ ScaledQ scale_by(BlockSpace& space, const Slot& slot,
     if (lane < HEAD_DIM / 8) space.k_scale[threadIdx.x / 32][lane] = slot.k_scale_and_bias[lane];
     __syncwarp();
   }
-  return scaled;
 }
 
 // Adds the products of all keys of a tile with q, in codes.
@@ -570,9 +579,23 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) IN_CLUSTERS DEC
     if (SHARERS > 1 && turn != begin) __syncthreads();  // what was exchanged has been read
     int n = turn + warp * RUN * TILE;
     if (SHARERS == 1 && n >= end) break;
-    wait_for_scales();
-    const ScaledQ scaled = scale_by(space, ring[reading], own, sm_scale_log2);
-    if (n >= end) break;
+    // A set without keys has nothing to give, but its warps meet the others at the barrier.
+    const bool set_has_keys =
+        SHARERS == 1 || SHARERS == WARPS || n - warp % SHARERS * RUN * TILE < end;
+    using Shared = Sharing<(SHARERS > 1)>;
+    ScaledQ scaled;
+    float4 sums = {};
+    if (set_has_keys) {
+      wait_for_scales();
+      sums = scale_part(scaled, space, ring[reading], own);
+      Shared::give(space, scaled, sums);
+    }
+    if (SHARERS > 1) {
+      __syncthreads();
+      if (n >= end) break;
+      Shared::take(space, scaled, sums);
+    }
+    complete(scaled, sums, space, ring[reading], sm_scale_log2);
 #pragma unroll 1
     do {
       if (STAGES > 1) copy_next();

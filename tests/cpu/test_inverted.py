@@ -129,3 +129,13 @@ def test_a_head_of_nan_ends_and_leaves_the_others_right(name: str) -> None:
         error = np.linalg.norm(out - expected[0, head]) / np.linalg.norm(expected[0, head])
         assert error < 0.3, head
     assert np.isnan(run.out[0, 1].astype(np.float64)).all()
+
+
+@pytest.mark.parametrize("name", ["r10", "r11"])
+@pytest.mark.parametrize("kv_len", [20, 100, 259])
+def test_warps_without_keys_read_nothing_that_nobody_wrote(name: str, kv_len: int) -> None:
+    """Warps that share the scaling of q: some have no keys, or none of their neighbours has."""
+    workload = Workload(2, 2, 1, kv_len, 128, seq_lens=(kv_len, 7), distribution="late_peaked")
+    for knobs in ({}, {"warps": 8}, {"warps": 4, "split": 1}):
+        run = run_on_cpu(load_rung(name), workload, knobs)
+        assert run.ok, f"{knobs}: {run}"
