@@ -59,7 +59,9 @@ class BlockPlan:
         piece_len: keys of one piece, a multiple of what the warps of a block take in one turn.
         blocks_per_sm: blocks that a multiprocessor shall hold at once; registers must allow it.
         smem_bytes: dynamic shared memory of a block.
+        tile: keys of one tile.
         run: tiles that a warp takes in a row because they share scales; 0 where none do.
+        sharers: warps whose runs share scales, and with them the work of scaling q.
     """
 
     workload: Workload
@@ -70,7 +72,14 @@ class BlockPlan:
     piece_len: int
     blocks_per_sm: int
     smem_bytes: int
+    tile: int
     run: int = 0
+    sharers: int = 1
+
+    @property
+    def tiles_of_warp(self) -> int:
+        """Tiles that a warp takes of a piece that is full."""
+        return self.piece_len // (self.warps * self.tile)
 
     @property
     def pairs(self) -> int:
@@ -241,7 +250,12 @@ def plan_blocks(
             "fewer warps or stages",
         )
     per_sm = max(1, min(at_once, SMEM_OF_SM // (smem_bytes + static + SMEM_OF_SYSTEM)))
-    return BlockPlan(workload, warps, ring, cluster, pieces, piece_len, per_sm, smem_bytes, run)
+    return BlockPlan(
+        *(workload, warps, ring, cluster, pieces, piece_len, per_sm, smem_bytes),
+        tile=tile,
+        run=run,
+        sharers=sharers,
+    )
 
 
 def clusters_that_fit(cluster: int, sms: int) -> int:
