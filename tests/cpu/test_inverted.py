@@ -74,6 +74,18 @@ def test_a_layout_that_does_not_fit_is_refused() -> None:
         load_rung("r10").launches(Workload(1, 4, 1, 4096, 128), {"warps": 8, "stages": 6})
 
 
+@pytest.mark.parametrize(("name", "knobs"), [("r09", {}), ("r10", {}), ("r11", {"warps": 4})])
+def test_a_ring_of_one_tile_is_refused_where_a_warp_has_more(
+    name: str, knobs: dict[str, int]
+) -> None:
+    rung, workload = load_rung(name), Workload(1, 32, 8, 4096, 128)
+    assert plan_of(rung, workload, knobs).tiles_of_warp > 1
+    with pytest.raises(LabError, match="one tile"):
+        rung.launches(workload, {**knobs, "stages": 1})
+    # One tile each: then nothing is left over, and the rule takes a ring of one by itself.
+    assert plan_of(load_rung("r11"), workload).stages == 1
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89"])
 def test_there_is_a_path_without_clusters(name: str, arch: str) -> None:
