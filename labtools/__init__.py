@@ -1,7 +1,7 @@
 """The lab behind the decode-attention field guide.
 
-Seven rooms, each of which may use only the rooms before it:
-``problem``, ``toolchain``, ``record``, ``predict``, ``measure``, ``optimize``, ``widgets``.
+Rooms, each of which may use only the rooms before it: ``problem``, ``toolchain``, ``record``,
+``predict``, ``measure``, ``microbench``, ``optimize``, ``notebook``, ``cli``.
 """
 
 from typing import Any
@@ -11,6 +11,6 @@ __version__ = "0.1.0"
 
 def load_ipython_extension(shell: Any) -> None:
     """Give a notebook the ``%%cuda`` magic: ``%load_ext labtools``."""
-    from labtools.toolchain.magic import load_ipython_extension as load
+    from labtools.notebook.magic import load_ipython_extension as load
 
     load(shell)

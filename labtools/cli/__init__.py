@@ -1,5 +1,5 @@
 """The command line, ``labtools``. Every command has ``--json``; progress goes to stderr."""
 
-from .main import main
+from .entry import main
 
 __all__ = ["main"]

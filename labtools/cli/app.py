@@ -72,8 +72,9 @@ def run(
         typer.Option(
             "--workload",
             "-w",
-            metavar="B,Hq,Hkv,S,D|FILE.json",
-            help=f"Default: {HEADLINE_TEXT} on a GPU, {SMALL_TEXT} on the CPU.",
+            metavar="B,Hq,Hkv,S,D|NAME:...|FILE.json",
+            help=f"Default: {HEADLINE_TEXT} on a GPU, {SMALL_TEXT} on the CPU, or what the rung's "
+            "operation takes for usual.",
         ),
     ] = None,
     on: Annotated[
@@ -95,7 +96,7 @@ def run(
 @app.command(epilog=EPILOG)
 def forecast(
     rung: RungArgument,
-    workload: WorkloadOption = HEADLINE_TEXT,
+    workload: WorkloadOption = None,
     gpu: Annotated[
         str | None,
         typer.Option(help="A data sheet, for example h200. Default: this GPU, else h200."),
@@ -117,7 +118,7 @@ def forecast(
 
 @app.command(epilog=EPILOG)
 def derive(
-    workload: WorkloadOption = HEADLINE_TEXT,
+    workload: WorkloadOption = None,
     gpu: Annotated[
         str | None,
         typer.Option(help="A data sheet, for example h200 or a100-80gb. Default: this GPU's."),
@@ -137,7 +138,7 @@ def compile_(
     arch: Annotated[
         str, typer.Option(help="One or more, with commas: sm_75,sm_80,sm_89,sm_90,sm_120.")
     ] = "sm_90",
-    workload: WorkloadOption = HEADLINE_TEXT,
+    workload: WorkloadOption = None,
     knob: KnobOption = None,
     sass: Annotated[bool, typer.Option("--sass", help="Show the machine code too.")] = False,
     as_json: JsonOption = False,
@@ -151,7 +152,7 @@ def compile_(
 @app.command(epilog=EPILOG)
 def profile(
     rung: RungArgument,
-    workload: WorkloadOption = HEADLINE_TEXT,
+    workload: WorkloadOption = None,
     knob: KnobOption = None,
     full: Annotated[bool, typer.Option("--full", help="Every counter, about 40 passes.")] = False,
     out: Annotated[
@@ -172,7 +173,7 @@ def profile(
 @app.command(epilog=EPILOG)
 def sanitize(
     rung: RungArgument,
-    workload: WorkloadOption = SMALL_TEXT,
+    workload: WorkloadOption = None,
     knob: KnobOption = None,
     tool: Annotated[
         list[str] | None,
@@ -200,10 +201,14 @@ def bench(
             show_default=False,
         ),
     ] = None,
-    workload: WorkloadOption = HEADLINE_TEXT,
+    workload: WorkloadOption = None,
     baseline: Annotated[
-        str, typer.Option(help="Ratios against this one, beside those against the fastest.")
-    ] = "sdpa",
+        str | None,
+        typer.Option(
+            help="Ratios against this one, beside those against the fastest. Default: sdpa, or the "
+            "first fair one of another operation."
+        ),
+    ] = None,
     knob: KnobOption = None,
     processes: Annotated[
         int | None,
@@ -240,19 +245,28 @@ def record(
     plan: Annotated[
         str,
         typer.Option(
-            help="ladder, bench, quick, findings or points_...; kept under kernels/records."
+            help="ladder, bench, quick, findings, rows or points_...; kept under kernels/records."
         ),
     ] = "ladder",
-    workload: WorkloadOption = HEADLINE_TEXT,
+    workload: WorkloadOption = None,
     knob: KnobOption = None,
     baseline: Annotated[
         list[str] | None,
-        typer.Option(help="Timed in the same processes; repeatable. Default: sdpa."),
+        typer.Option(
+            help="Timed in the same processes; repeatable. Default: sdpa, or the first fair one of "
+            "another operation."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Another folder for the records.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer processes and samples.")] = False,
     profile: Annotated[bool, typer.Option(help="Hardware counters too.")] = True,
     sanitize: Annotated[bool, typer.Option(help="compute-sanitizer too.")] = True,
+    stale: Annotated[
+        bool,
+        typer.Option(
+            "--stale", help="Of a plan only the workloads whose shipped records are out of date."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check, time and keep the records, with full provenance. Needs a GPU."""
@@ -260,7 +274,8 @@ def record(
 
     if rung is None:
         present(
-            lambda progress: record_plan(plan, out, quick, profile, sanitize, progress), as_json
+            lambda progress: record_plan(plan, out, quick, profile, sanitize, stale, progress),
+            as_json,
         )
     else:
         present(
@@ -324,7 +339,7 @@ def journal(
     as_json: JsonOption = False,
 ) -> None:
     """Your predictions, and how they scored."""
-    from .recorded import list_predictions
+    from .predictions import list_predictions
 
     present(lambda progress: list_predictions(question), as_json)
 

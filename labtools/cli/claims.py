@@ -4,22 +4,87 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .outcome import Outcome, Progress, Status, typed
+from labtools.predict.decode.claim_checks import check_claim, gather_evidence
+from labtools.record import DamagedRecordWarning
+from labtools.record.claims import VERDICTS, Claim, Finding, load_ledger, say_number
+
+from .outcome import Answer, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from labtools.record.claims import Claim, Finding
+    from labtools.toolchain.progress import Progress
 
 
-def list_claims(claim_id: str | None, progress: Progress) -> Outcome:
+@dataclass(frozen=True)
+class ClaimRow:
+    """A claim with our value and the verdict."""
+
+    id: str
+    group: str
+    source: str
+    claim: str
+    claimed: Any
+    unit: str
+    how: str
+    check: str | None
+    ours: Any
+    interval: tuple[float, float] | None
+    verdict: str
+    reason: str
+    origin: str | None
+    where: str
+    page: str
+    cell: str
+
+    def cells(self) -> list[str]:
+        """Its row of the table."""
+        return [
+            self.id,
+            self.claim,
+            say_number(self.claimed, self.unit),
+            say_number(self.ours, self.unit),
+            self.verdict,
+            self.origin or self.how,
+        ]
+
+
+@dataclass(frozen=True)
+class ClaimsChecked(Answer):
+    """Claims, how many got which verdict, and what each verdict means."""
+
+    claims: tuple[ClaimRow, ...]
+    verdicts: Mapping[str, int]
+    meaning: Mapping[str, str]
+
+    def show(self, console: Console) -> None:
+        """A table; of a single claim also why, and where to redo it."""
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False)
+        for column in ("id", "claim", "claimed", "ours", "verdict", "checked"):
+            table.add_column(column, overflow="fold")
+        for row in self.claims:
+            table.add_row(*row.cells())
+        console.print(table, soft_wrap=False)
+        if len(self.claims) == 1:
+            (row,) = self.claims
+            console.print(f"{row.verdict}: {row.reason}", markup=False)
+            console.print(
+                f"source {row.source}; redo it in {row.page}, cell {row.cell}", markup=False
+            )
+            return
+        counted = ", ".join(f"{count} {name}" for name, count in self.verdicts.items())
+        console.print(f"{len(self.claims)} claims: {counted}", markup=False)
+        console.print("labtools claims --id ID says why and where to redo it", markup=False)
+
+
+def list_claims(claim_id: str | None, progress: Progress) -> ClaimsChecked:
     """Run the checks of all claims or of one."""
-    from labtools.predict.claim_checks import check_claim, gather_evidence
-    from labtools.record import DamagedRecordWarning
-    from labtools.record.claims import VERDICTS, load_ledger
-
     ledger = load_ledger()
     with typed():
         claims = [ledger.find(claim_id)] if claim_id else list(ledger.claims)
@@ -30,61 +95,29 @@ def list_claims(claim_id: str | None, progress: Progress) -> Outcome:
     for claim in claims:
         progress(f"checking {claim.id}")
         rows.append(_row(claim, check_claim(claim, evidence)))
-    counted = Counter(row["verdict"] for row in rows)
-    data = {
-        "claims": rows,
-        "verdicts": {name: counted[name] for name in VERDICTS if counted[name]},
-        "meaning": dict(VERDICTS),
-    }
-    return Outcome(data, lambda console: _show(console, data), Status.RIGHT)
+    counted = Counter(row.verdict for row in rows)
+    verdicts: dict[str, int] = {name: counted[name] for name in VERDICTS if counted[name]}
+    return ClaimsChecked(
+        tuple(rows), verdicts, {str(name): text for name, text in VERDICTS.items()}
+    )
 
 
-def _row(claim: Claim, finding: Finding) -> dict[str, Any]:
-    return {
-        "id": claim.id,
-        "group": claim.group,
-        "source": claim.source,
-        "claim": claim.text,
-        "claimed": claim.value,
-        "unit": claim.unit,
-        "how": claim.how,
-        "check": claim.check,
-        "ours": finding.value,
-        "interval": finding.interval,
-        "verdict": finding.verdict,
-        "reason": finding.reason,
-        "origin": finding.origin,
-        "where": finding.where,
-        "page": f"book/{claim.page}.md",
-        "cell": claim.cell,
-    }
-
-
-def _show(console: Console, data: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    from labtools.record.claims import say_number
-
-    table = Table(box=None, pad_edge=False)
-    for column in ("id", "claim", "claimed", "ours", "verdict", "checked"):
-        table.add_column(column, overflow="fold")
-    for row in data["claims"]:
-        table.add_row(
-            row["id"],
-            row["claim"],
-            say_number(row["claimed"], row["unit"]),
-            say_number(row["ours"], row["unit"]),
-            row["verdict"],
-            row["origin"] or row["how"],
-        )
-    console.print(table, soft_wrap=False)
-    if len(data["claims"]) == 1:
-        (row,) = data["claims"]
-        console.print(f"{row['verdict']}: {row['reason']}", markup=False)
-        console.print(
-            f"source {row['source']}; redo it in {row['page']}, cell {row['cell']}", markup=False
-        )
-        return
-    counted = ", ".join(f"{count} {name}" for name, count in data["verdicts"].items())
-    console.print(f"{len(data['claims'])} claims: {counted}", markup=False)
-    console.print("labtools claims --id ID says why and where to redo it", markup=False)
+def _row(claim: Claim, finding: Finding) -> ClaimRow:
+    return ClaimRow(
+        claim.id,
+        claim.group,
+        claim.source,
+        claim.text,
+        claim.value,
+        claim.unit,
+        claim.how,
+        claim.check,
+        finding.value,
+        finding.interval,
+        finding.verdict,
+        finding.reason,
+        finding.origin,
+        finding.where,
+        f"book/{claim.page}.md",
+        claim.cell,
+    )

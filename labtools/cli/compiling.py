@@ -2,108 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from .given import check_supported, read_knobs, read_rung, read_workload
-from .outcome import Outcome, Progress, UsageProblem, typed
+from labtools.predict import gpu_or_default
+from labtools.problem import LabError, Limits, Problem, Rung
+from labtools.toolchain import CompileError, CompilerMissing, compile_rung, disassemble
+from labtools.toolchain.cubin import Cubin, Resources
+from labtools.toolchain.options import check_arch
+
+from .given import check_supported, choose_workload, read_knobs, read_rung
+from .outcome import WHERE_ASKED, Answer, UsageProblem, taken_from, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from labtools.toolchain.progress import Progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledKernel(Resources):
+    """One kernel for one architecture: what it asks of an SM, and its launch."""
+
+    arch: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_smem_bytes: int
+
+    def cells(self) -> list[str]:
+        """Its row of the table."""
+        numbers = (
+            *(self.registers, self.shared_bytes + self.dynamic_smem_bytes),
+            *(self.spill_store_bytes, self.spill_load_bytes, self.local_bytes),
+            self.block[0] * self.block[1] * self.block[2],
+        )
+        return [self.arch, self.entry, *map(str, numbers)]
+
+
+@dataclass(frozen=True)
+class Compiled(Answer):
+    """The kernels that a rung launches, compiled."""
+
+    rung: str
+    workload: Problem
+    knobs: Mapping[str, int]
+    nvrtc_version: str
+    limits: str
+    origin: str
+    kernels: tuple[CompiledKernel, ...]
+    sass: Mapping[str, str] | None = field(default=None, metadata=WHERE_ASKED)
+
+    def show(self, console: Console) -> None:
+        """A table of the kernels, then their machine code where it was asked for."""
+        from rich.table import Table
+
+        knobs = " ".join(f"{key}={value}" for key, value in self.knobs.items())
+        console.print(
+            f"{self.rung}  {knobs}  computed by NVRTC {self.nvrtc_version}, launched as on "
+            f"{self.limits}",
+            markup=False,
+        )
+        table = Table(box=None, pad_edge=False)
+        columns = ("arch", "kernel", "registers", "shared B", "spill stores B", "spill loads B")
+        for column in (*columns, "stack B", "threads"):
+            table.add_column(column, justify="left" if column in ("arch", "kernel") else "right")
+        for kernel in self.kernels:
+            table.add_row(*kernel.cells())
+        console.print(table, soft_wrap=False)
+        for title, listing in (self.sass or {}).items():
+            console.print(f"\n{title}\n{listing}", markup=False)
 
 
 def compile_for(
     name: str,
     arches: str,
-    workload_text: str,
+    workload_text: str | None,
     chosen: Sequence[str] | None,
     with_sass: bool,
     progress: Progress,
-) -> Outcome:
+) -> Compiled:
     """Compile a rung for each architecture; only the kernels that it launches are listed."""
-    from labtools.problem import LabError
-    from labtools.toolchain import CompileError, CompilerMissing, compile_rung, disassemble
-    from labtools.toolchain.options import check_arch
-
     rung = read_rung(name)
-    workload = read_workload(workload_text)
+    workload = choose_workload(workload_text, rung)
     knobs = read_knobs(rung, chosen)
     check_supported(rung, workload, knobs)
+    limits = gpu_or_default().limits
+    kernels: list[CompiledKernel] = []
+    listings: dict[str, str] = {}
+    nvrtc = ""
+    for arch in _read_arches(arches):
+        progress(f"compiling {rung.id} for {arch}")
+        cubin = _compile(rung, workload, limits, knobs, arch)
+        nvrtc = cubin.nvrtc_version
+        for launch in rung.launches(workload, limits, knobs):
+            kernels.append(
+                taken_from(
+                    CompiledKernel,
+                    cubin.resources_of(launch.entry),
+                    arch=arch,
+                    entry=launch.entry,
+                    grid=launch.grid,
+                    block=launch.block,
+                    dynamic_smem_bytes=launch.smem_bytes,
+                )
+            )
+            if with_sass:
+                listings[f"{arch} {launch.entry}"] = disassemble(cubin, launch.entry)
+    sass = listings if with_sass else None
+    made = tuple(kernels)
+    return Compiled(rung.id, workload, knobs, nvrtc, limits.name, "computed", made, sass)
+
+
+def _read_arches(text: str) -> list[str]:
     with typed():
-        wanted = [check_arch(arch.strip()) for arch in arches.split(",") if arch.strip()]
+        wanted = [check_arch(arch.strip()) for arch in text.split(",") if arch.strip()]
         if not wanted:
             raise LabError(
                 "No architecture was given.", "--arch is empty", "--arch sm_90 is an H100 or H200"
             )
-    rows: list[dict[str, Any]] = []
-    listings: dict[str, str] = {}
-    nvrtc = ""
-    for arch in wanted:
-        progress(f"compiling {rung.id} for {arch}")
-        try:
-            cubin = compile_rung(rung, workload, knobs, arch)
-        except (CompileError, CompilerMissing):
-            raise
-        except LabError as error:  # this compiler does not know the architecture
-            raise UsageProblem(error) from error
-        nvrtc = cubin.nvrtc_version
-        for launch in rung.launches(workload, knobs):
-            resources = asdict(cubin.resources_of(launch.entry))
-            rows.append(
-                {
-                    "arch": arch,
-                    "entry": launch.entry,
-                    **resources,
-                    "grid": list(launch.grid),
-                    "block": list(launch.block),
-                    "dynamic_smem_bytes": launch.smem_bytes,
-                }
-            )
-            if with_sass:
-                listings[f"{arch} {launch.entry}"] = disassemble(cubin, launch.entry)
-    data = {
-        "rung": rung.id,
-        "workload": workload.to_dict(),
-        "knobs": knobs,
-        "nvrtc_version": nvrtc,
-        "origin": "computed",
-        "kernels": rows,
-    }
-    if with_sass:
-        data["sass"] = listings
-    return Outcome(data, lambda console: _show(console, data))
+    return wanted
 
 
-def _show(console: Console, data: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    knobs = " ".join(f"{key}={value}" for key, value in data["knobs"].items())
-    console.print(
-        f"{data['rung']}  {knobs}  computed by NVRTC {data['nvrtc_version']}", markup=False
-    )
-    table = Table(box=None, pad_edge=False)
-    columns = ("arch", "kernel", "registers", "shared B", "spill stores B", "spill loads B")
-    for column in (*columns, "stack B", "threads"):
-        table.add_column(column, justify="left" if column in ("arch", "kernel") else "right")
-    for row in data["kernels"]:
-        threads = row["block"][0] * row["block"][1] * row["block"][2]
-        shared = row["shared_bytes"] + row["dynamic_smem_bytes"]
-        table.add_row(
-            row["arch"],
-            row["entry"],
-            *map(
-                str,
-                (
-                    row["registers"],
-                    shared,
-                    row["spill_store_bytes"],
-                    row["spill_load_bytes"],
-                    row["local_bytes"],
-                    threads,
-                ),
-            ),
-        )
-    console.print(table, soft_wrap=False)
-    for title, listing in data.get("sass", {}).items():
-        console.print(f"\n{title}\n{listing}", markup=False)
+def _compile(
+    rung: Rung, workload: Problem, limits: Limits, knobs: Mapping[str, int], arch: str
+) -> Cubin:
+    try:
+        return compile_rung(rung, workload, limits, knobs, arch)
+    except (CompileError, CompilerMissing):
+        raise
+    except LabError as error:  # this compiler does not know the architecture
+        raise UsageProblem(error) from error

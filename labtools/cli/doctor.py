@@ -5,54 +5,93 @@ from __future__ import annotations
 import platform
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from .outcome import Outcome, Progress
+from labtools import __version__
+from labtools.problem import LabError, repository_root
+from labtools.record import DamagedRecordWarning, RecordStore
+from labtools.toolchain import Prerequisite, cuda_status
+from labtools.toolchain.cache import SIZE_VARIABLE, cache_dir, cache_state, size_of
+from labtools.toolchain.device import DeviceInfo
+
+from .outcome import Answer
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from labtools.toolchain.progress import Progress
+
 FEW_FREE_BYTES = 2 * 1024**3
 
 
-def examine(progress: Progress) -> Outcome:
-    """Look at the compiler, the GPU, the tools, the records and the learner's files.
+@dataclass(frozen=True)
+class Examined(Answer):
+    """What is here and what is missing. A missing part is a finding, not a failure."""
 
-    A missing part is a finding, not a failure: the status is 0.
-    """
-    from labtools import __version__
-    from labtools.toolchain import cuda_status
+    labtools: str
+    python: str
+    system: str
+    executable: str
+    can_compile: bool
+    can_run_live: bool
+    can_run_on_cpu: bool
+    device: DeviceInfo | None
+    links: tuple[Prerequisite, ...]
+    missing: tuple[str, ...]
 
+    def show(self, console: Console) -> None:
+        """One line a link, with why and what still works where it is missing."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, show_header=False)
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for link in self.links:
+            lines = [link.found]
+            for label, text in (("why", link.why), ("still works", link.still_works)):
+                lines += [f"{label}: {text}"] if text else []
+            if link.fix and not link.ok:
+                lines.append(f"to fix: {link.fix}")
+            mark = "here" if link.ok else "missing"
+            table.add_row(mark, link.name, Text("\n".join(lines)))
+        console.print(f"labtools {self.labtools}, Python {self.python}, {self.system}")
+        console.print(table, soft_wrap=False)
+        for can, text in (
+            (self.can_compile, "compile for any GPU"),
+            (self.can_run_on_cpu, "check kernels on the CPU"),
+            (self.can_run_live, "run and time kernels on a GPU"),
+        ):
+            console.print(f"{'can' if can else 'cannot'} {text} here")
+
+
+def examine(progress: Progress) -> Examined:
+    """Look at the compiler, the GPU, the tools, the records and the learner's files."""
     progress("looking for the compiler, the GPU and the tools")
     status = cuda_status()
     progress("reading the records and the journal")
-    links = [*status.to_dict()["links"], _records_link(), _journal_link(), _disk_link()]
-    data = {
-        "labtools": __version__,
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "executable": sys.executable,
-        "can_compile": status.can_compile,
-        "can_run_live": status.can_run_live,
-        "can_run_on_cpu": status["c++"].ok,
-        "device": status.device.to_dict() if status.device else None,
-        "links": links,
-        "missing": [link["name"] for link in links if not link["ok"]],
-    }
-    return Outcome(data, lambda console: _show(console, data))
+    links = (
+        *(*status.links, _records_link(), _journal_link()),
+        *(_disk_link(), _cache_link()),
+    )
+    return Examined(
+        labtools=__version__,
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.machine()}",
+        executable=sys.executable,
+        can_compile=status.can_compile,
+        can_run_live=status.can_run_live,
+        can_run_on_cpu=status["c++"].ok,
+        device=status.device,
+        links=links,
+        missing=tuple(link.name for link in links if not link.ok),
+    )
 
 
-def _link(
-    name: str, ok: bool, found: str, why: str = "", still: str = "", fix: str = ""
-) -> dict[str, Any]:
-    return {"name": name, "ok": ok, "found": found, "why": why, "still_works": still, "fix": fix}
-
-
-def _records_link() -> dict[str, Any]:
-    import warnings
-
-    from labtools.record import DamagedRecordWarning, RecordStore
-
+def _records_link() -> Prerequisite:
     store = RecordStore()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DamagedRecordWarning)
@@ -62,9 +101,9 @@ def _records_link() -> dict[str, Any]:
     if store.problems:
         why = "; ".join(f"{problem.what} {problem.why}" for problem in store.problems[:3])
         more = f" and {len(store.problems) - 3} more" if len(store.problems) > 3 else ""
-        return _link("records", False, text, why + more, store.problems[0].still_works)
+        return Prerequisite("records", False, text, why + more, store.problems[0].still_works)
     if not found:
-        return _link(
+        return Prerequisite(
             "records",
             False,
             "no records",
@@ -72,14 +111,10 @@ def _records_link() -> dict[str, Any]:
             "everything but the recorded measurements",
             "run labtools record on a machine with a GPU",
         )
-    return _link("records", True, text)
+    return Prerequisite("records", True, text)
 
 
-def _journal_link() -> dict[str, Any]:
-    import warnings
-
-    from labtools.problem import LabError
-
+def _journal_link() -> Prerequisite:
     try:
         from labtools.record.journal import Journal
 
@@ -88,20 +123,19 @@ def _journal_link() -> dict[str, Any]:
             journal = Journal()
             rows = journal.history()
     except LabError as error:
-        return _link("journal", False, error.what, error.why, error.still_works)
+        return Prerequisite("journal", False, error.what, error.why, error.still_works)
     text = f"{len(rows)} predictions in {journal.lines}"
     if journal.notices:
-        return _link("journal", False, text, " ".join(journal.notices), "the journal itself")
-    return _link("journal", True, text)
+        why = " ".join(journal.notices)
+        return Prerequisite("journal", False, text, why, "the journal itself")
+    return Prerequisite("journal", True, text)
 
 
-def _disk_link() -> dict[str, Any]:
-    from labtools.problem import repository_root
-
+def _disk_link() -> Prerequisite:
     free = shutil.disk_usage(repository_root()).free
     text = f"{free / 1024**3:.1f} GiB free"
     if free < FEW_FREE_BYTES:
-        return _link(
+        return Prerequisite(
             "disk",
             False,
             text,
@@ -109,29 +143,29 @@ def _disk_link() -> dict[str, Any]:
             "reading",
             "make room on this disk",
         )
-    return _link("disk", True, text)
+    return Prerequisite("disk", True, text)
 
 
-def _show(console: Console, data: dict[str, Any]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for link in data["links"]:
-        lines = [link["found"]]
-        for label, key in (("why", "why"), ("still works", "still_works"), ("to fix", "fix")):
-            if link[key] and not (link["ok"] and key == "fix"):
-                lines.append(f"{label}: {link[key]}")
-        mark = "here" if link["ok"] else "missing"
-        table.add_row(mark, link["name"], Text("\n".join(lines)))
-    console.print(f"labtools {data['labtools']}, Python {data['python']}, {data['system']}")
-    console.print(table, soft_wrap=False)
-    for key, text in (
-        ("can_compile", "compile for any GPU"),
-        ("can_run_on_cpu", "check kernels on the CPU"),
-        ("can_run_live", "run and time kernels on a GPU"),
+def _cache_link() -> Prerequisite:
+    state = cache_state()
+    text = "nothing is kept by content"
+    if state.folder is not None:
+        limit = f"of at most {state.limit_bytes / 2**20:.0f} MiB"
+        text = f"{state.bytes / 2**20:.1f} MiB {limit} in {state.folder}"
+    for name, what in (
+        ("cpu", "executables of the CPU runner"),
+        ("cubins", "code for measuring children"),
     ):
-        console.print(f"{'can' if data[key] else 'cannot'} {text} here")
+        folder = cache_dir(name)
+        if folder is not None:
+            text += f"; {what}: {size_of(folder) / 2**20:.0f} MiB in {folder}"
+    if state.folder is None:
+        return Prerequisite(
+            "cache",
+            False,
+            text,
+            state.why,
+            "everything; code is compiled and forecasts are made anew each time",
+            f"unset {SIZE_VARIABLE}, or let XDG_CACHE_HOME name a folder of your own",
+        )
+    return Prerequisite("cache", True, text)

@@ -2,159 +2,220 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .given import check_supported, read_knobs, read_rung, read_workload
-from .outcome import Outcome, Progress, typed
+from labtools.predict import (
+    ChainLink,
+    Forecast,
+    Gpu,
+    LaunchForecast,
+    achieved_occupancy,
+    forecast,
+    gpu_or_default,
+    model_name,
+    waves,
+    what_if,
+)
+from labtools.problem import Problem
+
+from .given import check_supported, choose_workload, read_knobs, read_rung
+from .outcome import WHERE_ASKED, Answer, plain, taken_from, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-DEFAULT_GPU = "h200"
-"""The GPU of the shipped records, where there is none here to ask."""
+    from labtools.toolchain.progress import Progress
+
+
+@dataclass(frozen=True)
+class TripsForecast:
+    """A loop: instructions of a trip, how often it is gone through, and cycles of a trip."""
+
+    instructions: int
+    trips: int
+    cycles_per_trip: float
+
+
+@dataclass(frozen=True)
+class LinkForecast:
+    """An instruction of the chain: its text and place, when it issues, and what it waits for."""
+
+    text: str
+    line: int | None
+    file: str | None
+    issue: float
+    cause: str
+    cycles: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class LaunchAnswer:
+    """One launch of a forecast, with the occupancy and the waves that it stands on."""
+
+    entry: str
+    time_us: float
+    blocks: int
+    threads: int
+    loops: tuple[TripsForecast, ...]
+    dram_bytes: float
+    l2_bytes: float
+    issue_share: float
+    load_latency_cycles: float
+    true_chain_cycles: float | None
+    chain: tuple[LinkForecast, ...]
+    occupancy: Mapping[str, Any]
+    achieved_occupancy: Mapping[str, Any]
+    waves: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """Times with one kind of latency ``factor`` times as long, microseconds by kind."""
+
+    factor: float
+    time_us: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ForecastAnswer(Answer):
+    """The forecast with its chain, and the floor, waves and occupancy that it stands on."""
+
+    rung: str
+    workload: Problem
+    knobs: Mapping[str, int]
+    gpu: str
+    origin: str
+    time_us: float
+    band_us: tuple[float, float]
+    bound: str
+    bound_reason: str
+    terms_us: Mapping[str, float]
+    gb_per_s: float
+    in_flight_bytes: float
+    chain_stack: tuple[Any, ...]
+    calibrated: bool
+    model: str
+    code: str
+    note: str
+    floor: Mapping[str, Any]
+    launches: tuple[LaunchAnswer, ...]
+    what_if: WhatIf | None = field(default=None, metadata=WHERE_ASKED)
+
+    def show(self, console: Console) -> None:
+        """The time, what it stands on, and where one warp's time goes."""
+        for line in (*self._say_time(), *self._say_launches(), *self._say_chain()):
+            console.print(line, markup=False)
+
+    def _say_time(self) -> list[str]:
+        low, high = self.band_us
+        knobs = " ".join(f"{key}={value}" for key, value in self.knobs.items())
+        return [
+            f"{self.rung}  {knobs}  on {self.gpu}",
+            f"forecast  {self.time_us:.2f} us  (band {low:.2f} to {high:.2f}), "
+            f"bound: {self.bound}, model: {self.model}",
+            f"          {self.bound_reason}",
+            f"computed  floor {self.floor['time_us']:.2f} us: {self.floor['bytes']:,} bytes at "
+            f"{self.floor['dram_gb_per_s']:,.0f} GB/s",
+            f"forecast  {self.gb_per_s:,.0f} GB/s from memory, "
+            f"{self.in_flight_bytes:,.0f} bytes in flight an SM",
+        ]
+
+    def _say_launches(self) -> list[str]:
+        lines = []
+        for launch in self.launches:
+            resident, achieved = launch.occupancy, launch.achieved_occupancy
+            lines.append(
+                f"computed  {launch.entry}: "
+                f"{resident['blocks_per_sm']} blocks an SM by {resident['limiter']}, theoretical "
+                f"occupancy {resident['theoretical']:.1%}, of this grid {achieved['achieved']:.1%}"
+                f", {launch.waves['waves']:.2f} waves"
+            )
+            for loop in launch.loops:
+                each = f", {loop.cycles_per_trip:,.0f} cycles each" if loop.cycles_per_trip else ""
+                lines.append(
+                    f"forecast  a loop of {loop.instructions} instructions, "
+                    f"{loop.trips} trips{each}"
+                )
+        return lines
+
+    def _say_chain(self) -> list[str]:
+        lines = ["forecast  one warp's time:"]
+        for part in self.chain_stack:
+            if part.share >= 0.01:
+                lines.append(
+                    f"            {part.share:6.1%}  {part.name} ({part.cycles:,.0f} cycles)"
+                )
+        if self.what_if is not None:
+            factor = self.what_if.factor
+            lines.append(f"forecast  with one kind of latency {factor:g} times as long:")
+            for name, time_us in sorted(self.what_if.time_us.items(), key=lambda item: item[1]):
+                lines.append(f"            {time_us:10.2f} us  {name}")
+        return [*lines, self.note] if self.note else lines
 
 
 def forecast_rung(
     name: str,
-    workload_text: str,
+    workload_text: str | None,
     gpu_name: str | None,
     chosen: Sequence[str] | None,
     factor: float | None,
     progress: Progress,
-) -> Outcome:
-    """The forecast with its chain, and the floor, waves and occupancy that it stands on."""
-    from labtools.predict import (
-        achieved_occupancy,
-        forecast,
-        gpu_of_device,
-        load_gpu,
-        waves,
-        what_if,
-    )
-
+) -> ForecastAnswer:
+    """The forecast of a rung, and with a factor what each kind of latency would do."""
     rung = read_rung(name)
-    workload = read_workload(workload_text)
+    workload = choose_workload(workload_text, rung)
     knobs = read_knobs(rung, chosen)
     check_supported(rung, workload, knobs)
-    if gpu_name is None:
-        gpu = gpu_of_device() or load_gpu(DEFAULT_GPU)
-    else:
-        with typed():
-            gpu = load_gpu(gpu_name)
+    with typed():
+        gpu = gpu_or_default(gpu_name)
     progress(f"reading the machine code of {rung.id} for {gpu.arch}")
-    predicted = forecast(rung, workload, gpu, knobs)
-    data: dict[str, Any] = {
-        "rung": rung.id,
-        "workload": workload.to_dict(),
-        "knobs": knobs,
-        "gpu": gpu.name,
-        "origin": "forecast",
-        "time_us": predicted.time_us,
-        "band_us": list(predicted.band_us),
-        "bound": predicted.bound,
-        "bound_reason": predicted.bound_reason,
-        "terms_us": dict(predicted.terms_us),
-        "gb_per_s": predicted.gb_per_s,
-        "in_flight_bytes": predicted.in_flight_bytes,
-        "chain_stack": [asdict(one) for one in predicted.stack],
-        "calibrated": predicted.calibrated,
-        "model": predicted.model,
-        "code": predicted.code,
-        "note": predicted.note,
-        "floor": {**asdict(predicted.floor), "origin": "computed"},
-        "launches": [],
-    }
-    for made in predicted.launches:
-        achieved = achieved_occupancy(gpu, made.occupancy, made.blocks)
-        data["launches"].append(
-            {
-                "entry": made.entry,
-                "time_us": made.time_us,
-                "blocks": made.blocks,
-                "threads": made.threads,
-                "loops": [
-                    {"instructions": size, "trips": count, "cycles_per_trip": cycles}
-                    for size, count, cycles in made.trips
-                ],
-                "dram_bytes": made.dram_bytes,
-                "l2_bytes": made.l2_bytes,
-                "issue_share": made.issue_share,
-                "load_latency_cycles": made.load_latency_cycles,
-                "true_chain_cycles": made.true_chain_cycles,
-                "chain": [
-                    {
-                        "text": link.text,
-                        "line": link.source.line if link.source else None,
-                        "file": link.source.file.rpartition("/")[2] if link.source else None,
-                        "issue": link.issue,
-                        "cause": link.cause,
-                        "cycles": dict(link.cycles),
-                    }
-                    for link in made.chain
-                ],
-                "occupancy": {**asdict(made.occupancy), "origin": "computed"},
-                "achieved_occupancy": {**asdict(achieved), "origin": "computed"},
-                "waves": {
-                    **asdict(waves(gpu, made.occupancy, made.blocks)),
-                    "origin": "computed",
-                },
-            }
-        )
+    made = forecast(rung, workload, gpu, knobs)
+    asked = None
     if factor is not None:
         progress("asking what if")
-        data["what_if"] = {
-            "factor": factor,
-            "time_us": what_if(rung, workload, gpu, knobs, factor),
-        }
-    return Outcome(data, lambda console: _show(console, data))
+        asked = WhatIf(factor, what_if(rung, workload, gpu, knobs, factor))
+    return _answer(made, gpu, rung=rung.id, workload=workload, knobs=knobs, what_if=asked)
 
 
-def _show(console: Console, data: dict[str, Any]) -> None:
-    low, high = data["band_us"]
-    floor = data["floor"]
-    knobs = " ".join(f"{key}={value}" for key, value in data["knobs"].items())
-    for line in (
-        f"{data['rung']}  {knobs}  on {data['gpu']}",
-        f"forecast  {data['time_us']:.2f} us  (band {low:.2f} to {high:.2f}), "
-        f"bound: {data['bound']}, model: {data['model']}",
-        f"          {data['bound_reason']}",
-        f"computed  floor {floor['time_us']:.2f} us: {floor['bytes']:,} bytes at "
-        f"{floor['dram_gb_per_s']:,.0f} GB/s",
-        f"forecast  {data['gb_per_s']:,.0f} GB/s from memory, "
-        f"{data['in_flight_bytes']:,.0f} bytes in flight an SM",
-    ):
-        console.print(line, markup=False)
-    for launch in data["launches"]:
-        resident, achieved = launch["occupancy"], launch["achieved_occupancy"]
-        console.print(
-            f"computed  {launch['entry']}: "
-            f"{resident['blocks_per_sm']} blocks an SM by {resident['limiter']}, theoretical "
-            f"occupancy {resident['theoretical']:.1%}, of this grid {achieved['achieved']:.1%}, "
-            f"{launch['waves']['waves']:.2f} waves",
-            markup=False,
-        )
-        for loop in launch["loops"]:
-            each = (
-                f", {loop['cycles_per_trip']:,.0f} cycles each" if loop["cycles_per_trip"] else ""
-            )
-            console.print(
-                f"forecast  a loop of {loop['instructions']} instructions, {loop['trips']} trips"
-                + each,
-                markup=False,
-            )
-    console.print("forecast  one warp's time:", markup=False)
-    for part in data["chain_stack"]:
-        if part["share"] >= 0.01:
-            console.print(
-                f"            {part['share']:6.1%}  {part['name']} ({part['cycles']:,.0f} cycles)",
-                markup=False,
-            )
-    if "what_if" in data:
-        factor = data["what_if"]["factor"]
-        console.print(f"forecast  with one kind of latency {factor:g} times as long:", markup=False)
-        for name, time_us in sorted(data["what_if"]["time_us"].items(), key=lambda x: x[1]):
-            console.print(f"            {time_us:10.2f} us  {name}", markup=False)
-    if data["note"]:
-        console.print(data["note"], markup=False)
+def _answer(made: Forecast, gpu: Gpu, **given: Any) -> ForecastAnswer:
+    return taken_from(
+        ForecastAnswer,
+        made,
+        gpu=gpu.name,
+        origin="forecast",
+        model=model_name(),
+        chain_stack=made.stack,
+        floor=_computed(made.floor),
+        launches=tuple(_launch(launch, gpu) for launch in made.launches),
+        **given,
+    )
+
+
+def _launch(made: LaunchForecast, gpu: Gpu) -> LaunchAnswer:
+    return taken_from(
+        LaunchAnswer,
+        made,
+        loops=tuple(TripsForecast(*trips) for trips in made.trips),
+        chain=tuple(_link(link) for link in made.chain),
+        occupancy=_computed(made.occupancy),
+        achieved_occupancy=_computed(achieved_occupancy(gpu, made.occupancy, made.blocks)),
+        waves=_computed(waves(gpu, made.occupancy, made.blocks)),
+    )
+
+
+def _link(link: ChainLink) -> LinkForecast:
+    source = link.source
+    return taken_from(
+        LinkForecast,
+        link,
+        line=source.line if source else None,
+        file=source.file.rpartition("/")[2] if source else None,
+        cycles=dict(link.cycles),
+    )
+
+
+def _computed(found: Any) -> dict[str, Any]:
+    """A dataclass that a formula gave, with the word that says so."""
+    return {**plain(found), "origin": "computed"}

@@ -11,7 +11,11 @@ import typer
 from .outcome import WrongKernel, typed, wrong_kernel
 
 if TYPE_CHECKING:
-    from labtools.problem import Baseline, Rung, Workload
+    from labtools.problem import Baseline, Problem, Rung, Workload
+
+HEADLINE_TEXT = "8,32,8,4096,128"
+SMALL_TEXT = "2,8,2,300,128"
+"""What is taken of decode where no workload is typed; each operation has its own two."""
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, nothing else.")]
 RungArgument = Annotated[
@@ -23,13 +27,15 @@ RungArgument = Annotated[
     ),
 ]
 WorkloadOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--workload",
         "-w",
-        metavar="B,Hq,Hkv,S,D|FILE.json",
+        metavar="B,Hq,Hkv,S,D|NAME:...|FILE.json",
         help="Sequences, query heads, KV heads, cached tokens, head dim; behind them, as wanted, "
-        "/bf16, /paged16 or /paged64, /warm.",
+        "/bf16, /paged16 or /paged64, /warm. Other operations name themselves: rows:8192,4096. "
+        f"Default: {HEADLINE_TEXT}, or what the rung's operation takes for usual.",
+        show_default=False,
     ),
 ]
 KnobOption = Annotated[
@@ -37,17 +43,47 @@ KnobOption = Annotated[
     typer.Option("--knob", "-k", metavar="NAME=VALUE", help="A compile-time choice; repeatable."),
 ]
 
-HEADLINE_TEXT = "8,32,8,4096,128"
-SMALL_TEXT = "2,8,2,300,128"
-"""Small enough for the CPU runner and for racecheck; ragged ends show at 300."""
 
-
-def read_workload(text: str) -> Workload:
-    """The workload that was typed."""
-    from labtools.problem import Workload
+def read_workload(text: str) -> Problem:
+    """The workload that was typed, of any operation."""
+    from labtools.problem import parse_problem
 
     with typed():
-        return Workload.parse(text)
+        return parse_problem(text)
+
+
+def choose_workload(
+    text: str | None, target: Rung | Baseline | None = None, *, small: bool = False
+) -> Problem:
+    """The workload that was typed, or the one that the target's operation takes for usual.
+
+    Args:
+        text: what was typed, or None.
+        target: decides the operation; None is decode.
+        small: the one that the CPU and the sanitizers can take.
+    """
+    from labtools.problem import DEFAULT_OPERATION, operation_of
+
+    if text is not None:
+        return read_workload(text)
+    operation = operation_of(DEFAULT_OPERATION if target is None else target.operation)
+    chosen: Problem = operation.small if small else operation.headline
+    return chosen
+
+
+def choose_decode_workload(text: str | None) -> Workload:
+    """`choose_workload` where only one of decode will do."""
+    from labtools.problem import LabError, Workload
+
+    workload = choose_workload(text)
+    if not isinstance(workload, Workload):
+        with typed():
+            raise LabError(
+                f"{workload} is no decode workload.",
+                f"it is of {workload.operation}, and this command knows decode alone",
+                "a workload such as 8,32,8,4096,128",
+            )
+    return workload
 
 
 def read_rung(name: str) -> Rung:
@@ -63,7 +99,7 @@ def read_target(name: str) -> Rung | Baseline:
     from labtools.problem import list_baselines
 
     wanted = name.removeprefix("baseline:")
-    for baseline in list_baselines():
+    for baseline in list_baselines(None):
         if baseline.id == wanted:
             return baseline
     return read_rung(name)
@@ -89,7 +125,7 @@ def read_knobs(rung: Rung, chosen: Sequence[str] | None) -> dict[str, int]:
 
 
 def check_supported(
-    target: Rung | Baseline, workload: Workload, knobs: Mapping[str, int] | None = None
+    target: Rung | Baseline, workload: Problem, knobs: Mapping[str, int] | None = None
 ) -> None:
     """Refuse a workload that the target cannot run, before anything is compiled.
 
@@ -101,8 +137,10 @@ def check_supported(
         if reason := _call_own(target, target.supports, workload):
             raise LabError(f"{target.id} cannot run {workload}.", reason, "choose another workload")
     if isinstance(target, Rung):
+        from labtools.predict import DEFAULT_GPU, load_gpu
+
         try:
-            _call_own(target, target.launches, workload, knobs)
+            _call_own(target, target.launches, workload, load_gpu(DEFAULT_GPU).limits, knobs)
         except LabError as error:
             raise WrongKernel(error) from error
 

@@ -2,36 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .outcome import Outcome, Progress, Status, typed
+from labtools.microbench.plan import find_benchmarks
+from labtools.microbench.run import run_microbench
+from labtools.problem import repository_root
+
+from .outcome import Answer, Status, taken_from, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from labtools.toolchain.progress import Progress
 
-def measure_gpu(out: Path | None, only: Sequence[str] | None, progress: Progress) -> Outcome:
-    """Run the microbenchmarks; status 1 when one of them failed."""
-    from labtools.measure.microbench import run_microbench
-    from labtools.measure.microbench_plan import find_benchmarks
-    from labtools.problem import repository_root
 
+@dataclass(frozen=True)
+class GpuMeasured(Answer):
+    """What a run of the microbenchmarks left behind; the samples are in the record's file."""
+
+    record: Path
+    table: Path | None
+    measured: tuple[str, ...]
+    failures: Mapping[str, str]
+    notes: tuple[str, ...]
+    seconds: float
+
+    @property
+    def status(self) -> Status:
+        """1 when one of them failed."""
+        return Status.WRONG if self.failures else Status.RIGHT
+
+    @property
+    def asides(self) -> tuple[str, ...]:
+        """What to know about the run."""
+        return self.notes
+
+    def show(self, console: Console) -> None:
+        """How many, which failed, and the files."""
+        console.print(f"{len(self.measured)} microbenchmarks in {self.seconds} s", markup=False)
+        for name, why in self.failures.items():
+            console.print(f"failed: {name}: {why}", markup=False)
+        console.print(f"record: {self.record}", markup=False)
+        if self.table:
+            console.print(f"table: {self.table}", markup=False)
+
+
+def measure_gpu(out: Path | None, only: Sequence[str] | None, progress: Progress) -> GpuMeasured:
+    """Run the microbenchmarks."""
     names = [part for text in only or () for part in text.split(",") if part] or None
     with typed():
         find_benchmarks(names)
     folder = out or repository_root() / "work" / "microbench"
     report = run_microbench(folder, names, progress)
-    data = report.to_dict()
-    status = Status.WRONG if report.failures else Status.RIGHT
-    return Outcome(data, lambda console: _show(console, data), status, notes=report.notes)
-
-
-def _show(console: Console, data: dict[str, Any]) -> None:
-    console.print(f"{len(data['measured'])} microbenchmarks in {data['seconds']} s", markup=False)
-    for name, why in data["failures"].items():
-        console.print(f"failed: {name}: {why}", markup=False)
-    console.print(f"record: {data['record']}", markup=False)
-    if data["table"]:
-        console.print(f"table: {data['table']}", markup=False)
+    return taken_from(
+        GpuMeasured,
+        report,
+        record=report.record_path,
+        table=report.table_path,
+        measured=report.measured,
+        seconds=round(report.seconds, 1),
+    )

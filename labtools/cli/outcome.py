@@ -7,13 +7,19 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from labtools.problem import LabError
+    from labtools.toolchain.progress import Progress
+
+
+_Kind = TypeVar("_Kind")
 
 
 class Status(IntEnum):
@@ -64,46 +70,70 @@ def typed() -> Any:
 PIPE_COLUMNS = 160
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a command found out.
+WHERE_ASKED: dict[str, Any] = {"where_asked": True}
+"""Metadata of a field that the JSON holds only where the caller asked for it: not where None."""
 
-    Args:
-        data: for ``--json``.
-        show: prints the same for a person.
-        status: exit status.
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found out. A command's own answer is a dataclass of this kind: its fields are
+    what ``--json`` writes, but for those that begin with an underscore; `show` prints the same for
+    a person.
     """
 
-    data: dict[str, Any]
-    show: Callable[[Console], None]
-    status: Status = Status.RIGHT
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    @property
+    def status(self) -> Status:
+        """Exit status."""
+        return Status.RIGHT
+
+    @property
+    def asides(self) -> tuple[str, ...]:
+        """What to say on stderr besides."""
+        return ()
+
+    def show(self, console: Console) -> None:
+        """Print it."""
+        raise NotImplementedError
 
 
-def present(work: Callable[[Progress], Outcome], as_json: bool) -> None:
-    """Do the work and write its outcome to stdout; end the command with its status.
+def taken_from(kind: type[_Kind], source: Any, **given: Any) -> _Kind:
+    """A dataclass whose fields are the attributes of the same names of a source, but for ``given``.
+
+    Args:
+        kind: the dataclass.
+        source: anything that has the fields that are not given.
+        **given: fields by name.
+    """
+    names = {part.name for part in fields(cast(Any, kind))} - given.keys()
+    return kind(**{name: getattr(source, name) for name in names}, **given)
+
+
+def present(work: Callable[[Progress], Answer], as_json: bool) -> None:
+    """Do the work and write its answer to stdout; end the command with its status.
 
     While the work runs, everything that it or a library prints goes to stderr, so that stdout
-    holds the outcome and nothing else.
+    holds the answer and nothing else.
     """
     import typer
 
-    with contextlib.redirect_stdout(sys.stderr), Progress() as progress:
-        outcome = work(progress)
-    for note in outcome.notes:
+    from labtools.toolchain.progress import ProgressLine
+
+    with contextlib.redirect_stdout(sys.stderr), ProgressLine() as progress:
+        answer = work(progress)
+    for note in answer.asides:
         print(note, file=sys.stderr)
     try:
         if as_json:
-            write_json(outcome.data)
+            write_json(answer)
         else:
             # A pipe has no width of its own; 80 columns would fold tables that somebody may cut.
             width = None if sys.stdout.isatty() else PIPE_COLUMNS
-            outcome.show(_make_console(width))
+            answer.show(_make_console(width))
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has seen enough (`| head`): the status is still the work's.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    raise typer.Exit(int(outcome.status))
+    raise typer.Exit(int(answer.status))
 
 
 def _make_console(width: int | None) -> Console:
@@ -118,102 +148,67 @@ def _make_console(width: int | None) -> Console:
 
 def write_json(data: Any) -> None:
     """Strict JSON on stdout: a number that is not finite becomes null."""
-    print(json.dumps(_plain(data), indent=1, allow_nan=False))
+    print(json.dumps(plain(data), indent=1, allow_nan=False))
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(item) for item in value]
-    if isinstance(value, bool) or value is None or isinstance(value, (str, int)):
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it.
+
+    A dataclass is its fields but for those that its text leaves out (``repr=False``), a schema what
+    pydantic makes of it, and what has a form of its own for JSON (`to_dict`: a workload, a data
+    sheet) is that.
+    """
+    if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    if hasattr(value, "to_dict"):
+        return plain(value.to_dict())
+    if hasattr(value, "model_dump"):
+        return plain(value.model_dump(mode="json"))
+    if is_dataclass(value):
+        return {
+            part.name: plain(held)
+            for part in fields(value)
+            if part.repr
+            and not part.name.startswith("_")
+            and ((held := getattr(value, part.name)) is not None or not part.metadata)
+        }
     if hasattr(value, "item"):  # a numpy scalar
-        return _plain(value.item())
+        return plain(value.item())
     return str(value)
 
 
-class Progress:
-    """What is being done, on stderr: one redrawn line on a terminal, plain lines elsewhere."""
-
-    def __init__(self) -> None:
-        self._status: Any = None
-        self._last = ""
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def __call__(self, *parts: object) -> None:
-        """Say what is being done now."""
-        text = " ".join(str(part) for part in parts if part not in (None, ""))
-        if text == self._last or not text:
-            return
-        self._last = text
-        if not sys.stderr.isatty():
-            print(text, file=sys.stderr, flush=True)
-        elif self._status is None:
-            from rich.console import Console
-
-            self._status = Console(stderr=True).status(_escape(text))
-            self._status.start()
-        else:
-            self._status.update(_escape(text))
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
-
-
-def show_error(error: Exception, as_json: bool) -> int:
+def show_error(error: Exception, as_json: bool) -> Status:
     """Write one plain message to stderr (and, with ``--json``, its parts to stdout)."""
-    from labtools.problem import LabError
-
-    status = Status.MISSING
-    if isinstance(error, UsageProblem):
-        status, error = Status.USAGE, error.error
-    elif isinstance(error, WrongKernel):
-        status, error = Status.WRONG, error.error
-    elif _is_wrong_kernel(error):
-        status = Status.WRONG
-    # typer carries its own copy of click, so its errors are known by what they can do.
-    if hasattr(error, "format_message"):
-        status = Status.USAGE
-        context = getattr(error, "ctx", None)
-        parts = {
-            "what": error.format_message(),
-            "why": context.get_usage() if context else "the command line was not understood",
-            "still_works": "labtools --help lists the commands, COMMAND --help the options of one",
-        }
-    elif isinstance(error, LabError):
-        parts = {"what": error.what, "why": error.why, "still_works": error.still_works}
-    elif isinstance(error, MemoryError):
-        parts = {
-            "what": "There is not enough memory.",
-            "why": str(error) or "the system refused an allocation",
-            "still_works": "a smaller workload; forecasts and records",
-        }
-    else:
-        status = Status.MISTAKE
-        parts = {
-            "what": "This is a mistake in labtools.",
-            "why": f"{type(error).__name__}: {error}",
-            "still_works": "the other commands; add --debug to see where it happened",
-        }
-    print(str(LabError(**parts)), file=sys.stderr)
+    status, told = _judge(error)
+    print(str(told), file=sys.stderr)
     if as_json:
-        write_json({"error": parts, "exit_status": int(status)})
+        write_json({"error": told, "exit_status": int(status)})
     return status
 
 
-def _is_wrong_kernel(error: Exception) -> bool:
-    """Errors that say something about the kernel itself rather than about this machine."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    return bool(names & {"CompileError", "ChildTimeout", "KernelFault", "SyncError"})
+def _judge(error: Exception) -> tuple[Status, LabError]:
+    """The exit status that an error ends with, and its message."""
+    from labtools.problem import KernelError, LabError, as_lab_error
+
+    # typer carries its own copy of click, so its errors are known by what they can do.
+    if hasattr(error, "format_message"):
+        context = getattr(error, "ctx", None)
+        return Status.USAGE, LabError(
+            error.format_message(),
+            context.get_usage() if context else "the command line was not understood",
+            "labtools --help lists the commands, COMMAND --help the options of one",
+        )
+    if isinstance(error, UsageProblem):
+        return Status.USAGE, as_lab_error(error.error)
+    if isinstance(error, WrongKernel):
+        return Status.WRONG, as_lab_error(error.error)
+    if isinstance(error, KernelError):
+        return Status.WRONG, error
+    expected = isinstance(error, (LabError, MemoryError))
+    return Status.MISSING if expected else Status.MISTAKE, as_lab_error(error)

@@ -2,41 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .outcome import Outcome, Status, typed
+from labtools.notebook.pages import find_page, reset_page
+from labtools.notebook.sync import SyncedCell, SyncReport, sync
+
+from .outcome import Answer, Status, taken_from, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def reset_copy(page: str) -> Outcome:
-    """A fresh copy of one page; the learner's old one is kept."""
-    from labtools.pages import find_page, reset_page
+@dataclass(frozen=True)
+class PageReset(Answer):
+    """A fresh copy of one page, and where the old one is kept."""
 
+    page: Path
+    backup: Path | None
+
+    def show(self, console: Console) -> None:
+        """Both paths."""
+        console.print(f"fresh copy: {self.page}", markup=False)
+        if self.backup:
+            console.print(f"your old copy: {self.backup}", markup=False)
+
+
+def reset_copy(page: str) -> PageReset:
+    """A fresh copy of one page; the learner's old one is kept."""
     with typed():
         find_page(page)
-    done = reset_page(page)
-    data = {"page": str(done.page), "backup": str(done.backup) if done.backup else None}
-
-    def show(console: Console) -> None:
-        console.print(f"fresh copy: {done.page}", markup=False)
-        if done.backup:
-            console.print(f"your old copy: {done.backup}", markup=False)
-
-    return Outcome(data, show)
+    return taken_from(PageReset, reset_page(page))
 
 
-def sync_pages(check: bool) -> Outcome:
+@dataclass(frozen=True)
+class PagesSynced(Answer):
+    """What ``make sync`` did, or would do."""
+
+    cells: tuple[SyncedCell, ...]
+    written: tuple[str, ...]
+    ok: bool
+    _report: SyncReport
+    _check: bool
+
+    @property
+    def status(self) -> Status:
+        """A check that finds an old cell ends with status 1."""
+        return Status.WRONG if self._check and not self.ok else Status.RIGHT
+
+    def show(self, console: Console) -> None:
+        """One line a page."""
+        console.print(self._report.describe(), markup=False)
+
+
+def sync_pages(check: bool) -> PagesSynced:
     """Bring the pages' cells up to ``kernels/``, or only compare."""
-    from labtools.sync import sync
-
     report = sync(check=check)
-    data = {
-        "cells": [asdict(cell) for cell in report.cells],
-        "written": list(report.written),
-        "ok": report.ok,
-    }
-    status = Status.WRONG if check and not report.ok else Status.RIGHT
-    return Outcome(data, lambda console: console.print(report.describe(), markup=False), status)
+    return taken_from(PagesSynced, report, _report=report, _check=check)

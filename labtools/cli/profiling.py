@@ -2,32 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .given import check_supported, read_knobs, read_rung, read_target, read_workload
-from .outcome import Outcome, Progress, Status, typed
+from labtools.measure.profiler.counters import CHOSEN_COUNTERS
+from labtools.measure.profiler.ncu import ProfileReport
+from labtools.measure.profiler.profile import profile_rung
+from labtools.measure.profiler.sanitize import TOOLS, SanitizerReport, sanitize_rung
+from labtools.problem import LabError, Problem, Rung
+
+from .given import check_supported, choose_workload, read_knobs, read_rung, read_target
+from .outcome import Answer, Status, taken_from, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from labtools.toolchain.progress import Progress
+
+
+@dataclass(frozen=True)
+class Profiled(Answer, ProfileReport):
+    """Counters of one call, by kernel."""
+
+    @property
+    def asides(self) -> tuple[str, ...]:
+        """What to know about the run."""
+        return self.notes
+
+    def show(self, console: Console) -> None:
+        """A table a kernel."""
+        from rich.table import Table
+
+        console.print(f"{self.target}  live, {self.tool}", markup=False)
+        for kernel in self.kernels:
+            console.print(
+                f"\n{kernel.kernel}  grid {kernel.grid} block {kernel.block}", markup=False
+            )
+            table = Table(box=None, pad_edge=False, show_header=False)
+            table.add_column()
+            table.add_column(justify="right")
+            table.add_column()
+            for counter in CHOSEN_COUNTERS:
+                value = kernel.values[counter.name]
+                shown = "missing" if value is None else f"{value:,.10g}"
+                table.add_row(counter.name, shown, counter.doc)
+            for reason, share in kernel.stall_shares.items():
+                table.add_row(f"stall {reason}", f"{share:.1%}", "of a warp's time")
+            console.print(table, soft_wrap=False)
+        if self.report_path:
+            console.print(f"report: {self.report_path}", markup=False)
+
 
 def profile_target(
     name: str,
-    workload_text: str,
+    workload_text: str | None,
     chosen: Sequence[str] | None,
     full: bool,
     out: Path | None,
     time_limit_s: float,
     progress: Progress,
-) -> Outcome:
+) -> Profiled:
     """Counters of one call, by kernel."""
-    from labtools.measure.profile import profile_rung
-    from labtools.problem import LabError, Rung
-
     target = read_target(name)
-    workload = read_workload(workload_text)
+    workload = choose_workload(workload_text, target)
     knobs = None
     if isinstance(target, Rung):
         knobs = read_knobs(target, chosen)
@@ -42,51 +81,52 @@ def profile_target(
         "full" if full else "chosen",
         time_limit_s=time_limit_s,
         report_path=out,
-        progress=lambda step: progress(f"profiling {target.id} with {step}"),
+        progress=progress,
     )
-    data = report.to_dict()
-    return Outcome(data, lambda console: _show_profile(console, data), notes=report.notes)
+    return taken_from(Profiled, report)
 
 
-def _show_profile(console: Console, data: dict[str, Any]) -> None:
-    from rich.table import Table
+@dataclass(frozen=True)
+class Sanitized(Answer):
+    """One verdict a tool."""
 
-    from labtools.measure.profile_counters import CHOSEN_COUNTERS
+    rung: str
+    workload: Problem
+    knobs: Mapping[str, int]
+    origin: str
+    reports: tuple[SanitizerReport, ...]
 
-    console.print(f"{data['target']}  live, {data['tool']}", markup=False)
-    for kernel in data["kernels"]:
-        console.print(
-            f"\n{kernel['kernel']}  grid {kernel['grid']} block {kernel['block']}", markup=False
-        )
-        table = Table(box=None, pad_edge=False, show_header=False)
-        table.add_column()
-        table.add_column(justify="right")
-        table.add_column()
-        for counter in CHOSEN_COUNTERS:
-            value = kernel["values"][counter.name]
-            shown = "missing" if value is None else f"{value:,.10g}"
-            table.add_row(counter.name, shown, counter.doc)
-        for reason, share in kernel["stall_shares"].items():
-            table.add_row(f"stall {reason}", f"{share:.1%}", "of a warp's time")
-        console.print(table, soft_wrap=False)
-    if data["report_path"]:
-        console.print(f"report: {data['report_path']}", markup=False)
+    @property
+    def status(self) -> Status:
+        """Errors end with status 1, a tool that did not run with 3."""
+        verdicts = {report.verdict for report in self.reports}
+        if "errors" in verdicts:
+            return Status.WRONG
+        return Status.MISSING if "not run" in verdicts else Status.RIGHT
+
+    def show(self, console: Console) -> None:
+        """A line a tool, with the first of its errors below."""
+        for report in self.reports:
+            count = f" ({report.error_count})" if report.error_count else ""
+            line = f"{report.tool}: {report.verdict}{count}"
+            console.print(f"{line}: {report.reason}" if report.reason else line, markup=False)
+            for error in report.errors[:10]:
+                console.print(f"  {error}", markup=False)
+            if len(report.errors) > 10:
+                console.print(f"  and {len(report.errors) - 10} more, see --json", markup=False)
 
 
 def sanitize_target(
     name: str,
-    workload_text: str,
+    workload_text: str | None,
     chosen: Sequence[str] | None,
     tools: Sequence[str] | None,
     time_limit_s: float,
     progress: Progress,
-) -> Outcome:
-    """One verdict a tool. Errors end with status 1, a tool that did not run with 3."""
-    from labtools.measure.sanitize import TOOLS, sanitize_rung
-    from labtools.problem import LabError
-
+) -> Sanitized:
+    """One verdict a tool."""
     rung = read_rung(name)
-    workload = read_workload(workload_text)
+    workload = choose_workload(workload_text, rung, small=True)
     knobs = read_knobs(rung, chosen)
     check_supported(rung, workload, knobs)
     wanted = tuple(tools or TOOLS)
@@ -98,35 +138,6 @@ def sanitize_target(
                 "name one or more of these",
             )
     reports = sanitize_rung(
-        rung,
-        workload,
-        knobs,
-        wanted,
-        time_limit_s=time_limit_s,
-        progress=lambda tool: progress(f"{tool} over {rung.id}"),
+        rung, workload, knobs, wanted, time_limit_s=time_limit_s, progress=progress
     )
-    verdicts = {report.verdict for report in reports}
-    status = Status.RIGHT
-    if "errors" in verdicts:
-        status = Status.WRONG
-    elif "not run" in verdicts:
-        status = Status.MISSING
-    data = {
-        "rung": rung.id,
-        "workload": workload.to_dict(),
-        "knobs": knobs,
-        "origin": "live",
-        "reports": [report.to_dict() for report in reports],
-    }
-
-    def show(console: Console) -> None:
-        for report in reports:
-            count = f" ({report.error_count})" if report.error_count else ""
-            line = f"{report.tool}: {report.verdict}{count}"
-            console.print(f"{line}: {report.reason}" if report.reason else line, markup=False)
-            for error in report.errors[:10]:
-                console.print(f"  {error}", markup=False)
-            if len(report.errors) > 10:
-                console.print(f"  and {len(report.errors) - 10} more, see --json", markup=False)
-
-    return Outcome(data, show, status)
+    return Sanitized(rung.id, workload, knobs, "live", tuple(reports))

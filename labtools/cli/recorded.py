@@ -1,158 +1,176 @@
-"""``labtools records`` and ``labtools journal``: what is kept."""
+"""``labtools records``: what was measured."""
 
 from __future__ import annotations
 
+import itertools
+import textwrap
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from labtools.problem import LabError, Problem
+from labtools.record import (
+    Counters,
+    DamagedRecordWarning,
+    ForecastMade,
+    Freshness,
+    Record,
+    RecordStore,
+    SanitizerVerdict,
+    freshness,
+    summary,
+)
+from labtools.record.staleness import CodeNow
 
 from .given import read_workload
-from .outcome import Outcome, Progress
+from .outcome import Answer, taken_from
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from labtools.record import Freshness, Record
+    from labtools.toolchain.progress import Progress
+
+_RECORD_COLUMNS = (
+    *("rung", "knobs", "workload", "gpu", "median us", "spread", "samples", "source", "date", ""),
+)
+_RIGHT = ("median us", "spread", "samples")
+_VERSIONS = ("driver", "cuda", "nvrtc", "torch", "cudnn", "flashinfer", "cupy")
+
+
+@dataclass(frozen=True)
+class RecordRow:
+    """A record, and whether it still belongs to the code as it stands."""
+
+    rung: str
+    kind: str
+    gpu: str
+    gpu_slug: str
+    workload: Problem
+    workload_short: str
+    knobs: Mapping[str, int]
+    median_us: float
+    spread: float
+    iqr_us: tuple[float, float]
+    processes: int
+    samples: int
+    gb_per_s: float
+    right: bool
+    source_hash: str
+    sass_hash: str | None
+    date: str
+    stale: bool
+    freshness: str
+    protocol: str
+    campaign: str
+    forecast: ForecastMade | None
+    counters: Counters | None
+    sanitizer: tuple[SanitizerVerdict, ...]
+    versions: Mapping[str, str | None]
+    file: str | None
+    origin: str = "recorded"
+
+    def cells(self) -> tuple[str, ...]:
+        """Its row of the table."""
+        return (
+            self.rung,
+            " ".join(f"{name}={value}" for name, value in self.knobs.items()),
+            self.workload_short,
+            self.gpu_slug,
+            f"{self.median_us:.2f}",
+            f"{self.spread:.1%}",
+            f"{self.processes} x {self.samples // self.processes}",
+            self.source_hash[:8],
+            self.date[:10],
+            "stale" if self.stale else "fresh",
+        )
+
+
+@dataclass(frozen=True)
+class RecordsListed(Answer):
+    """The records that fit, and what could not be read."""
+
+    records: tuple[RecordRow, ...]
+    damaged: tuple[LabError, ...]
+
+    @property
+    def asides(self) -> tuple[str, ...]:
+        """What could not be read."""
+        return tuple(str(problem) for problem in self.damaged)
+
+    def show(self, console: Console) -> None:
+        """A table, then why stale ones are."""
+        if not self.records:
+            console.print("no record fits")
+            return
+        cells = [_RECORD_COLUMNS, *(row.cells() for row in self.records)]
+        console.out("recorded", highlight=False)
+        console.out("\n".join(_columns(cells, console.width)), highlight=False)
+        for row in self.records:
+            if row.stale:
+                console.print(
+                    f"stale: {row.rung} {row.workload_short}: {row.freshness}", markup=False
+                )
+
+
+def _columns(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Rows of text side by side, the widest columns folded until all fit.
+
+    Rich's table does the same for a few rows; for more than a thousand it takes seconds.
+    """
+    right = [name in _RIGHT for name in cells[0]]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    while sum(widths) + 2 * (len(widths) - 1) > width and max(widths) > 8:
+        widths[widths.index(max(widths))] -= 1
+    for row in cells:
+        folded = [
+            textwrap.wrap(cell, most) if len(cell) > most else [cell]
+            for cell, most in zip(row, widths, strict=True)
+        ]
+        for line in itertools.zip_longest(*folded, fillvalue=""):
+            yield "  ".join(
+                part.rjust(most) if flush else part.ljust(most)
+                for part, most, flush in zip(line, widths, right, strict=True)
+            ).rstrip()
 
 
 def list_records(
     gpu: str | None, rung: str | None, workload_text: str | None, all_: bool, progress: Progress
-) -> Outcome:
+) -> RecordsListed:
     """The records that fit, each with whether it still belongs to the code as it stands."""
-    from labtools.record import DamagedRecordWarning, RecordStore, freshness
-
     workload = read_workload(workload_text) if workload_text else None
     store = RecordStore()
     with warnings.catch_warnings():
-        # What could not be read is said once, in our own words, below.
+        # What could not be read is said once, in our own words, as a note.
         warnings.simplefilter("ignore", DamagedRecordWarning)
         found = store.query(gpu=gpu, rung=rung, workload=workload, latest=not all_)
-    rows = []
-    for record in found:
-        progress(f"comparing {record.candidate} with its source")
-        rows.append(_row(record, freshness(record)))
-    problems = [
-        {"what": problem.what, "why": problem.why, "still_works": problem.still_works}
-        for problem in store.problems
-    ]
-    data = {"records": rows, "damaged": problems}
-    return Outcome(
-        data,
-        lambda console: _show_records(console, rows),
-        notes=tuple(str(problem) for problem in store.problems),
+    rows, now = [], CodeNow()
+    for number, record in enumerate(found):
+        progress("comparing records with their sources", number, len(found))
+        rows.append(_row(record, freshness(record, now)))
+    return RecordsListed(tuple(rows), tuple(store.problems))
+
+
+def _row(record: Record, state: Freshness) -> RecordRow:
+    made, timed = record.provenance, summary(record)
+    return taken_from(
+        RecordRow,
+        record,
+        rung=record.candidate,
+        gpu=made.gpu,
+        gpu_slug=made.gpu_slug,
+        workload=record.problem,
+        workload_short=str(record.problem),
+        spread=timed.spread,
+        iqr_us=timed.iqr_us,
+        processes=timed.processes,
+        samples=timed.samples,
+        right=record.comparison.ok,
+        source_hash=record.hashes.source_hash,
+        sass_hash=record.hashes.sass_hash,
+        date=made.date.isoformat(),
+        stale=not state.fresh,
+        freshness=state.reason,
+        versions={name: getattr(made, name) for name in _VERSIONS},
+        origin="recorded",
     )
-
-
-def _row(record: Record, state: Freshness) -> dict[str, Any]:
-    from labtools.record import summary
-
-    found = summary(record)
-    workload = record.problem
-    return {
-        "rung": record.candidate,
-        "kind": record.kind,
-        "gpu": record.provenance.gpu,
-        "gpu_slug": record.provenance.gpu_slug,
-        "workload": workload.to_dict(),
-        "workload_short": str(workload),
-        "knobs": record.knobs,
-        "median_us": record.median_us,
-        "spread": found.spread,
-        "iqr_us": list(found.iqr_us),
-        "processes": found.processes,
-        "samples": found.samples,
-        "gb_per_s": record.gb_per_s,
-        "right": record.comparison.ok,
-        "source_hash": record.hashes.source_hash,
-        "sass_hash": record.hashes.sass_hash,
-        "date": record.provenance.date.isoformat(),
-        "stale": not state.fresh,
-        "freshness": state.reason,
-        "protocol": record.protocol,
-        "campaign": record.campaign,
-        "forecast": record.forecast.model_dump() if record.forecast else None,
-        "counters": record.counters.model_dump() if record.counters else None,
-        "sanitizer": [verdict.model_dump() for verdict in record.sanitizer],
-        "versions": {
-            name: getattr(record.provenance, name)
-            for name in ("driver", "cuda", "nvrtc", "torch", "cudnn", "flashinfer", "cupy")
-        },
-        "file": record.file,
-        "origin": "recorded",
-    }
-
-
-def _show_records(console: Console, rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    if not rows:
-        console.print("no record fits")
-        return
-    table = Table(box=None, pad_edge=False)
-    for column, right in (
-        *(("rung", False), ("knobs", False), ("workload", False), ("gpu", False)),
-        *(("median us", True), ("spread", True), ("samples", True)),
-        *(("source", False), ("date", False), ("", False)),
-    ):
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(
-            row["rung"],
-            " ".join(f"{name}={value}" for name, value in row["knobs"].items()),
-            row["workload_short"],
-            row["gpu_slug"],
-            f"{row['median_us']:.2f}",
-            f"{row['spread']:.1%}",
-            f"{row['processes']} x {row['samples'] // row['processes']}",
-            row["source_hash"][:8],
-            row["date"][:10],
-            "stale" if row["stale"] else "fresh",
-        )
-    console.print("recorded", soft_wrap=False)
-    console.print(table, soft_wrap=False)
-    for row in rows:
-        if row["stale"]:
-            console.print(
-                f"stale: {row['rung']} {row['workload_short']}: {row['freshness']}", markup=False
-            )
-
-
-def list_predictions(question: str | None) -> Outcome:
-    """The reader's predictions, oldest first, each with its score if the answer was shown."""
-    from labtools.record.journal import Journal, JournalWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", JournalWarning)  # said below, as notes
-        journal = Journal()
-        rows = journal.history(question)
-    data = {
-        "reader": journal.reader,
-        "file": str(journal.lines),
-        "predictions": [row.model_dump(mode="json") for row in rows],
-        "notices": journal.notices,
-    }
-
-    def show(console: Console) -> None:
-        if not rows:
-            console.print("no prediction yet")
-            return
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False)
-        for column in ("when", "question", "predicted", "measured", "source", "verdict"):
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            guess, answer = row.prediction, row.reveal
-            verdict = row.score.verdict if row.score else "no answer shown yet"
-            if guess.after_reveal:
-                verdict = f"made after the answer was shown; does not count. {verdict}"
-            table.add_row(
-                guess.at.astimezone().strftime("%Y-%m-%d %H:%M"),
-                guess.question_id,
-                f"{guess.direction} {guess.ratio:.2f}x",
-                f"{answer.measured_ratio:.2f}x" if answer else "",
-                answer.source if answer else "",
-                verdict,
-            )
-        console.print(table, soft_wrap=False)
-
-    return Outcome(data, show, notes=tuple(journal.notices))

@@ -3,43 +3,247 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .given import (
-    HEADLINE_TEXT,
-    SMALL_TEXT,
-    check_supported,
-    read_knobs,
-    read_rung,
-    read_target,
-    read_workload,
+from labtools.measure import run
+from labtools.measure.bench import bench_together, default_candidates, every_baseline
+from labtools.measure.campaign.plan import load_plan
+from labtools.measure.campaign.run import CampaignReport, record_campaign, record_rung
+from labtools.measure.check import CheckCase, CheckReport
+from labtools.measure.fault import Fault
+from labtools.measure.gpu.job import Candidate, require_device
+from labtools.measure.gpu.measure import PROCESSES, ROUNDS, Timing
+from labtools.problem import (
+    DEFAULT_OPERATION,
+    Baseline,
+    LabError,
+    Problem,
+    Rung,
+    list_baselines,
+    load_baseline,
 )
-from .outcome import Outcome, Progress, Status, WrongKernel, typed
+from labtools.record import (
+    Provenance,
+    Ratio,
+    Record,
+    Standing,
+    paired_ratio,
+    say_verdict,
+    summary,
+)
+from labtools.toolchain import cuda_status
+
+from .given import check_supported, choose_workload, read_knobs, read_rung, read_target
+from .outcome import WHERE_ASKED, Answer, Status, taken_from, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from labtools.measure.campaign import CampaignReport
-    from labtools.measure.check import CheckReport
-    from labtools.measure.live_measure import Timing
-    from labtools.problem import Baseline, Workload
-    from labtools.record import Record
+    from labtools.toolchain.progress import Progress
 
 QUICK_PROCESSES = 1
 QUICK_ROUNDS = 5
-HOST_BYTES_PER_KV_BYTE = 8
-"""Drawing inputs and the float64 oracle need about this many times the bytes of K and V."""
+HOST_BYTES_PER_BYTE = 8
+"""Drawing inputs and the float64 oracle need about this many times the bytes of the inputs."""
+_VERSIONS = ("driver", "cuda", "torch", "cudnn", "flashinfer", "cupy", "nvrtc")
 
 
-def _count(progress: Progress) -> Callable[[str, int, int], None]:
-    """Progress in the form that timing reports: a sentence, how much is done, how much there is."""
+# ---------------------------------------------------------------------------------- what is timed
 
-    def say(text: str, done: int, total: int) -> None:
-        progress(f"{text} ({done / total:.0%})" if total else text)
 
-    return say
+@dataclass(frozen=True)
+class TimedRow:
+    """What was timed now and how long it took; microseconds, and 10^9 bytes a second."""
+
+    candidate: str
+    kind: str
+    knobs: Mapping[str, int]
+    median_us: float
+    spread: float
+    processes: int
+    gb_per_s: float
+    iqr_us: tuple[float, float]
+    samples: int
+    protocol: str
+    gpu: str
+    provenance: Provenance
+    notes: tuple[str, ...]
+    origin: str
+
+
+def _timed(record: Record) -> dict[str, Any]:
+    """What a `TimedRow` takes that is not the record's own."""
+    found = summary(record)
+    return {
+        "median_us": found.median_us,
+        "spread": found.spread,
+        "processes": found.processes,
+        "iqr_us": found.iqr_us,
+        "samples": found.samples,
+        "gpu": record.provenance.gpu,
+        "origin": "live",
+    }
+
+
+@dataclass(frozen=True)
+class RatioRow:
+    """Two times of the same processes, the first over the second, with its interval."""
+
+    ratio: float
+    interval: tuple[float, float]
+    processes: int | None = field(default=None, metadata=WHERE_ASKED)
+    against: str | None = field(default=None, metadata=WHERE_ASKED)
+    equal: bool | None = field(default=None, metadata=WHERE_ASKED)
+    verdict: str | None = field(default=None, metadata=WHERE_ASKED)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.ratio:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _against_peer(ratio: Ratio | None) -> RatioRow | None:
+    """A peer's time over the candidate's, with the verdict."""
+    if ratio is None:
+        return None
+    return RatioRow(
+        ratio.ratio,
+        (ratio.low, ratio.high),
+        ratio.processes,
+        ratio.first,
+        ratio.equal,
+        say_verdict(ratio),
+    )
+
+
+def _to_floor(ratio: Ratio | None) -> RatioRow | None:
+    if ratio is None:
+        return None
+    return RatioRow(ratio.ratio, (ratio.low, ratio.high), ratio.processes)
+
+
+def _times_as_fast(base: Record | None, record: Record) -> RatioRow | None:
+    """The time of the baseline that was asked for over the record's."""
+    if base is None:
+        return None
+    found = paired_ratio(base, record)
+    interval = (found.low, found.high)
+    return RatioRow(found.ratio, interval, None, base.candidate, found.equal)
+
+
+@dataclass(frozen=True)
+class StandingRow(TimedRow):
+    """Where a candidate stands among its peers and to its floor."""
+
+    kv_bits: int
+    read_bytes: int
+    against_fastest_fair: RatioRow | None
+    against_fastest_fair_low_bit: RatioRow | None
+    to_floor: RatioRow | None
+    floor_us: float | None
+    floor_read_by: str | None
+    worst_error: float | None
+    tolerance: float | None
+    times_as_fast: RatioRow | None
+
+    def cells(self) -> list[str]:
+        """Its row of the table."""
+        peer = self.against_fastest_fair_low_bit or self.against_fastest_fair
+        return [
+            " ".join((self.candidate, *(f"{k}={v}" for k, v in self.knobs.items()))),
+            f"{self.median_us:.2f}",
+            f"{self.spread:.1%}",
+            f"{peer} {peer.verdict}" if peer else "",
+            str(self.to_floor or ""),
+            f"{self.gb_per_s:,.0f}",
+            "" if self.worst_error is None else f"{self.worst_error:.1e}",
+            str(self.times_as_fast or ""),
+        ]
+
+
+def _standing_row(standing: Standing, base: Record | None) -> StandingRow:
+    record = standing.record
+    return taken_from(
+        StandingRow,
+        record,
+        **_timed(record),
+        against_fastest_fair=_against_peer(standing.against),
+        against_fastest_fair_low_bit=_against_peer(standing.against_low_bit),
+        to_floor=_to_floor(standing.to_floor),
+        floor_us=standing.floor_us,
+        floor_read_by=standing.reader,
+        worst_error=record.comparison.worst_error,
+        tolerance=record.comparison.tolerance,
+        times_as_fast=_times_as_fast(base, record),
+    )
+
+
+# -------------------------------------------------------------------------------------------- run
+
+
+@dataclass(frozen=True)
+class CheckAnswer:
+    """What a check found; see `labtools.measure.check.CheckReport`."""
+
+    rung: str
+    on: str
+    ok: bool
+    planned: int
+    worst_error: float | None
+    summary: str
+    cases: tuple[CheckCase, ...]
+    faults: list[Fault]
+
+
+def checked(report: CheckReport) -> CheckAnswer:
+    """A check as JSON tells it: its cases, and the faults of either machine in one form."""
+    return CheckAnswer(**_checked(report))
+
+
+def _checked(report: CheckReport) -> dict[str, Any]:
+    return {
+        **{name: getattr(report, name) for name in ("rung", "on", "ok", "planned")},
+        "worst_error": report.worst_error,
+        "summary": report.summary,
+        "cases": tuple(replace(case, faults=_faults(case.faults)) for case in report.cases),
+        "faults": _faults(report.faults),
+    }
+
+
+def _faults(faults: Sequence[Fault]) -> list[Fault]:
+    return [taken_from(Fault, fault) for fault in faults]
+
+
+@dataclass(frozen=True)
+class Ran(Answer, CheckAnswer):
+    """A check, and on a GPU how long a right kernel takes."""
+
+    workload: Problem
+    knobs: Mapping[str, int]
+    timing: TimedRow | None
+    timing_failed: tuple[str, ...] | None = field(default=None, metadata=WHERE_ASKED)
+
+    @property
+    def status(self) -> Status:
+        """1 when it is wrong, or could not be timed where it was to be."""
+        return Status.RIGHT if self.ok else Status.WRONG
+
+    def show(self, console: Console) -> None:
+        """The verdict, and the time."""
+        console.print(self.summary, markup=False)
+        timing = self.timing
+        if timing:
+            console.print(
+                f"live  {timing.median_us:.2f} us (spread {timing.spread:.1%}, "
+                f"{timing.processes} processes, {timing.samples} samples), "
+                f"{timing.gb_per_s:,.0f} GB/s of K and V, on {timing.gpu}",
+                markup=False,
+            )
+            console.print("against libraries: labtools bench")
+        for reason in self.timing_failed or ():
+            console.print(f"not timed: {reason}", markup=False)
 
 
 def run_rung(
@@ -49,13 +253,9 @@ def run_rung(
     chosen: Sequence[str] | None,
     quick: bool,
     progress: Progress,
-) -> Outcome:
+) -> Ran:
     """Check a rung; on a GPU, and only if it is right, time it."""
-    from labtools.measure.check import check_rung
-    from labtools.toolchain import cuda_status
-
     rung = read_rung(name)
-    workload = read_workload(workload_text) if workload_text else None
     knobs = read_knobs(rung, chosen)
     if on is None:
         status = cuda_status()
@@ -63,53 +263,34 @@ def run_rung(
         if on == "cpu":
             # Said aloud: a check on the CPU is never a time on a GPU.
             progress(f"on the CPU, since {status.why_not_live().why}")
-    if workload is None:
-        workload = read_workload(HEADLINE_TEXT if on == "gpu" else SMALL_TEXT)
+    workload = choose_workload(workload_text, rung, small=on == "cpu")
     check_supported(rung, workload, knobs)
     if on == "cpu":
         check_host_memory(workload)
     else:
         # The machine is looked at before the kernel, so that the message is about the machine.
-        from labtools.measure.live_job import require_device
-
         require_device()
-    report = check_rung(
-        rung,
-        workload,
-        knobs,
-        on=on,
-        progress=lambda done, total, text: progress(f"check {done} of {total}: {text}"),
-        quick=quick,
+    found = run.run_rung(
+        rung, workload, knobs, on=on, quick=quick, **_effort(quick), progress=progress
     )
-    data: dict[str, Any] = {
-        **report.to_dict(),
-        "workload": workload.to_dict(),
-        "knobs": knobs,
-        "faults": [_fault(fault) for fault in report.faults],
-        "timing": None,
-    }
-    if on == "gpu" and report.ok:
-        timing = _time([(rung, knobs)], workload, quick, progress, ceiling=False)
-        if timing.records:
-            data["timing"] = _time_row(timing.records[0])
-        else:
-            data["ok"] = False
-            data["timing_failed"] = list(timing.failures.values())
-    status_code = Status.RIGHT if data["ok"] else Status.WRONG
-    return Outcome(data, lambda console: _show_run(console, report, data), status_code)
+    timing, failed = _timing_of(found.timing)
+    given = {**_checked(found.check), "ok": found.ok}
+    return Ran(**given, workload=workload, knobs=knobs, timing=timing, timing_failed=failed)
 
 
-def _fault(fault: Any) -> dict[str, Any]:
-    names = ("kind", "message", "file", "line", "block", "thread")
-    return {name: getattr(fault, name, None) for name in names}
+def _timing_of(timing: Timing | None) -> tuple[TimedRow | None, tuple[str, ...] | None]:
+    """The time, or why there is none; neither where none was wanted."""
+    if timing is None:
+        return None, None
+    if not timing.records:
+        return None, tuple(timing.failures.values())
+    record = timing.records[0]
+    return taken_from(TimedRow, record, **_timed(record)), None
 
 
-def check_host_memory(workload: Workload) -> None:
+def check_host_memory(workload: Problem) -> None:
     """Refuse what would take the machine's memory, before the system starts to kill processes."""
-    from labtools.problem import LabError
-
-    shape = workload.batch * workload.num_kv_heads * workload.kv_len * workload.head_dim
-    needed = 2 * shape * workload.element_bytes * HOST_BYTES_PER_KV_BYTE
+    needed = HOST_BYTES_PER_BYTE * sum(drawn.bytes for drawn in workload.inputs.values())
     try:
         there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
@@ -119,94 +300,77 @@ def check_host_memory(workload: Workload) -> None:
             f"{workload} does not fit the memory of this machine.",
             f"its inputs and the oracle need about {needed / 1024**3:.0f} GiB and the machine has "
             f"{there / 1024**3:.0f} GiB",
-            "a smaller batch or kv_len checks the same code; forecasts and records need no memory",
+            "a smaller workload checks the same code; forecasts and records need no memory",
         )
 
 
-def _time(
-    candidates: Sequence[Any], workload: Workload, quick: bool, progress: Progress, ceiling: bool
-) -> Timing:
-    from labtools.measure.live_measure import PROCESSES, ROUNDS, time_candidates
-
-    return time_candidates(
-        candidates,
-        workload,
-        processes=QUICK_PROCESSES if quick else PROCESSES,
-        rounds=QUICK_ROUNDS if quick else ROUNDS,
-        ceiling=ceiling,
-        progress=_count(progress),
-    )
+# ------------------------------------------------------------------------------------------ bench
 
 
-def _time_row(record: Record) -> dict[str, Any]:
-    from labtools.measure.bench import describe_timing
-    from labtools.record import summary
+@dataclass(frozen=True)
+class Benched(Answer):
+    """Candidates of the same processes, fastest first; ``not_timed`` says why others are not."""
 
-    found = summary(record)
-    return {
-        **describe_timing(record),
-        "iqr_us": list(found.iqr_us),
-        "samples": found.samples,
-        "protocol": record.protocol,
-        "gpu": record.provenance.gpu,
-        "provenance": record.provenance.model_dump(mode="json"),
-        "notes": list(record.notes),
-        "origin": "live",
-    }
+    workload: Problem
+    origin: str
+    baseline: str
+    fastest_fair_baseline: str | None
+    best_read_gb_per_s: float | None
+    versions: Mapping[str, str | None]
+    candidates: tuple[StandingRow, ...]
+    not_timed: Mapping[str, str]
+    _asked: frozenset[str]
 
+    @property
+    def status(self) -> Status:
+        """A candidate that cannot run here is a finding; one that was asked for by name is not."""
+        return Status.WRONG if self._asked & set(self.not_timed) else Status.RIGHT
 
-def _show_run(console: Console, report: CheckReport, data: dict[str, Any]) -> None:
-    console.print(report.summary, markup=False)
-    timing = data["timing"]
-    if timing:
-        console.print(
-            f"live  {timing['median_us']:.2f} us (spread {timing['spread']:.1%}, "
-            f"{timing['processes']} processes, {timing['samples']} samples), "
-            f"{timing['gb_per_s']:,.0f} GB/s of K and V, on {timing['gpu']}",
-            markup=False,
-        )
-        console.print("against libraries: labtools bench")
-    for reason in data.get("timing_failed", ()):
-        console.print(f"not timed: {reason}", markup=False)
+    def show(self, console: Console) -> None:
+        """A table, then who the peers were."""
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False)
+        table.add_column("candidate", overflow="fold")
+        for column in ("median us", "spread", "against fastest fair peer", "times its floor"):
+            table.add_column(column, justify="right")
+        for column in ("GB/s read", "worst error", f"times as fast as {self.baseline}"):
+            table.add_column(column, justify="right")
+        for row in self.candidates:
+            table.add_row(*row.cells())
+        console.print(f"live  {self.candidates[0].gpu}", markup=False)
+        console.print(table, soft_wrap=False)
+        console.print(f"fastest fair peer: {self.fastest_fair_baseline}", markup=False)
+        for row in self.candidates:
+            peer, wide = row.against_fastest_fair_low_bit, row.against_fastest_fair
+            if peer:
+                besides = f"; {wide} against {wide.against}" if wide else ""
+                console.print(
+                    f"{row.candidate} keeps K and V in {row.kv_bits} bits, so its peer is "
+                    f"{peer.against}{besides}",
+                    markup=False,
+                )
+        installed = ", ".join(f"{name} {value}" for name, value in self.versions.items() if value)
+        console.print(f"versions: {installed}", markup=False)
+        for label, why in self.not_timed.items():
+            console.print(f"not timed: {label}: {why}", markup=False)
 
 
 def bench_candidates(
     names: Sequence[str] | None,
-    workload_text: str,
-    baseline: str,
+    workload_text: str | None,
+    baseline: str | None,
     chosen: Sequence[str] | None,
     processes: int | None,
     quick: bool,
     progress: Progress,
-) -> Outcome:
+) -> Benched:
     """Time candidates in the same processes; say where each stands among peers and to its floor."""
-    from labtools.measure.bench import (
-        bench_together,
-        default_candidates,
-        describe_standing,
-        every_baseline,
-        versions,
-    )
-    from labtools.measure.live_job import Candidate, require_device
-    from labtools.measure.live_measure import PROCESSES, ROUNDS
-    from labtools.problem import LabError, Rung
-    from labtools.record import paired_ratio
-
-    workload = read_workload(workload_text)
-    against = _read_baseline(baseline)
-    candidates = []
-    for target in [read_target(name) for name in names or ()]:
-        if isinstance(target, Rung):
-            candidates.append(Candidate(target, "rung", read_knobs(target, chosen)))
-        else:
-            candidates.append(Candidate(target, "baseline"))
-    asked = {one.label for one in candidates}
-    if not candidates:
-        candidates = default_candidates(workload)
-    elif all(one.kind == "rung" for one in candidates):
-        # A rung by itself has nothing to stand against: its peers come along.
-        candidates += every_baseline()
-    candidates.append(Candidate(against, "baseline"))
+    targets = [read_target(name) for name in names or ()]
+    workload = choose_workload(workload_text, targets[0] if targets else None)
+    against = _read_baseline(baseline or _usual_baseline(workload.operation))
+    asked = [_candidate(target, chosen) for target in targets]
+    candidates = [*_with_peers(asked, workload), Candidate(against, "baseline")]
     unique = {candidate.label: candidate for candidate in candidates}
     require_device()
     found = bench_together(
@@ -214,98 +378,90 @@ def bench_candidates(
         workload,
         processes=processes or (QUICK_PROCESSES if quick else PROCESSES),
         rounds=QUICK_ROUNDS if quick else ROUNDS,
-        progress=_count(progress),
+        progress=progress,
     )
     timing = found.timing
-    rows = []
     base = next((r for r in timing.records if r.candidate == f"baseline:{against.id}"), None)
-    for standing in found.standings:
-        record = standing.record
-        row = _time_row(record) | describe_standing(standing)
-        row["times_as_fast"] = None
-        if base is not None:
-            ratio = paired_ratio(base, record)
-            row["times_as_fast"] = {
-                "ratio": ratio.ratio,
-                "interval": [ratio.low, ratio.high],
-                "equal": ratio.equal,
-                "against": base.candidate,
-            }
-        rows.append(row)
+    rows = tuple(_standing_row(standing, base) for standing in found.standings)
     if not rows:
         reasons = "; ".join(f"{label}: {why}" for label, why in timing.failures.items())
         raise LabError(
             f"Nothing could be timed on {workload}.", reasons, "labtools run RUNG checks one alone"
         )
     fastest = timing.fastest_fair_baseline
-    data = {
-        "workload": workload.to_dict(),
-        "origin": "live",
-        "baseline": f"baseline:{against.id}",
-        "fastest_fair_baseline": fastest.candidate if fastest else None,
-        "best_read_gb_per_s": timing.best_read_gb_per_s,
-        "versions": versions(timing.records[0]),
-        "candidates": rows,
-        "not_timed": timing.failures,
-    }
-    # A candidate that cannot run here is a finding; one that was asked for by name is not.
-    status = Status.WRONG if asked & set(timing.failures) else Status.RIGHT
-    return Outcome(data, lambda console: _show_bench(console, data), status)
+    made = timing.records[0].provenance
+    return Benched(
+        workload=workload,
+        origin="live",
+        baseline=f"baseline:{against.id}",
+        fastest_fair_baseline=fastest.candidate if fastest else None,
+        best_read_gb_per_s=timing.best_read_gb_per_s,
+        versions={name: getattr(made, name) for name in _VERSIONS},
+        candidates=rows,
+        not_timed=timing.failures,
+        _asked=frozenset(candidate.label for candidate in asked),
+    )
+
+
+def _candidate(target: Rung | Baseline, chosen: Sequence[str] | None) -> Candidate:
+    if isinstance(target, Rung):
+        return Candidate(target, "rung", read_knobs(target, chosen))
+    return Candidate(target, "baseline")
+
+
+def _with_peers(asked: list[Candidate], workload: Problem) -> list[Candidate]:
+    """What was asked for; everything where nothing was."""
+    if not asked:
+        return default_candidates(workload)
+    if all(candidate.kind == "rung" for candidate in asked):
+        # A rung by itself has nothing to stand against: its peers come along.
+        return [*asked, *every_baseline(workload.operation)]
+    return asked
 
 
 def _read_baseline(name: str) -> Baseline:
-    from labtools.problem import load_baseline
-
     with typed():
         return load_baseline(name.removeprefix("baseline:"))
 
 
-def _show_bench(console: Console, data: dict[str, Any]) -> None:
-    from rich.table import Table
+def _usual_baseline(operation: str) -> str:
+    """What a ratio is against where nothing is named: the plain SDPA, or the first fair library."""
+    if operation == DEFAULT_OPERATION:
+        return "sdpa"
+    return next(library.id for library in list_baselines(operation) if library.fair)
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("candidate", overflow="fold")
-    for column in ("median us", "spread", "against fastest fair peer", "times its floor"):
-        table.add_column(column, justify="right")
-    for column in ("GB/s read", "worst error", f"times as fast as {data['baseline']}"):
-        table.add_column(column, justify="right")
-    for row in data["candidates"]:
-        peer = row["against_fastest_fair_low_bit"] or row["against_fastest_fair"]
-        floor, error = row["to_floor"], row["worst_error"]
-        table.add_row(
-            " ".join((row["candidate"], *(f"{k}={v}" for k, v in row["knobs"].items()))),
-            f"{row['median_us']:.2f}",
-            f"{row['spread']:.1%}",
-            f"{_interval(peer)} {peer['verdict']}" if peer else "",
-            _interval(floor),
-            f"{row['gb_per_s']:,.0f}",
-            "" if error is None else f"{error:.1e}",
-            _interval(row["times_as_fast"]),
+
+# ----------------------------------------------------------------------------------------- record
+
+
+@dataclass(frozen=True)
+class PlanRecorded(Answer):
+    """What a campaign did; see `labtools.measure.campaign.run.CampaignReport`."""
+
+    file: Path
+    workloads: int
+    measured: int
+    resumed: int
+    records: tuple[TimedRow, ...]
+    failures: Mapping[str, str]
+    left_out: Mapping[str, str]
+    ok: bool
+
+    @property
+    def status(self) -> Status:
+        """1 when something could not be measured."""
+        return Status.RIGHT if self.ok else Status.WRONG
+
+    def show(self, console: Console) -> None:
+        """How many were measured, and what was not."""
+        console.print(
+            f"{self.measured} workloads measured, {self.resumed} were there already, "
+            f"{len(self.records)} records in {self.file}",
+            markup=False,
         )
-    console.print(f"live  {data['candidates'][0]['gpu']}", markup=False)
-    console.print(table, soft_wrap=False)
-    console.print(f"fastest fair peer: {data['fastest_fair_baseline']}", markup=False)
-    for row in data["candidates"]:
-        peer = row["against_fastest_fair_low_bit"]
-        if peer:
-            wide = row["against_fastest_fair"]
-            besides = f"; {_interval(wide)} against {wide['against']}" if wide else ""
-            console.print(
-                f"{row['candidate']} keeps K and V in {row['kv_bits']} bits, so its peer is "
-                f"{peer['against']}{besides}",
-                markup=False,
-            )
-    installed = ", ".join(f"{name} {value}" for name, value in data["versions"].items() if value)
-    console.print(f"versions: {installed}", markup=False)
-    for label, why in data["not_timed"].items():
-        console.print(f"not timed: {label}: {why}", markup=False)
-
-
-def _interval(ratio: dict[str, Any] | None) -> str:
-    if not ratio:
-        return ""
-    low, high = ratio["interval"]
-    return f"{ratio['ratio']:.3f} [{low:.3f}, {high:.3f}]"
+        for title, reasons in (("failed", self.failures), ("left out", self.left_out)):
+            for label, why in reasons.items():
+                console.print(f"{title}: {label}: {why}", markup=False)
 
 
 def record_plan(
@@ -314,12 +470,10 @@ def record_plan(
     quick: bool,
     profile: bool,
     sanitize: bool,
+    stale: bool,
     progress: Progress,
-) -> Outcome:
-    """Measure a whole plan; what is there already for the same code is skipped."""
-    from labtools.measure.campaign import record_campaign
-    from labtools.measure.campaign_plan import load_plan
-
+) -> PlanRecorded:
+    """Measure a whole plan, or what of it is stale; what is there for the same code is skipped."""
     with typed():
         load_plan(plan)
     report = record_campaign(
@@ -328,14 +482,15 @@ def record_plan(
         **_effort(quick),
         profile=profile,
         sanitize=sanitize,
-        progress=_count(progress),
+        stale=stale,
+        progress=progress,
     )
     return _recorded(report)
 
 
 def record_one(
     name: str,
-    workload_text: str,
+    workload_text: str | None,
     chosen: Sequence[str] | None,
     baselines: Sequence[str] | None,
     out: Path | None,
@@ -343,32 +498,25 @@ def record_one(
     profile: bool,
     sanitize: bool,
     progress: Progress,
-) -> Outcome:
+) -> PlanRecorded:
     """Record one rung, beside baselines in the same processes."""
-    from labtools.measure.campaign import record_rung
-    from labtools.problem import LabError
-
     rung = read_rung(name)
-    workload = read_workload(workload_text)
+    workload = choose_workload(workload_text, rung)
     knobs = read_knobs(rung, chosen)
     check_supported(rung, workload, knobs)
-    beside = [_read_baseline(one).id for one in (baselines or ("sdpa",))]
-    try:
-        report = record_rung(
-            rung,
-            workload,
-            knobs,
-            out,
-            baselines=beside,
-            **_effort(quick),
-            profile=profile,
-            sanitize=sanitize,
-            progress=_count(progress),
-        )
-    except LabError as error:
-        if error.what.endswith("was not recorded."):  # it was measured, and is not right
-            raise WrongKernel(error) from error
-        raise
+    usual = (_usual_baseline(rung.operation),)
+    beside = [_read_baseline(library).id for library in (baselines or usual)]
+    report = record_rung(
+        rung,
+        workload,
+        knobs,
+        out,
+        baselines=beside,
+        **_effort(quick),
+        profile=profile,
+        sanitize=sanitize,
+        progress=progress,
+    )
     return _recorded(report)
 
 
@@ -376,26 +524,6 @@ def _effort(quick: bool) -> dict[str, int]:
     return {"processes": QUICK_PROCESSES, "rounds": QUICK_ROUNDS} if quick else {}
 
 
-def _recorded(report: CampaignReport) -> Outcome:
-    data = {
-        "file": str(report.path),
-        "workloads": report.groups,
-        "measured": report.measured,
-        "resumed": report.resumed,
-        "records": [_time_row(record) for record in report.records],
-        "failures": report.failures,
-        "left_out": report.left_out,
-        "ok": report.ok,
-    }
-
-    def show(console: Console) -> None:
-        console.print(
-            f"{report.measured} workloads measured, {report.resumed} were there already, "
-            f"{len(report.records)} records in {report.path}",
-            markup=False,
-        )
-        for title, reasons in (("failed", report.failures), ("left out", report.left_out)):
-            for label, why in reasons.items():
-                console.print(f"{title}: {label}: {why}", markup=False)
-
-    return Outcome(data, show, Status.RIGHT if report.ok else Status.WRONG)
+def _recorded(report: CampaignReport) -> PlanRecorded:
+    rows = tuple(taken_from(TimedRow, record, **_timed(record)) for record in report.records)
+    return taken_from(PlanRecorded, report, file=report.path, workloads=report.groups, records=rows)

@@ -8,24 +8,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .campaign import CampaignReport, record_campaign, record_rung
+    from .campaign.run import CampaignReport, record_campaign, record_rung
     from .check import CheckCase, CheckReport, check_rung
     from .cpu import CpuRun, run_on_cpu
-    from .live import GpuRun, run_cases_on_gpu, run_on_gpu
-    from .live_job import rung_candidate
-    from .live_measure import Timing, measure_live, time_candidates
-    from .profile import ProfileReport, profile_rung
-    from .sanitize import SanitizerReport, sanitize_rung
+    from .gpu.job import rung_candidate
+    from .gpu.measure import Timing, measure_live, time_candidates
+    from .gpu.run import GpuRun, run_cases_on_gpu, run_on_gpu
+    from .profiler.ncu import ProfileReport
+    from .profiler.profile import profile_rung
+    from .profiler.sanitize import SanitizerReport, sanitize_rung
 
 _HOMES = {
-    "campaign": ("CampaignReport", "record_campaign", "record_rung"),
+    "campaign.run": ("CampaignReport", "record_campaign", "record_rung"),
     "check": ("CheckCase", "CheckReport", "check_rung"),
     "cpu": ("CpuRun", "run_on_cpu"),
-    "live": ("GpuRun", "run_cases_on_gpu", "run_on_gpu"),
-    "live_job": ("rung_candidate",),
-    "live_measure": ("Timing", "measure_live", "time_candidates"),
-    "profile": ("ProfileReport", "profile_rung"),
-    "sanitize": ("SanitizerReport", "sanitize_rung"),
+    "gpu.run": ("GpuRun", "run_cases_on_gpu", "run_on_gpu"),
+    "gpu.job": ("rung_candidate",),
+    "gpu.measure": ("Timing", "measure_live", "time_candidates"),
+    "profiler.ncu": ("ProfileReport",),
+    "profiler.profile": ("profile_rung",),
+    "profiler.sanitize": ("SanitizerReport", "sanitize_rung"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

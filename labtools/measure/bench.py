@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from labtools.problem import Workload, list_baselines, list_rungs
-from labtools.record import Ratio, Record, Standing, say_verdict, standings, summary
+from labtools.problem import Problem, list_baselines, list_rungs
+from labtools.record import Standing, standings
+from labtools.toolchain.progress import Progress, silent
 
-from .live_job import Candidate, rung_candidate
-from .live_measure import (
+from .gpu.job import Candidate, rung_candidate
+from .gpu.measure import (
     PROCESSES,
     ROUNDS,
     AnyCandidate,
-    Progress,
     Timing,
     time_candidates,
 )
 
 
 @dataclass(frozen=True)
-class Bench:
+class TimedTogether:
     """What a bench found.
 
     Args:
@@ -33,28 +32,28 @@ class Bench:
     standings: list[Standing]
 
 
-def default_candidates(workload: Workload) -> list[Candidate]:
+def default_candidates(workload: Problem) -> list[Candidate]:
     """Every shipped rung that supports a workload, at its default knobs, and every baseline.
 
     Baselines are not sifted: what keeps one from running is part of the answer.
     """
-    rungs = [rung for rung in list_rungs() if rung.supports(workload) is None]
-    return [*(rung_candidate(rung) for rung in rungs), *every_baseline()]
+    rungs = [rung for rung in list_rungs(workload.operation) if not rung.supports(workload)]
+    return [*(rung_candidate(rung) for rung in rungs), *every_baseline(workload.operation)]
 
 
-def every_baseline() -> list[Candidate]:
-    """The shipped baselines."""
-    return [Candidate(baseline, "baseline") for baseline in list_baselines()]
+def every_baseline(operation: str) -> list[Candidate]:
+    """The shipped baselines of an operation."""
+    return [Candidate(baseline, "baseline") for baseline in list_baselines(operation)]
 
 
 def bench_together(
     candidates: Iterable[AnyCandidate],
-    workload: Workload,
+    workload: Problem,
     *,
     processes: int = PROCESSES,
     rounds: int = ROUNDS,
-    progress: Progress | None = None,
-) -> Bench:
+    progress: Progress = silent,
+) -> TimedTogether:
     """Time candidates and the read ceiling in the same processes, and compare them.
 
     Args:
@@ -70,51 +69,4 @@ def bench_together(
     timing = time_candidates(
         candidates, workload, processes=processes, rounds=rounds, ceiling=True, progress=progress
     )
-    return Bench(timing, standings(timing.records))
-
-
-def describe_standing(standing: Standing) -> dict[str, Any]:
-    """One row of a bench, as JSON can hold it; times in microseconds, rates in 10^9 bytes/s."""
-    record = standing.record
-    return {
-        **describe_timing(record),
-        "kv_bits": record.kv_bits,
-        "read_bytes": record.read_bytes,
-        "against_fastest_fair": describe_ratio(standing.against, verdict=True),
-        "against_fastest_fair_low_bit": describe_ratio(standing.against_low_bit, verdict=True),
-        "to_floor": describe_ratio(standing.to_floor),
-        "floor_us": standing.floor_us,
-        "floor_read_by": standing.reader,
-        "worst_error": record.comparison.worst_error,
-        "tolerance": record.comparison.tolerance,
-    }
-
-
-def describe_timing(record: Record) -> dict[str, Any]:
-    """What was timed and how long it took; times in microseconds, rates in 10^9 bytes/s."""
-    found = summary(record)
-    return {
-        "candidate": record.candidate,
-        "kind": record.kind,
-        "knobs": record.knobs,
-        "median_us": found.median_us,
-        "spread": found.spread,
-        "processes": found.processes,
-        "gb_per_s": record.gb_per_s,
-    }
-
-
-def describe_ratio(ratio: Ratio | None, verdict: bool = False) -> dict[str, Any] | None:
-    """A ratio as JSON can hold it; ``verdict`` reads it as peer / candidate."""
-    if ratio is None:
-        return None
-    told = {"ratio": ratio.ratio, "interval": [ratio.low, ratio.high], "processes": ratio.processes}
-    if verdict:
-        told |= {"against": ratio.first, "equal": ratio.equal, "verdict": say_verdict(ratio)}
-    return told
-
-
-def versions(record: Record) -> dict[str, str | None]:
-    """What the libraries behind a record were."""
-    names = ("driver", "cuda", "torch", "cudnn", "flashinfer", "cupy", "nvrtc")
-    return {name: getattr(record.provenance, name) for name in names}
+    return TimedTogether(timing, standings(timing.records))

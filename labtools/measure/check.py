@@ -1,47 +1,42 @@
 """The check that stands before every measurement: is this rung right, and on what was that tried?
 
-One rung, many workloads (`labtools.problem.battery`), each with two draws of the inputs, so that
+One rung, many workloads (its operation's battery), each with two draws of the inputs, so that
 an answer left over from the first cannot pass for the second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from labtools.problem import Comparison, LabError, Rung, Workload, battery
+from labtools.predict import DEFAULT_GPU, load_gpu
+from labtools.problem import (
+    Comparison,
+    Drawn,
+    LabError,
+    Problem,
+    Rung,
+    merge_comparisons,
+    operation_of,
+)
+from labtools.toolchain.progress import Progress, silent
 
-Progress = Callable[[int, int, str], None]
-"""Called with cases done, cases in all, and a few words."""
+from .fault import Fault
+
+if TYPE_CHECKING:
+    from .gpu.pool import LivePool
 
 SECOND_DRAW = 7919
 """Added to a workload's seed for the second draw."""
 ENOUGH_WRONG = 3
 """After this many wrong cases the rest would teach nothing."""
-MANY_ROWS = 200_000
-"""(query head, key) pairs above which the CPU runs every block once only, and the adversarial
+MANY_VISITS = 200_000
+"""`Problem.visits` above which the CPU runs every block once only, and the adversarial
 orders of warps on a sample of blocks."""
 SAMPLED_BLOCKS = 8
 QUICK_CASES = 6
 ALL_ORDERS = (0, 1, 2, 3)
-
-
-class FaultLike(Protocol):
-    """What a fault of either machine has."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def message(self) -> str: ...
-    @property
-    def file(self) -> str | None: ...
-    @property
-    def line(self) -> int | None: ...
-    @property
-    def block(self) -> tuple[int, int, int] | None: ...
-    @property
-    def thread(self) -> tuple[int, int, int] | None: ...
 
 
 @dataclass(frozen=True)
@@ -55,10 +50,10 @@ class CheckCase:
         faults: what the kernel did besides computing wrong numbers.
     """
 
-    workload: Workload
+    workload: Problem
     ok: bool
     comparison: Comparison | None
-    faults: list[FaultLike] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
 
     def __str__(self) -> str:
         if self.ok:
@@ -88,9 +83,9 @@ class CheckReport:
     planned: int
 
     @property
-    def faults(self) -> list[FaultLike]:
+    def faults(self) -> list[Fault]:
         """The faults of all cases, one for each kind and line."""
-        seen: dict[tuple[str, str | None, int | None], FaultLike] = {}
+        seen: dict[tuple[str, str | None, int | None], Fault] = {}
         for case in self.cases:
             for fault in case.faults:
                 seen.setdefault((fault.kind, fault.file, fault.line), fault)
@@ -98,9 +93,9 @@ class CheckReport:
 
     @property
     def worst_error(self) -> float | None:
-        """Largest relative error of one (sequence, head) over the cases that ran to their end."""
-        errors = [case.comparison.worst_error for case in self.cases if case.comparison]
-        return max(errors, default=None)
+        """Largest relative error of one part of the output over the cases that ran to their end."""
+        found = [case.comparison for case in self.cases if case.comparison]
+        return merge_comparisons(found).worst_error if found else None
 
     @property
     def summary(self) -> str:
@@ -108,7 +103,8 @@ class CheckReport:
         where = "the CPU" if self.on == "cpu" else "the GPU"
         wrong = [case for case in self.cases if not case.ok]
         if self.ok:
-            limit = max(case.comparison.tolerance for case in self.cases if case.comparison)
+            limits = [case.comparison.tolerance for case in self.cases if case.comparison]
+            limit = max(one for one in limits if one is not None)
             return (
                 f"{self.rung} on {where}: right in all {len(self.cases)} cases, worst relative "
                 f"error {self.worst_error:.1e} (limit {limit:g})"
@@ -126,34 +122,15 @@ class CheckReport:
     def __str__(self) -> str:
         return self.summary
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it; infinite errors become None."""
-        return {
-            "rung": self.rung,
-            "on": self.on,
-            "ok": self.ok,
-            "planned": self.planned,
-            "worst_error": _finite(self.worst_error),
-            "summary": self.summary,
-            "cases": [
-                {
-                    "workload": case.workload.to_dict(),
-                    "ok": case.ok,
-                    "comparison": _comparison_dict(case.comparison),
-                    "faults": [_fault_dict(fault) for fault in case.faults],
-                }
-                for case in self.cases
-            ],
-        }
-
 
 def check_rung(
     rung: Rung,
-    workload: Workload,
+    workload: Problem,
     knobs: Mapping[str, int] | None = None,
     on: str = "cpu",
-    progress: Progress | None = None,
+    progress: Progress = silent,
     quick: bool = False,
+    pool: LivePool | None = None,
 ) -> CheckReport:
     """Run a rung on the workload and on small ones that cover what the workload leaves out.
 
@@ -162,8 +139,9 @@ def check_rung(
         workload: the problem it is wanted for; always among the cases.
         knobs: compile-time choices.
         on: ``cpu`` (all memory accesses and barriers are watched) or ``gpu``.
-        progress: called after each case.
+        progress: hears of each case.
         quick: only the first few cases; for pages that check often.
+        pool: children on the GPU whose first one checks; None starts one for it.
 
     Raises:
         LabError: the rung cannot run at all: it does not compile, does not support the workload,
@@ -171,17 +149,20 @@ def check_rung(
     """
     if on not in ("cpu", "gpu"):
         raise LabError(f"A check cannot run on {on!r}.", "it runs on cpu or on gpu", "choose one")
-    rung.launches(workload, knobs)  # refuses an unsupported workload before anything runs
-    cases = battery(workload, rung.supports)
+    # Refuses an unsupported workload before anything runs.
+    rung.launches(workload, load_gpu(DEFAULT_GPU).limits, knobs)
+    cases = operation_of(workload).battery(workload, rung.supports)
     if quick:
         cases = _quick_choice(cases)
-    run = _check_on_cpu if on == "cpu" else _check_on_gpu
-    done = run(rung, cases, knobs, progress)
+    if on == "cpu":
+        done = _check_on_cpu(rung, cases, knobs, progress)
+    else:
+        done = _check_on_gpu(rung, cases, knobs, progress, pool)
     ok = len(done) == len(cases) and all(case.ok for case in done)
     return CheckReport(rung.id, on, ok, done, len(cases))
 
 
-def _quick_choice(cases: Sequence[Workload]) -> list[Workload]:
+def _quick_choice(cases: Sequence[Problem]) -> list[Problem]:
     """The given workload and a few of the others, evenly spread."""
     others = cases[1:]
     step = max(1, len(others) // QUICK_CASES)
@@ -190,22 +171,21 @@ def _quick_choice(cases: Sequence[Workload]) -> list[Workload]:
 
 def _check_on_cpu(
     rung: Rung,
-    cases: Sequence[Workload],
+    cases: Sequence[Problem],
     knobs: Mapping[str, int] | None,
-    progress: Progress | None,
+    progress: Progress,
 ) -> list[CheckCase]:
     from .cpu import run_on_cpu
 
     done: list[CheckCase] = []
     for index, workload in enumerate(cases):
-        if progress is not None:
-            progress(index, len(cases), str(workload))
+        progress(f"check {index} of {len(cases)}: {workload}", index, len(cases))
         # The wanted workload meets every order of warps; each small one the even order and one
         # of the adversarial ones in turn. The second draw comes in a random order.
         orders = ALL_ORDERS if index == 0 else (0, 1 + index % 3)
         second = workload.replace(seed=workload.seed + SECOND_DRAW)
-        plan: list[tuple[Workload, tuple[int, ...], int | None]]
-        if workload.kv_row_visits > MANY_ROWS:
+        plan: list[tuple[Problem, tuple[int, ...], int | None]]
+        if workload.visits > MANY_VISITS:
             plan = [
                 (workload, orders[1:], SAMPLED_BLOCKS),
                 (workload, orders[:1], None),
@@ -214,8 +194,11 @@ def _check_on_cpu(
         else:
             plan = [(workload, orders, None), (second, (3,), None)]
         results = []
+        inputs: Drawn | None = None
         for drawn, some_orders, blocks in plan:
-            run = run_on_cpu(rung, drawn, knobs, orders=some_orders, blocks=blocks)
+            if inputs is None or inputs.problem != drawn:
+                inputs = operation_of(drawn).draw(drawn)
+            run = run_on_cpu(rung, drawn, knobs, orders=some_orders, blocks=blocks, inputs=inputs)
             results.append(CheckCase(drawn, run.ok, run.comparison, list(run.faults)))
             if not run.ok:
                 break
@@ -223,18 +206,18 @@ def _check_on_cpu(
         done.append(case)
         if _is_enough(done):
             break
-    if progress is not None:
-        progress(len(done), len(cases), "done")
+    progress("checked", len(done), len(cases))
     return done
 
 
 def _check_on_gpu(
     rung: Rung,
-    cases: Sequence[Workload],
+    cases: Sequence[Problem],
     knobs: Mapping[str, int] | None,
-    progress: Progress | None,
+    progress: Progress,
+    pool: LivePool | None,
 ) -> list[CheckCase]:
-    from .live import run_cases_on_gpu
+    from .gpu.run import run_cases_on_gpu
 
     drawn = [
         workload.replace(seed=workload.seed + extra)
@@ -242,11 +225,7 @@ def _check_on_gpu(
         for extra in (0, SECOND_DRAW)
     ]
 
-    def hear(text: str) -> None:
-        if progress is not None:
-            progress(0, len(cases), text)
-
-    runs = run_cases_on_gpu(rung, drawn, knobs, progress=hear)
+    runs = run_cases_on_gpu(rung, drawn, knobs, progress=progress, pool=pool)
     done = []
     for index, workload in enumerate(cases):
         pair = runs[2 * index : 2 * index + 2]
@@ -258,18 +237,21 @@ def _check_on_gpu(
         if len(pair) < 2 and results[0].ok:
             break  # the second draw was never run: not a case that may count as right
         done.append(_worse_of(results, workload))
-    if progress is not None:
-        progress(len(done), len(cases), "done")
+    progress("checked", len(done), len(cases))
     return done
 
 
-def _worse_of(results: Sequence[CheckCase], workload: Workload) -> CheckCase:
+def _worse_of(results: Sequence[CheckCase], workload: Problem) -> CheckCase:
     """One case out of the draws of one workload: the first wrong one, else the less exact."""
     for result in results:
         if not result.ok:
             return result
-    worst = max(results, key=lambda r: r.comparison.worst_error if r.comparison else 0.0)
+    worst = max(results, key=_error_of)
     return CheckCase(workload, True, worst.comparison, [])
+
+
+def _error_of(case: CheckCase) -> float:
+    return (case.comparison.worst_error if case.comparison else None) or 0.0
 
 
 def _is_enough(done: Sequence[CheckCase]) -> bool:
@@ -277,24 +259,3 @@ def _is_enough(done: Sequence[CheckCase]) -> bool:
     wrong = [case for case in done if not case.ok]
     hangs = any(fault.kind == "hang" for case in wrong for fault in case.faults)
     return hangs or len(wrong) >= ENOUGH_WRONG
-
-
-def _fault_dict(fault: FaultLike) -> dict[str, Any]:
-    return {
-        name: getattr(fault, name)
-        for name in ("kind", "message", "file", "line", "block", "thread")
-    }
-
-
-def _comparison_dict(comparison: Comparison | None) -> dict[str, Any] | None:
-    if comparison is None:
-        return None
-    return {**asdict(comparison), "worst_error": _finite(comparison.worst_error)}
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not _is_finite(value) else value
-
-
-def _is_finite(value: float) -> bool:
-    return value == value and abs(value) != float("inf")

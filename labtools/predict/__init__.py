@@ -1,28 +1,40 @@
 """What should happen: data sheets with sources, occupancy, floors, and forecasts of kernels."""
 
 from .banks import Tile, check_tile, half_tile
-from .calibration import machine_of
-from .derivation import Design, Figure, Step
-from .forecast import CLASSES, Forecast, LaunchForecast, Link, Slice, forecast, what_if
-from .inversion import derive
-from .occupancy import AchievedOccupancy, Occupancy, Waves, achieved_occupancy, occupancy, waves
+from .decode.derivation import Design, DesignStep, Figure
+from .decode.inversion import derive
+from .forecasting import CLASSES, forecast, what_if
+from .machine import machine_of
+from .residency import AchievedOccupancy, Occupancy, Waves, achieved_occupancy, occupancy, waves
+from .result import ChainLink, Forecast, LaunchForecast, Slice
 from .roofline import Floors, RooflineForecast, floors, roofline_forecast
-from .sheets import Gpu, gpu_of_device, list_gpus, load_gpu, merge_device
+from .sheets import (
+    DEFAULT_GPU,
+    Gpu,
+    gpu_of_device,
+    gpu_or_default,
+    limits_of,
+    list_gpus,
+    load_gpu,
+    merge_device,
+)
+from .version import model_name
 
 __all__ = [
     "CLASSES",
+    "DEFAULT_GPU",
     "AchievedOccupancy",
+    "ChainLink",
     "Design",
+    "DesignStep",
     "Figure",
     "Floors",
     "Forecast",
     "Gpu",
     "LaunchForecast",
-    "Link",
     "Occupancy",
     "RooflineForecast",
     "Slice",
-    "Step",
     "Tile",
     "Waves",
     "achieved_occupancy",
@@ -31,11 +43,14 @@ __all__ = [
     "floors",
     "forecast",
     "gpu_of_device",
+    "gpu_or_default",
     "half_tile",
+    "limits_of",
     "list_gpus",
     "load_gpu",
     "machine_of",
     "merge_device",
+    "model_name",
     "occupancy",
     "roofline_forecast",
     "waves",

@@ -19,14 +19,14 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from labtools.problem import LabError, Rung, Workload, load_rung, timed_launches
+from labtools.problem import LabError, Problem, Rung, load_rung, timed_launches
 from labtools.record import Record
 from labtools.record.bound import CountedBound, counted_bound
 
-from .calibration import machine_of
-from .machine import Machine
+from .machine import Machine, machine_of
 from .roofline import floors
 from .sheets import Gpu, load_gpu
+from .version import model_name
 
 DIRECTION_THRESHOLD = 0.05
 """Pairs that differ by less than this are not asked for their direction."""
@@ -51,9 +51,6 @@ class Predicted(Protocol):
 
     @property
     def bound(self) -> str: ...
-
-    @property
-    def model(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ class Point:
         return self.record.knobs
 
     @property
-    def workload(self) -> Workload:
+    def workload(self) -> Problem:
         """What it computed."""
         return self.record.problem
 
@@ -241,13 +238,18 @@ def points_of(
             split=split,
             forecast_us=made.time_us,
             bound=made.bound,
-            model=made.model,
+            model=_model_of(record, predict is None),
             roofline_us=roofline_us,
             constant_us=roofline_us * constant,
             counted=_counted(record),
         )
         for record, stratum, split, made, roofline_us in rows
     ]
+
+
+def _model_of(record: Record, stored: bool) -> str:
+    """A stored forecast keeps the name it was made under; a fresh one is of the model as it is."""
+    return record.forecast.model if stored and record.forecast else model_name()
 
 
 def _counted(record: Record) -> CountedBound | None:
@@ -258,7 +260,7 @@ def _counted(record: Record) -> CountedBound | None:
 
 def bytes_roofline_us(
     rung: Rung,
-    workload: Workload,
+    workload: Problem,
     gpu: Gpu | str,
     knobs: Mapping[str, int] | None = None,
     machine: Machine | None = None,
@@ -271,17 +273,15 @@ def bytes_roofline_us(
     """
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     machine = machine or machine_of(gpu)
-    launches = rung.launches(workload, knobs)
-    named = {arg for one in timed_launches(launches) for arg in one.args if isinstance(arg, str)}
+    launches = rung.launches(workload, gpu.limits, knobs)
+    named = {name for one in timed_launches(launches) for name in one.named}
     prepared = {
         space.name: space.bytes for one in launches if one.prepare for space in one.workspace
     }
-    moved = float(workload.minimal_bytes)
-    if not named & {"k", "v"}:
-        lengths = workload.seq_lens or (workload.kv_len,) * workload.batch
-        used = sum(lengths) / (workload.kv_len * workload.batch)
-        moved -= workload.kv_bytes
-        moved += used * sum(size for name, size in prepared.items() if name in named)
+    moved = float(workload.call_bytes(named))
+    if moved < workload.minimal_bytes:
+        stored = sum(size for name, size in prepared.items() if name in named)
+        moved += workload.used_share * stored
     in_l2 = workload.cache_state == "warm" and moved <= gpu.l2_bytes
     per_cycle = machine.l2_bytes_per_cycle if in_l2 else machine.dram_bytes_per_cycle
     compute_us = floors(workload, gpu).compute_us or 0.0

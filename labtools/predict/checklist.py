@@ -6,21 +6,23 @@ reader: `READER_FIELDS` names those questions, and a view keeps their answers in
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from labtools.problem import Launch, Rung, Workload, timed_launches
+from labtools.problem import Launch, Problem, Rung, timed_launches
 from labtools.record import RecordStore, best_read_gb_per_s
 from labtools.toolchain.cubin import Resources
 from labtools.toolchain.listings import MachineCode, machine_code
-from labtools.toolchain.loops import Loop
-from labtools.toolchain.sass import Sass
+from labtools.toolchain.sass import Loop, Sass
 
-from .calibration import machine_of
-from .forecast import Forecast, LaunchForecast, Link, forecast, what_if
-from .occupancy import Occupancy, achieved_occupancy, occupancy, waves
+from .forecasting import forecast, what_if
+from .machine import machine_of
+from .residency import Occupancy, achieved_occupancy, occupancy, waves
+from .result import ChainLink, Forecast, LaunchForecast
 from .sheets import Gpu, load_gpu
+from .version import model_name
 
 READER_FIELDS = (
     ("change", "What will you change?"),
@@ -35,7 +37,6 @@ _SECTOR_BYTES = 32
 _WIDEST_LOAD = 16
 _WARP = 32
 _LOADS = ("LDG", "LD", "LDGSTS")
-_TRIPS_WALKED = 6  # more than a kernel has stages
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Checklist:
 
     rung_id: str
     rung_title: str
-    workload: Workload
+    workload: Problem
     gpu: Gpu
     knobs: Mapping[str, int]
     items: tuple[Item, ...]
@@ -142,7 +143,7 @@ class CodeFacts:
 
 def code_facts(
     rung: Rung,
-    workload: Workload,
+    workload: Problem,
     gpu: Gpu | str,
     knobs: Mapping[str, int] | None = None,
     *,
@@ -161,10 +162,10 @@ def code_facts(
         LabError: the rung cannot run the workload, an unknown knob or GPU.
     """
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
-    code = code or machine_code(rung, workload, rung.resolve_knobs(knobs), gpu.arch)
+    code = code or machine_code(rung, workload, gpu.limits, rung.resolve_knobs(knobs))
     found = [
         _facts_of(launch, code.entries[launch.entry], code.resources[launch.entry], gpu, span)
-        for launch in timed_launches(rung.launches(workload, knobs))
+        for launch in timed_launches(rung.launches(workload, gpu.limits, knobs))
         if entry in (None, launch.entry)
     ]
     return max(found, key=lambda one: sum(width * count for width, count in one.widths))
@@ -173,22 +174,17 @@ def code_facts(
 def _facts_of(
     launch: Launch, sass: Sass, resources: Resources, gpu: Gpu, span: tuple[int, int] | None
 ) -> CodeFacts:
-    spans = [span] if span else [(loop.first, loop.last) for loop in sass.innermost_loops]
-    bodies = [
-        (one, Loop(tuple(i.text for i in sass.instructions[one[0] : one[1] + 1]))) for one in spans
-    ]
-    best = max(bodies, key=lambda body: _loaded_bytes(body[1]), default=None)
-    widths: dict[int, int] = {}
-    for width in _load_widths(best[1]) if best else ():
-        widths[width] = widths.get(width, 0) + 1
+    loops = [sass.loop_at(*span)] if span else sass.innermost_loops
+    best = max(loops, key=lambda loop: sum(_load_widths(loop)), default=None)
+    widths = Counter(_load_widths(best) if best else ())
     return CodeFacts(
         launch=launch,
         sass=sass,
         resources=resources,
-        loop=best[1] if best else None,
-        lines=_source_lines(sass, best[0]) if best else None,
+        loop=best,
+        lines=_source_lines(best) if best else None,
         widths=tuple(sorted(widths.items(), reverse=True)),
-        bytes_in_flight=_bytes_in_flight(sass, best[0]) if best else 0,
+        bytes_in_flight=best.bytes_in_flight if best else 0,
         occupancy=occupancy(
             gpu,
             launch.num_threads,
@@ -200,53 +196,17 @@ def _facts_of(
 
 def _load_widths(loop: Loop) -> list[int]:
     """Bytes a lane of every load from global memory in one trip, copies to shared memory too."""
-    return [_width_of(name) for name in loop.opcodes if name.split(".")[0] in _LOADS]
+    return [one.access_bytes for one in loop.instructions if one.base in _LOADS]
 
 
-def _width_of(opcode: str) -> int:
-    """Bytes a lane of a load: ``LDG.E.64`` moves 8, ``LDG.E.U16`` 2, a plain one 4."""
-    bits = [part.strip("US") for part in opcode.split(".")[1:]]
-    return next((int(part) for part in bits if part in ("8", "16", "32", "64", "128")), 32) // 8
-
-
-def _bytes_in_flight(sass: Sass, span: tuple[int, int]) -> int:
-    """Most bytes of one warp that are asked for and that nothing has waited for yet.
-
-    A load counts until an instruction reads a register that it fills; there the warp stops, in
-    order. A copy to shared memory counts until a wait for its group. Several trips are walked, so
-    that what is asked for a later trip counts.
-    """
-    body = sass.instructions[span[0] : span[1] + 1]
-    loads: list[tuple[int, frozenset[str]]] = []
-    groups: list[int] = []
-    opened = most = 0
-    for one in body * _TRIPS_WALKED:
-        loads = [load for load in loads if not load[1] & one.uses]
-        if one.base in ("LDG", "LD"):
-            loads.append((_width_of(one.opcode), one.defines))
-        elif one.base == "LDGSTS":
-            opened += _width_of(one.opcode)
-        elif one.base == "LDGDEPBAR":
-            groups, opened = [*groups, opened], 0
-        elif one.base == "DEPBAR" and groups:
-            keep = one.operands[-1].value
-            groups = groups[-int(keep) :] if keep else []
-        most = max(most, sum(width for width, _ in loads) + sum(groups) + opened)
-    return _WARP * most
-
-
-def _loaded_bytes(loop: Loop) -> int:
-    return sum(_load_widths(loop))
-
-
-def _source_lines(sass: Sass, span: tuple[int, int]) -> tuple[str, int, int] | None:
+def _source_lines(loop: Loop) -> tuple[str, int, int] | None:
     """Lines of the loop in the file that its closing branch comes from."""
-    closing = sass.instructions[span[1]].source
+    closing = loop.instructions[-1].source
     if closing is None:
         return None
     lines = [
         one.source.line
-        for one in sass.instructions[span[0] : span[1] + 1]
+        for one in loop.instructions
         if one.source is not None and one.source.file == closing.file
     ]
     return Path(closing.file).name, min(lines), max(lines)
@@ -254,7 +214,7 @@ def _source_lines(sass: Sass, span: tuple[int, int]) -> tuple[str, int, int] | N
 
 def checklist(
     rung: Rung,
-    workload: Workload,
+    workload: Problem,
     gpu: Gpu | str,
     knobs: Mapping[str, int] | None = None,
     *,
@@ -280,7 +240,7 @@ def checklist(
     """
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     values = rung.resolve_knobs(knobs)
-    code = machine_code(rung, workload, values, gpu.arch)
+    code = machine_code(rung, workload, gpu.limits, values)
     said = forecast(rung, workload, gpu, values, code=code)
     main = said.main_launch
     facts = code_facts(
@@ -307,7 +267,7 @@ def checklist(
     return Checklist(rung.id, rung.title, workload, gpu, values, items, said)
 
 
-def _ask_bytes(workload: Workload, gpu: Gpu, said: Forecast, store: RecordStore) -> Item:
+def _ask_bytes(workload: Problem, gpu: Gpu, said: Forecast, store: RecordStore) -> Item:
     floor = said.floor
     facts = [
         Fact("least bytes (MB)", floor.bytes / 1e6, "computed", "K and V once, q, output"),
@@ -340,7 +300,7 @@ def _ask_bytes(workload: Workload, gpu: Gpu, said: Forecast, store: RecordStore)
     )
 
 
-def _ask_level(workload: Workload, gpu: Gpu, main: LaunchForecast) -> Item:
+def _ask_level(workload: Problem, gpu: Gpu, main: LaunchForecast) -> Item:
     footprint, l2 = main.footprint_bytes, float(gpu.l2_bytes)
     again = main.l2_bytes / footprint if footprint else 0.0
     from_dram = main.dram_bytes / main.l2_bytes if main.l2_bytes else 0.0
@@ -541,7 +501,7 @@ def _ask_chain(main: LaunchForecast) -> Item:
     return Item("chain", question, says, "forecast", columns=columns, rows=rows)
 
 
-def _asked_by(link: Link, chain: Sequence[Link]) -> str:
+def _asked_by(link: ChainLink, chain: Sequence[ChainLink]) -> str:
     """Where the result that a link waits for was asked for."""
     for one in chain:
         if one.index == link.producer:
@@ -549,7 +509,7 @@ def _asked_by(link: Link, chain: Sequence[Link]) -> str:
     return "-" if link.producer is None else "an earlier trip"
 
 
-def _where(link: Link) -> str:
+def _where(link: ChainLink) -> str:
     return f"{Path(link.source.file).name}:{link.source.line}" if link.source else "no line"
 
 
@@ -617,7 +577,7 @@ def _ask_bound(said: Forecast) -> Item:
     }
     low, high = said.band_us
     facts = [
-        Fact("forecast (us)", said.time_us, "forecast", said.model),
+        Fact("forecast (us)", said.time_us, "forecast", model_name()),
         Fact(
             "band (us)",
             f"{low:.4g} to {high:.4g}",
@@ -641,7 +601,7 @@ def _ask_bound(said: Forecast) -> Item:
 
 
 def _ask_what_if(
-    rung: Rung, workload: Workload, gpu: Gpu, knobs: Mapping[str, int], said: Forecast
+    rung: Rung, workload: Problem, gpu: Gpu, knobs: Mapping[str, int], said: Forecast
 ) -> Item:
     times = what_if(rung, workload, gpu, knobs)
     ordered = sorted(times.items(), key=lambda pair: pair[1])
@@ -684,7 +644,7 @@ _LINKS = {
 
 
 def _ask_neighbours(
-    rung: Rung, workload: Workload, gpu: Gpu, knobs: Mapping[str, int], said: Forecast
+    rung: Rung, workload: Problem, gpu: Gpu, knobs: Mapping[str, int], said: Forecast
 ) -> Item:
     question = "Which knob points the right way, and how far?"
     rows: list[tuple[float | int | str, ...]] = []

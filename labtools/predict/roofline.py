@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from labtools.problem import LabError, Rung, Workload
+from labtools.problem import LabError, Problem, Rung
 
 from .sheets import Gpu, load_gpu
 
@@ -72,7 +72,7 @@ FLOOR_NOTE = (
 )
 
 
-def floors(workload: Workload, gpu: Gpu | str, gb_per_s: float | None = None) -> Floors:
+def floors(workload: Problem, gpu: Gpu | str, gb_per_s: float | None = None) -> Floors:
     """Least time that a workload can take.
 
     Args:
@@ -122,7 +122,7 @@ def floors(workload: Workload, gpu: Gpu | str, gb_per_s: float | None = None) ->
 
 def roofline_forecast(
     rung: Rung,
-    workload: Workload,
+    workload: Problem,
     gpu: Gpu | str,
     knobs: Mapping[str, int] | None = None,
     gb_per_s: float | None = None,
@@ -139,8 +139,8 @@ def roofline_forecast(
     Raises:
         LabError: the rung cannot run the workload, an unknown knob or GPU.
     """
-    rung.launches(workload, knobs)
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    rung.launches(workload, gpu.limits, knobs)
     floor = floors(workload, gpu, gb_per_s)
     compute_us = floor.compute_us or 0.0
     memory_us = floor.time_us if floor.time_at_given_us is None else floor.time_at_given_us

@@ -12,16 +12,14 @@ against the CPU runner's trip counts.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from labtools.toolchain.sass import Instruction, Operand
 
-if TYPE_CHECKING:
-    from .trace import Lanes
+from .lanes import Lanes
 
 Value = np.ndarray | None
 Handler = Callable[["State", Instruction], list[tuple[str, Value]]]
@@ -37,7 +35,7 @@ _COMPARE = {
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class IntegerComparison:
     """One integer comparison, kept to find out in which trip of a loop it turns.
 
     Args:
@@ -79,7 +77,7 @@ class State:
         self.values = {} if values is None else values
         self.valid: dict[str, np.ndarray] = {}
         self.active = lanes.true
-        self.comparisons: list[Comparison] | None = None
+        self.comparisons: list[IntegerComparison] | None = None
 
     def copy(self) -> State:
         """A copy that may be run on; arrays are shared, since none is changed in place."""
@@ -227,10 +225,29 @@ class State:
         return total if wide else total & _MASK
 
 
+class UnknownForm(Exception):
+    """An instruction whose operands have a form that is not known here."""
+
+
 def next_register(name: str, plus: int = 1) -> str:
-    """``R4`` to ``R5``."""
+    """``R4`` to ``R5``; ``RZ`` and ``URZ`` stay.
+
+    Raises:
+        UnknownForm: it is no register.
+    """
     stem = "UR" if name.startswith("UR") else "R"
-    return f"{stem}{int(name[len(stem) :]) + plus}"
+    number = name[len(stem) :]
+    if name in ("RZ", "URZ"):
+        return name
+    if not name.startswith(stem) or not number.isdigit():
+        raise UnknownForm(f"{name!r} is no register")
+    return f"{stem}{int(number) + plus}"
+
+
+def _register_number(name: str) -> int:
+    if not (name.startswith("R") and name[1:].isdigit()):
+        raise UnknownForm(f"{name!r} is no general register")
+    return int(name[1:])
 
 
 def _number_bits(value: int | float | None) -> int:
@@ -248,7 +265,7 @@ def evaluate(state: State, one: Instruction) -> list[tuple[str, Value]]:
     handler = _HANDLERS.get(base) or _HANDLERS.get(base[1:] if base.startswith("U") else base)
     try:
         found = handler(state, one) if handler is not None else []
-    except (IndexError, ValueError):  # operands in a form that is not known here
+    except UnknownForm:
         found = []
     known = {name for name, _ in found}
     found = [(name, value) for name, value in found if name in one.defines]
@@ -276,6 +293,17 @@ def _split(one: Instruction) -> tuple[list[Operand], list[Operand], list[Operand
     return flags, destination, operands
 
 
+def _take(operands: Sequence[Operand], count: int) -> Sequence[Operand]:
+    """The first so many operands.
+
+    Raises:
+        UnknownForm: there are fewer.
+    """
+    if len(operands) < count:
+        raise UnknownForm(f"{len(operands)} operands, not {count}")
+    return operands[:count]
+
+
 def _one(destination: list[Operand], value: Value) -> list[tuple[str, Value]]:
     return [(destination[0].name, value)] if destination else []
 
@@ -299,16 +327,19 @@ def _u64(value: np.ndarray) -> np.ndarray:
 
 
 def _move(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    destination, source = _take(one.operands, 2)
     if "64" in one.modifiers:
-        return _pair(one.operands[0].name, state.wide(one.operands[1]))
-    return [(one.operands[0].name, state.bits(one.operands[1]))]
+        return _pair(destination.name, state.wide(source))
+    return [(destination.name, state.bits(source))]
 
 
 def _add(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """IADD, IADD3, VIADD: up to three addends, carries in and out."""
     flags, destination, sources = _split(one)
     if "64" in one.modifiers:
-        terms64 = [state.wide(source) for source in sources if source.kind != "predicate"]
+        addends = [source for source in sources if source.kind != "predicate"]
+        _take([*destination, *addends], 2)
+        terms64 = [state.wide(source) for source in addends]
         if any(term is None for term in terms64):
             return []
         total64 = terms64[0]
@@ -399,7 +430,7 @@ def _shift_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
     flags, destination, sources = _split(one)
     carries = [source for source in sources if source.kind == "predicate"]
     terms = [source for source in sources if source.kind != "predicate"]
-    a, b = state.bits(terms[0]), state._plain(terms[1])
+    a, b = state.bits(_take(terms, 2)[0]), state._plain(terms[1])
     shift = int(terms[-1].value or 0) if terms[-1].kind == "number" else 0
     if a is None or b is None:
         return []
@@ -435,7 +466,7 @@ def _shift_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 def _funnel(state: State, one: Instruction) -> list[tuple[str, Value]]:
     _, destination, sources = _split(one)
-    a, shift, c = (state.bits(source) for source in sources[:3])
+    a, shift, c = (state.bits(source) for source in _take(sources, 3))
     if shift is None:
         return []
     left, high = "L" in one.modifiers, "HI" in one.modifiers
@@ -500,7 +531,7 @@ def _independent_of_unknown(table: int, unknown: list[bool]) -> bool:
 
 
 def _predicate_logic(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    flags = one.operands[:2]
+    flags = _take(one.operands, 2)
     sources = [o for o in one.operands[2:] if o.kind == "predicate"]
     tables = [int(o.value or 0) for o in one.operands[2:] if o.kind == "number"]
     if len(sources) < 3 or not tables:
@@ -523,8 +554,9 @@ def _predicate_logic(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _compare(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    first, second, a_operand, b_operand, *rest = one.operands
-    kind = one.modifiers[0]
+    first, second, a_operand, b_operand = _take(one.operands, 4)
+    rest = one.operands[4:]
+    kind = one.modifiers[0] if one.modifiers else ""
     if kind not in _COMPARE:
         return []
     if {"U64", "S64"} & set(one.modifiers):
@@ -544,6 +576,7 @@ def _compare(state: State, one: Instruction) -> list[tuple[str, Value]]:
         _remember(state, kind, a, b, 32, "U32" not in one.modifiers)
         result = _COMPARE[kind](a, b)
         if "EX" in one.modifiers:
+            _take(rest, 1)
             low = state.predicate(rest[-1])
             if low is None:
                 return []
@@ -569,7 +602,7 @@ def _remember(
     if state.comparisons is not None:
         low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
         state.comparisons.append(
-            Comparison(kind, a.astype(np.int64), b.astype(np.int64), state.active, low, high)
+            IntegerComparison(kind, a.astype(np.int64), b.astype(np.int64), state.active, low, high)
         )
 
 
@@ -578,11 +611,11 @@ def _remember_wrap(state: State, total: np.ndarray | None) -> None:
     if state.comparisons is not None and total is not None:
         low = (total & _MASK).astype(np.int64)
         zero = np.zeros(len(low), np.int64)
-        state.comparisons.append(Comparison("GE", low, zero, state.active, 0, 2**32 - 1))
+        state.comparisons.append(IntegerComparison("GE", low, zero, state.active, 0, 2**32 - 1))
 
 
 def _select(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, a, b, flag = one.operands[:4]
+    destination, a, b, flag = _take(one.operands, 4)
     chosen = state.predicate(flag)
     if chosen is None:
         return []
@@ -605,6 +638,7 @@ def _select(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 def _least_or_most(state: State, one: Instruction) -> list[tuple[str, Value]]:
     operands = [o for o in one.operands if o.kind != "predicate"]
+    _take(operands, 4 if one.base == "VIADDMNMX" else 2)
     last = max(n for n, o in enumerate(one.operands) if o.kind != "predicate")
     choice = one.operands[last + 1 :][:1]
     destination, *terms = operands
@@ -632,14 +666,15 @@ def _least_or_most(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _absolute(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    value = state.bits(one.operands[1])
+    destination, source = _take(one.operands, 2)
+    value = state.bits(source)
     result = None if value is None else np.abs(value.view(np.int32)).view(np.uint32)
-    return [(one.operands[0].name, result)]
+    return [(destination.name, result)]
 
 
 def _special(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    destination = _take(one.operands, 1)[0].name
     name = one.operands[-1].name
-    destination = one.operands[0].name
     if one.base.endswith("CS2R") and "32" not in one.modifiers:
         zero = state.lanes.constant(0) if name == "SRZ" else None
         return [(destination, zero), (next_register(destination), zero)]
@@ -647,7 +682,7 @@ def _special(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _load_constant(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source = one.operands[0], one.operands[1]
+    destination, source = _take(one.operands, 2)
     words = {"64": 2, "128": 4, "256": 8}
     count = next((words[m] for m in one.modifiers if m in words), 1)
     if source.kind != "constant":
@@ -673,12 +708,12 @@ def extend_sign(one: Instruction, value: np.ndarray) -> np.ndarray:
 
 
 def _to_uniform(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    registers = [o for o in one.operands if o.kind == "register"]
-    return [(registers[0].name, state.bits(registers[1]))]
+    destination, source = _take([o for o in one.operands if o.kind == "register"], 2)
+    return [(destination.name, state.bits(source))]
 
 
 def _to_float(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source = one.operands[:2]
+    destination, source = _take(one.operands, 2)
     modifiers = set(one.modifiers)
     if {"F16", "F64", "BF16"} & modifiers:
         return []
@@ -703,7 +738,7 @@ def _to_float(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _to_integer(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source = one.operands[:2]
+    destination, source = _take(one.operands, 2)
     value = state.bits(source)
     if value is None or {"F16", "F64"} & set(one.modifiers):
         return []
@@ -719,16 +754,19 @@ def _to_integer(state: State, one: Instruction) -> list[tuple[str, Value]]:
 def _function_unit(state: State, one: Instruction) -> list[tuple[str, Value]]:
     if one.modifiers[:1] != ("RCP",):
         return []
-    value = state.bits(one.operands[1])
+    destination, source = _take(one.operands, 2)
+    value = state.bits(source)
     if value is None:
         return []
     with np.errstate(all="ignore"):
         result = np.float32(1) / value.view(np.float32)
-    return [(one.operands[0].name, result.astype(np.float32).view(np.uint32))]
+    return [(destination.name, result.astype(np.float32).view(np.uint32))]
 
 
 def _float_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, *sources = [o for o in one.operands if o.kind != "predicate"]
+    operands = [o for o in one.operands if o.kind != "predicate"]
+    two = one.base.removeprefix("U") in ("FADD", "FMUL")
+    destination, *sources = _take(operands, 3 if two else 4)
     values = []
     for source in sources:
         plain = state._plain(source)
@@ -751,6 +789,7 @@ def _float_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]]
 
 def _half_constant(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """HFMA2 with two zeros is how the compiler loads a constant on the idle fp16 pipe."""
+    _take(one.operands, 1)
     destination, *sources = one.operands
     zeros = [s.name in ("RZ", "URZ") for s in sources[:2]]
     numbers = [s for s in sources[2:] if s.kind == "number"]
@@ -761,10 +800,9 @@ def _half_constant(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _permute(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, *sources = [o for o in one.operands if o.kind != "predicate"]
-    if len(sources) < 3:
-        return []
-    a, selector, b = (state.bits(source) for source in sources[:3])
+    operands = [o for o in one.operands if o.kind != "predicate"]
+    destination, *sources = _take(operands, 4)
+    a, selector, b = (state.bits(source) for source in sources)
     if a is None or b is None or selector is None or one.modifiers:
         return []
     pair = _u64(a) | (_u64(b) << np.uint64(32))
@@ -780,7 +818,7 @@ def _permute(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 def _pack_predicates(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """P2R R, PR, R, mask: the predicates that the mask names become bits of a register."""
-    destination, rest = one.operands[0], one.operands[-2]
+    destination, rest = _take(one.operands, 3)[0], one.operands[-2]
     mask = int(one.operands[-1].value or 0)
     others = state.bits(rest)
     if others is None or one.modifiers:
@@ -797,6 +835,7 @@ def _pack_predicates(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 def _unpack_predicates(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """R2P PR, R, mask: bits of a register become predicates."""
+    _take(one.operands, 2)
     mask = int(one.operands[-1].value or 0)
     value = state.bits(one.operands[-2])
     if value is None or one.modifiers:
@@ -809,15 +848,16 @@ def _unpack_predicates(state: State, one: Instruction) -> list[tuple[str, Value]
 
 
 def _count_bits(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    value = state.bits(one.operands[1])
+    destination, source = _take(one.operands, 2)
+    value = state.bits(source)
     if value is None:
         return []
     bits = np.unpackbits(value.view(np.uint8).reshape(-1, 4), axis=1).sum(axis=1)
-    return [(one.operands[0].name, bits.astype(np.uint32))]
+    return [(destination.name, bits.astype(np.uint32))]
 
 
 def _find_leading(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    registers = [o for o in one.operands if o.kind != "predicate"]
+    registers = _take([o for o in one.operands if o.kind != "predicate"], 2)
     value = state.bits(registers[1])
     if value is None or "U32" not in one.modifiers:
         return []
@@ -829,7 +869,7 @@ def _find_leading(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _bit_mask(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, start, width = one.operands[:3]
+    destination, start, width = _take(one.operands, 3)
     first, count = state.bits(start), state.bits(width)
     if first is None or count is None:
         return []
@@ -839,7 +879,7 @@ def _bit_mask(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _extend(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source, width = one.operands[:3]
+    destination, source, width = _take(one.operands, 3)
     value, count = state.bits(source), state.bits(width)
     if value is None or count is None:
         return []
@@ -856,7 +896,7 @@ def _extend(state: State, one: Instruction) -> list[tuple[str, Value]]:
 def _shuffle(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """A shuffle of a value that all lanes share gives that value; any other is unknown."""
     flags = [o for o in one.operands if o.kind == "predicate"]
-    registers = [o for o in one.operands if o.kind != "predicate"]
+    registers = _take([o for o in one.operands if o.kind != "predicate"], 2)
     value = state.bits(registers[1])
     same = value is not None and len(value) and bool((value == value[0]).all())
     found: list[tuple[str, Value]] = [(registers[0].name, value if same else None)]
@@ -889,12 +929,12 @@ def _elect(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 def _memory_load(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """What a load from local or shared memory finds, where all lanes read one known word."""
-    names = sorted(one.defines, key=lambda name: int(name[1:]))
+    names = sorted(one.defines, key=_register_number)
     kind = "local" if one.base == "LDL" else "shared"
     small = next((bits for m, bits in _SMALL.items() if m in one.modifiers), 0)
     if not names or not any(name.startswith(kind) for name in state.values):
         return []
-    place = _one_place(state, one.operands[1], state.active)
+    place = _one_place(state, _take(one.operands, 2)[1], state.active)
     if place is None:
         return []
     if small:

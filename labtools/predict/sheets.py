@@ -10,11 +10,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from labtools.problem import LabError
+from labtools.problem import LabError, Limits
+from labtools.problem.limits import GB_PER_S_OF_SM, clusters_by_rule
 from labtools.toolchain import DeviceInfo, device_query
+from labtools.toolchain.clusters import own_limits, query_clusters
 
-_SHEETS = Path(__file__).with_name("gpus.toml")
+DEFAULT_GPU = "h200"
+"""The GPU of the shipped records: whose sheet counts where none is named and none is here."""
+SHEETS = Path(__file__).with_name("gpus.toml")
 _DEVICE_SOURCE = "this GPU's own answer to CUDA's device query"
+_CLUSTERS_SOURCE = "cuOccupancyMaxActiveClusters on this GPU, for blocks with all of an SM"
+_CLUSTERS_BY_RULE = "not measured: pairs everywhere, larger ones on 0.91 of the SMs as on an H200"
 _LIMIT_FIELDS = (
     "max_warps_per_sm",
     "max_blocks_per_sm",
@@ -55,6 +61,8 @@ class Gpu:
         static_smem_per_block_bytes: the most a block may declare with a fixed size.
         smem_reserved_per_block_bytes: what the driver keeps of it for every block.
         smem_granularity_bytes: shared memory is given out in multiples of this.
+        clusters: clusters that run at once where each block has an SM for itself, by blocks of a
+            cluster; empty where there are none.
         sources: where each number comes from, by field.
         notes: what to know about the numbers.
         origin: ``data sheet``, or ``device`` where the GPU's own answers replaced it.
@@ -85,6 +93,7 @@ class Gpu:
     static_smem_per_block_bytes: int
     smem_reserved_per_block_bytes: int
     smem_granularity_bytes: int
+    clusters: dict[int, int]
     sources: dict[str, str] = field(repr=False)
     notes: tuple[str, ...] = ()
     origin: Literal["data sheet", "device"] = "data sheet"
@@ -100,6 +109,20 @@ class Gpu:
     def max_threads_per_sm(self) -> int:
         """Resident threads an SM."""
         return self.max_warps_per_sm * self.warp_size
+
+    @property
+    def limits(self) -> Limits:
+        """What this GPU gives a launch."""
+        return Limits(
+            *(self.name, self.arch, self.sm_count, self.clusters),
+            smem_per_sm_bytes=self.smem_per_sm_bytes,
+            smem_per_block_bytes=self.smem_per_block_bytes,
+            smem_reserved_per_block_bytes=self.smem_reserved_per_block_bytes,
+            registers_per_sm=self.registers_per_sm,
+            max_warps_per_sm=self.max_warps_per_sm,
+            dram_gb_per_s=self.dram_gb_per_s or GB_PER_S_OF_SM * self.sm_count,
+            l2_bytes=self.l2_bytes,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as JSON can hold them."""
@@ -139,11 +162,26 @@ def gpu_of_device(ordinal: int = 0) -> Gpu | None:
     Where the two differ, `Gpu.differences` says so. A GPU without a sheet has no compute peaks.
     """
     info = device_query(ordinal)
-    return None if info is None else merge_device(info)
+    return None if info is None else merge_device(info, query_clusters(ordinal))
 
 
-def merge_device(info: DeviceInfo) -> Gpu:
+def gpu_or_default(name: str | None = None) -> Gpu:
+    """The GPU that is named, else that of this machine, else `DEFAULT_GPU`.
+
+    Raises:
+        LabError: there is no sheet of that name.
+    """
+    if name is not None:
+        return load_gpu(name)
+    return gpu_of_device() or load_gpu(DEFAULT_GPU)
+
+
+def merge_device(info: DeviceInfo, clusters: dict[int, int] | None = None) -> Gpu:
     """The sheet of a device, if there is one, with the device's own answers in place.
+
+    Args:
+        info: what the device says of itself.
+        clusters: those that fit, as its driver says; None where it was not asked.
 
     Raises:
         LabError: the compute capability is one whose allocation rules are not known here.
@@ -169,6 +207,12 @@ def merge_device(info: DeviceInfo) -> Gpu:
         "smem_reserved_per_block_bytes": info.smem_reserved_per_block_bytes,
     }
     answers = {key: value for key, value in answers.items() if value is not None}
+    by_rule = clusters_by_rule(info.arch, info.sm_count)
+    found, source = clusters, _CLUSTERS_SOURCE
+    if found is None and sheet is not None and sheet.sm_count == info.sm_count:
+        found, source = sheet.clusters, sheet.sources["clusters"]
+    elif found is None:
+        found, source = by_rule, _CLUSTERS_BY_RULE
     if sheet is not None:
         compared = set(answers) - {"title", "memory_gb"}  # memory is reduced by ECC and reserves
         differences = [
@@ -186,13 +230,15 @@ def merge_device(info: DeviceInfo) -> Gpu:
         return dataclasses.replace(
             sheet,
             **answers,
-            sources=sources,
+            clusters=found,
+            sources={**sources, "clusters": source},
             origin="device",
             differences=tuple(differences),
         )
     rules = _rules_for(info.compute_capability)
     sources = dict.fromkeys(answers, _DEVICE_SOURCE)
     sources.update(dict.fromkeys(_GRANULARITY_FIELDS, _sheets()["documents"]["occupancy"]))
+    sources["clusters"] = source
     sources["max_registers_per_thread"] = _sheets()["documents"]["guide"]
     if info.dram_gb_per_s:
         sources["dram_gb_per_s"] = _DEVICE_SOURCE + ": memory clock and bus width"
@@ -206,10 +252,23 @@ def merge_device(info: DeviceInfo) -> Gpu:
         dram_gb_per_s=info.dram_gb_per_s,
         fp16_tensor_tflops=None,
         fp32_tflops=None,
+        clusters=found,
         sources=sources,
         notes=("There is no data sheet for this GPU, so it has no compute peaks here.",),
         origin="device",
     )
+
+
+def limits_of(device: DeviceInfo) -> Limits:
+    """What this machine's GPU gives a launch.
+
+    Its own answers, its driver's for clusters, and what only its data sheet says; without its
+    allocation rules what it says of itself.
+    """
+    try:
+        return merge_device(device, query_clusters()).limits
+    except LabError:
+        return own_limits(device)
 
 
 # ---------------------------------------------------------------------------------- reading
@@ -217,7 +276,7 @@ def merge_device(info: DeviceInfo) -> Gpu:
 
 @lru_cache(maxsize=1)
 def _sheets() -> dict[str, Any]:
-    return tomllib.loads(_SHEETS.read_text())
+    return tomllib.loads(SHEETS.read_text())
 
 
 def _limits(capability: str) -> dict[str, Any]:
@@ -259,8 +318,13 @@ def _build(name: str) -> Gpu:
     sources.update(dict.fromkeys(_LIMIT_FIELDS, documents["guide"]))
     sources.update(dict.fromkeys(_GRANULARITY_FIELDS, documents["occupancy"]))
     major, minor = capability.split(".")
+    clusters = {int(size): count for size, count in raw.pop("clusters", {}).items()}
+    if not clusters:
+        clusters = clusters_by_rule(f"sm_{major}{minor}", raw["sm_count"])
+        sources["clusters"] = _CLUSTERS_BY_RULE if clusters else documents["guide"]
     return Gpu(
         name=name,
+        clusters=clusters,
         compute_capability=(int(major), int(minor)),
         l2_bytes=raw.pop("l2_kib") * 1024,
         boost_clock_mhz=raw.pop("boost_clock_mhz", None),

@@ -12,16 +12,24 @@ of the units that the SM has once.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
 
-from labtools.toolchain.sass import Instruction
+from labtools.toolchain.sass import Instruction, Sass
 
-from .machine import Machine, unit_of
-from .streams import BlockStreams, LoopNode, Node, Op, count_ops, first_of
+from .machine import UNITS, Machine, unit_of
+from .streams import BlockStreams, FlatStreams, LoopNode, Mark, Op, Request, first_of
 
 _FIXED, _VARIABLE, _LOAD, _BARRIER, _STORE, _DEPBAR, _ASYNC, _COMMIT, _EXIT, _FENCE = range(10)
+"""What the simulation does with an instruction."""
+_TRIP, _END, _LEAVE = -1, -2, -3
+"""What stands between the instructions of a stream."""
+_WARP_READY, _PART_ISSUES = 0, 1
+_WHOLE = 0.999
+"""Shares that add up to this make one miss."""
 SECTOR_BYTES = 32
 QUEUE_CYCLES = 12.0
 """An instruction for the SM's load/store unit issues only if less work than this waits there."""
@@ -124,7 +132,7 @@ def simulate_sm(
     pressure: Pressure | None = None,
     trips: int = 6,
     watch: bool = True,
-    scale: dict[str, float] | None = None,
+    scale: Mapping[str, float] | None = None,
     total: int | None = None,
     fair: bool = True,
 ) -> SmRun:
@@ -146,517 +154,683 @@ def simulate_sm(
             and else takes the youngest (Huerta et al., "Analyzing Modern NVIDIA GPU cores",
             arXiv 2503.20481), and nothing is extrapolated: ``cycles`` is that of the cut loops.
     """
-    model = _Sm(
-        streams, blocks, machine, where, pressure or Pressure(), trips, watch, scale or {}, fair
+    placement = _place_warps(streams, blocks, machine.sub_partitions)
+    encode = _Encoder(streams.sass, machine, where, scale or {}, placement.share)
+    simulation = _Simulation(
+        streams.flat(trips), placement, encode, pressure or Pressure(), trips, fair, watch
     )
-    return model.run(total or blocks)
+    return simulation.run(total or blocks)
 
 
-class _Sm:
+# -------------------------------------------------------------------------- what is simulated
+
+
+@dataclass(frozen=True)
+class _Placement:
+    """Which warps are simulated, and where.
+
+    Attributes:
+        warps: (position in `BlockStreams.warps`, sub-partition, block) of each.
+        share: sub-partitions that share what the SM has once, for one that is simulated.
+        represents: warps of the SM for one that is simulated.
+        slots: of the blocks that wait for a place on the SM, one of so many comes to what is
+            simulated.
+    """
+
+    warps: tuple[tuple[int, int, int], ...]
+    share: float
+    represents: float
+    slots: int
+
+
+def _place_warps(streams: BlockStreams, blocks: int, parts: int) -> _Placement:
+    """All warps of an SM, or those of one sub-partition where they spread evenly."""
+    per_block = len(streams.warps)
+    total = blocks * per_block
+    # Warps with roles of their own (a producer, say) must all be there.
+    alike = max(streams.issued) <= 2 * max(1, min(streams.issued))
+    if per_block == 1:
+        chosen = [(0, 0, block) for block in range(-(-total // parts))]
+        return _Placement(tuple(chosen), float(min(parts, total)), total / len(chosen), parts)
+    if per_block % parts == 0 and alike:
+        chosen = [
+            (warp, 0, block) for block in range(blocks) for warp in range(0, per_block, parts)
+        ]
+        return _Placement(tuple(chosen), float(parts), total / len(chosen), 1)
+    every = [divmod(number, per_block) for number in range(total)]
+    chosen = [(warp, number % parts, block) for number, (block, warp) in enumerate(every)]
+    return _Placement(tuple(chosen), 1.0, 1.0, 1)
+
+
+# ------------------------------------------------------------------- instructions with numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """What a request of memory costs.
+
+    Attributes:
+        missing: share of its executions that miss the L1.
+        l2_bytes: asked of the L2 at each miss, or stored.
+        from_dram: share of the misses that go to memory.
+        dram_bytes: moved by memory at each miss, on average, or stored there.
+        l1, l2, dram: latency by the level that serves it, cycles.
+    """
+
+    missing: float = 0.0
+    l2_bytes: float = 0.0
+    from_dram: float = 0.0
+    dram_bytes: float = 0.0
+    l1: float = 0.0
+    l2: float = 0.0
+    dram: float = 0.0
+
+
+_NO_TRAFFIC = _Traffic()
+
+
+class _Code:
+    """One instruction with the machine's numbers.
+
+    Attributes:
+        kind: one of the constants above.
+        index: position in the kernel.
+        stall: cycles before the warp's next instruction.
+        waits: scoreboards that must be free.
+        sets_result, sets_read: scoreboards held until the result is there, until the operands
+            have been read; -1 for none.
+        unit: position of its pipe in `UNITS`.
+        interval: cycles that the pipe is taken.
+        latency: cycles of a variable latency or a fence; for ``DEPBAR`` the groups of copies that
+            may still be under way.
+        sm_interval: cycles of the unit for loads, stores and shuffles that the SM has once.
+        traffic: what it asks of memory.
+        fetch: cycles of a taken branch.
+    """
+
+    __slots__ = (
+        *("fetch", "index", "interval", "kind", "latency", "sets_read", "sets_result"),
+        *("sm_interval", "stall", "traffic", "unit", "waits"),
+    )
+
+    def __init__(self, kind: int, index: int) -> None:
+        self.kind, self.index = kind, index
+        self.stall = self.interval = self.latency = self.sm_interval = self.fetch = 0.0
+        self.waits: tuple[int, ...] = ()
+        self.sets_result = self.sets_read = -1
+        self.unit = 0
+        self.traffic = _NO_TRAFFIC
+
+
+class _Turn:
+    """A mark in a stream.
+
+    A trip of a loop begins (``_TRIP``), its last one has ended (``_END``), or the whole stream has
+    (``_LEAVE``).
+    """
+
+    __slots__ = ("kind", "loop", "trip")
+
+    def __init__(self, kind: int, mark: Mark | None) -> None:
+        self.kind = kind
+        self.loop = mark.loop if mark is not None else LoopNode(0, ())
+        self.trip = mark.trip if mark is not None and mark.trip is not None else 0
+
+
+class _Encoder:
+    """Puts the machine's numbers beside what a warp issues.
+
+    Args:
+        sass: the kernel.
+        machine: latencies, intervals and shared units.
+        where: levels that serve loads.
+        scale: factors on latencies by class.
+        share: as in `_Placement`.
+    """
+
     def __init__(
-        self,
-        streams: BlockStreams,
-        blocks: int,
-        machine: Machine,
-        where: Where,
-        pressure: Pressure,
-        trips: int,
-        watch: bool,
-        scale: dict[str, float],
-        fair: bool,
+        self, sass: Sass, machine: Machine, where: Where, scale: Mapping[str, float], share: float
     ) -> None:
-        self.fair = fair
-        self.sass = streams.sass
-        self.machine = machine
-        self.where = where
-        self.pressure = pressure
-        self.trips = trips
-        self.watch = watch
-        self.scale = scale
-        self.ops: list[tuple] = []
-        self.op_numbers: dict[tuple[int, bool, bool, object], int] = {}
-        self._choose_warps(streams, blocks)
+        self.sass, self.machine, self.where = sass, machine, where
+        self.scale, self.share = scale, share
 
-    def _choose_warps(self, streams: BlockStreams, blocks: int) -> None:
-        """Which warps are simulated, on which sub-partition, in which block."""
-        parts = self.machine.sub_partitions
-        per_block = len(streams.warps)
-        # Warps with roles of their own (a producer, say) must all be there.
-        issued = [count_ops(stream) for stream in streams.warps]
-        alike = max(issued) <= 2 * max(1, min(issued))
-        even = (per_block % parts == 0 and alike) or per_block == 1
-        self.flat: list[list[int]] = []
-        self.part: list[int] = []
-        self.block: list[int] = []
-        self.marks: list[tuple[str, int, LoopNode]] = []
-        cache: dict[int, list[int]] = {}
+    def factor(self, kind: str) -> float:
+        """The factor on a class of latencies."""
+        return self.scale.get(kind, 1.0)
 
-        def flat(stream: tuple[Node, ...]) -> list[int]:
-            if id(stream) not in cache:
-                cache[id(stream)] = self._flatten(stream)
-            return cache[id(stream)]
-
-        total = blocks * per_block
-        if even:
-            if per_block == 1:
-                busy = min(parts, total)
-                chosen = [(block, 0) for block in range(-(-total // parts))]
-            else:
-                busy = parts
-                chosen = [
-                    (block, warp) for block in range(blocks) for warp in range(0, per_block, parts)
-                ]
-            self.share = float(busy)
-            self.represents = total / len(chosen)
-            self.slots_of_sm = parts if per_block == 1 else 1
-            for block, warp in chosen:
-                self.flat.append(flat(streams.warps[warp]))
-                self.part.append(0)
-                self.block.append(block)
-        else:
-            self.share = 1.0
-            self.represents = 1.0
-            self.slots_of_sm = 1
-            for number in range(total):
-                block, warp = divmod(number, per_block)
-                self.flat.append(flat(streams.warps[warp]))
-                self.part.append(number % parts)
-                self.block.append(block)
-
-    # -------------------------------------------------------------------------------- streams
-
-    def _flatten(self, stream: Sequence[Node]) -> list[int]:
-        """Operations as numbers; marks of loops as negative numbers (-1 - position)."""
-        found: list[int] = []
-        self._append(stream, found, [])
-        return found
-
-    def _append(self, nodes: Sequence[Node], found: list[int], path: list[int]) -> None:
-        for node in nodes:
-            if isinstance(node, LoopNode):
-                trips = min(node.count, self.trips)
-                for trip in range(trips):
-                    self._mark("trip", trip, node, found)
-                    self._append(node.body, found, path)
-                self._mark("end", trips, node, found)
-            else:
-                found.append(self._number(node))
-
-    def _mark(self, kind: str, trip: int, loop: LoopNode, found: list[int]) -> None:
-        self.marks.append((kind, trip, loop))
-        found.append(-len(self.marks))
-
-    def _number(self, op: Op) -> int:
-        key = (op.index, op.on, op.taken, op.request)
-        if key not in self.op_numbers:
-            self.op_numbers[key] = len(self.ops)
-            self.ops.append(self._encode(op))
-        return self.op_numbers[key]
-
-    def _encode(self, op: Op) -> tuple:
-        one = self.sass.instructions[op.index]
-        machine = self.machine
+    def __call__(self, op: Op) -> _Code:
+        """One instruction with its numbers."""
+        machine, one = self.machine, self.sass.instructions[op.index]
+        code = _Code(self._kind(op, one) if op.on else _FIXED, op.index)
+        code.waits = one.control.wait
+        code.stall = float(one.control.stall or machine.zero_stall_cycles(one))
+        if op.taken:
+            code.fetch = machine.branch_cycles * self.factor("branch")
+        if not op.on:  # it takes an issue slot and nothing else
+            code.unit, code.interval = UNITS.index("none"), 1.0
+            return code
+        if one.control.write_barrier is not None:
+            code.sets_result = one.control.write_barrier
+        if one.control.read_barrier is not None:
+            code.sets_read = one.control.read_barrier
         unit = unit_of(one)
-        control = one.control
-        kind, latency, sm_interval, memory = _FIXED, 0.0, 0.0, None
-        factor = self.scale.get(machine.latency_class(one), 1.0)
-        if op.on:
-            if one.base == "EXIT":
-                kind = _EXIT
-            elif one.base == "BAR" and "ARV" not in one.modifiers:
-                kind = _BARRIER
-            elif one.base == "DEPBAR":
-                kind = _DEPBAR
-                latency = float(_depbar_allowed(one))
-            elif one.base == "LDGDEPBAR":
-                kind = _COMMIT
-            elif one.base == "MEMBAR" and {"GPU", "SYS"} & set(one.modifiers):
-                kind = _FENCE
-                latency = machine.latency(one, None) * factor
-            elif op.request is not None and op.request.kind in ("load", "async", "atomic"):
-                kind = _ASYNC if op.request.kind == "async" else _LOAD
-                memory = self._memory(op)
-            elif op.request is not None and op.request.kind == "store":
-                kind = _STORE
-                stored = op.request.sectors * SECTOR_BYTES
-                memory = (stored, 0.0 if op.request.buffer in self.where.stay_in_l2 else stored)
-            elif control.write_barrier is not None or control.read_barrier is not None:
-                kind = _VARIABLE
-                latency = machine.latency(one, op.request) * factor
-            sm_interval = machine.shared_interval(one, op.request) * self.share
-        interval = machine.interval(unit, one) if op.on else 1.0
-        if not op.on:
-            unit = "none"
-        fetch = machine.branch_cycles * self.scale.get("branch", 1.0) if op.taken else 0.0
-        stall = float(control.stall) if control.stall else machine.zero_stall_cycles(one)
-        return (
-            kind,
-            op.index,
-            stall,
-            control.wait,
-            control.write_barrier if op.on else None,
-            control.read_barrier if op.on else None,
-            unit,
-            interval,
-            latency,
-            sm_interval,
-            memory,
-            fetch,
-        )
+        code.unit, code.interval = UNITS.index(unit), machine.interval(unit, one)
+        code.sm_interval = machine.shared_interval(one, op.request) * self.share
+        factor = self.factor(machine.latency_class(one))
+        if code.kind == _DEPBAR:
+            code.latency = float(_depbar_allowed(one))
+        elif code.kind == _FENCE:
+            code.latency = machine.latency(one, None) * factor
+        elif code.kind == _VARIABLE:
+            code.latency = machine.latency(one, op.request) * factor
+        elif op.request is not None and code.kind in (_LOAD, _ASYNC):
+            code.traffic = self._load_traffic(op.request)
+        elif op.request is not None and code.kind == _STORE:
+            stored = op.request.sectors * SECTOR_BYTES
+            stays = op.request.buffer in self.where.stay_in_l2
+            code.traffic = _Traffic(l2_bytes=stored, dram_bytes=0.0 if stays else stored)
+        return code
 
-    def _memory(self, op: Op) -> tuple:
-        """(share missing the L1, bytes, share from memory, DRAM bytes, latencies by level)."""
-        request, machine, where = op.request, self.machine, self.where
-        assert request is not None
+    @staticmethod
+    def _kind(op: Op, one: Instruction) -> int:
+        """How the simulation treats an instruction that runs."""
+        asked = op.request.kind if op.request is not None else ""
+        if one.base == "EXIT":
+            return _EXIT
+        if one.base == "BAR" and "ARV" not in one.modifiers:
+            return _BARRIER
+        if one.base == "DEPBAR":
+            return _DEPBAR
+        if one.base == "LDGDEPBAR":
+            return _COMMIT
+        if one.base == "MEMBAR" and {"GPU", "SYS"} & set(one.modifiers):
+            return _FENCE
+        if asked in ("load", "atomic"):
+            return _LOAD
+        if asked in ("async", "store"):
+            return _ASYNC if asked == "async" else _STORE
+        scored = one.control.write_barrier is not None or one.control.read_barrier is not None
+        return _VARIABLE if scored else _FIXED
+
+    def _load_traffic(self, request: Request) -> _Traffic:
+        machine, where = self.machine, self.where
         missing = min(1.0, request.new_sectors / request.sectors)
-        dram = where.from_dram.get(request.buffer, 0.0)
+        from_dram = where.from_dram.get(request.buffer, 0.0)
         share = where.dram_share.get(request.buffer, 1.0)
         if request.kind == "atomic":
-            missing, dram = 1.0, 0.0
+            missing, from_dram = 1.0, 0.0
         elif request.again is not None:
             if request.again * where.resident_blocks_on_sm < where.l1_bytes:
                 missing = 0.0
             elif request.again * where.resident_blocks_on_gpu * share < where.l2_bytes:
-                dram = 0.0
+                from_dram = 0.0
         size = request.sectors * SECTOR_BYTES
-        factor = self.scale.get("memory", 1.0)
-        return (
-            missing,
-            size,
-            dram,
-            dram * share,
-            machine.l1_latency(request) * factor,
-            machine.l2_latency(request) * self.scale.get("l2", factor),
-            machine.dram_latency(request) * self.scale.get("dram", factor),
-        )
-
-    # ------------------------------------------------------------------------------ simulation
-
-    def run(self, total: int) -> SmRun:
-        """Simulate and, with a fair scheduler, extrapolate."""
-        machine, ops, flat = self.machine, self.ops, self.flat
-        warps = len(flat)
-        position = [0] * warps
-        scoreboard = [[0.0] * 6 for _ in range(warps)]
-        producer: list[list[int | None]] = [[None] * 6 for _ in range(warps)]
-        level: list[list[str]] = [[""] * 6 for _ in range(warps)]
-        groups: list[list[float]] = [[] for _ in range(warps)]
-        pending_async = [0.0] * warps
-        last_issue = [0.0] * warps
-        stall_end = [0.0] * warps
-        fence = [(0.0, -1)] * warps  # until when, and which instruction
-        barrier_spent = [0.0] * warps
-        fetch_spent = [0.0] * warps
-        slot: dict[int, float] = {}
-        pipes: dict[tuple[int, str], float] = {}
-        unit_free = 0.0  # the load/store and shuffle unit of the SM
-        fill_free = 0.0  # the path from the L2
-        arrived: dict[int, list[tuple[int, float]]] = {}
-        misses: dict[int, float] = {}
-        drams: dict[int, float] = {}
-        lines: set[int] = set()
-        correction = [0.0] * warps
-        stacks: list[list[tuple[list[float], float]]] = [[] for _ in range(warps)]
-        weight = [1.0] * warps
-        weights: list[list[float]] = [[] for _ in range(warps)]
-        ends = [0.0] * warps
-        events: list[Event] = []
-        slopes: list[tuple[int, int, float]] = []
-        trip_now = -1
-        issued = dram_bytes = l2_bytes = flight = latency_sum = latency_count = 0.0
-        barrier_cycles = machine.barrier_cycles * self.scale.get("barrier", 1.0)
-        barrier_step = machine.barrier_interval * self.share * self.scale.get("barrier", 1.0)
-        barrier_free = 0.0  # the barrier unit of the SM takes one arrival after another
-        l2_pressure, dram_pressure = self.pressure.l2, self.pressure.dram
-        fill_cycles = self.share / machine.fill_bytes_per_cycle
-        fetch_line = machine.cold_line_cycles
-        read_cycles = machine.operand_read_cycles
-        # Blocks that wait for a place on what is simulated (a sub-partition, or the SM).
-        waiting = max(0, -(-total // self.slots_of_sm) - len(set(self.block)))
-        left = {block: self.block.count(block) for block in set(self.block)}
-        members: dict[int, list[int]] = {}
-        for warp, block in enumerate(self.block):
-            members.setdefault(block, []).append(warp)
-        age = list(range(warps))
-        youngest = warps
-        fair = self.fair
-        pools: dict[int, list[int]] = {part: [] for part in set(self.part)}
-        since = [0.0] * warps
-        armed: dict[int, bool] = dict.fromkeys(pools, False)
-        last_on: dict[int, int] = dict.fromkeys(pools, -1)
-        heap: list[tuple[float, int, int]] = []
-        push, pop = heapq.heappush, heapq.heappop
-
-        def settle(warp: int, now: float) -> float:
-            """Pass marks, find when the warp's next instruction may issue; queue it."""
-            nonlocal trip_now
-            sequence, place = flat[warp], position[warp]
-            while place < len(sequence) and sequence[place] < 0:
-                kind, trip, loop = self.marks[-1 - sequence[place]]
-                count = loop.count
-                corrected = last_issue[warp] + correction[warp]
-                if kind == "trip":
-                    if trip == 0:
-                        stacks[warp].append(([], 0.0))
-                        weights[warp].append(weight[warp])
-                    if trip == min(count, self.trips) - 1 and count > self.trips:
-                        # The last simulated trip stands for all that are left.
-                        weight[warp] = weights[warp][-1] * (count - self.trips + 1)
-                    stacks[warp][-1][0].append(corrected)
-                    if warp == 0:
-                        trip_now = trip
-                else:
-                    times, _ = stacks[warp].pop()
-                    weight[warp] = weights[warp].pop()
-                    times.append(corrected)
-                    if warp == 0:
-                        trip_now = -1
-                    middle = len(times) // 2
-                    slope = (times[-1] - times[middle]) / (len(times) - 1 - middle)
-                    if count > self.trips and fair:
-                        correction[warp] += (count - self.trips) * slope
-                    if warp == 0:
-                        slopes.append((first_of(loop), count, slope))
-                place += 1
-            position[warp] = place
-            if place >= len(sequence):
-                ends[warp] = max(ends[warp], max(last_issue[warp], now) + correction[warp])
-                retire(warp, now)
-                return -1.0
-            op = ops[sequence[place]]
-            ready = now
-            line = op[1] >> 3
-            if line not in lines:
-                lines.add(line)
-                ready += fetch_line
-                fetch_spent[warp] += fetch_line
-            stall_end[warp] = ready
-            marks = scoreboard[warp]
-            for number in op[3]:
-                if marks[number] > ready:
-                    ready = marks[number]
-            if fence[warp][0] > ready:
-                ready = fence[warp][0]
-            if op[0] == _DEPBAR:
-                allowed = int(op[8])
-                waiting = groups[warp]
-                if len(waiting) > allowed:
-                    ready = max(ready, waiting[-1 - allowed])
-            push(heap, (ready, 0, warp))
-            return ready
-
-        def release(block: int, now: float) -> None:
-            """Let a block's warps go on if all that have not left stand at the barrier."""
-            there = arrived.get(block)
-            if not there or len(there) < self._peers_left(block, position, flat):
-                return
-            arrived[block] = []
-            arrival = max(ready for _, ready in there)
-            free = max(now, arrival, barrier_free + barrier_cycles)
-            for other, ready in there:
-                barrier_spent[other] += free - ready
-                settle(other, free)
-
-        def retire(warp: int, now: float) -> None:
-            """A warp has left; when its whole block has, another block takes the place."""
-            nonlocal waiting, youngest
-            block = self.block[warp]
-            left[block] -= 1
-            if left[block]:
-                release(block, now)  # others may have waited at a barrier for this warp alone
-            if left[block] or not waiting:
-                return
-            waiting -= 1
-            left[block] = len(members[block])
-            for other in members[block]:
-                position[other] = 0
-                scoreboard[other] = [0.0] * 6
-                groups[other] = []
-                fence[other] = (0.0, -1)
-                pending_async[other] = 0.0
-                age[other] = youngest
-                youngest += 1
-                settle(other, now + correction[warp])
-
-        for warp in range(warps):
-            settle(warp, 0.0)
-        while heap:
-            time, kind, number = pop(heap)
-            if kind == 0:  # a warp is ready
-                part = self.part[number]
-                pools[part].append(number)
-                since[number] = time
-                if not armed[part]:
-                    armed[part] = True
-                    push(heap, (max(time, slot.get(part, 0.0)), 1, part))
-                continue
-            part, pool = number, pools[number]
-            start = time
-            if len(pool) == 1:
-                warp = pool[0]
-                op = ops[flat[warp][position[warp]]]
-                free = pipes.get((part, op[6]), 0.0)
-                if op[9] and unit_free - QUEUE_CYCLES > free:
-                    free = unit_free - QUEUE_CYCLES
-                if free > start:
-                    push(heap, (free, 1, part))
-                    continue
-                pool.clear()
-                armed[part] = False
-            else:
-                best, soonest, best_key = -1, 1e300, 0.0
-                for one in pool:
-                    op = ops[flat[one][position[one]]]
-                    free = pipes.get((part, op[6]), 0.0)
-                    if op[9] and unit_free - QUEUE_CYCLES > free:
-                        free = unit_free - QUEUE_CYCLES
-                    if free > start:
-                        if free < soonest:
-                            soonest = free
-                        continue
-                    last = one == last_on[part]
-                    key = -since[one] if fair else 1e300 if last else float(age[one])
-                    if best < 0 or key > best_key:
-                        best, best_key = one, key
-                if best < 0:
-                    push(heap, (soonest, 1, part))
-                    continue
-                warp = best
-                pool.remove(warp)
-                push(heap, (start + 1, 1, part))
-            time = since[warp]
-            last_on[part] = warp
-            number = flat[warp][position[warp]]
-            op = ops[number]
-            unit = op[6]
-            slot[part] = start + 1
-            pipes[(part, unit)] = start + op[7]
-            issued += weight[warp]
-            kind = op[0]
-            if warp == 0 and self.watch:
-                held = None
-                waits = op[3]
-                if waits:
-                    held = max(waits, key=lambda number: scoreboard[0][number])
-                    if scoreboard[0][held] <= stall_end[0]:
-                        held = None
-                fenced = held is None and fence[0][0] > stall_end[0]
-                events.append(
-                    Event(
-                        op[1],
-                        trip_now,
-                        stall_end[0],
-                        max(stall_end[0], time if kind == _DEPBAR or fenced else 0.0)
-                        if held is None
-                        else scoreboard[0][held],
-                        start,
-                        held,
-                        fence[0][1] if fenced else producer[0][held] if held is not None else None,
-                        level[0][held] if held is not None else "",
-                        barrier_spent[0],
-                        fetch_spent[0],
-                        last_issue[0],
-                        weight[0],
-                    )
-                )
-                barrier_spent[0] = fetch_spent[0] = 0.0
-            last_issue[warp] = start
-            done = start
-            source = ""
-            served = start
-            if op[9]:
-                served = unit_free if unit_free > start else start
-                unit_free = served + op[9]
-            if kind == _FENCE:
-                fence[warp] = (start + op[8] + l2_pressure, op[1])
-            if kind == _VARIABLE:
-                done = served + op[8]
-            elif kind in (_LOAD, _ASYNC):
-                missing, size, dram, dram_part, l1, l2, far = op[10]
-                tally = misses.get(number, 0.0) + missing
-                if tally >= 0.999:
-                    misses[number] = tally - 1.0
-                    queue = fill_free if fill_free > served else served
-                    fill_free = queue + size * fill_cycles
-                    tally = drams.get(number, 0.0) + dram
-                    l2_bytes += size * weight[warp]
-                    dram_bytes += size * dram_part * weight[warp]
-                    if tally >= 0.999:
-                        drams[number] = tally - 1.0
-                        done = queue + far + dram_pressure
-                        source = "dram"
-                    else:
-                        drams[number] = tally
-                        done = queue + l2 + l2_pressure
-                        source = "l2"
-                    flight += size * (done - start) * weight[warp]
-                    latency_sum += (done - start) * weight[warp]
-                    latency_count += weight[warp]
-                else:
-                    misses[number] = tally
-                    done = served + l1
-                    source = "l1"
-                if kind == _ASYNC:
-                    pending_async[warp] = max(pending_async[warp], done)
-            elif kind == _STORE:
-                l2_bytes += op[10][0] * weight[warp]
-                dram_bytes += op[10][1] * weight[warp]
-                done = served + read_cycles
-            elif kind == _COMMIT:
-                done = max(pending_async[warp], start)
-                groups[warp].append(done)
-            if op[4] is not None and kind != _COMMIT:
-                mark = op[4]
-                if done > scoreboard[warp][mark]:
-                    scoreboard[warp][mark] = done
-                    producer[warp][mark] = op[1]
-                    level[warp][mark] = source
-            if op[5] is not None:
-                mark = op[5]
-                free = served + read_cycles
-                if free > scoreboard[warp][mark]:
-                    scoreboard[warp][mark] = free
-                    producer[warp][mark] = op[1]
-                    level[warp][mark] = "read"
-            position[warp] += 1
-            following = start + op[2] + op[11]
-            if op[11]:
-                fetch_spent[warp] += op[11]
-            if kind == _EXIT:
-                position[warp] = len(flat[warp])
-                ends[warp] = max(ends[warp], start + correction[warp])
-                retire(warp, start)
-                continue
-            if kind == _BARRIER:
-                block = self.block[warp]
-                barrier_free = max(barrier_free, start) + barrier_step
-                arrived.setdefault(block, []).append((warp, following))
-                release(block, start)
-                continue
-            settle(warp, following)
-        cycles = max(ends)
-        factor = self.represents
-        return SmRun(
-            cycles=cycles,
-            issued=issued * factor,
-            dram_bytes=dram_bytes * factor,
-            l2_bytes=l2_bytes * factor,
-            in_flight_bytes=flight * factor / max(cycles, 1.0),
-            load_latency=latency_sum / latency_count if latency_count else 0.0,
-            events=tuple(events),
-            slopes=tuple(slopes),
-        )
-
-    def _peers_left(
-        self, block: int, position: Sequence[int], flat: Sequence[Sequence[int]]
-    ) -> int:
-        """Simulated warps of a block that have not left."""
-        return sum(
-            self.block[warp] == block and position[warp] < len(flat[warp])
-            for warp in range(len(flat))
+        factor = self.factor("memory")
+        return _Traffic(
+            missing=missing,
+            l2_bytes=size,
+            from_dram=from_dram,
+            dram_bytes=size * (from_dram * share),
+            l1=machine.l1_latency(request) * factor,
+            l2=machine.l2_latency(request) * self.scale.get("l2", factor),
+            dram=machine.dram_latency(request) * self.scale.get("dram", factor),
         )
 
 
 def _depbar_allowed(one: Instruction) -> int:
     numbers = [o.value for o in one.operands if o.kind == "number"]
     return int(numbers[0] or 0) if numbers else 0
+
+
+# ---------------------------------------------------------------------------- the simulation
+
+
+class _Warp:
+    """One simulated warp.
+
+    Attributes:
+        number: of the warp; 0 is the one that is watched.
+        part, block: the sub-partition and the block that it belongs to.
+        stream: what it issues, marks among it.
+        place: in its stream; `next` is the instruction there.
+        free_at, producer, level: by scoreboard: when it is free, the instruction that holds it,
+            the level of memory that serves that.
+        groups: cycle when each group of its asynchronous copies is complete.
+        copies_end: cycle when its last asynchronous copy is.
+        last_issue, stall_end: cycle of the last issue, and when its stall count had passed.
+        fence_until, fence: when its last fence lets it go on, and where that stands.
+        ready_since: cycle since when it could issue.
+        barrier_spent, fetch_spent: cycles since the last issue.
+        correction: cycles of trips that were not simulated.
+        begins: by loop around it, when each trip began, corrections included.
+        weight, weights: trips that an issue stands for; the same outside each loop around it.
+        end: cycle when it left, corrections included.
+        age: the greater the younger.
+    """
+
+    __slots__ = (
+        *("age", "barrier_spent", "begins", "block", "copies_end", "correction", "end", "fence"),
+        *("fence_until", "fetch_spent", "free_at", "groups", "last_issue", "level", "next"),
+        *("number", "part", "place", "producer", "ready_since", "stall_end", "stream", "weight"),
+        "weights",
+    )
+
+    def __init__(self, number: int, stream: list[Any], part: _Part, block: _Block) -> None:
+        self.number = self.age = number
+        self.stream, self.part, self.block = stream, part, block
+        self.next: _Code = stream[0]
+        self.producer = [-1] * 6
+        self.level = [""] * 6
+        self.last_issue = self.stall_end = self.ready_since = self.end = 0.0
+        self.barrier_spent = self.fetch_spent = self.correction = 0.0
+        self.begins: list[list[float]] = []
+        self.weight = 1.0
+        self.weights: list[float] = []
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Become a warp of the block that takes the place of one that has left."""
+        self.place = 0
+        self.free_at = [0.0] * 6
+        self.groups: list[float] = []
+        self.fence_until, self.fence = 0.0, -1
+        self.copies_end = 0.0
+
+
+class _Part:
+    """One sub-partition.
+
+    Attributes:
+        number: of the sub-partition.
+        pool: warps that could issue, in the order in which they became ready.
+        armed: an event is queued at which one of them may issue.
+        slot_free: cycle when the issue slot is free.
+        pipes_free: the same of each pipe, by its position in `UNITS`.
+        last: the warp that issued last.
+    """
+
+    __slots__ = ("armed", "last", "number", "pipes_free", "pool", "slot_free")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.pool: list[_Warp] = []
+        self.armed = False
+        self.slot_free = 0.0
+        self.pipes_free = [0.0] * len(UNITS)
+        self.last: _Warp | None = None
+
+
+class _Block:
+    """A block's place on the SM: its warps, how many have not left, who stands at the barrier."""
+
+    __slots__ = ("arrived", "left", "warps")
+
+    def __init__(self) -> None:
+        self.warps: list[_Warp] = []
+        self.left = 0
+        self.arrived: list[tuple[_Warp, float]] = []
+
+
+class _Simulation:
+    """The SM from the first instruction to the last warp's exit.
+
+    Two kinds of event stand in one queue: a warp is ready, and a sub-partition may issue. At one
+    cycle all warps become ready before any issues.
+    """
+
+    def __init__(
+        self,
+        flat: FlatStreams,
+        placement: _Placement,
+        encode: _Encoder,
+        pressure: Pressure,
+        trips: int,
+        fair: bool,
+        watch: bool,
+    ) -> None:
+        machine = encode.machine
+        self.trips, self.fair, self.placement = trips, fair, placement
+        self.l2_pressure, self.dram_pressure = pressure.l2, pressure.dram
+        self.barrier_cycles = machine.barrier_cycles * encode.factor("barrier")
+        self.barrier_step = machine.barrier_interval * placement.share * encode.factor("barrier")
+        self.fill_cycles = placement.share / machine.fill_bytes_per_cycle
+        self.line_cycles = machine.cold_line_cycles
+        self.read_cycles = machine.operand_read_cycles
+
+        self.unit_free = 0.0  # the load/store and shuffle unit of the SM
+        self.fill_free = 0.0  # the path from the L2
+        self.barrier_free = 0.0  # the barrier unit of the SM takes one arrival after another
+        self.lines: set[int] = set()  # of instructions, that the SM has fetched
+        self.misses: dict[_Code, float] = {}  # parts of a miss that have added up
+        self.drams: dict[_Code, float] = {}
+        self.events: list[Event] = []
+        self.slopes: list[tuple[int, int, float]] = []
+        self.trip_now = -1
+        self.issued = self.dram_bytes = self.l2_bytes = 0.0
+        self.flight = self.latency_sum = self.latency_count = 0.0
+        self.queue: list[tuple[float, int, int]] = []
+
+        self._set_up(flat, [encode(op) for op in flat.ops])
+        self.watched = self.warps[0] if watch else None
+        self.youngest = len(self.warps)
+        self.waiting_blocks = 0
+
+    def _set_up(self, flat: FlatStreams, codes: Sequence[_Code]) -> None:
+        """Warps on their sub-partitions, in their blocks."""
+        turns = [_Turn(_END if mark.trip is None else _TRIP, mark) for mark in flat.marks]
+        leave = _Turn(_LEAVE, None)
+        streams: dict[int, list[Any]] = {}
+        self.parts: dict[int, _Part] = {}
+        self.blocks: dict[int, _Block] = {}
+        self.warps: list[_Warp] = []
+        for number, (which, part, block) in enumerate(self.placement.warps):
+            numbers = flat.warps[which]
+            if id(numbers) not in streams:
+                streams[id(numbers)] = [
+                    *(codes[place] if place >= 0 else turns[-1 - place] for place in numbers),
+                    leave,
+                ]
+            on = self.parts.setdefault(part, _Part(part))
+            of = self.blocks.setdefault(block, _Block())
+            warp = _Warp(number, streams[id(numbers)], on, of)
+            of.warps.append(warp)
+            of.left += 1
+            self.warps.append(warp)
+
+    def run(self, total: int) -> SmRun:
+        """Simulate and, with a fair scheduler, extrapolate."""
+        # Blocks that wait for a place on what is simulated (a sub-partition, or the SM).
+        self.waiting_blocks = max(0, -(-total // self.placement.slots) - len(self.blocks))
+        for warp in self.warps:
+            self._settle(warp, 0.0)
+        queue, warps, parts = self.queue, self.warps, self.parts
+        choose = self._choose_first if self.fair else self._choose_same_or_youngest
+        while queue:
+            time, event, number = heappop(queue)
+            if event == _WARP_READY:
+                warp = warps[number]
+                part = warp.part
+                part.pool.append(warp)
+                warp.ready_since = time
+                if not part.armed:
+                    part.armed = True
+                    heappush(queue, (max(time, part.slot_free), _PART_ISSUES, part.number))
+                continue
+            part = parts[number]
+            place = choose(part, time)
+            if place < 0:
+                continue
+            warp = part.pool.pop(place)
+            if part.pool:
+                heappush(queue, (time + 1, _PART_ISSUES, number))
+            else:
+                part.armed = False
+            self._issue(warp, part, time)
+        cycles = max(warp.end for warp in warps)
+        factor = self.placement.represents
+        return SmRun(
+            cycles=cycles,
+            issued=self.issued * factor,
+            dram_bytes=self.dram_bytes * factor,
+            l2_bytes=self.l2_bytes * factor,
+            in_flight_bytes=self.flight * factor / max(cycles, 1.0),
+            load_latency=self.latency_sum / self.latency_count if self.latency_count else 0.0,
+            events=tuple(self.events),
+            slopes=tuple(self.slopes),
+        )
+
+    # ------------------------------------------------------------------- who issues
+
+    def _choose_first(self, part: _Part, now: float) -> int:
+        """Position in the pool of the warp that has been ready longest; -1 if no pipe is free.
+
+        The pool is in the order in which its warps became ready.
+        """
+        soonest = math.inf
+        pipes, full = part.pipes_free, self.unit_free - QUEUE_CYCLES
+        for place, warp in enumerate(part.pool):
+            code = warp.next
+            free = pipes[code.unit]
+            if full > free and code.sm_interval:
+                free = full
+            if free <= now:
+                return place
+            if free < soonest:
+                soonest = free
+        heappush(self.queue, (soonest, _PART_ISSUES, part.number))
+        return -1
+
+    def _choose_same_or_youngest(self, part: _Part, now: float) -> int:
+        """Position of the warp that issued last, else of the youngest; -1 if no pipe is free."""
+        soonest, best, best_age = math.inf, -1, -1
+        pipes, full = part.pipes_free, self.unit_free - QUEUE_CYCLES
+        for place, warp in enumerate(part.pool):
+            code = warp.next
+            free = pipes[code.unit]
+            if full > free and code.sm_interval:
+                free = full
+            if free > now:
+                if free < soonest:
+                    soonest = free
+            elif warp is part.last:
+                return place
+            elif warp.age > best_age:
+                best, best_age = place, warp.age
+        if best < 0:
+            heappush(self.queue, (soonest, _PART_ISSUES, part.number))
+        return best
+
+    # ------------------------------------------------------------------- an issue
+
+    def _issue(self, warp: _Warp, part: _Part, now: float) -> None:
+        """Issue a warp's next instruction, and find when the one after it may issue."""
+        code = warp.next
+        kind = code.kind
+        part.last = warp
+        part.slot_free = now + 1
+        part.pipes_free[code.unit] = now + code.interval
+        self.issued += warp.weight
+        if warp is self.watched:
+            self._keep_event(warp, code, now)
+        warp.last_issue = now
+        served = now
+        if code.sm_interval:
+            if self.unit_free > now:
+                served = self.unit_free
+            self.unit_free = served + code.sm_interval
+        if kind != _FIXED:
+            self._hold_scoreboards(warp, code, now, served)
+        elif code.sets_result >= 0:
+            self._hold(warp, code.sets_result, now, code.index, "")
+        if code.sets_read >= 0:
+            self._hold(warp, code.sets_read, served + self.read_cycles, code.index, "read")
+        warp.place += 1
+        following = now + code.stall + code.fetch
+        warp.fetch_spent += code.fetch
+        if kind == _EXIT:
+            warp.place = len(warp.stream) - 1
+            warp.end = max(warp.end, now + warp.correction)
+            self._retire(warp, now)
+        elif kind == _BARRIER:
+            self.barrier_free = max(self.barrier_free, now) + self.barrier_step
+            warp.block.arrived.append((warp, following))
+            self._release(warp.block, now)
+        else:
+            self._settle(warp, following)
+
+    def _hold_scoreboards(self, warp: _Warp, code: _Code, now: float, served: float) -> None:
+        """What an instruction whose latency varies does, and when its result is there."""
+        kind = code.kind
+        done, level = now, ""
+        if kind == _VARIABLE:
+            done = served + code.latency
+        elif kind in (_LOAD, _ASYNC):
+            done, level = self._load(warp, code, now, served)
+            if kind == _ASYNC and done > warp.copies_end:
+                warp.copies_end = done
+        elif kind == _STORE:
+            self.l2_bytes += code.traffic.l2_bytes * warp.weight
+            self.dram_bytes += code.traffic.dram_bytes * warp.weight
+            done = served + self.read_cycles
+        elif kind == _COMMIT:
+            warp.groups.append(max(warp.copies_end, now))
+            return
+        elif kind == _FENCE:
+            warp.fence_until, warp.fence = now + code.latency + self.l2_pressure, code.index
+        if code.sets_result >= 0:
+            self._hold(warp, code.sets_result, done, code.index, level)
+
+    @staticmethod
+    def _hold(warp: _Warp, board: int, until: float, index: int, level: str) -> None:
+        """Hold a scoreboard until a cycle; a later one counts."""
+        if until > warp.free_at[board]:
+            warp.free_at[board] = until
+            warp.producer[board] = index
+            warp.level[board] = level
+
+    def _load(self, warp: _Warp, code: _Code, now: float, served: float) -> tuple[float, str]:
+        """(cycle when a load's data are there, level that served it).
+
+        Shares of misses add up until they make a whole one.
+        """
+        traffic = code.traffic
+        tally = self.misses.get(code, 0.0) + traffic.missing
+        if tally < _WHOLE:
+            self.misses[code] = tally
+            return served + traffic.l1, "l1"
+        self.misses[code] = tally - 1.0
+        size, weight = traffic.l2_bytes, warp.weight
+        begin = self.fill_free if self.fill_free > served else served
+        self.fill_free = begin + size * self.fill_cycles
+        self.l2_bytes += size * weight
+        self.dram_bytes += traffic.dram_bytes * weight
+        tally = self.drams.get(code, 0.0) + traffic.from_dram
+        if tally >= _WHOLE:
+            tally -= 1.0
+            done, level = begin + traffic.dram + self.dram_pressure, "dram"
+        else:
+            done, level = begin + traffic.l2 + self.l2_pressure, "l2"
+        self.drams[code] = tally
+        self.flight += size * (done - now) * weight
+        self.latency_sum += (done - now) * weight
+        self.latency_count += weight
+        return done, level
+
+    def _keep_event(self, warp: _Warp, code: _Code, now: float) -> None:
+        """Keep what the watched warp waited for before this issue."""
+        held = None
+        if code.waits:
+            held = max(code.waits, key=warp.free_at.__getitem__)
+            if warp.free_at[held] <= warp.stall_end:
+                held = None
+        fenced = held is None and warp.fence_until > warp.stall_end
+        if held is not None:
+            waited = warp.free_at[held]
+        else:
+            waits = code.kind == _DEPBAR or fenced
+            waited = max(warp.stall_end, warp.ready_since if waits else 0.0)
+        producer = warp.fence if fenced else warp.producer[held] if held is not None else -1
+        self.events.append(
+            Event(
+                index=code.index,
+                trip=self.trip_now,
+                ready=warp.stall_end,
+                waited=waited,
+                issued=now,
+                scoreboard=held,
+                producer=producer if producer >= 0 else None,
+                level=warp.level[held] if held is not None else "",
+                barrier=warp.barrier_spent,
+                fetch=warp.fetch_spent,
+                before=warp.last_issue,
+                weight=warp.weight,
+            )
+        )
+        warp.barrier_spent = warp.fetch_spent = 0.0
+
+    # ------------------------------------------------------------------- what comes after it
+
+    def _settle(self, warp: _Warp, now: float) -> None:
+        """Pass marks, find when the warp's next instruction may issue, and queue it."""
+        code = warp.stream[warp.place]
+        while code.kind < 0:
+            if code.kind == _LEAVE:
+                warp.end = max(warp.end, max(warp.last_issue, now) + warp.correction)
+                self._retire(warp, now)
+                return
+            self._turn(warp, code)
+            warp.place += 1
+            code = warp.stream[warp.place]
+        warp.next = code
+        ready = now
+        line = code.index >> 3
+        if line not in self.lines:
+            self.lines.add(line)
+            ready += self.line_cycles
+            warp.fetch_spent += self.line_cycles
+        warp.stall_end = ready
+        for board in code.waits:
+            if warp.free_at[board] > ready:
+                ready = warp.free_at[board]
+        if warp.fence_until > ready:
+            ready = warp.fence_until
+        if code.kind == _DEPBAR:
+            allowed = int(code.latency)
+            if len(warp.groups) > allowed:
+                ready = max(ready, warp.groups[-1 - allowed])
+        heappush(self.queue, (ready, _WARP_READY, warp.number))
+
+    def _turn(self, warp: _Warp, turn: _Turn) -> None:
+        """Note the begin of a loop's trip, or its end with what the trips left out would take."""
+        count = turn.loop.count
+        corrected = warp.last_issue + warp.correction
+        if turn.kind == _TRIP:
+            if turn.trip == 0:
+                warp.begins.append([])
+                warp.weights.append(warp.weight)
+            if turn.trip == min(count, self.trips) - 1 and count > self.trips:
+                # The last simulated trip stands for all that are left.
+                warp.weight = warp.weights[-1] * (count - self.trips + 1)
+            warp.begins[-1].append(corrected)
+            if warp.number == 0:
+                self.trip_now = turn.trip
+            return
+        times = warp.begins.pop()
+        warp.weight = warp.weights.pop()
+        times.append(corrected)
+        middle = len(times) // 2
+        slope = (times[-1] - times[middle]) / (len(times) - 1 - middle)
+        if count > self.trips and self.fair:
+            warp.correction += (count - self.trips) * slope
+        if warp.number == 0:
+            self.trip_now = -1
+            self.slopes.append((first_of(turn.loop), count, slope))
+
+    def _release(self, block: _Block, now: float) -> None:
+        """Let a block's warps go on if all that have not left stand at the barrier."""
+        there = block.arrived
+        if not there or len(there) < block.left:
+            return
+        block.arrived = []
+        arrival = max(ready for _, ready in there)
+        free = max(now, arrival, self.barrier_free + self.barrier_cycles)
+        for warp, ready in there:
+            warp.barrier_spent += free - ready
+            self._settle(warp, free)
+
+    def _retire(self, warp: _Warp, now: float) -> None:
+        """A warp has left; when its whole block has, another block takes the place."""
+        block = warp.block
+        block.left -= 1
+        if block.left:
+            self._release(block, now)  # others may have waited at a barrier for this warp alone
+        if block.left or not self.waiting_blocks:
+            return
+        self.waiting_blocks -= 1
+        block.left = len(block.warps)
+        begin = now + warp.correction
+        for other in block.warps:
+            other.start_over()
+            other.age = self.youngest
+            self.youngest += 1
+            self._settle(other, begin)

@@ -15,7 +15,8 @@ import numpy as np
 
 from labtools.toolchain.sass import Instruction, Sass
 
-from .trace import BUFFER_SPACING, Buffers, Item, Repeat, Step, Trace, access_bytes
+from .lanes import BUFFER_SPACING, Buffers
+from .trace import Executed, Execution, Repeat, Trace
 
 SECTOR_BYTES = 32
 SAMPLED_TRIPS = 5
@@ -79,6 +80,30 @@ Node = Op | LoopNode
 
 
 @dataclass(frozen=True)
+class Mark:
+    """Where a trip of a loop begins in a flat stream; the loop's end where ``trip`` is None."""
+
+    loop: LoopNode
+    trip: int | None
+
+
+@dataclass(frozen=True)
+class FlatStreams:
+    """Streams of a block with their loops cut to a few trips, laid out one after another.
+
+    Attributes:
+        ops: the different instructions.
+        marks: the different begins and ends of trips.
+        warps: the stream of each warp: position in ``ops``, or -1 - position in ``marks``. Equal
+            ones are the same object.
+    """
+
+    ops: tuple[Op, ...]
+    marks: tuple[Mark, ...]
+    warps: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
 class BlockStreams:
     """What the warps of a block issue.
 
@@ -96,6 +121,48 @@ class BlockStreams:
     def issued(self) -> tuple[int, ...]:
         """Instructions that each warp issues."""
         return tuple(count_ops(stream) for stream in self.warps)
+
+    @cached_property
+    def _flat(self) -> dict[int, FlatStreams]:
+        return {}
+
+    def flat(self, trips: int) -> FlatStreams:
+        """The streams with at most so many trips of each loop."""
+        if trips not in self._flat:
+            self._flat[trips] = _flatten(self.warps, trips)
+        return self._flat[trips]
+
+
+def _flatten(warps: Sequence[tuple[Node, ...]], trips: int) -> FlatStreams:
+    ops: dict[Op, int] = {}
+    number_of: dict[int, int] = {}  # the same by identity, which needs no hash of a request
+    marks: list[Mark] = []
+
+    def mark(loop: LoopNode, trip: int | None) -> int:
+        marks.append(Mark(loop, trip))
+        return -len(marks)
+
+    def lay_out(nodes: Sequence[Node]) -> list[int]:
+        found: list[int] = []
+        for node in nodes:
+            if isinstance(node, LoopNode):
+                body = lay_out(node.body)
+                for trip in range(min(node.count, trips)):
+                    found.append(mark(node, trip))
+                    found += body
+                found.append(mark(node, None))
+                continue
+            number = number_of.get(id(node))
+            if number is None:
+                number = number_of[id(node)] = ops.setdefault(node, len(ops))
+            found.append(number)
+        return found
+
+    known: dict[int, tuple[int, ...]] = {}
+    for stream in warps:
+        if id(stream) not in known:
+            known[id(stream)] = tuple(lay_out(stream))
+    return FlatStreams(tuple(ops), tuple(marks), tuple(known[id(stream)] for stream in warps))
 
 
 def count_ops(nodes: Sequence[Node]) -> int:
@@ -122,32 +189,31 @@ def block_streams(trace: Trace, buffers: Buffers) -> BlockStreams:
     """
     requests = _Requests(trace, buffers)
     requests.walk(trace.items)
-    lanes = trace.lanes.count
     streams: list[tuple[Node, ...]] = []
     known: dict[tuple[Node, ...], tuple[Node, ...]] = {}
-    for first in range(0, lanes, 32):
-        warp = slice(first, min(first + 32, lanes))
-        stream = _stream(trace.items, warp, first // 32, requests, trace.sass)
+    for warp in range(len(requests.firsts)):
+        stream = _stream(trace.items, warp, requests, trace.sass)
         streams.append(known.setdefault(stream, stream))
     return BlockStreams(trace.sass, tuple(streams), requests.touched_bytes())
 
 
 def _stream(
-    items: Sequence[Item], warp: slice, number: int, requests: _Requests, sass: Sass
+    items: Sequence[Executed], warp: int, requests: _Requests, sass: Sass
 ) -> tuple[Node, ...]:
     found: list[Node] = []
     for item in items:
         if isinstance(item, Repeat):
-            body = _stream(item.body, warp, number, requests, sass)
+            body = _stream(item.body, warp, requests, sass)
             if body:
                 found.append(LoopNode(item.count, body))
             continue
-        if not item.active[warp].any():
+        active, executing = requests.warps_at(item)
+        if not active[warp]:
             continue
-        on = bool(item.executing[warp].any())
+        on = executing[warp]
         one = sass.instructions[item.index]
         taken = on and one.base in ("BRA", "JMP", "CALL", "RET") and "DIV" not in one.modifiers
-        request = requests.of(item, number) if on else None
+        request = requests.of(item, warp) if on else None
         found.append(Op(item.index, on, taken, request))
     return tuple(found)
 
@@ -185,9 +251,19 @@ class _Requests:
         self.seen: set[int] = set()
         self.intervals: list[_Interval] = []
         self.total_bytes = 0.0
-        self.keep: list[Item] = []
+        self.firsts = np.arange(0, trace.lanes.count, 32)
+        self._warps_at: dict[int, tuple[list[bool], list[bool]]] = {}
 
-    def walk(self, items: Sequence[Item]) -> None:
+    def warps_at(self, step: Execution) -> tuple[list[bool], list[bool]]:
+        """[warps] whether a lane of each came by a step, and whether one executed it."""
+        found = self._warps_at.get(id(step))
+        if found is None:
+            active = np.logical_or.reduceat(step.active, self.firsts).tolist()
+            executing = np.logical_or.reduceat(step.executing, self.firsts).tolist()
+            found = self._warps_at[id(step)] = (active, executing)
+        return found
+
+    def walk(self, items: Sequence[Executed]) -> None:
         """Follow the trace; the requests can be asked for afterwards."""
         self._mark_intervals(items)
         for item in items:
@@ -213,7 +289,7 @@ class _Requests:
                     address = address + step * np.uint64(trip)
                 self._touch(first, address, counted=trip > 0 or trips == 1)
 
-    def _touch(self, step: Step, address: np.ndarray | None, counted: bool) -> None:
+    def _touch(self, step: Execution, address: np.ndarray | None, counted: bool) -> None:
         one = self.code[step.index]
         if one.base in _SHARED:
             if id(step) not in self.shared:
@@ -221,7 +297,7 @@ class _Requests:
             return
         if one.base not in _LOADS | _STORES | _ATOMICS or not step.executing.any():
             return
-        width = access_bytes(one)
+        width = one.access_bytes
         tallies = self.tally.setdefault(id(step), {})
         lanes = step.executing
         if address is None:
@@ -261,10 +337,10 @@ class _Requests:
             if not store:
                 self.seen.update(fresh)
 
-    def _conflicts(self, step: Step, address: np.ndarray | None) -> dict[int, int]:
+    def _conflicts(self, step: Execution, address: np.ndarray | None) -> dict[int, int]:
         """Wavefronts a warp: how often the most wanted bank must be read."""
         one = self.code[step.index]
-        width = access_bytes(one)
+        width = one.access_bytes
         found = {}
         for warp in np.unique(self.warp[step.executing]):
             lanes = step.executing & (self.warp == warp)
@@ -293,11 +369,11 @@ class _Requests:
 
     # ------------------------------------------------------------------ what was touched before
 
-    def _mark_intervals(self, items: Sequence[Item]) -> None:
+    def _mark_intervals(self, items: Sequence[Executed]) -> None:
         """Which parts of buffers each segment touches, and whether an earlier one did."""
-        group: list[Item] = []
+        group: list[Executed] = []
         for item in [*items, None]:
-            if isinstance(item, Step):
+            if isinstance(item, Execution):
                 group.append(item)
                 continue
             if group:
@@ -306,9 +382,9 @@ class _Requests:
             if item is not None:
                 self._segment([item])
 
-    def _segment(self, items: Sequence[Item]) -> None:
+    def _segment(self, items: Sequence[Executed]) -> None:
         spans: dict[int, tuple[int, int]] = {}
-        steps: list[tuple[int, Step, int, int]] = []
+        steps: list[tuple[int, Execution, int, int]] = []
         for step, low, high in _spans(items, self.code):
             buffer = low // BUFFER_SPACING - 1
             steps.append((buffer, step, low, high))
@@ -348,10 +424,10 @@ class _Requests:
 
     # ---------------------------------------------------------------------------------- result
 
-    def of(self, step: Step, warp: int) -> Request | None:
+    def of(self, step: Execution, warp: int) -> Request | None:
         """The request of one warp at one step, or None if it is no memory instruction."""
         one = self.code[step.index]
-        width = access_bytes(one)
+        width = one.access_bytes
         if one.base in _SHARED:
             waves = self.shared.get(id(step), {}).get(warp)
             if waves is None:
@@ -385,15 +461,15 @@ def matrices(one: Instruction) -> int:
     return int(one.modifiers[-1]) if one.modifiers[-1] in ("2", "4") else 1
 
 
-def _spans(items: Sequence[Item], code: Sequence) -> list[tuple[Step, int, int]]:
+def _spans(items: Sequence[Executed], code: Sequence) -> list[tuple[Execution, int, int]]:
     """(step, first byte, end) of every global load with known addresses, all trips counted."""
-    found: list[tuple[Step, int, int]] = []
+    found: list[tuple[Execution, int, int]] = []
     for item in items:
-        if isinstance(item, Step):
+        if isinstance(item, Execution):
             one = code[item.index]
             if one.base in _LOADS and item.address is not None and item.executing.any():
                 used = item.address[item.executing]
-                width = access_bytes(one)
+                width = one.access_bytes
                 found.append((item, int(used.min()), int(used.max()) + width))
             continue
         inner_first = _spans(item.body, code)
@@ -424,7 +500,7 @@ def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, n
         end[mask] = np.maximum(end[mask], high[mask])
 
     def walk(
-        items: Sequence[Item], seconds: Sequence[Item] | None, reach: int | np.ndarray
+        items: Sequence[Executed], seconds: Sequence[Executed] | None, reach: int | np.ndarray
     ) -> None:
         for number, item in enumerate(items):
             if isinstance(item, Repeat):
@@ -435,10 +511,10 @@ def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, n
                 continue
             address = item.address.view(np.int64)
             buffer = int(address[item.executing][0] // BUFFER_SPACING) - 1
-            low, high = address, address + access_bytes(one)
+            low, high = address, address + one.access_bytes
             if seconds is not None:
                 other = seconds[number]
-                if isinstance(other, Step) and other.address is not None:
+                if isinstance(other, Execution) and other.address is not None:
                     moved = (other.address.view(np.int64) - address) * reach
                     low, high = np.minimum(low, low + moved), np.maximum(high, high + moved)
             include(buffer, item.executing, low, high)

@@ -11,21 +11,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from labtools.problem import LabError, Launch
-from labtools.toolchain.options import split_arch
+from labtools.problem import LabError
 from labtools.toolchain.sass import Instruction, Sass
 
-from .semantics import Comparison, State, evaluate, extend_sign, store_memory
+from .lanes import Buffers, Lanes
+from .semantics import IntegerComparison, State, evaluate, extend_sign, store_memory
 
-BUFFER_SPACING = 1 << 40
-"""Buffers lie this far apart, so that an address says which buffer it is in."""
 MOST_STEPS = 400_000
 LEAST_JUMP = 6
 """Periods that a jump must cover; shorter stretches are walked through."""
@@ -44,7 +42,6 @@ MOST_SAMPLED_LANES = 1 << 14
 PATIENCE = 24
 """Trips after which a register that changes irregularly is given up as unknown."""
 
-MOST_ASSUMED = 1 << 22
 COUNTER_BYTES = 64
 """A workspace no larger than this holds counters that all blocks share."""
 
@@ -54,98 +51,14 @@ _SHARED = {"LDS", "STS", "LDSM", "STSM", "ATOMS"}
 _JUMPS = {"BRA", "JMP", "EXIT", "RET", "CALL", "BRX", "JMX"}
 _MEMORY = _GLOBAL_LOADS | _GLOBAL_STORES | _SHARED
 _FLOATS = {"F16", "F16x2", "F32", "F64", "BF16", "BF16_V2"}
-_WIDTH_BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "96": 12, "128": 16, "256": 32}
 
 
 class TraceError(LabError):
     """The machine code does not say how often a loop runs."""
 
 
-@dataclass(frozen=True)
-class Lanes:
-    """Who runs: lane i is thread ``thread[i]`` of block ``block[i]``.
-
-    Args:
-        block: [N, 3] block index x, y, z.
-        thread: [N, 3] thread index x, y, z.
-        bank: constant bank 0 as bytes by offset: (first offset, values) of the parameters.
-        independent: every lane is a warp of its own, so that each may run ahead of the others.
-    """
-
-    block: np.ndarray
-    thread: np.ndarray
-    grid: tuple[int, int, int]
-    block_shape: tuple[int, int, int]
-    bank: bytes = field(repr=False)
-    independent: bool = False
-
-    @property
-    def count(self) -> int:
-        """Number of lanes."""
-        return len(self.block)
-
-    @cached_property
-    def linear_thread(self) -> np.ndarray:
-        """Thread number in its block."""
-        x, y, _ = self.block_shape
-        return self.thread[:, 0] + x * (self.thread[:, 1] + y * self.thread[:, 2])
-
-    @cached_property
-    def lane(self) -> np.ndarray:
-        """Lane 0..31 in its warp."""
-        return (self.linear_thread % 32).astype(np.uint32)
-
-    @cached_property
-    def warp(self) -> np.ndarray:
-        """Warp number from 0; warps of different blocks are different."""
-        x, y, _ = self.grid
-        block = self.block[:, 0] + x * (self.block[:, 1] + y * self.block[:, 2])
-        per_block = -(-int(np.prod(self.block_shape)) // 32)
-        code = block.astype(np.int64) * per_block + self.linear_thread // 32
-        return np.unique(code, return_inverse=True)[1].reshape(-1)
-
-    @cached_property
-    def true(self) -> np.ndarray:
-        """A predicate that holds everywhere."""
-        return np.ones(self.count, bool)
-
-    @cached_property
-    def _constants(self) -> dict[int, np.ndarray]:
-        return {}
-
-    def constant(self, value: int) -> np.ndarray:
-        """The same 32 bits on every lane; the array is shared and must not be written to."""
-        found = self._constants.get(value)
-        if found is None:
-            found = self._constants[value] = np.full(self.count, value, np.uint32)
-        return found
-
-    def parameter(self, offset: int) -> np.ndarray | None:
-        """32 bits of constant bank 0, or None where its content is not known."""
-        if offset < 0 or offset + 4 > len(self.bank):
-            return None
-        return self.constant(int.from_bytes(self.bank[offset : offset + 4], "little"))
-
-    def special(self, name: str) -> np.ndarray | None:
-        """A special register such as ``SR_TID.X``."""
-        axis = {"X": 0, "Y": 1, "Z": 2}.get(name.rpartition(".")[2], 0)
-        if name.startswith("SR_TID"):
-            return self.thread[:, axis].astype(np.uint32)
-        if name.startswith("SR_CTAID"):
-            return self.block[:, axis].astype(np.uint32)
-        if name.startswith("SR_NTID"):
-            return self.constant(self.block_shape[axis])
-        if name.startswith("SR_NCTAID"):
-            return self.constant(self.grid[axis])
-        if name == "SR_LANEID":
-            return self.lane
-        if name in ("SRZ", "SR_CgaCtaId", "SR_CgaSize"):
-            return self.constant(0)
-        return None
-
-
 @dataclass(frozen=True, eq=False)
-class Step:
+class Execution:
     """One instruction executed once.
 
     Args:
@@ -177,8 +90,8 @@ class Repeat:
         counts: [N] trips of each lane where lanes are independent, else None.
     """
 
-    body: tuple[Step | Repeat, ...]
-    second: tuple[Step | Repeat, ...]
+    body: tuple[Execution | Repeat, ...]
+    second: tuple[Execution | Repeat, ...]
     count: int
     counts: np.ndarray | None = None
 
@@ -189,7 +102,7 @@ class Repeat:
         return ("repeat", counts, tuple(item.signature for item in self.body))
 
 
-Item = Step | Repeat
+Executed = Execution | Repeat
 
 
 @dataclass(frozen=True)
@@ -205,7 +118,7 @@ class Trace:
 
     sass: Sass
     lanes: Lanes
-    items: tuple[Item, ...] = field(repr=False)
+    items: tuple[Executed, ...] = field(repr=False)
     notes: tuple[str, ...] = ()
 
     def executed(self) -> np.ndarray:
@@ -213,7 +126,7 @@ class Trace:
         return _count(self.items, self.lanes.count)
 
 
-def _count(items: Sequence[Item], lanes: int) -> np.ndarray:
+def _count(items: Sequence[Executed], lanes: int) -> np.ndarray:
     total = np.zeros(lanes, np.int64)
     for item in items:
         if isinstance(item, Repeat):
@@ -221,120 +134,6 @@ def _count(items: Sequence[Item], lanes: int) -> np.ndarray:
         else:
             total += item.active
     return total
-
-
-# ------------------------------------------------------------------------------- launch to lanes
-
-
-@dataclass(frozen=True)
-class Buffers:
-    """Addresses and known contents of a launch's buffers.
-
-    Attributes:
-        names: buffer names; number i lies at ``(i + 1) * BUFFER_SPACING``.
-        contents: integer arrays that decide trip counts (lengths, block tables), by name.
-        bytes: size of each buffer, where known.
-        assumed: what integer workspaces are taken to hold, by name, for want of their content.
-        tickets: what atomic counters gave to each block, by (kernel, instruction, round, block);
-            written while one thread of every block is followed, read when a block is.
-    """
-
-    names: tuple[str, ...]
-    contents: Mapping[str, np.ndarray]
-    bytes: Mapping[str, int]
-    assumed: Mapping[str, np.ndarray] = field(default_factory=dict)
-    tickets: dict[tuple[str, int, int, int], int] = field(default_factory=dict, repr=False)
-
-    def address_of(self, name: str) -> int:
-        """First byte."""
-        return (self.names.index(name) + 1) * BUFFER_SPACING
-
-    def name_at(self, address: int) -> str | None:
-        """The buffer in which an address lies."""
-        number = int(address) // BUFFER_SPACING - 1
-        return self.names[number] if 0 <= number < len(self.names) else None
-
-    def read(self, address: np.ndarray, width_bytes: int, words: int) -> list[np.ndarray | None]:
-        """What 32-bit words a load finds, where the content is known; out of bounds is unknown."""
-        number = (address // np.uint64(BUFFER_SPACING)).astype(np.int64) - 1
-        if not len(number) or (number != number[0]).any() or not 0 <= number[0] < len(self.names):
-            return [None] * words
-        name = self.names[int(number[0])]
-        content = self.contents.get(name, self.assumed.get(name))
-        if content is None:
-            return [None] * words
-        raw = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
-        offset = (address % np.uint64(BUFFER_SPACING)).astype(np.int64)
-        found: list[np.ndarray | None] = []
-        for word in range(words):
-            size = min(4, width_bytes)
-            place = offset[:, None] + 4 * word + np.arange(size)
-            inside = (place < len(raw)).all(axis=1)
-            place = np.minimum(place, max(0, len(raw) - 1))
-            value = np.zeros(len(address), np.uint32)
-            for byte in range(size):
-                value |= raw[place[:, byte]].astype(np.uint32) << np.uint32(8 * byte)
-            found.append(np.where(inside, value, np.uint32(0)))
-        return found
-
-
-def parameter_base(arch: str) -> int:
-    """Where kernel parameters begin in constant bank 0, in bytes.
-
-    Source: the EIATTR_PARAM_CBANK entry of cubins of each architecture.
-    """
-    major, _ = split_arch(arch)
-    return 0x160 if major < 9 else 0x210 if major == 9 else 0x380
-
-
-def constant_bank(launch: Launch, buffers: Buffers, arch: str) -> bytes:
-    """Constant bank 0 of a launch: block and grid shape, and the parameters."""
-    base = parameter_base(arch)
-    parameters = bytearray()
-    for arg in launch.args:
-        if isinstance(arg, str):
-            raw = int(buffers.address_of(arg)).to_bytes(8, "little")
-        else:
-            raw = np.asarray(arg).tobytes()
-        parameters += bytes(-len(parameters) % len(raw)) + raw
-    bank = bytearray(base) + parameters + bytes(8)
-    shape_at = 0x360 if base == 0x380 else 0
-    shapes = (*launch.block, *launch.grid)
-    places = (0, 4, 8, 0x10, 0x14, 0x18) if shape_at else (0, 4, 8, 0xC, 0x10, 0x14)
-    for place, size in zip(places, shapes, strict=True):
-        bank[shape_at + place : shape_at + place + 4] = int(size).to_bytes(4, "little")
-    return bytes(bank)
-
-
-def lanes_of_block(launch: Launch, buffers: Buffers, arch: str, block: int = 0) -> Lanes:
-    """Every thread of one block."""
-    x, y, z = launch.block
-    number = np.arange(x * y * z)
-    thread = np.stack([number % x, number // x % y, number // (x * y)], axis=1)
-    return Lanes(
-        np.repeat(_block_indices(launch, np.array([block])), len(number), axis=0),
-        thread,
-        launch.grid,
-        launch.block,
-        constant_bank(launch, buffers, arch),
-    )
-
-
-def lanes_of_blocks(launch: Launch, buffers: Buffers, arch: str, blocks: np.ndarray) -> Lanes:
-    """Thread 0 of each of some blocks, for what differs between blocks."""
-    return Lanes(
-        _block_indices(launch, blocks),
-        np.zeros((len(blocks), 3), np.int64),
-        launch.grid,
-        launch.block,
-        constant_bank(launch, buffers, arch),
-        independent=True,
-    )
-
-
-def _block_indices(launch: Launch, blocks: np.ndarray) -> np.ndarray:
-    x, y, _ = launch.grid
-    return np.stack([blocks % x, blocks // x % y, blocks // (x * y)], axis=1)
 
 
 # --------------------------------------------------------------------------------- the machine
@@ -346,12 +145,12 @@ def run_trace(sass: Sass, lanes: Lanes, buffers: Buffers) -> Trace:
     Raises:
         TraceError: a loop neither ends nor follows a pattern that can be read from its registers.
     """
-    machine = _Machine(sass, buffers, lanes)
-    items: list[Item] = []
+    follower = _Follower(sass, buffers, lanes)
+    items: list[Executed] = []
     state = State(lanes)
     groups = {0: lanes.true}
-    machine.run(state, groups, items)
-    return Trace(sass, lanes, tuple(items), tuple(dict.fromkeys(machine.notes)))
+    follower.run(state, groups, items)
+    return Trace(sass, lanes, tuple(items), tuple(dict.fromkeys(follower.notes)))
 
 
 @dataclass
@@ -363,7 +162,45 @@ class _Visit:
     groups: dict[int, np.ndarray]
 
 
-class _Machine:
+@dataclass
+class _LoopWatch:
+    """A loop whose head has been branched back to.
+
+    Attributes:
+        head: its first instruction.
+        visits: the last times that the machine came back to the head.
+        jumped: jumps in this loop so far.
+        refused: periods whose addresses were found irregular.
+        later: by period, the visit before which it has too few trips left.
+        seen: visits in all.
+    """
+
+    head: int
+    visits: list[_Visit] = field(default_factory=list)
+    jumped: int = 0
+    refused: set[int] = field(default_factory=set)
+    later: dict[int, int] = field(default_factory=dict)
+    seen: int = 0
+
+    def forget(self) -> None:
+        """A loop around it goes round again: what was learned in the last trip is over."""
+        self.visits.clear()
+        self.jumped = 0
+        self.refused.clear()
+        self.later.clear()
+
+    def come_by(self, visit: _Visit) -> None:
+        """Keep one more visit, and as many before it as the longest pattern needs."""
+        if self.visits and self.visits[-1].place > visit.place:
+            self.visits.clear()
+        self.visits.append(visit)
+        del self.visits[: -2 * PERIODS[-1] - 10]
+        self.seen += 1
+        if len(self.visits) == 1:
+            self.later.clear()
+
+
+class _Follower:
     def __init__(self, sass: Sass, buffers: Buffers, lanes: Lanes) -> None:
         self.lanes = lanes
         self.code = sass.instructions
@@ -381,7 +218,7 @@ class _Machine:
         self,
         state: State,
         groups: dict[int, np.ndarray],
-        items: list[Item],
+        items: list[Executed],
         stop_at: int | None = None,
         returns: int = 0,
         within: frozenset[int] | None = None,
@@ -397,11 +234,7 @@ class _Machine:
         Returns:
             Whether it stopped at ``stop_at``.
         """
-        watches: dict[int, list[_Visit]] = {}
-        jumps: dict[int, int] = {}
-        refused: dict[int, set[int]] = {}
-        later: dict[int, dict[int, int]] = {}
-        seen: dict[int, int] = {}
+        watches: dict[int, _LoopWatch] = {}
         while groups:
             place = min(groups)
             if within is not None and place not in within:
@@ -425,33 +258,22 @@ class _Machine:
                 if returns == 0:
                     return True
                 continue
-            for head in [head for head in watches if back < head <= place]:
-                del watches[head]
-                jumps.pop(head, None)
-                refused.pop(head, None)
-                later.pop(head, None)
-            visits = watches.setdefault(back, [])
-            if visits and visits[-1].place > len(items):
-                visits.clear()
-            visits.append(_Visit(len(items), state.copy(), dict(groups)))
-            del visits[: -2 * PERIODS[-1] - 10]
-            tried, short = refused.setdefault(back, set()), later.setdefault(back, {})
-            seen[back] = seen.get(back, 0) + 1
-            if len(visits) == 1:
-                short.clear()
-            if self._accelerate(
-                state, groups, items, back, visits, jumps.get(back, 0), tried, short, seen[back]
-            ):
-                visits.clear()
-                tried.clear()
-                jumps[back] = jumps.get(back, 0) + 1
+            for head, inner in watches.items():
+                if back < head <= place:
+                    inner.forget()
+            watch = watches.setdefault(back, _LoopWatch(back))
+            watch.come_by(_Visit(len(items), state.copy(), dict(groups)))
+            if self._accelerate(state, items, watch):
+                watch.visits.clear()
+                watch.refused.clear()
+                watch.jumped += 1
         return False
 
     def _step(
         self,
         state: State,
         groups: dict[int, np.ndarray],
-        items: list[Item],
+        items: list[Executed],
         one: Instruction,
         place: int,
         active: np.ndarray,
@@ -462,12 +284,12 @@ class _Machine:
         if base in _JUMPS:
             if unknown_guard and not self._assume(one, place):
                 executing = np.zeros_like(active)
-            items.append(Step(place, active, executing))
+            items.append(Execution(place, active, executing))
             return self._jump(state, groups, one, place, active, executing)
         address = None
         if base in _MEMORY:
             address = self._address(state, one)
-        items.append(Step(place, active, executing, address))
+        items.append(Execution(place, active, executing, address))
         self._write(state, one, executing, unknown_guard, address)
         self._go(groups, place + 1, active)
         return None
@@ -526,7 +348,7 @@ class _Machine:
         self, state: State, one: Instruction, address: np.ndarray, executing: np.ndarray
     ) -> list[tuple[str, np.ndarray | None]] | None:
         names = sorted(one.defines, key=lambda name: int(name[1:]))
-        width = access_bytes(one)
+        width = one.access_bytes
         somewhere = np.where(executing, address, address[executing][0]) if executing.any() else None
         if somewhere is None or "STRONG" in one.modifiers:
             return None
@@ -754,30 +576,19 @@ class _Machine:
 
     # ------------------------------------------------------------------------- loops
 
-    def _accelerate(
-        self,
-        state: State,
-        groups: dict[int, np.ndarray],
-        items: list[Item],
-        head: int,
-        visits: list[_Visit],
-        jumped: int,
-        refused: set[int],
-        later: dict[int, int],
-        visit: int,
-    ) -> bool:
+    def _accelerate(self, state: State, items: list[Executed], watch: _LoopWatch) -> bool:
         """Jump ahead in a loop whose trips are alike; False when they are not, or not yet.
 
         Args:
-            jumped: jumps in this loop so far.
-            refused: periods whose addresses were found irregular; added to.
-            later: by period, the visit before which it has too few trips left; added to.
-            visit: number of this one.
+            state: registers; changed by a jump.
+            items: what was executed; the trips that a jump covers become one `Repeat`.
+            watch: the loop; what is learned about its periods is kept there.
         """
+        visits, jumped = watch.visits, watch.jumped
         for period in PERIODS:
             if len(visits) < 2 * period + 1:
                 return False
-            if period in refused and len(visits) <= PATIENCE:
+            if period in watch.refused and len(visits) <= PATIENCE:
                 continue
             waiting = jumped >= SHORT_JUMPS and len(visits) <= LONG_PATTERN
             if waiting and len(visits) != 2 * period + 1:
@@ -800,13 +611,13 @@ class _Machine:
                     visits.clear()
                     return False
                 continue
-            if visit < later.get(period, 0):
+            if watch.seen < watch.later.get(period, 0):
                 continue
-            more = self._trips_left(now, change, head, period, wanted)
+            more = self._trips_left(now, change, watch.head, period, wanted)
             if more.max() < LEAST_JUMP:
                 # Until the first lane turns, each trip only leaves one less.
-                soonest = int(more[now.groups[head]].min())
-                later[period] = visit + max(1, period * soonest)
+                soonest = int(more[now.groups[watch.head]].min())
+                watch.later[period] = watch.seen + max(1, period * soonest)
             if more.max() >= LEAST_JUMP:
                 # Addresses that no stride describes keep a loop together only when patience ends.
                 strict = len(visits) <= PATIENCE
@@ -814,7 +625,7 @@ class _Machine:
                 more = self._proven(now.state, change, first, second, more, live, strict)
                 if strict and 4 * more.max() < whole:
                     # A pattern of more trips may describe the addresses to the end.
-                    refused.add(period)
+                    watch.refused.add(period)
                     continue
             if more.max() < LEAST_JUMP:
                 # Too little to jump over: a ring of buffers looks regular between its turns.
@@ -869,8 +680,8 @@ class _Machine:
         self,
         start: State,
         change: Mapping[str, np.ndarray],
-        first: Sequence[Item],
-        second: Sequence[Item],
+        first: Sequence[Executed],
+        second: Sequence[Executed],
         turns: np.ndarray,
         live: frozenset[str],
         strict: bool,
@@ -911,8 +722,8 @@ class _Machine:
         self,
         start: State,
         change: Mapping[str, np.ndarray],
-        first: Sequence[Item],
-        second: Sequence[Item],
+        first: Sequence[Executed],
+        second: Sequence[Executed],
         lanes: np.ndarray,
         turns: np.ndarray,
         trips: np.ndarray,
@@ -943,8 +754,8 @@ class _Machine:
     def _replay(
         self,
         state: State,
-        first: Sequence[Item],
-        second: Sequence[Item],
+        first: Sequence[Executed],
+        second: Sequence[Executed],
         source: np.ndarray,
         ahead: np.ndarray,
         bad: np.ndarray,
@@ -956,7 +767,7 @@ class _Machine:
                 assert isinstance(before, Repeat)
                 self._replay_repeat(state, item, source, bad)
                 continue
-            assert isinstance(before, Step)
+            assert isinstance(before, Execution)
             one = self.code[item.index]
             active = item.active[source]
             if not active.any():
@@ -1004,12 +815,12 @@ class _Machine:
         period: int,
         ahead: np.ndarray,
         within: frozenset[int],
-    ) -> tuple[list[Any], list[Comparison]] | None:
+    ) -> tuple[list[Any], list[IntegerComparison]] | None:
         """Path and comparisons of the period that is ``ahead`` further on; None if it leaves."""
         probe = now.state.copy()
         _advance(probe, now.state, change, ahead)
         probe.comparisons = []
-        found: list[Item] = []
+        found: list[Executed] = []
         groups = dict(now.groups)
         notes, steps = list(self.notes), self.steps
         stopped = self.run(probe, groups, found, head, period, within)
@@ -1022,7 +833,9 @@ class _Machine:
 NEVER = np.iinfo(np.int64).max
 
 
-def _first_turns(near: Sequence[Comparison], far: Sequence[Comparison], count: int) -> np.ndarray:
+def _first_turns(
+    near: Sequence[IntegerComparison], far: Sequence[IntegerComparison], count: int
+) -> np.ndarray:
     """[N] In how many periods the first comparison of a lane gives another answer, or `NEVER`.
 
     ``near`` and ``far`` are the comparisons of two periods in a row. What is compared changes by
@@ -1069,7 +882,7 @@ def _quotient(room: np.ndarray, step: np.ndarray) -> np.ndarray:
     return np.minimum(found, np.uint64(NEVER - 1)).astype(np.int64)
 
 
-def _signature(items: Sequence[Item]) -> list[Any]:
+def _signature(items: Sequence[Executed]) -> list[Any]:
     return [item.signature for item in items]
 
 
@@ -1197,39 +1010,3 @@ def _advance(
         old = base.values[name]
         if old is not None:
             target.values[name] = old + difference * times.astype(np.uint32)
-
-
-def access_bytes(one: Instruction) -> int:
-    """Bytes a lane that a memory instruction moves."""
-    for modifier in one.modifiers:
-        if modifier in _WIDTH_BYTES:
-            return _WIDTH_BYTES[modifier]
-    return 4
-
-
-def make_buffers(
-    launches: Iterable[Launch],
-    contents: Mapping[str, np.ndarray],
-    sizes: Mapping[str, int],
-) -> Buffers:
-    """Lay out every buffer that some launches name.
-
-    Args:
-        launches: of one call.
-        contents: what is known of integer inputs, for example ``seq_lens`` int32 [B].
-        sizes: bytes of each buffer.
-    """
-    names: dict[str, None] = {}
-    assumed: dict[str, np.ndarray] = {}
-    lengths = contents.get("seq_lens")
-    for launch in launches:
-        names.update((arg, None) for arg in launch.args if isinstance(arg, str))
-        for one in launch.workspace:
-            if one.name in contents or one.dtype not in ("int32", "uint32", "int64"):
-                continue
-            if lengths is not None and one.shape == (len(lengths) + 1,):
-                content = np.r_[0, np.cumsum(lengths)]
-            else:
-                content = np.arange(min(int(np.prod(one.shape)), MOST_ASSUMED))
-            assumed[one.name] = content.astype(one.dtype)
-    return Buffers(tuple(names), dict(contents), dict(sizes), assumed)

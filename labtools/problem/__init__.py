@@ -4,72 +4,122 @@ numpy only, with ml_dtypes where bfloat16 is asked for.
 """
 
 from .baseline import Baseline, list_baselines, load_baseline
-from .battery import battery, draw_workloads
-from .compare import TOLERANCE, Comparison, compare_output, is_poison, poisoned
-from .errors import LabError
-from .inputs import Inputs, make_inputs, make_page_table
-from .oracle import attention_oracle
-from .outliers import (
+from .compare import (
+    TOLERANCE,
+    Comparison,
+    compare_output,
+    is_poison,
+    merge_comparisons,
+    poisoned,
+)
+from .decode import block_plan
+from .decode.battery import battery, draw_workloads
+from .decode.inputs import Inputs, make_inputs, make_page_table
+from .decode.operation import DecodeAttention
+from .decode.oracle import attention_oracle
+from .decode.outliers import (
     SchemeError,
     frontier,
     lowest_error_at,
     make_outlier_inputs,
     scheme_errors,
 )
-from .paths import kernels_dir, repository_root
-from .quantise import (
-    CHOSEN_INT4,
-    CHOSEN_INT8,
-    PER_ROW_INT4,
-    PER_ROW_INT8,
-    SCHEMES,
+from .decode.quantise import (
     Quantised,
-    Scheme,
-    TensorScheme,
     dequantise_inputs,
     dequantise_tensor,
     quantise_launches,
     quantise_tensor,
 )
+from .decode.scheme import (
+    CHOSEN_INT4,
+    CHOSEN_INT8,
+    PER_ROW_INT4,
+    PER_ROW_INT8,
+    SCHEMES,
+    Scheme,
+    TensorScheme,
+)
+from .decode.split import choose_split, decode_scalars, fill_of_split, split_launches
+from .decode.workload import DISTRIBUTIONS, HEADLINE, Workload, head_dims, kernel_supports
+from .dtypes import element_dtype
+from .errors import KernelError, LabError, as_lab_error
+from .limits import Limits
+from .paths import kernels_dir, repository_root
+from .problem import (
+    DEFAULT_OPERATION,
+    OUTPUT_BUFFER,
+    Buffer,
+    Drawn,
+    Fill,
+    Operation,
+    Part,
+    Problem,
+    StoredAs,
+    operation_of,
+    operations,
+    parse_problem,
+    problem_from_dict,
+    register_operation,
+    scheme_from_dict,
+    scheme_to_dict,
+)
+from .rows import Rows
+from .rows.operation import RowNorm
 from .rung import (
     Knob,
     Launch,
     Rung,
+    UnknownRung,
     Workspace,
-    head_dims,
-    kernel_supports,
     list_rungs,
     list_studies,
     load_rung,
     timed_launches,
 )
-from .split import choose_split, decode_scalars, fill_of_split, split_launches
-from .workload import DISTRIBUTIONS, HEADLINE, Workload, element_dtype
+
+register_operation(DecodeAttention())
+register_operation(RowNorm())
 
 __all__ = [
     "CHOSEN_INT4",
     "CHOSEN_INT8",
+    "DEFAULT_OPERATION",
     "DISTRIBUTIONS",
     "HEADLINE",
+    "OUTPUT_BUFFER",
     "PER_ROW_INT4",
     "PER_ROW_INT8",
     "SCHEMES",
     "TOLERANCE",
     "Baseline",
+    "Buffer",
     "Comparison",
+    "Drawn",
+    "Fill",
     "Inputs",
+    "KernelError",
     "Knob",
     "LabError",
     "Launch",
+    "Limits",
+    "Operation",
+    "Part",
+    "Problem",
     "Quantised",
+    "Rows",
     "Rung",
     "Scheme",
     "SchemeError",
+    "StoredAs",
     "TensorScheme",
+    "UnknownRung",
     "Workload",
     "Workspace",
+    "as_lab_error",
     "attention_oracle",
     "battery",
+    "block_plan",
     "choose_split",
     "compare_output",
     "decode_scalars",
@@ -92,11 +142,19 @@ __all__ = [
     "make_inputs",
     "make_outlier_inputs",
     "make_page_table",
+    "merge_comparisons",
+    "operation_of",
+    "operations",
+    "parse_problem",
     "poisoned",
+    "problem_from_dict",
     "quantise_launches",
     "quantise_tensor",
+    "register_operation",
     "repository_root",
     "scheme_errors",
+    "scheme_from_dict",
+    "scheme_to_dict",
     "split_launches",
     "timed_launches",
 ]

@@ -1,4 +1,4 @@
-"""A baseline: a library's attention, timed beside the rungs."""
+"""A baseline: how a library computes an operation, timed beside the rungs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from .errors import LabError
 from .paths import kernels_dir
-from .rung import load_by_path
-from .workload import Workload
+from .problem import DEFAULT_OPERATION, Problem, Supports, operations
+from .rung import OfOperation, load_by_path
 
 LIBRARY_TOLERANCE = {"float16": 3e-3, "bfloat16": 1.5e-2}
 """Relative error allowed to a library by element type: it may round the weights before it
@@ -19,31 +19,30 @@ multiplies them with V, which a kernel of this project may not."""
 
 @dataclass(frozen=True)
 class Baseline:
-    """Somebody else's attention.
+    """Somebody else's way to compute an operation.
 
     Args:
         id: for example ``sdpa``.
         title: a few words.
-        prepare: ``prepare(tensors, workload)`` with torch tensors q ``[B, Hq, D]``, k and v
-            ``[B, Hkv, S, D]`` (paged: ``[pages, Hkv, page_size, D]`` and page_table int32
-            ``[B, max_pages]``) of the workload's type, seq_lens int32 ``[B]``; returns a function
-            of no arguments that computes the output ``[B, Hq, D]``. What that function does is
-            what is timed.
-        supports: returns why a workload cannot run here, or None. A layout or type that is not
-            among ``layouts`` and ``dtypes`` is refused before it is asked.
+        prepare: ``prepare(tensors, problem)`` with torch tensors by the names of the problem's
+            inputs, with their shapes and types; returns a function of no arguments that computes
+            the output. What that function does is what is timed.
+        supports: returns why a problem of its operation cannot run here, or None. A layout or
+            type that is not among ``layouts`` and ``dtypes`` is refused before it is asked.
         fair: False for a baseline that is handicapped on purpose.
         doc: what exactly is inside the timed call.
-        kv_bits: bits in which it keeps an element of K and V. A baseline is a fair peer of the
-            rungs that keep as many.
-        layouts: of the cache, that it takes as it is.
-        dtypes: of q, k and v.
+        kv_bits: bits in which it keeps an element of what it streams, of decode K and V. A
+            baseline is a fair peer of the rungs that keep as many.
+        layouts: of the inputs, that it takes as they are.
+        dtypes: of the inputs.
+        operation: what it computes, by name.
         tolerance: relative error allowed; None takes `LIBRARY_TOLERANCE` of the type.
     """
 
     id: str
     title: str
-    prepare: Callable[[Mapping[str, Any], Workload], Callable[[], Any]]
-    supports: Callable[[Workload], str | None]
+    prepare: Callable[[Mapping[str, Any], Any], Callable[[], Any]]
+    supports: Supports
     fair: bool = True
     doc: str = ""
     source: Path | None = None
@@ -51,28 +50,42 @@ class Baseline:
     layouts: tuple[str, ...] = ("contiguous",)
     dtypes: tuple[str, ...] = ("float16", "bfloat16")
     tolerance: float | None = None
+    operation: str = DEFAULT_OPERATION
 
     def __post_init__(self) -> None:
         asked = self.supports
 
-        def supports(workload: Workload) -> str | None:
-            if workload.layout not in self.layouts:
-                return f"the cache is {workload.layout}; it takes {' or '.join(self.layouts)}"
-            if workload.dtype not in self.dtypes:
-                return f"the type is {workload.dtype}; it takes {' or '.join(self.dtypes)}"
-            return asked(workload)
+        def supports(problem: Problem) -> str | None:
+            if problem.layout not in self.layouts:
+                return f"the layout is {problem.layout}; it takes {' or '.join(self.layouts)}"
+            if problem.dtype not in self.dtypes:
+                return f"the type is {problem.dtype}; it takes {' or '.join(self.dtypes)}"
+            return asked(problem)
 
-        object.__setattr__(self, "supports", supports)
+        if not isinstance(asked, OfOperation):
+            object.__setattr__(self, "supports", OfOperation(self.operation, supports))
 
-    def tolerance_for(self, workload: Workload) -> float:
-        """Relative error of one (sequence, head) against the oracle that it is allowed."""
-        return LIBRARY_TOLERANCE[workload.dtype] if self.tolerance is None else self.tolerance
+    @property
+    def path(self) -> Path:
+        """Its file: `source`, or where a shipped one of its operation stands."""
+        return self.source or baselines_dir(self.operation) / f"{self.id}.py"
+
+    def tolerance_for(self, problem: Problem) -> float:
+        """Relative error of one part of the output against the oracle that it is allowed."""
+        return LIBRARY_TOLERANCE[problem.dtype] if self.tolerance is None else self.tolerance
 
 
-def list_baselines() -> list[Baseline]:
-    """The shipped baselines."""
+def baselines_dir(operation: str = DEFAULT_OPERATION) -> Path:
+    """Where the shipped baselines of an operation stand; other operations have their own folder."""
     folder = kernels_dir() / "baselines"
-    return [load_by_path(path).BASELINE for path in sorted(folder.glob("*.py"))]
+    return folder if operation == DEFAULT_OPERATION else folder / operation
+
+
+def list_baselines(operation: str | None = DEFAULT_OPERATION) -> list[Baseline]:
+    """The shipped baselines of an operation; None for those of every one."""
+    names = operations() if operation is None else (operation,)
+    paths = [path for name in names for path in sorted(baselines_dir(name).glob("*.py"))]
+    return [load_by_path(path).BASELINE for path in paths]
 
 
 def load_baseline(name: str) -> Baseline:
@@ -81,7 +94,7 @@ def load_baseline(name: str) -> Baseline:
     Raises:
         LabError: there is none of that name.
     """
-    known = {baseline.id: baseline for baseline in list_baselines()}
+    known = {baseline.id: baseline for baseline in list_baselines(None)}
     if name not in known:
         raise LabError(
             f"There is no baseline {name!r}.",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from .workload import element_dtype
+from .dtypes import element_dtype
 
 TOLERANCE = {"float16": 1e-3, "bfloat16": 4e-3}
-"""Worst relative error of one (sequence, head) by output type; rounding the output alone gives
+"""Worst relative error of one part of the output by its type; rounding the output alone gives
 about 2e-4 in fp16 and eight times that in bf16, which has three bits less."""
 
 _POISON_BITS = {2: 0x7E5A, 4: 0x7FC05A5A, 8: 0x7FF85A5A5A5A5A5A}
@@ -38,24 +39,34 @@ def is_poison(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).view(f"u{size}") == _poison_bits(array.dtype)
 
 
+DECODE_AXES = ("sequence", "head", "dim")
+"""Axes of an output ``[B, Hq, D]``."""
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """What comparing an output with the oracle gave.
+    """What comparing an output with the oracle gave, or several outputs.
+
+    A part is what one index of all axes but the last names: a (sequence, head), or a row.
 
     Args:
-        ok: right in every (sequence, head) that was compared.
-        worst_error: largest ||out - expected|| / ||expected|| over (sequence, head); infinite
-            when an element is missing or not finite.
-        worst_index: the (sequence, head) of it.
+        ok: right in every part that was compared.
+        worst_error: largest ||out - expected|| / ||expected|| over the parts; infinite when an
+            element is missing or not finite, None where nothing has an error.
+        worst_index: the part of it, of one output.
         tolerance: what it was held against.
         problems: what is wrong, in words; empty when ok.
+        cases: outputs that were compared.
+        pairs: parts that were compared, of decode (sequence, head) pairs.
     """
 
     ok: bool
-    worst_error: float
-    worst_index: tuple[int, int]
-    tolerance: float
+    worst_error: float | None = None
+    worst_index: tuple[int, ...] | None = None
+    tolerance: float | None = None
     problems: list[str] = field(default_factory=list)
+    cases: int = 1
+    pairs: int = 0
 
     def __str__(self) -> str:
         if self.ok:
@@ -64,47 +75,73 @@ class Comparison:
 
 
 def compare_output(
-    out: np.ndarray, expected: np.ndarray, tolerance: float | None = None
+    out: np.ndarray,
+    expected: np.ndarray,
+    tolerance: float | None = None,
+    axes: Sequence[str] = DECODE_AXES,
 ) -> Comparison:
-    """Compare an output with the oracle, one (sequence, head) at a time.
+    """Compare an output with the oracle, one part at a time.
 
     Args:
-        out: ``[B, Hq, D]``, the kernel's output in its own type.
-        expected: float64 ``[B, Hq, D]``; heads that are NaN throughout were not computed and
+        out: the kernel's output in its own type.
+        expected: float64, of the same shape; parts that are NaN throughout were not computed and
             are not compared.
         tolerance: relative error allowed; None takes `TOLERANCE` of the output's type.
+        axes: what the axes are called; all but the last number a part.
     """
     if tolerance is None:
         tolerance = TOLERANCE[str(out.dtype)]
+    nowhere = (0,) * (len(axes) - 1)
     if out.shape != expected.shape:
         problem = f"the output has shape {out.shape}, expected {expected.shape}"
-        return Comparison(False, np.inf, (0, 0), tolerance, [problem])
+        return Comparison(False, np.inf, nowhere, tolerance, [problem])
     compared = ~np.isnan(expected).all(axis=-1)
     if not compared.any():
-        return Comparison(False, np.inf, (0, 0), tolerance, ["nothing was compared"])
+        return Comparison(False, np.inf, nowhere, tolerance, ["nothing was compared"])
     problems = []
     unwritten = is_poison(out) & compared[..., None]
     not_finite = ~np.isfinite(out) & ~unwritten & compared[..., None]
     for mask, text in ((unwritten, "never written"), (not_finite, "NaN or infinite")):
         if mask.any():
             first = tuple(int(i) for i in np.argwhere(mask)[0])
-            problems.append(f"{int(mask.sum())} elements {text}, the first at {_where(first)}")
+            problems.append(
+                f"{int(mask.sum())} elements {text}, the first at {_where(first, axes)}"
+            )
     error = _relative_error(out, expected)
     error[~compared] = -1.0
     worst = np.unravel_index(int(np.argmax(error)), error.shape)
-    worst_index = (int(worst[0]), int(worst[1]))
+    worst_index = tuple(int(i) for i in worst)
     worst_error = float(error[worst_index])
     wrong = int((error > tolerance).sum())
     if wrong and not problems:
         problems.append(
-            f"{wrong} of {int(compared.sum())} (sequence, head) pairs are off, the worst by "
-            f"{worst_error:.1e} relative at {_where(worst_index)} (limit {tolerance:g})"
+            f"{wrong} of {int(compared.sum())} {name_parts(axes)} are off, the worst by "
+            f"{worst_error:.1e} relative at {_where(worst_index, axes)} (limit {tolerance:g})"
         )
-    return Comparison(not problems, worst_error, worst_index, tolerance, problems)
+    pairs = int(compared.sum())
+    return Comparison(not problems, worst_error, worst_index, tolerance, problems, pairs=pairs)
+
+
+def merge_comparisons(found: Sequence[Comparison]) -> Comparison:
+    """Several comparisons as one: right when all are, with the worst error of those that have one.
+
+    Args:
+        found: at least one.
+    """
+    errors = [one.worst_error for one in found if one.worst_error is not None]
+    limits = [one.tolerance for one in found if one.tolerance is not None]
+    return Comparison(
+        ok=all(one.ok for one in found),
+        worst_error=max(errors, default=None),
+        tolerance=limits[0] if limits else None,
+        problems=[problem for one in found for problem in one.problems],
+        cases=sum(one.cases for one in found),
+        pairs=sum(one.pairs for one in found),
+    )
 
 
 def _relative_error(out: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Relative error of each (sequence, head), float64 ``[B, Hq]``; infinite where not finite."""
+    """Relative error of each part, float64; infinite where not finite."""
     with np.errstate(invalid="ignore", over="ignore"):
         difference = np.linalg.norm(out.astype(np.float64) - expected, axis=-1)
         error = difference / np.maximum(np.linalg.norm(expected, axis=-1), 1e-30)
@@ -112,6 +149,11 @@ def _relative_error(out: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return error
 
 
-def _where(index: tuple[int, ...]) -> str:
-    names = ("sequence", "head", "dim")
-    return ", ".join(f"{name} {i}" for name, i in zip(names, index, strict=False))
+def name_parts(axes: Sequence[str]) -> str:
+    """What several parts are called: ``(sequence, head) pairs``, ``rows``."""
+    named = axes[:-1]
+    return f"{named[0]}s" if len(named) == 1 else f"({', '.join(named)}) pairs"
+
+
+def _where(index: tuple[int, ...], axes: Sequence[str]) -> str:
+    return ", ".join(f"{name} {i}" for name, i in zip(axes, index, strict=False))

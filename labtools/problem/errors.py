@@ -22,6 +22,10 @@ class LabError(Exception):
         # Without this, an error that crosses a process boundary loses two of its three parts.
         return (LabError, (self.what, self.why, self.still_works))
 
+    def to_dict(self) -> dict[str, str]:
+        """The three parts, as JSON holds them."""
+        return {"what": self.what, "why": self.why, "still_works": self.still_works}
+
     def __str__(self) -> str:
         parts = [self.what]
         if self.why:
@@ -33,3 +37,27 @@ class LabError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Tell IPython to print the message alone, without a stack trace."""
         return str(self).splitlines()
+
+
+class KernelError(LabError):
+    """What is wrong is the kernel itself, or a page's copy of it, and not the machine.
+
+    Commands end with status 1.
+    """
+
+
+def as_lab_error(error: BaseException) -> LabError:
+    """Any failure in the one shape of message, for the command line, pages and widgets alike."""
+    if isinstance(error, LabError):
+        return error
+    if isinstance(error, MemoryError):
+        return LabError(
+            "There is not enough memory.",
+            str(error) or "the system refused an allocation",
+            "a smaller workload; forecasts and records",
+        )
+    return LabError(
+        "This is a mistake in labtools.",
+        f"{type(error).__name__}: {error}",
+        "everything else; labtools COMMAND --debug shows where it happened",
+    )

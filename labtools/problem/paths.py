@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 
+@functools.cache
 def repository_root() -> Path:
     """The folder that holds ``labtools/`` and ``kernels/``."""
     return Path(__file__).resolve().parents[2]

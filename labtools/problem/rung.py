@@ -11,21 +11,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .errors import LabError
+from .limits import Limits
 from .paths import kernels_dir
-from .workload import Workload, element_dtype
+from .problem import (
+    DEFAULT_OPERATION,
+    Buffer,
+    Problem,
+    StoredAs,
+    Supports,
+    operation_of,
+)
 
-if TYPE_CHECKING:
-    from .quantise import Scheme
 
-PAGE_TABLE = "page_table"
-INPUT_BUFFERS = ("q", "k", "v", "seq_lens", PAGE_TABLE)
-"""The page table is there for paged workloads only."""
-OUTPUT_BUFFER = "out"
+class UnknownRung(LabError):
+    """No rung has the name that was given."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Workspace:
     @property
     def bytes(self) -> int:
         """Size in bytes."""
-        return int(np.prod(self.shape)) * element_dtype(self.dtype).itemsize
+        return Buffer(self.shape, self.dtype).bytes
 
 
 @dataclass(frozen=True)
@@ -85,9 +89,8 @@ class Launch:
         grid: blocks in x, y, z.
         block: threads in x, y, z.
         smem_bytes: dynamic shared memory.
-        args: in the kernel's order: the name of a buffer (``q``, ``k``, ``v``, ``seq_lens``,
-            ``page_table`` of a paged workload, ``out`` or a workspace) or a numpy scalar such as
-            ``np.int32(4096)``.
+        args: in the kernel's order: the name of a buffer (an input of the problem, such as ``q``
+            or ``x``, ``out`` or a workspace) or a numpy scalar such as ``np.int32(4096)``.
         workspace: scratch buffers, shared by name between the launches of one rung.
         prepare: run once for each set of buffers, before checking and timing and outside the
             timed region, as a cache is quantised when it is written and not when it is read. The
@@ -112,21 +115,18 @@ class Launch:
                     "correct the launch function",
                 )
             object.__setattr__(self, name, (*dims, 1, 1)[:3])
-        known = {*INPUT_BUFFERS, OUTPUT_BUFFER, *(w.name for w in self.workspace)}
         for arg in self.args:
-            if isinstance(arg, str):
-                if arg not in known:
-                    raise LabError(
-                        f"The launch of {self.entry} names a buffer {arg!r}.",
-                        f"the buffers are {sorted(known)}",
-                        "correct the launch function",
-                    )
-            elif not isinstance(arg, np.generic):
+            if not isinstance(arg, (str, np.generic)):
                 raise LabError(
                     f"The launch of {self.entry} passes {arg!r} of type {type(arg).__name__}.",
                     "a scalar needs its width, for example np.int32(4) or np.float32(0.5)",
                     "correct the launch function",
                 )
+
+    @property
+    def named(self) -> list[str]:
+        """The buffers among its arguments."""
+        return [arg for arg in self.args if isinstance(arg, str)]
 
     @property
     def num_blocks(self) -> int:
@@ -144,49 +144,31 @@ def timed_launches(launches: Sequence[Launch]) -> list[Launch]:
     return [launch for launch in launches if not launch.prepare]
 
 
-LaunchFunction = Callable[[Workload, Mapping[str, int]], list[Launch]]
+LaunchFunction = Callable[[Any, Limits, Mapping[str, int]], list[Launch]]
+LAUNCH_FORM = "launch(problem, limits, knobs)"
 
 
-def kernel_supports(
-    head_dims: Sequence[int] = (64, 128),
-    dtypes: Sequence[str] = ("float16",),
-    layouts: Sequence[str] = ("contiguous",),
-    groups: Sequence[int] | None = None,
-) -> Callable[[Workload], str | None]:
-    """A ``supports`` function for a kernel that is written for certain workloads only.
+@dataclass(frozen=True)
+class OfOperation:
+    """Why a problem cannot be run: it is of another operation, or what ``asked`` answers.
 
     Args:
-        head_dims: the head dimensions D that it takes.
-        dtypes: the element types that it takes.
-        layouts: the layouts of K and V that it takes.
-        groups: the query heads a KV head (Hq / Hkv) that it takes; None takes any.
+        operation: the name of the operation.
+        asked: is asked about problems of it.
     """
 
-    def supports(workload: Workload) -> str | None:
-        if workload.head_dim not in head_dims:
-            return f"head_dim is {workload.head_dim}; this kernel is written for {list(head_dims)}"
-        if workload.dtype not in dtypes:
-            return f"its elements are {workload.dtype}; this kernel is written for {list(dtypes)}"
-        if workload.layout not in layouts:
-            return f"its cache is {workload.layout}; this kernel is written for {list(layouts)}"
-        if groups is not None and workload.group_size not in groups:
-            return (
-                f"{workload.group_size} query heads share a KV head; this kernel is written for "
-                f"{list(groups)}"
-            )
-        return None
+    operation: str
+    asked: Supports
 
-    return supports
+    def __call__(self, problem: Problem) -> str | None:
+        if problem.operation != self.operation:
+            return f"it computes {self.operation} and not {problem.operation}"
+        return self.asked(problem)
 
 
-def head_dims(*choices: int) -> Callable[[Workload], str | None]:
-    """A ``supports`` function for fp16 kernels over a contiguous cache, for certain dimensions."""
-    return kernel_supports(choices)
-
-
-def _supports_every_shape(workload: Workload) -> str | None:
-    """What a rung supports that says nothing: other elements or pages need other code."""
-    return kernel_supports((workload.head_dim,))(workload)
+def usual_refusal(problem: Problem) -> str | None:
+    """What a rung supports that says nothing."""
+    return problem.usual_refusal()
 
 
 @dataclass(frozen=True)
@@ -200,20 +182,25 @@ class Rung:
         idea: what this rung changes from its parent.
         limiter: what it attacks.
         cost: what it gives up.
-        launch: pure function of a workload and resolved knobs.
+        launch: pure function of a problem, the GPU's `Limits` and resolved knobs.
         knobs: compile-time choices.
         parent: id of the rung it changes, or None.
         parent_knobs: knobs at which the parent is compared.
-        supports: returns why a workload cannot run, or None. A rung that gives none takes every
-            shape, but fp16 and a contiguous cache only.
-        tolerance: largest relative error of one (sequence, head) against the oracle, for a kernel
-            that rounds more than its output; None takes `TOLERANCE` of the output's type.
-        kv_scheme: how the rung stores K and V, from workload and resolved knobs; its output is
-            held against the oracle of the inputs as they are after that. None: as they are.
+        supports: returns why a problem of its operation cannot run, or None. A rung that gives
+            none takes what the operation takes for usual: of decode every shape, but fp16 and a
+            contiguous cache only.
+        tolerance: largest relative error of one part of the output against the oracle, for a
+            kernel that rounds more than its output; None takes `Problem.tolerance`.
+        stores: how the rung stores inputs that it does not read as they are given, from problem
+            and resolved knobs, such as a `Scheme` of K and V; its output is held against the
+            oracle of the inputs as they are after that. None: as they are.
         min_arch: the oldest architecture that has what the kernel needs.
-        defines_extra: more preprocessor definitions, from the workload and the resolved knobs.
+        defines_extra: more preprocessor definitions, from what `launch` gets.
+        plan: the layout that `launch` and `defines_extra` ask, from what they get; None where
+            there is no rule behind them.
         text: replaces the content of ``source`` (an edited cell), or None.
         edited: True when source or launch is not the shipped one.
+        operation: what it computes, by name.
     """
 
     id: str
@@ -226,15 +213,21 @@ class Rung:
     knobs: tuple[Knob, ...] = ()
     parent: str | None = None
     parent_knobs: Mapping[str, int] = field(default_factory=dict)
-    supports: Callable[[Workload], str | None] = _supports_every_shape
+    supports: Supports = usual_refusal
     text: str | None = None
     edited: bool = False
     tolerance: float | None = None
-    kv_scheme: Callable[[Workload, Mapping[str, int]], Scheme] | None = None
+    stores: Callable[[Any, Mapping[str, int]], StoredAs] | None = None
     min_arch: str = "sm_75"
-    defines_extra: Callable[[Workload, Mapping[str, int]], dict[str, str]] | None = None
+    defines_extra: Callable[[Any, Limits, Mapping[str, int]], dict[str, str]] | None = None
+    plan: Callable[[Any, Limits, Mapping[str, int]], Any] | None = None
+    operation: str = DEFAULT_OPERATION
 
     def __post_init__(self) -> None:
+        for name in ("launch", "defines_extra", "plan"):
+            _check_form(self.id, name, getattr(self, name))
+        if not isinstance(self.supports, OfOperation):  # as it is in a copy of a rung
+            object.__setattr__(self, "supports", OfOperation(self.operation, self.supports))
         if self.tolerance is not None and not 0 < self.tolerance < 1:
             raise LabError(
                 f"{self.id} states a tolerance of {self.tolerance!r}.",
@@ -294,61 +287,56 @@ class Rung:
             )
         return values
 
-    def defines(self, workload: Workload, knobs: Mapping[str, int] | None = None) -> dict[str, str]:
-        """Preprocessor definitions: ``HEAD_DIM`` and every compiled knob in upper case.
+    def defines(
+        self, problem: Problem, limits: Limits, knobs: Mapping[str, int] | None = None
+    ) -> dict[str, str]:
+        """Preprocessor definitions: every compiled knob in upper case, and the problem's own.
 
-        ``BF16=1`` for bfloat16 and ``PAGE_SIZE`` for a paged cache come on top, and what
-        `defines_extra` gives.
+        Of decode these are ``HEAD_DIM``, ``BF16=1`` for bfloat16 and ``PAGE_SIZE`` for a paged
+        cache. What `defines_extra` gives comes on top.
 
         Raises:
             LabError: `defines_extra` gives a name that is taken.
         """
         values = self.resolve_knobs(knobs)
-        defines = {
-            "HEAD_DIM": str(workload.head_dim),
-            **{one.name.upper(): str(values[one.name]) for one in self.knobs if one.compiled},
+        own = problem.defines()
+        defines = own | {
+            one.name.upper(): str(values[one.name]) for one in self.knobs if one.compiled
         }
-        if workload.dtype == "bfloat16":
-            defines["BF16"] = "1"
-        if workload.is_paged:
-            defines["PAGE_SIZE"] = str(workload.page_size)
-        extra = self.defines_extra(workload, values) if self.defines_extra is not None else {}
+        extra = self.defines_extra(problem, limits, values) if self.defines_extra else {}
         if taken := sorted(set(extra) & set(defines)):
             raise LabError(
                 f"{self.id} defines {', '.join(taken)} twice.",
-                "knobs, HEAD_DIM, BF16 and PAGE_SIZE are defined already",
+                f"knobs and what {self.operation} defines ({', '.join(own) or 'nothing'}) are "
+                "defined already",
                 "give the definition another name",
             )
         return defines | {name: str(value) for name, value in extra.items()}
 
-    def scheme(self, workload: Workload, knobs: Mapping[str, int] | None = None) -> Scheme | None:
-        """How K and V are stored for a workload; None where they stay as they are.
+    def scheme(self, problem: Problem, knobs: Mapping[str, int] | None = None) -> Any:
+        """How inputs are stored for a problem, a `StoredAs`; None where they stay as they are.
 
         Raises:
-            LabError: one scale a tensor, which no part of a cache can be checked by itself with.
+            LabError: a scheme that no part of the output can be checked by itself with.
         """
-        if self.kv_scheme is None:
+        if self.stores is None:
             return None
-        scheme = self.kv_scheme(workload, self.resolve_knobs(knobs))
-        if "tensor" in (scheme.k.axis, scheme.v.axis):
-            raise LabError(
-                f"{self.id} stores K or V with one scale for the whole tensor ({scheme.name}).",
-                "a rung is checked one sequence and head at a time, and a cache that grows token "
-                "by token has no such scale",
-                "a scheme with a scale a row, a group or a channel",
-            )
+        scheme = self.stores(problem, self.resolve_knobs(knobs))
+        operation_of(problem).check_scheme(self.id, scheme)
         return scheme
 
-    def launches(self, workload: Workload, knobs: Mapping[str, int] | None = None) -> list[Launch]:
+    def launches(
+        self, problem: Problem, limits: Limits, knobs: Mapping[str, int] | None = None
+    ) -> list[Launch]:
         """`launch` with every knob resolved and the result checked.
 
         Raises:
-            LabError: the rung does not support the workload, or launches nothing.
+            LabError: the rung does not support the problem, or launches nothing.
         """
-        reason = self.supports(workload)
+        reason = self.supports(problem)
         if reason:
-            raise LabError(f"{self.id} cannot run {workload}.", reason, "choose another workload")
-        launches = self.launch(workload, self.resolve_knobs(knobs))
+            raise LabError(f"{self.id} cannot run {problem}.", reason, "choose another workload")
+        launches = self.launch(problem, limits, self.resolve_knobs(knobs))
         if not isinstance(launches, (list, tuple)) or not all(
             isinstance(one, Launch) for one in launches
         ):
@@ -359,7 +347,7 @@ class Rung:
             )
         if not launches:
             raise LabError(
-                f"{self.id} launches nothing for {workload}.",
+                f"{self.id} launches nothing for {problem}.",
                 "its launch function returned an empty list",
                 "return at least one Launch",
             )
@@ -370,7 +358,7 @@ class Rung:
                 "launches with prepare=True stand before the others, and there must be others",
                 "correct the launch function",
             )
-        _check_buffers(self.id, workload, launches)
+        _check_buffers(self.id, problem, launches)
         return list(launches)
 
     def knob_combinations(self) -> list[dict[str, int]]:
@@ -392,15 +380,32 @@ class Rung:
         return dataclasses.replace(self, launch=launch, edited=edited)
 
 
-def _check_buffers(rung: str, workload: Workload, launches: Sequence[Launch]) -> None:
-    """Refuse a page table where there are no pages, and what cannot be allocated in a call."""
-    if not workload.is_paged and any(PAGE_TABLE in _named(one) for one in launches):
+def _check_form(rung: str, name: str, function: Callable[..., Any] | None) -> None:
+    """Refuse a function of a rung that does not take problem, limits and knobs."""
+    try:
+        if function is not None:
+            inspect.signature(function).bind(None, None, None)
+    except TypeError:
+        form = LAUNCH_FORM.replace("launch", name)
         raise LabError(
-            f"{rung} asks for a page table on {workload}.",
-            "the cache of this workload is contiguous",
-            "a paged workload, such as 8,32,8,4096,128/paged16; or correct the launch function",
-        )
-    prepared = {name for one in launches if one.prepare for name in _named(one)}
+            f"The function {name} of {rung} does not take three parameters.",
+            f"its form is {form}: limits say what the GPU gives, such as limits.num_sms",
+            f"write it as def {form}; where it asks nothing of the GPU nothing else changes",
+        ) from None
+
+
+def _check_buffers(rung: str, problem: Problem, launches: Sequence[Launch]) -> None:
+    """Refuse buffers that nobody has, and what cannot be allocated in a call."""
+    for one in launches:
+        known = {*problem.buffers, *(space.name for space in one.workspace)}
+        for name in one.named:
+            if name not in known:
+                raise LabError(
+                    f"The launch of {one.entry} names a buffer {name!r}.",
+                    problem.why_absent(name) or f"on {problem} the buffers are {sorted(known)}",
+                    "correct the launch function, or choose a workload that has it",
+                )
+    prepared = {name for one in launches if one.prepare for name in one.named}
     for one in launches:
         for space in one.workspace:
             if space.in_call and space.name in prepared:
@@ -411,10 +416,6 @@ def _check_buffers(rung: str, workload: Workload, launches: Sequence[Launch]) ->
                 )
 
 
-def _named(launch: Launch) -> list[str]:
-    return [arg for arg in launch.args if isinstance(arg, str)]
-
-
 def _same_text(first: Callable[..., Any], second: Callable[..., Any]) -> bool:
     try:
         return inspect.getsource(first).strip() == inspect.getsource(second).strip()
@@ -422,8 +423,8 @@ def _same_text(first: Callable[..., Any], second: Callable[..., Any]) -> bool:
         return False
 
 
-def list_rungs(family: str = "decode") -> list[Rung]:
-    """The shipped rungs of one family, in ladder order."""
+def list_rungs(family: str = DEFAULT_OPERATION) -> list[Rung]:
+    """The shipped rungs of one family, such as an operation's name, in ladder order."""
     return [load_rung(path) for path in sorted((kernels_dir() / family).glob("*.py"))]
 
 
@@ -465,7 +466,7 @@ def _find_rung(name: str | Path) -> Path:
         path = path if path.suffix == ".py" else path.with_suffix(".py")
         if path.is_file():
             return path.resolve()
-        raise LabError(
+        raise UnknownRung(
             f"There is no rung at {text}.",
             f"{path} is not a file",
             "give the path of the rung's .py file, or the id of a shipped rung",
@@ -475,7 +476,7 @@ def _find_rung(name: str | Path) -> Path:
     found = [path for path in shipped if path.stem == text or path.stem.split("_")[0] == text]
     if len(found) == 1:
         return found[0]
-    raise LabError(
+    raise UnknownRung(
         f"There is no rung {text!r}.",
         f"the shipped rungs are {', '.join(path.stem for path in shipped)}",
         "name one of them, its number (r03), or the path of your own rung's .py file",

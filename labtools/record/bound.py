@@ -1,7 +1,14 @@
-"""What hardware counters say about a kernel's bound, and why a forecast may say another.
+"""The rule that names a kernel's bound, what counters show by it, why a forecast may differ.
 
-Pure functions over the values that a record keeps, so that records, forecasts and pages judge by
-one set of rules. A counter without a value is missing: it is never read as zero.
+`decide_bound` is the only rule. Counters and forecasts both give it shares: of the peak of memory,
+of the L2's and of the issue slots, and of a warp's time in `CHAIN_REASONS`. A counter without a
+value is missing: it is never read as zero.
+
+The limits are those of the guided analysis of NVIDIA Nsight Compute (its rule "GPU Speed Of Light
+Throughput"): a unit at 80 % of its peak or more is what to look at, and where all stand below 60 %
+the kernel waits for latency. In between neither is said. On the NVIDIA H200 of this project's
+microbenchmarks the queue at the memory adds a sixth to an idle load's latency at 60 % of the peak,
+and more than a third at 80 %, where it grows without limit from.
 """
 
 from __future__ import annotations
@@ -15,12 +22,10 @@ Bound = Literal["bandwidth", "issue", "chain", "launch"]
 
 LAUNCH_FACTOR = 3.0
 """A kernel shorter than this many empty launches is bound by its launch."""
-DRAM_FULL = 0.80
-"""From this share of the peak on, device memory is the bound."""
-ISSUE_FULL = 0.80
-"""From this share of the cycles on in which a scheduler issued, issuing is the bound."""
-DRAM_LOW = 0.60
-"""Only below this share of the memory's peak may waiting be called a chain."""
+FULL = 0.80
+"""From this share of its peak on, memory, the L2 or issuing is the bound."""
+MEMORY_LOW = 0.60
+"""Only below this share of the peak of memory and of the L2 may waiting be called a chain."""
 CHAIN_STALLS = 0.50
 """From this share of a warp's time on, spent in `CHAIN_REASONS`, the bound is the chain."""
 CHAIN_REASONS = ("long_scoreboard", "barrier", "wait")
@@ -32,6 +37,58 @@ DRAM_LIKELY = 0.45
 """Below this share of the peak nobody would take memory for the limit."""
 NEAR = 1.15
 """Two terms of a forecast within this factor of each other are a crossover."""
+
+
+def decide_bound(shares: Mapping[str, float], empty_launches: float | None = None) -> Bound | None:
+    """The bound that some shares show. The first rule that holds decides.
+
+    1. ``launch``: the time is under `LAUNCH_FACTOR` empty launches. Averages over so short a
+       kernel say little, so nothing else is asked.
+    2. ``bandwidth``: device memory or the L2 at `FULL` of its peak or more.
+    3. ``issue``: a scheduler issues in `FULL` of its cycles or more.
+    4. ``chain``: memory and the L2 below `MEMORY_LOW`, and at least `CHAIN_STALLS` of a warp's
+       time in `CHAIN_REASONS`.
+
+    Otherwise the bound is None: the shares are ambiguous, or one that a rule needs is not known.
+
+    Args:
+        shares: of 1: ``dram``, ``l2``, ``issue`` and ``chain``. What is not known is left out; the
+            L2 counts only where it is known.
+        empty_launches: the time over that of an empty launch; None where it is not known.
+    """
+    if empty_launches is not None and empty_launches < LAUNCH_FACTOR:
+        return "launch"
+    if _memory_share(shares) >= FULL:
+        return "bandwidth"
+    if shares.get("issue", 0.0) >= FULL:
+        return "issue"
+    known = "dram" in shares and "chain" in shares
+    if known and _memory_share(shares) < MEMORY_LOW and shares["chain"] >= CHAIN_STALLS:
+        return "chain"
+    return None
+
+
+def nearest_bound(shares: Mapping[str, float]) -> Bound:
+    """Of `decide_bound`'s rules on shares the one that falls short by least.
+
+    For a forecast, which names a bound even where the shares are ambiguous: between `MEMORY_LOW`
+    and `FULL` a memory that is nearer to full makes it bandwidth.
+
+    Args:
+        shares: ``dram``, ``issue`` and ``chain`` of 1, and ``l2`` where it is known.
+    """
+    memory = _memory_share(shares)
+    short: dict[Bound, float] = {
+        "bandwidth": FULL - memory,
+        "issue": FULL - shares["issue"],
+        "chain": max(memory - MEMORY_LOW, CHAIN_STALLS - shares["chain"]),
+    }
+    return min(short, key=lambda bound: short[bound])
+
+
+def _memory_share(shares: Mapping[str, float]) -> float:
+    """The busier of device memory and the L2."""
+    return max(shares.get("dram", 0.0), shares.get("l2", 0.0))
 
 
 @dataclass(frozen=True)
@@ -77,19 +134,10 @@ def counted_bound(
     duration_us: float | None = None,
     empty_launch_us: float | None = None,
 ) -> CountedBound:
-    """The bound that the counters of one kernel show, by fixed thresholds.
+    """The bound that the counters of one kernel show by the rules of `decide_bound`.
 
-    The rules are tried in this order, and the first that holds decides:
-
-    1. ``launch``: the duration is under `LAUNCH_FACTOR` empty launches. Averages over so short a
-       kernel say little, so nothing else is asked.
-    2. ``bandwidth``: device memory at `DRAM_FULL` of its peak or more.
-    3. ``issue``: a scheduler issued in `ISSUE_FULL` of its cycles or more.
-    4. ``chain``: device memory below `DRAM_LOW`, and at least `CHAIN_STALLS` of a warp's time in
-       `CHAIN_REASONS`.
-
-    Otherwise the bound is None: the counters are ambiguous. It is None as well where a counter is
-    missing that the decision needs. Of a call of several kernels give the values and the duration
+    The bound is None where the counters are ambiguous, and where a counter is missing that the
+    decision needs. Of a call of several kernels give the values and the duration
     of the one that took longest (`ProfileReport.main_kernel`; a record keeps them).
 
     Args:
@@ -112,33 +160,29 @@ def counted_bound(
     def result(bound: Bound | None, reason: str, *needed: str) -> CountedBound:
         return CountedBound(bound, shares, reason, empty_launches, tuple(needed))
 
-    if empty_launches is not None:
-        if empty_launches < LAUNCH_FACTOR:
-            return result(
-                "launch",
-                f"it takes {empty_launches:.1f} times an empty launch, "
-                f"under {LAUNCH_FACTOR:g} times",
-            )
-    elif duration_us is None or duration_us < LAUNCH_FACTOR * LONGEST_EMPTY_LAUNCH_US:
+    bound = decide_bound(shares, empty_launches)
+    if bound == "launch":
+        return result(
+            bound,
+            f"it takes {empty_launches:.1f} times an empty launch, under {LAUNCH_FACTOR:g} times",
+        )
+    short = duration_us is None or duration_us < LAUNCH_FACTOR * LONGEST_EMPTY_LAUNCH_US
+    if empty_launches is None and short:
         needed = "duration_us" if duration_us is None else "empty_launch_us"
         return result(None, f"{needed} is missing, so it may be no more than its launch", needed)
 
     dram, issue, chain = (shares.get(name) for name in ("dram", "issue", "chain"))
-    if dram is not None and dram >= DRAM_FULL:
+    if bound == "bandwidth":
+        return result(bound, f"device memory is at {dram:.0%} of its peak, {FULL:.0%} or more")
+    if bound == "issue":
+        return result(bound, f"a scheduler issues in {issue:.0%} of its cycles, {FULL:.0%} or more")
+    if bound == "chain":
         return result(
-            "bandwidth", f"device memory is at {dram:.0%} of its peak, {DRAM_FULL:.0%} or more"
-        )
-    if issue is not None and issue >= ISSUE_FULL:
-        return result(
-            "issue", f"a scheduler issues in {issue:.0%} of its cycles, {ISSUE_FULL:.0%} or more"
-        )
-    if dram is not None and dram < DRAM_LOW and chain is not None and chain >= CHAIN_STALLS:
-        return result(
-            "chain",
-            f"device memory is at {dram:.0%} of its peak, below {DRAM_LOW:.0%}, and a warp "
+            bound,
+            f"device memory is at {dram:.0%} of its peak, below {MEMORY_LOW:.0%}, and a warp "
             f"spends {chain:.0%} of its time on {_join(CHAIN_REASONS)}, {CHAIN_STALLS:.0%} or more",
         )
-    if dram is not None and dram >= DRAM_LOW:
+    if dram is not None and dram >= MEMORY_LOW:
         # Then it is no chain, whatever the stalls are.
         missing = tuple(name for name in missing if not name.startswith(("stall_", "warp_")))
     if missing:
@@ -149,8 +193,8 @@ def counted_bound(
     obstacles.append(f"issue slots are at {issue:.0%}")
     if chain is not None:
         obstacles.append(f"{_join(CHAIN_REASONS)} take {chain:.0%} of a warp's time")
-    if dram >= DRAM_LOW:
-        where = f"memory stands between {DRAM_LOW:.0%} and {DRAM_FULL:.0%}: too busy for a chain, "
+    if dram >= MEMORY_LOW:
+        where = f"memory stands between {MEMORY_LOW:.0%} and {FULL:.0%}: too busy for a chain, "
         where += "not busy enough for bandwidth"
     else:
         where = "no rule holds"
@@ -276,11 +320,11 @@ def explain_disagreement(
 def _explain_crossover(bound: str, terms: Mapping[str, float], counted: CountedBound) -> str | None:
     """Two terms of the forecast that stand close together decide nothing."""
     mine = terms.get(bound)
-    rivals = [counted.bound] if counted.bound else [one for one in _LIMITS if one != bound]
-    times = {one: terms[one] for one in rivals if one in terms and terms[one] > 0}
+    rivals = [counted.bound] if counted.bound else [limit for limit in _LIMITS if limit != bound]
+    times = {rival: terms[rival] for rival in rivals if rival in terms and terms[rival] > 0}
     if not mine or mine <= 0 or not times:
         return None
-    rival = min(times, key=lambda one: abs(math.log(times[one] / mine)))
+    rival = min(times, key=lambda limit: abs(math.log(times[limit] / mine)))
     factor = max(times[rival], mine) / min(times[rival], mine)
     if factor > NEAR:
         return None

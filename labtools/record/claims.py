@@ -1,7 +1,7 @@
 """The ledger of what others published: their figures, what each one claims, how it is checked.
 
 ``book/claims.yml`` holds figures and claims and no verdict: a verdict is what a check finds when it
-is run. The checks stand in `labtools.predict.claim_checks`, since they need data sheets.
+is run. The checks stand in `labtools.predict.decode.claim_checks`, since they need data sheets.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def say_number(value: Number | None, unit: str = "") -> str:
     if value is None:
         return ""
     if isinstance(value, (tuple, list)):
-        text = " - ".join(f"{one:.4g}" for one in value)
+        text = " - ".join(f"{number:.4g}" for number in value)
     else:
         text = f"{value:.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
     return f"{text}{'' if unit in ('', 'x') else ' '}{unit}"

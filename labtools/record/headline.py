@@ -5,13 +5,19 @@ The README and the chapter that reproduces the numbers both take it from here.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from labtools.problem import HEADLINE, LabError, Workload, load_rung
+from labtools.problem import HEADLINE, Problem
 
-from .peers import Standing, measured_together, standings
+from .query import (
+    Standing,
+    at_default_knobs,
+    describe_record,
+    measured_together,
+    select,
+    standings,
+)
 from .schema import Record
 from .statistics import Ratio, paired_ratio
 
@@ -34,7 +40,7 @@ class Headline:
         versions: of the libraries.
     """
 
-    workload: Workload
+    workload: Problem
     published: Standing
     repaired: Standing | None
     handicapped: Ratio | None
@@ -43,11 +49,11 @@ class Headline:
     @property
     def where(self) -> str:
         """GPU and date."""
-        return _where(self.published.record)
+        return describe_record(self.published.record)
 
 
 def find_headline(
-    records: Iterable[Record], workload: Workload = HEADLINE, gpu: str = "h200"
+    records: Iterable[Record], workload: Problem = HEADLINE, gpu: str = "h200"
 ) -> Headline | None:
     """The headline as recorded; None without a campaign that timed r03 beside a fair library.
 
@@ -56,13 +62,9 @@ def find_headline(
         workload: whose campaign speaks.
         gpu: slug of the GPU.
     """
-    fitting = [
-        record
-        for record in records
-        if record.problem == workload and record.provenance.gpu_slug == gpu and _usual(record)
-    ]
+    fitting = at_default_knobs(select(records, gpu=gpu, workload=workload, experiment=None))
     found = standings(measured_together(fitting)) if fitting else []
-    by_name = {one.record.candidate: one for one in found}
+    by_name = {standing.record.candidate: standing for standing in found}
     published = by_name.get(PUBLISHED)
     if published is None or published.against is None:
         return None
@@ -122,41 +124,18 @@ def three_digits(number: float) -> str:
     return f"{number:#.3g}".rstrip(".")
 
 
-def _usual(record: Record) -> bool:
-    """A baseline or the ceiling, or a shipped rung at its default knobs."""
-    if record.kind != "rung":
-        return True
-    if record.rung_path is not None:
-        return False
-    return record.knobs == _default_knobs(record.candidate)
-
-
-@functools.lru_cache(maxsize=256)
-def _default_knobs(rung: str) -> dict[str, int] | None:
-    """None of a rung that is not there any more."""
-    try:
-        return load_rung(rung).resolve_knobs()
-    except LabError:
-        return None
-
-
-def at_default_knobs(records: Iterable[Record]) -> list[Record]:
-    """Baselines, the ceiling, and shipped rungs at their default knobs."""
-    return [record for record in records if _usual(record)]
-
-
 @dataclass(frozen=True)
 class Compared:
     """A rung on a workload against the fastest fair libraries that were timed with it."""
 
-    workload: Workload
+    workload: Problem
     rung: str
     standing: Standing
 
 
 def compare_rungs(
     records: Iterable[Record],
-    workloads: Sequence[Workload],
+    workloads: Sequence[Problem],
     rungs: Sequence[str],
     gpu: str = "h200",
 ) -> list[Compared]:
@@ -168,22 +147,18 @@ def compare_rungs(
         rungs: ids.
         gpu: slug of the GPU.
     """
-    mine = [one for one in at_default_knobs(records) if one.provenance.gpu_slug == gpu]
+    mine = at_default_knobs(select(records, gpu=gpu, experiment=None))
     found = []
     for workload in workloads:
-        here = [one for one in mine if one.problem == workload]
+        here = select(mine, workload=workload, experiment=None)
         for rung in rungs:
             # A campaign with more rungs, but without this one, says nothing of it.
-            having = {one.campaign for one in here if one.candidate == rung}
-            together = measured_together(one for one in here if one.campaign in having)
-            by_name = {one.record.candidate: one for one in standings(together)}
+            having = {record.campaign for record in here if record.candidate == rung}
+            together = measured_together(r for r in here if r.campaign in having)
+            by_name = {standing.record.candidate: standing for standing in standings(together)}
             if rung in by_name and by_name[rung].against is not None:
                 found.append(Compared(workload, rung, by_name[rung]))
     return found
-
-
-def _where(record: Record) -> str:
-    return f"{record.provenance.gpu}, {record.provenance.date:%Y-%m-%d}"
 
 
 def _name(candidate: str) -> str:

@@ -6,15 +6,22 @@ zero looks like a finding.
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from labtools.problem import Workload
+from labtools.problem import Limits, Problem, problem_from_dict
+from labtools.problem.limits import assumed_limits
+
+from .fields import ComparisonField, HashesField, KeptLaunchField, ResourcesField
 
 SCHEMA_VERSION = 1
+ASSUMED_SMS = 132
+"""Multiprocessors that launches assumed where nothing said how many, before records kept Limits."""
 
 Kind = Literal["rung", "baseline", "ceiling"]
 _Time = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -76,58 +83,6 @@ class Provenance(_Schema):
     command: str
 
 
-class LaunchShape(_Schema):
-    """Grid, block, dynamic shared memory and arguments of one launch.
-
-    Args:
-        args: names of buffers, and scalars with their type, ``int32 8``; None in a record made
-            before arguments were kept.
-    """
-
-    entry: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    smem_bytes: int = 0
-    args: tuple[str, ...] | None = None
-
-
-class ResourceUse(_Schema):
-    """What one kernel asks of an SM, as the compiler reported it."""
-
-    entry: str
-    registers: int | None = None
-    shared_bytes: int | None = None
-    local_bytes: int | None = None
-    spill_store_bytes: int | None = None
-    spill_load_bytes: int | None = None
-
-
-class CodeHashes(_Schema):
-    """What identifies the code that ran.
-
-    Args:
-        source_hash: of the source with its headers, definitions and options; for a baseline, of
-            its own file.
-        sass_hash: of the normalised machine code; None for a baseline.
-        nvrtc_version: the compiler that gave ``sass_hash``.
-    """
-
-    source_hash: str
-    sass_hash: str | None = None
-    nvrtc_version: str | None = None
-
-
-class ComparisonResult(_Schema):
-    """What the check before timing gave. The worst error is over (sequence, head) and cases."""
-
-    ok: bool
-    worst_error: float | None = None
-    tolerance: float | None = None
-    cases: int = 0
-    pairs: int = 0
-    problems: tuple[str, ...] = ()
-
-
 class ProcessSamples(_Schema):
     """Times of one child process.
 
@@ -155,7 +110,7 @@ class Samples(_Schema):
     @field_validator("processes")
     @classmethod
     def _distinct(cls, value: tuple[ProcessSamples, ...]) -> tuple[ProcessSamples, ...]:
-        if len({one.process for one in value}) != len(value):
+        if len({process.process for process in value}) != len(value):
             raise ValueError("two lists of samples carry the same process number")
         return value
 
@@ -226,8 +181,9 @@ class Run(_Schema):
         experiment: what was done to the candidate besides its knobs: ``stream`` for plain launches
             where graphs are the rule, ``outside`` for workspaces moved out of the call, or both,
             joined by ``+``; empty for the candidate as it is.
+        limits: what the GPU gave the launch; None of a baseline.
         median_us: median over the processes of each process's median.
-        kv_bits: bits in which it keeps an element of K and V.
+        kv_bits: bits in which it keeps an element of what it streams, of decode K and V.
         kv_bytes_read: bytes of the cache as it keeps it, scales included, each once; None where
             that is the workload's own K and V.
     """
@@ -239,12 +195,13 @@ class Run(_Schema):
     rung_path: str | None = None
     knobs: dict[str, int] = Field(default_factory=dict)
     workload: dict[str, Any]
-    launches: tuple[LaunchShape, ...] = ()
-    resources: tuple[ResourceUse, ...] = ()
-    hashes: CodeHashes
+    limits: Limits | None = None
+    launches: tuple[KeptLaunchField, ...] = ()
+    resources: tuple[ResourcesField, ...] = ()
+    hashes: HashesField
     protocol: str
     experiment: str = ""
-    comparison: ComparisonResult
+    comparison: ComparisonField
     samples: Samples
     median_us: _Time
     notes: tuple[str, ...] = ()
@@ -255,14 +212,19 @@ class Run(_Schema):
     @classmethod
     def _is_a_workload(cls, value: dict[str, Any]) -> dict[str, Any]:
         try:
-            return Workload.from_dict(value).to_dict()
+            return _workload_of(json.dumps(value)).to_dict()
         except Exception as error:  # pydantic reports a ValueError with the field's name
             raise ValueError(str(error)) from None
 
     @property
-    def problem(self) -> Workload:
-        """The workload as an object."""
-        return Workload.from_dict(self.workload)
+    def problem(self) -> Problem:
+        """The workload as an object. Records of one workload share it."""
+        return _workload_of(json.dumps(self.workload))
+
+    @property
+    def problem_key(self) -> str:
+        """The workload's key, which two records share only if they are about the same problem."""
+        return _key_of(self.problem)
 
     @property
     def name(self) -> str:
@@ -276,8 +238,8 @@ class Run(_Schema):
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of K and V that it had to read, as it keeps them, each once."""
-        return self.problem.kv_bytes if self.kv_bytes_read is None else self.kv_bytes_read
+        """Bytes of what the problem streams, of decode K and V, as it keeps them, each once."""
+        return self.problem.streamed_bytes if self.kv_bytes_read is None else self.kv_bytes_read
 
     @property
     def gb_per_s(self) -> float:
@@ -295,6 +257,24 @@ class Record(Run):
     sanitizer: tuple[SanitizerVerdict, ...] = ()
     file: str | None = Field(default=None, exclude=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_limits(cls, data: Any) -> Any:
+        """A record made before Limits were kept gets those that its launch assumed.
+
+        Rungs had a knob ``sms`` then, for what `Limits.num_sms` says now.
+        """
+        if not isinstance(data, dict) or data.get("kind") == "baseline" or data.get("limits"):
+            return data
+        made = data.get("provenance")
+        made = made.model_dump() if isinstance(made, Provenance) else made
+        if not isinstance(made, dict) or not {"gpu_slug", "arch"} <= made.keys():
+            return data  # what is missing is said for the record itself
+        knobs = dict(data.get("knobs") or {})
+        num_sms = knobs.pop("sms", None) or made.get("num_sms") or ASSUMED_SMS
+        given = (made["gpu_slug"], made["arch"], num_sms, made.get("l2_bytes") or 0)
+        return {**data, "knobs": knobs, "limits": assumed_limits(*given)}
+
     def identity(self) -> tuple[str, ...]:
         """What a newer record of the same thing shares with this one."""
         knobs = ",".join(f"{name}={self.knobs[name]}" for name in sorted(self.knobs))
@@ -303,9 +283,19 @@ class Record(Run):
             self.candidate,
             self.rung_path or "",
             knobs,
-            self.problem.key(),
+            self.problem_key,
             self.experiment,
         )
+
+
+@functools.lru_cache(maxsize=1024)
+def _workload_of(text: str) -> Problem:
+    return problem_from_dict(json.loads(text))
+
+
+@functools.lru_cache(maxsize=1024)
+def _key_of(workload: Problem) -> str:
+    return workload.key()
 
 
 def slug_of_gpu(name: str) -> str:

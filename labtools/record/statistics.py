@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -70,17 +71,17 @@ class Ratio:
 
 def median_us(samples: Samples) -> float:
     """Median over processes of each process's median, microseconds."""
-    return float(np.median([np.median(one.us) for one in samples.processes]))
+    return float(statistics.median(statistics.median(process.us) for process in samples.processes))
 
 
 def summary(run: Run | Samples) -> Summary:
     """Median and spread of a run's samples."""
     samples = run.samples if isinstance(run, Run) else run
-    pooled = np.concatenate([np.asarray(one.us) for one in samples.processes])
-    middles = [float(np.median(one.us)) for one in samples.processes]
+    pooled = [time for process in samples.processes for time in process.us]
+    middles = [float(statistics.median(process.us)) for process in samples.processes]
     low, high = np.percentile(pooled, (25, 75))
     return Summary(
-        median_us(samples),
+        float(statistics.median(middles)),
         (float(low), float(high)),
         (min(middles), max(middles)),
         len(middles),
@@ -105,8 +106,8 @@ def paired_ratio(first: Record, second: Record, seed: int = 0) -> Ratio:
             "GPU on two days, differ by several percent",
             "compare records of one campaign, or measure both now",
         )
-    above = {one.process: np.asarray(one.us) for one in first.samples.processes}
-    below = {one.process: np.asarray(one.us) for one in second.samples.processes}
+    above = {process.process: np.asarray(process.us) for process in first.samples.processes}
+    below = {process.process: np.asarray(process.us) for process in second.samples.processes}
     shared = sorted(set(above) & set(below))
     if not shared:
         raise LabError(
@@ -174,9 +175,11 @@ def best_read_gb_per_s(records: Iterable[Record]) -> float | None:
 def best_reader(records: Iterable[Record]) -> Record | None:
     """The record with that rate."""
     cold = [
-        one
-        for one in records
-        if one.workload["cache_state"] == "cold" and one.comparison.ok and not _is_study(one)
+        record
+        for record in records
+        if record.workload["cache_state"] == "cold"
+        and record.comparison.ok
+        and not _is_study(record)
     ]
     return max(cold, key=lambda record: record.gb_per_s, default=None)
 

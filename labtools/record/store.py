@@ -5,18 +5,24 @@ from __future__ import annotations
 import gzip
 import os
 import tempfile
+import threading
+import time
 import warnings
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from labtools.problem import LabError, Workload, kernels_dir, repository_root
+from labtools.problem import LabError, Problem
 
+from .folders import own_records_dir, shipped_records_dir
 from .locks import file_lock
-from .schema import Record, slug_of_gpu
+from .query import select
+from .schema import Record
 
 MOST_BYTES = 15 * 1024 * 1024
 """All shipped records together stay under this size."""
@@ -26,16 +32,6 @@ _ENDINGS = (".jsonl.gz", ".jsonl")
 
 class DamagedRecordWarning(UserWarning):
     """A line or a file of records could not be read; the others were."""
-
-
-def shipped_records_dir() -> Path:
-    """Where the records of the repository are."""
-    return kernels_dir() / "records"
-
-
-def own_records_dir() -> Path:
-    """Where a reader's own records go; git ignores it."""
-    return repository_root() / "work" / "records"
 
 
 class RecordStore:
@@ -80,52 +76,27 @@ class RecordStore:
         self,
         gpu: str | None = None,
         rung: str | None = None,
-        workload: Workload | str | Mapping[str, Any] | None = None,
+        workload: Problem | str | Mapping[str, Any] | None = None,
         knobs: Mapping[str, int] | None = None,
         *,
         kind: str | None = None,
         experiment: str | None = "",
         latest: bool = True,
     ) -> list[Record]:
-        """The records that fit, newest first.
+        """The records that fit, newest first: `select` over all that the folders hold.
 
-        Args:
-            gpu: slug (``h200``) or name (``NVIDIA H200``).
-            rung: a candidate: ``r03_one_warp``, ``r03``, ``baseline:sdpa`` or ``sdpa``.
-            workload: a Workload, its short form, or its fields.
-            knobs: every knob named here must have this value; others may have any.
-            kind: ``rung``, ``baseline`` or ``ceiling``.
-            experiment: what was done to the candidate, as in a record; by default nothing, so
-                that an experiment is not taken for the rung. None takes all.
-            latest: keep only the newest of several records of the same thing. Of the shipped ones,
-                a record that was timed beside baselines is kept before one that was not, because
-                it can be compared.
+        Of several records of the same thing only the newest, unless ``latest`` is False.
         """
-        key = _workload_key(workload)
-        loaded = self.load()
-        fitting = [
-            record
-            for record in loaded
-            if (gpu is None or _gpu_fits(record, gpu))
-            and (rung is None or record.is_candidate(rung))
-            and (key is None or record.problem.key() == key)
-            and (kind is None or record.kind == kind)
-            and (experiment is None or record.experiment == experiment)
-            and all(record.knobs.get(name) == value for name, value in (knobs or {}).items())
-        ]
-        fitting.sort(key=lambda record: record.provenance.date, reverse=True)
-        if not latest:
-            return fitting
-        compared = {record.campaign for record in loaded if record.kind == "baseline"}
-        shipped = str(shipped_records_dir())
-        newest: dict[tuple[str, ...], Record] = {}
-        alone: dict[tuple[str, ...], Record] = {}
-        for record in fitting:
-            ours = (record.file or "").startswith(shipped)
-            kept = newest if record.campaign in compared or not ours else alone
-            kept.setdefault(record.identity(), record)
-        chosen = list({**alone, **newest}.values())
-        return sorted(chosen, key=lambda record: record.provenance.date, reverse=True)
+        return select(
+            self.load(),
+            gpu=gpu,
+            candidate=rung,
+            workload=workload,
+            knobs=knobs,
+            kind=kind,
+            experiment=experiment,
+            latest=latest,
+        )
 
     def append(
         self, path: Path | str, records: Iterable[Record], *, supersede: bool = False
@@ -202,13 +173,68 @@ def _write_whole(path: Path, records: list[Record]) -> None:
 
 
 def read_records(path: Path) -> tuple[list[Record], list[LabError]]:
-    """The records of one file, and what of it could not be read."""
-    problems: list[LabError] = []
-    breaks_off = False
+    """The records of one file, and what of it could not be read.
+
+    A file is read once in a process, and again when it changed: what it held is kept with its
+    time, size and inode. Two callers get the same records, in lists of their own.
+    """
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            mark = _mark_of(os.fstat(file.fileno()))
+            with _lock:
+                kept = _kept.get(str(path))
+            if kept is None or kept.mark != mark:
+                began_ns = time.time_ns()
+                kept = _Contents(mark, *_parse_records(path, file.read()))
+                if began_ns - max(mark.changed_ns, mark.modified_ns) > _SETTLED_NS:
+                    _keep(str(path), kept)
     except OSError as error:
         return [], [_damage(path, None, error.strerror or str(error))]
+    return list(kept.records), list(kept.problems)
+
+
+class _Mark(NamedTuple):
+    """What changes when a file does."""
+
+    modified_ns: int
+    changed_ns: int
+    size: int
+    device: int
+    inode: int
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What a file held when it had this mark."""
+
+    mark: _Mark
+    records: list[Record]
+    problems: list[LabError]
+
+
+_SETTLED_NS = 100_000_000
+"""A file that changed less long ago may change again within one tick of its clock. It is read,
+and not kept."""
+_MOST_FILES = 256
+_kept: OrderedDict[str, _Contents] = OrderedDict()
+_lock = threading.Lock()
+
+
+def _mark_of(found: os.stat_result) -> _Mark:
+    return _Mark(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_dev, found.st_ino)
+
+
+def _keep(path: str, contents: _Contents) -> None:
+    with _lock:
+        _kept[path] = contents
+        _kept.move_to_end(path)
+        while len(_kept) > _MOST_FILES:
+            _kept.popitem(last=False)
+
+
+def _parse_records(path: Path, data: bytes) -> tuple[list[Record], list[LabError]]:
+    problems: list[LabError] = []
+    breaks_off = False
     if path.name.endswith(".gz"):
         data, complaint = _inflate(data)
         breaks_off = bool(complaint)
@@ -264,22 +290,6 @@ def _first_complaint(error: Exception) -> str:
         place = ".".join(str(part) for part in first["loc"])
         return f"{place}: {first['msg']}" if place else str(first["msg"])
     return str(error)
-
-
-def _workload_key(workload: Workload | str | Mapping[str, Any] | None) -> str | None:
-    if workload is None:
-        return None
-    if isinstance(workload, str):
-        workload = Workload.parse(workload)
-    elif not isinstance(workload, Workload):
-        workload = Workload.from_dict(dict(workload))
-    return workload.key()
-
-
-def _gpu_fits(record: Record, gpu: str) -> bool:
-    # ``rtx4090``, ``rtx-4090`` and ``NVIDIA GeForce RTX 4090`` are one GPU; ``a100`` is any A100.
-    slug, wanted = record.provenance.gpu_slug, slug_of_gpu(gpu)
-    return slug.replace("-", "") == wanted.replace("-", "") or slug.startswith(f"{wanted}-")
 
 
 def total_bytes(folder: Path | None = None) -> int:

@@ -1,28 +1,36 @@
 """What turns source into machine code: offline with NVRTC, live with CuPy; and what is here."""
 
-from .compiler import Compiler, compile_cubin, find_compiler
+from .compiler import (
+    Compiler,
+    Hashes,
+    compile_cubin,
+    compile_rung,
+    find_compiler,
+    kernel_hashes,
+    launched_entries,
+    shipped_hash,
+    source_name,
+)
 from .cubin import Cubin, Resources
 from .device import DeviceInfo, device_query
-from .disassembly import disassemble
-from .errors import CompileError, CompilerMissing
-from .hashes import Hashes, compile_rung, kernel_hashes, launched_entries, source_name
+from .errors import CompileError, CompilerMissing, DisassemblerMissing
 from .live import can_run_live, compile_raw
-from .magic import CellKernel, page_kernel, page_rung
 from .options import DEFAULT_ARCH
-from .status import CudaStatus, Link, cuda_status
+from .sass import disassemble
+from .status import CudaStatus, Prerequisite, cuda_status
 from .tools import find_cxx_compiler, find_tool, tool_version
 
 __all__ = [
     "DEFAULT_ARCH",
-    "CellKernel",
     "CompileError",
     "Compiler",
     "CompilerMissing",
     "Cubin",
     "CudaStatus",
     "DeviceInfo",
+    "DisassemblerMissing",
     "Hashes",
-    "Link",
+    "Prerequisite",
     "Resources",
     "can_run_live",
     "compile_cubin",
@@ -36,8 +44,7 @@ __all__ = [
     "find_tool",
     "kernel_hashes",
     "launched_entries",
-    "page_kernel",
-    "page_rung",
+    "shipped_hash",
     "source_name",
     "tool_version",
 ]

@@ -1,25 +1,30 @@
 """CUDA C++ to a cubin with NVRTC: no driver, no GPU and no toolkit needed.
 
 NVRTC is reached through cuda-core where it is installed, else through CuPy's binding. The options
-are the same on both ways.
+are the same on both ways. What identifies a compiled rung follows: its machine code, and its source
+where compilers differ.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import importlib.util
 import io
+import json
+import re
 import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from labtools.problem import LabError
+from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir
 
+from .cache import binary_mark, kept
 from .cubin import Cubin, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompileError, CompilerMissing, parse_compile_log
 from .options import (
@@ -30,10 +35,12 @@ from .options import (
     define_options,
     name_lines,
 )
-from .sources import expand_includes
+from .sources import expand_includes, hash_source, used_headers
 
 CompilerName = Literal["auto", "cuda-core", "cupy"]
 
+_LOADED = Path("/proc/self/maps")
+"""Linux lists the libraries of this process there."""
 _KEPT = 256
 _kept: OrderedDict[str, Cubin] = OrderedDict()
 _lock = threading.Lock()
@@ -114,7 +121,12 @@ def compile_cubin(
             _kept.move_to_end(key)
             return _kept[key]
     run = _compile_with_cuda_core if found.name == "cuda-core" else _compile_with_cupy
-    image, log = run(source, arch, defines, name, folders)
+    builds = _nvrtc_builds(found)
+    if builds:
+        parts = (key, COMMON_OPTIONS, CUPY_ADDED_OPTIONS, builds, used_headers(source, folders))
+        image, log = kept("cubin", parts, lambda: run(source, arch, defines, name, folders))
+    else:
+        image, log = run(source, arch, defines, name, folders)
     entries = read_entries(image, arch, log)
     if not entries:
         raise CompileError(
@@ -167,6 +179,22 @@ def _nvrtc_version(name: str) -> str:
     else:
         major, minor = _import_cupy_nvrtc().getVersion()
     return f"{major}.{minor}"
+
+
+def _nvrtc_builds(compiler: Compiler) -> tuple[str, ...]:
+    """Marks of the libraries that compile, which say more than their version; empty: not known."""
+    try:
+        if compiler.name == "cuda-core":
+            from cuda.pathfinder import load_nvidia_dynamic_lib
+
+            library = Path(load_nvidia_dynamic_lib("nvrtc").abs_path or "")
+        else:
+            loaded = re.search(r"\s(/\S*libnvrtc\.\S*)$", _LOADED.read_text(), re.MULTILINE)
+            library = Path(loaded[1] if loaded else "")
+        builds = sorted(library.parent.glob("*nvrtc*")) if library.is_absolute() else []
+        return tuple(binary_mark(path) for path in builds)
+    except Exception:  # pathfinder raises on layouts it does not know; then nothing is kept
+        return ()
 
 
 def _keeps_a_cache(version: str) -> bool:
@@ -301,3 +329,136 @@ def _known_archs() -> list[str]:
         return [f"sm_{number}" for number in _import_cupy_nvrtc().getSupportedArchs()]
     except Exception:
         return []
+
+
+# ------------------------------------------------------------------------- what identifies a rung
+
+
+@dataclass(frozen=True)
+class Hashes:
+    """Identity of a rung at a workload, knobs and an architecture.
+
+    Attributes:
+        source_hash: SHA-256 over its source without comments, its own headers, definitions and
+            options; for a baseline, over its own file.
+        sass_hash: SHA-256 over the machine code of the kernels it launches; None where there is no
+            compiler, and for a baseline.
+        nvrtc_version: the compiler of ``sass_hash``; None where there is none.
+    """
+
+    source_hash: str
+    sass_hash: str | None = None
+    nvrtc_version: str | None = None
+
+
+def compile_rung(
+    rung: Rung,
+    workload: Problem,
+    limits: Limits,
+    knobs: Mapping[str, int] | None = None,
+    arch: str | None = None,
+    compiler: CompilerName = "auto",
+) -> Cubin:
+    """Compile a rung for a workload, a GPU and knobs.
+
+    Args:
+        rung: what to compile.
+        workload: what is computed.
+        limits: of the GPU; a layout that is compiled in follows from them.
+        knobs: some of the rung's; the others are at their defaults.
+        arch: another architecture than that of ``limits``, for the same layout.
+        compiler: which NVRTC, as `compile_cubin`.
+
+    Raises:
+        CompileError: it does not compile; names the line.
+        CompilerMissing: there is no NVRTC here.
+    """
+    return compile_cubin(
+        rung.source_text,
+        arch or limits.arch,
+        rung.defines(workload, limits, knobs),
+        source_name(rung),
+        rung.include_dirs,
+        compiler,
+    )
+
+
+def source_name(rung: Rung) -> str:
+    """What messages call a rung's source: its path, or the cell when it was edited on a page."""
+    return f"{rung.id} (cell)" if rung.text is not None else str(rung.source)
+
+
+def launched_entries(
+    rung: Rung, workload: Problem, limits: Limits, knobs: Mapping[str, int] | None = None
+) -> list[str]:
+    """The kernels that a rung launches for a workload, each once, in order of launch."""
+    return list(dict.fromkeys(launch.entry for launch in rung.launches(workload, limits, knobs)))
+
+
+def kernel_hashes(
+    rung: Rung,
+    workload: Problem,
+    limits: Limits,
+    knobs: Mapping[str, int] | None = None,
+    arch: str | None = None,
+    compiler: CompilerName = "auto",
+) -> Hashes:
+    """The identity of what runs; the arguments are those of `compile_rung`.
+
+    For a live measurement ask with ``compiler="cupy"``: that is the NVRTC whose code ran.
+
+    Raises:
+        CompileError: it does not compile.
+        LabError: the launch names a kernel that the source does not have.
+    """
+    defines = rung.defines(workload, limits, knobs)
+    source_hash = hash_source(rung.source_text, defines, rung.include_dirs)
+    try:
+        cubin = compile_rung(rung, workload, limits, knobs, arch, compiler)
+    except CompilerMissing:
+        return Hashes(source_hash)
+    entries = launched_entries(rung, workload, limits, knobs)
+    codes = {entry: cubin.resources_of(entry).code_hash for entry in entries}
+    return Hashes(source_hash, _hash_codes(codes, entries), cubin.nvrtc_version)
+
+
+def _hash_codes(codes: Mapping[str, str], entries: Iterable[str]) -> str:
+    text = "\n".join(f"{entry} {codes[entry]}" for entry in dict.fromkeys(entries))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# ------------------------------------------------------------- codes that travel with the project
+
+
+def codes_path() -> Path:
+    """The file that says what machine code some sources give, so that nobody need compile them.
+
+    A record whose source changed since, and its machine code did not, would otherwise be compiled
+    on each machine to know it. ``make listings`` writes the file.
+    """
+    return kernels_dir() / "listings" / "codes.json"
+
+
+def shipped_hash(
+    source_hash: str, entries: Sequence[str], arch: str, nvrtc_version: str | None
+) -> str | None:
+    """The ``sass_hash`` of `Hashes` where the project's file has it, else None.
+
+    Args:
+        source_hash: of the source with its headers, definitions and options.
+        entries: the kernels that are launched, in order.
+        arch, nvrtc_version: whose machine code.
+    """
+    path = codes_path()
+    try:
+        known = _read_codes(path, path.stat().st_mtime_ns)
+    except (OSError, ValueError):
+        return None
+    codes = known.get(f"{arch}, NVRTC {nvrtc_version}", {}).get(source_hash, {})
+    return _hash_codes(codes, entries) if codes and set(entries) <= set(codes) else None
+
+
+@functools.lru_cache(maxsize=2)
+def _read_codes(path: Path, _changed_ns: int) -> dict[str, dict[str, dict[str, str]]]:
+    found: dict[str, dict[str, dict[str, str]]] = json.loads(path.read_text("utf-8"))
+    return found

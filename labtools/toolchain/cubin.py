@@ -1,23 +1,21 @@
 """What a cubin says about its kernels: resources and the hash of their machine code.
 
-A cubin is an ELF file. Only its section table is needed, so that a GPU machine with nothing but
-CuPy can read one.
+A cubin is an ELF file, read with pyelftools. No CUDA tool is asked.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from labtools.problem import LabError
 
-_ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_SHT_RELA, _SHT_NOBITS, _SHT_REL = 4, 8, 9
-_INFO_MAX_THREADS, _INFO_REQUIRED_THREADS, _INFO_REGISTERS = 0x05, 0x10, 0x2F
+_INFO_MAX_THREADS, _INFO_REQUIRED_THREADS = 0x05, 0x10
 _INFO_SIZED = 0x04
 
 
@@ -34,7 +32,9 @@ class Resources:
         spill_load_bytes: bytes of registers read back, a thread.
         max_threads: largest block that ``__launch_bounds__`` allows, or None without it.
         code_hash: SHA-256 of the kernel's machine code and constants; comments, line numbers and
-            paths do not change it, an instruction does.
+            paths do not change it, an instruction does. Empty in a record, as ``max_threads`` is
+            None there.
+        entry: the kernel's name.
     """
 
     registers: int
@@ -42,8 +42,9 @@ class Resources:
     local_bytes: int
     spill_store_bytes: int
     spill_load_bytes: int
-    max_threads: int | None
-    code_hash: str
+    max_threads: int | None = None
+    code_hash: str = ""
+    entry: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,15 +86,6 @@ class Cubin:
         )
 
 
-@dataclass(frozen=True)
-class _Section:
-    name: str
-    kind: int
-    size: int
-    info: int
-    data: bytes
-
-
 def read_entries(image: bytes, arch: str, log: str) -> dict[str, Resources]:
     """Resources of every kernel of a cubin.
 
@@ -105,9 +97,9 @@ def read_entries(image: bytes, arch: str, log: str) -> dict[str, Resources]:
     """
     sections = _read_sections(image)
     reported = parse_assembler_log(log)
-    symbols = _Symbols(sections)
+    names = _entry_names(sections)
     entries = {}
-    for name in _entry_names(sections):
+    for name in names:
         if name not in reported:
             raise LabError(
                 f"The assembler said nothing about {name}.",
@@ -122,22 +114,10 @@ def read_entries(image: bytes, arch: str, log: str) -> dict[str, Resources]:
             spill_store_bytes=found.spill_store_bytes,
             spill_load_bytes=found.spill_load_bytes,
             max_threads=_max_threads(sections, name),
-            code_hash=_hash_code(sections, symbols, name, arch, found),
+            code_hash=_hash_code(sections, names, name, arch, found),
+            entry=name,
         )
     return entries
-
-
-def read_registers(image: bytes) -> dict[str, int]:
-    """Registers a thread by kernel, from the cubin alone (no log)."""
-    sections = _read_sections(image)
-    symbols = _Symbols(sections)
-    table = next((s for s in sections if s.name == ".nv.info"), None)
-    found = {}
-    for attribute, body in _info_items(table.data if table else b""):
-        if attribute == _INFO_REGISTERS:
-            index, registers = struct.unpack_from("<II", body)
-            found[symbols.name(index)] = registers
-    return {name: found[name] for name in _entry_names(sections) if name in found}
 
 
 # ---------------------------------------------------------------------------- assembler log
@@ -191,59 +171,39 @@ def parse_assembler_log(log: str) -> dict[str, _Reported]:
 # ------------------------------------------------------------------------------------- ELF
 
 
-def _read_sections(image: bytes) -> list[_Section]:
-    if len(image) < _ELF_HEADER.size or image[:4] != b"\x7fELF":
+def _read_sections(image: bytes) -> list[Any]:
+    """The sections of a cubin, pyelftools' own objects, in the file's order."""
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+
+    try:
+        return list(ELFFile(io.BytesIO(image)).iter_sections())
+    except ELFError as error:
         raise LabError(
             "This is not a cubin.",
-            "a cubin is an ELF file and these bytes do not begin like one",
+            f"a cubin is an ELF file and these bytes do not read like one ({error})",
             "compile the source again",
-        )
-    header = _ELF_HEADER.unpack_from(image)
-    table, count, names_index = header[6], header[12], header[13]
-    raw = [
-        _SECTION_HEADER.unpack_from(image, table + i * _SECTION_HEADER.size) for i in range(count)
-    ]
-    _, _, _, _, names_at, names_size, *_ = raw[names_index]
-    names = image[names_at : names_at + names_size]
-    sections = []
-    for name_at, kind, _flags, _address, offset, size, _link, info, _align, _entry_size in raw:
-        name = names[name_at : names.index(b"\0", name_at)].decode()
-        data = b"" if kind == _SHT_NOBITS else image[offset : offset + size]
-        sections.append(_Section(name, kind, size, info, data))
-    return sections
+        ) from error
 
 
-class _Symbols:
-    """The symbol table: names by index, and what a symbol points at without its name."""
-
-    def __init__(self, sections: list[_Section]) -> None:
-        self._sections = sections
-        table = next((s for s in sections if s.name == ".symtab"), None)
-        strings = next((s for s in sections if s.name == ".strtab"), None)
-        self._strings = strings.data if strings else b""
-        data = table.data if table else b""
-        self._symbols = list(_SYMBOL.iter_unpack(data[: len(data) // _SYMBOL.size * _SYMBOL.size]))
-
-    def name(self, index: int) -> str:
-        at = self._symbols[index][0]
-        return self._strings[at : self._strings.index(b"\0", at)].decode()
-
-    def target(self, index: int) -> str:
-        """Section, offset and size; the name only for what lies outside the file.
-
-        Names of internal symbols carry a hash of the source's path, so they may not be used.
-        """
-        _, kind, _, section, value, size = self._symbols[index]
-        if section == 0 or section >= len(self._sections):
-            return f"outside {self.name(index)}"
-        return f"{self._sections[section].name} {value} {size} {kind & 0xF}"
+def _find_section(sections: Sequence[Any], name: str) -> Any | None:
+    return next((section for section in sections if section.name == name), None)
 
 
-def _entry_names(sections: list[_Section]) -> list[str]:
+def _data(section: Any | None) -> bytes:
+    """What a section holds in the file; nothing where it only takes room in memory."""
+    if section is None or section["sh_type"] == "SHT_NOBITS":
+        return b""
+    return bytes(section.data())
+
+
+def _entry_names(sections: Sequence[Any]) -> list[str]:
     """Kernels: the functions that have both code and a bank of parameters."""
-    names = {s.name for s in sections}
-    texts = [s.name[len(".text.") :] for s in sections if s.name.startswith(".text.")]
-    return [name for name in texts if f".nv.constant0.{name}" in names]
+    names = {section.name for section in sections}
+    texts = [name.removeprefix(".text.") for name in names if name.startswith(".text.")]
+    kernels = {name for name in texts if f".nv.constant0.{name}" in names}
+    order = [section.name.removeprefix(".text.") for section in sections]
+    return [name for name in order if name in kernels]
 
 
 def _info_items(data: bytes) -> list[tuple[int, bytes]]:
@@ -258,9 +218,9 @@ def _info_items(data: bytes) -> list[tuple[int, bytes]]:
     return items
 
 
-def _max_threads(sections: list[_Section], name: str) -> int | None:
-    info = next((s for s in sections if s.name == f".nv.info.{name}"), None)
-    for attribute, body in _info_items(info.data if info else b""):
+def _max_threads(sections: Sequence[Any], name: str) -> int | None:
+    info = _find_section(sections, f".nv.info.{name}")
+    for attribute, body in _info_items(_data(info)):
         if attribute in (_INFO_MAX_THREADS, _INFO_REQUIRED_THREADS) and len(body) >= 12:
             x, y, z = struct.unpack_from("<III", body)
             return x * y * z
@@ -273,7 +233,7 @@ _CONSTANT_BANK = re.compile(
 
 
 def _hash_code(
-    sections: list[_Section], symbols: _Symbols, name: str, arch: str, reported: _Reported
+    sections: Sequence[Any], entries: Sequence[str], name: str, arch: str, reported: _Reported
 ) -> str:
     """SHA-256 over what the GPU executes and what decides how many copies of it fit."""
     digest = hashlib.sha256()
@@ -286,29 +246,46 @@ def _hash_code(
     add("arch", arch.encode())
     add("resources", resources.encode())
     own = f".text.{name}"
-    others = {f".text.{entry}" for entry in _entry_names(sections)} - {own}
+    others = {f".text.{entry}" for entry in entries} - {own}
     for section in sections:
         label = section.name
         if label == own:
-            add("text", section.data)
+            add("text", _data(section))
         elif label.startswith(".text.") and label not in others:
-            add("called " + label.split("$")[0], section.data)  # functions that were not inlined
+            add("called " + label.split("$")[0], _data(section))  # functions that were not inlined
         elif label in (".rela" + own, ".rel" + own):
-            add("relocations", _describe_relocations(section, symbols).encode())
+            add("relocations", _describe_relocations(section, sections).encode())
         elif bank := _CONSTANT_BANK.fullmatch(label):
             if bank["entry"] not in (None, name):
                 continue  # another kernel's bank; a bank without a name belongs to all
             moved = bank["relocations"] is not None
-            data = _describe_relocations(section, symbols).encode() if moved else section.data
+            data = _describe_relocations(section, sections).encode() if moved else _data(section)
             add(f"{bank['relocations']} constant {bank['number']}", data)
         elif label == ".nv.global.init":
-            add(label, section.data)
+            add(label, _data(section))
     return digest.hexdigest()
 
 
-def _describe_relocations(section: _Section, symbols: _Symbols) -> str:
-    form = struct.Struct("<QQq" if section.kind == _SHT_RELA else "<QQ")
+def _describe_relocations(section: Any, sections: Sequence[Any]) -> str:
+    """One line a relocation: where, its kind, what is added, and what it points at.
+
+    A target is a section with offset and size; it is named only where it lies outside the file.
+    Names of internal symbols carry a hash of the source's path, so they may not be used.
+    """
+    from elftools.elf.enums import ENUM_ST_INFO_TYPE
+
+    symbols = _find_section(sections, ".symtab")
     lines = []
-    for offset, info, *addend in form.iter_unpack(section.data):
-        lines.append(f"{offset} {info & 0xFFFFFFFF} {addend} {symbols.target(info >> 32)}")
+    for one in section.iter_relocations():
+        info = one["r_info"]
+        added = [one["r_addend"]] if one.is_RELA() else []
+        symbol = symbols.get_symbol(info >> 32)  # type: ignore[union-attr]
+        index = symbol["st_shndx"]
+        if isinstance(index, int) and index < len(sections):
+            kind = symbol["st_info"]["type"]
+            number = ENUM_ST_INFO_TYPE.get(kind, kind)
+            target = f"{sections[index].name} {symbol['st_value']} {symbol['st_size']} {number}"
+        else:
+            target = f"outside {symbol.name}"
+        lines.append(f"{one['r_offset']} {info & 0xFFFFFFFF} {added} {target}")
     return "\n".join(lines)

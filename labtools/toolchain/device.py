@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -90,10 +89,6 @@ class DeviceInfo:
         if not self.memory_clock_mhz or not self.bus_width_bits:
             return None
         return 2 * self.memory_clock_mhz * 1e6 * self.bus_width_bits / 8 / 1e9
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, as JSON can hold them."""
-        return {**dataclasses.asdict(self), "compute_capability": list(self.compute_capability)}
 
 
 @lru_cache(maxsize=8)

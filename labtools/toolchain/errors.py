@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from labtools.problem import LabError
+from labtools.problem import KernelError, LabError
 
 NO_COMPILER_STILL_WORKS = (
     "the recorded measurements, the pages, the predictions from data sheets, and the CPU runner "
@@ -18,7 +18,11 @@ class CompilerMissing(LabError):
     """No NVRTC can be reached, neither through cuda-core nor through CuPy."""
 
 
-class CompileError(LabError):
+class DisassemblerMissing(LabError):
+    """Machine code cannot be shown as text here."""
+
+
+class CompileError(KernelError):
     """A kernel that does not compile.
 
     Attributes:

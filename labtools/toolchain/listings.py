@@ -20,21 +20,27 @@ import threading
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from labtools.problem import LabError, Rung, Workload, kernels_dir, repository_root
+from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir, repository_root
 
-from .compiler import compile_cubin
+from .cache import binary_mark, code_digest, content_key, is_kept, kept
+from .compiler import compile_cubin, source_name
 from .cubin import Cubin, Resources
-from .disassembly import disassemble
 from .errors import CompileError, CompilerMissing
-from .hashes import source_name
-from .options import C_HEADERS, DEFAULT_ARCH, all_include_dirs, check_arch, cuda_include_dir
-from .sass import LISTING_OPTIONS, Sass, SourceLine, parse_listings
+from .options import C_HEADERS, all_include_dirs, check_arch, cuda_include_dir
+from .sass import (
+    LISTING_OPTIONS,
+    Sass,
+    SourceLine,
+    disassemble,
+    disassembler,
+    parse_listings,
+)
 from .sources import expand_includes, hash_source
 
 INSTRUCTION_BYTES = 16
@@ -42,6 +48,8 @@ INSTRUCTION_BYTES = 16
 CUDA_PREFIX = "cuda/"
 """Stands before the name of a header that came with the compiler."""
 
+_READER = code_digest("problem", "toolchain")
+"""The code that makes typed instructions of a cubin, as it was when this was imported."""
 _KEPT = 96
 _kept: OrderedDict[str, MachineCode] = OrderedDict()
 _lock = threading.Lock()
@@ -59,8 +67,9 @@ class MachineCode:
         origin: ``compiled here with NVRTC 13.0`` or ``stored listing, NVRTC 13.0``.
         stored: True where the code is a stored listing.
         nvrtc_version: the compiler that made it.
-        compile_s: seconds from the source to typed instructions, when that was done.
+        compile_s: seconds from the source to typed instructions, or to those that were kept.
         source_hash: as in `Hashes`.
+        content: a hash that two codes share only if their typed instructions are equal.
     """
 
     rung_id: str
@@ -72,6 +81,37 @@ class MachineCode:
     nvrtc_version: str
     compile_s: float
     source_hash: str
+    content: str
+
+
+class _KeptEntries(Mapping[str, Sass]):
+    """Typed instructions that lie in the cache, read when somebody asks for them.
+
+    Args:
+        names: of the kernels.
+        read: the instructions of all of them.
+    """
+
+    def __init__(self, names: Iterable[str], read: Callable[[], Mapping[str, Sass]]) -> None:
+        self._names, self._read = tuple(names), read
+
+    @cached_property
+    def _all(self) -> Mapping[str, Sass]:
+        return self._read()
+
+    def __getitem__(self, name: str) -> Sass:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 @dataclass(frozen=True)
@@ -103,11 +143,14 @@ class StoredListing:
 
 def machine_code(
     rung: Rung,
-    workload: Workload,
+    workload: Problem,
+    limits: Limits,
     knobs: Mapping[str, int] | None = None,
-    arch: str = DEFAULT_ARCH,
+    arch: str | None = None,
 ) -> MachineCode:
-    """The typed machine code of a rung for a workload, knobs and an architecture.
+    """The typed machine code of a rung for a workload, a GPU and knobs.
+
+    ``arch`` names another architecture than that of ``limits``, for the same layout.
 
     The last few dozen answers are kept, so asking again costs nothing.
 
@@ -115,8 +158,8 @@ def machine_code(
         CompileError: the source does not compile; names the line.
         LabError: nothing here can compile or disassemble it and no stored listing matches.
     """
-    check_arch(arch)
-    defines = rung.defines(workload, knobs)
+    arch = check_arch(arch or limits.arch)
+    defines = rung.defines(workload, limits, knobs)
     key = _key(rung, defines, arch)
     with _lock:
         if key in _kept:
@@ -155,17 +198,27 @@ def source_text_of(line: SourceLine | None, rung: Rung) -> str | None:
 
 def _compile(rung: Rung, defines: Mapping[str, str], arch: str, began: float) -> MachineCode:
     cubin = compile_cubin(rung.source_text, arch, defines, source_name(rung), rung.include_dirs)
-    parsed = parse_listings(portable_listing(cubin, rung))
+    # The names of files are in the code's line table, and the folders say what to cut off them.
+    named = (source_name(rung), rung.text is None, repository_root(), cuda_include_dir())
+    parts = (_READER, cubin.image, binary_mark(disassembler()), named)
+
+    def read() -> dict[str, Sass]:
+        return kept("instructions", parts, lambda: parse_listings(portable_listing(cubin, rung)))
+
+    entries = _KeptEntries(cubin.entries, read)
+    if not is_kept("instructions", parts):
+        len(entries._all)  # what goes wrong goes wrong here, where a stored listing can stand in
     return MachineCode(
         rung_id=rung.id,
         arch=arch,
-        entries={name: parsed[name] for name in cubin.entries},
+        entries=entries,
         resources=cubin.entries,
         origin=f"compiled here with NVRTC {cubin.nvrtc_version}",
         stored=False,
         nvrtc_version=cubin.nvrtc_version,
         compile_s=time.perf_counter() - began,
         source_hash=hash_source(rung.source_text, defines, rung.include_dirs),
+        content=content_key(*parts),
     )
 
 
@@ -272,7 +325,9 @@ def _read_file(path: Path, _changed: int) -> tuple[StoredListing, ...]:
             text_hash=one["text_hash"],
             nvrtc_version=data["nvrtc_version"],
             defines=one["defines"],
-            resources={name: Resources(**found) for name, found in one["resources"].items()},
+            resources={
+                name: Resources(**found, entry=name) for name, found in one["resources"].items()
+            },
             lines=tuple(table[number] for number in _read_runs(one["lines"])),
         )
         for one in data["listings"]
@@ -303,7 +358,12 @@ def write_stored(path: Path, arch: str, listings: Iterable[StoredListing]) -> bo
                 "text_hash": one.text_hash,
                 "defines": dict(one.defines),
                 "resources": {
-                    name: dataclasses.asdict(found) for name, found in one.resources.items()
+                    name: {
+                        key: value
+                        for key, value in dataclasses.asdict(found).items()
+                        if key != "entry"
+                    }
+                    for name, found in one.resources.items()
                 },
                 "lines": _write_runs(numbers),
             }
@@ -323,15 +383,17 @@ def write_stored(path: Path, arch: str, listings: Iterable[StoredListing]) -> bo
 
 
 def make_stored(
-    rung: Rung, workload: Workload, knobs: Mapping[str, int], arch: str
+    rung: Rung, workload: Problem, limits: Limits, knobs: Mapping[str, int]
 ) -> StoredListing:
     """Compile a rung and take its listing down to what is kept.
 
     Raises:
         LabError: there is no compiler or disassembler, or it does not compile.
     """
-    defines = rung.defines(workload, knobs)
-    cubin = compile_cubin(rung.source_text, arch, defines, source_name(rung), rung.include_dirs)
+    defines = rung.defines(workload, limits, knobs)
+    cubin = compile_cubin(
+        rung.source_text, limits.arch, defines, source_name(rung), rung.include_dirs
+    )
     return StoredListing(
         source_hash=hash_source(rung.source_text, defines, rung.include_dirs),
         text_hash=text_hash_of(rung),
@@ -365,6 +427,7 @@ def _read_stored(
         nvrtc_version=found.nvrtc_version,
         compile_s=time.perf_counter() - began,
         source_hash=wanted,
+        content=content_key(_READER, found.lines, found.text_hash == text_hash_of(rung)),
     )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from .options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)".*$', re.MULTILINE)
+_ANY_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^">\n]+)[">]', re.MULTILINE)
 
 # A comment, or something in which a comment sign is no comment.
 _LITERAL_OR_COMMENT = re.compile(
@@ -64,6 +67,44 @@ def expand_includes(
     return _INCLUDE.sub(replace, source)
 
 
+def used_headers(source: str, include_dirs: Iterable[Path]) -> str:
+    """SHA-256 of every header that a source can reach through the folders, in any brackets.
+
+    Conditions are not looked at, so it may hold headers that the compiler skips.
+    """
+    folders = tuple(include_dirs)
+    seen: dict[Path, str] = {}
+
+    def follow(names: Iterable[str], places: tuple[Path, ...]) -> None:
+        for name in names:
+            path = next((folder / name for folder in places if (folder / name).is_file()), None)
+            if path is None or path in seen:
+                continue
+            found = path.stat()
+            header = _read_header(path, found.st_mtime_ns, found.st_size)
+            seen[path] = header.digest
+            follow(header.includes, (path.parent, *folders))
+
+    follow(_ANY_INCLUDE.findall(source), folders)
+    digest = hashlib.sha256()
+    for path in sorted(seen):
+        digest.update(f"{path.name} {seen[path]};".encode())
+    return digest.hexdigest()
+
+
+class _Header(NamedTuple):
+    digest: str
+    includes: tuple[str, ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def _read_header(path: Path, _changed_ns: int, _size: int) -> _Header:
+    data = path.read_bytes()
+    includes = _ANY_INCLUDE.findall(data.decode(errors="replace"))
+    return _Header(hashlib.sha256(data).hexdigest(), tuple(dict.fromkeys(includes)))
+
+
+@functools.lru_cache(maxsize=256)
 def normalise_source(source: str) -> str:
     """The text without comments and without whitespace that means nothing.
 

@@ -65,8 +65,8 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class Link:
-    """One link.
+class Prerequisite:
+    """One link of the chain from source to measurement.
 
     Attributes:
         name: short name.
@@ -89,14 +89,14 @@ class Link:
 class CudaStatus:
     """All links, in the order from source to measurement."""
 
-    links: tuple[Link, ...]
+    links: tuple[Prerequisite, ...]
     device: DeviceInfo | None
 
-    def __getitem__(self, name: str) -> Link:
+    def __getitem__(self, name: str) -> Prerequisite:
         return next(link for link in self.links if link.name == name)
 
     @property
-    def missing(self) -> tuple[Link, ...]:
+    def missing(self) -> tuple[Prerequisite, ...]:
         """The links that are not usable."""
         return tuple(link for link in self.links if not link.ok)
 
@@ -123,15 +123,6 @@ class CudaStatus:
             "`import cupy; cupy.cuda.runtime.getDeviceCount()` shows its own message",
             _WITHOUT_GPU,
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """All links and the device, as JSON can hold them."""
-        return {
-            "links": [dataclasses.asdict(link) for link in self.links],
-            "device": self.device.to_dict() if self.device else None,
-            "can_compile": self.can_compile,
-            "can_run_live": self.can_run_live,
-        }
 
     def __str__(self) -> str:
         lines = []
@@ -187,175 +178,194 @@ def gather() -> Findings:
 def explain(facts: Findings) -> CudaStatus:
     """Conclude from facts. Pure, so that every missing link can be tested on any machine."""
     links = (
-        _explain_compiler(facts),
-        _explain_headers(facts),
-        _explain_nvdisasm(facts),
-        _explain_driver(facts),
-        _explain_gpu(facts),
-        _explain_cupy(facts),
-        _explain_torch(facts),
-        _explain_ncu(facts),
-        _explain_sanitizer(facts),
-        _explain_cxx(facts),
+        _judge("nvrtc", facts.compiler, why=facts.compiler_error),
+        _judge("headers", facts.headers),
+        _judge("nvdisasm", facts.nvdisasm),
+        _judge("driver", _say_driver(facts)),
+        _judge("gpu", _say_device(facts), **_why_no_gpu(facts)),
+        _judge_cupy(facts),
+        _judge_torch(facts),
+        _judge_ncu(facts),
+        _judge("compute-sanitizer", facts.sanitizer),
+        _judge("c++", facts.cxx),
     )
     return CudaStatus(links, facts.device)
 
 
-def _explain_compiler(facts: Findings) -> Link:
-    if facts.compiler:
-        return Link("nvrtc", True, facts.compiler)
-    return Link(
-        "nvrtc",
-        False,
-        "no CUDA compiler",
-        facts.compiler_error or "NVRTC was not found",
-        "records, pages and predictions from data sheets; the CPU runner where there is a C++ "
-        "compiler",
-        "install cuda-core, nvidia-cuda-nvrtc, nvidia-cuda-runtime and nvidia-cuda-crt",
-    )
-
-
-def _explain_headers(facts: Findings) -> Link:
-    if facts.headers:
-        return Link("headers", True, str(facts.headers))
-    return Link(
-        "headers",
-        False,
-        "no CUDA headers",
-        "cuda_fp16.h was not found in the CUDA packages, in CUDA_PATH or in /usr/local/cuda",
-        "kernels that include no CUDA header",
-        "install nvidia-cuda-runtime and nvidia-cuda-crt, or set CUDA_PATH to a toolkit",
-    )
-
-
-def _explain_nvdisasm(facts: Findings) -> Link:
-    if facts.nvdisasm:
-        return Link("nvdisasm", True, str(facts.nvdisasm))
-    return Link(
-        "nvdisasm",
-        False,
-        "no disassembler",
-        "nvdisasm is in no CUDA package, not on the path and in no toolkit",
-        "compiling, with registers, shared memory and spills",
-        "install nvidia-cuda-nvdisasm",
-    )
-
-
-def _explain_driver(facts: Findings) -> Link:
-    if not facts.driver_library:
-        return Link(
+_MISSING = {
+    name: Prerequisite(name, False, *texts)
+    for name, *texts in (
+        (
+            "nvrtc",
+            "no CUDA compiler",
+            "NVRTC was not found",
+            "records, pages and predictions from data sheets; the CPU runner where there is a C++ "
+            "compiler",
+            "install cuda-core, nvidia-cuda-nvrtc, nvidia-cuda-runtime and nvidia-cuda-crt",
+        ),
+        (
+            "headers",
+            "no CUDA headers",
+            "cuda_fp16.h was not found in the CUDA packages, in CUDA_PATH or in /usr/local/cuda",
+            "kernels that include no CUDA header",
+            "install nvidia-cuda-runtime and nvidia-cuda-crt, or set CUDA_PATH to a toolkit",
+        ),
+        (
+            "nvdisasm",
+            "no disassembler",
+            "nvdisasm is in no CUDA package, not on the path and in no toolkit",
+            "compiling, with registers, shared memory and spills",
+            "install nvidia-cuda-nvdisasm",
+        ),
+        (
             "driver",
-            False,
             "no NVIDIA driver",
             "the library libcuda.so.1 is not on this machine",
             _WITHOUT_GPU,
             "install NVIDIA's display driver; the CUDA toolkit is not needed",
-        )
-    cuda = ".".join(map(str, facts.driver_cuda)) if facts.driver_cuda else "unknown"
-    return Link("driver", True, f"an NVIDIA driver that serves CUDA {cuda}")
-
-
-def _explain_gpu(facts: Findings) -> Link:
-    if facts.device is not None:
-        info = facts.device
-        return Link(
-            "gpu", True, f"{info.name}, {info.sm_count} SMs, {info.arch}, {info.driver_version}"
-        )
-    if not facts.driver_library:
-        why = "there is no driver, so no GPU can be asked"
-    elif facts.cu_init in (0, None):
-        why = "the driver answers, but no package that could ask it is installed"
-    else:
-        why = _CU_INIT_REASONS.get(facts.cu_init, f"the driver returned error {facts.cu_init}")
-    fix = "install cuda-core or CuPy" if facts.cu_init == 0 else "run nvidia-smi to see its view"
-    return Link("gpu", False, "no usable GPU", why, _WITHOUT_GPU, fix)
-
-
-def _explain_cupy(facts: Findings) -> Link:
-    driver_major = facts.driver_cuda[0] if facts.driver_cuda else None
-    suggestion = f"install cupy-cuda{driver_major or 13}x"
-    if facts.cupy_version is None:
-        return Link(
+        ),
+        (
+            "gpu",
+            "no usable GPU",
+            "there is no driver, so no GPU can be asked",
+            _WITHOUT_GPU,
+            "run nvidia-smi to see its view",
+        ),
+        (
             "cupy",
-            False,
             "no CuPy",
             "the package is not installed",
             _WITHOUT_GPU,
-            suggestion + " (only a machine with a GPU needs it)",
-        )
-    found = f"CuPy {facts.cupy_version}"
-    if facts.cupy_cuda_major:
-        found += f" for CUDA {facts.cupy_cuda_major}"
-    if facts.cupy_error:
-        return Link("cupy", False, found, facts.cupy_error, _WITHOUT_GPU, suggestion)
-    if driver_major and facts.cupy_cuda_major and facts.cupy_cuda_major > driver_major:
-        return Link(
-            "cupy",
-            False,
-            found,
-            f"the driver serves CUDA {driver_major}, which is older than the CUDA "
-            f"{facts.cupy_cuda_major} that this CuPy was built for",
-            _WITHOUT_GPU,
-            f"install cupy-cuda{driver_major}x instead, or a newer driver",
-        )
-    if (
-        facts.device is not None
-        and facts.torch_cuda_major
-        and facts.cupy_cuda_major
-        and facts.torch_cuda_major != facts.cupy_cuda_major
-    ):
-        return Link(
-            "cupy",
-            False,
-            found,
-            f"torch here is built for CUDA {facts.torch_cuda_major}; two CUDA majors in one "
-            "process load two sets of libraries",
-            "each alone; running kernels beside torch's baselines does not",
-            f"install cupy-cuda{facts.torch_cuda_major}x instead",
-        )
-    return Link("cupy", True, found)
-
-
-def _explain_torch(facts: Findings) -> Link:
-    if facts.torch_version is None:
-        return Link(
+            "install cupy-cuda13x (only a machine with a GPU needs it)",
+        ),
+        (
             "torch",
-            False,
             "no torch",
             "the package is not installed",
             "everything but the torch page and the library baselines",
             "install torch",
-        )
-    if facts.torch_cuda_major is None and facts.device is not None:
-        return Link(
-            "torch",
-            False,
-            f"torch {facts.torch_version} without CUDA",
-            "this build of torch runs on the CPU alone",
-            "kernels run and are checked; the live baselines (sdpa and others) do not",
-            "install the CUDA build of torch",
-        )
-    kind = f"for CUDA {facts.torch_cuda_major}" if facts.torch_cuda_major else "for the CPU"
-    return Link("torch", True, f"torch {facts.torch_version} {kind}")
-
-
-def _explain_ncu(facts: Findings) -> Link:
-    if facts.ncu is None:
-        return Link(
+        ),
+        (
             "ncu",
-            False,
             "no Nsight Compute",
             "ncu is neither on the path nor in a CUDA toolkit",
             "timing, checking and the recorded counters",
             "install Nsight Compute (only a machine with a GPU needs it)",
+        ),
+        (
+            "compute-sanitizer",
+            "no compute-sanitizer",
+            "it is neither on the path nor in a CUDA toolkit",
+            "the CPU runner, which names faults with file and line, and the recorded verdicts",
+            "install the CUDA toolkit (only a machine with a GPU needs it)",
+        ),
+        (
+            "c++",
+            "no C++ compiler",
+            "neither $CXX nor c++, g++ or clang++ was found",
+            "compiling for GPUs, predictions, records and the live measurements",
+            "install g++ (Debian, Ubuntu) or the command line tools (macOS) for the CPU runner",
+        ),
+    )
+}
+"""What to say of each link where it is not here."""
+
+
+def _judge(name: str, found: object, /, **told: str | None) -> Prerequisite:
+    """The link with what was found, or what `_MISSING` says, with other texts where they are given.
+
+    Args:
+        name: of the link.
+        found: None or empty where it is not here.
+        **told: texts of the missing link by field; None keeps its own.
+    """
+    if found:
+        return Prerequisite(name, True, str(found))
+    changes: dict[str, Any] = {key: text for key, text in told.items() if text is not None}
+    return dataclasses.replace(_MISSING[name], **changes)
+
+
+def _say_driver(facts: Findings) -> str:
+    cuda = ".".join(map(str, facts.driver_cuda)) if facts.driver_cuda else "unknown"
+    return f"an NVIDIA driver that serves CUDA {cuda}" if facts.driver_library else ""
+
+
+def _say_device(facts: Findings) -> str:
+    info = facts.device
+    if info is None:
+        return ""
+    return f"{info.name}, {info.sm_count} SMs, {info.arch}, {info.driver_version}"
+
+
+def _why_no_gpu(facts: Findings) -> dict[str, str | None]:
+    if not facts.driver_library:
+        return {}
+    if facts.cu_init in (0, None):
+        why = "the driver answers, but no package that could ask it is installed"
+        return {"why": why, "fix": "install cuda-core or CuPy" if facts.cu_init == 0 else None}
+    return {
+        "why": _CU_INIT_REASONS.get(facts.cu_init, f"the driver returned error {facts.cu_init}")
+    }
+
+
+def _judge_cupy(facts: Findings) -> Prerequisite:
+    driver_major = facts.driver_cuda[0] if facts.driver_cuda else None
+    suggestion = f"install cupy-cuda{driver_major or 13}x"
+    if facts.cupy_version is None:
+        return _judge("cupy", "", fix=f"{suggestion} (only a machine with a GPU needs it)")
+    major = facts.cupy_cuda_major
+    found = f"CuPy {facts.cupy_version}" + (f" for CUDA {major}" if major else "")
+    if facts.cupy_error:
+        return _judge("cupy", "", found=found, why=facts.cupy_error, fix=suggestion)
+    if driver_major and major and major > driver_major:
+        return _judge(
+            "cupy",
+            "",
+            found=found,
+            why=f"the driver serves CUDA {driver_major}, which is older than the CUDA {major} that "
+            "this CuPy was built for",
+            fix=f"install cupy-cuda{driver_major}x instead, or a newer driver",
         )
+    torch_major = facts.torch_cuda_major
+    if facts.device is not None and torch_major and major and torch_major != major:
+        return _judge(
+            "cupy",
+            "",
+            found=found,
+            why=f"torch here is built for CUDA {torch_major}; two CUDA majors in one process load "
+            "two sets of libraries",
+            still_works="each alone; running kernels beside torch's baselines does not",
+            fix=f"install cupy-cuda{torch_major}x instead",
+        )
+    return _judge("cupy", found)
+
+
+def _judge_torch(facts: Findings) -> Prerequisite:
+    if facts.torch_version is None:
+        return _judge("torch", "")
+    if facts.torch_cuda_major is None and facts.device is not None:
+        return _judge(
+            "torch",
+            "",
+            found=f"torch {facts.torch_version} without CUDA",
+            why="this build of torch runs on the CPU alone",
+            still_works="kernels run and are checked; the live baselines (sdpa and others) do not",
+            fix="install the CUDA build of torch",
+        )
+    kind = f"for CUDA {facts.torch_cuda_major}" if facts.torch_cuda_major else "for the CPU"
+    return _judge("torch", f"torch {facts.torch_version} {kind}")
+
+
+def _judge_ncu(facts: Findings) -> Prerequisite:
+    if facts.ncu is None:
+        return _judge("ncu", "")
     version = ".".join(map(str, facts.ncu_version)) if facts.ncu_version else "unknown"
     found = f"Nsight Compute {version} at {facts.ncu}"
     if facts.nsight_python is None:
-        return Link("ncu", True, found + "; profiled in a child process")
+        return _judge("ncu", f"{found}; profiled in a child process")
     if facts.ncu_version is None or facts.ncu_version[:3] < NSIGHT_PYTHON_NEEDS_NCU:
         needed = ".".join(map(str, NSIGHT_PYTHON_NEEDS_NCU))
-        return Link(
+        return Prerequisite(
             "ncu",
             True,
             found,
@@ -363,33 +373,7 @@ def _explain_ncu(facts: Findings) -> Link:
             "profiling in a child process under ncu, which gives the same counters",
             "install a newer Nsight Compute to profile from inside a notebook",
         )
-    return Link("ncu", True, f"{found}, new enough for nsight-python {facts.nsight_python}")
-
-
-def _explain_sanitizer(facts: Findings) -> Link:
-    if facts.sanitizer:
-        return Link("compute-sanitizer", True, str(facts.sanitizer))
-    return Link(
-        "compute-sanitizer",
-        False,
-        "no compute-sanitizer",
-        "it is neither on the path nor in a CUDA toolkit",
-        "the CPU runner, which names faults with file and line, and the recorded verdicts",
-        "install the CUDA toolkit (only a machine with a GPU needs it)",
-    )
-
-
-def _explain_cxx(facts: Findings) -> Link:
-    if facts.cxx:
-        return Link("c++", True, str(facts.cxx))
-    return Link(
-        "c++",
-        False,
-        "no C++ compiler",
-        "neither $CXX nor c++, g++ or clang++ was found",
-        "compiling for GPUs, predictions, records and the live measurements",
-        "install g++ (Debian, Ubuntu) or the command line tools (macOS) for the CPU runner",
-    )
+    return _judge("ncu", f"{found}, new enough for nsight-python {facts.nsight_python}")
 
 
 # --------------------------------------------------------------------------------- probes

@@ -1,15 +1,15 @@
 """The CPU runner: the same kernel source, on a machine without a GPU; right or wrong, and why."""
 
 from .build import CpuRunnerMissing, build_kernel, find_cpu_compiler, find_cuda_headers
-from .faults import FAULT_KINDS, Fault
+from .faults import FAULT_KINDS, CpuFault
 from .runner import ORDERS, CpuRun, run_on_cpu
 
 __all__ = [
     "FAULT_KINDS",
     "ORDERS",
+    "CpuFault",
     "CpuRun",
     "CpuRunnerMissing",
-    "Fault",
     "build_kernel",
     "find_cpu_compiler",
     "find_cuda_headers",

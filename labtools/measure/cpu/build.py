@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,6 +25,7 @@ from typing import Any
 
 from labtools.problem import LabError
 from labtools.toolchain import CompileError, find_cxx_compiler
+from labtools.toolchain.cache import USUAL_BYTES, cache_dir, limit_bytes, prune_folder
 from labtools.toolchain.sources import expand_includes
 
 NATIVE = Path(__file__).parent / "native"
@@ -44,7 +44,7 @@ class CpuRunnerMissing(LabError):
 
 
 @dataclass(frozen=True)
-class Compiler:
+class HostCompiler:
     """A C++ compiler.
 
     Args:
@@ -89,7 +89,7 @@ class Executable:
     stateful: bool
 
 
-def find_cpu_compiler() -> Compiler:
+def find_cpu_compiler() -> HostCompiler:
     """The C++ compiler that the CPU runner uses.
 
     Raises:
@@ -113,7 +113,7 @@ def find_cpu_compiler() -> Compiler:
 
 
 @functools.lru_cache(maxsize=8)
-def _describe(path: Path) -> Compiler:
+def _describe(path: Path) -> HostCompiler:
     try:
         done = subprocess.run(
             [str(path), "--version"], capture_output=True, text=True, timeout=30, check=True
@@ -123,7 +123,7 @@ def _describe(path: Path) -> Compiler:
             "The C++ compiler does not start.", f"{path} --version: {error}", STILL_WORKS
         ) from error
     family = "clang" if "clang" in done.stdout.lower() else "gcc"
-    return Compiler(path, family, done.stdout.splitlines()[0])
+    return HostCompiler(path, family, done.stdout.splitlines()[0])
 
 
 def find_cuda_headers() -> tuple[Path, ...]:
@@ -166,20 +166,15 @@ def _header_folders() -> Iterator[Path]:
 
 def cpu_cache_dir() -> Path:
     """Where executables are kept: ``$XDG_CACHE_HOME`` or ``~/.cache``, else a temporary folder."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    for folder in (
-        Path(base) / "labtools" / "cpu",
-        Path(tempfile.gettempdir()) / f"labtools-cpu-{os.getuid()}",
-    ):
-        with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            if os.access(folder, os.W_OK):
-                return folder
-    raise CpuRunnerMissing(
-        "There is no folder to build the kernel in.",
-        f"neither {base} nor {tempfile.gettempdir()} can be written",
-        STILL_WORKS,
-    )
+    folder = cache_dir("cpu")
+    if folder is None:
+        raise CpuRunnerMissing(
+            "There is no folder to build the kernel in.",
+            "neither the user's cache folder nor the temporary one can be written by this user "
+            f"alone ({tempfile.gettempdir()})",
+            STILL_WORKS,
+        )
+    return folder
 
 
 # ---- options ----
@@ -197,7 +192,7 @@ def _cpu_options() -> tuple[str, ...]:
     return ()
 
 
-def _common_options(compiler: Compiler) -> tuple[str, ...]:
+def _common_options(compiler: HostCompiler) -> tuple[str, ...]:
     # Frame pointers let a fault say how it was reached. DWARF 5 is newer, and some versions of
     # addr2line name the wrong file in it. A fixed position is a little faster; clang's sanitizer
     # pass refuses it.
@@ -208,7 +203,7 @@ def _common_options(compiler: Compiler) -> tuple[str, ...]:
     )
 
 
-def _kernel_options(compiler: Compiler) -> tuple[str, ...]:
+def _kernel_options(compiler: HostCompiler) -> tuple[str, ...]:
     options = [
         *_common_options(compiler),
         "-w",
@@ -331,7 +326,7 @@ def build_kernel(
         raise CpuRunnerMissing(
             "The built kernel is not in the cache.", f"{final} was removed meanwhile", STILL_WORKS
         )
-    _prune(cpu_cache_dir())
+    prune_folder(cpu_cache_dir(), MAX_CACHED, limit_bytes() or USUAL_BYTES)
     return built
 
 
@@ -444,7 +439,7 @@ def _plain_name(symbol: str) -> str:
     return symbol
 
 
-def _build_runtime(compiler: Compiler) -> Path:
+def _build_runtime(compiler: HostCompiler) -> Path:
     options = (*_common_options(compiler), "-g0")
     key = "runtime-" + _digest([compiler.version, str(compiler.path), *options, _native_digest()])
     final = cpu_cache_dir() / key
@@ -470,7 +465,7 @@ def _build_runtime(compiler: Compiler) -> Path:
     return final / "runtime.o"
 
 
-def _build_prelude(compiler: Compiler, headers: tuple[Path, ...]) -> tuple[str, ...]:
+def _build_prelude(compiler: HostCompiler, headers: tuple[Path, ...]) -> tuple[str, ...]:
     """Options by which g++ takes CUDA's headers ready-made: a tenth of a second for a kernel
     instead of most of one. Without them the same headers are read as text."""
     if compiler.family != "gcc":
@@ -559,17 +554,6 @@ def _load(folder: Path) -> Executable | None:
         return None
     shared = tuple(SharedVariable(**item) for item in data["shared"])
     return Executable(program, shared, bool(data["stateful"]))
-
-
-def _prune(folder: Path) -> None:
-    """Remove the entries that were not used for the longest time, when there are very many."""
-    kept: list[tuple[float, Path]] = []
-    for path in folder.iterdir():
-        with contextlib.suppress(OSError):
-            kept.append((path.stat().st_mtime, path))
-    kept.sort(reverse=True)
-    for _, path in kept[MAX_CACHED:]:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 # ---- errors ----

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from .places import LineTable, SourceLine
+from ..fault import Fault
+from .places import KernelLine, LineTable
 from .report import RawFault
 
 FAULT_KINDS = {
@@ -27,27 +27,15 @@ FAULT_KINDS = {
 
 
 @dataclass(frozen=True)
-class Fault:
-    """One thing that is wrong with a kernel, apart from its numbers.
+class CpuFault(Fault):
+    """A fault of a run on the CPU.
 
     Args:
-        kind: one of `FAULT_KINDS`.
-        message: what happened, in words.
-        file: the kernel's source (or cell, or header); None when no line could be found.
-        line: 1-based line in it.
-        block: blockIdx, or None.
-        thread: threadIdx, or None.
         order: the order of warps under which it showed.
-        source_line: the text of that line.
+        source_line: the text of its line.
         places: every (file, line) that the message names.
     """
 
-    kind: str
-    message: str
-    file: str | None = None
-    line: int | None = None
-    block: tuple[int, int, int] | None = None
-    thread: tuple[int, int, int] | None = None
     order: int = 0
     source_line: str = ""
     places: tuple[tuple[str, int], ...] = ()
@@ -68,10 +56,6 @@ class Fault:
             text += f"\n  {self.line:>5} | {self.source_line.strip()}"
         return text
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields, as JSON can hold them."""
-        return asdict(self)
-
 
 def explain_faults(
     raw: Sequence[RawFault],
@@ -79,7 +63,7 @@ def explain_faults(
     block_dims: Sequence[tuple[int, int, int]],
     order: int,
     texts: dict[str, list[str]],
-) -> list[Fault]:
+) -> list[CpuFault]:
     """Put lines in the place of code addresses.
 
     Args:
@@ -90,7 +74,7 @@ def explain_faults(
         texts: lines of the sources by file name.
     """
     table.resolve([address for fault in raw for place in fault.places for address in place])
-    faults: list[Fault] = []
+    faults: list[CpuFault] = []
     for fault in raw:
         lines = [table.line_of(place) for place in fault.places]
         if fault.only_if_lines_differ and len(set(lines)) < 2:
@@ -104,11 +88,11 @@ def explain_faults(
 
 def _explain(
     fault: RawFault,
-    lines: Sequence[SourceLine | None],
+    lines: Sequence[KernelLine | None],
     block_dims: Sequence[tuple[int, int, int]],
     order: int,
     texts: dict[str, list[str]],
-) -> Fault:
+) -> CpuFault:
     first = lines[0] if lines else None
 
     def name(match: re.Match[str]) -> str:
@@ -127,7 +111,7 @@ def _explain(
     message = re.sub(r"\{(\d)\}", name, fault.text)
     if first is not None and first.within and first.within not in message:
         message += f" (in {first.within})"
-    return Fault(
+    return CpuFault(
         kind=fault.kind,
         message=message,
         file=first.file if first else None,

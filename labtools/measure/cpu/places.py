@@ -13,7 +13,7 @@ _LOCATION = re.compile(r"^(?P<file>.*):(?P<line>\d+)(?: \(discriminator \d+\))?$
 
 
 @dataclass(frozen=True)
-class SourceLine:
+class KernelLine:
     """A line of the kernel or of one of its own headers.
 
     Args:
@@ -41,7 +41,7 @@ class LineTable:
         self._name = name.replace("\\", "/").replace('"', "'")
         self._shown = name
         self._folders = [str(Path(folder).resolve()) for folder in include_dirs]
-        self._known: dict[int, list[SourceLine]] = {}
+        self._known: dict[int, list[KernelLine]] = {}
 
     def resolve(self, addresses: Sequence[int]) -> None:
         """Look up many return addresses at once."""
@@ -62,7 +62,7 @@ class LineTable:
             )
         except (OSError, subprocess.TimeoutExpired):
             return
-        current: list[SourceLine] | None = None
+        current: list[KernelLine] | None = None
         for line in done.stdout.splitlines():
             if re.fullmatch(r"0x[0-9a-f]+", line):
                 current = self._known.setdefault(int(line, 16) + 1, [])
@@ -71,7 +71,7 @@ class LineTable:
             if found and current is not None:
                 own = self._own(found["file"])
                 if own and int(found["line"]):
-                    current.append(SourceLine(own, int(found["line"])))
+                    current.append(KernelLine(own, int(found["line"])))
 
     def _own(self, file: str) -> str | None:
         if file == self._name or file.endswith("/" + self._name):
@@ -79,7 +79,7 @@ class LineTable:
         path = str(Path(file).resolve())
         return path if any(path.startswith(folder + "/") for folder in self._folders) else None
 
-    def line_of(self, addresses: Sequence[int]) -> SourceLine | None:
+    def line_of(self, addresses: Sequence[int]) -> KernelLine | None:
         """Where the kernel is at these addresses, which go from the inside out.
 
         The reader's own source comes before a header that it calls into.
@@ -92,4 +92,4 @@ class LineTable:
         own = next((line for line in lines if line.file == self._shown), None)
         if own is None or own is inner:
             return inner
-        return SourceLine(own.file, own.line, f"{Path(inner.file).name} line {inner.line}")
+        return KernelLine(own.file, own.line, f"{Path(inner.file).name} line {inner.line}")

@@ -16,30 +16,30 @@ from typing import Any
 
 import numpy as np
 
+from labtools.predict import DEFAULT_GPU, load_gpu
 from labtools.problem import (
+    OUTPUT_BUFFER,
     Comparison,
-    Inputs,
+    Drawn,
     LabError,
     Launch,
+    Limits,
+    Problem,
     Rung,
-    Scheme,
-    Workload,
-    attention_oracle,
-    compare_output,
-    dequantise_inputs,
+    StoredAs,
     is_poison,
-    make_inputs,
+    operation_of,
     poisoned,
 )
 from labtools.toolchain import source_name
+from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import normalise_source
 
 from .build import Executable, build_kernel
-from .faults import Fault, explain_faults
+from .faults import CpuFault, explain_faults
 from .places import LineTable
 from .report import REPORT, read_faults
 
-Progress = Callable[[int, int, str], None]
 """Called with blocks done, blocks in all, and a few words."""
 
 ORDERS = (0, 1, 2, 3)
@@ -55,7 +55,7 @@ class CpuRun:
     """What running a rung on the CPU gave.
 
     Args:
-        out: the output ``[B, Hq, D]``; parts that were not reached hold poison.
+        out: the output; parts that were not reached hold poison.
         ok: no fault under any order, and the output agrees with the oracle.
         faults: what the kernel did that it must not do.
         comparison: the output against the oracle; None when a fault ended the run.
@@ -66,7 +66,7 @@ class CpuRun:
 
     out: np.ndarray
     ok: bool
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[CpuFault] = field(default_factory=list)
     comparison: Comparison | None = None
     orders: tuple[int, ...] = ()
     blocks: int = 0
@@ -83,14 +83,15 @@ class CpuRun:
 
 def run_on_cpu(
     rung: Rung,
-    workload: Workload,
+    workload: Problem,
     knobs: Mapping[str, int] | None = None,
     *,
+    limits: Limits | None = None,
     orders: Sequence[int] = ORDERS,
     blocks: int | None = None,
     time_limit_s: float = TIME_LIMIT_S,
-    progress: Progress | None = None,
-    inputs: Inputs | None = None,
+    progress: Progress = silent,
+    inputs: Drawn | None = None,
     workers: int | None = None,
 ) -> CpuRun:
     """Compile the rung's source for the CPU, run it and compare with the oracle.
@@ -103,6 +104,7 @@ def run_on_cpu(
         rung: the rung.
         workload: what to compute.
         knobs: compile-time choices; the others take their defaults.
+        limits: of the GPU whose launch is run; None takes those of `DEFAULT_GPU`.
         orders: orders of warps to try, see `ORDERS`.
         blocks: run this many blocks, evenly spread over the grid, and compare what they wrote;
             None runs all. A rung of several launches is always run whole. Preparation launches
@@ -116,16 +118,17 @@ def run_on_cpu(
         LabError: no compiler, the source does not compile, the workload is not supported, or
             there is not enough memory. What the *kernel* does wrong is never an exception.
     """
-    launches = rung.launches(workload, knobs)
+    limits = limits or load_gpu(DEFAULT_GPU).limits
+    launches = rung.launches(workload, limits, knobs)
     executable = build_kernel(
         rung.source_text,
         source_name(rung),
         [launch.entry for launch in launches],
-        rung.defines(workload, knobs),
+        rung.defines(workload, limits, knobs),
         rung.include_dirs,
     )
     if inputs is None:
-        inputs = make_inputs(workload)
+        inputs = operation_of(workload).draw(workload)
     scheme = rung.scheme(workload, knobs)
     if len(launches) > 1:
         blocks = None
@@ -134,13 +137,13 @@ def run_on_cpu(
     orders = tuple(orders) or (0,)
     table = LineTable(executable.path, source_name(rung), rung.include_dirs)
     expected: np.ndarray | None = None
-    out = poisoned(_out_shape(workload), workload.dtype)
+    out = poisoned(workload.output.shape, workload.dtype)
     first_out: np.ndarray | None = None
-    faults: list[Fault] = []
+    faults: list[CpuFault] = []
     comparison: Comparison | None = None
     refused = _refuse_shared(executable, rung.source_text)
     if refused:
-        return CpuRun(out, False, [Fault("launch", refused)])
+        return CpuRun(out, False, [CpuFault("launch", refused)])
     done_blocks = 0
     printed = ""
     tried: list[int] = []
@@ -164,21 +167,21 @@ def run_on_cpu(
                 _source_texts(rung),
             )
             if result.death and not faults:
-                faults.append(Fault("crash", result.death, order=order))
+                faults.append(CpuFault("crash", result.death, order=order))
             if result.stopped or faults:
                 comparison = None
                 if not result.stopped:
                     expected = _expect(inputs, scheme, out, blocks, expected)
-                    comparison = compare_output(out, expected, rung.tolerance)
+                    comparison = workload.compare(out, expected, rung.tolerance)
                 break
             if first_out is not None and np.array_equal(_bits(out), _bits(first_out)):
                 continue  # the same bits as the order before: already compared
             expected = _expect(inputs, scheme, out, blocks, expected)
-            comparison = compare_output(out, expected, rung.tolerance)
+            comparison = workload.compare(out, expected, rung.tolerance)
             if not comparison.ok:
                 if first_out is not None:
                     faults.append(
-                        Fault(
+                        CpuFault(
                             "order_dependent",
                             f"right under order {orders[0]} of the warps, wrong under order "
                             f"{order}: the result depends on which warp runs first",
@@ -230,16 +233,12 @@ class _Buffer:
             self._map.close()
 
 
-def _out_shape(workload: Workload) -> tuple[int, int, int]:
-    return (workload.batch, workload.num_qo_heads, workload.head_dim)
-
-
 def _fitting(
-    inputs: Mapping[str, np.ndarray], launches: Sequence[Launch], workload: Workload
+    inputs: Mapping[str, np.ndarray], launches: Sequence[Launch], workload: Problem
 ) -> Iterator[tuple[str, np.ndarray]]:
     """The input buffers, once it is known that everything fits into memory."""
     sizes = {name: array.nbytes for name, array in inputs.items()}
-    sizes["out"] = int(np.prod(_out_shape(workload))) * workload.element_bytes
+    sizes[OUTPUT_BUFFER] = workload.output.bytes
     sizes.update({space.name: space.bytes for launch in launches for space in launch.workspace})
     for name, size in sizes.items():
         if size > LARGEST_BUFFER:
@@ -271,25 +270,24 @@ def _bits(array: np.ndarray) -> np.ndarray:
 
 
 def _expect(
-    inputs: Inputs,
-    scheme: Scheme | None,
+    inputs: Drawn,
+    scheme: StoredAs | None,
     out: np.ndarray,
     blocks: int | None,
     known: np.ndarray | None,
 ) -> np.ndarray:
-    """The oracle's output; of a sample of blocks, for the heads that anything was written to.
+    """The oracle's output; of a sample of blocks, for the parts that anything was written to.
 
-    A rung that stores K and V in a scheme is held against the oracle of what that leaves of them.
+    A rung that stores inputs in a scheme is held against the oracle of what that leaves of them.
     """
     if known is not None:
         return known
-    if scheme is not None:
-        inputs = dequantise_inputs(inputs, scheme)
+    operation = operation_of(inputs.problem)
     if blocks is None:
-        return attention_oracle(inputs)[0]
+        return operation.expect(inputs, scheme)
     written = ~is_poison(out).all(axis=-1)
-    pairs = [(int(b), int(h)) for b, h in np.argwhere(written)]
-    return attention_oracle(inputs, pairs)[0]
+    parts = [tuple(int(i) for i in index) for index in np.argwhere(written)]
+    return operation.expect(inputs, scheme, parts)
 
 
 def _refuse_shared(executable: Executable, source: str) -> str:
@@ -350,15 +348,15 @@ class _Result:
 def _run_order(
     job: _Job,
     inputs: Mapping[str, _Buffer],
-    workload: Workload,
+    workload: Problem,
     index: int,
     count: int,
-    progress: Progress | None,
+    progress: Progress,
 ) -> _Result:
     with contextlib.ExitStack() as stack:
         buffers = dict(inputs)
-        fresh = poisoned(_out_shape(workload), workload.dtype)
-        buffers["out"] = stack.enter_context(_Buffer("out", fresh, writable=True))
+        fresh = poisoned(workload.output.shape, workload.dtype)
+        buffers[OUTPUT_BUFFER] = stack.enter_context(_Buffer(OUTPUT_BUFFER, fresh, writable=True))
         for launch in job.launches:
             for space in launch.workspace:
                 if space.name not in buffers:
@@ -370,14 +368,13 @@ def _run_order(
         report = page.array()
 
         def tell() -> None:
-            if progress is not None:
-                total = int(report["blocks_total"][0])
-                done = index * total + int(report["blocks_done"][0])
-                progress(done, total * count, f"order {job.order}")
+            total = int(report["blocks_total"][0])
+            done = index * total + int(report["blocks_done"][0])
+            progress(f"order {job.order}", done, total * count)
 
         death = _run_child(job, buffers, page.fd, printed.fd, report, tell)
         return _Result(
-            out=buffers["out"].array().copy(),
+            out=buffers[OUTPUT_BUFFER].array().copy(),
             faults=read_faults(report.copy()),
             blocks=int(report["blocks_done"][0]),
             stopped=bool(death),

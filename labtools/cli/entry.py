@@ -1,0 +1,76 @@
+"""The entry point: parses, runs, and turns every ending into one message and an exit status."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from .outcome import Status, show_error
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``labtools``.
+
+    Args:
+        arguments: what follows the program's name; None takes the process's own.
+
+    Returns:
+        The exit status, one of `Status`.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # --debug may stand anywhere: it is what one adds after a command has failed.
+    debug = "--debug" in given
+    as_json = "--json" in given
+    rest = [argument for argument in given if argument != "--debug"]
+    _end_children_on_signals()
+    try:
+        status = _run(rest)
+        # typer turns Ctrl-C into this status, without a word.
+        return _say_stopped() if status == Status.INTERRUPTED else status
+    except KeyboardInterrupt:
+        return _say_stopped()
+    except Exception as error:
+        if _is_abort(error):
+            return _say_stopped()
+        if debug:
+            raise
+        return show_error(error, as_json)
+
+
+def _say_stopped() -> int:
+    print("Stopped. Nothing that was started is left running.", file=sys.stderr)
+    return Status.INTERRUPTED
+
+
+def _is_abort(error: Exception) -> bool:
+    """Whether typer says that the reader has stopped the command."""
+    import typer
+
+    return isinstance(error, typer.Abort)
+
+
+def _run(arguments: list[str]) -> int:
+    import typer
+
+    from .app import app
+
+    command = typer.main.get_command(app)
+    # click hands back the status of typer.Exit instead of raising it.
+    status = command.main(arguments, prog_name="labtools", standalone_mode=False)
+    return status if isinstance(status, int) else Status.RIGHT
+
+
+def _end_children_on_signals() -> None:
+    """Let a polite end unwind the stack, so that what was started is ended too."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            try:
+                signal.signal(getattr(signal, name), stop)
+            except ValueError:
+                return  # not the main thread: whoever called main() has the signals

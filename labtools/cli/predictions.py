@@ -1,0 +1,65 @@
+"""``labtools journal``: the reader's predictions and their scores."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labtools.record.journal import Journal, JournalWarning
+from labtools.record.prediction import JournalRow
+
+from .outcome import Answer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class PredictionsListed(Answer):
+    """The reader's predictions, each with its score if the answer was shown."""
+
+    reader: str
+    file: Path
+    predictions: tuple[JournalRow, ...]
+    notices: tuple[str, ...]
+
+    @property
+    def asides(self) -> tuple[str, ...]:
+        """What the journal has to say about itself."""
+        return self.notices
+
+    def show(self, console: Console) -> None:
+        """A table, oldest first."""
+        if not self.predictions:
+            console.print("no prediction yet")
+            return
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False)
+        for column in ("when", "question", "predicted", "measured", "source", "verdict"):
+            table.add_column(column, overflow="fold")
+        for row in self.predictions:
+            guess, answer = row.prediction, row.reveal
+            verdict = row.score.verdict if row.score else "no answer shown yet"
+            if guess.after_reveal:
+                verdict = f"made after the answer was shown; does not count. {verdict}"
+            table.add_row(
+                guess.at.astimezone().strftime("%Y-%m-%d %H:%M"),
+                guess.question_id,
+                f"{guess.direction} {guess.ratio:.2f}x",
+                f"{answer.measured_ratio:.2f}x" if answer else "",
+                answer.source if answer else "",
+                verdict,
+            )
+        console.print(table, soft_wrap=False)
+
+
+def list_predictions(question: str | None) -> PredictionsListed:
+    """The reader's predictions, oldest first, each with its score if the answer was shown."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", JournalWarning)  # said as notes
+        journal = Journal()
+        rows = journal.history(question)
+    return PredictionsListed(journal.reader, journal.lines, tuple(rows), tuple(journal.notices))

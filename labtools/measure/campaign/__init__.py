@@ -1,0 +1,1 @@
+"""Campaigns: a whole plan checked, timed, profiled and recorded with one command."""

@@ -1,0 +1,1 @@
+"""What campaigns measure of decode attention, as data."""

@@ -1,0 +1,31 @@
+"""What a kernel did wrong, on whichever machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that a kernel did wrong, apart from its numbers.
+
+    Args:
+        kind: on the CPU one of `labtools.measure.cpu.FAULT_KINDS`; on the GPU misaligned,
+            out_of_bounds, hang, out_of_memory, launch, trap, busy, crash or cuda.
+        message: what happened, in words.
+        file: the kernel's source (or cell, or header); None when no line could be found. A GPU
+            does not say.
+        line: 1-based line in it.
+        block: blockIdx, or None.
+        thread: threadIdx, or None.
+    """
+
+    kind: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    block: tuple[int, int, int] | None = None
+    thread: tuple[int, int, int] | None = None
+
+    def __str__(self) -> str:
+        return self.message

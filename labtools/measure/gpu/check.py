@@ -1,0 +1,254 @@
+"""The check on the GPU, as it runs in the child: inputs, red zones, poisoned output, oracle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from labtools.problem import Comparison, Drawn, Part, Problem, StoredAs, operation_of, poisoned
+from labtools.record.fields import ArrayField, ProblemField
+
+from ..channel import Reporter
+from ..fault import Fault
+from ..worker import NOTEBOOK_ALIVE
+from .child import use_gpu
+from .device import (
+    RED_BYTE,
+    BufferSet,
+    LiveDevice,
+    RedZoned,
+    bind_launches,
+    host_view,
+)
+from .faults import ASK_SANITIZER, explain_cuda_error, looks_like_cuda
+from .job import Job
+
+HOST_ELEMENTS = 2**24
+"""Up to this many elements the inputs are drawn on the CPU, with every bit checked."""
+ORACLE_VISITS = 2**21
+"""Up to this many `Problem.visits` the oracle computes every part; beyond, a sample."""
+
+
+def can_fill(problem: Problem) -> bool:
+    """Whether the device can draw the inputs: normal ones, if the operation says how."""
+    fills = operation_of(problem).fills(problem, problem.seed)
+    return problem.distribution == "normal" and fills is not None
+
+
+def drawn_on_host(problem: Problem) -> bool:
+    """Whether the CPU draws the inputs; the device draws only large ones, where it can."""
+    return problem.streamed_elements <= HOST_ELEMENTS or not can_fill(problem)
+
+
+@dataclass(frozen=True)
+class GpuRun:
+    """What one run on the GPU gave.
+
+    Args:
+        out: of the workload's shape and type, or None when the kernel did not get that far.
+        ok: no fault, and right.
+        faults: what went wrong besides the numbers.
+        comparison: with the oracle; None when there is no output.
+        workload: what was computed.
+        seconds: in the child, inputs and oracle included.
+        environment: versions of what was loaded.
+    """
+
+    out: ArrayField
+    ok: bool
+    faults: list[Fault]
+    comparison: Comparison | None
+    workload: ProblemField
+    seconds: float = 0.0
+    environment: dict[str, str | None] = field(default_factory=dict, compare=False)
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"{self.workload}: {self.comparison}"
+        parts = [str(fault) for fault in self.faults]
+        if self.comparison is not None and not self.comparison.ok:
+            parts.append(str(self.comparison))
+        return f"{self.workload}: " + "; ".join(parts or ["it was not run"])
+
+
+@dataclass(frozen=True)
+class Case:
+    """One rung, compiled, on one workload."""
+
+    job: Job
+    workload: ProblemField
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    """Cases for one child.
+
+    Args:
+        purpose: shown to whoever waits for the GPU.
+        cases: in order.
+        fill_cubin: the compiled kernel that fills buffers with random numbers.
+        time_limit_s: for each kernel; past it the child ends.
+        stop_at_first: leave out what stands behind the first wrong case.
+    """
+
+    purpose: str
+    cases: tuple[Case, ...]
+    fill_cubin: str
+    time_limit_s: float
+    stop_at_first: bool = False
+
+
+def check_cases(report: Reporter[GpuRun], request: CheckRequest) -> None:
+    """Run each case and compare it with the oracle; runs in the child.
+
+    A step that runs a kernel carries the kernel's label. After an error that kills the CUDA context
+    the rest is left out.
+
+    Raises:
+        LabError: the GPU could not be used.
+    """
+    with use_gpu(report, request.purpose) as session:
+        for index, case in enumerate(request.cases, start=1):
+            total = len(request.cases)
+            report.progress(f"case {index} of {total}: {case.workload}", index - 1, total)
+            run, fatal = _check_case(session.device, case, request, report)
+            report.item(run)
+            if fatal or (request.stop_at_first and not run.ok):
+                break
+
+
+def _check_case(
+    device: LiveDevice, case: Case, request: CheckRequest, report: Reporter[GpuRun]
+) -> tuple[GpuRun, bool]:
+    """One case, and whether CUDA is dead after it."""
+    started = time.monotonic()
+    out, comparison, fatal = None, None, False
+    faults: list[Fault] = []
+    try:
+        out, comparison, faults = _run_case(device, case, request, report)
+    except Exception as error:
+        if not looks_like_cuda(error):
+            raise
+        fault = explain_cuda_error(str(error))
+        faults, fatal = [Fault(fault.kind, fault.message)], fault.fatal
+    run = GpuRun(
+        out=out,
+        ok=comparison is not None and comparison.ok and not faults,
+        faults=[_advise(fault) for fault in faults],
+        comparison=comparison,
+        workload=case.workload,
+        seconds=time.monotonic() - started,
+        environment=device.environment(),
+    )
+    return run, fatal
+
+
+def _advise(fault: Fault) -> Fault:
+    """Say of a fault that ends a program that it ended none, and who can name the line."""
+    if fault.kind not in ("misaligned", "out_of_bounds", "trap", "cuda"):
+        return fault
+    return replace(fault, message=f"{fault.message}; {NOTEBOOK_ALIVE}; {ASK_SANITIZER}")
+
+
+def _run_case(
+    device: LiveDevice, case: Case, request: CheckRequest, report: Reporter[GpuRun]
+) -> tuple[np.ndarray, Comparison, list[Fault]]:
+    job, workload = case.job, case.workload
+    operation = operation_of(workload)
+    zones = {name: RedZoned(device, one.shape, one.dtype) for name, one in workload.buffers.items()}
+    buffers = BufferSet({name: zone.array for name, zone in zones.items()})
+    host = operation.draw(workload) if drawn_on_host(workload) else None
+    if host is not None:
+        upload_inputs(device, buffers, host)
+        expected = operation.expect(host, job.scheme, _parts_on_host(workload))
+    else:
+        draw_on_device(device, request.fill_cubin, buffers, workload, workload.seed)
+        parts = workload.sample_parts(16, np.random.default_rng(1))
+        expected = expect_on_device(device, buffers, workload, parts, job.scheme)
+    for name, one in job.workspaces.items():
+        zones[name] = RedZoned(device, one.shape, one.dtype)
+        device.set_bytes(zones[name].array, RED_BYTE)
+    device.upload(buffers.out, poisoned(buffers.out.shape, workload.dtype))
+    device.synchronize()
+    named = {name: zone.array for name, zone in zones.items()}
+    with report.step(f"running on {workload}", request.time_limit_s, job.label):
+        bind_launches(device, job.cubin, job.launches, named)()
+        device.synchronize()
+    out = host_view(device.download(buffers.out), workload.dtype)
+    comparison = workload.compare(out, expected, job.tolerance)
+    faults = []
+    for name, zone in zones.items():
+        damage = zone.damage()
+        if damage:
+            message = f"the kernel wrote outside the buffer {name!r}: {damage}"
+            faults.append(Fault("out_of_bounds", message))
+    if host is not None:
+        faults += _changed_inputs(device, host, zones)
+    return out, comparison, faults
+
+
+def _changed_inputs(device: LiveDevice, host: Drawn, zones: Mapping[str, RedZoned]) -> list[Fault]:
+    faults = []
+    for name, array in host.buffers().items():
+        now = device.download(zones[name].array)
+        if now.tobytes() != np.ascontiguousarray(array).tobytes():
+            message = f"the kernel wrote into its input {name!r}"
+            faults.append(Fault("out_of_bounds", message))
+    return faults
+
+
+def _parts_on_host(problem: Problem) -> list[Part] | None:
+    """The parts to compare where the inputs were drawn on the CPU; None for all of them."""
+    if problem.visits <= ORACLE_VISITS:
+        return None
+    return problem.sample_parts(16, np.random.default_rng([problem.seed, 1]))
+
+
+def draw_on_device(
+    device: LiveDevice, fill_cubin: str, buffers: BufferSet, problem: Problem, seed: int
+) -> None:
+    """Make normal inputs on the device, of a problem that `can_fill`; ``seed`` replaces its own."""
+    for one in operation_of(problem).fills(problem, seed) or ():
+        target = buffers[one.buffer]
+        if one.array is not None:
+            device.upload(target, one.array)
+            continue
+        lengths = None
+        if one.lengths is not None:
+            lengths = device.empty(one.lengths.shape, one.lengths.dtype)
+            device.upload(lengths, one.lengths)
+        device.fill_normal(fill_cubin, target, one.seed, heads=one.heads, lengths=lengths)
+
+
+def upload_inputs(device: LiveDevice, buffers: BufferSet, inputs: Drawn) -> None:
+    """Copy inputs that were drawn on the CPU to the device."""
+    for name, array in inputs.buffers().items():
+        device.upload(buffers[name], array)
+
+
+def expect_on_device(
+    device: LiveDevice,
+    buffers: BufferSet,
+    problem: Problem,
+    parts: list[Part],
+    scheme: StoredAs | None = None,
+) -> np.ndarray:
+    """The oracle's output for some parts, float64 of the output's shape; NaN for the others.
+
+    With a scheme, of what the inputs are after they were stored in it.
+    """
+    operation = operation_of(problem)
+
+    def fetch(name: str, index: Any) -> np.ndarray:
+        array = device.download(buffers[name][index])
+        return host_view(array, problem.inputs[name].dtype)
+
+    expected = np.full(problem.output.shape, np.nan)
+    for part in parts[: max(2, problem.parts_affordable(most=len(parts)))]:
+        inputs = operation.read_part(problem, part, fetch)
+        expected[part] = operation.expect(inputs, scheme).reshape(-1)
+    return expected

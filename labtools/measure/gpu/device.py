@@ -1,0 +1,341 @@
+"""The GPU as a measuring child uses it: stream, buffers, kernels. Runs in the child alone."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from labtools.problem import OUTPUT_BUFFER, Launch, Problem, element_dtype
+
+from .job import workspaces_of
+from .plan import SLICE_ALIGNMENT
+
+RED_ZONE_BYTES = 64 * 1024
+RED_BYTE = 0xFF
+"""0xFFFF and 0xFFFFFFFF are NaN, so a read of a red zone poisons whatever uses it."""
+STATIC_SMEM_LIMIT = 48 * 1024
+
+
+def device_dtype(name: str | np.dtype) -> np.dtype:
+    """How a type is held in a device array: bfloat16, which CuPy need not know, as its bits."""
+    return np.dtype(np.uint16 if str(name) == "bfloat16" else name)
+
+
+def host_view(array: np.ndarray, dtype: str) -> np.ndarray:
+    """What was downloaded, as the type of the workload."""
+    return array.view(element_dtype(dtype))
+
+
+class _Handle:
+    """A foreign stream in the form that CuPy asks for."""
+
+    def __init__(self, owner: Any, pointer: int) -> None:
+        self.owner = owner
+        self.pointer = pointer
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.pointer)
+
+
+class LiveDevice:
+    """One GPU with one stream that CuPy and, if wanted, torch share.
+
+    Args:
+        ordinal: which GPU.
+        with_torch: import torch as well; ``torch`` stays None where it has no CUDA.
+    """
+
+    def __init__(self, ordinal: int, with_torch: bool) -> None:
+        self.torch: Any = None
+        if with_torch:
+            self.torch = _import_torch()  # before CuPy, so that both use torch's libraries
+        import cupy
+
+        self.cp: Any = cupy
+        self.ordinal = ordinal
+        cupy.cuda.Device(ordinal).use()
+        if self.torch is not None:
+            self.torch.cuda.set_device(ordinal)
+            torch_stream = self.torch.cuda.Stream()
+            self.torch.cuda.set_stream(torch_stream)
+            handle = _Handle(torch_stream, int(torch_stream.cuda_stream))
+            self.torch_stream = torch_stream
+            self.stream = cupy.cuda.Stream.from_external(handle)
+        else:
+            self.stream = cupy.cuda.Stream(non_blocking=True)
+        self.stream.use()
+        self._modules: dict[tuple[str, str], Any] = {}
+        properties = cupy.cuda.runtime.getDeviceProperties(ordinal)
+        self.l2_bytes = int(properties["l2CacheSize"])
+        self.num_sms = int(properties["multiProcessorCount"])
+        self.pci_bus_id = str(cupy.cuda.runtime.deviceGetPCIBusId(ordinal))
+
+    def synchronize(self) -> None:
+        """Wait for the stream; raises what a kernel did wrong."""
+        self.stream.synchronize()
+
+    def free_bytes(self) -> int:
+        """Free device memory, after giving back what the pools keep."""
+        self.release()
+        return int(self.cp.cuda.runtime.memGetInfo()[0])
+
+    def release(self) -> None:
+        """Give unused memory of the pools back to the driver."""
+        self.cp.get_default_memory_pool().free_all_blocks()
+        if self.torch is not None:
+            self.torch.cuda.empty_cache()
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        """An uninitialised array from CuPy's pool."""
+        dtype = device_dtype(dtype)
+        count = int(np.prod(shape))
+        pointer = self.cp.cuda.alloc(max(1, count * dtype.itemsize))
+        return self.cp.ndarray(tuple(shape), dtype, memptr=pointer)
+
+    def upload(self, target: Any, host: np.ndarray) -> None:
+        """Copy a host array to the device and wait for it."""
+        host = np.ascontiguousarray(host)
+        target.set(host.view(device_dtype(host.dtype)), stream=self.stream)
+        self.synchronize()
+
+    def download(self, source: Any) -> np.ndarray:
+        """Copy a contiguous device array to the host; bfloat16 comes as its bits."""
+        return np.asarray(source.get(stream=self.stream))
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copy one device array's memory to another's."""
+        target.data.copy_from_device_async(source.data, target.nbytes, self.stream)
+
+    def set_bytes(self, array: Any, value: int) -> None:
+        """Fill an array's memory with one byte."""
+        array.data.memset_async(value, array.nbytes, self.stream)
+
+    def kernel(self, cubin: str, entry: str, smem_bytes: int = 0) -> Any:
+        """A loaded kernel of a cubin file; large dynamic shared memory is allowed for it."""
+        key = (cubin, entry)
+        if key not in self._modules:
+            self._modules[key] = self.cp.RawModule(path=cubin).get_function(entry)
+        kernel = self._modules[key]
+        if smem_bytes + kernel.shared_size_bytes > STATIC_SMEM_LIMIT:
+            kernel.max_dynamic_shared_size_bytes = smem_bytes
+        return kernel
+
+    def fill_normal(
+        self,
+        cubin: str,
+        target: Any,
+        seed: int,
+        *,
+        heads: int = 1,
+        lengths: Any = None,
+    ) -> None:
+        """Fill an array of an even number of elements with standard normal numbers.
+
+        Of an array ``[B, heads, rows, D]`` rows from ``lengths`` [B] on get NaN.
+        """
+        entry = "fill_normal" if target.dtype == np.float16 else "fill_normal_bf16"
+        pairs = target.size // 2
+        rows = target.shape[-2] if lengths is not None else 1
+        args = (
+            target,
+            np.uint64(0 if lengths is None else lengths.data.ptr),
+            np.uint64(pairs),
+            np.uint64(seed % 2**64),
+            np.int32(heads),
+            np.int32(rows),
+            np.int32(target.shape[-1]),
+        )
+        blocks = max(1, min(16 * self.num_sms, -(-pairs // 256)))
+        self.kernel(cubin, entry)((blocks,), (256,), args)
+
+    def torch_view(self, array: Any) -> Any:
+        """The same memory as a torch tensor; what is held as bits becomes bfloat16."""
+        is_bits = array.dtype == np.uint16
+        tensor = self.torch.from_dlpack(array.view(np.int16) if is_bits else array)
+        if tensor.data_ptr() != array.data.ptr:
+            raise RuntimeError("torch copied a buffer that it should share")
+        return tensor.view(self.torch.bfloat16) if is_bits else tensor
+
+    def torch_inputs(self, buffers: BufferSet) -> dict[str, Any]:
+        """What a baseline gets: the inputs of one set by name, as torch tensors."""
+        return {name: self.torch_view(one) for name, one in buffers.inputs.items()}
+
+    def environment(self) -> dict[str, str | None]:
+        """Versions of what is loaded here; None for what is not installed."""
+        runtime = self.cp.cuda.runtime.runtimeGetVersion()
+        info: dict[str, str | None] = {
+            "cuda": f"{runtime // 1000}.{runtime % 1000 // 10}",
+            "cupy": self.cp.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+            "torch": None,
+            "cudnn": None,
+            "flashinfer": None,
+        }
+        if self.torch is not None:
+            info["torch"] = str(self.torch.__version__)
+            version = self.torch.backends.cudnn.version()
+            info["cudnn"] = None if version is None else str(version)
+        with suppress(importlib.metadata.PackageNotFoundError):
+            info["flashinfer"] = importlib.metadata.version("flashinfer-python")
+        return info
+
+
+def _import_torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch if torch.cuda.is_available() else None
+
+
+@dataclass
+class BufferSet:
+    """One set of the buffers of a problem, on the device: inputs and output by name."""
+
+    arrays: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arrays[name]
+
+    @property
+    def out(self) -> Any:
+        """The output."""
+        return self.arrays[OUTPUT_BUFFER]
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The others by name."""
+        return {name: one for name, one in self.arrays.items() if name != OUTPUT_BUFFER}
+
+    def named(self) -> dict[str, Any]:
+        """All by the names that launches use."""
+        return dict(self.arrays)
+
+
+def allocate_sets(device: LiveDevice, problem: Problem, count: int) -> list[BufferSet]:
+    """``count`` sets, each buffer of each set at its own aligned place."""
+    arenas: dict[str, list[Any]] = {}
+    for name, one in problem.buffers.items():
+        stride = -(-one.bytes // SLICE_ALIGNMENT) * SLICE_ALIGNMENT
+        # No slack behind the last buffer: a memory checker must see a read past its end.
+        arena = device.cp.cuda.alloc(stride * (count - 1) + one.bytes)
+        arenas[name] = [
+            device.cp.ndarray(one.shape, device_dtype(one.dtype), memptr=arena + i * stride)
+            for i in range(count)
+        ]
+    return [BufferSet({name: arenas[name][i] for name in arenas}) for i in range(count)]
+
+
+class RedZoned:
+    """A buffer between two zones of NaN, which must still be there afterwards."""
+
+    def __init__(self, device: LiveDevice, shape: Sequence[int], dtype: Any) -> None:
+        self.device = device
+        dtype = device_dtype(dtype)
+        self.size = int(np.prod(shape)) * dtype.itemsize
+        padded = -(-self.size // SLICE_ALIGNMENT) * SLICE_ALIGNMENT
+        self.whole = device.empty((RED_ZONE_BYTES + padded + RED_ZONE_BYTES,), np.uint8)
+        device.set_bytes(self.whole, RED_BYTE)
+        self.array = device.cp.ndarray(tuple(shape), dtype, memptr=self.whole.data + RED_ZONE_BYTES)
+
+    def damage(self) -> str | None:
+        """What was overwritten outside the buffer; None when nothing was."""
+        for name, start, stop in (
+            ("before", 0, RED_ZONE_BYTES),
+            ("after", RED_ZONE_BYTES + self.size, self.whole.size),
+        ):
+            zone = self.device.download(self.whole[start:stop])
+            wrong = np.flatnonzero(zone != RED_BYTE)
+            if len(wrong):
+                first = int(wrong[0])
+                distance = RED_ZONE_BYTES - first if name == "before" else first
+                return f"{len(wrong)} bytes {name} it, the first {distance} bytes {name} its edge"
+        return None
+
+
+@dataclass(frozen=True)
+class InCall:
+    """A scratch buffer that every call allocates anew."""
+
+    name: str
+    size_bytes: int
+
+
+@dataclass
+class Call:
+    """The launches of a rung, bound to buffers.
+
+    Args:
+        device: runs them.
+        steps: kernel, grid, block, arguments and dynamic shared memory of each launch.
+        in_call: what is allocated before the first launch and freed after the last, by the plain
+            calls of the runtime that a first attempt takes: `cudaMalloc` and `cudaFree`, which
+            waits for the device.
+    """
+
+    device: LiveDevice
+    steps: Sequence[tuple[Any, tuple[int, ...], tuple[int, ...], tuple[Any, ...], int]]
+    in_call: tuple[InCall, ...] = ()
+
+    def __call__(self) -> None:
+        if not self.in_call:
+            for kernel, grid, block, args, smem_bytes in self.steps:
+                kernel(grid, block, args, shared_mem=smem_bytes)
+            return
+        runtime = self.device.cp.cuda.runtime
+        pointers: dict[InCall, int] = {}
+        try:
+            for one in self.in_call:
+                pointers[one] = runtime.malloc(one.size_bytes)
+            for kernel, grid, block, args, smem_bytes in self.steps:
+                bound = tuple(
+                    np.uint64(pointers[arg]) if isinstance(arg, InCall) else arg for arg in args
+                )
+                kernel(grid, block, bound, shared_mem=smem_bytes)
+        finally:
+            for pointer in pointers.values():
+                runtime.free(pointer)
+
+
+def bind_launches(
+    device: LiveDevice,
+    cubin: str,
+    launches: Sequence[Launch],
+    buffers: Mapping[str, Any],
+) -> Call:
+    """Load the kernels and put the buffers into their places.
+
+    A buffer may be an `InCall`, which has no memory yet.
+    """
+    steps = []
+    in_call: dict[InCall, None] = {}
+    for launch in launches:
+        kernel = device.kernel(cubin, launch.entry, launch.smem_bytes)
+        args = tuple(buffers[arg] if isinstance(arg, str) else arg for arg in launch.args)
+        steps.append((kernel, launch.grid, launch.block, args, launch.smem_bytes))
+        in_call.update((arg, None) for arg in args if isinstance(arg, InCall))
+    return Call(device, steps, tuple(in_call))
+
+
+def allocate_workspaces(
+    device: LiveDevice,
+    launches: Sequence[Launch],
+    *,
+    only: Collection[str] | None = None,
+    without: Collection[str] = (),
+) -> dict[str, Any]:
+    """Scratch buffers by name, filled with NaN: all of them, ``only`` some or ``without`` some."""
+    arrays = {}
+    for name, one in workspaces_of(launches).items():
+        if name in without or (only is not None and name not in only):
+            continue
+        arrays[name] = device.empty(one.shape, one.dtype)
+        device.set_bytes(arrays[name], RED_BYTE)
+    return arrays

@@ -1,0 +1,315 @@
+"""What a measuring child is told: compiled kernels, launches and workloads.
+
+The parent compiles and works out the launches, so a rung that exists only in a notebook's cells,
+with a launch function that no other process could import, is as good as a shipped one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from labtools.problem import (
+    Baseline,
+    LabError,
+    Launch,
+    Limits,
+    Problem,
+    Rung,
+    Workspace,
+    kernels_dir,
+    load_rung,
+    timed_launches,
+)
+from labtools.record.fields import LaunchField, SchemeField
+from labtools.record.schema import Kind
+from labtools.toolchain import (
+    CompilerMissing,
+    Cubin,
+    DeviceInfo,
+    Hashes,
+    compile_cubin,
+    compile_rung,
+    cuda_status,
+    device_query,
+    kernel_hashes,
+)
+from labtools.toolchain.cache import USUAL_BYTES, cache_dir, limit_bytes, prune_folder
+
+CEILING = "read_sweep"
+MICROBENCH = "microbench"
+MOST_CUBINS = 2000
+"""Kept for measuring children; many more than one campaign needs at once."""
+
+TimingWay = Literal["graph", "stream"]
+
+
+def require_device() -> DeviceInfo:
+    """The GPU of this machine.
+
+    Raises:
+        LabError: nothing can run on a GPU here, and why.
+    """
+    status = cuda_status()
+    if not status.can_run_live:
+        raise status.why_not_live()
+    device = device_query()
+    if device is None:
+        raise LabError(
+            "Nothing can run on a GPU here.",
+            "the GPU does not answer",
+            "compiling, forecasts, records and the CPU runner",
+        )
+    return device
+
+
+def store_cubin(cubin: Cubin) -> Path:
+    """Write a cubin where children find it, named by the hash of its bytes; equal code has one."""
+    folder = cache_dir("cubins") or Path(tempfile.mkdtemp(prefix="labtools-cubins-"))
+    path = folder / f"{hashlib.sha256(cubin.image).hexdigest()}.cubin"
+    if path.is_file() and path.read_bytes() == cubin.image:
+        os.utime(path)  # it is in use, so it goes last
+        return path
+    handle, partial = tempfile.mkstemp(dir=folder)
+    with os.fdopen(handle, "wb") as file:
+        file.write(cubin.image)
+    os.replace(partial, path)
+    prune_folder(folder, MOST_CUBINS, limit_bytes() or USUAL_BYTES)
+    return path
+
+
+def compile_for_live(
+    rung: Rung, workload: Problem, limits: Limits, knobs: Mapping[str, int] | None
+) -> Cubin:
+    """Compile with CuPy's NVRTC, as `cupy.RawKernel` does, else with the one that is there.
+
+    Raises:
+        CompileError: the source does not compile; names the line.
+    """
+    try:
+        return compile_rung(rung, workload, limits, knobs, compiler="cupy")
+    except CompilerMissing:
+        return compile_rung(rung, workload, limits, knobs)
+
+
+def hashes_for_live(
+    rung: Rung, workload: Problem, limits: Limits, knobs: Mapping[str, int] | None
+) -> Hashes:
+    """The hashes of what `compile_for_live` gives."""
+    hashes = kernel_hashes(rung, workload, limits, knobs, compiler="cupy")
+    return hashes if hashes.sass_hash else kernel_hashes(rung, workload, limits, knobs)
+
+
+def fill_cubin(arch: str) -> Path:
+    """The compiled kernel that fills buffers with random numbers."""
+    source = kernels_dir() / MICROBENCH / "fill.cu"
+    try:
+        cubin = compile_cubin(source.read_text(), arch, name=source.name, compiler="cupy")
+    except CompilerMissing:
+        cubin = compile_cubin(source.read_text(), arch, name=source.name)
+    return store_cubin(cubin)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a child needs to run a candidate; `make_job` makes it.
+
+    Args:
+        label: of the candidate.
+        kind: as of a `Candidate`.
+        timing: as of a `Candidate`, after it was looked at whether a call allocates memory.
+        cubin: the file of the compiled kernel.
+        launches: the launches of one call, its preparation before them.
+        tolerance: of the rung; None takes that of the output's type.
+        scheme: how inputs are stored; None where they stay as they are.
+        baseline: id of a baseline.
+        source: the baseline's file where it is no shipped one.
+        kv_bits: bits in which a baseline keeps an element of what it streams.
+    """
+
+    label: str
+    kind: Kind
+    timing: TimingWay = "graph"
+    cubin: str = ""
+    launches: tuple[LaunchField, ...] = ()
+    tolerance: float | None = None
+    scheme: SchemeField = None
+    baseline: str = ""
+    source: str = ""
+    kv_bits: int = 16
+
+    @property
+    def preparation(self) -> list[Launch]:
+        """What runs once for each set of buffers, before all calls."""
+        return [launch for launch in self.launches if launch.prepare]
+
+    @property
+    def timed(self) -> list[Launch]:
+        """What every call launches."""
+        return timed_launches(self.launches)
+
+    @property
+    def workspaces(self) -> dict[str, Workspace]:
+        """Every scratch buffer by name."""
+        return workspaces_of(self.launches)
+
+    @property
+    def prepared(self) -> list[str]:
+        """The workspaces that the preparation names: each set of buffers has its own."""
+        named = [argument for launch in self.preparation for argument in launch.args]
+        return [name for name in self.workspaces if name in named]
+
+    @property
+    def read_names(self) -> set[str]:
+        """The buffers that a call names."""
+        named = (argument for launch in self.timed for argument in launch.args)
+        return {argument for argument in named if isinstance(argument, str)}
+
+    def call_read_bytes(self, workload: Problem) -> int:
+        """Bytes that one call finds in its set of buffers.
+
+        A rung whose preparation wrote smaller inputs reads those instead; a baseline keeps what
+        it streams in as many bits as it says.
+        """
+        if self.kind == "baseline":
+            return workload.minimal_bytes - workload.streamed_bytes * (16 - self.kv_bits) // 16
+        read, spaces = self.read_names, self.workspaces
+        return workload.call_bytes(read) + sum(
+            spaces[name].bytes for name in self.prepared if name in read
+        )
+
+
+def workspaces_of(launches: Sequence[Launch]) -> dict[str, Workspace]:
+    """Every scratch buffer of the launches by name.
+
+    Raises:
+        LabError: two launches want one name with different shapes.
+    """
+    found: dict[str, Workspace] = {}
+    for launch in launches:
+        for one in launch.workspace:
+            if found.setdefault(one.name, one) != one:
+                raise LabError(
+                    f"Two launches disagree about the workspace {one.name!r}.",
+                    f"one says {found[one.name]}, another {one}",
+                    "give both the same shape and type",
+                )
+    return found
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something to time: a rung with its knobs, a baseline, or the read ceiling.
+
+    Args:
+        target: the Rung or the Baseline.
+        kind: ``rung``, ``baseline`` or ``ceiling``.
+        knobs: of a rung; resolved, every knob named.
+        timing: ``graph`` replays a CUDA graph, as everything is timed that can be. ``stream``
+            launches every call by itself, which costs what a program pays that does so; a call
+            that allocates memory is timed in this way whatever stands here.
+        outside: move every workspace that the launch allocates in each call out of it.
+    """
+
+    target: Rung | Baseline
+    kind: Kind
+    knobs: Mapping[str, int] = field(default_factory=dict)
+    timing: TimingWay = "graph"
+    outside: bool = False
+
+    @property
+    def id(self) -> str:
+        """``r03_one_warp``, ``baseline:sdpa``, ``ceiling:read_sweep``."""
+        return self.target.id if self.kind == "rung" else f"{self.kind}:{self.target.id}"
+
+    @property
+    def label(self) -> str:
+        """The id with its knobs: what tells two candidates of one measurement apart."""
+        knobs = ",".join(f"{name}={value}" for name, value in self.knobs.items())
+        return " ".join(filter(None, (self.id, knobs, self.experiment)))
+
+    @property
+    def experiment(self) -> str:
+        """What is done to it besides its knobs; empty for a rung as it is, timed as all are."""
+        stream = "stream" if self.timing == "stream" else ""
+        return "+".join(filter(None, (stream, "outside" if self.outside else "")))
+
+    def supports(self, workload: Problem) -> str | None:
+        """Why it cannot run a workload, or None."""
+        return self.target.supports(workload)
+
+
+def rung_candidate(
+    rung: Rung | str | Path,
+    knobs: Mapping[str, int] | None = None,
+    *,
+    timing: TimingWay = "graph",
+    outside: bool = False,
+) -> Candidate:
+    """A rung with every knob resolved; ``timing`` and ``outside`` as for `Candidate`."""
+    loaded = rung if isinstance(rung, Rung) else load_rung(rung)
+    return Candidate(loaded, "rung", loaded.resolve_knobs(knobs), timing, outside)
+
+
+def ceiling_candidates(num_sms: int) -> list[Candidate]:
+    """The read ceiling in several shapes: loads in flight, threads, blocks an SM."""
+    rung = load_rung(kernels_dir() / MICROBENCH / f"{CEILING}.py")
+    shapes = ((2, 256, 8), (4, 256, 4), (4, 256, 8), (8, 512, 2))
+    return [
+        Candidate(
+            rung,
+            "ceiling",
+            rung.resolve_knobs({"loads": loads, "threads": threads, "blocks": per_sm * num_sms}),
+        )
+        for loads, threads, per_sm in shapes
+    ]
+
+
+def move_outside(launches: Sequence[Launch]) -> list[Launch]:
+    """The launches with every workspace allocated once, before all calls."""
+    return [
+        replace(one, workspace=tuple(replace(space, in_call=False) for space in one.workspace))
+        for one in launches
+    ]
+
+
+def bytes_in_call(launches: Sequence[Launch]) -> int:
+    """Bytes that every call allocates and frees."""
+    spaces = {space.name: space for one in launches for space in one.workspace if space.in_call}
+    return sum(space.bytes for space in spaces.values())
+
+
+def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
+    """What a child needs to run a candidate on a workload, as the GPU's Limits lay it out.
+
+    Raises:
+        CompileError: a rung does not compile.
+        LabError: it cannot run the workload.
+    """
+    target = candidate.target
+    if isinstance(target, Baseline):
+        return Job(
+            *(candidate.label, candidate.kind, candidate.timing),
+            baseline=target.id,
+            source=str(target.source or ""),
+            kv_bits=target.kv_bits,
+        )
+    launches = target.launches(workload, limits, candidate.knobs)
+    if candidate.outside:
+        launches = move_outside(launches)
+    cubin = compile_for_live(target, workload, limits, candidate.knobs)
+    for launch in launches:
+        cubin.resources_of(launch.entry)  # refuses a name that the code does not hold
+    return Job(
+        *(candidate.label, candidate.kind),
+        timing="stream" if bytes_in_call(launches) else candidate.timing,
+        cubin=str(store_cubin(cubin)),
+        launches=tuple(launches),
+        tolerance=target.tolerance,
+        scheme=target.scheme(workload, candidate.knobs),
+    )

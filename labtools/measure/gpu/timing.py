@@ -1,0 +1,669 @@
+"""Timing as it runs in the child: every candidate of a workload, interleaved, by graph replays.
+
+One group is one workload with its candidates. Each candidate's N launches go round the buffer
+sets and are captured into one CUDA graph; rounds replay the graphs in random order between two
+events. Each candidate is compared with the oracle before and after.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from labtools.problem import (
+    Comparison,
+    LabError,
+    Part,
+    Problem,
+    StoredAs,
+    load_baseline,
+    merge_comparisons,
+    operation_of,
+    poisoned,
+)
+from labtools.record import Clocks, ProcessSamples
+from labtools.record.fields import ProblemField
+
+from ..channel import Reporter
+from .check import can_fill, draw_on_device, expect_on_device, upload_inputs
+from .child import Session, use_gpu
+from .device import (
+    BufferSet,
+    InCall,
+    LiveDevice,
+    allocate_sets,
+    allocate_workspaces,
+    bind_launches,
+    host_view,
+)
+from .faults import explain_cuda_error, looks_like_cuda
+from .job import Job
+from .plan import (
+    COLD_LEAST,
+    Rotation,
+    plan_launches,
+    plan_rotation,
+    plan_rounds,
+    takes_part,
+)
+
+GRAPH_PROTOCOL = "graph-1"
+EVENTS_PROTOCOL = "events-1"
+STREAM_PROTOCOL = "stream-1"
+"""Plain launches by intent, from an idle GPU on: for a call that allocates memory, which a graph
+would do once and for all, and for what is compared with it."""
+STEP_LIMIT_S = float(os.environ.get("LABTOOLS_STEP_LIMIT_S", "60"))
+"""A step of one candidate that takes longer is a hang; the process then ends."""
+LIBRARY_LIMIT_S = 600.0
+CHECKSUM_BYTES = 64 * 1024 * 1024
+"""Up to this size the read sweep's checksum is held against the bytes themselves; beyond, the
+sweep's shapes are held against each other."""
+HOST_SETS = 4
+"""Sets with inputs of their own when the CPU draws them; further sets are copies."""
+WARM_UP_MS = 20.0
+
+
+@dataclass(frozen=True)
+class TimingRequest:
+    """The candidates of one workload, for each of several children.
+
+    Args:
+        purpose: shown to whoever waits for the GPU.
+        workload: what is computed.
+        jobs: the candidates.
+        seed: of everything that is drawn; each process makes its own of it.
+        fill_cubin: the compiled kernel that fills buffers with random numbers.
+        rounds: samples a candidate.
+        sample_us: least length of a sample.
+        budget_s: device seconds a candidate, about.
+        with_torch: load torch as well.
+        process: the number of the child that is asked.
+        device: ordinal of the GPU to take; None for the first that is free.
+    """
+
+    purpose: str
+    workload: ProblemField
+    jobs: tuple[Job, ...]
+    seed: int
+    fill_cubin: str
+    rounds: int
+    sample_us: float
+    budget_s: float
+    with_torch: bool = False
+    process: int = 0
+    device: int | None = None
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One candidate's times in one process, checked before and after."""
+
+    samples: ProcessSamples
+    comparison: Comparison
+    protocol: str
+
+
+@dataclass(frozen=True)
+class ProcessFault:
+    """What kept a process from measuring.
+
+    Args:
+        label: of the candidate that did it; empty where it was none.
+        kind: as of a `CudaFault`.
+        message: in plain words.
+        fatal: CUDA is dead in the process.
+    """
+
+    label: str
+    kind: str
+    message: str
+    fatal: bool
+
+
+@dataclass(frozen=True)
+class TimingAnswer:
+    """What one process measured.
+
+    Args:
+        process: its number.
+        timed: by label.
+        failures: why a candidate has no times, by label.
+        fault: why there is nothing at all.
+        clocks: of the GPU while it was measured.
+        note: what to know about the times.
+        environment: versions of what was loaded.
+        ordinal: of the GPU.
+    """
+
+    process: int
+    timed: dict[str, Timed] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    fault: ProcessFault | None = None
+    clocks: Clocks | None = None
+    note: str = ""
+    environment: dict[str, str | None] = field(default_factory=dict)
+    ordinal: int = 0
+
+
+class FatalFault(Exception):
+    """CUDA is dead in this process, by a candidate."""
+
+    def __init__(self, fault: ProcessFault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+@dataclass
+class Player:
+    """One candidate, ready to be timed.
+
+    Args:
+        label: names it.
+        problem: what it computes.
+        call: runs it once on set ``i``.
+        output: the device array that call ``i`` wrote, after a call or a replay.
+        poison: spoils every output, so that only what is written anew counts.
+        read_checksum: of the read sweep: runs it on the first set and returns what it found.
+        play: runs one sample's launches.
+        launches: how many these are.
+        read_bytes: of one set of buffers, where a call reads a prepared copy of inputs instead
+            of them; None where it reads these.
+        scheme: how it stores inputs; None where they stay as they are.
+        streamed: its launches are made one by one, not replayed.
+    """
+
+    label: str
+    kind: str
+    problem: Problem
+    call: Callable[[int], None]
+    output: Callable[[int], Any]
+    poison: Callable[[], None]
+    read_checksum: Callable[[], int] = lambda: 0
+    play: Callable[[], None] = lambda: None
+    launches: int = 0
+    protocol: str = GRAPH_PROTOCOL
+    own_rounds: int = 0
+    us: list[float] = field(default_factory=list)
+    comparison: Comparison | None = None
+    keep: list[Any] = field(default_factory=list)
+    tolerance: float | None = None
+    read_bytes: int | None = None
+    scheme: StoredAs | None = None
+    streamed: bool = False
+
+
+class Checked:
+    """What the oracle gives for some parts of some sets, by how inputs are stored.
+
+    Args:
+        device: where the sets are.
+        sets: the buffers of all sets.
+        workload: whose they are.
+        parts: those to compare, by set.
+    """
+
+    def __init__(
+        self,
+        device: LiveDevice,
+        sets: list[BufferSet],
+        workload: Problem,
+        parts: Mapping[int, list[Part]],
+    ) -> None:
+        self._device, self._sets, self._workload, self._parts = device, sets, workload, parts
+        self._known: dict[StoredAs | None, dict[int, np.ndarray]] = {}
+
+    def of(self, scheme: StoredAs | None) -> dict[int, np.ndarray]:
+        """The oracle's output by set, float64; NaN for parts not compared."""
+        if scheme not in self._known:
+            self._known[scheme] = {
+                index: expect_on_device(
+                    self._device, self._sets[index], self._workload, parts, scheme
+                )
+                for index, parts in self._parts.items()
+            }
+        return self._known[scheme]
+
+
+def time_group(report: Reporter[None], request: TimingRequest) -> TimingAnswer:
+    """Time every candidate of a workload in this process; runs in the child.
+
+    A step that is about one candidate carries its label.
+
+    Raises:
+        LabError: the GPU could not be used.
+    """
+    with use_gpu(report, request.purpose, request.device, request.with_torch) as session:
+        try:
+            answer = _Group(session, request, report).measure()
+        except FatalFault as dead:
+            answer = TimingAnswer(request.process, fault=dead.fault)
+        except Exception as error:
+            if not looks_like_cuda(error):
+                raise
+            found = explain_cuda_error(str(error))
+            fault = ProcessFault("", found.kind, found.message, found.fatal)
+            answer = TimingAnswer(request.process, fault=fault)
+        return replace(
+            answer,
+            environment=session.device.environment(),
+            ordinal=session.device.ordinal,
+        )
+
+
+class _Group:
+    """One workload and its candidates, in this process.
+
+    Args:
+        session: the GPU.
+        request: what to time.
+        report: hears of every step.
+    """
+
+    def __init__(self, session: Session, request: TimingRequest, report: Reporter[None]) -> None:
+        self.device, self.clocks = session.device, session.clocks
+        self.request, self.workload, self.report = request, request.workload, report
+        self.seed = request.seed * 1000 + request.process
+        self.rng = np.random.default_rng(self.seed)
+        least = min((job.call_read_bytes(self.workload) for job in request.jobs), default=None)
+        self.rotation = plan_rotation(
+            *(self.workload, self.device.l2_bytes, self.device.free_bytes(), least)
+        )
+        self.failures: dict[str, str] = {}
+        self.sets: list[BufferSet] = []
+        self.checksum: int | None = None
+        """What the read sweep must find; None while nobody knows."""
+
+    def measure(self) -> TimingAnswer:
+        """Draw, check, time, check again.
+
+        Raises:
+            FatalFault: a candidate killed the CUDA context.
+        """
+        with self.report.step(f"making inputs for {self.workload}", STEP_LIMIT_S * 4):
+            self.sets = allocate_sets(self.device, self.workload, self.rotation.sets)
+            self._draw_sets()
+            self.checked = self._choose_pairs()
+            self.checked.of(None)
+            self.device.synchronize()
+        players = []
+        for job in self.request.jobs:
+            player = self._attempt(job.label, partial(self._prepare, job))
+            if player is not None:
+                players.append(player)
+        self.clocks.start()
+        try:
+            self._play_rounds(players)
+        finally:
+            readings = self.clocks.stop()
+        for player in [player for player in players if player.label not in self.failures]:
+            self._attempt(player.label, partial(self._check_after, player))
+        timed = {
+            player.label: self._read_times(player)
+            for player in players
+            if player.label not in self.failures
+        }
+        cold = self.workload.cache_state == "cold"
+        warning = "the buffers together are not 3 times the L2"
+        note = warning if cold and not self.rotation.cold else ""
+        players.clear()
+        del self.sets, self.checked
+        self.device.release()
+        return TimingAnswer(self.request.process, timed, self.failures, clocks=readings, note=note)
+
+    def _read_times(self, player: Player) -> Timed:
+        assert player.comparison is not None
+        samples = ProcessSamples(
+            process=self.request.process,
+            us=tuple(round(value, 4) for value in player.us),
+            launches_per_sample=player.launches,
+            rotated_sets=self.rotation.sets,
+            rotated_bytes=_rotated_bytes(player, self.rotation),
+        )
+        return Timed(samples, player.comparison, player.protocol)
+
+    def _attempt(self, label: str, action: Callable[[], Any]) -> Any:
+        """Run a step of one candidate; a failure that leaves CUDA alive concerns it alone."""
+        try:
+            return action()
+        except LabError as error:
+            self.failures[label] = str(error)
+        except Exception as error:
+            if not looks_like_cuda(error):
+                # A library's own refusal (an unsupported shape, say) is not ours to die of.
+                self.failures[label] = f"{type(error).__name__}: {error}"
+                return None
+            fault = explain_cuda_error(str(error))
+            if fault.fatal:
+                raise FatalFault(ProcessFault(label, fault.kind, fault.message, True)) from error
+            self.failures[label] = fault.message
+        return None
+
+    def _draw_sets(self) -> None:
+        device, workload = self.device, self.workload
+        if can_fill(workload):
+            for index, one in enumerate(self.sets):
+                seed = self.seed * 4096 + index
+                draw_on_device(device, self.request.fill_cubin, one, workload, seed)
+            return
+        for index, one in enumerate(self.sets):
+            if index < HOST_SETS:
+                seed = workload.seed + self.seed * HOST_SETS + index
+                drawn = operation_of(workload).draw(workload.replace(seed=seed))
+                upload_inputs(device, one, drawn)
+            else:
+                source = self.sets[index % HOST_SETS]
+                for name, target in one.inputs.items():
+                    device.copy(source[name], target)
+
+    def _choose_pairs(self) -> Checked:
+        """Some parts of the first set and of one drawn set."""
+        chosen = {0: self.workload.parts_affordable()}
+        if len(self.sets) > 1:
+            chosen[int(self.rng.integers(1, len(self.sets)))] = 2
+        parts = {
+            index: self.workload.sample_parts(count, self.rng) for index, count in chosen.items()
+        }
+        return Checked(self.device, self.sets, self.workload, parts)
+
+    def _prepare(self, job: Job) -> Player:
+        """Bind, run once, compare, and capture as many launches as a sample takes."""
+        device, workload, label = self.device, self.workload, job.label
+        # A library may compile its kernels at the first call, which takes minutes.
+        limit_s = LIBRARY_LIMIT_S if job.kind == "baseline" else STEP_LIMIT_S
+        with self.report.step(f"checking {label} on {workload}", limit_s, label):
+            if job.kind == "baseline":
+                player = _baseline_player(device, job, self.sets, workload)
+            else:
+                player = _rung_player(device, job, self.sets, workload)
+                _refuse_half_cold(player, workload, self.rotation, device.l2_bytes)
+            player.poison()
+            for index in self.checked.of(player.scheme):
+                player.call(index)
+            device.synchronize()
+            if job.kind == "ceiling":
+                player.comparison = self._check_ceiling(player, job)
+            else:
+                player.comparison = _compare(device, player, self.checked.of(player.scheme))
+            device.synchronize()
+        if not player.comparison.ok:
+            raise LabError(
+                f"{label} is wrong on {workload}, so it is not timed.",
+                "; ".join(player.comparison.problems),
+            )
+        with self.report.step(f"capturing {label} on {workload}", STEP_LIMIT_S * 2, label):
+            self._capture_sample(player)
+        return player
+
+    def _capture_sample(self, player: Player) -> None:
+        device, sets, sample_us = self.device, self.rotation.sets, self.request.sample_us
+        once_us = _time_us(device, lambda: player.call(0))
+        launches = plan_launches(once_us, sets, sample_us)
+        _capture(device, player, launches, sets)
+        took_us = _time_us(device, player.play)
+        # Plain launches are slower than a graph's, so the first guess may be too short.
+        better = plan_launches(took_us / launches, sets, sample_us)
+        if better > launches:
+            _capture(device, player, better, sets)
+            took_us = _time_us(device, player.play)
+        player.own_rounds = plan_rounds(took_us, self.request.rounds, self.request.budget_s)
+
+    def _check_ceiling(self, player: Player, job: Job) -> Comparison:
+        """Did the read sweep read every byte of the first set? Its checksum says so."""
+        if self.checksum is None:
+            swept = [one for name, one in self.sets[0].inputs.items() if name in job.read_names]
+            self.checksum = _checksum_on_host(self.device, swept)
+        found = player.read_checksum()
+        self.checksum = found if self.checksum is None else self.checksum
+        ok = found == self.checksum
+        problems = [] if ok else [f"its checksum is {found:#x}, it should be {self.checksum:#x}"]
+        return Comparison(ok, 0.0, (0, 0), 0.0, problems)
+
+    def _play_rounds(self, players: list[Player]) -> None:
+        """Warm up, then let all candidates take their turns, in random order in each round."""
+        if not players:
+            return
+        device, rounds = self.device, self.request.rounds
+        with self.report.step(f"timing on {self.workload}", STEP_LIMIT_S * 4):
+            warmed = 0.0
+            while players and warmed < WARM_UP_MS * 1e3:
+                for player in list(players):
+                    took_us = self._attempt(player.label, partial(_time_us, device, player.play))
+                    if took_us is None:
+                        players.remove(player)
+                    else:
+                        warmed += max(took_us, 1.0)
+            for index in range(rounds):
+                active = [p for p in players if takes_part(index, p.own_rounds, rounds)]
+                self._play_round([active[place] for place in self.rng.permutation(len(active))])
+
+    def _play_round(self, players: Sequence[Player]) -> None:
+        """One sample of each."""
+        device, cuda = self.device, self.device.cp.cuda
+        pending = []
+        for player in players:
+            start, end = cuda.Event(), cuda.Event()
+            if self.workload.cache_state == "warm":
+                player.call(0)  # brings the buffers back after another candidate's turn
+            if player.streamed:
+                device.synchronize()  # else launches would hide behind what is still running
+            start.record(device.stream)
+            player.play()
+            end.record(device.stream)
+            pending.append((player, start, end))
+        device.synchronize()
+        for player, start, end in pending:
+            elapsed_us = float(cuda.get_elapsed_time(start, end)) * 1e3
+            player.us.append(elapsed_us / player.launches)
+
+    def _check_after(self, player: Player) -> None:
+        """What was timed must still be right: poison, replay, compare."""
+        if player.kind == "ceiling":
+            return
+        device = self.device
+        with self.report.step(f"checking {player.label} after timing", STEP_LIMIT_S, player.label):
+            player.poison()
+            player.play()
+            device.synchronize()
+            after = _compare(device, player, self.checked.of(player.scheme))
+        if not after.ok:
+            raise LabError(
+                f"{player.label} was right before timing and wrong after it.",
+                "; ".join(after.problems),
+                "its times are thrown away; look for a race or for state kept between launches",
+            )
+        assert player.comparison is not None
+        worst = max(player.comparison, after, key=lambda one: one.worst_error or 0.0)
+        player.comparison = replace(player.comparison, worst_error=worst.worst_error)
+
+
+def _rotated_bytes(player: Player, rotation: Rotation) -> int:
+    """Bytes that the calls of one turn go through."""
+    if player.read_bytes is None:
+        return rotation.total_bytes
+    return rotation.sets * player.read_bytes
+
+
+def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: Problem) -> Player:
+    prepared = job.prepared
+    in_call = {name: InCall(name, one.bytes) for name, one in job.workspaces.items() if one.in_call}
+    without = [*prepared, *in_call]
+    workspaces = allocate_workspaces(device, job.launches, without=without)
+    # What a preparation writes belongs to its set: shared by the sets it would be wrong for all
+    # but one of them, and it would stay in the L2 from one call to the next.
+    own = [allocate_workspaces(device, job.launches, only=prepared) for _ in sets]
+    calls = []
+    for one, mine in zip(sets, own, strict=True):
+        named = {**one.named(), **workspaces, **mine, **in_call}
+        if job.preparation:
+            bind_launches(device, job.cubin, job.preparation, named)()
+        calls.append(bind_launches(device, job.cubin, job.timed, named))
+    read_bytes = None
+    if prepared:
+        named = {**sets[0].named(), **own[0]}
+        read = job.read_names
+        read_bytes = sum(int(array.nbytes) for name, array in named.items() if name in read)
+    blank = device.empty(sets[0].out.shape, sets[0].out.dtype)
+    device.upload(blank, poisoned(blank.shape, problem.dtype))
+
+    def poison() -> None:
+        for one in sets:
+            one.out.data.copy_from_device_async(blank.data, blank.nbytes, device.stream)
+        for array in workspaces.values():
+            device.set_bytes(array, 0 if job.kind == "ceiling" else 0xFF)
+
+    def read_checksum() -> int:
+        device.set_bytes(workspaces["checksum"], 0)
+        calls[0]()
+        device.synchronize()
+        return int(device.download(workspaces["checksum"])[0])
+
+    return Player(
+        job.label,
+        job.kind,
+        problem,
+        call=lambda index: calls[index](),
+        output=lambda index: sets[index].out,
+        poison=poison,
+        keep=[workspaces, calls, blank, own],
+        read_checksum=read_checksum,
+        tolerance=job.tolerance,
+        read_bytes=read_bytes,
+        scheme=job.scheme,
+        streamed=job.timing == "stream",
+    )
+
+
+def _refuse_half_cold(player: Player, workload: Problem, rotation: Rotation, l2_bytes: int) -> None:
+    """A cold time of a smaller, prepared cache needs that cache's sets to be past the L2 too.
+
+    Raises:
+        LabError: they are not, though the sets of the inputs are.
+    """
+    together = _rotated_bytes(player, rotation)
+    if workload.cache_state == "cold" and rotation.cold and together < COLD_LEAST * l2_bytes:
+        raise LabError(
+            f"{player.label} was not timed on {workload}.",
+            f"its prepared buffers are {together / 1e6:.0f} MB together, which is less than "
+            f"{COLD_LEAST} times the L2, so its time would not be a cold one",
+            "a larger workload",
+        )
+
+
+def _baseline_player(
+    device: LiveDevice, job: Job, sets: list[BufferSet], workload: Problem
+) -> Player:
+    if device.torch is None:
+        raise LabError(
+            f"{job.label} was not timed.",
+            "torch with CUDA is not installed here",
+            "the rungs are timed without it",
+        )
+    baseline = load_baseline(job.baseline)
+    functions = []
+    for one in sets:
+        functions.append(baseline.prepare(device.torch_inputs(one), workload))
+    outputs: list[Any] = [None] * len(sets)
+
+    def call(index: int) -> None:
+        # The old output is kept until the new one is there, so outputs rotate like inputs.
+        outputs[index] = functions[index]()
+
+    def output(index: int) -> Any:
+        return outputs[index]
+
+    return Player(
+        *(job.label, job.kind, workload, call, output),
+        poison=lambda: None,
+        keep=[functions, outputs],
+        tolerance=baseline.tolerance_for(workload),
+        streamed=job.timing == "stream",
+        read_bytes=None if job.kv_bits == 16 else job.call_read_bytes(workload),
+    )
+
+
+def _compare(device: LiveDevice, player: Player, checked: Mapping[int, np.ndarray]) -> Comparison:
+    """All checked sets together."""
+    found = []
+    for index, expected in checked.items():
+        out = player.output(index)
+        if player.kind == "baseline":
+            # numpy has no bfloat16 of torch's; float holds fp16 and bf16 as they are.
+            host = out.detach().reshape(expected.shape).float().cpu().numpy()
+        else:
+            host = host_view(device.download(out), player.problem.dtype)
+        found.append(player.problem.compare(host, expected, player.tolerance))
+    return replace(merge_comparisons(found), cases=1)
+
+
+def _checksum_on_host(device: LiveDevice, swept: Sequence[Any]) -> int | None:
+    """The checksum that the read sweep must find; None where that would take long."""
+    if sum(array.nbytes for array in swept) > CHECKSUM_BYTES:
+        return None
+    total = 0
+    for array in swept:
+        words = device.download(array).reshape(-1).view(np.uint32)
+        total ^= int(np.bitwise_xor.reduce(words))
+    return total
+
+
+def _time_us(device: LiveDevice, action: Callable[[], None]) -> float:
+    """Time of one run of an action on the device, microseconds; it has run before."""
+    start, end = device.cp.cuda.Event(), device.cp.cuda.Event()
+    start.record(device.stream)
+    action()
+    end.record(device.stream)
+    end.synchronize()
+    return float(device.cp.cuda.get_elapsed_time(start, end)) * 1e3
+
+
+def _capture(device: LiveDevice, player: Player, launches: int, sets: int) -> None:
+    """Put the launches into a graph; where that is refused, launch them one by one."""
+    call = player.call
+
+    def run() -> None:
+        for index in range(launches):
+            call(index % sets)
+
+    player.launches = launches
+    if player.streamed:
+        player.play, player.protocol = run, STREAM_PROTOCOL
+        player.play()
+        device.synchronize()
+        return
+    try:
+        capture = _capture_torch if player.kind == "baseline" else _capture_cupy
+        player.play = capture(device, run)
+        player.protocol = GRAPH_PROTOCOL
+    except Exception as error:
+        if explain_cuda_error(str(error)).kind in ("misaligned", "out_of_bounds", "trap"):
+            raise
+        device.synchronize()
+        player.play = run
+        player.protocol = EVENTS_PROTOCOL
+    player.play()
+    device.synchronize()
+
+
+def _capture_torch(device: LiveDevice, run: Callable[[], None]) -> Callable[[], None]:
+    device.synchronize()
+    graph = device.torch.cuda.CUDAGraph()
+    graph.capture_begin(capture_error_mode="thread_local")
+    try:
+        run()
+    finally:
+        graph.capture_end()
+    return graph.replay  # type: ignore[no-any-return]
+
+
+def _capture_cupy(device: LiveDevice, run: Callable[[], None]) -> Callable[[], None]:
+    device.stream.begin_capture()
+    try:
+        run()
+    finally:
+        graph = device.stream.end_capture()
+    return partial(graph.launch, device.stream)

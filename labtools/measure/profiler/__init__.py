@@ -1,0 +1,1 @@
+"""Nsight Compute and compute-sanitizer over one kernel or many, in child processes."""

@@ -1,0 +1,508 @@
+"""Hardware counters of one kernel or of many: why it takes as long as it does.
+
+The kernels run in a child process under Nsight Compute. Starting ncu, Python and CUDA takes
+seconds; a launch under ncu takes a fraction of one. So one child launches many rungs, and their
+counters are told apart by the order of launches, which is held against each kernel's name, grid and
+block. Cold workloads have a run with the caches flushed before every pass, warm ones a run without.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from labtools.predict import limits_of
+from labtools.problem import Baseline, LabError, Launch, Limits, Problem, Rung
+from labtools.toolchain import CompilerMissing, compile_cubin
+from labtools.toolchain.progress import Progress, silent
+
+from ..gpu.job import Candidate, Job, fill_cubin, make_job, require_device, store_cubin
+from ..gpu.queue import hold_this_gpu
+from ..worker import hang_message
+from . import ncu as tool
+from .child import WatchedItem, WatchRequest
+from .counters import COUNTERS, FEW_COUNTERS, Counter, KernelCounters, sum_launches
+from .ncu import (
+    STILL_WORKS,
+    CounterSet,
+    NcuRun,
+    NcuTool,
+    ProfileFailed,
+    ProfileReport,
+    ProfilerUnavailable,
+    nsight_python_usable,
+)
+
+MOST_ITEMS = 96
+"""Items of one ncu run: its start is spread over enough of them, and little is lost with it."""
+STEP_LIMIT_S = 60.0
+"""For one item, all passes; past it the child ends, and the item is the one that hung."""
+RUN_LIMIT_S = 180.0
+ITEM_LIMIT_S = 10.0
+"""A run's time limit is `RUN_LIMIT_S` and this much for each of its items."""
+EMPTY_LAUNCHES = 3
+_EMPTY_ENTRY = "empty_launch"
+_EMPTY_LAUNCH = Launch(_EMPTY_ENTRY, (1, 1, 1), (32, 1, 1))
+_EMPTY_SOURCE = f'extern "C" __global__ void {_EMPTY_ENTRY}() {{}}\n'
+
+BatchItem = tuple[Rung, Problem, Mapping[str, int] | None]
+
+_refused: dict[str, tuple[str, ...]] = {}
+"""Metrics that an ncu (by path) was found to refuse, so that no later run asks for them again."""
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One item, compiled."""
+
+    rung: Rung
+    knobs: dict[str, int]
+    watched: WatchedItem
+
+    @property
+    def number(self) -> int:
+        return self.watched.number
+
+    @property
+    def workload(self) -> Problem:
+        return self.watched.workload
+
+    @property
+    def launches(self) -> list[Launch]:
+        """The launches that the profiler sees."""
+        return self.watched.job.timed
+
+
+@dataclass
+class _Outcome:
+    """What one run gave: reports, failures, and what is left to do."""
+
+    reports: dict[int, ProfileReport] = field(default_factory=dict)
+    failures: dict[int, ProfileFailed] = field(default_factory=dict)
+    left: list[_Item] = field(default_factory=list)
+    error: ProfileFailed | None = None
+    """Why nothing was gained, when nothing was."""
+
+    @property
+    def gained(self) -> bool:
+        return bool(self.reports or self.failures)
+
+
+def watched_item(
+    target: Rung | Baseline,
+    workload: Problem,
+    knobs: Mapping[str, int] | None,
+    limits: Limits,
+    number: int = 0,
+) -> WatchedItem:
+    """Compile what a tool is to watch.
+
+    Raises:
+        CompileError: the rung does not compile; names the line.
+        LabError: the target cannot run the workload.
+    """
+    if reason := target.supports(workload):
+        raise LabError(f"{target.id} cannot run {workload}.", reason, "choose another workload")
+    if isinstance(target, Rung):
+        candidate = Candidate(target, "rung", target.resolve_knobs(knobs))
+    else:
+        candidate = Candidate(target, "baseline")
+    return WatchedItem(number, make_job(candidate, workload, limits), workload)
+
+
+def profile_rung(
+    target: Rung | Baseline,
+    workload: Problem,
+    knobs: Mapping[str, int] | None = None,
+    counters: CounterSet = "chosen",
+    *,
+    time_limit_s: float = 300.0,
+    report_path: str | Path | None = None,
+    progress: Progress = silent,
+) -> ProfileReport:
+    """Profile one call of ``target`` on this machine's GPU.
+
+    ``chosen`` asks for the chosen counters alone; ``full`` for everything ncu knows (about forty
+    passes). The kernel runs once to load, then once per pass under the profiler, with the caches
+    flushed before each pass unless the workload says ``warm``. Clocks are left alone.
+    ``report_path`` keeps the report for Nsight Compute's own viewer. With Nsight Compute 2026.2.1
+    or newer and nsight-python 1.0 or newer, the child attaches the profiler to itself.
+
+    Raises:
+        ProfilerUnavailable: no ncu, or the counters are not permitted.
+        ProfileFailed: it ran and measured nothing.
+        LabError: the target cannot run the workload, or does not compile.
+    """
+    limits = limits_of(require_device())
+    item = watched_item(target, workload, knobs, limits)
+    request = WatchRequest((item,), str(fill_cubin(limits.arch)), "ncu", step_limit_s=time_limit_s)
+    ncu = tool.find_ncu()
+    with (
+        tempfile.TemporaryDirectory(prefix="labtools-profile-") as folder,
+        hold_this_gpu(f"profiling {target.id}", progress),
+    ):
+        progress(f"profiling {target.id}")
+        run, name, notes = _profile_one(ncu, request, counters, Path(folder), time_limit_s)
+        kernels = tuple(tool.read_report(ncu, run.report))
+        kept = None
+        if report_path is not None:
+            kept = str(Path(report_path).with_suffix(".ncu-rep"))
+            shutil.copyfile(run.report, kept)
+    return ProfileReport(
+        target=target.id,
+        workload=workload.to_dict(),
+        knobs=target.resolve_knobs(knobs) if isinstance(target, Rung) else {},
+        tool=name,
+        kernels=kernels,
+        totals=sum_launches(kernels),
+        notes=(*notes, *_say_dropped(run.dropped)),
+        report_path=kept,
+        seconds=run.finished.child.seconds,
+    )
+
+
+def _profile_one(
+    ncu: NcuTool, request: WatchRequest, counters: CounterSet, folder: Path, time_limit_s: float
+) -> tuple[NcuRun, str, list[str]]:
+    """A run that ended well, the name of the tool behind it, and what to know about it."""
+    warm = request.items[0].workload.cache_state == "warm"
+    name, notes = f"ncu {ncu.version_text}", []
+    if counters == "chosen" and nsight_python_usable(ncu):
+        run = tool.run_with_nsight(ncu, request, folder, warm=warm, time_limit_s=time_limit_s)
+        try:
+            _check_one(run)
+        except ProfileFailed as error:
+            notes.append(f"nsight-python did not work, so ncu was used: {error.why}")
+        else:
+            version = importlib.metadata.version("nsight-python")
+            return run, f"nsight-python {version}, {name}", notes
+    run = tool.run_under_ncu(
+        ncu,
+        request,
+        folder / "report.ncu-rep",
+        counters=counters,
+        warm=warm,
+        time_limit_s=time_limit_s,
+    )
+    _check_one(run)
+    return run, name, notes
+
+
+def _check_one(run: NcuRun) -> None:
+    """Raise unless the run ended well and its only item did."""
+    run.check_permission()
+    for result in run.results:
+        if result.problem:
+            raise _failed("The kernel did not run to its end.", result.problem)
+    run.check()
+
+
+def _say_dropped(dropped: Sequence[str]) -> list[str]:
+    return [f"ncu does not know these metrics here: {', '.join(dropped)}"] if dropped else []
+
+
+def profile_batch(
+    items: Sequence[BatchItem],
+    *,
+    counters: Literal["chosen", "few"] = "chosen",
+    progress: Progress = silent,
+) -> list[ProfileReport | ProfileFailed]:
+    """Profile one call of each of many rungs on this machine's GPU.
+
+    Each is launched once to load it, then once under the profiler; launches marked ``prepare`` run
+    before and are not watched. Inputs are drawn anew for each workload, and nothing is compared:
+    a kernel whose result matters has been checked before. A kernel that fails, hangs or takes the
+    process down costs itself alone; the others are profiled in another run. Clocks are left alone.
+
+    Args:
+        items: (rung, workload, knobs). Equal workloads share their buffers, wherever they stand.
+        counters: ``chosen`` for all chosen counters; ``few`` for those that a bound needs, in
+            fewer passes.
+        progress: hears of the kernels.
+
+    Returns:
+        For each item, in order, its report (with `ProfileReport.empty_launch_us`), or why it has
+        none.
+
+    Raises:
+        ProfilerUnavailable: no ncu, or the counters are not permitted.
+        LabError: nothing can run on a GPU here.
+    """
+    if not items:
+        return []
+    ncu = tool.find_ncu()
+    limits = limits_of(require_device())
+    results: dict[int, ProfileReport | ProfileFailed] = {}
+    ready: list[_Item] = []
+    for number, (rung, workload, knobs) in enumerate(items):
+        try:
+            watched = watched_item(rung, workload, knobs, limits, number)
+        except LabError as error:
+            results[number] = _as_failure(error)
+        else:
+            ready.append(_Item(rung, rung.resolve_knobs(knobs), watched))
+    # A workload's buffers are made once, and as few of them as possible exist at a time: ncu saves
+    # what a kernel may write before it replays it.
+    places: dict[str, int] = {}
+    for one in ready:
+        places.setdefault(one.workload.key(), len(places))
+    ready.sort(key=lambda one: (places[one.workload.key()], one.number))
+    batch = _Batch(ncu, limits.arch, FEW_COUNTERS if counters == "few" else COUNTERS, progress)
+    for warm in (False, True):
+        part = [one for one in ready if (one.workload.cache_state == "warm") == warm]
+        for start in range(0, len(part), MOST_ITEMS):
+            some = part[start : start + MOST_ITEMS]
+            with hold_this_gpu(f"profiling {len(some)} kernels", progress):
+                results.update(batch.measure(some, warm))
+    return [results[number] for number in range(len(items))]
+
+
+class _Batch:
+    """Runs of ncu until every item has counters or a reason."""
+
+    def __init__(
+        self,
+        ncu: NcuTool,
+        arch: str,
+        wanted: Sequence[Counter],
+        progress: Progress,
+    ) -> None:
+        self.ncu = ncu
+        self.wanted = wanted
+        self.names = frozenset(counter.name for counter in wanted)
+        self.progress = progress
+        self.fill_cubin = str(fill_cubin(arch))
+        self.empty = _empty_job(arch)
+        self.proved = False
+        """A run has given counters, so that a run without any is the fault of its items."""
+
+    def measure(
+        self, items: Sequence[_Item], warm: bool
+    ) -> dict[int, ProfileReport | ProfileFailed]:
+        """Counters of some items, by number.
+
+        Each run either settles at least one item, or is split in two, so this ends.
+        """
+        found: dict[int, ProfileReport | ProfileFailed] = {}
+        waiting = [list(items)]
+        while waiting:
+            some = waiting.pop(0)
+            outcome = self.run(some, warm)
+            found.update(outcome.reports)
+            found.update(outcome.failures)
+            if not outcome.left:
+                continue
+            if outcome.gained:
+                waiting.insert(0, outcome.left)
+                continue
+            error = outcome.error or _failed("The profiler gave nothing.", "it did not say why")
+            if len(some) == 1:
+                found[some[0].number] = error
+                continue
+            if not self.proved and (broken := self.run([], warm).error):
+                # Not even an empty kernel can be profiled: no half of the items would be.
+                rest = [one for group in (some, *waiting) for one in group]
+                found.update({one.number: broken for one in rest})
+                break
+            half = len(some) // 2
+            waiting[:0] = [some[:half], some[half:]]
+        return found
+
+    def run(self, items: Sequence[_Item], warm: bool) -> _Outcome:
+        """One run of ncu.
+
+        Raises:
+            ProfilerUnavailable: the counters are not permitted.
+        """
+        request = WatchRequest(
+            tuple(one.watched for one in items),
+            self.fill_cubin,
+            "ncu",
+            STEP_LIMIT_S,
+            empty=self.empty,
+            empty_launches=EMPTY_LAUNCHES,
+        )
+        with tempfile.TemporaryDirectory(prefix="labtools-profile-") as name:
+            run = tool.run_under_ncu(
+                self.ncu,
+                request,
+                Path(name, "report.ncu-rep"),
+                counters="chosen",
+                warm=warm,
+                time_limit_s=RUN_LIMIT_S + ITEM_LIMIT_S * len(items),
+                wanted=self.wanted,
+                without=_refused.get(self.ncu.path, ()),
+                progress=self.progress,
+            )
+            if run.report.exists():
+                _refused[self.ncu.path] = run.dropped
+            return self._judge(items, run)
+
+    def _judge(self, items: Sequence[_Item], run: NcuRun) -> _Outcome:
+        """Which items have their counters, which are to blame, and which are left."""
+        outcome = _Outcome()
+        by_number = {one.number: one for one in items}
+
+        def blame(number: int, why: str) -> None:
+            what = f"{by_number[number].watched.label} could not be profiled."
+            outcome.failures.setdefault(number, _failed(what, why))
+
+        for result in run.results:
+            if result.problem:
+                blame(result.number, result.problem)
+        suspect = _suspect(run)
+        if suspect is not None:
+            blame(suspect, _explain_end(run))
+        profiled = [by_number[one.number] for one in run.results if not one.problem]
+        tail = len(by_number[suspect].launches) if suspect is not None else 0
+        try:
+            empty_us, kernels = _match_rows(self._read(run), profiled, tail)
+        except ProfilerUnavailable:
+            raise
+        except LabError as error:
+            outcome.error = _as_failure(error)
+        else:
+            self.proved = True
+            seconds = run.finished.child.seconds / max(1, len(profiled))
+            for one, mine in zip(profiled, kernels, strict=True):
+                outcome.reports[one.number] = self._report(
+                    one, mine, empty_us, run.dropped, seconds
+                )
+        outcome.left = [
+            one
+            for one in items
+            if one.number not in outcome.reports and one.number not in outcome.failures
+        ]
+        return outcome
+
+    def _read(self, run: NcuRun) -> list[KernelCounters]:
+        """The rows of the report, which a child that died may have left as well."""
+        run.check_permission()
+        if not run.report.exists():
+            run.check()
+        return tool.read_report(self.ncu, run.report)
+
+    def _report(
+        self,
+        item: _Item,
+        kernels: Sequence[KernelCounters],
+        empty_us: float | None,
+        dropped: Sequence[str],
+        seconds: float,
+    ) -> ProfileReport:
+        # What was not asked for is not missing; it is not there.
+        kept = tuple(
+            replace(
+                kernel,
+                values={name: kernel.values[name] for name in kernel.values if name in self.names},
+            )
+            for kernel in kernels
+        )
+        return ProfileReport(
+            target=item.rung.id,
+            workload=item.workload.to_dict(),
+            knobs=item.knobs,
+            tool=f"ncu {self.ncu.version_text}",
+            kernels=kept,
+            totals=sum_launches(kept),
+            notes=tuple(_say_dropped(dropped)),
+            seconds=seconds,
+            empty_launch_us=empty_us,
+        )
+
+
+def _empty_job(arch: str) -> Job:
+    """A kernel that does nothing."""
+    try:
+        cubin = compile_cubin(_EMPTY_SOURCE, arch, name="empty.cu", compiler="cupy")
+    except CompilerMissing:
+        cubin = compile_cubin(_EMPTY_SOURCE, arch, name="empty.cu")
+    return Job(*(_EMPTY_ENTRY, "rung"), cubin=str(store_cubin(cubin)), launches=(_EMPTY_LAUNCH,))
+
+
+def _suspect(run: NcuRun) -> int | None:
+    """The number of the item at which the run ended early, if one can be named."""
+    died = run.finished.died
+    if run.results and run.results[-1].dead:
+        return run.results[-1].number
+    if died is not None and died.step is not None and died.step.label:
+        return int(died.step.label)
+    return None
+
+
+def _explain_end(run: NcuRun) -> str:
+    died = run.finished.died
+    if died is not None and died.hung and died.step is not None:
+        return hang_message(died.step.limit_s)
+    return run.finished.failure
+
+
+def _match_rows(
+    rows: Sequence[KernelCounters], items: Sequence[_Item], tail: int
+) -> tuple[float | None, list[tuple[KernelCounters, ...]]]:
+    """Give each item the rows of its launches; also the duration of an empty launch, us.
+
+    ncu lists launches in order. That none is lost or added is held against the number of rows,
+    and that each is the right one against its kernel's name, its grid and its block.
+
+    Args:
+        tail: rows that an item may have left in which the run ended.
+
+    Raises:
+        ProfileFailed: the rows are not those of the launches.
+    """
+    expected = EMPTY_LAUNCHES + sum(len(one.launches) for one in items)
+    if not expected <= len(rows) <= expected + tail:
+        raise _failed(
+            "The profiler's report does not fit what was launched.",
+            f"it holds {len(rows)} launches, and {expected} were made while it watched",
+        )
+    empties = rows[:EMPTY_LAUNCHES]
+    for row in empties:
+        _check_row(row, _EMPTY_LAUNCH)
+    times = [row.values["duration_us"] for row in empties]
+    known = [value for value in times if value is not None]
+    found, place = [], EMPTY_LAUNCHES
+    for one in items:
+        mine = rows[place : place + len(one.launches)]
+        for row, launch in zip(mine, one.launches, strict=True):
+            _check_row(row, launch)
+        place += len(mine)
+        found.append(tuple(mine))
+    return statistics.median(known) if known else None, found
+
+
+def _check_row(row: KernelCounters, launch: Launch) -> None:
+    name = re.split(r"[(<]", row.kernel, maxsplit=1)[0].split()
+    seen = (name[-1] if name else "", _sizes(row.grid), _sizes(row.block))
+    made = (launch.entry, list(launch.grid), list(launch.block))
+    # ncu shows a mangled name demangled; the grid and the block still have to fit.
+    first = 1 if launch.entry.startswith("_Z") else 0
+    if seen[first:] != made[first:]:
+        raise _failed(
+            "The profiler's report does not fit what was launched.",
+            f"it shows {row.kernel} with grid {row.grid} and block {row.block} where "
+            f"{made[0]} was launched with grid {made[1]} and block {made[2]}",
+        )
+
+
+def _sizes(text: str) -> list[int]:
+    """``(256, 1, 1)`` as numbers."""
+    return [int(part) for part in re.findall(r"\d+", text)]
+
+
+def _failed(what: str, why: str) -> ProfileFailed:
+    return ProfileFailed(what, why, STILL_WORKS)
+
+
+def _as_failure(error: LabError) -> ProfileFailed:
+    if isinstance(error, ProfileFailed):
+        return error
+    return ProfileFailed(error.what, error.why, error.still_works)

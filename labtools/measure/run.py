@@ -1,0 +1,80 @@
+"""One rung on one workload: is it right, and then how long does it take?
+
+The same children do both: the first of them checks, then all of them time. A kernel is compiled
+once, and no input is drawn twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from labtools.problem import Problem, Rung
+from labtools.toolchain.progress import Progress, silent
+
+from .check import CheckReport, check_rung
+from .gpu.job import rung_candidate
+from .gpu.measure import PROCESSES, ROUNDS, Timing, time_candidates
+from .gpu.pool import LivePool
+
+
+@dataclass(frozen=True)
+class RungRun:
+    """What running a rung gave.
+
+    Args:
+        check: is it right.
+        timing: how long it takes; None on the CPU, and where it is wrong.
+    """
+
+    check: CheckReport
+    timing: Timing | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Right, and timed if it was to be timed."""
+        return self.check.ok and (self.timing is None or bool(self.timing.records))
+
+
+def run_rung(
+    rung: Rung,
+    workload: Problem,
+    knobs: Mapping[str, int] | None = None,
+    *,
+    on: str = "cpu",
+    quick: bool = False,
+    processes: int = PROCESSES,
+    rounds: int = ROUNDS,
+    progress: Progress = silent,
+) -> RungRun:
+    """Check a rung; on a GPU, and only if it is right, time it.
+
+    Args:
+        rung: shipped, edited on a page, or from any folder.
+        workload: what to compute.
+        knobs: compile-time choices.
+        on: ``cpu`` or ``gpu``.
+        quick: check on the first few cases only.
+        processes: children that time.
+        rounds: samples a child.
+        progress: see `Progress`.
+
+    Raises:
+        LabError: as `check_rung` and `time_candidates`.
+    """
+    if on != "gpu":
+        return RungRun(check_rung(rung, workload, knobs, on, progress, quick))
+    with LivePool(processes, progress=progress) as pool:
+        check = check_rung(rung, workload, knobs, on, progress, quick, pool)
+        if not check.ok:
+            return RungRun(check)
+        timing = time_candidates(
+            [rung_candidate(rung, knobs)],
+            workload,
+            processes=processes,
+            rounds=rounds,
+            ceiling=False,
+            progress=progress,
+            pool=pool,
+        )
+        return RungRun(check, timing)

@@ -1,0 +1,164 @@
+"""The microbenchmarks as they run in the child.
+
+What is measured crosses to the parent at once, so that a benchmark that kills the GPU's context, or
+never ends, loses nothing but itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from labtools.measure.channel import Reporter
+from labtools.measure.gpu.child import Session, use_gpu
+from labtools.measure.gpu.faults import explain_cuda_error, looks_like_cuda
+from labtools.problem import LabError
+from labtools.record import Clocks
+
+from . import cycles, rates
+from .rig import Rig, Sample
+
+BENCHMARK_LIMIT_S = 60.0
+
+RUNS: dict[str, Callable[[Rig], list[Sample]]] = {
+    "clock": cycles.run_clock,
+    "pipe.s2r": cycles.run_special,
+    "pipe": cycles.run_pipe,
+    "chase.l1": cycles.run_chase_l1,
+    "chase.slices": cycles.run_chase_slices,
+    "chase.l2": cycles.run_chase_l2,
+    "chase.hbm": cycles.run_chase_hbm,
+    "rows": cycles.run_rows,
+    "async.copy": cycles.run_copy,
+    "async.bulk": cycles.run_bulk,
+    "barrier.meet": cycles.run_meet,
+    "barrier.skew": cycles.run_skew,
+    "branch.loop": cycles.run_turns,
+    "branch.skip": cycles.run_skip,
+    "code.size": cycles.run_code_size,
+    "bandwidth.footprint": rates.run_footprint,
+    "bandwidth.one_sm": rates.run_one_sm,
+    "bandwidth": rates.run_bandwidth,
+    "launch.shape": rates.run_launch_shape,
+    "launch.kinds": rates.run_launch_kinds,
+}
+
+
+def find_run(name: str) -> Callable[[Rig], list[Sample]]:
+    """The function that measures a benchmark: by its name, else by its group."""
+    return RUNS.get(name) or RUNS[name.split(".")[0]]
+
+
+@dataclass(frozen=True)
+class BenchmarkJob:
+    """One microbenchmark, compiled.
+
+    Args:
+        name: of the benchmark.
+        cubins: files of its kernels, by the text of their definitions.
+        registers: of each kernel.
+        settings: of the benchmark.
+    """
+
+    name: str
+    cubins: dict[str, str]
+    registers: dict[str, int]
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class MicrobenchRequest:
+    """Benchmarks to be run one after the other; ``touch`` is the kernel that fills the L2."""
+
+    jobs: tuple[BenchmarkJob, ...]
+    touch: str
+
+
+@dataclass(frozen=True)
+class BenchmarkAnswer:
+    """What one benchmark measured, or why it has no samples.
+
+    Args:
+        name: of the benchmark.
+        samples: see `Sample`; None when there are none.
+        problem: why.
+        dead: CUDA is dead after it.
+        clocks: of the GPU meanwhile.
+        seconds: it took.
+    """
+
+    name: str
+    samples: list[Sample] | None = None
+    problem: str | None = None
+    dead: bool | None = None
+    clocks: Clocks | None = None
+    seconds: float = 0.0
+
+    def to_record(self) -> dict[str, Any]:
+        """As the record keeps it: what there is, without the name."""
+        found = {
+            "samples": self.samples,
+            "problem": self.problem,
+            "dead": self.dead,
+            "clocks": self.clocks.model_dump(mode="json") if self.clocks else None,
+            "seconds": self.seconds,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class MicrobenchDone:
+    """The machine that was measured: its versions, and numbers of its GPU."""
+
+    environment: dict[str, str | None] = field(default_factory=dict)
+    device: dict[str, int] = field(default_factory=dict)
+
+
+def run_jobs(report: Reporter[BenchmarkAnswer], request: MicrobenchRequest) -> MicrobenchDone:
+    """Run the jobs of a request, one after the other; runs in the child.
+
+    Raises:
+        LabError: the GPU could not be used.
+    """
+    with use_gpu(report, "labtools microbench") as session:
+        bench = Rig(session.device)
+        for number, job in enumerate(request.jobs):
+            report.progress(f"measuring {job.name}", number, len(request.jobs))
+            answer = _measure(bench, session, job, request.touch, report)
+            report.item(answer)
+            if answer.dead:
+                break
+        facts = {"num_sms": bench.num_sms, "threads_per_sm": bench.threads_per_sm}
+        return MicrobenchDone(session.device.environment(), facts)
+
+
+def _measure(
+    bench: Rig,
+    session: Session,
+    job: BenchmarkJob,
+    touch: str,
+    report: Reporter[BenchmarkAnswer],
+) -> BenchmarkAnswer:
+    """One benchmark: its samples, or why there are none."""
+    bench.cubins = {**job.cubins, "touch": touch}
+    bench.registers, bench.settings = job.registers, job.settings
+    started = time.monotonic()
+    answer = BenchmarkAnswer(job.name)
+    session.clocks.start()
+    try:
+        with report.step(job.name, BENCHMARK_LIMIT_S, label=job.name):
+            samples = find_run(job.name)(bench)
+            bench.device.synchronize()
+        answer = replace(answer, samples=samples)
+    except LabError as error:
+        answer = replace(answer, problem=str(error))
+    except Exception as error:  # one benchmark that fails is reported, the rest goes on
+        answer = replace(answer, problem=f"{type(error).__name__}: {error}")
+        if looks_like_cuda(error):
+            fault = explain_cuda_error(str(error))
+            answer = replace(answer, problem=f"{fault.message} ({error})", dead=fault.fatal)
+    return replace(
+        answer, clocks=session.clocks.stop(), seconds=round(time.monotonic() - started, 3)
+    )

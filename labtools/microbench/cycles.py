@@ -1,0 +1,507 @@
+"""The microbenchmarks that count cycles inside a kernel. They return raw samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from labtools.problem import LabError
+
+from .plan import CODE_KB, LANE_BYTES, PIPE_BY_NAME, Pipe
+from .rig import LINE, REPEATS, Rig, Sample, sample
+
+MIB = 2**20
+LATENCY_TRIPS = 64
+INTERVAL_TRIPS = 32
+L2_FOOTPRINTS_KIB = (
+    128, 256, 512, 1024, 2048, 4096, 8192, 12288, 16384, 20480, 24576, 28672, 32768, 40960, 49152,
+    57344, 65536,
+)  # fmt: skip
+CHASE_STEPS = 4096
+PLACEMENT_ATTEMPTS = 5
+WALK_STEPS = 256
+WALK_WARM = 16
+FAR_STRIDE = 65536
+COPY_WIDTHS = (4, 8, 16)
+BULK_BYTES = (512, 2048, 8192)
+MEETING_WARPS = (1, 2, 4, 8, 16, 32)
+CODE_PASSES = 5
+
+
+def run_clock(bench: Rig) -> list[Sample]:
+    """MHz of the SMs, by their own counter against the GPU's nanosecond timer."""
+    grid = bench.num_sms
+    out, sink = bench.scratch("out", 16 * grid), bench.scratch("sink", 4 * 128 * grid)
+    mhz = []
+    for _ in range(REPEATS):
+        args = (out, sink, np.float32(0.5), np.int64(20_000_000))
+        bench.kernel("clock_rate")((grid,), (128,), args)
+        times = bench.read_times(out, (grid, 2))
+        mhz.append(float(np.median(times[:, 0] / times[:, 1])) * 1e3)
+    return [sample({"test": "clock"}, "MHz", mhz)]
+
+
+# ------------------------------------------------------------------------------- instructions
+
+
+def run_pipe(bench: Rig) -> list[Sample]:
+    """Cycles of a chain, and of several chains by warps, for two lengths of the body."""
+    pipe = PIPE_BY_NAME[str(bench.settings["pipe"])]
+    memory = _cells(bench, pipe)
+    samples = []
+    for body in pipe.latency:
+        what = {"test": "latency", "body": body, "trips": LATENCY_TRIPS}
+        values = [
+            _run_pipe(bench, f"lat_{pipe.name}_{body}", memory, 1, 1, LATENCY_TRIPS)
+            for _ in range(REPEATS)
+        ]
+        samples.append(sample(what, "cycles", values))
+    for every in (4, 1):  # one sub-partition of the SM, or all four
+        for warps in (1, 2, 4, 8):
+            for body in pipe.interval:
+                what = {
+                    "test": "interval",
+                    "body": body,
+                    "trips": INTERVAL_TRIPS,
+                    "warps": warps,
+                    "sub_partitions": 4 // every,
+                }
+                entry = f"thr_{pipe.name}_{body}"
+                values = [
+                    _run_pipe(bench, entry, memory, 4 * warps, every, INTERVAL_TRIPS)
+                    for _ in range(REPEATS)
+                ]
+                samples.append(sample(what, "cycles", values))
+    return samples
+
+
+def _cells(bench: Rig, pipe: Pipe) -> np.uint64:
+    """Cells in global memory that hold their own addresses, side by side as wide as a lane's."""
+    words = max(1, pipe.width // 4)
+    cells = bench.scratch("cells", 8192)
+    first = cells.data.ptr
+    if pipe.width == 4:
+        host = (first + 4 * np.arange(2048, dtype=np.uint64)).astype(np.uint32)
+    else:
+        host = np.repeat(first + 4 * words * np.arange(2048 // words, dtype=np.uint64), words // 2)
+        if not pipe.width:
+            host = np.zeros(1024, np.uint64)
+    raw = host.view(np.uint8)
+    bench.device.upload(cells[: len(raw)], raw)
+    return np.uint64(first)
+
+
+def _run_pipe(
+    bench: Rig, entry: str, memory: np.uint64, warps: int, every: int, trips: int
+) -> float:
+    """Cycles from the first working warp's start to the last one's end."""
+    out, sink = bench.scratch("out", 16 * warps), bench.scratch("sink", 4 * 1024)
+    args = (
+        out,
+        memory,
+        sink,
+        np.uint32(0x3C013C03),
+        np.uint32(0x3210),
+        np.float32(1.25),
+        np.float32(-0.5),
+        np.int32(trips),
+        np.int32(every),
+    )
+    bench.kernel(entry)((1,), (32 * warps,), args)
+    times = bench.read_times(out, (warps, 2))[::every]
+    return float(times[:, 1].max() - times[:, 0].min())
+
+
+def run_special(bench: Rig) -> list[Sample]:
+    """Cycles of a loop with and without a special register."""
+    samples = []
+    for reads in (0, 1):
+        values = []
+        for _ in range(REPEATS + 1):
+            out, sink = bench.scratch("out", 16), bench.scratch("sink", 4 * 32)
+            args = (out, sink, np.uint32(77), np.int32(1024))
+            bench.kernel(f"special_{reads}")((1,), (32,), args)
+            times = bench.read_times(out, (1, 2))
+            values.append(float(times[0, 1] - times[0, 0]))
+        what = {"test": "special", "reads": reads, "trips": 1024}
+        samples.append(sample(what, "cycles", values[1:]))
+    return samples
+
+
+# -------------------------------------------------------------------------------------- chase
+
+
+def _chase(bench: Rig, entry: str, start: int, sm: int, warm: int, steps: int) -> float:
+    """Cycles a step of one thread's chase on a chosen SM."""
+    out = bench.scratch("out", 24)
+    args = (out, np.uint64(start), np.int32(sm), np.int32(warm), np.int32(steps))
+    for _ in range(PLACEMENT_ATTEMPTS):
+        bench.device.set_bytes(out, 0)
+        bench.kernel(entry)((bench.num_sms,), (32,), args)
+        times = bench.read_times(out, (3,))
+        if times[1] > 0:
+            return float(times[1] - times[0]) / steps
+    raise _not_placed(sm)
+
+
+def _not_placed(sm: int) -> LabError:
+    return LabError(
+        f"No block ran on SM {sm}.",
+        f"the GPU placed the blocks elsewhere, {PLACEMENT_ATTEMPTS} times",
+        "the other microbenchmarks",
+    )
+
+
+def _lay_chain(bench: Rig, address: int, order: np.ndarray) -> None:
+    table = bench.scratch("order", 4 * len(order))
+    bench.device.upload(table[: 4 * len(order)], order.astype(np.int32).view(np.uint8))
+    grid = -(-len(order) // 256)
+    args = (np.uint64(address), table, np.int32(len(order)))
+    bench.kernel("lay_chain")((grid,), (256,), args)
+
+
+def run_chase_l1(bench: Rig) -> list[Sample]:
+    """A chain through 4 to 128 KiB that was walked before."""
+    samples = []
+    rng = np.random.default_rng(1)
+    for kib in (4, 16, 32, 64, 128):
+        lines = kib * 1024 // LINE
+        cells = bench.scratch("chain", kib * 1024)
+        _lay_chain(bench, cells.data.ptr, rng.permutation(lines))
+        values = [
+            _chase(bench, "chase_ca", cells.data.ptr, sm, 2 * lines, 2048)
+            for sm in bench.some_sms()
+        ]
+        samples.append(sample({"test": "chase", "kib": kib, "cache": "ca"}, "cycles", values))
+    return samples
+
+
+def run_chase_slices(bench: Rig) -> list[Sample]:
+    """One line after another, each chased on its own: how the L2's parts differ in distance."""
+    lines = 64
+    samples = []
+    cells = bench.scratch("chain", MIB)
+    places = np.linspace(0, MIB // LINE - 1, lines).astype(int)
+    zero = np.zeros(1, np.int64)
+    for place in places:
+        _lay_chain(bench, cells.data.ptr + LINE * int(place), zero)
+    for sm in bench.some_sms(3):
+        values = [
+            _chase(bench, "chase_cg", cells.data.ptr + LINE * int(place), sm, 32, 128)
+            for place in places
+        ]
+        samples.append(sample({"test": "slices", "sm": sm}, "cycles", values))
+    return samples
+
+
+def run_chase_l2(bench: Rig) -> list[Sample]:
+    """By footprint: after all SMs have read it, and after this SM alone has walked it."""
+    samples = []
+    rng = np.random.default_rng(2)
+    for kib in L2_FOOTPRINTS_KIB:
+        lines = kib * 1024 // LINE
+        cells = bench.scratch("chain", kib * 1024)
+        address = np.uint64(cells.data.ptr)
+        _lay_chain(bench, cells.data.ptr, rng.permutation(lines))
+        for _ in range(3):
+            bench.touch(address, kib * 1024)
+        starts = rng.integers(0, lines, REPEATS)
+        values = [
+            _chase(bench, "chase_cg", cells.data.ptr + LINE * int(start), sm, 64, CHASE_STEPS)
+            for sm, start in zip(bench.some_sms(), starts, strict=True)
+        ]
+        what = {"test": "chase", "kib": kib, "cache": "cg"}
+        samples.append(sample({**what, "warmed": "by all"}, "cycles", values))
+        values = [
+            _chase(bench, "chase_cg", cells.data.ptr, sm, lines, CHASE_STEPS)
+            for sm in bench.some_sms(3)
+        ]
+        samples.append(sample({**what, "warmed": "by itself"}, "cycles", values))
+    return samples
+
+
+def run_chase_hbm(bench: Rig) -> list[Sample]:
+    """Random lines of 128 MiB to 16 GiB, none of them read before."""
+    samples = []
+    bench.drop_zeros()
+    free = bench.device.free_bytes()
+    for bits in range(20, 28):
+        size = LINE << bits
+        if size > free * 0.8:
+            break
+        cells = bench.device.empty((size,), np.uint8)
+        grid = 8 * bench.num_sms
+        bench.kernel("lay_scattered")((grid,), (256,), (cells, np.int32(bits)))
+        values = []
+        rng = np.random.default_rng(bits)
+        for sm in bench.some_sms():
+            bench.flush()
+            start = cells.data.ptr + LINE * int(rng.integers(0, 1 << bits))
+            values.append(_chase(bench, "chase_ca", start, sm, 64, CHASE_STEPS))
+        samples.append(sample({"test": "chase", "mib": size // MIB}, "cycles", values))
+        del cells
+        bench.device.release()
+    return samples
+
+
+# --------------------------------------------------------------------------------------- rows
+
+
+def _walk(
+    bench: Rig, entry: str, level: str, row_bytes: int, stride: int, sm: int, *more: np.uint32
+) -> tuple[float, float]:
+    """Cycles a step: the middle and the slowest of the warps. ``sm`` -1: a warp on every SM."""
+    grid = bench.num_sms
+    everywhere = sm < 0
+    steps, warm, wrap = WALK_STEPS, WALK_WARM, 0xFFFFFFFF
+    if level == "hbm":
+        reach = (steps + warm) * stride + row_bytes
+        block_bytes = -(-reach // 4096) * 4096 if everywhere else 0
+        address = bench.cold_zeros(block_bytes * grid if everywhere else reach)
+        room = bench.zeros.nbytes
+        if block_bytes * grid > room:  # a small GPU: the blocks' rows lie in one another's gaps
+            block_bytes = 4096
+    else:
+        # Each block goes round a part of its own: 8 MiB together, or what an L1 holds.
+        part = 65536 if level == "l2" else 8192
+        wrap, block_bytes = part - 1, part + 16384
+        warm = 2 * part // stride + WALK_WARM
+        address = np.uint64(bench.zeros.data.ptr)
+        if level == "l2":
+            for _ in range(2):
+                bench.touch(address, block_bytes * grid)
+    out = bench.scratch("out", 24 * grid)
+    args = (
+        out,
+        address,
+        np.uint64(block_bytes),
+        np.uint32(stride),
+        np.uint32(wrap),
+        np.int32(-(-warm // 8) * 8),
+        np.int32(steps),
+        np.int32(sm),
+        *more,
+    )
+    for _ in range(PLACEMENT_ATTEMPTS):
+        bench.device.set_bytes(out, 0)
+        bench.kernel(entry)((grid,), (32,), args)
+        times = bench.read_times(out, (grid, 3))
+        times = times[times[:, 1] > 0]
+        # One warp on each SM, or one on the wanted SM alone.
+        if len(times) == (grid if everywhere else 1) == len(np.unique(times[:, 2])):
+            break
+        if level == "hbm":  # what was just read is in the L2
+            bench.flush()
+    if len(times) == 0:
+        raise _not_placed(sm)
+    cycles = (times[:, 1] - times[:, 0]) / steps
+    return float(np.median(cycles)), float(cycles.max())
+
+
+def run_rows(bench: Rig) -> list[Sample]:
+    """Dependent rows by level, width, loads a step and distance; one warp, and one an SM."""
+    level = str(bench.settings["level"])
+    cache = "cg" if level == "l2" else "ca"
+    samples = []
+    for width in LANE_BYTES:
+        for loads in (1, 2, 4):
+            row = 32 * width * loads
+            strides = {"contiguous": row}
+            if level == "hbm":
+                strides["far"] = FAR_STRIDE
+            for distance, stride in strides.items():
+                for warps in ("one", "every SM"):
+                    sms = bench.some_sms() if warps == "one" else [-1] * REPEATS
+                    pairs = [
+                        _walk(bench, f"walk_{cache}_{width}_{loads}", level, row, stride, sm)
+                        for sm in sms
+                    ]
+                    what = {
+                        "test": "rows",
+                        "level": level,
+                        "bytes_per_lane": width,
+                        "loads": loads,
+                        "distance": distance,
+                        "warps": warps,
+                    }
+                    middle, slowest = zip(*pairs, strict=True)
+                    samples.append(
+                        sample(what, "cycles", middle, slowest=[round(x, 2) for x in slowest])
+                    )
+    return samples
+
+
+def run_copy(bench: Rig) -> list[Sample]:
+    """cp.async: one copy and a wait, sixteen and a wait, and the wait alone."""
+    samples = []
+    cases = [(4, 0), *((width, copies) for width in COPY_WIDTHS for copies in (1, 16))]
+    for level in ("hbm", "l2"):
+        for width, copies in cases:
+            row = 32 * width * max(1, copies)
+            for warps in ("one", "every SM"):
+                sms = bench.some_sms() if warps == "one" else [-1] * REPEATS
+                pairs = [_walk(bench, f"copy_{width}_{copies}", level, row, row, sm) for sm in sms]
+                what = {
+                    "test": "copy",
+                    "level": level,
+                    "bytes_per_lane": width,
+                    "copies": copies,
+                    "warps": warps,
+                }
+                samples.append(sample(what, "cycles", [middle for middle, _ in pairs]))
+    return samples
+
+
+def run_bulk(bench: Rig) -> list[Sample]:
+    """cp.async.bulk by size."""
+    samples = []
+    for level in ("hbm", "l2"):
+        for size in BULK_BYTES:
+            for warps in ("one", "every SM"):
+                sms = bench.some_sms() if warps == "one" else [-1] * REPEATS
+                pairs = [_walk(bench, "bulk", level, size, size, sm, np.uint32(size)) for sm in sms]
+                what = {"test": "bulk", "level": level, "bytes": size, "warps": warps}
+                samples.append(sample(what, "cycles", [middle for middle, _ in pairs]))
+    return samples
+
+
+# ------------------------------------------------------------------- barriers, branches, code
+
+
+def _meet(bench: Rig, entry: str, warps: int, resident: int, late: int, trips: int) -> float:
+    """Cycles from the first warp's start to the last one's end, the middle block."""
+    grid = bench.num_sms * resident
+    out = bench.scratch("out", 24 * grid * warps)
+    sink = bench.scratch("sink", 4 * 32 * grid * warps)
+    args = (out, sink, np.float32(0.5), np.float32(1.5), np.int32(trips), np.int32(late))
+    bench.kernel(entry)((grid,), (32 * warps,), args)
+    times = bench.read_times(out, (grid, warps, 3))
+    return float(np.median(times[:, :, 1].max(axis=1) - times[:, :, 0].min(axis=1)))
+
+
+def run_meet(bench: Rig) -> list[Sample]:
+    """Barriers that all warps reach together, one and two blocks an SM."""
+    samples = []
+    trips = 64
+    for resident in (1, 2):
+        for warps in MEETING_WARPS:
+            if 32 * warps * resident > bench.threads_per_sm:
+                continue
+            for barriers in (8, 16):
+                entry = f"meet_{barriers}_0"
+                values = [
+                    _meet(bench, entry, warps, resident, -1, trips) for _ in range(REPEATS + 1)
+                ]
+                what = {
+                    "test": "meet",
+                    "warps": warps,
+                    "blocks": resident,
+                    "body": barriers,
+                    "trips": trips,
+                }
+                samples.append(sample(what, "cycles", values[1:]))
+    return samples
+
+
+def run_skew(bench: Rig) -> list[Sample]:
+    """Barriers to which the first warp comes late by 16 or 64 dependent multiplications."""
+    samples = []
+    trips = 32
+    for warps in (1, 2, 4, 8):
+        for extra in (0, 16, 64):
+            for barriers in (8, 16):
+                entry = f"meet_{barriers}_{extra}"
+                values = [_meet(bench, entry, warps, 1, 0, trips) for _ in range(REPEATS + 1)]
+                what = {
+                    "test": "skew",
+                    "warps": warps,
+                    "extra": extra,
+                    "body": barriers,
+                    "trips": trips,
+                }
+                samples.append(sample(what, "cycles", values[1:]))
+    return samples
+
+
+def _run_block(bench: Rig, entry: str, warps: int, *more: np.generic) -> float:
+    out, sink = bench.scratch("out", 24 * warps), bench.scratch("sink", 128 * warps)
+    args = (out, sink, np.float32(0.5), np.float32(1.5), *more)
+    bench.kernel(entry)((1,), (32 * warps,), args)
+    times = bench.read_times(out, (warps, 3))
+    return float(times[:, 1].max() - times[:, 0].min())
+
+
+def run_turns(bench: Rig) -> list[Sample]:
+    """Loops of 4 to 128 multiplications, for 1, 4 and 16 warps an SM."""
+    trips = 256
+    return [
+        sample(
+            {
+                "test": "turn",
+                "body": body,
+                "warps": warps,
+                "trips": trips,
+                "stall_cycles": bench.stall_cycles(f"turn_{body}"),
+            },
+            "cycles",
+            [_run_block(bench, f"turn_{body}", warps, np.int32(trips)) for _ in range(REPEATS)],
+        )
+        for warps in (1, 4, 16)
+        for body in (4, 8, 16, 64, 128)
+    ]
+
+
+def run_skip(bench: Rig) -> list[Sample]:
+    """Instructions whose predicate is false in every lane, for 1 and 16 warps an SM."""
+    trips = 256
+    none = np.int32(0)
+    return [
+        sample(
+            {"test": "skip", "body": body, "warps": warps, "trips": trips},
+            "cycles",
+            [
+                _run_block(bench, f"skip_{body}", warps, np.int32(trips), none)
+                for _ in range(REPEATS)
+            ],
+        )
+        for warps in (1, 16)
+        for body in (32, 64)
+    ]
+
+
+def run_code_size(bench: Rig) -> list[Sample]:
+    """Passes through straight-line code; before each launch other code fills the caches."""
+    return [*_code_sizes(bench)]
+
+
+def _code_sizes(bench: Rig) -> Iterator[Sample]:
+    for size in CODE_KB:
+        other = 256 if size != 256 else 192
+        for everywhere in (False, True):
+            for warps in (1, 4):
+                grid = bench.num_sms if everywhere else 1
+                runs = []
+                for _ in range(REPEATS + 1):
+                    _straight(bench, other, bench.num_sms, 1, 1)
+                    times = _straight(bench, size, grid, warps, CODE_PASSES)
+                    cycles = times[..., 1].max(axis=1) - times[..., 0].min(axis=1)
+                    runs.append(np.median(cycles, axis=0))
+                for index in range(CODE_PASSES):
+                    what = {
+                        "test": "code",
+                        "kib": size,
+                        "warps": warps,
+                        "sms": "every SM" if everywhere else "one",
+                        "pass": index,
+                    }
+                    yield sample(what, "cycles", [run[index] for run in runs[1:]])
+
+
+def _straight(bench: Rig, size: int, grid: int, warps: int, passes: int) -> np.ndarray:
+    """[grid, warps, passes, 2] begin and end of each pass."""
+    out = bench.scratch("out", 16 * grid * warps * passes)
+    sink = bench.scratch("sink", 128 * grid * warps)
+    args = (out, sink, np.float32(0.5), np.float32(1.5), np.int32(passes))
+    bench.kernel("straight", f"CODE_KB={size}")((grid,), (32 * warps,), args)
+    return bench.read_times(out, (grid, warps, passes, 2))

@@ -1,0 +1,263 @@
+"""The microbenchmarks: what each measures, with which kernels, and what these must compile to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import lru_cache
+
+from labtools.problem import LabError
+
+from .code import Benchmark, CodeCheck
+
+LANE_BYTES = (2, 4, 8, 16)
+CODE_KB = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
+SHAPED_SHARED_KB = (1, 48)
+
+
+@dataclass(frozen=True)
+class Pipe:
+    """One instruction, or a pair that only comes together.
+
+    Attributes:
+        name: as in the names of the kernels.
+        counts: opcodes of one step.
+        latency, interval: lengths of the loop's body, in steps; empty where it is not measured.
+        chains: side by side for the interval.
+        width: bytes of a lane's cell in memory, 0 for no memory.
+        extra: other instructions a step may have.
+        oldest: first compute capability.
+        links: opcodes of a step that depend on one another in turn; None takes all of ``counts``.
+    """
+
+    name: str
+    counts: tuple[str, ...]
+    latency: tuple[int, ...] = (32, 64)
+    interval: tuple[int, ...] = (64, 128)
+    chains: int = 8
+    width: int = 0
+    extra: float = 0
+    oldest: tuple[int, int] = (7, 5)
+    links: tuple[str, ...] | None = None
+
+    @property
+    def chained(self) -> tuple[str, ...]:
+        """Opcodes of the chain."""
+        return self.counts if self.links is None else self.links
+
+
+PIPES = (
+    Pipe("ffma", ("FFMA",)),
+    Pipe("fadd", ("FADD",)),
+    Pipe("fmul", ("FMUL",)),
+    Pipe("fmnmx", ("FMNMX",)),
+    Pipe("hfma2", ("HFMA2",)),
+    Pipe("imad", ("IMAD",)),
+    Pipe("iadd3", ("IADD3",)),
+    Pipe("lop3", ("LOP3",)),
+    Pipe("prmt", ("PRMT",)),
+    Pipe("shf", ("SHF",)),
+    Pipe("isetp_sel", ("ISETP", "SEL")),
+    Pipe("ex2", ("MUFU.EX2",)),
+    Pipe("rcp_fadd", ("MUFU.RCP", "FADD")),
+    Pipe("half_to_float", ("HADD2.F32",)),
+    Pipe("float_to_half2", ("F2FP|F2F",), extra=1),
+    Pipe("int_to_float", ("I2F|I2FP",)),
+    Pipe("float_to_int", ("F2I",)),
+    Pipe("byte_to_float", ("I2F.S8",)),
+    Pipe("shfl", ("SHFL.BFLY",)),
+    Pipe("vote", ("ISETP", "VOTE")),
+    Pipe("redux", ("REDUX",), extra=1.2, oldest=(8, 0)),
+    Pipe("movm", ("MOVM",), oldest=(8, 0)),
+    Pipe("lds32", ("LDS",), width=4),
+    Pipe("lds64", ("LDS.64|LDS.U.64",), width=8),
+    Pipe("lds128", ("LDS.128|LDS.U.128",), width=16),
+    Pipe("sts32", ("STS",), latency=(), width=4),
+    Pipe("sts_lds", ("STS", "LDS"), interval=(), width=4),
+    Pipe("ldsm", ("LDSM",), width=16),
+    Pipe("ldg32", ("LDG.E",), width=4, extra=0.25),
+    Pipe("ldg64", ("LDG.E.64",), width=8),
+    Pipe(
+        "ldg128", ("LDG.E.128", "LOP3"), (8, 16), (4, 8), chains=2, width=16, links=("LDG.E.128",)
+    ),
+    Pipe("ldc", ("LDC",)),
+    Pipe("hmma", ("HMMA",)),
+    Pipe("imma", ("IMMA",), oldest=(8, 0)),
+)
+PIPE_BY_NAME = {pipe.name: pipe for pipe in PIPES}
+
+
+def _pipe_benchmark(pipe: Pipe) -> Benchmark:
+    checks = []
+    for kind, bodies in (("lat", pipe.latency), ("thr", pipe.interval)):
+        for body in bodies:
+            counts = dict.fromkeys(pipe.counts, body)
+            # The loop's own comparison is one more.
+            depth = body * len(pipe.chained)
+            if kind == "thr":
+                depth //= pipe.chains
+            checks.append(
+                CodeCheck(
+                    f"{kind}_{pipe.name}_{body}",
+                    counts,
+                    chained=pipe.chained,
+                    depth=None if pipe.name == "sts32" else depth,
+                    others=20 + int(pipe.extra * body),
+                )
+            )
+    doc = f"{' and '.join(pipe.counts)}: cycles to the result, and cycles between two of them"
+    return Benchmark(
+        f"pipe.{pipe.name}", doc, "pipes.cu", tuple(checks), oldest=pipe.oldest,
+        settings={"pipe": pipe.name},
+    )  # fmt: skip
+
+
+def _walk_checks(cache: str) -> tuple[CodeCheck, ...]:
+    names = {2: "LDG.E.U16", 4: "LDG.E", 8: "LDG.E.64", 16: "LDG.E.128"}
+    return tuple(
+        CodeCheck(
+            f"walk_{cache}_{width}_{loads}",
+            {names[width]: 8 * loads},
+            chained=(names[width],),
+            depth=8,
+            others=20 + 8 * (6 + loads * max(1, width // 4)),
+            in_flight=loads,
+        )
+        for width in LANE_BYTES
+        for loads in (1, 2, 4)
+    )
+
+
+def _read_checks(cache: str) -> tuple[CodeCheck, ...]:
+    names = {2: "LDG.E.U16", 4: "LDG.E", 8: "LDG.E.64", 16: "LDG.E.128"}
+    return tuple(
+        CodeCheck(
+            f"read_{cache}_{width}_{loads}",
+            {names[width]: loads},
+            where="trip",
+            others=14 + loads * max(1, width // 4),
+            in_flight=loads,
+        )
+        for width in LANE_BYTES
+        for loads in (1, 2, 4, 8)
+    )
+
+
+def _copy_checks() -> tuple[CodeCheck, ...]:
+    return tuple(
+        CodeCheck(f"copy_{width}_{copies}", {"LDGSTS": copies, "DEPBAR": 1}, others=32)
+        for width, copies in ((4, 0), (4, 1), (8, 1), (16, 1), (4, 16), (8, 16), (16, 16))
+    )
+
+
+def _meet_checks(extra: int) -> tuple[CodeCheck, ...]:
+    return tuple(
+        CodeCheck(
+            f"meet_{barriers}_{extra}",
+            {"BAR": barriers} | ({"FFMA": barriers * extra} if extra else {}),
+            others=20 + 6 * barriers,
+        )
+        for barriers in (8, 16)
+    )
+
+
+@lru_cache(maxsize=1)
+def list_benchmarks() -> tuple[Benchmark, ...]:
+    """All microbenchmarks, in the order in which they run."""
+    sizes = tuple((("CODE_KB", str(size)),) for size in CODE_KB)
+    chase = (
+        CodeCheck("chase_ca", {"LDG.E.64": 16}, chained=("LDG",), depth=16),
+        CodeCheck("chase_cg", {"LDG.E.64": 16}, chained=("LDG",), depth=16),
+    )
+    turns = tuple(
+        CodeCheck(f"turn_{body}", {"FFMA": body}, chained=("FFMA",), depth=body // 4)
+        for body in (4, 8, 16, 64, 128)
+    )
+    clock = (CodeCheck("clock_rate", {"FFMA": 64}, where="kernel"),)
+    return (
+        Benchmark("clock", "the SM's clock while it works, in MHz", "launch.cu", clock),
+        *map(_pipe_benchmark, PIPES),
+        Benchmark(
+            "pipe.s2r", "reading a special register, in issue order", "pipes.cu",
+            (
+                CodeCheck("special_0", {"LOP3": 1, "S2R": 0}),
+                CodeCheck("special_1", {"LOP3": 1, "S2R": 1}),
+            ),
+        ),
+        Benchmark("chase.l1", "one load after another that hits the L1", "chase.cu", chase),
+        Benchmark("chase.slices", "one line over and over: near and far L2", "chase.cu", chase),
+        Benchmark("chase.l2", "one load after another by footprint: L2", "chase.cu", chase),
+        Benchmark("chase.hbm", "the same beyond the L2, to the TLB's reach", "chase.cu", chase),
+        Benchmark("rows.l1", "a warp's dependent rows from the L1", "chase.cu",
+                  _walk_checks("ca"), settings={"level": "l1"}),
+        Benchmark("rows.l2", "a warp's dependent rows from the L2", "chase.cu",
+                  _walk_checks("cg"), settings={"level": "l2"}),
+        Benchmark("rows.hbm", "a warp's dependent rows from DRAM", "chase.cu",
+                  _walk_checks("ca"), settings={"level": "hbm"}),
+        Benchmark("async.copy", "cp.async from issue to the end of the wait", "async.cu",
+                  _copy_checks(), oldest=(8, 0)),
+        Benchmark("async.bulk", "cp.async.bulk from issue to the end of the wait", "async.cu",
+                  (CodeCheck("bulk", {"UBLKCP": 1, "SYNCS": 2}, where="kernel"),), oldest=(9, 0)),
+        Benchmark("barrier.meet", "__syncthreads by the warps that meet", "barrier.cu",
+                  _meet_checks(0)),
+        Benchmark("barrier.skew", "__syncthreads with one warp that is late", "barrier.cu",
+                  (*_meet_checks(0), *_meet_checks(16), *_meet_checks(64))),
+        Benchmark("branch.loop", "what a trip of a loop costs besides its body", "barrier.cu",
+                  turns),
+        Benchmark("branch.skip", "instructions whose predicate is false", "barrier.cu",
+                  tuple(CodeCheck(f"skip_{body}", {"FFMA": body}, predicated=True)
+                        for body in (32, 64))),
+        Benchmark("code.size", "straight-line code by its size: instruction caches",
+                  "code_size.cu", (CodeCheck("straight", {"FFMA": 1}, where="kernel"),),
+                  defines=sizes),
+        Benchmark("bandwidth.hbm", "reading 1 GiB once by bytes in flight", "bandwidth.cu",
+                  _read_checks("ca"), settings={"level": "hbm"}),
+        Benchmark("bandwidth.l2", "reading 16 and 32 MiB again and again by bytes in flight",
+                  "bandwidth.cu", _read_checks("cg"), settings={"level": "l2"}),
+        Benchmark("bandwidth.footprint", "reading 4 to 128 MiB again and again", "bandwidth.cu",
+                  _read_checks("cg")),
+        Benchmark("bandwidth.one_sm", "one SM alone", "bandwidth.cu",
+                  (*_read_checks("cg"), *_read_checks("ca"))),
+        Benchmark("launch.shape", "an empty kernel in a graph by grid and block", "launch.cu",
+                  (CodeCheck("empty", {"EXIT": 1}, where="kernel"),)),
+        Benchmark(
+            "launch.kinds", "small kernels in a graph: registers, shared memory, one load",
+            "launch.cu",
+            (
+                CodeCheck("empty_too", {"EXIT": 1}, where="kernel"),
+                CodeCheck("shared_1_kb", {"STS": 1}, where="kernel", shared_bytes=1024),
+                CodeCheck("shared_48_kb", {"STS": 1}, where="kernel", shared_bytes=48 * 1024),
+                CodeCheck("registers_32", {"LDG": 22}, where="kernel", registers=24),
+                CodeCheck("registers_128", {"LDG": 112}, where="kernel", registers=113),
+                CodeCheck("parameters", {"S2R|S2UR": 1, "EXIT": 1}, where="kernel"),
+                CodeCheck("one_load", {"LDG": 1, "EXIT": 1}, where="kernel"),
+            ),
+        ),
+    )  # fmt: skip
+
+
+def find_benchmarks(only: Sequence[str] | None = None) -> list[Benchmark]:
+    """The microbenchmarks that some names mean: whole names, their beginnings, or patterns.
+
+    Raises:
+        LabError: a name means none.
+    """
+    known = list_benchmarks()
+    if only is None:
+        return list(known)
+    chosen: list[Benchmark] = []
+    for name in only:
+        found = [
+            one
+            for one in known
+            if one.name == name or one.name.startswith(f"{name}.") or fnmatch(one.name, name)
+        ]
+        if not found:
+            raise LabError(
+                f"There is no microbenchmark called {name}.",
+                "the names are " + ", ".join(one.name for one in known),
+                "name one of these, or a group such as pipe",
+            )
+        chosen += [one for one in found if one not in chosen]
+    return [one for one in known if one in chosen]

@@ -1,0 +1,264 @@
+"""Run the microbenchmarks on this GPU, and keep what they measured."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labtools.measure.gpu.job import require_device
+from labtools.measure.gpu.provenance import make_provenance
+from labtools.measure.worker import Finished, run_call
+from labtools.problem import LabError
+from labtools.record import Clocks
+from labtools.toolchain import Cubin, DisassemblerMissing
+from labtools.toolchain.progress import Progress, silent
+
+from .child import BenchmarkAnswer, BenchmarkJob, MicrobenchDone, MicrobenchRequest, run_jobs
+from .code import (
+    Benchmark,
+    check_machine_code,
+    compile_benchmark,
+)
+from .plan import find_benchmarks
+from .table import SCHEMA, table_from_record
+
+RECORD_NAME = "microbench.json.gz"
+CHILD_LIMIT_S = 900.0
+MOST_CHILDREN = 8
+"""A benchmark that ends its child costs a new one; after so many something else is wrong."""
+
+
+@dataclass(frozen=True)
+class MicrobenchReport:
+    """What a run of the microbenchmarks left behind.
+
+    Attributes:
+        record_path: the raw samples.
+        table_path: the table of latencies made from them; None when too much failed for one.
+        record: what ``record_path`` holds.
+        failures: name to reason, for each benchmark without samples.
+        notes: what to know about the run.
+        seconds: wall time of the whole run.
+    """
+
+    record_path: Path
+    table_path: Path | None
+    record: dict[str, Any] = field(repr=False)
+    failures: dict[str, str]
+    notes: tuple[str, ...]
+    seconds: float
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Names of the benchmarks that have samples."""
+        found = self.record["benchmarks"]
+        return tuple(name for name, benchmark in found.items() if "samples" in benchmark)
+
+
+def run_microbench(
+    out_dir: Path | str,
+    only: Sequence[str] | None = None,
+    progress: Progress = silent,
+) -> MicrobenchReport:
+    """Measure this GPU with the microbenchmarks.
+
+    Args:
+        out_dir: gets ``microbench.json.gz`` and ``latencies/<gpu>.toml``.
+        only: names of microbenchmarks or of their groups; None takes all.
+        progress: hears of each step.
+
+    Raises:
+        LabError: there is no GPU or no compiler, or a name means no microbenchmark.
+    """
+    started = time.monotonic()
+    device = require_device()
+    notes: list[str] = []
+    answers: dict[str, dict[str, Any]] = {}
+    folder = Path(tempfile.mkdtemp(prefix="labtools-microbench-"))
+    try:
+        jobs, version = _prepare(
+            find_benchmarks(only), device.arch, folder, answers, notes, progress
+        )
+        touch = _store(folder, "touch", _compile_touch(device.arch))
+        machine = _run_children(jobs, touch, answers, progress)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    clocks = [Clocks(**one["clocks"]) for one in answers.values() if one.get("clocks")]
+    provenance = make_provenance(device, machine.environment, clocks, defines={}, nvrtc=version)
+    record = {
+        "schema": SCHEMA,
+        "kind": "microbench",
+        "provenance": provenance.model_dump(mode="json"),
+        "device": machine.device,
+        "benchmarks": answers,
+    }
+    record_path, table_path = _write(Path(out_dir), record, notes)
+    failures = {name: str(one["problem"]) for name, one in answers.items() if "samples" not in one}
+    seconds = time.monotonic() - started
+    return MicrobenchReport(record_path, table_path, record, failures, tuple(notes), seconds)
+
+
+def _compile_touch(arch: str) -> Cubin:
+    (chase,) = find_benchmarks(["chase.l1"])
+    return compile_benchmark(chase, arch, {})
+
+
+def _prepare(
+    benchmarks: Sequence[Benchmark],
+    arch: str,
+    folder: Path,
+    answers: dict[str, dict[str, Any]],
+    notes: list[str],
+    progress: Progress,
+) -> tuple[list[BenchmarkJob], str | None]:
+    """Compile and check; what does not pass is not run."""
+    jobs: list[BenchmarkJob] = []
+    version = None
+    unchecked = False
+    stored: dict[tuple[str, str], str] = {}
+    for benchmark in benchmarks:
+        answers[benchmark.name] = {}
+        if not benchmark.runs_on(arch):
+            answers[benchmark.name] = {"problem": f"{arch} has no such instruction"}
+            continue
+        progress(f"compiling {benchmark.name}")
+        paths: dict[str, str] = {}
+        cubins: dict[int, Cubin] = {}
+        registers: dict[str, int] = {}
+        problems: list[str] = []
+        try:
+            for number, defines in enumerate(benchmark.defines):
+                given = dict(defines)
+                text = ",".join(f"{key}={value}" for key, value in given.items())
+                cubin = cubins[number] = compile_benchmark(benchmark, arch, given)
+                version = cubin.nvrtc_version
+                key = (benchmark.source, text)
+                if key not in stored:
+                    stored[key] = _store(folder, f"{benchmark.source}-{text}", cubin)
+                paths[text] = stored[key]
+                for entry, resources in cubin.entries.items():
+                    registers[entry] = resources.registers or 0
+            problems = check_machine_code(benchmark, arch, cubins)
+        except DisassemblerMissing:
+            unchecked = True
+        except LabError as error:
+            problems = [str(error)]
+        if problems:
+            answers[benchmark.name] = {
+                "problem": "the machine code is not what it should be: " + "; ".join(problems)
+            }
+            continue
+        jobs.append(BenchmarkJob(benchmark.name, paths, registers, dict(benchmark.settings)))
+    if unchecked:
+        notes.append("no nvdisasm here: the machine code was not checked before measuring")
+    return jobs, version
+
+
+def _store(folder: Path, name: str, cubin: Cubin) -> str:
+    path = folder / f"{name.replace('=', '-').replace(',', '-')}.cubin"
+    path.write_bytes(cubin.image)
+    return str(path)
+
+
+def _run_children(
+    jobs: Sequence[BenchmarkJob],
+    touch: str,
+    answers: dict[str, dict[str, Any]],
+    progress: Progress,
+) -> MicrobenchDone:
+    """Run the jobs in a child; one that ends early loses one job, and another child goes on."""
+    machine = MicrobenchDone()
+
+    def keep(answer: BenchmarkAnswer) -> None:
+        answers[answer.name] = answer.to_record()
+
+    for _ in range(MOST_CHILDREN):
+        left = [job for job in jobs if not answers[job.name]]
+        if not left:
+            return machine
+        finished = run_call(
+            run_jobs,
+            MicrobenchRequest(tuple(left), touch),
+            time_limit_s=CHILD_LIMIT_S,
+            on_item=keep,
+            progress=progress,
+        )
+        left = [job for job in left if not answers[job.name]]
+        if finished.reply is not None:
+            machine = finished.reply
+        elif finished.refused is not None:
+            _give_up(left, answers, str(finished.refused))
+        elif left:
+            culprit, why = _blame(finished)
+            answers[culprit or left[0].name] = {"problem": why}
+    _give_up(
+        [job for job in jobs if not answers[job.name]],
+        answers,
+        f"{MOST_CHILDREN} measuring processes ended early before it",
+    )
+    return machine
+
+
+def _blame(finished: Finished[MicrobenchDone]) -> tuple[str, str]:
+    """Which benchmark ended the child, where that is known, and how."""
+    died = finished.died
+    step = died.step if died is not None else None
+    if died is not None and died.hung and step is not None:
+        return step.label, f"it did not end within {step.limit_s:g} s"
+    return step.label if step else "", f"the measuring {finished.failure}"
+
+
+def _give_up(left: Sequence[BenchmarkJob], answers: dict[str, dict[str, Any]], why: str) -> None:
+    for job in left:
+        answers[job.name] = {"problem": why}
+
+
+def _write(out_dir: Path, record: dict[str, Any], notes: list[str]) -> tuple[Path, Path | None]:
+    record_path = out_dir / RECORD_NAME
+    out_dir.mkdir(parents=True, exist_ok=True)
+    write_record(record_path, record)
+    try:
+        text = table_from_record(record)
+    except LabError as error:
+        notes.append(f"no table of latencies: {error}")
+        return record_path, None
+    table_path = out_dir / "latencies" / f"{record['provenance']['gpu_slug']}.toml"
+    table_path.parent.mkdir(exist_ok=True)
+    table_path.write_text(text, encoding="utf-8")
+    return record_path, table_path
+
+
+def write_record(path: Path, record: dict[str, Any]) -> None:
+    """Write a record of microbenchmarks, the same bytes for the same record."""
+    text = json.dumps(record, separators=(",", ":"))
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def read_record(path: Path | str) -> dict[str, Any]:
+    """Read a record of microbenchmarks.
+
+    Raises:
+        LabError: it is none.
+    """
+    try:
+        record = json.loads(gzip.decompress(Path(path).read_bytes()))
+    except (OSError, ValueError, EOFError) as error:
+        raise LabError(
+            f"{Path(path).name} could not be read as a record of microbenchmarks.",
+            str(error),
+            "labtools microbench writes one",
+        ) from error
+    if not isinstance(record, dict) or record.get("kind") != "microbench":
+        raise LabError(
+            f"{Path(path).name} is no record of microbenchmarks.",
+            "it does not say so",
+            "labtools microbench writes one",
+        )
+    return record

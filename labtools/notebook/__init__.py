@@ -1,0 +1,71 @@
+"""What the learner sees. Names that need widgets are imported when they are asked for."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from labtools.record import describe_record
+
+from .check import show_check
+from .counters import compare_counters
+from .diff import RungDiff, diff_rungs, show_diff
+from .figures import Bar, bar_of_record, show_bars
+from .gate import Gate, PredictionPending, ask
+from .live import can_run_live, measure_speedup
+from .occupancy.ablation import show_ablation
+from .ratios import Speedup, show_comparison
+from .reader import reader_present
+from .records import find_records, recorded_speedup, show_against, show_records
+from .tables import Shown, Word, badge, make_note, make_table
+
+if TYPE_CHECKING:
+    from .occupancy.view import occupancy_bench
+    from .timeline.view import Measured, Movement, TimedCall, baseline_bench
+
+_LATE = {
+    "occupancy_bench": ".occupancy.view",
+    "baseline_bench": ".timeline.view",
+    "TimedCall": ".timeline.view",
+    "Measured": ".timeline.view",
+    "Movement": ".timeline.view",
+}
+
+__all__ = [
+    "Bar",
+    "Gate",
+    "Measured",
+    "Movement",
+    "PredictionPending",
+    "RungDiff",
+    "Shown",
+    "Speedup",
+    "TimedCall",
+    "Word",
+    "ask",
+    "badge",
+    "bar_of_record",
+    "baseline_bench",
+    "can_run_live",
+    "compare_counters",
+    "describe_record",
+    "diff_rungs",
+    "find_records",
+    "make_note",
+    "make_table",
+    "measure_speedup",
+    "occupancy_bench",
+    "reader_present",
+    "recorded_speedup",
+    "show_ablation",
+    "show_against",
+    "show_bars",
+    "show_check",
+    "show_comparison",
+    "show_diff",
+    "show_records",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATE:
+        return getattr(import_module(_LATE[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

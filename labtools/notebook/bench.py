@@ -1,0 +1,75 @@
+"""A bench: controls above a picture, linked in the browser so that no kernel is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import ipywidgets
+
+_HERE = Path(__file__).parent
+
+
+class View(anywidget.AnyWidget):
+    """A picture that its own JavaScript draws.
+
+    A class says where that is, ``class SplitView(View, script="split/view")``: the ``.js`` gets the
+    drawing functions that all views share in front of it, and the ``.css`` stands beside it.
+    """
+
+    def __init_subclass__(cls, *, script: str = "", **options: Any) -> None:
+        if script:  # a widget's traits make a class of their own, which draws as its parent does
+            path = _HERE / script
+            shared = (_HERE / "draw.js").read_text()
+            cls._esm = f"{shared}\n{path.with_suffix('.js').read_text()}"
+            cls._css = path.with_suffix(".css").read_text()
+        super().__init_subclass__(**options)
+
+
+class Bench(ipywidgets.VBox):
+    """Controls and the picture they steer.
+
+    Args:
+        controls: by name; the picture has a trait ``NAME_index`` for each, which follows the
+            control.
+        view: the picture's class.
+        tables: every answer that the picture may look up.
+    """
+
+    def __init__(
+        self, controls: dict[str, ipywidgets.Widget], view: type[View], tables: dict[str, Any]
+    ) -> None:
+        self.controls = controls
+        starts = {f"{name}_index": control.index for name, control in controls.items()}
+        self.view = view(tables=tables, **starts)
+        for name, control in controls.items():
+            ipywidgets.jslink((control, "index"), (self.view, f"{name}_index"))
+        super().__init__([*controls.values(), self.view])
+        self.add_class("lt-bench")
+
+
+def look(description: str, label_width: str = "9.5em", most_width: str = "38em") -> dict[str, Any]:
+    """How every control of a bench looks: its label before it, as wide as the page has room."""
+    return {
+        "description": description,
+        "style": {"description_width": label_width},
+        "layout": ipywidgets.Layout(width="100%", max_width=most_width),
+    }
+
+
+def slider(
+    description: str, labels: Sequence[str], index: int, **widths: str
+) -> ipywidgets.SelectionSlider:
+    """A slider over some labels."""
+    return ipywidgets.SelectionSlider(
+        options=list(labels), index=index, **look(description, **widths)
+    )
+
+
+def dropdown(
+    description: str, labels: Sequence[str], index: int = 0, **widths: str
+) -> ipywidgets.Dropdown:
+    """A list of some labels."""
+    return ipywidgets.Dropdown(options=list(labels), index=index, **look(description, **widths))

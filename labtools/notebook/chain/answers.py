@@ -1,0 +1,95 @@
+"""Answers that the model gives, held back until the reader has written one down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from labtools.predict import LaunchForecast
+
+from ..gate import PredictionPending
+from ..reader import reader_present
+from ..tables import Shown, make_note
+from .figures import operation, producer_place, waited
+
+if TYPE_CHECKING:
+    from labtools.toolchain.sass import Sass
+
+_PENDING = (
+    "This answer waits for yours.",
+    "what was seen first cannot be predicted",
+    "Set the variable in the cell above, run it, then run this cell and the ones below.",
+)
+
+
+def check_choice(
+    chosen: str, choices: Sequence[str], right: Callable[[], str], why: Callable[[], str]
+) -> Shown:
+    """Compare a written-down choice with what the model says.
+
+    Args:
+        chosen: what the reader wrote; empty when nothing was.
+        choices: what may be written.
+        right: gives the right one of the choices; called only when the answer may be shown.
+        why: gives one sentence with the model's numbers.
+
+    Raises:
+        PredictionPending: a reader is here and has written nothing, or none of the choices.
+    """
+    reader = reader_present()
+    if reader and chosen not in choices:
+        what, why_not, then = _PENDING
+        raise PredictionPending(what, why_not, f"{then} The choices are: {', '.join(choices)}.")
+    answer = right()
+    verdict = ""
+    if chosen in choices:
+        verdict = "You were right. " if chosen == answer else f"You said {chosen}. "
+    shown = make_note(f"{verdict}The model says: {answer}. {why()}", "forecast")
+    if reader:
+        return shown
+    summary = '<summary style="cursor:pointer">Answer (decide first, then open)</summary>'
+    return Shown(f'<details class="lt-result">{summary}{shown.html}</details>', shown.text)
+
+
+def longest_wait(launch: LaunchForecast) -> tuple[int, int | None]:
+    """(place of the instruction that waits longest in a trip, place of what it waits for)."""
+    links = launch.chain
+    place = max(range(len(links)), key=lambda at: waited(links[at]))
+    return place, producer_place(links, place)
+
+
+def loads_and_uses(
+    launch: LaunchForecast, sass: Sass
+) -> list[tuple[int, str, float, int | None, float]]:
+    """The loads of a trip in order, and where each one's result is first used.
+
+    Args:
+        launch: of a forecast.
+        sass: the machine code of the same kernel.
+
+    Returns:
+        For each load: its place in the trip, its text, the cycle of its issue, the place of the
+        first instruction that uses it (None if that is in the next trip), and how long that
+        instruction waited, in cycles.
+    """
+    links = launch.chain
+    code = [sass.instructions[link.index] for link in links]
+    found = []
+    for place, instruction in enumerate(code):
+        if operation(links[place].text) != "LDG":
+            continue
+        wanted = set(instruction.defines)
+        use = next((at for at in range(place + 1, len(code)) if wanted & set(code[at].uses)), None)
+        wait = waited(links[use]) if use is not None else 0.0
+        found.append((place, links[place].text, links[place].issue, use, wait))
+    return found
+
+
+def loads_before_first_wait(launch: LaunchForecast) -> int:
+    """Loads that a trip has issued when it first waits for memory."""
+    count = 0
+    for link in launch.chain:
+        if any(name.startswith("memory") and cycles > 1 for name, cycles in link.cycles.items()):
+            return count
+        count += operation(link.text) == "LDG"
+    return count

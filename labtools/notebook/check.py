@@ -1,0 +1,61 @@
+"""The verdict of a check, its faults with their lines, and the cases behind it."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from .tables import BOX, Shown, badge, make_table
+
+if TYPE_CHECKING:
+    from labtools.measure.check import CheckCase, CheckReport
+    from labtools.measure.fault import Fault
+
+
+def show_check(report: CheckReport) -> Shown:
+    """A check's verdict, every fault with its line, and the cases folded below.
+
+    Errors are ``live`` when the GPU computed them, and ``computed`` when the CPU did.
+
+    Args:
+        report: what `labtools.measure.check_rung` returned.
+    """
+    word = "live" if report.on == "gpu" else "computed"
+    border = "2px solid" if report.ok else "4px double"
+    lines = "<br>".join(html.escape(line) for line in report.summary.splitlines())
+    verdict = "right" if report.ok else "wrong"
+    shown = Shown(
+        f'<div class="lt-check lt-check-{verdict}" style="{BOX};border:{border} currentColor">'
+        f"{lines} {badge(word)}</div>",
+        f"{report.summary} [{word}]",
+    )
+    if report.faults:
+        rows = [[f.kind, _place(f), f.message] for f in report.faults]
+        shown = shown + make_table(["fault", "where", "what happened"], rows)
+    cases = make_table(
+        ["workload", "inputs", "verdict", "worst relative error"],
+        [_case_row(case) for case in report.cases],
+    )
+    count = f"{len(report.cases)} of {report.planned} cases"
+    folded = f'<details><summary style="cursor:pointer">{count}</summary>{cases.html}</details>'
+    return shown + Shown(folded, f"{count}\n{cases.text}")
+
+
+def _case_row(case: CheckCase) -> list[str]:
+    error = "not run to its end"
+    if case.comparison is not None:
+        error = f"{case.comparison.worst_error:.1e}"
+    verdict = "right" if case.ok else "wrong"
+    return [str(case.workload), case.workload.distribution, verdict, error]
+
+
+def _place(fault: Fault) -> str:
+    parts = []
+    if fault.file is not None:
+        name = fault.file.rsplit("/", 1)[-1]
+        parts.append(name if fault.line is None else f"{name}, line {fault.line}")
+    if fault.block is not None:
+        parts.append(f"block {fault.block}")
+    if fault.thread is not None:
+        parts.append(f"thread {fault.thread}")
+    return ", ".join(parts) or "not known"

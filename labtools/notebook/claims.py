@@ -1,0 +1,151 @@
+"""The claims ledger on a page: each claim beside our value, its verdict computed on the spot."""
+
+from __future__ import annotations
+
+import functools
+import html
+import inspect
+from collections import Counter
+from collections.abc import Sequence
+
+from labtools.predict.decode.claim_checks import CHECKS, Evidence, check_claim, gather_evidence
+from labtools.problem import Problem, parse_problem
+from labtools.record import Ratio, RecordStore
+from labtools.record.claims import VERDICTS, Claim, Finding, say_number
+from labtools.record.headline import compare_rungs, find_headline, say_headline, three_digits
+
+from .tables import Cell, Shown, Word, make_note, make_table
+
+
+@functools.lru_cache(maxsize=1)
+def _evidence() -> Evidence:
+    # A page runs many groups, and the records are read once.
+    return gather_evidence()
+
+
+def redo(group: str, evidence: Evidence | None = None) -> Shown:
+    """Run the checks of a group of claims and show what they find, with their code folded below.
+
+    Args:
+        group: of ``book/claims.yml``.
+        evidence: None takes the ledger as it stands and every record.
+    """
+    evidence = evidence or _evidence()
+    claims = evidence.ledger.group(group)
+    if not claims:
+        return make_note(f"The ledger has no group {group}.")
+    rows = [_row(claim, check_claim(claim, evidence)) for claim in claims]
+    columns = ("id", "claim", "claimed", "ours (95 %)", "verdict", "why", "where from")
+    return make_table(columns, rows) + _show_code(claims)
+
+
+def _row(claim: Claim, found: Finding) -> list[Cell]:
+    ours = say_number(found.value, claim.unit)
+    if found.interval:
+        ours += f" {_interval(*found.interval)}"
+    origin: Cell = Word(found.origin, found.where) if found.origin else ""
+    claimed: Cell = ""
+    if claim.value is not None:
+        claimed = Word("claimed", say_number(claim.value, claim.unit))
+    return [claim.id, claim.text, claimed, ours, found.verdict, found.reason, origin]
+
+
+def _say(ratio: Ratio) -> str:
+    return f"{three_digits(ratio.ratio)} {_interval(ratio.low, ratio.high)}"
+
+
+def _interval(low: float, high: float) -> str:
+    """It stays on one line of a cell."""
+    return f"({three_digits(low)}\u00a0to\u00a0{three_digits(high)})"
+
+
+def _show_code(claims: list[Claim]) -> Shown:
+    names = dict.fromkeys(claim.check for claim in claims if claim.check)
+    code = "\n\n".join(inspect.getsource(CHECKS[name]).rstrip() for name in names)
+    if not code:
+        return Shown("", "")
+    markup = (
+        "<details><summary>The checks, as code</summary>"
+        f"<pre tabindex='0' style='overflow-x:auto'>{html.escape(code)}</pre></details>"
+    )
+    return Shown(markup, code)
+
+
+def count_verdicts(evidence: Evidence | None = None) -> Shown:
+    """How many claims got which verdict, with what each verdict means."""
+    evidence = evidence or _evidence()
+    found = Counter(check_claim(claim, evidence).verdict for claim in evidence.ledger.claims)
+    rows = [(name, str(found[name]), meaning) for name, meaning in VERDICTS.items()]
+    caption = f"{sum(found.values())} claims; verdicts computed by this cell"
+    return make_table(("verdict", "claims", "it means"), rows, caption)
+
+
+def show_headline(gpu: str = "h200") -> Shown:
+    """The headline as recorded: the announced design and the guide's own, fairly compared."""
+    found = find_headline(RecordStore().load(), gpu=gpu)
+    notes = [make_note(text, "recorded" if found else None) for text in say_headline(found)]
+    return functools.reduce(lambda first, second: first + second, notes)
+
+
+def show_rungs_against_libraries(
+    workloads: Sequence[str | Problem], rungs: tuple[str, ...], gpu: str = "h200"
+) -> Shown:
+    """Fastest fair library over rung, per workload, with the interval.
+
+    Args:
+        workloads: workloads or their short forms.
+        rungs: ids.
+        gpu: slug of the GPU.
+    """
+    wanted = [
+        parse_problem(workload) if isinstance(workload, str) else workload for workload in workloads
+    ]
+    found = compare_rungs(RecordStore().load(), wanted, rungs, gpu)
+    rows: list[list[Cell]] = []
+    for compared in found:
+        record, against, low = (
+            compared.standing.record,
+            compared.standing.against,
+            compared.standing.against_low_bit,
+        )
+        assert against is not None
+        floor = compared.standing.to_floor
+        rows.append(
+            [
+                str(compared.workload),
+                compared.rung.split("_")[0],
+                f"{record.median_us:.1f}",
+                _say(against),
+                against.first.removeprefix("baseline:"),
+                _say(low) if low else "",
+                f"{1 / floor.ratio:.0%}" if floor else "",
+                Word("recorded", f"{record.provenance.gpu}, {record.provenance.date:%Y-%m-%d}"),
+            ]
+        )
+    missing = sorted(set(rungs) - {compared.rung for compared in found})
+    note = make_note(
+        f"No record beside a fair library yet: {', '.join(missing)}. On a machine with a GPU, "
+        "labtools record --plan bench makes them."
+    )
+    if not rows:
+        return note
+    columns: tuple[str, ...] = (
+        "workload",
+        "rung",
+        "us",
+        "x 16-bit library",
+        "which",
+        "x FP8 library",
+        "of the best rate",
+        "where from",
+    )
+    if not any(row[5] for row in rows):  # no low-bit library is a peer of these rungs
+        columns = columns[:5] + columns[6:]
+        rows = [row[:5] + row[6:] for row in rows]
+    caption = (
+        "x: times as fast as the fastest fair library of that kind, with the 95 % interval. Of the "
+        "best rate: the bytes a second that it reads, over the most that anything read in the same "
+        "processes."
+    )
+    table = make_table(columns, rows, caption)
+    return table + note if missing else table

@@ -1,0 +1,209 @@
+"""Hardware counters of kernels, recorded or read now: what warps wait for, and a few rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from labtools.problem import HEADLINE, LabError, Problem, Rung, load_rung
+from labtools.record import (
+    Record,
+    RecordStore,
+    Tried,
+    describe_record,
+    describe_records,
+    with_counters,
+)
+from labtools.record.bound import stall_shares
+
+from .live import live_wanted
+from .records import NO_RECORD, GpuRecords
+from .tables import Cell, Shown, Word, make_note, make_table, show_table
+
+# What Nsight Compute's stall reasons mean for a warp of these kernels.
+_STALLS = {
+    "long_scoreboard": "for a load from L1, L2 or DRAM",
+    "short_scoreboard": "for shared memory, a shuffle or an exponential",
+    "barrier": "for the other warps of the block",
+    "wait": "for a result that takes a fixed number of cycles",
+    "selected": "not waiting: it issues an instruction",
+}
+_RATES = (
+    ("achieved_occupancy_pct", "% of an SM's warps"),
+    ("issue_slot_pct", "% of cycles with an instruction issued"),
+    ("dram_throughput_pct", "% of the memory's peak"),
+    ("l2_hit_pct", "% of sectors found in the L2"),
+)
+
+
+def show_counters(
+    candidate: str,
+    workload: Problem = HEADLINE,
+    knobs: Mapping[str, int] | None = None,
+    gpu: str = "h200",
+    most: int = 5,
+    store: RecordStore | None = None,
+) -> Shown:
+    """The largest stall reasons and a few rates of one recorded rung.
+
+    Args:
+        candidate: a rung's id.
+        workload: what it ran.
+        knobs: its knobs; left out ones take their defaults.
+        gpu: slug of the GPU.
+        most: how many stall reasons.
+        store: where to look for records.
+    """
+    found = GpuRecords(gpu, store).all_of((candidate, knobs or {}), workload)
+    if not found:
+        return make_note(NO_RECORD.format(what=f"{candidate} with counters", workload=workload))
+    record = next(iter(with_counters(found)), found[0])
+    counters = record.counters
+    if counters is None or not counters.values:
+        reason = counters.reason if counters else "they were not asked for"
+        return make_note(f"The record of {candidate} has no counters: {reason}.")
+    values = counters.values
+    rows: list[tuple[str, float | None, str]] = [
+        (_name_stall(reason), 100 * share, f"% of a warp's time{_explain(reason)}")
+        for reason, share in list(stall_shares(values).items())[:most]
+    ]
+    for name, unit in _RATES:
+        rows.append((name.removesuffix("_pct").replace("_", " "), values.get(name), unit))
+    note = (
+        f"{candidate} at {workload}, {describe_records([record])}, {counters.tool}; - where missing"
+    )
+    return show_table(("counter", "value", "of what"), rows, word="recorded", note=note)
+
+
+def _name_stall(reason: str) -> str:
+    return "issuing: selected" if reason == "selected" else f"waiting: {reason.replace('_', ' ')}"
+
+
+def _explain(reason: str) -> str:
+    return f", {_STALLS[reason]}" if reason in _STALLS else ""
+
+
+def compare_variants(
+    variants: Mapping[str, Tried], workload: Problem = HEADLINE, gpu: str = "h200"
+) -> Shown:
+    """Recorded counters of some variants side by side, one column a variant.
+
+    Args:
+        variants: rung and knobs, by the label that heads its column.
+        workload: what they ran.
+        gpu: slug of the GPU.
+    """
+    found: dict[str, Record] = {}
+    records = GpuRecords(gpu)
+    for label, variant in variants.items():
+        profiled = with_counters(records.all_of(variant, workload))
+        if not profiled:
+            what = f"the counters of {label}"
+            return make_note(NO_RECORD.format(what=what, workload=workload))
+        found[label] = profiled[0]
+    values = [record.counters.values for record in found.values() if record.counters]
+    shares = [stall_shares(counted) for counted in values]
+    rows: list[tuple[object, ...]] = [
+        (
+            _name_stall(reason),
+            *(100 * share[reason] if reason in share else None for share in shares),
+            f"% of a warp's time{_explain(reason)}",
+        )
+        for reason in _STALLS
+    ]
+    rows += [
+        (name.removesuffix("_pct").replace("_", " "), *(v.get(name) for v in values), unit)
+        for name, unit in _RATES
+    ]
+    read = [counted.get("dram_read_bytes") for counted in values]
+    rows.append(("read from DRAM", *(None if x is None else x / 1e6 for x in read), "MB"))
+    times = (counted.get("duration_us") for counted in values)
+    rows.append(("time", *times, "us under the profiler, not the record's time"))
+    tools = dict.fromkeys(r.counters.tool or "ncu" for r in found.values() if r.counters)
+    note = (
+        f"{workload}, {describe_records(list(found.values()))}, {', '.join(tools)}; - where missing"
+    )
+    return show_table(("counter", *found, "of what"), rows, word="recorded", note=note)
+
+
+def compare_counters(
+    rungs: Sequence[str | Rung],
+    workload: Problem,
+    names: Sequence[str] = (
+        "achieved_occupancy_pct",
+        "theoretical_occupancy_pct",
+        "registers_per_thread",
+        "issue_slot_pct",
+        "dram_throughput_pct",
+        "l2_hit_pct",
+    ),
+    *,
+    gpu: str | None = None,
+    store: RecordStore | None = None,
+    live: bool | None = None,
+) -> Shown:
+    """Hardware counters of some rungs with their default knobs, side by side.
+
+    With a GPU they are read now by Nsight Compute in a child process. Where that is not permitted
+    or not installed, the reason is shown and the recorded counters stand in.
+
+    Args:
+        rungs: rungs or their ids.
+        workload: what they run.
+        names: counters to show.
+        gpu: slug of the GPU whose records count; None takes any.
+        store: where to look for records.
+        live: read now; None does so when a GPU is here.
+    """
+    loaded = [rung if isinstance(rung, Rung) else load_rung(rung) for rung in rungs]
+    refused = Shown("", "")
+    if live_wanted(live):
+        shown, refused = _live_counters(loaded, workload, names)
+        if shown is not None:
+            return shown
+    columns: list[Mapping[str, Any]] = []
+    words: list[Word] = []
+    records = GpuRecords(gpu, store)
+    for rung in loaded:
+        record = next(iter(with_counters(records.all_of(rung.id, workload))), None)
+        if record is None or record.counters is None:
+            return refused + make_note(
+                f"There are no recorded counters of {rung.id} for {workload} yet, and none were "
+                "read here."
+            )
+        columns.append(record.counters.values)
+        words.append(Word("recorded", describe_record(record)))
+    return refused + _counter_table(loaded, names, columns, words, workload)
+
+
+def _live_counters(
+    rungs: Sequence[Rung], workload: Problem, names: Sequence[str]
+) -> tuple[Shown | None, Shown]:
+    from labtools.measure import profile_rung
+
+    columns: list[Mapping[str, Any]] = []
+    words: list[Word] = []
+    try:
+        for rung in rungs:
+            report = profile_rung(rung, workload)
+            columns.append(report.main_kernel.values)
+            words.append(Word("live", report.tool))
+    except LabError as error:  # not installed, not permitted, or it ran into its time limit
+        return None, make_note(f"{error.what} {error.why}. Recorded counters stand in.")
+    return _counter_table(rungs, names, columns, words, workload), Shown("", "")
+
+
+def _counter_table(
+    rungs: Sequence[Rung],
+    names: Sequence[str],
+    columns: Sequence[Mapping[str, Any]],
+    words: Sequence[Word],
+    workload: Problem,
+) -> Shown:
+    rows: list[list[Cell]] = []
+    for name in names:
+        values = [column.get(name) for column in columns]
+        told = ["missing" if value is None else f"{value:,.4g}" for value in values]
+        rows.append([name, *told])
+    rows.append(["where from", *words])
+    return make_table(["counter", *(rung.id for rung in rungs)], rows, f"Workload {workload}")

@@ -1,0 +1,1 @@
+"""What the chapters on decode attention show."""

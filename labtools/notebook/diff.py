@@ -1,0 +1,109 @@
+"""What a rung changes from its parent, computed."""
+
+from __future__ import annotations
+
+import difflib
+import html
+import inspect
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from labtools.problem import LabError, Rung, load_rung
+
+from .tables import Shown, badge
+
+_CONTEXT_LINES = 3
+_STYLES = {
+    "+": "background:#2e7d3230;border-left:4px solid #2e7d32",
+    "-": "background:#c6282830;border-left:4px double #c62828",
+    "@": "opacity:0.7;border-left:4px solid transparent;font-style:italic",
+    " ": "border-left:4px solid transparent",
+}
+
+
+@dataclass(frozen=True)
+class RungDiff:
+    """The lines in which two rungs differ.
+
+    Args:
+        lines: unified diff, kernel first, then the launch function.
+        added: lines that only the rung has.
+        removed: lines that only its parent has.
+    """
+
+    lines: tuple[str, ...]
+    added: int
+    removed: int
+
+
+def diff_rungs(parent: Rung, rung: Rung) -> RungDiff:
+    """Compare kernel and launch function of two rungs, line by line."""
+    lines: list[str] = []
+    added = removed = 0
+    for name, old, new in (
+        ("kernel", parent.source_text, rung.source_text),
+        ("launch", _launch_text(parent), _launch_text(rung)),
+    ):
+        changes = list(_changes(old, new))
+        if changes:
+            lines += [f"@@ {name}: {parent.id} -> {rung.id}", *changes[1:]]
+        added += sum(line.startswith("+") for line in changes)
+        removed += sum(line.startswith("-") for line in changes)
+    return RungDiff(tuple(lines), added, removed)
+
+
+def _changes(old: str, new: str) -> Iterator[str]:
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=_CONTEXT_LINES)
+    for number, line in enumerate(lines):
+        if number >= 2:  # the first two lines name files
+            yield "@@" if line.startswith("@@") else line
+
+
+def _launch_text(rung: Rung) -> str:
+    try:
+        return textwrap.dedent(inspect.getsource(rung.launch))
+    except (OSError, TypeError):  # a launch made on the spot has no text
+        return ""
+
+
+def show_diff(rung: Rung | str, parent: Rung | str | None = None) -> Shown:
+    """The diff from the parent, with the count of changed lines.
+
+    Args:
+        rung: a rung or its id; an edited one shows its edits.
+        parent: what to compare with; by default the rung's parent.
+
+    Raises:
+        LabError: there is no such rung, or it has no parent.
+    """
+    rung = rung if isinstance(rung, Rung) else load_rung(rung)
+    if parent is None:
+        if rung.parent is None:
+            raise LabError(
+                f"{rung.id} has no parent.",
+                "it is the first of its ladder",
+                "name another rung to compare with",
+            )
+        parent = rung.parent
+    parent = parent if isinstance(parent, Rung) else load_rung(parent)
+    diff = diff_rungs(parent, rung)
+    count = f"{diff.added} lines added, {diff.removed} removed from {parent.id}"
+    body = "".join(
+        f'<span class="{_class(line)}" style="display:block;padding-left:0.5em;'
+        f'{_STYLES[line[0] if line[0] in _STYLES else " "]}">{html.escape(line) or " "}</span>'
+        for line in (line or " " for line in diff.lines)
+    )
+    markup = (
+        f'<details open class="lt-diff"><summary style="cursor:pointer">{html.escape(count)} '
+        f"{badge('computed')}</summary>"
+        '<pre style="overflow-x:auto;line-height:1.35;font-size:0.85em;margin:0.4em 0" '
+        f'tabindex="0" aria-label="{html.escape(count)}">'
+        '<code style="display:inline-block;min-width:100%">'
+        f"{body}</code></pre></details>"
+    )
+    return Shown(markup, "\n".join([f"{count} [computed]", *diff.lines]))
+
+
+def _class(line: str) -> str:
+    return {"+": "lt-added", "-": "lt-removed"}.get(line[0], "lt-context")

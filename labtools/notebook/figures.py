@@ -1,0 +1,155 @@
+"""The figures of the chapters: drawn from data, readable in black and white, with alt text."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from labtools.record import Record, summary
+
+from .tables import Shown, badge, check_word, make_note
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+GREYS = ("#1a1a1a", "#6b6b6b", "#a8a8a8", "#d4d4d4")
+HATCHES = ("", "///", "...", "xx")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+LINES = ("-", "--", "-.", ":")
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "svg.hashsalt": "labtools",
+    "figure.facecolor": "white",
+}
+
+
+def make_picture(svg: str, alt: str, caption: str, word: str | None = None) -> Shown:
+    """A drawing with the text that stands for it.
+
+    Args:
+        svg: the drawing.
+        alt: what a reader who cannot see it would want to know.
+        caption: one sentence under it; it says where the data come from.
+        word: one of the five words; None where the caption says it.
+    """
+    mark = f" {badge(word)}" if word else ""
+    data = base64.b64encode(svg.encode()).decode()
+    markup = (
+        '<figure style="margin:1em 0;text-align:left">'
+        f'<img src="data:image/svg+xml;base64,{data}" alt="{html.escape(alt)}" '
+        'style="max-width:100%;height:auto;background:white"/>'
+        f"<figcaption>{html.escape(caption)}{mark}</figcaption></figure>"
+    )
+    return Shown(markup, f"{alt} ({caption}{f' [{word}]' if word else ''})")
+
+
+def draw_picture(
+    paint: Callable[..., None],
+    alt: str,
+    caption: str,
+    word: str | None = None,
+    *,
+    columns: int = 1,
+    size: tuple[float, float] = (7.2, 3.2),
+) -> Shown:
+    """Draw with ``paint(axes, ...)`` on a fresh figure that pyplot does not keep."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots(1, columns)
+        paint(axes)
+        buffer = io.StringIO()
+        # No date in the file, so that the same data give the same bytes.
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return make_picture(buffer.getvalue(), alt, caption, word)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar of a figure.
+
+    Args:
+        label: name under it.
+        time_us: its length in microseconds.
+        source: provenance word.
+        low_us: lower end of its spread, where known.
+        high_us: upper end, where known.
+    """
+
+    label: str
+    time_us: float
+    source: str
+    low_us: float | None = None
+    high_us: float | None = None
+
+
+def bar_of_record(record: Record, label: str | None = None) -> Bar:
+    """A record's median with the middle half of its samples."""
+    spread = summary(record)
+    return Bar(label or record.name, spread.median_us, "recorded", *spread.iqr_us)
+
+
+def show_bars(
+    bars: Sequence[Bar], title: str, *, floor_us: float | None = None, where: str = ""
+) -> Shown:
+    """Times as horizontal bars, longest at its full length, each with its number and word.
+
+    Args:
+        bars: what to draw, top to bottom.
+        title: what the picture shows.
+        floor_us: a computed lower bound, drawn as a line.
+        where: GPU and date of the measured bars.
+    """
+    if not bars:
+        return make_note(f"{title}: there is nothing to draw, because there is no record yet.")
+    words = [check_word(bar.source) for bar in bars]
+    hatch = {word: HATCHES[i % len(HATCHES)] for i, word in enumerate(dict.fromkeys(words))}
+
+    def paint(axes: Axes) -> None:
+        longest = max(bar.time_us for bar in bars)
+        for row, bar in enumerate(bars):
+            axes.barh(row, bar.time_us, color=GREYS[2], edgecolor=GREYS[0], hatch=hatch[bar.source])
+            if bar.low_us is not None and bar.high_us is not None:
+                axes.plot([bar.low_us, bar.high_us], [row, row], color=GREYS[0], linewidth=2)
+            text = f"{bar.time_us:.1f} us {bar.source}"
+            axes.text(bar.time_us + 0.01 * longest, row, text, va="center", fontsize=9)
+        axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
+        axes.invert_yaxis()
+        axes.set_xlim(0, longest * 1.3)
+        axes.set_xlabel("time (us)")
+        axes.set_title(title)
+        axes.grid(axis="y", visible=False)
+        if floor_us is not None:
+            axes.axvline(floor_us, color=GREYS[0], linestyle="--")
+            axes.annotate(
+                f"floor {floor_us:.1f} us computed",
+                (floor_us, len(bars) - 0.5),
+                xytext=(4, 0),
+                textcoords="offset points",
+                fontsize=9,
+                va="top",
+            )
+            axes.set_ylim(len(bars), -0.6)
+
+    alt = f"{title}. " + "; ".join(
+        f"{bar.label} {bar.time_us:.1f} us ({bar.source})" for bar in bars
+    )
+    if floor_us is not None:
+        alt += f"; floor {floor_us:.1f} us (computed)"
+    caption = f"{title}, lower is faster" + (f"; {where}" if where else "")
+    return draw_picture(paint, alt, caption, words[0], size=(7.2, 0.9 + 0.45 * len(bars)))

@@ -1,0 +1,338 @@
+"""The prediction gate: a question, the reader's guess, and only then the result."""
+
+from __future__ import annotations
+
+import html
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from labtools.problem import LabError
+from labtools.record.prediction import JournalError, Prediction, Score, score
+
+from .ratios import Speedup, ratio_table, read_ratio, say_prediction
+from .reader import page_name, reader_present
+from .tables import BOX, Shown, make_note
+
+if TYPE_CHECKING:
+    from labtools.record.journal import Journal
+
+    from .gate_view import GateView
+
+_AGAIN_AFTER_REVEAL = (
+    "The answer to this question was shown to you. A new guess is kept, is marked as made "
+    "afterwards, and does not count."
+)
+_AGAIN_BEFORE_REVEAL = "Your last guess before the answer is shown is the one that counts."
+
+
+class PredictionPending(LabError):
+    """A result was asked for before its prediction; IPython prints one plain message."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"{self.what} {self.still_works}"]
+
+
+class Gate:
+    """One question of a page. Make it with `ask`.
+
+    Args:
+        question_id, text, baseline, candidate, page, journal: as in `ask`.
+        reader: is somebody here; None finds out.
+        todo: what to do after committing.
+        on_commit: called with each guess that was kept.
+
+    Attributes:
+        question_id: the question's fixed name in the journal.
+        view: the form, or None when nobody is here.
+    """
+
+    def __init__(
+        self,
+        question_id: str,
+        text: str,
+        baseline: str,
+        candidate: str,
+        *,
+        page: str | None = None,
+        journal: Journal | None = None,
+        reader: bool | None = None,
+        todo: str = "Now run the next cell and the ones below.",
+        on_commit: Callable[[Prediction], None] | None = None,
+    ) -> None:
+        self._todo, self._on_commit = todo, on_commit
+        self.question_id = question_id
+        self.text = text
+        self.baseline = baseline
+        self.candidate = candidate
+        self.page = page or page_name()
+        self._has_reader = reader_present() if reader is None else reader
+        self._journal: Journal | None = None
+        self._journal_failed = ""
+        self.view: GateView | None = None
+        if self._has_reader:
+            self._open_journal(journal)
+            from .gate_view import GateView
+
+            self.view = GateView(text=text, baseline=baseline, candidate=candidate)
+            self.view.on_msg(self._receive)
+            self.refresh()
+
+    # -- the guess -------------------------------------------------------------------------
+
+    @property
+    def prediction(self) -> Prediction | None:
+        """The committed guess that counts, or None."""
+        if self._journal is None:
+            return None
+        return self._journal.prediction(self.question_id)
+
+    def commit(self, direction: str, ratio: float, note: str = "") -> Prediction:
+        """Commit a guess without the form.
+
+        Args:
+            direction: ``faster``, ``same`` or ``slower``.
+            ratio: baseline time / candidate time.
+            note: the reader's reason.
+
+        Raises:
+            JournalError: the guess contradicts itself or cannot be kept.
+        """
+        if self._journal is None:
+            raise JournalError(
+                "Nobody is here to predict.",
+                self._journal_failed or "this notebook runs without a reader",
+                "results are shown without a prediction",
+            )
+        kept = self._journal.commit(self.question_id, self.page, direction, ratio, note)  # type: ignore[arg-type]
+        self.refresh()
+        if self._on_commit is not None:
+            self._on_commit(kept)
+        return kept
+
+    def require_prediction(self) -> None:
+        """Stop here until the reader has committed; put it before a measurement that takes long.
+
+        Raises:
+            PredictionPending: a reader is here and has not committed.
+        """
+        if not self._has_reader or self._journal_failed:
+            return
+        if self.prediction is None:
+            if self.view is not None:
+                self.view.send({"kind": "waiting"})
+            raise PredictionPending(
+                "This result waits for your prediction.",
+                "a number that was seen first cannot be predicted",
+                "Commit a guess in the form above, then run this cell and the ones below.",
+            )
+
+    # -- the answer ------------------------------------------------------------------------
+
+    def result(
+        self,
+        measured: Any = None,
+        *,
+        recorded: Any = None,
+        forecast: Any = None,
+        source: str | None = None,
+        what: str = "",
+        no_measurement: str = "no GPU here",
+        no_record: str = "no record yet",
+    ) -> Shown:
+        """Show predicted, measured and recorded side by side, and score the guess.
+
+        Each of ``measured``, ``recorded`` and ``forecast`` is a ratio (baseline time / candidate
+        time), a pair (baseline, candidate) of times in us, of runs or of records, a paired ratio,
+        None, or a function of no arguments that returns one of these and is called only when the
+        gate is open.
+
+        Args:
+            measured: what was measured; scored first.
+            recorded: what the records hold; scored when nothing was measured.
+            forecast: what the model said.
+            source: provenance word of ``measured``; None takes its own, and ``live`` where it
+                does not say.
+            what: what was compared, in words.
+            no_measurement: said when ``measured`` is None.
+            no_record: said when ``recorded`` is None.
+
+        Raises:
+            PredictionPending: a reader is here and has not committed.
+            LabError: a result that holds no ratio.
+        """
+        self.require_prediction()
+        live = read_ratio(_call(measured), source, what)
+        kept = read_ratio(_call(recorded), "recorded", what)
+        model = read_ratio(_call(forecast), "forecast")
+        if live is not None and live.source == "recorded" and kept is None:
+            live, kept = None, live
+        answer = live or kept
+        guess = self.prediction
+        scored = self._reveal(answer, model)
+        if guess is None:
+            print("no prediction")
+        table = ratio_table(
+            self.baseline,
+            self.candidate,
+            [
+                ("predicted", guess, "no prediction"),
+                ("measured", live, no_measurement),
+                ("recorded", kept, no_record),
+                *([("forecast", model, "")] if model else []),
+            ],
+            caption=f"{self.candidate} against {self.baseline}",
+        )
+        shown = table + self._say_score(scored, answer, guess, model)
+        return shown if self._has_reader else fold_result(shown)
+
+    def _reveal(self, answer: Speedup | None, model: Speedup | None) -> Score | None:
+        if answer is None or self._journal is None:
+            return None
+        scored = self._journal.reveal(
+            self.question_id,
+            answer.value,
+            answer.source,  # type: ignore[arg-type]
+            answer.what or f"{self.candidate} against {self.baseline}",
+            interval=answer.interval,
+            forecast_ratio=model.value if model else None,
+        )
+        self.refresh()
+        return scored
+
+    def _say_score(
+        self,
+        scored: Score | None,
+        answer: Speedup | None,
+        guess: Prediction | None,
+        model: Speedup | None,
+    ) -> Shown:
+        if answer is None:
+            kept = "" if guess is None else " Your guess is kept and stays open."
+            return make_note(f"There is no result here yet.{kept}")
+        lines = []
+        if scored is not None and guess is not None and guess.after_reveal:
+            lines.append("This guess was made after the answer was shown and does not count.")
+        if scored is not None:
+            lines.append(f"Your score: {scored.verdict}")
+        if model is not None:
+            own = score(model.value, answer.value, answer.interval)
+            lines.append(f"The model: {own.verdict}")
+        if self._journal_failed:
+            lines.append(f"Your guess could not be kept. {self._journal_failed}")
+        if not lines:
+            return Shown("", "")
+        markup = "<br>".join(html.escape(line) for line in lines)
+        return Shown(f'<div class="lt-score" style="{BOX}">{markup}</div>', "\n".join(lines))
+
+    # -- the form --------------------------------------------------------------------------
+
+    def _open_journal(self, journal: Journal | None) -> None:
+        # A page that runs without a reader needs neither the journal's database nor widgets.
+        from labtools.record.journal import Journal, JournalWarning
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", JournalWarning)  # shown in the form instead
+                self._journal = journal or Journal()
+                self._journal.prediction(self.question_id)
+        except JournalError as error:
+            # A journal that cannot be used must not keep the reader from the results.
+            self._journal, self._journal_failed = None, str(error)
+
+    def _receive(self, _view: Any, content: Any, _buffers: Any) -> None:
+        if not isinstance(content, dict) or content.get("kind") != "commit":
+            return
+        try:
+            self.commit(content.get("direction"), content.get("ratio"), content.get("note") or "")  # type: ignore[arg-type]
+        except JournalError as error:
+            self._say(str(error), committed=False)
+
+    def refresh(self) -> None:
+        """Say again in the form what the journal holds."""
+        if self.view is None:
+            return
+        if self._journal is None:
+            self._say(f"{self._journal_failed} Results are shown without a guess.", committed=False)
+            return
+        rows = self._journal.history(self.question_id)
+        notices = " ".join(self._journal.notices)
+        if not rows:
+            self._say(notices, committed=False)
+            return
+        revealed = any(row.reveal is not None or row.prediction.after_reveal for row in rows)
+        last = rows[-1].prediction
+        late = " (after the answer was shown; does not count)" if last.after_reveal else ""
+        kept = f"Committed {last.at:%Y-%m-%d %H:%M} UTC: {say_prediction(last)}{late}."
+        todo = "" if revealed else f" {self._todo}"
+        self.view.again_message = _AGAIN_AFTER_REVEAL if revealed else _AGAIN_BEFORE_REVEAL
+        self._say(f"{kept}{todo} {notices}".rstrip(), committed=True)
+
+    def _say(self, message: str, *, committed: bool) -> None:
+        if self.view is not None:
+            # The serial makes every answer a change, so that the form never waits in vain.
+            serial = self.view.state.get("serial", 0) + 1
+            self.view.state = {"message": message, "committed": committed, "serial": serial}
+
+    def __repr__(self) -> str:
+        guess = self.prediction
+        state = say_prediction(guess) if guess else "no prediction"
+        return f"{self.question_id}: {state}"
+
+    def _question(self) -> Shown:
+        """The question for a page that nobody sits at."""
+        advice = (
+            f"Decide first: is {self.candidate} faster, the same or slower than {self.baseline}, "
+            "and by what factor? Write it down, then open the result below."
+        )
+        markup = (
+            f'<div class="lt-gate-static" style="{BOX}"><strong>Your prediction</strong>'
+            f"<p>{html.escape(self.text)}</p><p>{html.escape(advice)}</p></div>"
+        )
+        return Shown(markup, f"{self.text}\n{advice}")
+
+    def show(self) -> None:
+        """Display the form, or the bare question when nobody is here."""
+        from IPython.display import display
+
+        display(self.view if self.view is not None else self._question())
+
+
+def ask(
+    question_id: str,
+    text: str,
+    baseline: str,
+    candidate: str,
+    *,
+    page: str | None = None,
+    journal: Journal | None = None,
+) -> Gate:
+    """Ask for a prediction and show the form in this cell.
+
+    Args:
+        question_id: a fixed name, unique in the book; the journal knows the question by it.
+        text: the question.
+        baseline: name of what the candidate is compared with.
+        candidate: name of what may be faster or slower.
+        page: the page's name; by default the notebook's.
+        journal: where predictions are kept; by default the reader's own.
+
+    Returns:
+        The gate, whose `Gate.result` belongs in the next cell.
+    """
+    gate = Gate(question_id, text, baseline, candidate, page=page, journal=journal)
+    gate.show()
+    return gate
+
+
+def _call(thing: Any) -> Any:
+    return thing() if callable(thing) else thing
+
+
+def fold_result(shown: Shown) -> Shown:
+    """Close the result until the reader of a static page opens it."""
+    return Shown(
+        '<details class="lt-result"><summary style="cursor:pointer">Result (decide first, then '
+        f"open)</summary>{shown.html}</details>",
+        shown.text,
+    )

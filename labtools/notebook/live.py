@@ -1,0 +1,164 @@
+"""Measurements that a page makes now, on this machine's GPU; nothing here runs without one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from labtools.problem import HEADLINE, Baseline, Problem, Rung, load_baseline, load_rung
+from labtools.record import Record
+from labtools.toolchain import cuda_status
+
+from .gate import Gate
+from .ratios import Speedup, read_ratio
+from .tables import make_note, show_table
+
+if TYPE_CHECKING:
+    from labtools.measure import Timing
+
+Job = tuple[Rung | Baseline, Mapping[str, int]]
+
+
+def can_run_live() -> bool:
+    """True when a kernel can be compiled, launched and timed here."""
+    return cuda_status().can_run_live
+
+
+def live_wanted(live: bool | None) -> bool:
+    """What a page asked for; where it left that open, live wherever a GPU is here."""
+    return can_run_live() if live is None else live
+
+
+def load_candidate(name: str | Rung | Baseline) -> Rung | Baseline:
+    """A rung by id, or a baseline by ``baseline:NAME``.
+
+    Raises:
+        LabError: there is neither.
+    """
+    if not isinstance(name, str):
+        return name
+    if name.startswith("baseline:"):
+        return load_baseline(name.removeprefix("baseline:"))
+    return load_rung(name)
+
+
+def time_now(jobs: Sequence[Job], workload: Problem) -> list[Record]:
+    """Time all jobs, interleaved in the same child processes.
+
+    Returns:
+        One record a job, in their order.
+
+    Raises:
+        LabError: a wrong answer, a fault, or no GPU; the notebook stays alive.
+    """
+    from labtools.measure import time_candidates
+
+    resolved = [
+        (target, target.resolve_knobs(knobs) if isinstance(target, Rung) else {})
+        for target, knobs in jobs
+    ]
+    timing = time_candidates(
+        [(target, knobs) if isinstance(target, Rung) else target for target, knobs in resolved],
+        workload,
+        ceiling=False,
+    )
+    return [timing.find(target.id, knobs) for target, knobs in resolved]
+
+
+def measure_speedup(
+    baseline: str | Rung | Baseline,
+    candidate: str | Rung | Baseline,
+    workload: Problem,
+    *,
+    baseline_knobs: Mapping[str, int] | None = None,
+    candidate_knobs: Mapping[str, int] | None = None,
+) -> Speedup | None:
+    """Measure two candidates now, in the same processes.
+
+    Args:
+        baseline: a rung, its id, or ``baseline:NAME``.
+        candidate: the same.
+        workload: what both run.
+        baseline_knobs: knobs that differ from the defaults.
+        candidate_knobs: the same.
+
+    Returns:
+        baseline time / candidate time with its interval, or None when there is no GPU here.
+
+    Raises:
+        LabError: a wrong answer or a fault.
+    """
+    if not can_run_live():
+        return None
+    jobs = [
+        (load_candidate(baseline), baseline_knobs or {}),
+        (load_candidate(candidate), candidate_knobs or {}),
+    ]
+    first, second = time_now(jobs, workload)
+    return read_ratio((first, second), "live")
+
+
+def time_here(
+    candidates: Sequence[Any], workload: Problem = HEADLINE, gate: Gate | None = None
+) -> Timing | None:
+    """Time candidates on this machine's GPU and show the times; without a GPU say why not.
+
+    Args:
+        candidates: as `labtools.measure.time_candidates` takes them.
+        workload: what they run.
+        gate: its prediction must be committed first.
+
+    Returns:
+        The timing, or None without a GPU.
+
+    Raises:
+        PredictionPending: the gate waits for the reader.
+    """
+    from IPython.display import display
+
+    if gate is not None:
+        gate.require_prediction()
+    status = cuda_status()
+    if not status.can_run_live:
+        display(make_note(str(status.why_not_live())))
+        return None
+    from labtools.measure import time_candidates
+
+    timing = time_candidates(candidates, workload)
+    rows = [
+        (record.candidate, _name_knobs(record), record.median_us, record.gb_per_s)
+        for record in timing.records
+    ]
+    columns = ("what", "knobs", "median us", "GB/s of K and V, each counted once")
+    display(show_table(columns, rows, word="live", note=f"Workload {workload}"))
+    for label, why in timing.failures.items():
+        display(make_note(f"{label} was not timed: {why}"))
+    return timing
+
+
+def live_speedup(
+    timing: Timing | None,
+    baseline: str,
+    candidate: str,
+    *,
+    baseline_knobs: Mapping[str, int] | None = None,
+    candidate_knobs: Mapping[str, int] | None = None,
+) -> Speedup | None:
+    """Baseline time over candidate time of what `time_here` measured; None where it did not.
+
+    Args:
+        timing: what `time_here` returned.
+        baseline: ``r02``, ``baseline:sdpa`` and so on.
+        candidate: the same.
+        baseline_knobs: knobs that must have these values.
+        candidate_knobs: the same.
+    """
+    if timing is None:
+        return None
+    first = timing.find(baseline, baseline_knobs)
+    second = timing.find(candidate, candidate_knobs)
+    return read_ratio((first, second), "live")
+
+
+def _name_knobs(record: Record) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(record.knobs.items())) or "-"

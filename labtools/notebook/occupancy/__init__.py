@@ -1,0 +1,1 @@
+"""The occupancy bench: one SM and what fits on it."""

@@ -1,0 +1,1 @@
+"""The quantisation bench: error beside bytes and time."""

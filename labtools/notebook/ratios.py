@@ -1,0 +1,267 @@
+"""Ratios of two times, with where each comes from."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
+
+from labtools.problem import LabError
+from labtools.record import Ratio as PairedRatio
+from labtools.record import Record, describe_record, paired_ratio
+from labtools.record.prediction import Interval, Prediction, direction_of
+
+from .tables import Cell, Shown, Word, check_word, make_table
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How a candidate compares with a baseline.
+
+    Args:
+        value: baseline time / candidate time; above 1 the candidate is faster.
+        source: one of the five provenance words.
+        what: what was compared, where and when.
+        interval: low and high end of ``value``, where known.
+        baseline_us: the baseline's time in microseconds, where known.
+        candidate_us: the candidate's time in microseconds, where known.
+
+    Raises:
+        LabError: a value that is no ratio, or an unknown source.
+    """
+
+    value: float
+    source: str
+    what: str = ""
+    interval: Interval | None = None
+    baseline_us: float | None = None
+    candidate_us: float | None = None
+
+    def __post_init__(self) -> None:
+        check_word(self.source)
+        if not (math.isfinite(self.value) and self.value > 0):
+            raise LabError(
+                f"The ratio is {self.value!r}.",
+                "baseline time / candidate time is a positive number",
+                "look at the two times it was made from",
+            )
+
+
+def speedup_of_times(
+    baseline_us: float, candidate_us: float, source: str, what: str = ""
+) -> Speedup:
+    """The ratio of two times in microseconds.
+
+    Raises:
+        LabError: a time that is not positive.
+    """
+    if not (baseline_us > 0 and candidate_us > 0):
+        raise LabError(
+            f"The times are {baseline_us!r} and {candidate_us!r} us.",
+            "a time that was measured is positive",
+            "look at the run that gave them",
+        )
+    return Speedup(
+        baseline_us / candidate_us,
+        source,
+        what,
+        baseline_us=float(baseline_us),
+        candidate_us=float(candidate_us),
+    )
+
+
+def read_ratio(thing: Any, source: str | None = None, what: str = "") -> Speedup | None:
+    """Understand what a page calls a result.
+
+    Args:
+        thing: a `Speedup`, a number, a pair (baseline, candidate) of times in microseconds or of
+            runs, records or forecasts that hold one, a paired ratio of `labtools.record`, or
+            None. Two records must come from the same processes.
+        source: the provenance word; None takes the thing's own, which is ``recorded`` for
+            records and ``live`` for anything that does not say.
+        what: what was compared, where the thing does not say.
+
+    Raises:
+        LabError: none of these, or two records that were not measured together.
+    """
+    if thing is None:
+        return None
+    if isinstance(thing, Speedup):
+        return replace(thing, what=thing.what or what)
+    if isinstance(thing, (tuple, list)) and len(thing) == 2:
+        return _read_pair(thing[0], thing[1], source, what)
+    if _is_number(thing):
+        return Speedup(float(thing), source or "live", what)
+    if isinstance(thing, PairedRatio):
+        interval = (thing.low, thing.high)
+        return Speedup(thing.ratio, source or "live", what, interval)
+    raise _unreadable(thing)
+
+
+def _read_pair(baseline: Any, candidate: Any, source: str | None, what: str) -> Speedup | None:
+    if baseline is None or candidate is None:
+        return None
+    if isinstance(baseline, Record) and isinstance(candidate, Record):
+        paired = paired_ratio(baseline, candidate)
+        return Speedup(
+            paired.ratio,
+            source or "recorded",
+            what or describe_record(candidate),
+            (paired.low, paired.high),
+            baseline.median_us,
+            candidate.median_us,
+        )
+    if isinstance(baseline, Record) or isinstance(candidate, Record):
+        raise LabError(
+            "These two times do not belong together.",
+            "one comes from a record and the other does not",
+            "compare times of one run with each other",
+        )
+    times = time_us_of(baseline), time_us_of(candidate)
+    return speedup_of_times(*times, source or "live", what)
+
+
+def time_us_of(thing: Any) -> float:
+    """The time in microseconds that a number, run, record or forecast holds.
+
+    Raises:
+        LabError: it holds none.
+    """
+    if _is_number(thing):
+        return float(thing)
+    for name in ("median_us", "time_us"):
+        value: Any = getattr(thing, name, None)
+        if _is_number(value):
+            return float(value)
+    raise _unreadable(thing)
+
+
+def _is_number(thing: Any) -> TypeGuard[float]:
+    return isinstance(thing, numbers.Real) and not isinstance(thing, bool)
+
+
+def _unreadable(thing: Any) -> LabError:
+    return LabError(
+        f"{type(thing).__name__} holds no time and no ratio.",
+        "a result is a ratio, a pair (baseline, candidate) of times in us, runs or records",
+        "pass one of these",
+    )
+
+
+def say_ratio(ratio: float, interval: Interval | None = None) -> str:
+    """In words: ``1.74x faster``, ``2.00x slower``, ``the same``."""
+    direction = direction_of(ratio, interval)
+    if direction == "same":
+        return f"the same ({ratio:.2f}x)"
+    size = ratio if direction == "faster" else 1 / ratio
+    return f"{size:.2f}x {direction}"
+
+
+def interval_as_said(ratio: float, interval: Interval) -> Interval:
+    """The ends of the interval as `say_ratio` counts: upside down only where it says *slower*."""
+    if direction_of(ratio, interval) != "slower":
+        return interval
+    return 1 / interval[1], 1 / interval[0]
+
+
+def say_prediction(prediction: Prediction) -> str:
+    """The reader's guess in words."""
+    if prediction.direction == "same":
+        return "the same"
+    size = max(prediction.ratio, 1 / prediction.ratio)
+    return f"{size:.2f}x {prediction.direction}"
+
+
+def ratio_table(
+    baseline: str,
+    candidate: str,
+    rows: list[tuple[str, Prediction | Speedup | None, str]],
+    caption: str,
+) -> Shown:
+    """Predictions, measurements and records of one comparison, one below the other.
+
+    Args:
+        baseline: name of the left side.
+        candidate: name of the right side.
+        rows: label, value, and what to say where there is no value.
+        caption: title of the table.
+    """
+    cells: list[list[Cell]] = []
+    for label, value, absent in rows:
+        if value is None:
+            cells.append([label, "", "", absent, ""])
+        elif isinstance(value, Prediction):
+            when = f"committed {value.at:%Y-%m-%d %H:%M} UTC"
+            note = f"; {value.note}" if value.note else ""
+            late = "; after the answer was shown, does not count" if value.after_reveal else ""
+            cells.append([label, "", "", say_prediction(value), f"your guess, {when}{late}{note}"])
+        else:
+            cells.append([label, *speedup_cells(value)])
+    columns = ["", f"{baseline} (us)", f"{candidate} (us)", f"{candidate} is", "where from"]
+    return make_table(columns, cells, caption)
+
+
+def show_comparison(
+    *,
+    predicted: Prediction | Any = None,
+    measured: Any = None,
+    recorded: Any = None,
+    forecast: Any = None,
+    claimed: Any = None,
+    baseline: str = "baseline",
+    candidate: str = "candidate",
+    what: str = "",
+) -> Shown:
+    """Predicted, measured, recorded and forecast of one comparison, one below the other.
+
+    Args:
+        predicted: a journal's prediction or a ratio.
+        measured: anything that `read_ratio` understands; None says that nothing was measured.
+        recorded: the same.
+        forecast: the same; its row is left out when None.
+        claimed: the same; then only what is there is shown.
+        baseline: name of the left side.
+        candidate: name of the right side.
+        what: what was compared, in words.
+
+    Raises:
+        LabError: something that holds no ratio.
+    """
+    guess = predicted if isinstance(predicted, Prediction) else read_ratio(predicted, "forecast")
+    rows: list[tuple[str, Prediction | Speedup | None, str]] = [
+        ("predicted", guess, "no prediction"),
+        ("measured", read_ratio(measured, None, what), "not measured here"),
+        ("recorded", read_ratio(recorded, "recorded", what), "no record yet"),
+        ("forecast", read_ratio(forecast, "forecast"), ""),
+        ("claimed", read_ratio(claimed, "claimed", what), ""),
+    ]
+    if claimed is not None:
+        rows = [row for row in rows if row[1] is not None]
+    else:
+        rows = [row for row in rows if row[1] is not None or row[2]]
+    return ratio_table(baseline, candidate, rows, f"{candidate} against {baseline}")
+
+
+def speedup_cells(speedup: Speedup) -> list[Cell]:
+    """Both times, the ratio in words, and where it comes from."""
+    return [
+        _time(speedup.baseline_us),
+        _time(speedup.candidate_us),
+        _said(speedup),
+        Word(speedup.source, speedup.what),
+    ]
+
+
+def _said(speedup: Speedup) -> str:
+    said = say_ratio(speedup.value, speedup.interval)
+    if speedup.interval:
+        low, high = interval_as_said(speedup.value, speedup.interval)
+        said += f" (95 %: {low:.2f} to {high:.2f})"
+    return said
+
+
+def _time(time_us: float | None) -> str:
+    if time_us is None:
+        return ""
+    return f"{time_us:.1f}" if time_us < 1000 else f"{time_us:.0f}"

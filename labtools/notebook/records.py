@@ -1,0 +1,361 @@
+"""Records as a page asks for them: the records of a GPU, its ratios, and tables of them.
+
+A table says of each number which GPU and which day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from labtools.predict import Forecast, forecast, load_gpu
+from labtools.problem import HEADLINE, Problem, load_rung
+from labtools.record import (
+    Record,
+    RecordStore,
+    Tried,
+    Variant,
+    as_variant,
+    describe_record,
+    freshness,
+    pair,
+    select,
+    summary,
+    timings_of,
+)
+from labtools.toolchain.listings import text_hash_of
+
+from .ratios import Speedup, interval_as_said, read_ratio, say_ratio, speedup_cells
+from .tables import Cell, Shown, Word, make_note, make_table
+
+PENDING = "not measured yet"
+NO_RECORD = "There is no record of {what} for {workload} yet."
+_forecasts: dict[Any, Forecast] = {}
+
+
+class GpuRecords:
+    """The records of one GPU, read once: a page asks for many of them.
+
+    Args:
+        gpu: slug of the GPU; None takes any.
+        store: where to look; by default the shipped records and the reader's own.
+    """
+
+    def __init__(self, gpu: str | None = "h200", store: RecordStore | None = None) -> None:
+        self.gpu = gpu
+        self.every = select((store or RecordStore()).load(), gpu=gpu, experiment=None)
+
+    def all_of(self, tried: Tried, workload: Problem) -> list[Record]:
+        """Every record of it on a workload, newest first."""
+        return timings_of(self.every, tried, workload)
+
+    def find(self, tried: Tried, workload: Problem) -> Record | None:
+        """The newest record of it on a workload, or None."""
+        return next(iter(self.all_of(tried, workload)), None)
+
+    def time_us(self, tried: Tried, workload: Problem) -> float | None:
+        """Its recorded time, or None."""
+        record = self.find(tried, workload)
+        return record.median_us if record else None
+
+    def forecast_us(self, tried: Tried, workload: Problem) -> float:
+        """The forecast that was stored before the run, or one made now where there is no run."""
+        record = self.find(tried, workload)
+        if record is not None and record.forecast is not None:
+            return record.forecast.time_us
+        return forecast_of(tried, workload, self.gpu or "h200").time_us
+
+    def ratio(self, first: Tried, second: Tried, workload: Problem) -> Speedup | None:
+        """Time of ``first`` over time of ``second`` in the newest processes that timed both."""
+        return read_ratio(pair(self.every, first, second, workload), "recorded")
+
+
+def forecast_of(tried: Tried, workload: Problem, gpu: str = "h200") -> Forecast:
+    """The forecast of its kernels; what it costs to allocate memory is in no forecast.
+
+    A page asks for the same one many times, and two numbers of pieces may be the same launches, so
+    answers are kept.
+    """
+    variant = as_variant(tried)
+    rung, limits = load_rung(variant.candidate), load_gpu(gpu).limits
+    launches = tuple(rung.launches(workload, limits, variant.knobs))
+    defines = tuple(sorted(rung.defines(workload, limits, variant.knobs).items()))
+    key = (text_hash_of(rung), launches, defines, workload.key(), gpu)
+    if key not in _forecasts:
+        _forecasts[key] = forecast(rung, workload, gpu, variant.knobs)
+    return _forecasts[key]
+
+
+def recorded_speedup(
+    baseline: Tried,
+    candidate: Tried,
+    workload: Problem,
+    *,
+    gpu: str | None = None,
+    baseline_knobs: Mapping[str, int] | None = None,
+    candidate_knobs: Mapping[str, int] | None = None,
+    store: RecordStore | None = None,
+) -> Speedup | None:
+    """The newest recorded comparison of two candidates that shared their processes.
+
+    Args:
+        baseline: a rung's id, ``baseline:NAME``, or a variant.
+        candidate: the same.
+        workload: what both ran.
+        gpu: slug of a GPU; None takes any.
+        baseline_knobs: knobs that differ from the rung's defaults.
+        candidate_knobs: the same.
+        store: where to look; by default the shipped records and the reader's own.
+
+    Returns:
+        baseline time / candidate time with its interval, or None when there is no such record.
+    """
+    first, second = (
+        tried if knobs is None else Variant(as_variant(tried).candidate, knobs)
+        for tried, knobs in ((baseline, baseline_knobs), (candidate, candidate_knobs))
+    )
+    return GpuRecords(gpu, store).ratio(first, second, workload)
+
+
+def find_records(
+    candidates: Sequence[str],
+    workload: Problem = HEADLINE,
+    *,
+    gpu: str | None = None,
+    knobs: Mapping[str, int] | None = None,
+    defaults: bool = False,
+    store: RecordStore | None = None,
+) -> list[Record]:
+    """The newest records of some candidates on one workload, in the order asked for.
+
+    Args:
+        candidates: rung ids and ``baseline:NAME``.
+        workload: what they ran.
+        gpu: slug of a GPU; None takes any.
+        knobs: a rung's record must have these values, where the rung has such a knob; a record
+            with other knobs is left out.
+        defaults: a rung's record must have the rung's default knobs.
+        store: where to look; by default the shipped records and the reader's own.
+    """
+    every = (store or RecordStore()).query(gpu, None, workload)
+    wanted = dict(knobs or {})
+    found: list[Record] = []
+    for candidate in candidates:
+        for record in select(every, candidate=candidate):
+            fixed = {**_default_knobs(record), **wanted} if defaults else wanted
+            if all(record.knobs.get(k, v) == v for k, v in fixed.items()):
+                found.append(record)
+    return found
+
+
+def _default_knobs(record: Record) -> dict[str, int]:
+    if record.kind != "rung":
+        return {}
+    return load_rung(record.rung_path or record.candidate).resolve_knobs()
+
+
+def show_records(
+    candidates: str | Sequence[str],
+    workload: Problem = HEADLINE,
+    *,
+    gpu: str | None = None,
+    knobs: Mapping[str, int] | None = None,
+    defaults: bool = True,
+    store: RecordStore | None = None,
+    check_fresh: bool = True,
+) -> Shown:
+    """A table of what was measured: median, spread, processes, where and when, and whether the
+    record still belongs to the code.
+
+    Args:
+        candidates: rung ids and ``baseline:NAME``.
+        workload: what they ran.
+        gpu: slug of a GPU; None takes any.
+        knobs: only records with these values.
+        defaults: the knobs that are not named have their defaults.
+        store: where to look.
+        check_fresh: compile and compare hashes, which takes a moment for each rung.
+    """
+    wanted = [candidates] if isinstance(candidates, str) else list(candidates)
+    records = find_records(wanted, workload, gpu=gpu, knobs=knobs, defaults=defaults, store=store)
+    missing = [name for name in wanted if not any(r.is_candidate(name) for r in records)]
+    shown = make_note(
+        f"There is no record of {', '.join(missing)} for {workload}. "
+        "On a machine with a GPU, labtools record makes one."
+    )
+    if not records:
+        return shown
+    table = make_table(
+        ["what", "knobs", "median (us)", "middle half (us)", "processes", "where from", "state"],
+        [_row(record, check_fresh) for record in records],
+        caption=f"Workload {workload}",
+    )
+    return table + shown if missing else table
+
+
+def _row(record: Record, check_fresh: bool) -> list[Cell]:
+    spread = summary(record)
+    low, high = spread.iqr_us
+    state = ""
+    if check_fresh:
+        answer = freshness(record)
+        state = "fresh" if answer.fresh else f"stale: {answer.reason}"
+    return [
+        record.candidate,
+        ", ".join(f"{name}={value}" for name, value in sorted(record.knobs.items())),
+        f"{spread.median_us:.1f}",
+        f"{low:.1f} to {high:.1f}",
+        str(spread.processes),
+        Word("recorded", describe_record(record)),
+        state,
+    ]
+
+
+def show_ratios(
+    pairs: Sequence[tuple[str, Tried, Tried]],
+    workload: Problem = HEADLINE,
+    gpu: str = "h200",
+) -> Shown:
+    """Recorded comparisons, one a row; each pair was timed in the same processes.
+
+    Args:
+        pairs: label, baseline and candidate.
+        workload: what all ran.
+        gpu: slug of the GPU.
+    """
+    records = GpuRecords(gpu)
+    rows: list[list[Cell]] = []
+    for label, first, second in pairs:
+        found = records.ratio(first, second, workload)
+        if found is None:
+            rows.append([label, "", "", "", "no record yet", ""])
+            continue
+        low, high = found.interval or (found.value, found.value)
+        rows.append(
+            [
+                label,
+                f"{found.baseline_us:.1f}",
+                f"{found.candidate_us:.1f}",
+                f"{found.value:.3f} ({low:.3f} to {high:.3f})",
+                say_ratio(found.value, found.interval),
+                Word(found.source, found.what),
+            ]
+        )
+    columns = ("", "from (us)", "to (us)", "from / to (95 %)", "the second is", "where from")
+    return make_table(columns, rows, f"Workload {workload}")
+
+
+def show_against(
+    candidate: str,
+    baselines: Sequence[str],
+    workload: Problem,
+    *,
+    gpu: str | None = None,
+    store: RecordStore | None = None,
+) -> Shown:
+    """One candidate against several baselines, as recorded.
+
+    Args:
+        candidate: a rung's id, at its default knobs, or ``baseline:NAME``.
+        baselines: the same.
+        workload: what all ran.
+        gpu: slug of a GPU; None takes any.
+        store: where to look.
+    """
+    records = GpuRecords(gpu, store)
+    rows: list[list[Cell]] = []
+    for baseline in baselines:
+        found = records.ratio(baseline, candidate, workload)
+        cells = ["", "", "no record yet", ""] if found is None else speedup_cells(found)
+        rows.append([baseline, *cells])
+    columns = ["against", "its time (us)", f"{candidate} (us)", f"{candidate} is", "where from"]
+    return make_table(columns, rows, f"Workload {workload}")
+
+
+def show_tried(
+    records: GpuRecords,
+    tried: Sequence[Tried],
+    workload: Problem,
+    against: Tried | None = None,
+) -> Shown:
+    """Recorded times of some tries beside the forecast of their kernels.
+
+    Args:
+        records: what was measured.
+        tried: the rows.
+        workload: what all ran.
+        against: compare each with it, where both shared their processes.
+    """
+    columns = ["what", "kernels, forecast (us)", "recorded (us)"]
+    if against is not None:
+        against = as_variant(against)
+        columns.append(f"against {against.name}")
+    rows: list[list[Cell]] = []
+    for variant in map(as_variant, tried):
+        record = records.find(variant, workload)
+        row: list[Cell] = [
+            variant.name,
+            say_time(records.forecast_us(variant, workload)),
+            say_time(record.median_us) if record else PENDING,
+        ]
+        if against is not None:
+            found = records.ratio(against, variant, workload) if variant != against else None
+            row.append(say_interval(found))
+        row.append(Word("recorded", describe_record(record)) if record else Word("forecast"))
+        rows.append(row)
+    return make_table([*columns, "where from"], rows, f"Workload {workload}")
+
+
+def say_time(time_us: float) -> str:
+    """A time in microseconds to three significant digits."""
+    return f"{time_us:.0f}" if time_us >= 100 else f"{time_us:.1f}"
+
+
+def say_interval(found: Speedup | None) -> str:
+    """A ratio in words with its interval, or that there is none."""
+    if found is None:
+        return "-"
+    low, high = interval_as_said(found.value, found.interval or (found.value, found.value))
+    return f"{say_ratio(found.value, found.interval)} ({low:.2f} to {high:.2f})"
+
+
+def show_signs(
+    records: GpuRecords,
+    workloads: Sequence[Problem],
+    pairs: Sequence[tuple[Tried, Tried]],
+) -> Shown:
+    """Over a sweep: is the second of each pair faster than the first, recorded and forecast?
+
+    Args:
+        records: what was measured.
+        workloads: the rows.
+        pairs: a column each, named after the second.
+    """
+    rows: list[list[Cell]] = []
+    measured = 0
+    for workload in workloads:
+        row: list[Cell] = [workload.short()]
+        for first, second in pairs:
+            times = [records.forecast_us(side, workload) for side in (first, second)]
+            found = records.ratio(first, second, workload)
+            measured += found is not None
+            row.append(say_interval(found) if found else PENDING)
+            row.append(say_ratio(times[0] / times[1]))
+        rows.append([*row, Word("recorded" if measured else "forecast")])
+    columns = ["workload"]
+    for first, second in pairs:
+        what = f"{as_variant(second).name} against {as_variant(first).name}"
+        columns += [f"{what}, recorded (95 %)", "forecast of the kernels"]
+    return make_table([*columns, "where from"], rows)
+
+
+def count_signs(
+    records: GpuRecords, workloads: Sequence[Problem], first: Tried, second: Tried
+) -> dict[str, int]:
+    """How often the second is ``faster``, ``slower`` or the ``same``, and ``pending``."""
+    counts = {"faster": 0, "same": 0, "slower": 0, "pending": 0}
+    for workload in workloads:
+        found = records.ratio(first, second, workload)
+        word = say_ratio(found.value, found.interval) if found else "pending"
+        counts[next(name for name in counts if name in word)] += 1
+    return counts

@@ -1,0 +1,1 @@
+"""The prediction game: rounds drawn from records, played and scored."""

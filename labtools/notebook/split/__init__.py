@@ -1,0 +1,1 @@
+"""The split bench: batch, length and pieces, and the records of the splits."""

@@ -1,0 +1,266 @@
+"""Write the kernels' text into the pages, one way: from ``kernels/`` into ``book/`` and ``labs/``.
+
+Two kinds of cell are written. A cell whose first line is ``%%cuda NAME`` holds the text of
+``kernels/*/NAME.cu``. A cell whose first line is ``# launch of NAME (kernels/decode/NAME.py)``
+holds the function ``launch`` of that file. Each written cell carries a hash of its text as cell
+metadata (``:synced:``). A cell whose text no longer has that hash was edited by hand: it is
+refused, never overwritten. The learner's copies in ``work/`` are not looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labtools.problem import KernelError, LabError, repository_root
+
+PAGE_FOLDERS = ("book", "labs")
+_FENCE = re.compile(r"^(?P<ticks>`{3,}|~{3,})\{code-cell\}")
+_CUDA = re.compile(r"^%%cuda\s+(?P<name>\w+)")
+_LAUNCH = re.compile(r"^# launch of (?P<name>\w+) \((?P<path>[^()]+\.py)\)\s*$")
+_SYNCED = re.compile(r"^:?synced:\s*(?P<digest>\S+)\s*$")
+# A name of the ladder must have its file; any other %%cuda name is a page's own experiment.
+_LADDER_NAME = re.compile(r"^[a-z]\d\d_")
+
+
+class SyncError(KernelError):
+    """Cells that may not be written, or sources that are not there."""
+
+
+@dataclass(frozen=True)
+class SyncedCell:
+    """One cell of a page that ``kernels/`` supplies.
+
+    ``state`` is ``same``, ``behind`` (the source has changed since the cell was written),
+    ``new`` (never written), or ``edited`` (changed by hand).
+    """
+
+    page: str
+    line: int
+    name: str
+    source: str
+    state: str
+
+
+@dataclass(frozen=True)
+class SyncReport:
+    """Every supplied cell and the pages that were written (none when only checking)."""
+
+    cells: tuple[SyncedCell, ...]
+    written: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every cell held its source's text when it was read."""
+        return all(cell.state == "same" for cell in self.cells)
+
+    def describe(self) -> str:
+        """One line a cell that differs, and a count."""
+        lines = [
+            f"{cell.page}:{cell.line}: {cell.state}: {cell.source}"
+            for cell in self.cells
+            if cell.state != "same"
+        ]
+        lines.append(f"{len(self.cells)} cells, {len(self.written)} pages written")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A code cell of a page's text: line numbers count from 0, ``end`` is the closing fence."""
+
+    start: int
+    body: int
+    end: int
+
+
+def sync(check: bool = False, root: Path | None = None) -> SyncReport:
+    """Bring the pages' cells up to ``kernels/``; with ``check`` only compare.
+
+    Args:
+        check: write nothing.
+        root: the repository; by default this one.
+
+    Raises:
+        SyncError: when a cell was edited by hand (nothing at all is written then), or when a
+            cell names a source that is not there.
+    """
+    root = root or repository_root()
+    cells: list[SyncedCell] = []
+    texts: dict[Path, str] = {}
+    for folder in PAGE_FOLDERS:
+        for page in sorted((root / folder).rglob("*.md")):
+            if any(part[0] in "._" for part in page.relative_to(root).parts):
+                continue
+            found, text = _sync_page(page, root)
+            cells += found
+            if any(cell.state != "same" for cell in found):
+                texts[page] = text
+    edited = [cell for cell in cells if cell.state == "edited"]
+    if edited and not check:
+        raise _refuse(edited)
+    if not check:
+        for page, text in texts.items():
+            waiting = page.with_name(f".{page.name}.new")
+            waiting.write_text(text, encoding="utf-8")
+            os.replace(waiting, page)
+    written = [] if check else [page.relative_to(root).as_posix() for page in texts]
+    return SyncReport(tuple(cells), tuple(written))
+
+
+def _refuse(edited: Sequence[SyncedCell]) -> SyncError:
+    where = "; ".join(f"{cell.page} line {cell.line}, edit {cell.source}" for cell in edited)
+    return SyncError(
+        f"{len(edited)} cell{'s' if len(edited) > 1 else ''} edited by hand. Nothing was written.",
+        f"These cells are written from kernels/, so the change belongs there: {where}.",
+        "Make the change in the named file and undo it in the page (or empty the cell below its "
+        "first line), then run make sync again.",
+    )
+
+
+def _sync_page(page: Path, root: Path) -> tuple[list[SyncedCell], str]:
+    """The supplied cells of one page, and the page's text with all of them up to date."""
+    lines = page.read_text(encoding="utf-8").split("\n")
+    name = page.relative_to(root).as_posix()
+    found: list[SyncedCell] = []
+    # From the last cell to the first, so that line numbers in front stay valid.
+    for cell in reversed(list(_code_cells(lines))):
+        if cell.body >= cell.end:
+            continue
+        first = lines[cell.body]
+        supplied = _find_source(first, root, f"{name}:{cell.body + 1}")
+        if supplied is None:
+            continue
+        rung, source, wanted = supplied
+        body = lines[cell.body + 1 : cell.end]
+        options = lines[cell.start + 1 : cell.body]
+        kept = next((m["digest"] for line in options if (m := _SYNCED.match(line))), None)
+        state = _judge(body, wanted, kept)
+        found.append(SyncedCell(name, cell.body + 1, rung, source, state))
+        if state != "same":
+            options = _with_digest(options, _digest(wanted))
+            lines[cell.start + 1 : cell.end] = [*options, first, *wanted]
+    return found[::-1], "\n".join(lines)
+
+
+def _judge(body: list[str], wanted: list[str], kept: str | None) -> str:
+    if body == wanted:
+        return "same" if kept == _digest(wanted) else "new"
+    if not any(line.strip() for line in body):
+        return "new"
+    if kept is None or kept != _digest(body):
+        return "edited"
+    return "behind"
+
+
+def _digest(lines: Sequence[str]) -> str:
+    # The letter in front keeps YAML from reading a hash of digits as a number.
+    return "k" + hashlib.sha256("\n".join(lines).encode()).hexdigest()[:15]
+
+
+def _with_digest(options: list[str], digest: str) -> list[str]:
+    """A cell's option lines with the hash put in, in whichever of the two forms they have."""
+    kept = [line for line in options if line.strip() and not _SYNCED.match(line)]
+    if kept and kept[0].strip() == "---":
+        return [*kept[:-1], f"synced: {digest}", kept[-1]]
+    # The blank line ends the options, as jupytext writes them.
+    return [*kept, f":synced: {digest}", ""]
+
+
+def _code_cells(lines: Sequence[str]) -> Iterator[_Cell]:
+    """The code cells of a MyST notebook's text."""
+    number = 0
+    while number < len(lines):
+        opening = _FENCE.match(lines[number])
+        if opening is None:
+            # A plain fence may show how a cell is written; what is inside it is not a cell.
+            plain = re.match(r"^(`{3,}|~{3,})", lines[number])
+            number = _closing(lines, number, plain[1]) + 1 if plain else number + 1
+            continue
+        end = _closing(lines, number, opening["ticks"])
+        body = number + 1
+        if body < end and lines[body].strip() == "---":
+            while body + 1 < end and lines[body + 1].strip() != "---":
+                body += 1
+            body += 2
+        else:
+            while body < end and lines[body].startswith(":"):
+                body += 1
+        while body < end and not lines[body].strip():
+            body += 1
+        yield _Cell(number, body, end)
+        number = end + 1
+
+
+def _closing(lines: Sequence[str], start: int, ticks: str) -> int:
+    """The line that closes the fence opened at ``start``; past the end when it never closes."""
+    closing = re.compile(rf"^{re.escape(ticks[0])}{{{len(ticks)},}}\s*$")
+    for number in range(start + 1, len(lines)):
+        if closing.match(lines[number]):
+            return number
+    return len(lines)
+
+
+def _find_source(first: str, root: Path, where: str) -> tuple[str, str, list[str]] | None:
+    """The name, file and text that a cell with this first line must hold; ``None`` if not ours."""
+    if match := _CUDA.match(first):
+        name = match["name"]
+        files = sorted((root / "kernels").glob(f"*/{name}.cu"))
+        if files:
+            text = files[0].read_text(encoding="utf-8")
+            return name, files[0].relative_to(root).as_posix(), text.rstrip("\n").split("\n")
+        if _LADDER_NAME.match(name):
+            raise SyncError(
+                f"{where}: no kernel is called {name}.",
+                f"There is no kernels/*/{name}.cu, and a name of this form is a rung's.",
+                "Correct the name in the cell's first line.",
+            )
+    elif match := _LAUNCH.match(first):
+        file = root / match["path"]
+        if not file.is_file() or file.stem != match["name"]:
+            raise SyncError(
+                f"{where}: {match['path']} is not there or is not {match['name']}'s.",
+                "The first line of this cell names the file that supplies it.",
+                "Correct the first line of the cell.",
+            )
+        return match["name"], match["path"], _launch_text(file)
+    return None
+
+
+def _launch_text(file: Path) -> list[str]:
+    """The source lines of the function ``launch`` in a rung's file."""
+    text = file.read_text(encoding="utf-8")
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef) and node.name == "launch":
+            start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            return text.split("\n")[start - 1 : node.end_lineno]
+    raise SyncError(
+        f"{file.name} has no function launch.",
+        "A rung's file has one at its top level, and pages show it.",
+        "Write one, or take the launch cell out of the page.",
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run from ``make sync``; the exit status is 1 when a cell differs and may not be written."""
+    parser = argparse.ArgumentParser(description="Write kernels' text into the pages.")
+    parser.add_argument("--check", action="store_true", help="compare only")
+    options = parser.parse_args(argv)
+    try:
+        report = sync(check=options.check)
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(report.describe())
+    return 0 if report.ok or not options.check else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""The five words that say where a number comes from, and the tables that carry them."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from labtools.problem import LabError
+
+MEANINGS = {
+    "live": "measured now on this machine's GPU",
+    "recorded": "measured earlier on a named GPU and date",
+    "forecast": "from the model",
+    "computed": "from a formula or a data sheet",
+    "claimed": "somebody's published figure",
+}
+"""What each word promises."""
+
+_BORDERS = {
+    "live": "2px solid",
+    "recorded": "1px solid",
+    "forecast": "1px dashed",
+    "computed": "1px dotted",
+    "claimed": "3px double",
+}
+_BADGE = "border-radius:0.6em;padding:0 0.5em;font-size:0.85em;white-space:nowrap"
+_CELL = "padding:0.25em 0.7em;text-align:left;vertical-align:top"
+_LAST = "9em"  # a narrow screen scrolls rather than breaking every word
+_SENTENCE = "12em"
+_RULE = "border-bottom:1px solid #8888"
+BOX = "border:1px solid #8888;border-radius:4px;padding:0.6em 0.9em;margin:0.4em 0"
+
+
+def check_word(word: str) -> str:
+    """Return ``word``.
+
+    Raises:
+        LabError: it is none of the five words.
+    """
+    if word not in MEANINGS:
+        raise LabError(
+            f"{word!r} does not say where a number comes from.",
+            f"the words are {', '.join(MEANINGS)}",
+            "use one of them",
+        )
+    return word
+
+
+def badge(word: str) -> str:
+    """HTML of one of the five words; the border tells them apart without colour."""
+    check_word(word)
+    style = f"border:{_BORDERS[word]} currentColor;{_BADGE}"
+    return f'<span class="prov prov-{word}" style="{style}" title="{MEANINGS[word]}">{word}</span>'
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Something a page shows: HTML for a browser and plain text for everything else."""
+
+    html: str
+    text: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def __add__(self, other: Shown) -> Shown:
+        return Shown(self.html + other.html, f"{self.text}\n{other.text}")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A provenance word in a table cell, and what stands behind it."""
+
+    word: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.detail}" if self.detail else self.word
+
+
+Cell = str | Word
+
+
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> Shown:
+    """A table that scrolls sideways on a narrow screen instead of overflowing it."""
+    grid = [list(row) for row in rows]
+    least = _least_widths(columns, grid)
+    head = "".join(
+        f'<th scope="col" style="{_CELL};{_RULE}'
+        f'{f";min-width:{least[number]}" if number in least else ""}">{_text(column)}</th>'
+        for number, column in enumerate(columns)
+    )
+    body = "".join(
+        "<tr>" + "".join(f'<td style="{_CELL};{_RULE}">{_html(c)}</td>' for c in row) + "</tr>"
+        for row in grid
+    )
+    # As wide as what can be seen: a table's own caption would be as wide as the table.
+    title = f'<div style="position:sticky;left:0">{_text(caption)}</div>' if caption else ""
+    markup = (
+        '<div style="overflow-x:auto;margin:0.4em 0" tabindex="0" role="region" '
+        f'aria-label="{_text(caption or "table")}">'
+        f'{title}<table style="border-collapse:collapse;margin:0;font-size:0.95em">'
+        f"<thead><tr>{head}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div>"
+    )
+    return Shown(markup, _plain_table(columns, grid, caption))
+
+
+def _least_widths(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> dict[int, str]:
+    """Which columns must not be squeezed, and their least widths: sentences, and one more.
+
+    That is the one that says where a number comes from, or the last one. Where that holds bare
+    words, which never break, the room goes to the first one, which names the row.
+    """
+    number, least = _wide_column(columns, grid)
+    sentences = {
+        column
+        for row in grid
+        for column, cell in enumerate(row)
+        if isinstance(cell, str) and len(cell) > 40
+    }
+    return dict.fromkeys(sentences, _SENTENCE) | {number: least}
+
+
+def _wide_column(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> tuple[int, str]:
+    for number in reversed(range(len(columns))):
+        cells = [row[number] for row in grid]
+        if any(isinstance(cell, Word) and len(cell.detail) > 8 for cell in cells):
+            return number, _LAST
+    if any(not isinstance(row[-1], Word) for row in grid):
+        return len(columns) - 1, _LAST
+    longest = max((len(str(row[0])) for row in grid), default=0)
+    return 0, f"min({min(9.0, 0.5 * longest + 1.5):.1f}em, 22vw)"
+
+
+def make_note(text: str, word: str | None = None) -> Shown:
+    """One sentence in a box, with its provenance word if it holds a number."""
+    mark = f" {badge(word)}" if word else ""
+    plain = f"{text} [{word}]" if word else text
+    return Shown(f'<div style="{BOX}">{_text(text)}{mark}</div>', plain)
+
+
+def show_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, word: str, note: str = ""
+) -> Shown:
+    """A table of texts and numbers; a row that ends in a `Word` keeps it, all others get ``word``.
+
+    Args:
+        columns: headings; units belong in them.
+        rows: one value a column; numbers are written with three or more significant digits.
+        word: ``live``, ``recorded``, ``forecast``, ``computed`` or ``claimed``.
+        note: where the numbers come from.
+    """
+    check_word(word)
+    cells: list[list[Cell]] = []
+    for row in rows:
+        last = row[-1]
+        own = last if isinstance(last, Word) else Word(word)
+        values = row[:-1] if own is last else row
+        cells.append([*(format_value(value) for value in values), own])
+    return make_table((*columns, "kind"), cells, note)
+
+
+def format_value(value: Any) -> str:
+    """A number as a reader wants it: integers whole, others to three significant digits."""
+    if value is None:
+        return "-"
+    if isinstance(value, (str, bool)):
+        return str(value)
+    if isinstance(value, (int, np.integer)):
+        return f"{value:,}" if abs(int(value)) >= 100_000 else str(value)
+    number = float(value)
+    if not math.isfinite(number):
+        return str(number)
+    digits = 0 if number == 0 else max(0, 2 - math.floor(math.log10(abs(number))))
+    return f"{number:,.{digits}f}" if abs(number) >= 100_000 else f"{number:.{digits}f}"
+
+
+def _plain_table(columns: Sequence[str], rows: list[list[Cell]], caption: str) -> str:
+    grid = [list(columns)] + [[str(c) for c in row] for row in rows]
+    widths = [max(len(row[i]) for row in grid) for i in range(len(columns))]
+    lines = [
+        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in grid
+    ]
+    return "\n".join([caption, *lines] if caption else lines)
+
+
+def _html(cell: Cell) -> str:
+    if isinstance(cell, Word):
+        return f"{badge(cell.word)} {_text(cell.detail)}".rstrip()
+    return _text(cell)
+
+
+def _text(text: str) -> str:
+    return html.escape(text)

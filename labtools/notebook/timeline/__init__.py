@@ -1,0 +1,1 @@
+"""The baseline bench: what moves inside a timed call."""

@@ -1,0 +1,245 @@
+"""The blocks of one launch: what they execute, how they differ, which bytes they read.
+
+Nothing here depends on a latency, so one launch's blocks serve every "what if".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from labtools.problem import Launch
+from labtools.toolchain.sass import Sass
+
+from .lanes import lanes_of_block, lanes_of_blocks
+from .memory import CallMemory
+from .streams import BlockStreams, LoopNode, Node, block_spans, block_streams, union_bytes
+from .trace import Executed, Repeat, Trace, run_trace
+
+MOST_BLOCKS = 8192
+"""Blocks of a large grid that are told apart; the others repeat them."""
+MOST_CLASSES = 5
+ATOMICS = ("ATOM", "ATOMG", "RED", "REDG")
+
+
+@dataclass(frozen=True)
+class BlockClass:
+    """Blocks that execute equally much.
+
+    Attributes:
+        block: number of the one that stands for all.
+        members: how many there are.
+        streams: what its warps issue.
+        trace: what it executes.
+    """
+
+    block: int
+    members: int
+    streams: BlockStreams
+    trace: Trace
+
+
+class LaunchBlocks:
+    """What the blocks of one launch execute and read.
+
+    Args:
+        launch: what is launched.
+        sass: its machine code.
+        memory: the buffers of the call.
+    """
+
+    def __init__(self, launch: Launch, sass: Sass, memory: CallMemory) -> None:
+        self.launch, self.sass, self.memory = launch, sass, memory
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Branches on data and what was assumed, of every block and of the main class's."""
+        both = (*self._profile.notes, *self.classes[self.main_class].trace.notes)
+        return tuple(dict.fromkeys(both))
+
+    @cached_property
+    def _profile(self) -> Trace:
+        """Thread 0 of each block (of the first `MOST_BLOCKS` of a larger grid)."""
+        blocks = np.arange(min(self.launch.num_blocks, MOST_BLOCKS))
+        lanes = lanes_of_blocks(self.launch, self.memory.buffers, self.sass.arch, blocks)
+        return run_trace(self.sass, lanes, self.memory.buffers)
+
+    @cached_property
+    def class_of_block(self) -> np.ndarray:
+        """[blocks] position in `classes`, in launch order."""
+        executed = self._profile.executed()
+        levels = np.unique(executed)
+        if len(levels) > MOST_CLASSES:
+            edges = np.quantile(executed, np.linspace(0, 1, MOST_CLASSES + 1)[1:-1])
+            number = np.searchsorted(np.unique(edges), executed, side="right")
+        else:
+            number = np.searchsorted(levels, executed)
+        _, number = np.unique(number, return_inverse=True)
+        number = number.reshape(-1)
+        total = self.launch.num_blocks
+        return number if len(number) == total else np.resize(number, total)
+
+    @cached_property
+    def work_of_block(self) -> np.ndarray:
+        """[blocks] instructions of a block over those of its class's representative."""
+        executed = self._profile.executed().astype(float)
+        number = self.class_of_block[: len(executed)]
+        chosen = np.array([executed[one.block] for one in self.classes])
+        work = executed / np.maximum(1.0, chosen[number])
+        return (
+            work if len(work) == self.launch.num_blocks else np.resize(work, self.launch.num_blocks)
+        )
+
+    @cached_property
+    def classes(self) -> list[BlockClass]:
+        """A representative block for each class, with its streams."""
+        executed = self._profile.executed()
+        number = self.class_of_block[: len(executed)]
+        found = []
+        for level in range(int(number.max()) + 1):
+            members = np.flatnonzero(number == level)
+            middle = members[np.argsort(executed[members], kind="stable")[len(members) // 2]]
+            lanes = lanes_of_block(self.launch, self.memory.buffers, self.sass.arch, int(middle))
+            trace = run_trace(self.sass, lanes, self.memory.buffers)
+            found.append(
+                BlockClass(
+                    int(middle),
+                    int((self.class_of_block == level).sum()),
+                    block_streams(trace, self.memory.buffers),
+                    trace,
+                )
+            )
+        return found
+
+    @cached_property
+    def footprint(self) -> dict[int, tuple[float, float]]:
+        """By buffer: (different bytes of the grid, sum of the blocks' bytes)."""
+        spans = block_spans(self._profile, self.memory.buffers)
+        whole = self.classes[self.main_class]
+        one = block_spans(whole.trace, self.memory.buffers)
+        scale = self.launch.num_blocks / self._profile.lanes.count
+        found = {}
+        for buffer, (low, high) in one.items():
+            full = float(high.max() - low[high > 0].min()) if (high > 0).any() else 0.0
+            if buffer not in spans:
+                found[buffer] = (full * self.launch.num_blocks, full * self.launch.num_blocks)
+                continue
+            first, end = spans[buffer]
+            # Thread 0 sees the first bytes of its rows; the block as a whole reads on to the end.
+            mine = spans[buffer][1][whole.block] - spans[buffer][0][whole.block]
+            extra = max(0.0, full - float(mine))
+            end = np.where(end > 0, end + int(extra), end)
+            size = self.memory.buffers.bytes.get(self.memory.buffers.names[buffer])
+            # A block need not read all that lies between its first and its last byte.
+            total = sum(
+                _new_bytes(other.streams.warps, buffer) * float(worth)
+                for other, worth in zip(self.classes, self.worth, strict=True)
+            )
+            union = min(union_bytes(first, end) * scale, total)
+            found[buffer] = (min(union, float(size)) if size else union, total)
+        return found
+
+    @cached_property
+    def main_class(self) -> int:
+        """The class whose blocks execute most, all together."""
+        return max(
+            range(len(self.classes)),
+            key=lambda number: self.worth[number] * sum(self.classes[number].streams.issued),
+        )
+
+    @cached_property
+    def worth(self) -> np.ndarray:
+        """[classes] work of a class's blocks over that of its representative."""
+        return np.bincount(
+            self.class_of_block, weights=self.work_of_block, minlength=len(self.classes)
+        )
+
+    @cached_property
+    def one_address_atomics(self) -> int:
+        """Atomic operations of the whole grid on an address that every block uses."""
+        places: dict[int, set[int]] = {}
+
+        def walk(items: Sequence[Executed]) -> None:
+            for item in items:
+                if isinstance(item, Repeat):
+                    walk(item.body)
+                    continue
+                atomic = self.sass.instructions[item.index].base in ATOMICS
+                if atomic and item.address is not None and item.executing.any():
+                    places.setdefault(item.index, set()).update(
+                        item.address[item.executing][:64].tolist()
+                    )
+
+        walk(self._profile.items)
+        shared = {index for index, addresses in places.items() if len(addresses) == 1}
+        if not shared or self.launch.num_blocks == 1:
+            return 0
+        return sum(
+            one.members * _count_atomics(stream, shared)
+            for one in self.classes
+            for stream in one.streams.warps
+        )
+
+    @cached_property
+    def chunk_bytes(self) -> float:
+        """Bytes of one buffer that a block brings in a trip of its busiest loop, side by side."""
+        return max((_chunk_bytes(one.streams) for one in self.classes), default=0.0)
+
+
+def _new_bytes(warps: Sequence[Sequence[Node]], buffer: int) -> float:
+    """Bytes of a buffer that the warps of a block bring to the L1."""
+
+    def walk(nodes: Sequence[Node]) -> float:
+        total = 0.0
+        for node in nodes:
+            if isinstance(node, LoopNode):
+                total += node.count * walk(node.body)
+                continue
+            request = node.request
+            if request is None or request.buffer != buffer:
+                continue
+            if request.kind in ("load", "async"):
+                total += 32 * request.new_sectors
+        return total
+
+    return sum(walk(stream) for stream in warps)
+
+
+def _count_atomics(nodes: Sequence[Node], indices: set[int]) -> int:
+    total = 0
+    for node in nodes:
+        if isinstance(node, LoopNode):
+            total += node.count * _count_atomics(node.body, indices)
+        elif node.on and node.index in indices:
+            total += 1
+    return total
+
+
+def _chunk_bytes(streams: BlockStreams) -> float:
+    """Bytes of one buffer that a block brings in a trip of its busiest loop, side by side."""
+    best, chunk = 0.0, 0.0
+
+    def loops(nodes: Sequence[Node]) -> list[LoopNode]:
+        return [node for node in nodes if isinstance(node, LoopNode)]
+
+    by_place: dict[int, dict[int, float]] = {}
+    work: dict[int, float] = {}
+    for stream in streams.warps:
+        for place, loop in enumerate(loops(stream)):
+            sizes = by_place.setdefault(place, {})
+            for node in loop.body:
+                if isinstance(node, LoopNode) or node.request is None:
+                    continue
+                if node.request.kind in ("load", "async"):
+                    buffer = node.request.buffer
+                    sizes[buffer] = sizes.get(buffer, 0.0) + 32 * node.request.new_sectors
+            work[place] = work.get(place, 0.0) + loop.count * sum(sizes.values())
+    for place, sizes in by_place.items():
+        if sizes and work[place] > best:
+            best, chunk = work[place], max(sizes.values())
+    if not best:  # no loop: what the block reads at all
+        chunk = max(streams.buffer_bytes.values(), default=0.0)
+    return chunk

@@ -1,0 +1,623 @@
+"""The checks of the claims ledger: each function decides a claim, and no verdict is typed.
+
+A check gets the claim, the ledger with its figures, and records. What it returns follows from
+these alone, so that a claim with another number gets another verdict.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from labtools.problem import LabError, Workload, load_rung
+from labtools.record import (
+    Record,
+    RecordStore,
+    Variant,
+    describe_record,
+    pair,
+    paired_ratio,
+    select,
+    timings_of,
+    with_counters,
+)
+from labtools.record.bound import counted_bound
+from labtools.record.claims import Claim, Finding, Ledger, Verdict, load_ledger
+
+from ..residency import occupancy
+from ..roofline import floors
+from ..sheets import Gpu, load_gpu
+
+MIB = 2**20
+SAME_WITHIN = 1.05
+"""Two speeds within this factor have no direction."""
+SLIP_WITHIN = 2.0
+"""A number that is off by more than this is refuted; by less it is a slip."""
+_NEIGHBOUR = "rtx3090"
+"""A card of the neighbouring architecture, whose limits are easily taken for those of the 4090."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What checks may look at.
+
+    Args:
+        ledger: claims and figures.
+        records: measured ones, of any GPU.
+    """
+
+    ledger: Ledger
+    records: Sequence[Record] = field(default_factory=list)
+
+    @property
+    def card(self) -> Gpu:
+        """The sheet of the card that the source measured on."""
+        return load_gpu("rtx4090")
+
+    @property
+    def workload(self) -> Workload:
+        """What the source measured."""
+        return Workload.parse(self.figures["workload"]["short"])
+
+    @property
+    def figures(self) -> dict[str, dict[str, Any]]:
+        """Published figures by table."""
+        return self.ledger.figures
+
+    @property
+    def dram_gb_per_s(self) -> float:
+        """Peak rate of that card's memory, 10^9 bytes a second."""
+        rate = self.card.dram_gb_per_s
+        if rate is None:
+            raise LabError(f"{self.card.title} has no memory rate.", "its sheet says none", "")
+        return rate
+
+
+Check = Callable[[Claim, Evidence], Finding]
+CHECKS: dict[str, Check] = {}
+
+
+def check_claim(claim: Claim, evidence: Evidence) -> Finding:
+    """Run the check of a claim.
+
+    Raises:
+        LabError: it names a check that does not exist.
+    """
+    if claim.check is None:
+        return Finding(verdict="not checkable", reason=claim.reason)
+    if claim.check not in CHECKS:
+        raise LabError(
+            f"The claim {claim.id} names the check {claim.check!r}.",
+            f"the checks are {', '.join(sorted(CHECKS))}",
+            "correct book/claims.yml",
+        )
+    return CHECKS[claim.check](claim, evidence)
+
+
+def gather_evidence(store: RecordStore | None = None, ledger: Ledger | None = None) -> Evidence:
+    """The ledger as it stands and every record."""
+    return Evidence(ledger or load_ledger(), (store or RecordStore()).load())
+
+
+def _check(function: Check) -> Check:
+    CHECKS[function.__name__] = function
+    return function
+
+
+def judge(claimed: float, ours: float, tolerance: float) -> Verdict:
+    """``holds``, ``slip`` or ``refuted``, by how far two values of one thing lie apart."""
+    if math.isclose(claimed, ours, rel_tol=tolerance, abs_tol=1e-12):
+        return "holds"
+    if claimed * ours <= 0:
+        return "refuted"
+    factor = max(claimed / ours, ours / claimed)
+    return "slip" if factor < SLIP_WITHIN else "refuted"
+
+
+def _computed(value: float | tuple[float, float] | None, verdict: Verdict, reason: str) -> Finding:
+    return Finding(value=value, verdict=verdict, reason=reason, origin="computed")
+
+
+def _judged(claim: Claim, ours: float, reason: str) -> Finding:
+    return _computed(ours, judge(claim.number, ours, claim.tolerance), reason)
+
+
+# the headline
+
+
+@_check
+def speedup_over_sdpa(claim: Claim, evidence: Evidence) -> Finding:
+    """The published ratio, and the ratio to SDPA as the author timed it later, fairly."""
+    steps, fix = evidence.figures["ladder"], evidence.figures["correction"]
+    printed = steps["sdpa_ms"] / steps["v3_ms"]
+    fair = fix["sdpa_gqa_us"] / fix["v3_us"]
+    verdict = judge(claim.number, fair, claim.tolerance)
+    if verdict != "holds" and judge(claim.number, printed, claim.tolerance) == "holds":
+        verdict = "misattributed"
+    return _computed(
+        fair,
+        verdict,
+        f"{printed:.2f}x is over SDPA with a copy of the KV heads in the timed call; over "
+        f"SDPA with grouped heads, as the author found later, it is {fair:.2f}x",
+    )
+
+
+@_check
+def count_versions(claim: Claim, evidence: Evidence) -> Finding:
+    """Versions in the published table."""
+    versions = [name for name in evidence.figures["ladder"] if _is_version(name)]
+    return _judged(claim, len(versions), f"the table has v0 to v{len(versions) - 1}")
+
+
+@_check
+def count_reverts(claim: Claim, evidence: Evidence) -> Finding:
+    """Versions of the published table that are slower than the best one before them."""
+    ladder = evidence.figures["ladder"]
+    best, slower = math.inf, []
+    for name in filter(_is_version, ladder):
+        ms = min(ladder[name], ladder.get(name.replace("_ms", "_prefetch_ms"), math.inf))
+        if ms > best:
+            slower.append(name.removesuffix("_ms"))
+        best = min(best, ms)
+    told = " and ".join(slower) or "none"
+    return _judged(claim, len(slower), f"slower than the best one before: {told}")
+
+
+def _is_version(name: str) -> bool:
+    return name[0] == "v" and name.removesuffix("_ms")[1:].isdigit()
+
+
+# times of the card that the source used
+
+
+@_check
+def time_on_their_card(claim: Claim, evidence: Evidence) -> Finding:
+    """A published time against its floor, and against a record of our design on the same card."""
+    workload = Workload.parse(claim.given["workload"])
+    to_us = {"us": 1.0, "ms": 1e3}[claim.unit]
+    floor = _low_bit_floor_us(claim, evidence, workload) / to_us
+    if claim.number < floor:
+        return _computed(
+            floor,
+            "refuted",
+            "it is below the floor: these bytes take longer at the card's peak rate",
+        )
+    given = claim.given
+    found = _records_of(evidence, given["gpu"], given["candidate"], workload, given.get("knobs"))
+    if not found:
+        possible = f", and possible, at {claim.number / floor:.1f} times its floor" if floor else ""
+        kind, _, name = claim.given["candidate"].rpartition(":")
+        command = f"labtools record r03 --baseline {name}" if kind else f"labtools record {name}"
+        return Finding(
+            verdict="not checkable",
+            reason=f"it is of an {load_gpu(claim.given['gpu']).title}{possible}. On such a card, "
+            f"{command} makes the record that decides",
+        )
+    ours = found[0].median_us / to_us
+    return Finding(
+        value=ours,
+        verdict=judge(claim.number, ours, claim.tolerance),
+        reason="our rung of the same idea on the same kind of card",
+        origin="recorded",
+        where=describe_record(found[0]),
+    )
+
+
+def _low_bit_floor_us(claim: Claim, evidence: Evidence, workload: Workload) -> float:
+    """Least time of the bytes that a candidate reads, microseconds; INT8 and INT4 read fewer."""
+    bits = {"r06_int8": 8, "r07_int4": 4}.get(claim.given["candidate"], 16)
+    moved = workload.minimal_bytes - workload.kv_bytes * (16 - bits) // 16
+    if bits < 16 and moved <= evidence.card.l2_bytes:
+        return 0.0  # it may come from the L2 if the same buffers are read again and again
+    return moved / evidence.dram_gb_per_s / 1e3
+
+
+@_check
+def time_of_sdpa(claim: Claim, evidence: Evidence) -> Finding:
+    """SDPA's published time against the bytes of the copy that was timed with it."""
+    floor_ms = floors(evidence.workload, evidence.card).time_us / 1e3
+    copy_ms = _copied_bytes(evidence.workload) / evidence.dram_gb_per_s / 1e6
+    return _copy_finding(claim, floor_ms, copy_ms, "misattributed")
+
+
+@_check
+def time_of_expanded(claim: Claim, evidence: Evidence) -> Finding:
+    """The corrected time of SDPA with the copy, against the first one of the same thing."""
+    return _judged(
+        claim,
+        1e3 * evidence.figures["ladder"]["sdpa_ms"],
+        "it is the headline's SDPA again, this time with the copy named",
+    )
+
+
+def _copied_bytes(workload: Workload) -> float:
+    """Read the cache, write it once a query head of the group, read what was written."""
+    return workload.kv_bytes * (1 + 2 * workload.group_size)
+
+
+def _copy_finding(claim: Claim, floor_ms: float, copy_ms: float, of_copy: Verdict) -> Finding:
+    """A time near the attention's floor is attention's; one that the copy's bytes fill is not."""
+    share = copy_ms / claim.number
+    if claim.number < floor_ms:
+        verdict: Verdict = "refuted"
+    else:
+        verdict = of_copy if 0.5 < share <= 1 else "holds"
+    return _computed(
+        copy_ms,
+        verdict,
+        f"the bytes of that copy take {copy_ms:.2f} ms at the peak rate, "
+        f"{share:.0%} of it; attention's own bytes take {floor_ms:.2f} ms",
+    )
+
+
+@_check
+def time_of_repair(claim: Claim, evidence: Evidence) -> Finding:
+    """The repaired split's rate must stay below the card's peak."""
+    rate = evidence.workload.kv_bytes / claim.number / 1e3
+    peak = evidence.dram_gb_per_s
+    return _computed(
+        None,
+        "holds" if rate <= peak else "refuted",
+        f"it reads K and V at {rate:.0f} GB/s, {rate / peak:.0%} of the peak",
+    )
+
+
+@_check
+def same_as_before(claim: Claim, evidence: Evidence) -> Finding:
+    """A time that was published twice."""
+    other = {
+        "correction.v3_us": 1e3 * evidence.figures["ladder"]["v3_ms"],
+        "repair.sdpa_gqa_us": evidence.figures["correction"]["sdpa_gqa_us"],
+    }[str(claim.figure)]
+    return _judged(claim, other, "the same thing was published twice")
+
+
+@_check
+def saving_of_v2(claim: Claim, evidence: Evidence) -> Finding:
+    """The difference of the two published times."""
+    steps = evidence.figures["ladder"]
+    ours = 1e3 * (steps["v1_prefetch_ms"] - steps["v2_ms"])
+    return _judged(claim, ours, "the difference of the two published times")
+
+
+@_check
+def prediction_of_v2(claim: Claim, evidence: Evidence) -> Finding:
+    """The prediction against the measurement, by the source's own rule."""
+    steps, rule = evidence.figures["ladder"], evidence.figures["headline"]["rule"]
+    ours = 1e3 * (steps["v1_prefetch_ms"] - steps["v2_ms"])
+    factor = max(ours / claim.number, claim.number / ours)
+    return _computed(
+        ours,
+        "direction only" if factor < rule else "inconsistent",
+        f"the right sign, and off by {factor:.1f}; its own rule draws the line at {rule:g}",
+    )
+
+
+@_check
+def data_sheet(claim: Claim, evidence: Evidence) -> Finding:
+    """A field of a data sheet."""
+    sheet = load_gpu(claim.given["gpu"])
+    return _judged(
+        claim, float(getattr(sheet, claim.given["field"])), f"the data sheet of {sheet.title}"
+    )
+
+
+# the mechanism
+
+
+@_check
+def gain_of_one_warp(claim: Claim, evidence: Evidence) -> Finding:
+    """The published times before and after."""
+    steps = evidence.figures["ladder"]
+    return _judged(claim, steps["v2_ms"] / steps["v3_ms"], "v2 over v3, as published")
+
+
+def _achieved(evidence: Evidence, warps_a_block: int) -> float:
+    """Warps that the grid gives an SM over those that it could hold."""
+    blocks = evidence.workload.batch * evidence.workload.num_qo_heads
+    card = evidence.card
+    return blocks * warps_a_block / card.sm_count / card.max_warps_per_sm
+
+
+def _occupancy_finding(claim: Claim, evidence: Evidence) -> Finding:
+    threads, registers = claim.given["threads"], claim.given["registers"]
+    achieved = _achieved(evidence, threads // 32)
+    own = occupancy(evidence.card, threads, registers, 0).theoretical
+    next_to_it = occupancy(_NEIGHBOUR, threads, registers, 0).theoretical
+    verdict = judge(claim.number, achieved, claim.tolerance)
+    close = [judge(claim.number, other, claim.tolerance) == "holds" for other in (own, next_to_it)]
+    if verdict != "holds" and any(close):
+        verdict = "misattributed"
+    return _computed(
+        achieved,
+        verdict,
+        f"the grid fills {achieved:.1%}; the limit is {own:.0%} on this card and "
+        f"{next_to_it:.0%} on its neighbour, {load_gpu(_NEIGHBOUR).title}",
+    )
+
+
+@_check
+def occupancy_before(claim: Claim, evidence: Evidence) -> Finding:
+    """Achieved and theoretical occupancy of the blocks of four warps."""
+    return _occupancy_finding(claim, evidence)
+
+
+@_check
+def occupancy_after(claim: Claim, evidence: Evidence) -> Finding:
+    """Achieved and theoretical occupancy of the blocks of one warp."""
+    return _occupancy_finding(claim, evidence)
+
+
+def _batches_of_whole_sms(evidence: Evidence) -> list[int]:
+    """The published batches, smallest first, at which every block has an SM to itself."""
+    heads, sms = evidence.workload.num_qo_heads, evidence.card.sm_count
+    return [one for one in evidence.figures["ladder"]["by_batch"]["batch"] if one * heads <= sms]
+
+
+def _cycles_of_rows(evidence: Evidence) -> list[float]:
+    """Cycles between two rows, batch by batch, from the published times of v3."""
+    clock = evidence.card.boost_clock_mhz
+    times_ms = evidence.figures["ladder"]["by_batch"]["v3_ms"]
+    return [ms * 1e3 * float(clock or math.nan) / evidence.workload.kv_len for ms in times_ms]
+
+
+@_check
+def cycles_of_a_row(claim: Claim, evidence: Evidence) -> Finding:
+    """The published times over the rows, in cycles of the boost clock."""
+    low, high = _pair(claim)
+    batches = _batches_of_whole_sms(evidence)
+    cycles = _cycles_of_rows(evidence)
+    ours = min(cycles), max(cycles[: len(batches)])
+    if low <= ours[0] and ours[1] <= high:
+        verdict: Verdict = "holds"
+    elif ours[0] <= high and low <= ours[1]:
+        verdict = "slip"
+    else:
+        verdict = "refuted"
+    return _computed(
+        ours,
+        verdict,
+        f"{ours[0]:.0f} to {ours[1]:.0f} from the published times at batch {batches[0]} to "
+        f"{batches[-1]}, "
+        f"{ours[0] / high:.1f} times the upper figure: a load's latency is in it",
+    )
+
+
+@_check
+def own_rule(claim: Claim, evidence: Evidence) -> Finding:
+    """The rule applied to the guide's own chain."""
+    high = evidence.figures["guide"]["chain_cycles_high"]
+    factor = min(_cycles_of_rows(evidence)) / high
+    return _computed(
+        factor,
+        "inconsistent" if factor > claim.number else "holds",
+        f"a rule of thumb; by it the guide's own figure for the chain, off by "
+        f"{factor:.1f}, was not understood",
+    )
+
+
+@_check
+def bound_of_ladder(claim: Claim, evidence: Evidence) -> Finding:
+    """The share of some rungs whose counters show a chain."""
+    workload, bounds = Workload.parse(claim.given["workload"]), []
+    for name in claim.given["candidates"]:
+        counted = with_counters(_records_of(evidence, claim.given["gpu"], name, workload))
+        if not counted or counted[0].counters is None:
+            return _pending(f"counters of {name} on {workload}")
+        bounds.append(counted_bound(counted[0].counters.values, counted[0].median_us).bound)
+        where = describe_record(counted[0])
+    share = bounds.count("chain") / len(bounds)
+    told = ", ".join(
+        f"{name.split('_')[0]} {bound or 'undecided'}"
+        for name, bound in zip(claim.given["candidates"], bounds, strict=True)
+    )
+    return Finding(
+        value=share,
+        verdict="holds" if share > claim.number else "refuted",
+        reason=f"by their counters: {told}",
+        origin="recorded",
+        where=where,
+    )
+
+
+# the correction and the low-bit kernels
+
+
+@_check
+def factor_of_correction(claim: Claim, evidence: Evidence) -> Finding:
+    """The two corrected times."""
+    fix = evidence.figures["correction"]
+    return _judged(claim, fix["v3_us"] / fix["sdpa_gqa_us"], "the two corrected times")
+
+
+@_check
+def bytes_of_cache(claim: Claim, evidence: Evidence) -> Finding:
+    """Codes and fp16 scales of K and V; how many scales a row has is tried out."""
+    workload, bits = evidence.workload, claim.given["bits"]
+    rows = 2 * workload.batch * workload.num_kv_heads * workload.kv_len
+    codes = rows * workload.head_dim * bits / 8 / MIB
+    if bits == 16:
+        return _judged(claim, codes, "the shape of K and V")
+    one_scale = rows * 2 / MIB / 2  # of K alone, or of V alone
+    made = {
+        (k, v): codes + (k + v) * one_scale for k, v in itertools.product((1, 2, 4, 8), repeat=2)
+    }
+    (k, v), ours = min(made.items(), key=lambda item: (abs(item[1] - claim.number), item[0]))
+    return _judged(
+        claim,
+        ours,
+        f"{codes:.0f} MiB of codes; with {k} fp16 scales a row of one of K and V and {v} of the "
+        "other it comes out so"
+        if (k, v) != (1, 1)
+        else f"{codes:.0f} MiB of codes and one fp16 scale a row",
+    )
+
+
+@_check
+def shrinking(claim: Claim, evidence: Evidence) -> Finding:
+    """Bytes before over bytes after."""
+    low = evidence.figures["low_bit"]
+    return _judged(
+        claim,
+        low["fp16_mib"] / low["int8_mib"],
+        f"{low['fp16_mib']} MiB before, scales counted after",
+    )
+
+
+@_check
+def gain_of_int8(claim: Claim, evidence: Evidence) -> Finding:
+    """The published times, and whether the L2 held one cache and not the other."""
+    low, steps = evidence.figures["low_bit"], evidence.figures["ladder"]
+    gain = steps["v3_ms"] / low["int8_ms"]
+    l2_mib = evidence.card.l2_bytes / MIB
+    verdict = judge(claim.number, gain, claim.tolerance)
+    if verdict == "holds" and low["int8_mib"] < l2_mib < low["fp16_mib"]:
+        verdict = "incomplete"
+    return _computed(
+        gain,
+        verdict,
+        f"the {l2_mib:.0f} MiB L2 holds the {low['int8_mib']} MiB cache and not the "
+        f"{low['fp16_mib']} MiB one, so where the bytes come from may have changed as well",
+    )
+
+
+# the splits
+
+
+@_check
+def more_sms(claim: Claim, evidence: Evidence) -> Finding:
+    """SMs that had no block before the split."""
+    blocks = evidence.workload.batch * evidence.workload.num_qo_heads
+    sms = evidence.card.sm_count
+    return _judged(
+        claim,
+        sms / min(blocks, sms),
+        f"at batch {evidence.workload.batch} there are {blocks} blocks for {sms} SMs before any "
+        "split, so every SM had work; what grew is the number of blocks",
+    )
+
+
+@_check
+def split_by_batch(claim: Claim, evidence: Evidence) -> Finding:
+    """The published times at the headline's batch."""
+    steps = evidence.figures["ladder"]
+    return _judged(claim, steps["v3_ms"] / steps["v4_ms"], "v3 over v4, as published")
+
+
+@_check
+def cost_of_a_call(claim: Claim, evidence: Evidence) -> Finding:
+    """What the split added, batch by batch: the same at every batch is a cost of the call."""
+    by_batch = evidence.figures["ladder"]["by_batch"]
+    added = [1e3 * (b - a) for a, b in zip(by_batch["v3_ms"], by_batch["v4_ms"], strict=True)]
+    batches = _batches_of_whole_sms(evidence)
+    low, high = min(added[: len(batches)]), max(added[: len(batches)])
+    constant = low > 0 and high / low < 1.1
+    return _computed(
+        low,
+        "incomplete" if constant and claim.number < low else "holds",
+        f"batch {batches[0]} to {batches[-1]} pay {low:.0f} to {high:.0f} us more while the work "
+        f"grows to {batches[-1] / batches[0]:g} times: "
+        "something is paid once a call. That it is the allocation is an inference",
+    )
+
+
+@_check
+def repaired_split(claim: Claim, evidence: Evidence) -> Finding:
+    """The same author's later kernel: split, with loads in flight."""
+    ours = evidence.figures["correction"]["v3_us"] / evidence.figures["repair"]["v6_us"]
+    return _judged(claim, ours, "v3 over v6, as published: split-K with several rows in flight")
+
+
+@_check
+def cp_async(claim: Claim, evidence: Evidence) -> Finding:
+    """The published times."""
+    steps = evidence.figures["ladder"]
+    return _judged(claim, steps["v3_ms"] / steps["v5_ms"], "v3 over v5, as published")
+
+
+# what our records say
+
+
+@_check
+def recorded_ratio(claim: Claim, evidence: Evidence) -> Finding:
+    """Time of ``first`` over time of ``second`` on one GPU, paired within processes."""
+    given = claim.given
+    workload = Workload.parse(given["workload"])
+    records = select(evidence.records, gpu=given.get("gpu", "h200"), shipped=True)
+    first, second = (
+        Variant(given[side], given.get(f"{side}_knobs") or {}) for side in ("first", "second")
+    )
+    try:
+        found = pair(records, first, second, workload)
+    except LabError:  # a rung that is not there has no records that belong to it
+        found = None
+    if found is None:
+        return _pending(f"{given['first']} and {given['second']} timed together on {workload}")
+    return _ratio_finding(claim, *found)
+
+
+def _ratio_finding(claim: Claim, above: Record, below: Record) -> Finding:
+    found = paired_ratio(above, below)
+    low, high = found.low, found.high
+    margin = 1 + claim.tolerance
+    if low <= claim.number * margin and claim.number / margin <= high:
+        verdict: Verdict = "holds"
+    elif _direction(claim.number) == _direction(found.ratio):
+        verdict = "direction only"
+    else:
+        verdict = "refuted"
+    return Finding(
+        value=found.ratio,
+        verdict=verdict,
+        reason=f"{above.candidate}{_knobs(above)} {above.median_us:.1f} us, "
+        f"{below.candidate}{_knobs(below)} {below.median_us:.1f} us, {found.processes} processes",
+        origin="recorded",
+        interval=(low, high),
+        where=describe_record(above),
+    )
+
+
+def _direction(ratio: float) -> int:
+    if 1 / SAME_WITHIN <= ratio <= SAME_WITHIN:
+        return 0
+    return 1 if ratio > 1 else -1
+
+
+def _knobs(record: Record) -> str:
+    """The knobs that differ from the defaults."""
+    if record.kind != "rung":
+        return ""
+    usual = load_rung(record.candidate).resolve_knobs()
+    changed = {name: value for name, value in record.knobs.items() if usual.get(name) != value}
+    return f" ({', '.join(f'{k}={v}' for k, v in changed.items())})" if changed else ""
+
+
+def _pending(what: str) -> Finding:
+    return Finding(verdict="pending", reason=f"there is no record yet: {what}")
+
+
+def _records_of(
+    evidence: Evidence,
+    gpu: str,
+    candidate: str,
+    workload: Workload,
+    knobs: Mapping[str, int] | None = None,
+) -> list[Record]:
+    """Records of a candidate with these knobs and the defaults of the others, newest first."""
+    try:
+        return timings_of(
+            evidence.records, (candidate, knobs or {}), workload, gpu=gpu, shipped=True
+        )
+    except LabError:
+        return []  # a rung that is not there has no records that belong to it
+
+
+def _pair(claim: Claim) -> tuple[float, float]:
+    if isinstance(claim.value, tuple) and len(claim.value) == 2:
+        return float(claim.value[0]), float(claim.value[1])
+    raise LabError(
+        f"The claim {claim.id} needs two values.", f"it says {claim.value!r}", "correct claims.yml"
+    )

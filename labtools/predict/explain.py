@@ -1,0 +1,224 @@
+"""What a simulated warp waited for: the stack of its time, the chain of its main loop, its loops.
+
+Everything here reads the issues of one watched warp, which the SM model kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from labtools.record.bound import CHAIN_REASONS
+from labtools.toolchain.sass import Instruction, Sass
+
+from .machine import Machine
+from .result import ChainLink, Slice
+from .sm_model import Event, SmRun
+from .streams import BlockStreams, LoopNode, Node, count_ops, first_of
+
+STALL_REASONS = {
+    "memory: HBM": "long_scoreboard",
+    "memory: L2": "long_scoreboard",
+    "memory: L1": "long_scoreboard",
+    "memory: async copy": "long_scoreboard",
+    "local memory": "long_scoreboard",
+    "barrier": "barrier",
+    "fixed latency": "wait",
+}
+"""Slices of a warp's time that a profiler counts as the stall reasons of a chain."""
+
+
+def _causes(event: Event, sass: Sass, machine: Machine) -> dict[str, float]:
+    """What one issue waited for, in cycles; together they are the time since the issue before."""
+    found: dict[str, float] = {}
+
+    def add(name: str, cycles: float) -> None:
+        if cycles > 1e-9:
+            found[name] = found.get(name, 0.0) + cycles
+
+    gap = event.issued - event.before
+    barrier = min(event.barrier, gap)
+    fetch = min(event.fetch, gap - barrier)
+    stall = max(0.0, event.ready - event.before - barrier - fetch)
+    add("barrier", barrier)
+    add("branch and fetch", fetch)
+    add("issue", min(1.0, stall))
+    add("fixed latency", stall - min(1.0, stall))
+    wait = max(0.0, event.waited - event.ready)
+    if wait:
+        add(_wait_name(event, sass, machine), wait)
+    add("contention", gap - barrier - fetch - stall - wait)
+    return found
+
+
+def _wait_name(event: Event, sass: Sass, machine: Machine) -> str:
+    if event.producer is None:
+        return "memory: async copy"
+    producer = sass.instructions[event.producer]
+    kind = machine.latency_class(producer)
+    if event.level == "read":
+        return "operand read"
+    if producer.base in ("LDL", "STL"):
+        return "local memory"
+    if kind == "memory":
+        return {"dram": "memory: HBM", "l2": "memory: L2", "l1": "memory: L1"}.get(
+            event.level, "memory: async copy"
+        )
+    return {
+        "shared": "shared memory",
+        "special": "special function",
+        "convert": "conversion",
+        "special_register": "special register",
+        "fixed": "other latency",
+    }.get(kind, kind)
+
+
+def stack_time(sass: Sass, events: Sequence[Event], machine: Machine) -> tuple[Slice, ...]:
+    """What the watched warp waited for, largest first; the shares add up to 1."""
+    totals: dict[str, float] = {}
+    for event in events:
+        for name, cycles in _causes(event, sass, machine).items():
+            totals[name] = totals.get(name, 0.0) + cycles * event.weight
+    whole = sum(totals.values()) or 1.0
+    return tuple(
+        Slice(name, cycles, cycles / whole)
+        for name, cycles in sorted(totals.items(), key=lambda item: -item[1])
+    )
+
+
+def chain_share(stack: Sequence[Slice]) -> float:
+    """Share of a warp's time in what counts as a chain, 0..1, as counters would show it."""
+    return sum(one.share for one in stack if STALL_REASONS.get(one.name) in CHAIN_REASONS)
+
+
+def find_main_loop(sass: Sass, events: Sequence[Event]) -> tuple[int, int] | None:
+    """The loop in which the watched warp spends most of its time, loops inside it left out."""
+    spent = []
+    for number, loop in enumerate(sass.loops):
+        inner = [one for one in sass.loops if one.parent == number]
+        cycles = sum(
+            (event.issued - event.before) * event.weight
+            for event in events
+            if loop.first <= event.index <= loop.last
+            and not any(one.first <= event.index <= one.last for one in inner)
+        )
+        spent.append((cycles, (loop.first, loop.last)))
+    best = max(spent, default=(0.0, None))
+    return best[1] if best[0] > 0 else None
+
+
+def follow_chain(
+    sass: Sass, events: Sequence[Event], machine: Machine, main: tuple[int, int] | None
+) -> tuple[ChainLink, ...]:
+    """The last simulated trip of the main loop (or the whole kernel without one)."""
+    chosen = list(events)
+    if main is not None:
+        starts = [place for place, event in enumerate(events) if event.index == main[0]]
+        # A trip that is followed by another one is a whole one. The last of the usual length: the
+        # last trips of a pipeline start no copies.
+        begin = starts[-2] if len(starts) > 1 else starts[-1] if starts else 0
+        end = starts[-1] if len(starts) > 1 else len(events)
+        sizes = [second - first for first, second in itertools.pairwise(starts)]
+        if sizes:
+            usual = max(sizes, key=lambda size: (sizes.count(size), size))
+            place = max(number for number, size in enumerate(sizes) if size == usual)
+            begin, end = starts[place], starts[place + 1]
+        heaviest = max(
+            range(len(starts)), key=lambda place: events[starts[place]].weight, default=None
+        )
+        if heaviest is not None and events[starts[heaviest]].weight > 1:
+            begin = starts[heaviest]
+            end = next(
+                (
+                    place
+                    for place in range(begin + 1, len(events))
+                    if events[place].index == main[0]
+                    or not main[0] <= events[place].index <= main[1]
+                ),
+                len(events),
+            )
+        chosen = list(events[begin:end])
+    if not chosen:
+        return ()
+    zero = chosen[0].before
+    found = []
+    for event in chosen:
+        one = sass.instructions[event.index]
+        causes = _causes(event, sass, machine)
+        found.append(
+            ChainLink(
+                event.index,
+                one.text,
+                one.source,
+                event.before - zero,
+                event.issued - zero,
+                max(causes, key=lambda name: causes[name], default="issue"),
+                causes,
+                event.producer,
+            )
+        )
+    return tuple(found)
+
+
+def list_loops(streams: BlockStreams, run: SmRun) -> tuple[tuple[int, int, float], ...]:
+    """Loops of the first warp; trips that the trace walked through singly are counted in."""
+    cycles = {(first, count): slope for first, count, slope in run.slopes}
+    found: dict[int, tuple[int, int, float]] = {}
+    within: dict[int, float] = {}
+
+    def walk(nodes: Sequence[Node], entered: float) -> None:
+        for node in nodes:
+            if not isinstance(node, LoopNode):
+                continue
+            first = first_of(node)
+            times = _executions(streams.warps[0], first) / _executions(node.body, first)
+            if entered > within.get(first, 0.0):  # a loop in a trip that was walked through: no
+                within[first] = entered
+                slope = cycles.get((first, node.count), 0.0)
+                found[first] = (count_ops(node.body), round(times / entered), slope)
+            walk(node.body, times)
+
+    walk(streams.warps[0], 1.0)
+    return tuple(found.values())
+
+
+def _executions(nodes: Sequence[Node], index: int) -> int:
+    """How often a warp issues one instruction."""
+    return sum(
+        node.count * _executions(node.body, index)
+        if isinstance(node, LoopNode)
+        else node.index == index
+        for node in nodes
+    )
+
+
+def true_chain(sass: Sass, loop: tuple[int, int], machine: Machine) -> float:
+    """Cycles a trip of a loop if nothing but true register dependencies delayed it.
+
+    The longest path through the loop unrolled 32 times, its slope over the second half: the
+    least that perfect software pipelining with renamed registers could reach. Loads count as L1
+    hits of their own latency only where a later trip depends on them, which is rare; that is why
+    this bound says so little about a GPU, whose warps issue in order.
+    """
+    body = sass.instructions[loop[0] : loop[1] + 1]
+    trips = 32
+    finish: dict[str, float] = {}
+    ends = []
+    for _ in range(trips):
+        latest = 0.0
+        for one in body:
+            start = max((finish.get(name, 0.0) for name in one.uses), default=0.0)
+            done = start + _true_latency(one, machine)
+            for name in one.defines:
+                finish[name] = max(done, finish.get(name, 0.0)) if one.predicate else done
+            latest = max(latest, done if one.defines else start)
+        ends.append(latest)
+    return (ends[-1] - ends[trips // 2 - 1]) / (trips - trips // 2)
+
+
+def _true_latency(one: Instruction, machine: Machine) -> float:
+    if one.base in ("LDG", "LD"):
+        return machine.dram_rows(256)
+    if one.control.write_barrier is not None:
+        return machine.latency(one, None)
+    return 4.0

@@ -1,0 +1,272 @@
+"""How long a kernel will take, from its machine code, before anything runs.
+
+The trace says what every block executes and which addresses it reads; the SM model says how long
+that takes with so many blocks resident; what all SMs ask of memory together says how long each
+load waits. The grid then runs through the GPU block by block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from labtools.problem import LabError, Launch, Problem, Rung, timed_launches
+from labtools.record.bound import LAUNCH_FACTOR, decide_bound, nearest_bound
+from labtools.toolchain.cache import code_digest, kept
+from labtools.toolchain.listings import MachineCode, machine_code
+
+from .blocks import LaunchBlocks
+from .explain import chain_share
+from .grid import LaunchModel
+from .machine import Machine, machine_of, measured_band
+from .memory import CallMemory
+from .result import Forecast, LaunchForecast
+from .roofline import floors
+from .sheets import Gpu, load_gpu
+
+_MODEL_CODE = code_digest("problem", "toolchain", "record", "predict")
+"""The code and tables that make a forecast, as they were when this was imported."""
+CLASSES = ("memory", "shared", "shuffle", "special", "convert", "tensor", "barrier", "branch")
+
+
+def forecast(
+    rung: Rung,
+    workload: Problem,
+    gpu: Gpu | str,
+    knobs: Mapping[str, int] | None = None,
+    *,
+    scale: Mapping[str, float] | None = None,
+    code: MachineCode | None = None,
+    machine: Machine | None = None,
+) -> Forecast:
+    """Predict the time of one call of a rung from its machine code. No GPU is needed.
+
+    Args:
+        rung: the kernel; it must support the workload.
+        workload: what is computed, and the state of the cache.
+        gpu: a sheet or its name.
+        knobs: compile-time choices.
+        scale: factors on latencies by class, for "what if": ``{"memory": 0.5}``; the classes are
+            in `CLASSES`, and ``bandwidth`` scales the memory ceiling.
+        code: the machine code, if it is at hand.
+        machine: other latencies than those of the table, for an experiment.
+
+    Raises:
+        CompileError: the source does not compile.
+        LabError: the rung cannot run the workload, an unknown knob or GPU, or the machine code
+            does not say how often a loop runs.
+    """
+    gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    _check_classes(scale or {})
+    launches = rung.launches(workload, gpu.limits, knobs)
+    code = code or machine_code(rung, workload, gpu.limits, rung.resolve_knobs(knobs))
+    machine = machine or machine_of(gpu)
+
+    def make() -> Forecast:
+        models = _models(launches, workload, gpu, code, machine)
+        return _predict(models, workload, gpu, code, scale or {})
+
+    return kept("forecast", (*_content(launches, workload, gpu, code, machine), scale or {}), make)
+
+
+def _content(
+    launches: Sequence[Launch],
+    workload: Problem,
+    gpu: Gpu,
+    code: MachineCode,
+    machine: Machine,
+) -> tuple[Any, ...]:
+    """All that a forecast follows from, for the cache: the model's own code is part of it."""
+    return (
+        *(_MODEL_CODE, launches, workload, gpu, machine),
+        *(code.content, code.resources, code.origin),
+    )
+
+
+def _models(
+    launches: Sequence[Launch],
+    workload: Problem,
+    gpu: Gpu,
+    code: MachineCode,
+    machine: Machine,
+) -> list[LaunchModel]:
+    """A model of each timed launch."""
+    timed = timed_launches(launches)
+    memory = CallMemory(workload, launches, timed)
+    missing = [launch.entry for launch in timed if launch.entry not in code.entries]
+    if missing:
+        raise LabError(
+            f"There is no kernel {missing[0]!r} to forecast.",
+            f"the launch names it; the source has {', '.join(sorted(code.entries)) or 'none'}",
+            'name one of those in the launch, or declare the kernel extern "C"',
+        )
+    return [
+        LaunchModel(
+            LaunchBlocks(launch, code.entries[launch.entry], memory),
+            code.resources[launch.entry],
+            gpu,
+            machine,
+        )
+        for launch in timed
+    ]
+
+
+def _check_classes(scale: Mapping[str, float]) -> None:
+    unknown = set(scale) - {*CLASSES, "bandwidth", "l2", "dram"}
+    if unknown:
+        raise LabError(
+            f"There is no latency class {sorted(unknown)[0]!r}.",
+            f"the classes are {', '.join((*CLASSES, 'bandwidth'))}",
+            "name one of them",
+        )
+    wrong = [name for name, factor in scale.items() if not 0 < factor < math.inf]
+    if wrong:
+        raise LabError(
+            f"The factor on {wrong[0]} is {scale[wrong[0]]}.",
+            "a latency can only be made a positive number of times as long",
+            "name a factor such as 0.5",
+        )
+
+
+def _predict(
+    models: Sequence[LaunchModel],
+    workload: Problem,
+    gpu: Gpu,
+    code: MachineCode,
+    scale: Mapping[str, float],
+) -> Forecast:
+    """The forecast of some launches, with latencies scaled by class."""
+    if scale:
+        models = [model.scaled(scale) for model in models]
+    machine = models[0].machine
+    results = [model.result for model in models]
+    overhead_us = machine.start_us + sum(machine.launch_us(result.blocks) for result in results)
+    time_us = overhead_us + sum(result.time_us for result in results)
+    main = max(results, key=lambda result: result.time_us)
+    empty_us = machine.launch_us(1) + machine.start_us
+    peak = gpu.dram_gb_per_s or machine.dram_bytes_per_cycle * machine.clock_ghz
+    bound, reason = _find_bound(time_us, empty_us, main, peak)
+    low, high = measured_band(machine)
+    read = sum(result.dram_bytes for result in results)
+    notes = [note for result in results for note in result.notes]
+    if workload.forecast_note:
+        notes.append(workload.forecast_note)
+    if not machine.calibrated:
+        notes.insert(
+            0,
+            f"uncalibrated: the latencies of {gpu.title} were not measured by this project, so the "
+            "band is wider",
+        )
+    return Forecast(
+        time_us=time_us,
+        band_us=(time_us * low, time_us * high),
+        bound=bound,
+        bound_reason=reason,
+        terms_us=_terms(results, machine, overhead_us),
+        calibrated=machine.calibrated,
+        gpu=gpu.name,
+        gb_per_s=read / time_us / 1e3,
+        in_flight_bytes=main.in_flight_bytes,
+        launches=tuple(results),
+        code=code.origin,
+        floor=floors(workload, gpu),
+        note="; ".join(notes),
+    )
+
+
+def what_if(
+    rung: Rung,
+    workload: Problem,
+    gpu: Gpu | str,
+    knobs: Mapping[str, int] | None = None,
+    factor: float = 0.5,
+    classes: Sequence[str] = (*CLASSES, "bandwidth"),
+) -> dict[str, float]:
+    """The time if every latency of one class were ``factor`` times as long, class by class.
+
+    Args:
+        rung, workload, gpu, knobs: as for `forecast`.
+        factor: above 0; 0.5 halves the latency. For ``bandwidth`` the ceiling is divided by it.
+        classes: some of `CLASSES`, and ``bandwidth``.
+
+    Returns:
+        Class to time, microseconds. A class that the kernel does not use leaves the time as it is.
+        Where many warps compete, two simulations differ by some percent for no reason; a shorter
+        latency that would seem to make the kernel slower is said to change nothing.
+
+    Raises:
+        CompileError, LabError: as for `forecast`; an unknown class, or a factor of 0 or less.
+    """
+    gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    _check_classes(dict.fromkeys(classes, factor))
+    launches = rung.launches(workload, gpu.limits, knobs)
+    code = machine_code(rung, workload, gpu.limits, rung.resolve_knobs(knobs))
+    machine = machine_of(gpu)
+
+    def make() -> dict[str, float]:
+        models = _models(launches, workload, gpu, code, machine)
+        base_us = _predict(models, workload, gpu, code, {}).time_us
+        found = {}
+        for name in classes:
+            scale = {name: 1 / factor if name == "bandwidth" else factor}
+            time_us = _predict(models, workload, gpu, code, scale).time_us
+            found[name] = min(time_us, base_us) if factor <= 1 else max(time_us, base_us)
+        return found
+
+    content = _content(launches, workload, gpu, code, machine)
+    return kept("what_if", (*content, factor, classes), make)
+
+
+def _find_bound(
+    time_us: float, empty_us: float, main: LaunchForecast, peak_gb_per_s: float
+) -> tuple[str, str]:
+    """(bound, one sentence) of a call by the rule that counters are read by too.
+
+    Args:
+        time_us: of the whole call.
+        empty_us: of a launch that does nothing.
+        main: the launch that takes longest.
+        peak_gb_per_s: of the memory.
+    """
+    of_peak = main.dram_bytes / main.time_us / 1e3 / peak_gb_per_s if main.time_us else 0.0
+    shares = {
+        "dram": of_peak,
+        "l2": main.l2_share,
+        "issue": main.issue_share,
+        "chain": chain_share(main.stack),
+    }
+    bound = decide_bound(shares, time_us / empty_us) or nearest_bound(shares)
+    if bound == "launch":
+        return bound, (
+            f"the whole call takes less than {LAUNCH_FACTOR:g} times an empty launch"
+            f" ({empty_us:.2f} us)"
+        )
+    if bound == "bandwidth":
+        if main.l2_share > of_peak:
+            return bound, f"{main.l2_share:.0%} of the L2's ceiling is in use"
+        return bound, f"{of_peak:.0%} of the memory's peak rate is in use"
+    if bound == "issue":
+        return bound, f"{main.issue_share:.0%} of the issue slots are in use"
+    top = main.stack[0] if main.stack else None
+    waited = f"a warp waits longest for {top.name} ({top.share:.0%})" if top else "it waits"
+    return bound, (
+        f"memory is used at {of_peak:.0%} of its peak and the issue slots at "
+        f"{main.issue_share:.0%}; {waited}"
+    )
+
+
+def _terms(
+    results: Sequence[LaunchForecast], machine: Machine, overhead_us: float
+) -> dict[str, float]:
+    """What each limit alone would take, microseconds."""
+    rate = machine.dram_bytes_per_cycle * machine.clock_ghz * 1e3
+    l2 = machine.l2_bytes_per_cycle * machine.clock_ghz * 1e3
+    issue = sum(result.issue_share * result.time_us for result in results)
+    return {
+        "bandwidth": sum(result.dram_bytes for result in results) / rate,
+        "l2_bandwidth": sum(result.l2_bytes for result in results) / l2,
+        "issue": issue,
+        "chain": sum(result.time_us for result in results),
+        "launch": overhead_us,
+    }

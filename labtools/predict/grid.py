@@ -1,0 +1,430 @@
+"""One launch on one GPU: an SM simulated under the load of all, then the grid block by block.
+
+What all SMs ask of memory together says how long each load waits, and how long loads wait says
+how much is asked: the two are solved for together. The grid's blocks then start in order where a
+place is free.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from labtools.problem import LabError
+from labtools.toolchain.cubin import Resources
+
+from .blocks import LaunchBlocks
+from .explain import find_main_loop, follow_chain, list_loops, stack_time, true_chain
+from .machine import Machine
+from .residency import occupancy
+from .result import LaunchForecast
+from .sheets import Gpu
+from .sm_model import Pressure, SmRun, Where, simulate_sm
+from .streams import BlockStreams, LoopNode, Node
+
+COMPETING = 1.06
+"""Blocks that take this many times as long together as alone compete for the SM."""
+
+
+class LaunchModel:
+    """One launch on one GPU, with latencies scaled by class.
+
+    Args:
+        blocks: what is executed.
+        resources: what a block asks for.
+        gpu: where it runs.
+        machine: latencies, rates and the like of the GPU.
+
+    Raises:
+        LabError: no block fits on an SM.
+    """
+
+    def __init__(
+        self,
+        blocks: LaunchBlocks,
+        resources: Resources,
+        gpu: Gpu,
+        machine: Machine,
+    ) -> None:
+        self.blocks, self.resources, self.gpu, self.machine = blocks, resources, gpu, machine
+        launch = self.launch = blocks.launch
+        self.sass = blocks.sass
+        self.scale: Mapping[str, float] = {}
+        self.plain = self
+        self.resident = occupancy(
+            gpu,
+            launch.num_threads,
+            resources.registers,
+            resources.shared_bytes + launch.smem_bytes,
+        )
+        if self.resident.blocks_per_sm < 1:
+            raise LabError(
+                f"{launch.entry} cannot launch on {gpu.title}.",
+                self.resident.cannot_run or "no block fits on an SM",
+                "another block shape or less shared memory",
+            )
+        self.sms = machine.sm_count
+        shared = self.resident.smem_per_block_bytes * self.resident.blocks_per_sm
+        self.l1_bytes = max(16 * 1024.0, machine.l1_bytes - shared)
+        self._runs: dict[tuple[int, int, int], tuple[SmRun, Pressure]] = {}
+
+    def scaled(self, scale: Mapping[str, float]) -> LaunchModel:
+        """The same launch with latencies scaled by class; what it executes is not traced anew."""
+        rate = scale.get("bandwidth", 1.0)
+        machine = dataclasses.replace(
+            self.machine,
+            dram_bytes_per_cycle=self.machine.dram_bytes_per_cycle * rate,
+            l2_bytes_per_cycle=self.machine.l2_bytes_per_cycle * rate,
+        )
+        one = LaunchModel(self.blocks, self.resources, self.gpu, machine)
+        one.scale, one.plain = scale, self
+        return one
+
+    @cached_property
+    def where(self) -> Where:
+        """Which loads go to memory, and how many bytes each brings."""
+        machine = self.machine
+        different = sum(union for union, _ in self.blocks.footprint.values())
+        from_dram: dict[int, float] = {}
+        share: dict[int, float] = {}
+        warm_miss = machine.l2_miss(max(different, self.blocks.memory.total_bytes))
+        for buffer, (union, total) in self.blocks.footprint.items():
+            share[buffer] = min(1.0, union / total) if total else 1.0
+            if buffer in self.blocks.memory.scratch:
+                from_dram[buffer] = 0.0  # written by this call, so it is in the L2
+            else:
+                from_dram[buffer] = warm_miss if self.blocks.memory.warm else 1.0
+        on_sm = self.start_blocks
+        l2_bytes = next(
+            (x for x, y in zip(machine.l2_miss.x, machine.l2_miss.y, strict=True) if y > 0.5),
+            float(self.gpu.l2_bytes),
+        )
+        return Where(
+            from_dram,
+            share,
+            self.l1_bytes,
+            l2_bytes,
+            min(self.launch.num_blocks, on_sm * self.sms),
+            on_sm,
+            frozenset(self.blocks.memory.workspaces),
+        )
+
+    @property
+    def start_blocks(self) -> int:
+        """Blocks that the fullest SM holds at first."""
+        return min(self.resident.blocks_per_sm, -(-self.launch.num_blocks // self.sms))
+
+    # ---------------------------------------------------------------------------- simulation
+
+    def run_at(self, number: int, on_sm: int, active: int) -> tuple[SmRun, Pressure]:
+        """A class simulated with so many blocks an SM and on the whole GPU."""
+        key = (number, on_sm, active)
+        if key not in self._runs:
+            self._runs[key] = self._solve(self.blocks.classes[number].streams, on_sm, active)
+        return self._runs[key]
+
+    def _solve(self, streams: BlockStreams, on_sm: int, active: int) -> tuple[SmRun, Pressure]:
+        """Find the wait that memory adds at the rate that this wait allows.
+
+        More wait means less traffic, and less traffic means less wait, so there is one answer; it
+        is found by bisection on the wait.
+        """
+        trips = 6 if on_sm * len(streams.warps) <= 16 else 4
+        sms = active / on_sm
+
+        def run(pressure: Pressure, watch: bool = False) -> SmRun:
+            return simulate_sm(
+                streams,
+                on_sm,
+                self.machine,
+                self.where,
+                pressure,
+                trips,
+                watch,
+                dict(self.scale),
+            )
+
+        def wanted(result: SmRun) -> Pressure:
+            return Pressure(
+                self.machine.dram_queue(self._rate(result.dram_bytes, result, sms, True)),
+                self.machine.l2_queue(self._rate(result.l2_bytes, result, sms, False)),
+            )
+
+        result = run(Pressure())
+        need = wanted(result)
+        if max(need.dram, need.l2) < 3.0:
+            return self._slowest(streams, on_sm, need, trips), need
+        memory_bound = need.dram >= need.l2
+        low, high, now = 0.0, math.inf, Pressure()
+        guess = self._first_guess(result, sms, memory_bound)
+        for _ in range(9):
+            now = (
+                Pressure(guess, need.l2 if need.l2 < guess else 0.0)
+                if memory_bound
+                else (Pressure(min(need.dram, guess), guess))
+            )
+            result = run(now)
+            need = wanted(result)
+            target = need.dram if memory_bound else need.l2
+            if target > guess:
+                low = guess
+            else:
+                high = guess
+            if abs(target - guess) < 0.02 * (guess + 300.0):
+                break
+            guess = (low + high) / 2 if math.isfinite(high) else max(2 * guess, 50.0)
+        return self._slowest(streams, on_sm, now, trips), now
+
+    def _slowest(self, streams: BlockStreams, on_sm: int, pressure: Pressure, trips: int) -> SmRun:
+        """The SM that is farthest from memory: it ends last, so its time is the kernel's."""
+        slow = self._slow_pressure(pressure)
+        return simulate_sm(
+            streams, on_sm, self.machine, self.where, slow, trips, True, self._slow_scale
+        )
+
+    @cached_property
+    def _slow_scale(self) -> dict[str, float]:
+        """Factors on latencies for the slowest of the SMs that are busy.
+
+        All SMs busy meet the slowest one; a single block meets the middle one, on average.
+        """
+        busy = min(self.launch.num_blocks, self.sms)
+        part = math.log(busy) / math.log(self.sms) if self.sms > 1 else 1.0
+        base = self.scale.get("memory", 1.0)
+        return {
+            **self.scale,
+            "dram": self.scale.get("dram", base) * (1 + (self.machine.slow_dram - 1) * part),
+            "l2": self.scale.get("l2", base) * (1 + (self.machine.slow_l2 - 1) * part),
+        }
+
+    def _slow_pressure(self, pressure: Pressure) -> Pressure:
+        base = self.scale.get("memory", 1.0)
+        return Pressure(
+            pressure.dram * self._slow_scale["dram"] / self.scale.get("dram", base),
+            pressure.l2 * self._slow_scale["l2"] / self.scale.get("l2", base),
+        )
+
+    @cached_property
+    def _dram_ceiling(self) -> float:
+        """Bytes a cycle that memory gives to this kernel's pattern of reads."""
+        share = self.machine.chunk_share(self.blocks.chunk_bytes)
+        return self.machine.dram_bytes_per_cycle * share
+
+    def _rate(self, read: float, result: SmRun, sms: float, dram: bool) -> float:
+        """Share of a ceiling that all SMs together use."""
+        machine = self.machine
+        ceiling = self._dram_ceiling if dram else machine.l2_bytes_per_cycle
+        return read * sms / max(1.0, result.cycles) / ceiling
+
+    def _first_guess(self, result: SmRun, sms: float, memory_bound: bool) -> float:
+        """The wait at which the traffic would be just below the ceiling, from one run without."""
+        read = result.dram_bytes if memory_bound else result.l2_bytes
+        share = self._rate(read, result, sms, memory_bound)
+        return max(20.0, result.load_latency * max(0.0, share - 0.9) + 20.0)
+
+    # ---------------------------------------------------------------------------- the grid
+
+    def _duration(self, number: int, active: int) -> float:
+        """Cycles of a block of a class while so many blocks run on the whole GPU.
+
+        Simulated where the GPU is full, at a third of that, and with one block an SM; in between
+        it is interpolated. Classes run the same code, so only the one with most work is simulated
+        at each; the others are as many times shorter as they are on an empty SM.
+        """
+        full = self.start_blocks
+        most = self.blocks.main_class
+        alone = self.run_at(number, 1, min(self.sms, self.launch.num_blocks))[0].cycles
+        if active <= self.sms:
+            return alone
+        anchors = sorted({1, max(1, round(full / 3)), full})
+        blocks = [min(one * self.sms, self.launch.num_blocks) for one in anchors]
+        cycles = [
+            self.run_at(most, one, count)[0].cycles
+            for one, count in zip(anchors, blocks, strict=True)
+        ]
+        return alone * float(np.interp(active, blocks, cycles)) / cycles[0]
+
+    @cached_property
+    def cycles(self) -> float:
+        """Makespan of the grid: blocks start in order where a place is free.
+
+        Each block goes through its work at a rate that depends on how many run beside it.
+        """
+        classes, work = self.blocks.class_of_block, self.blocks.work_of_block
+        slots = self.resident.blocks_per_sm * self.sms
+        total = len(classes)
+        if len(self.blocks.classes) == 1 and float(work.max() - work.min()) < 1e-9:
+            return self._uniform_cycles(total, slots)
+        clock, done, started = 0.0, 0, 0
+        progress = [0.0] * len(self.blocks.classes)
+        heaps: list[list[float]] = [[] for _ in self.blocks.classes]
+        active = 0
+        while done < total:
+            while started < total and active < slots:
+                number = int(classes[started])
+                heapq.heappush(heaps[number], progress[number] + float(work[started]))
+                started += 1
+                active += 1
+            rates = [
+                1.0 / self._duration(number, active) if heaps[number] else 0.0
+                for number in range(len(heaps))
+            ]
+            step = min(
+                (heap[0] - progress[number]) / rates[number]
+                for number, heap in enumerate(heaps)
+                if heap
+            )
+            clock += step
+            for number, rate in enumerate(rates):
+                progress[number] += rate * step
+            for number, heap in enumerate(heaps):
+                while heap and heap[0] <= progress[number] + 1e-9:
+                    heapq.heappop(heap)
+                    done += 1
+                    active -= 1
+        return clock
+
+    def _uniform_cycles(self, total: int, slots: int) -> float:
+        """Equal blocks come and go together: full waves, then the rest.
+
+        Where warps compete for issue slots they do not advance together; what that costs is a
+        property of the schedule, so it is taken from the model whose latencies are not scaled.
+        """
+        on_sm = self.start_blocks
+        run, _ = self.run_at(0, on_sm, min(total, on_sm * self.sms))
+        stretch = self.plain._stretch
+        if stretch is not None:
+            return run.cycles * stretch
+        full, rest = divmod(total, slots)
+        cycles = full * run.cycles if full else 0.0
+        if rest:
+            cycles += self.run_at(0, -(-rest // self.sms), rest)[0].cycles
+        return cycles
+
+    @cached_property
+    def _stretch(self) -> float | None:
+        """Cycles of all blocks over those of one wave that advances together.
+
+        None where blocks do not compete: together they take as long as one alone. Where they do,
+        some blocks end early, the last ones run alone, and a block that waited starts meanwhile.
+        So the SM is simulated with all the blocks that pass through it.
+        """
+        total, on_sm = self.launch.num_blocks, self.start_blocks
+        run, pressure = self.run_at(0, on_sm, min(total, on_sm * self.sms))
+        streams = self.blocks.classes[0].streams
+        pressure = self._slow_pressure(pressure)
+        alone = simulate_sm(
+            streams, 1, self.machine, self.where, pressure, 6, False, self._slow_scale
+        ).cycles
+        if run.cycles <= COMPETING * alone:
+            return None
+        through = -(-total // self.sms)
+        return self._competing_cycles(streams, on_sm, through, pressure) / run.cycles
+
+    def _competing_cycles(
+        self, streams: BlockStreams, on_sm: int, through: int, pressure: Pressure
+    ) -> float:
+        """Cycles until so many blocks have passed through an SM whose warps compete.
+
+        Simulated twice with loops cut short, and drawn on in a straight line over the number of
+        instructions. Beyond three waves each further one costs what the third did.
+        """
+
+        def passing(blocks: int) -> float:
+            runs = [
+                simulate_sm(
+                    streams,
+                    min(on_sm, blocks),
+                    self.machine,
+                    self.where,
+                    pressure,
+                    trips,
+                    False,
+                    self._slow_scale,
+                    total=blocks,
+                    fair=False,
+                )
+                for trips in (4, 9)
+            ]
+            issued = [
+                float(sum(_count_cut(stream, trips) for stream in streams.warps))
+                for trips in (4, 9)
+            ]
+            whole = float(sum(streams.issued))
+            if issued[1] == issued[0]:
+                return runs[1].cycles
+            slope = (runs[1].cycles - runs[0].cycles) / (issued[1] - issued[0])
+            return runs[1].cycles + (whole - issued[1]) * slope
+
+        if through <= 3 * on_sm:
+            return passing(through)
+        rest = through % on_sm
+        third = passing(3 * on_sm)
+        more = third - passing(2 * on_sm)
+        return passing(2 * on_sm + rest) + (through // on_sm - 2) * more
+
+    # ---------------------------------------------------------------------------- the result
+
+    @cached_property
+    def result(self) -> LaunchForecast:
+        """Everything about this launch."""
+        machine = self.machine
+        number = self.blocks.main_class
+        on_sm = self.start_blocks
+        active = min(self.launch.num_blocks, on_sm * self.sms)
+        makespan = self.cycles
+        run, _ = self.run_at(number, on_sm, active)
+        sms = active / on_sm
+        per_block = [(one, self._any_run(place)) for place, one in enumerate(self.blocks.classes)]
+        dram = sum(one.members * r.dram_bytes / b for one, (r, b) in per_block)
+        l2 = sum(one.members * r.l2_bytes / b for one, (r, b) in per_block)
+        # No schedule brings more than the memory and the L2 can give.
+        cycles = max(makespan, dram / self._dram_ceiling, l2 / machine.l2_bytes_per_cycle)
+        streams = self.blocks.classes[number].streams
+        slots = machine.sub_partitions * max(1.0, run.cycles)
+        main = find_main_loop(self.sass, run.events)
+        busy_us = cycles / machine.clock_ghz / 1e3
+        # The L2 does atomic operations on one address one after another. While they queue up,
+        # nothing else is done.
+        atomics_us = self.blocks.one_address_atomics * machine.atomic_ns / 1e3
+        working = busy_us / (busy_us + atomics_us)
+        return LaunchForecast(
+            entry=self.launch.entry,
+            blocks=self.launch.num_blocks,
+            threads=self.launch.num_threads,
+            time_us=busy_us + atomics_us,
+            occupancy=self.resident,
+            resident_blocks=on_sm,
+            trips=list_loops(streams, run),
+            dram_bytes=dram,
+            l2_bytes=l2,
+            footprint_bytes=sum(union for union, _ in self.blocks.footprint.values()),
+            dram_share=self._rate(run.dram_bytes, run, sms, True),
+            l2_share=self._rate(run.l2_bytes, run, sms, False) * working,
+            issue_share=run.issued / slots * working,
+            in_flight_bytes=run.in_flight_bytes,
+            load_latency_cycles=run.load_latency,
+            stack=stack_time(self.sass, run.events, machine),
+            chain=follow_chain(self.sass, run.events, machine, main),
+            main_loop=main,
+            true_chain_cycles=(true_chain(self.sass, main, machine) if main is not None else None),
+            notes=self.blocks.notes,
+        )
+
+    def _any_run(self, number: int) -> tuple[SmRun, int]:
+        keys = [key for key in self._runs if key[0] == number]
+        key = max(keys, key=lambda key: (key[1], key[2]))
+        return self._runs[key][0], key[1]
+
+
+def _count_cut(nodes: Sequence[Node], trips: int) -> int:
+    """Instructions of a stream whose loops are cut to so many trips."""
+    return sum(
+        min(node.count, trips) * _count_cut(node.body, trips) if isinstance(node, LoopNode) else 1
+        for node in nodes
+    )

@@ -1,0 +1,240 @@
+"""Who runs a launch, and what its parameters and buffers hold before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from labtools.problem import Launch
+from labtools.toolchain.options import split_arch
+
+BUFFER_SPACING = 1 << 40
+"""Buffers lie this far apart, so that an address says which buffer it is in."""
+MOST_ASSUMED = 1 << 22
+"""Numbers of a workspace, at most, whose content is taken as known."""
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Who runs: lane i is thread ``thread[i]`` of block ``block[i]``.
+
+    Args:
+        block: [N, 3] block index x, y, z.
+        thread: [N, 3] thread index x, y, z.
+        bank: constant bank 0 as bytes by offset: (first offset, values) of the parameters.
+        independent: every lane is a warp of its own, so that each may run ahead of the others.
+    """
+
+    block: np.ndarray
+    thread: np.ndarray
+    grid: tuple[int, int, int]
+    block_shape: tuple[int, int, int]
+    bank: bytes = field(repr=False)
+    independent: bool = False
+
+    @property
+    def count(self) -> int:
+        """Number of lanes."""
+        return len(self.block)
+
+    @cached_property
+    def linear_thread(self) -> np.ndarray:
+        """Thread number in its block."""
+        x, y, _ = self.block_shape
+        return self.thread[:, 0] + x * (self.thread[:, 1] + y * self.thread[:, 2])
+
+    @cached_property
+    def lane(self) -> np.ndarray:
+        """Lane 0..31 in its warp."""
+        return (self.linear_thread % 32).astype(np.uint32)
+
+    @cached_property
+    def warp(self) -> np.ndarray:
+        """Warp number from 0; warps of different blocks are different."""
+        x, y, _ = self.grid
+        block = self.block[:, 0] + x * (self.block[:, 1] + y * self.block[:, 2])
+        per_block = -(-int(np.prod(self.block_shape)) // 32)
+        code = block.astype(np.int64) * per_block + self.linear_thread // 32
+        return np.unique(code, return_inverse=True)[1].reshape(-1)
+
+    @cached_property
+    def true(self) -> np.ndarray:
+        """A predicate that holds everywhere."""
+        return np.ones(self.count, bool)
+
+    @cached_property
+    def _constants(self) -> dict[int, np.ndarray]:
+        return {}
+
+    def constant(self, value: int) -> np.ndarray:
+        """The same 32 bits on every lane; the array is shared and must not be written to."""
+        found = self._constants.get(value)
+        if found is None:
+            found = self._constants[value] = np.full(self.count, value, np.uint32)
+        return found
+
+    def parameter(self, offset: int) -> np.ndarray | None:
+        """32 bits of constant bank 0, or None where its content is not known."""
+        if offset < 0 or offset + 4 > len(self.bank):
+            return None
+        return self.constant(int.from_bytes(self.bank[offset : offset + 4], "little"))
+
+    def special(self, name: str) -> np.ndarray | None:
+        """A special register such as ``SR_TID.X``."""
+        axis = {"X": 0, "Y": 1, "Z": 2}.get(name.rpartition(".")[2], 0)
+        if name.startswith("SR_TID"):
+            return self.thread[:, axis].astype(np.uint32)
+        if name.startswith("SR_CTAID"):
+            return self.block[:, axis].astype(np.uint32)
+        if name.startswith("SR_NTID"):
+            return self.constant(self.block_shape[axis])
+        if name.startswith("SR_NCTAID"):
+            return self.constant(self.grid[axis])
+        if name == "SR_LANEID":
+            return self.lane
+        if name in ("SRZ", "SR_CgaCtaId", "SR_CgaSize"):
+            return self.constant(0)
+        return None
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Addresses and known contents of a launch's buffers.
+
+    Attributes:
+        names: buffer names; number i lies at ``(i + 1) * BUFFER_SPACING``.
+        contents: integer arrays that decide trip counts (lengths, block tables), by name.
+        bytes: size of each buffer, where known.
+        assumed: what integer workspaces are taken to hold, by name, for want of their content.
+        tickets: what atomic counters gave to each block, by (kernel, instruction, round, block);
+            written while one thread of every block is followed, read when a block is.
+    """
+
+    names: tuple[str, ...]
+    contents: Mapping[str, np.ndarray]
+    bytes: Mapping[str, int]
+    assumed: Mapping[str, np.ndarray] = field(default_factory=dict)
+    tickets: dict[tuple[str, int, int, int], int] = field(default_factory=dict, repr=False)
+
+    def address_of(self, name: str) -> int:
+        """First byte."""
+        return (self.names.index(name) + 1) * BUFFER_SPACING
+
+    def name_at(self, address: int) -> str | None:
+        """The buffer in which an address lies."""
+        number = int(address) // BUFFER_SPACING - 1
+        return self.names[number] if 0 <= number < len(self.names) else None
+
+    def read(self, address: np.ndarray, width_bytes: int, words: int) -> list[np.ndarray | None]:
+        """What 32-bit words a load finds, where the content is known; out of bounds is unknown."""
+        number = (address // np.uint64(BUFFER_SPACING)).astype(np.int64) - 1
+        if not len(number) or (number != number[0]).any() or not 0 <= number[0] < len(self.names):
+            return [None] * words
+        name = self.names[int(number[0])]
+        content = self.contents.get(name, self.assumed.get(name))
+        if content is None:
+            return [None] * words
+        raw = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+        offset = (address % np.uint64(BUFFER_SPACING)).astype(np.int64)
+        found: list[np.ndarray | None] = []
+        for word in range(words):
+            size = min(4, width_bytes)
+            place = offset[:, None] + 4 * word + np.arange(size)
+            inside = (place < len(raw)).all(axis=1)
+            place = np.minimum(place, max(0, len(raw) - 1))
+            value = np.zeros(len(address), np.uint32)
+            for byte in range(size):
+                value |= raw[place[:, byte]].astype(np.uint32) << np.uint32(8 * byte)
+            found.append(np.where(inside, value, np.uint32(0)))
+        return found
+
+
+def parameter_base(arch: str) -> int:
+    """Where kernel parameters begin in constant bank 0, in bytes.
+
+    Source: the EIATTR_PARAM_CBANK entry of cubins of each architecture.
+    """
+    major, _ = split_arch(arch)
+    return 0x160 if major < 9 else 0x210 if major == 9 else 0x380
+
+
+def constant_bank(launch: Launch, buffers: Buffers, arch: str) -> bytes:
+    """Constant bank 0 of a launch: block and grid shape, and the parameters."""
+    base = parameter_base(arch)
+    parameters = bytearray()
+    for arg in launch.args:
+        if isinstance(arg, str):
+            raw = int(buffers.address_of(arg)).to_bytes(8, "little")
+        else:
+            raw = np.asarray(arg).tobytes()
+        parameters += bytes(-len(parameters) % len(raw)) + raw
+    bank = bytearray(base) + parameters + bytes(8)
+    shape_at = 0x360 if base == 0x380 else 0
+    shapes = (*launch.block, *launch.grid)
+    places = (0, 4, 8, 0x10, 0x14, 0x18) if shape_at else (0, 4, 8, 0xC, 0x10, 0x14)
+    for place, size in zip(places, shapes, strict=True):
+        bank[shape_at + place : shape_at + place + 4] = int(size).to_bytes(4, "little")
+    return bytes(bank)
+
+
+def lanes_of_block(launch: Launch, buffers: Buffers, arch: str, block: int = 0) -> Lanes:
+    """Every thread of one block."""
+    x, y, z = launch.block
+    number = np.arange(x * y * z)
+    thread = np.stack([number % x, number // x % y, number // (x * y)], axis=1)
+    return Lanes(
+        np.repeat(_block_indices(launch, np.array([block])), len(number), axis=0),
+        thread,
+        launch.grid,
+        launch.block,
+        constant_bank(launch, buffers, arch),
+    )
+
+
+def lanes_of_blocks(launch: Launch, buffers: Buffers, arch: str, blocks: np.ndarray) -> Lanes:
+    """Thread 0 of each of some blocks, for what differs between blocks."""
+    return Lanes(
+        _block_indices(launch, blocks),
+        np.zeros((len(blocks), 3), np.int64),
+        launch.grid,
+        launch.block,
+        constant_bank(launch, buffers, arch),
+        independent=True,
+    )
+
+
+def _block_indices(launch: Launch, blocks: np.ndarray) -> np.ndarray:
+    x, y, _ = launch.grid
+    return np.stack([blocks % x, blocks // x % y, blocks // (x * y)], axis=1)
+
+
+def make_buffers(
+    launches: Iterable[Launch],
+    contents: Mapping[str, np.ndarray],
+    sizes: Mapping[str, int],
+) -> Buffers:
+    """Lay out every buffer that some launches name.
+
+    Args:
+        launches: of one call.
+        contents: what is known of integer inputs, for example ``seq_lens`` int32 [B].
+        sizes: bytes of each buffer.
+    """
+    names: dict[str, None] = {}
+    assumed: dict[str, np.ndarray] = {}
+    # Sums over what is known, as of lengths of sequences, are what an offset into it would be.
+    sums = {len(known) + 1: known for known in contents.values() if known.ndim == 1}
+    for launch in launches:
+        names.update((arg, None) for arg in launch.args if isinstance(arg, str))
+        for one in launch.workspace:
+            if one.name in contents or one.dtype not in ("int32", "uint32", "int64"):
+                continue
+            if len(one.shape) == 1 and one.shape[0] in sums:
+                content = np.r_[0, np.cumsum(sums[one.shape[0]])]
+            else:
+                content = np.arange(min(int(np.prod(one.shape)), MOST_ASSUMED))
+            assumed[one.name] = content.astype(one.dtype)
+    return Buffers(tuple(names), dict(contents), dict(sizes), assumed)

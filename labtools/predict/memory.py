@@ -1,0 +1,42 @@
+"""The buffers of a call: how large they are, what is known of their content, who wrote them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labtools.problem import OUTPUT_BUFFER, Launch, Problem
+
+from .lanes import Buffers, make_buffers
+
+
+class CallMemory:
+    """Buffers of a call: their contents, and which are read from memory."""
+
+    def __init__(
+        self, workload: Problem, launches: Sequence[Launch], timed: Sequence[Launch]
+    ) -> None:
+        self.warm = workload.cache_state == "warm"
+        sizes = _sizes(workload, launches)
+        self.buffers: Buffers = make_buffers(timed, workload.traced_contents(), sizes)
+        prepared = {name for launch in launches if launch.prepare for name in launch.named}
+        scratch = {one.name for launch in timed for one in launch.workspace} - prepared
+        self.workspaces = {
+            number for number, name in enumerate(self.buffers.names) if name in scratch
+        }
+        self.scratch = self.workspaces | {
+            number for number, name in enumerate(self.buffers.names) if name == OUTPUT_BUFFER
+        }
+        self.total_bytes = sum(
+            size
+            for number, size in enumerate(
+                self.buffers.bytes.get(name, 0) for name in self.buffers.names
+            )
+            if number not in self.scratch
+        )
+
+
+def _sizes(problem: Problem, launches: Sequence[Launch]) -> dict[str, int]:
+    sizes = {name: one.bytes for name, one in problem.buffers.items()}
+    for launch in launches:
+        sizes.update({one.name: one.bytes for one in launch.workspace})
+    return sizes

@@ -1,0 +1,1 @@
+"""Decode attention: one query token a sequence against its KV cache."""

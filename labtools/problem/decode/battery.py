@@ -1,0 +1,147 @@
+"""The workloads a kernel must get right before anybody times it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..errors import LabError
+from ..problem import DTYPES
+from .workload import DISTRIBUTIONS, PAGE_SIZES, Workload
+
+ODD_LENGTHS = (1, 31, 33, 130)
+RAGGED = ((97, 1, 64), (64, 97, 1), (1, 64, 97))
+"""Taken in turn, so that no sequence is always the full one: lengths ignored for it alone show."""
+EVERY_END = (*((29 * i + 40) % 64 + 1 for i in range(64)), 127, 128, 129, 255, 256, 257)
+"""Every length of 1..64, shuffled, and those around 128 and 256: every way a tile can end."""
+
+
+def battery(
+    workload: Workload, supports: Callable[[Workload], str | None] = lambda workload: None
+) -> list[Workload]:
+    """The given workload, then small ones that cover what it may leave out.
+
+    The small ones keep the head dimension and take every distribution, odd lengths, ragged
+    lengths (each of 1..64 among them) and grouped heads with more than one KV head. They have the
+    given workload's element type and layout, and if it is paged some have the other page size. A
+    workload that the kernel refuses through ``supports`` is left out, except the given one.
+    """
+    cases = [workload]
+    small = Workload(
+        *(3, 8, 2, 97, workload.head_dim),
+        seed=workload.seed + 1,
+        dtype=workload.dtype,
+        layout=workload.layout,
+        page_size=workload.page_size,
+    )
+    for index, distribution in enumerate(DISTRIBUTIONS):
+        cases.append(small.replace(distribution=distribution))
+        ragged = RAGGED[index % len(RAGGED)]
+        cases.append(small.replace(distribution=distribution, seq_lens=ragged))
+    for length in ODD_LENGTHS:
+        cases.append(small.replace(kv_len=length, batch=2, distribution="late_peaked"))
+    # Heads as the given workload groups them, and no grouping at all.
+    group = workload.group_size
+    cases.append(small.replace(num_qo_heads=2 * group, num_kv_heads=2, kv_len=65))
+    cases.append(small.replace(num_qo_heads=3, num_kv_heads=3, kv_len=65))
+    # No sequence is full here, and there are many of them.
+    cases.append(
+        small.replace(
+            batch=len(EVERY_END),
+            num_qo_heads=2,
+            num_kv_heads=1,
+            kv_len=max(EVERY_END) + 2,
+            seq_lens=EVERY_END,
+            distribution="late_peaked",
+        )
+    )
+    for size in PAGE_SIZES if workload.is_paged else ():
+        other = small.replace(page_size=size, distribution="late_peaked", kv_len=2 * size + 1)
+        cases.append(other)
+        cases.append(other.replace(seq_lens=(size, 2 * size + 1, size + 1)))
+    unique = dict.fromkeys(cases)
+    return [case for case in unique if case is workload or not supports(case)]
+
+
+SHORTEST_DRAWN, LONGEST_DRAWN = 1, 3000
+MOST_DRAWN_ELEMENTS = 2**22
+"""Of k or v: a drawn workload is small enough for the oracle to compute every head."""
+
+
+def draw_workloads(
+    count: int,
+    seed: int,
+    supports: Callable[[Workload], str | None] = lambda workload: None,
+    *,
+    longest: int = LONGEST_DRAWN,
+    most_elements: int = MOST_DRAWN_ELEMENTS,
+) -> list[Workload]:
+    """Seeded random workloads, small to medium, of every kind that a kernel takes.
+
+    Batch, heads, group sizes of 1..8, head dimensions 64 and 128, lengths (short ones as often as
+    long ones, ragged in half of them), distributions, element types and layouts are drawn; what
+    ``supports`` refuses is drawn again.
+
+    Args:
+        count: how many.
+        seed: the same seed and ``supports`` give the same workloads.
+        supports: as a rung has it.
+        longest: most tokens of a sequence.
+        most_elements: most elements of k, padding included.
+
+    Raises:
+        LabError: ``supports`` refuses nearly everything.
+    """
+    rng = np.random.default_rng([seed, 400])
+    drawn: list[Workload] = []
+    reason = ""
+    for _ in range(1000 * max(1, count)):
+        if len(drawn) == count:
+            return drawn
+        workload = _draw_workload(rng, longest, most_elements)
+        refusal = supports(workload)
+        if refusal is None:
+            drawn.append(workload)
+        reason = refusal or reason
+    if len(drawn) == count:
+        return drawn
+    raise LabError(
+        f"Only {len(drawn)} of {count} workloads could be drawn.",
+        f"the others were refused, the last because {reason}",
+        "a workload of your own",
+    )
+
+
+def _draw_workload(rng: np.random.Generator, longest: int, most_elements: int) -> Workload:
+    head_dim = int(rng.choice((64, 128)))
+    # Evenly over the logarithm: a tile's worth of rows as often as a thousand.
+    length = int(np.exp(rng.uniform(np.log(SHORTEST_DRAWN), np.log(longest + 1))))
+    kv_heads = int(rng.integers(1, 9))
+    most = max(1, most_elements // (length * head_dim * kv_heads))
+    batch = int(rng.integers(1, min(most, 16) + 1))
+    kinds = ("all", "any", "ends", "none")
+    lengths: tuple[int, ...] | None
+    kind = str(rng.choice(kinds, p=(0.5, 0.3, 0.1, 0.1)))
+    if kind == "all":
+        lengths = None
+    elif kind == "any":
+        lengths = tuple(int(n) for n in rng.integers(1, length + 1, batch))
+    elif kind == "ends":  # hardly anything beside everything
+        lengths = tuple(int(n) for n in rng.choice((1, length), batch))
+    else:  # nobody is full
+        lengths = tuple(int(n) for n in rng.integers(1, max(2, length), batch))
+    page_size = int(rng.choice((0, *PAGE_SIZES)))
+    return Workload(
+        batch,
+        kv_heads * int(rng.integers(1, 9)),
+        kv_heads,
+        length,
+        head_dim,
+        seq_lens=lengths,
+        dtype=str(rng.choice(DTYPES)),
+        layout="paged" if page_size else "contiguous",
+        distribution=str(rng.choice(DISTRIBUTIONS)),
+        seed=int(rng.integers(2**31)),
+        page_size=page_size,
+    )

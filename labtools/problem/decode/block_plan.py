@@ -1,0 +1,484 @@
+"""How one launch of r09 to r11 is laid out: warps, stages, pieces and clusters.
+
+The numbers behind the rule were measured on an NVIDIA H200; the page of r09 shows them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import LabError
+from ..limits import GB_PER_S_OF_SM, Limits
+from ..rung import Knob, Launch, Rung, Workspace
+from .split import choose_split
+from .workload import Workload
+
+TILES_FOR_EIGHT_WARPS = 16
+"""An fp16 block with fewer tiles is through them sooner with four warps."""
+REGISTERS_OF_WARP = 32 * 160
+"""About what a warp of these kernels takes; it says how many a multiprocessor holds."""
+ENOUGH = 0.7
+"""Part of the multiprocessors: blocks that have more of them leave few idle, and four warps of a
+block keep up."""
+REACHED = 0.93
+"""Part of the data sheet's memory rate that these kernels read at, at most."""
+CLUSTER_JOIN_US = 0.25
+"""What a join in a cluster takes for each doubling of its blocks."""
+MEMORY_JOIN_US = 1.5
+"""What a join through memory takes besides: a write, a fence, a counter, a trip to the L2."""
+RESULT_US = 0.012
+"""To read one partial result of one head from memory; the blocks of a cluster divide them."""
+REST_US = 2.2
+"""What a call takes besides, so that times can be said to be near to each other."""
+NEAR, NEAR_US = 1.05, 0.3
+"""Times within such a factor or difference are not told apart: then the fewest clusters of a pair
+are taken, so that the least goes through memory, and after that the largest ones."""
+
+SPLIT_CHOICES = (*range(65), 66, 88, 96, 112, 120, 128, 132)
+"""Any number of pieces that few pairs want, and some with which one pair has all SMs of a GPU."""
+
+BLOCK_KNOBS = (
+    Knob("warps", (0, 1, 2, 4, 8), 0, "warps of a block; 0: by rule", compiled=False),
+    Knob("stages", (0, 1, 2, 3, 4, 5, 6), 0, "tiles of a warp's ring; 0: by rule", compiled=False),
+    Knob("cluster", (0, 1, 2, 4, 8), 0, "blocks of a cluster; 0: by rule", compiled=False),
+    Knob("split", SPLIT_CHOICES, 0, "pieces of a sequence; 0: by rule", compiled=False),
+)
+"""The knobs of `plan_blocks`: none is compiled, each decides the layout that is."""
+
+
+@dataclass(frozen=True)
+class RingKernel:
+    """What the rule must know of a kernel whose warps stream tiles through rings.
+
+    Args:
+        tile: keys of one tile.
+        slot_bytes: shared memory of one tile with its scales.
+        stages: tiles of a warp's ring, by warps of a block; the most warps are those of a block
+            that has a multiprocessor for itself.
+        tiles_for_most: tiles that such a block must have, or four warps are through them sooner:
+            where blocks leave multiprocessors idle, and where they do not.
+        sm_gb_per_s: what a multiprocessor works through with 8 and with 4 warps, 10^9 bytes/s.
+        scale_rows: keys that share scales, which a warp then takes in a row if its piece has
+            so many; 0 where none do.
+        block_bytes: shared memory of a block beside its rings: q, if there is any.
+        warp_bytes: that of a warp beside its ring.
+        ringless: a warp that takes one tile needs no room for a second one.
+    """
+
+    tile: int
+    slot_bytes: int
+    stages: Mapping[int, int]
+    tiles_for_most: tuple[int, int]
+    sm_gb_per_s: Mapping[int, float]
+    scale_rows: int = 0
+    block_bytes: int = 0
+    warp_bytes: int = 0
+    ringless: bool = False
+
+    @property
+    def key_bytes(self) -> float:
+        """Of K and V in memory, with their scales."""
+        return self.slot_bytes / self.tile
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """The layout of one launch.
+
+    Args:
+        workload: what it was laid out for.
+        warps: of a block.
+        stages: tiles of each warp's ring in shared memory.
+        cluster: blocks that join through shared memory, sm_90 and up.
+        pieces: blocks of each (sequence, KV head), a multiple of ``cluster``.
+        piece_len: keys of one piece, a multiple of what the warps of a block take in one turn.
+        blocks_per_sm: blocks that a multiprocessor shall hold at once; registers must allow it.
+        smem_bytes: dynamic shared memory of a block.
+        kernel: what was laid out.
+        run: tiles that a warp takes in a row because they share scales; 0 where none do.
+        sharers: warps whose runs share scales, and with them the work of scaling q.
+    """
+
+    workload: Workload
+    warps: int
+    stages: int
+    cluster: int
+    pieces: int
+    piece_len: int
+    blocks_per_sm: int
+    smem_bytes: int
+    kernel: RingKernel
+    run: int = 0
+    sharers: int = 1
+
+    @property
+    def tile(self) -> int:
+        """Keys of one tile."""
+        return self.kernel.tile
+
+    @property
+    def tiles_of_warp(self) -> int:
+        """Tiles that a warp takes of a piece that is full."""
+        return self.piece_len // (self.warps * self.tile)
+
+    @property
+    def pairs(self) -> int:
+        """(sequence, KV head) pairs."""
+        return self.workload.batch * self.workload.num_kv_heads
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Blocks: pieces, KV heads, sequences."""
+        return (self.pieces, self.workload.num_kv_heads, self.workload.batch)
+
+    @property
+    def defines(self) -> dict[str, str]:
+        """Preprocessor definitions of the kernel."""
+        return {
+            "GROUP_SIZE": str(self.workload.group_size),
+            "WARPS": str(self.warps),
+            "STAGES": str(self.stages),
+            "CLUSTER": str(self.cluster),
+            "BLOCKS": str(self.blocks_per_sm),
+            **({"RUN": str(self.run)} if self.run else {}),
+        }
+
+    @property
+    def workspaces(self) -> tuple[Workspace, ...]:
+        """Partial results, with room for one a block as where there are no clusters; counters."""
+        shape = (self.pairs, self.pieces, self.workload.group_size)
+        return (
+            Workspace("partial_rows", (*shape, self.workload.head_dim), "float32"),
+            Workspace("partial_known", (*shape, 2), "float32"),
+            self._finished,
+        )
+
+    @property
+    def _finished(self) -> Workspace:
+        return Workspace("finished", (self.pairs * self.cluster,), "uint32")
+
+    @property
+    def first_args(self) -> tuple[np.generic, ...]:
+        """The kernel's first: kv_len, piece_len and KV heads, for the copies; the score's scale."""
+        workload = self.workload
+        numbers = (workload.kv_len, self.piece_len, workload.num_kv_heads)
+        scale = np.float32(workload.sm_scale * np.log2(np.e))
+        return (*(np.int32(number) for number in numbers), scale)
+
+    @property
+    def last_args(self) -> tuple[str | np.generic, ...]:
+        """The kernel's arguments behind the output."""
+        return (*(space.name for space in self.workspaces), np.int32(self.pieces))
+
+    def reset_launch(self) -> Launch:
+        """The preparation that zeroes the counters; every call leaves them zero again."""
+        count = self._finished.shape[0]
+        return Launch(
+            entry="reset_counters",
+            grid=(-(-count // 128), 1, 1),
+            block=(128, 1, 1),
+            args=("finished", np.int32(count)),
+            workspace=(self._finished,),
+            prepare=True,
+        )
+
+
+def plan_of(
+    rung: Rung, workload: Workload, limits: Limits, knobs: Mapping[str, int] | None = None
+) -> BlockPlan:
+    """The layout of one launch of r09 to r11, or of a copy of them.
+
+    Args:
+        rung: it has a `Rung.plan`.
+        workload: what is computed.
+        limits: what the GPU gives.
+        knobs: some of its knobs; the others are at their defaults.
+
+    Raises:
+        LabError: the rung has no such rule.
+    """
+    if rung.plan is None:
+        raise LabError(
+            f"{rung.id} has no layout to ask for.",
+            "its launch is not laid out by the rule of r09 to r11",
+            "its launches, which Rung.launches gives",
+        )
+    plan: BlockPlan = rung.plan(workload, limits, rung.resolve_knobs(knobs))
+    return plan
+
+
+@dataclass(frozen=True)
+class Division:
+    """One way to divide a (sequence, KV head) pair among blocks, and what it takes.
+
+    Args:
+        cluster: blocks of a cluster.
+        clusters: of a pair.
+        piece_len: keys of a block.
+        blocks: of the grid.
+        sms: multiprocessors that work.
+        stream_us: to read the cache: at the rate of memory, or as fast as the longest piece goes
+            through its multiprocessor.
+        join_us: to join the pieces of a pair.
+    """
+
+    cluster: int
+    clusters: int
+    piece_len: int
+    blocks: int
+    sms: int
+    stream_us: float
+    join_us: float
+
+    @property
+    def pieces(self) -> int:
+        """Of a pair."""
+        return self.cluster * self.clusters
+
+    @property
+    def time_us(self) -> float:
+        """To read and join."""
+        return self.stream_us + self.join_us
+
+
+def divisions(workload: Workload, limits: Limits, kernel: RingKernel) -> list[Division]:
+    """The ways to divide few pairs among blocks that all start at once; of many pairs the one way.
+
+    Pairs are few while two blocks of each find a multiprocessor. Clusters whose blocks do not find
+    one each may share them two and two, if a pair is one cluster. Of many pairs each is a block,
+    but that those whose lengths differ are cut.
+    """
+    pairs, sms = _pairs(workload), limits.num_sms
+    if 2 * pairs > sms:
+        return [_divide(workload, limits, kernel, 1, _cut_many(workload, limits))]
+    found: dict[tuple[int, int], Division] = {}
+    tiles = -(-workload.kv_len // kernel.tile)
+    for cluster in (1, *sorted(limits.clusters)):
+        if cluster > tiles or pairs * cluster > sms:
+            continue
+        most = max(1, limits.clusters_that_fit(cluster) // pairs)
+        counts = {1 << power for power in range(most.bit_length())}
+        for wanted in sorted(counts | ({most} if cluster <= 2 else set())):
+            one = _divide(workload, limits, kernel, cluster, wanted)
+            found.setdefault((cluster, one.clusters), one)
+    return list(found.values())
+
+
+def choose_division(ways: Sequence[Division]) -> Division:
+    """The one that takes the least time; of those near to it the one with the fewest joins."""
+    least = min(way.time_us for way in ways)
+    limit = max(least + NEAR_US, NEAR * (least + REST_US) - REST_US)
+    near = [way for way in ways if way.time_us <= limit]
+    return min(near, key=lambda way: (way.clusters, -way.cluster))
+
+
+def _divide(
+    workload: Workload, limits: Limits, kernel: RingKernel, cluster: int, wanted: int
+) -> Division:
+    """So many clusters a pair, or fewer where its keys are all given away before."""
+    pairs = _pairs(workload)
+    tiles = -(-workload.kv_len // kernel.tile)
+    needed, warps = _wanted_warps(limits, kernel, tiles, pairs, cluster, wanted * cluster)
+    piece_len = _piece_len(workload.kv_len, cluster * wanted, kernel, warps)
+    clusters = -(-workload.kv_len // (piece_len * cluster))
+    blocks = pairs * clusters * cluster
+    # Where memory is slower for the number of SMs, no fewer of them are trusted to keep it busy.
+    memory = limits.dram_gb_per_s / (GB_PER_S_OF_SM * limits.num_sms)
+    rate = kernel.sm_gb_per_s[8 if needed * warps >= 8 else 4] * min(1.0, memory) * 1e3
+    keys = sum(workload.seq_lens or (workload.batch * workload.kv_len,)) * workload.num_kv_heads
+    join_us = CLUSTER_JOIN_US * math.log2(cluster)
+    if clusters > 1:
+        join_us += MEMORY_JOIN_US + RESULT_US * workload.group_size * clusters / cluster
+    return Division(
+        *(cluster, clusters, piece_len, blocks),
+        sms=-(-blocks // needed),
+        stream_us=max(
+            keys * kernel.key_bytes / (REACHED * limits.dram_gb_per_s * 1e3),
+            needed * piece_len * kernel.key_bytes / rate,
+        ),
+        join_us=join_us,
+    )
+
+
+def _piece_len(kv_len: int, pieces: int, kernel: RingKernel, warps: int) -> int:
+    """Keys of a piece: whole turns of the warps, each with all rows that share scales.
+
+    A shorter piece has a power of two of them.
+    """
+    keys = -(-kv_len // pieces)
+    least = warps * kernel.tile
+    step = max(least, warps * kernel.scale_rows)
+    while step >= 2 * keys and step > least:
+        step //= 2
+    return -(-keys // step) * step
+
+
+def _pairs(workload: Workload) -> int:
+    return workload.batch * workload.num_kv_heads
+
+
+def _wanted_warps(
+    limits: Limits, kernel: RingKernel, tiles: int, pairs: int, cluster: int, pieces: int
+) -> tuple[int, int]:
+    """Blocks that a multiprocessor must hold so that all start at once, and warps of a block."""
+    blocks, sms = pairs * pieces, limits.num_sms
+    warps_of_sm = limits.registers_per_sm // REGISTERS_OF_WARP
+    needed = -(-blocks // sms)
+    alone = cluster * limits.clusters_that_fit(cluster)
+    if blocks > alone and (needed == 1 or needed > warps_of_sm // 2):
+        needed = 2  # those that do not fit share, or come after the others
+    if needed > 1:
+        return needed, 4 if 4 * needed <= warps_of_sm else 2
+    has_many = tiles // pieces >= kernel.tiles_for_most[blocks > ENOUGH * sms]
+    return needed, max(kernel.stages) if has_many else 4
+
+
+def plan_blocks(
+    workload: Workload, limits: Limits, knobs: Mapping[str, int], kernel: RingKernel
+) -> BlockPlan:
+    """Lay out a launch; a knob that is 0 is chosen by the rule.
+
+    The rule: pairs are divided as `choose_division` says, by the time that it takes to read and
+    to join. A block has a multiprocessor for itself if all of them can start at once so; if not,
+    several share one, and are smaller for it.
+
+    Args:
+        workload: what is computed.
+        limits: what the GPU gives.
+        knobs: `BLOCK_KNOBS`, and whatever else the rung has.
+        kernel: what is laid out.
+
+    Raises:
+        LabError: the block does not fit shared memory, or the GPU has no such clusters.
+    """
+    tile, scale_rows = kernel.tile, kernel.scale_rows
+    tiles = -(-workload.kv_len // tile)
+    cluster, split, piece_len = _choose_pieces(workload, limits, knobs, kernel)
+    needed, wanted = _wanted_warps(limits, kernel, tiles, _pairs(workload), cluster, split)
+    warps = knobs["warps"] or wanted
+    # What the blocks of a cluster send each other has a place of its own.
+    shares = workload.group_size * workload.head_dim // 4 if cluster > 1 else 1
+    static = 256 + 16 * (shares + cluster) + 8 * workload.group_size * cluster
+    free = limits.smem_per_block_bytes - static - kernel.block_bytes
+
+    def fewest(warps: int) -> int:
+        return 1 if kernel.ringless and -(-tiles // split) <= warps else 2
+
+    while not knobs["warps"] and warps > 1:
+        if warps * (fewest(warps) * kernel.slot_bytes + kernel.warp_bytes) <= free:
+            break
+        warps //= 2
+    turn = tile * warps
+    turns = -(-workload.kv_len // turn)
+    piece_len = -(-piece_len // turn) * turn or -(-turns // min(split, turns)) * turn
+    pieces = -(-workload.kv_len // (piece_len * cluster)) * cluster
+    run = 1 if scale_rows else 0
+    while run and 2 * run * tile <= scale_rows and piece_len % (2 * run * turn) == 0:
+        run *= 2
+    sharers = min(scale_rows // (run * tile), warps, workload.head_dim // 32) if run else 1
+    ring, smem_bytes, per_sm = _fit_rings(
+        *(workload, limits, kernel, warps, knobs["stages"]),
+        static=static,
+        needed=needed,
+        fewest=fewest(warps),
+        turns=piece_len // turn,
+        sharers=sharers,
+    )
+    return BlockPlan(
+        *(workload, warps, ring, cluster, pieces, piece_len, per_sm, smem_bytes),
+        kernel=kernel,
+        run=run,
+        sharers=sharers,
+    )
+
+
+def _fit_rings(
+    workload: Workload,
+    limits: Limits,
+    kernel: RingKernel,
+    warps: int,
+    stages: int,
+    *,
+    static: int,
+    needed: int,
+    fewest: int,
+    turns: int,
+    sharers: int,
+) -> tuple[int, int, int]:
+    """Tiles of a ring, dynamic shared memory of a block, and blocks that a multiprocessor holds.
+
+    Args:
+        stages: the knob; 0 takes what fits and is useful.
+        static: shared memory of a block that is not dynamic.
+        needed: blocks that shall share a multiprocessor.
+        fewest: tiles that a ring must have.
+        turns: tiles that a warp takes.
+        sharers: warps that scale q together.
+    """
+    warp_bytes = kernel.warp_bytes
+    if sharers > 1:  # each set of them exchanges q, and each lane four numbers
+        warp_bytes += kernel.block_bytes // sharers + 32 * 16
+    block_bytes = kernel.block_bytes + warps * warp_bytes
+    room = limits.smem_per_block_bytes - static - block_bytes
+    at_once = max(1, min(needed, limits.registers_per_sm // REGISTERS_OF_WARP // warps))
+    reserved = static + limits.smem_reserved_per_block_bytes
+    share = min(room, limits.smem_per_sm_bytes // at_once - reserved - block_bytes)
+    ring = stages or max(
+        fewest, min(kernel.stages.get(warps, 4), turns, share // (warps * kernel.slot_bytes))
+    )
+    if ring == 1 and not (kernel.ringless and turns == 1):
+        raise LabError(
+            "A ring of one tile needs warps that take one tile each.",
+            f"here {warps} warps share {warps * turns} tiles",
+            "more stages, or more warps and pieces",
+        )
+    merge = warps * workload.group_size * (workload.head_dim + 6) * 4
+    smem_bytes = max(block_bytes + warps * ring * kernel.slot_bytes, merge)
+    if smem_bytes > room + block_bytes:
+        raise LabError(
+            f"{warps} warps with {ring} tiles each do not fit.",
+            f"they take {smem_bytes + static} bytes of shared memory, and a block has "
+            f"{limits.smem_per_block_bytes}",
+            "fewer warps or stages",
+        )
+    per_sm = max(1, min(at_once, limits.smem_per_sm_bytes // (smem_bytes + reserved)))
+    return ring, smem_bytes, per_sm
+
+
+def _choose_pieces(
+    workload: Workload, limits: Limits, knobs: Mapping[str, int], kernel: RingKernel
+) -> tuple[int, int, int]:
+    """Blocks of a cluster, pieces of a pair, and keys of a piece; these are 0 for even pieces.
+
+    Raises:
+        LabError: the GPU has no clusters of the knob's size.
+    """
+    cluster = knobs["cluster"]
+    if cluster > limits.largest_cluster:
+        raise LabError(
+            f"There are no clusters of {cluster} blocks on {limits.name}.",
+            f"{limits.arch} has clusters of at most {limits.largest_cluster}",
+            "a smaller cluster, or 0, which leaves it to the rule",
+        )
+    if split := knobs["split"]:
+        return cluster or _largest_cluster(workload, limits, kernel, split), split, 0
+    chosen = choose_division(divisions(workload, limits, kernel))
+    return cluster or chosen.cluster, chosen.pieces, 0 if cluster else chosen.piece_len
+
+
+def _largest_cluster(workload: Workload, limits: Limits, kernel: RingKernel, split: int) -> int:
+    """The largest cluster for so many pieces, if a pair has no more than its part of the GPU."""
+    tiles = -(-workload.kv_len // kernel.tile)
+    most = min(limits.largest_cluster, limits.num_sms // _pairs(workload), tiles)
+    return next((size for size in (8, 4, 2) if size <= most and split % size == 0), 1)
+
+
+def _cut_many(workload: Workload, limits: Limits) -> int:
+    """Pieces of each of many pairs: more than one only where lengths differ."""
+    if workload.seq_lens is None:
+        return 1
+    return choose_split(*(workload, limits.num_sms, 2), heads=workload.num_kv_heads, tile_rows=256)

@@ -1,0 +1,121 @@
+"""Decode attention as an operation: what every later room asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..errors import LabError
+from ..problem import Fill, Operation, Part, Supports
+from .battery import battery, draw_workloads
+from .inputs import Inputs, make_inputs, make_page_table
+from .oracle import attention_oracle
+from .quantise import dequantise_inputs
+from .scheme import Scheme, TensorScheme
+from .workload import HEADLINE, Workload
+
+
+class DecodeAttention(Operation[Workload, Inputs]):
+    """One query token a sequence against its KV cache."""
+
+    problem = Workload
+    headline = HEADLINE
+    small = Workload(2, 8, 2, 300, 128)
+    """Ragged ends show at 300."""
+    watched = Workload(2, 8, 2, 65, 128, seq_lens=(65, 31))
+
+    def draw(self, problem: Workload) -> Inputs:
+        """`make_inputs`."""
+        return make_inputs(problem)
+
+    def oracle(self, inputs: Inputs, parts: Iterable[Part] | None = None) -> np.ndarray:
+        """The output of `attention_oracle`; a part is a (sequence, query head)."""
+        pairs = None if parts is None else [(one[0], one[1]) for one in parts]
+        return attention_oracle(inputs, pairs)[0]
+
+    def battery(
+        self, problem: Workload, supports: Supports = lambda problem: None
+    ) -> list[Workload]:
+        """`battery`."""
+        return battery(problem, supports)
+
+    def draw_problems(
+        self, count: int, seed: int, supports: Supports = lambda problem: None
+    ) -> list[Workload]:
+        """`draw_workloads`."""
+        return draw_workloads(count, seed, supports)
+
+    def fills(self, problem: Workload, seed: int) -> list[Fill]:
+        """Normal numbers in q, k and v; NaN in rows past a length and in the pages of nobody.
+
+        The table is the workload's own, whatever the seed: all layers of a model share one.
+        """
+        rows = problem.lengths
+        fills = [Fill("seq_lens", rows)]
+        if problem.is_paged:
+            table = make_page_table(problem)
+            fills.append(Fill("page_table", table))
+            rows = _rows_of_pages(problem, table)
+        heads = problem.num_kv_heads
+        return [
+            *fills,
+            Fill("q", seed=3 * seed),
+            *(
+                Fill(name, seed=3 * seed + index, heads=heads, lengths=rows)
+                for index, name in enumerate(("k", "v"), start=1)
+            ),
+        ]
+
+    def read_part(self, problem: Workload, part: Part, fetch: Callable[..., np.ndarray]) -> Inputs:
+        """The inputs of one (sequence, query head), contiguous, as a workload of its own."""
+        sequence, head = part
+        length = int(problem.lengths[sequence])
+        kv_head = head // problem.group_size
+        small = Workload(1, 1, 1, length, problem.head_dim, dtype=problem.dtype)
+        if problem.is_paged:
+            used = -(-length // problem.page_size)
+            pages = [int(page) for page in fetch("page_table", (sequence,))[:used]]
+            k, v = (
+                np.concatenate([fetch(name, (page, kv_head)) for page in pages])[:length]
+                for name in ("k", "v")
+            )
+        else:
+            k, v = (fetch(name, (sequence, kv_head, slice(length))) for name in ("k", "v"))
+        return Inputs(
+            q=fetch("q", (sequence, head)).reshape(1, 1, -1),
+            k=k[None, None],
+            v=v[None, None],
+            seq_lens=np.array([length], np.int32),
+            sm_scale=problem.sm_scale,
+            workload=small,
+        )
+
+    def stored(self, inputs: Inputs, scheme: Scheme) -> Inputs:
+        """`dequantise_inputs`."""
+        return dequantise_inputs(inputs, scheme)
+
+    def check_scheme(self, rung: str, scheme: Scheme) -> None:
+        """Refuse one scale a tensor, which no part of a cache can be checked by itself with."""
+        if "tensor" in (scheme.k.axis, scheme.v.axis):
+            raise LabError(
+                f"{rung} stores K or V with one scale for the whole tensor ({scheme.name}).",
+                "a rung is checked one sequence and head at a time, and a cache that grows token "
+                "by token has no such scale",
+                "a scheme with a scale a row, a group or a channel",
+            )
+
+    def read_scheme(self, data: Mapping[str, Any]) -> Scheme:
+        """The scheme whose fields these are."""
+        return Scheme(data["name"], TensorScheme(**data["k"]), TensorScheme(**data["v"]))
+
+
+def _rows_of_pages(workload: Workload, table: np.ndarray) -> np.ndarray:
+    """How many rows of each page hold a token, int32 ``[num_pages]``."""
+    rows = np.zeros(workload.num_pages, np.int32)
+    for sequence, length in enumerate(int(n) for n in workload.lengths):
+        used = -(-length // workload.page_size)
+        rows[table[sequence, :used]] = workload.page_size
+        rows[table[sequence, used - 1]] = length - (used - 1) * workload.page_size
+    return rows

@@ -1,0 +1,186 @@
+"""What a scheme costs in accuracy: inputs with outliers, and error against bytes.
+
+Every error here is against the float64 oracle of the *unquantised* inputs. How far a kernel is from
+its own dequantised inputs is another question, which every check of a rung answers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .inputs import Inputs, make_inputs
+from .oracle import attention_oracle
+from .quantise import by_sequence, dequantise_tensor, quantise_tensor
+from .scheme import SCHEMES, Scheme, TensorScheme
+from .workload import Workload
+
+OUTLIER_CHANNELS = 4
+OUTLIER_MEAN = (6.0, 14.0)
+OUTLIER_SPREAD = 1.5
+CHANNEL_SPREAD = 0.3
+CHANNEL_MEAN = 0.5
+V_TAIL = 8.0
+V_TOKEN_SPREAD = 0.25
+
+
+def make_outlier_inputs(
+    workload: Workload,
+    seed: int | None = None,
+    *,
+    outlier_channels: int = OUTLIER_CHANNELS,
+    outlier_mean: tuple[float, float] = OUTLIER_MEAN,
+    v_tail: float = V_TAIL,
+) -> Inputs:
+    """Seeded inputs with the outliers that make a KV cache hard to quantise.
+
+    What it follows. KIVI (arXiv 2402.02750) and KVQuant (arXiv 2401.18079) looked at the caches
+    of Llama and Mistral models, KIVI of Falcon too. Both report a few key channels of large
+    magnitude, the same ones for all tokens of a head; KVQuant also reports tokens and single
+    values of v that stick out, less than the keys do. So here, for each KV head:
+
+    - k: every channel has its own spread (log-normal, sigma 0.3) and a small mean;
+      ``outlier_channels`` of them have a mean of 6 to 14, of either sign, and a spread of 1.5.
+    - v: Student's t with ``v_tail`` degrees of freedom (mild heavy tails), and a magnitude a token
+      (log-normal, sigma 0.25).
+    - q: standard normal.
+
+    What it can show: how an error arises (one scale stretched by an element that does not
+    concern its neighbours), in which order schemes fall, and how far a kernel's arithmetic is
+    from what a scheme permits. What it cannot show: the error in a model. Queries of a model are
+    not independent of its keys, its attention has sinks and its scores have structure, rotary
+    embedding mixes pairs of channels, and an output error of some size may or may not change
+    the next token. That needs a model and a task.
+
+    Args:
+        workload: shape, lengths, type and layout; its ``distribution`` is not looked at.
+        seed: None takes the workload's.
+        outlier_channels: channels of k, per head, with a large mean.
+        outlier_mean: range of the magnitude of that mean.
+        v_tail: degrees of freedom; smaller is heavier, at least 3.
+    """
+    rng = np.random.default_rng([workload.seed if seed is None else seed, 2402, 2750])
+    batch, heads, rows, dim = (
+        *(workload.batch, workload.num_kv_heads, workload.kv_len, workload.head_dim),
+    )
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape, dtype=np.float32)
+
+    q = normal(batch, workload.num_qo_heads, dim)
+    spread = np.exp(np.float32(CHANNEL_SPREAD) * normal(heads, dim))
+    mean = np.float32(CHANNEL_MEAN) * normal(heads, dim)
+    for head in range(heads):
+        chosen = rng.choice(dim, min(outlier_channels, dim), replace=False)
+        mean[head, chosen] = rng.choice((-1.0, 1.0), chosen.size) * rng.uniform(
+            *outlier_mean, chosen.size
+        )
+        spread[head, chosen] = OUTLIER_SPREAD
+    k = mean[:, None, :] + spread[:, None, :] * normal(batch, heads, rows, dim)
+    tail = rng.chisquare(v_tail, (batch, heads, rows, dim)).astype(np.float32) / v_tail
+    token = np.exp(np.float32(V_TOKEN_SPREAD) * normal(batch, heads, rows, 1))
+    v = token * normal(batch, heads, rows, dim) / np.sqrt(tail)
+    return _finish(workload, q, k.astype(np.float32), v.astype(np.float32))
+
+
+def _finish(workload: Workload, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Inputs:
+    """The arrays in the workload's type and layout; rows behind a length hold NaN."""
+    plain = make_inputs(workload.replace(distribution="normal"))
+    for sequence, n in enumerate(workload.lengths):
+        k[sequence, :, n:] = v[sequence, :, n:] = np.nan
+    arrays: dict[str, Any] = {"q": q.astype(plain.q.dtype)}
+    for name, x in (("k", k), ("v", v)):
+        _, back = by_sequence(plain, name)
+        arrays[name] = back(x).astype(plain.k.dtype)
+    return dataclasses.replace(plain, **arrays)
+
+
+@dataclass(frozen=True)
+class SchemeError:
+    """What a scheme costs in bytes and in accuracy.
+
+    Args:
+        scheme: which.
+        bytes_per_element: scales included, the mean of k and v.
+        worst_error: largest relative error of one (sequence, head), exact arithmetic on the
+            dequantised cache against the float64 oracle of the *unquantised* inputs.
+        median_error: the median over (sequence, head).
+        pairs: (sequence, head) pairs, over all inputs.
+    """
+
+    scheme: Scheme
+    bytes_per_element: float
+    worst_error: float
+    median_error: float
+    pairs: int
+
+
+FRONTIER_WORKLOAD = Workload(1, 16, 4, 1024, 128)
+FRONTIER_SEEDS = (0, 1, 2, 3)
+
+
+def scheme_errors(inputs: Iterable[Inputs], schemes: Iterable[Scheme]) -> list[SchemeError]:
+    """Error of each scheme over all (sequence, head) pairs of all inputs, in the given order."""
+    schemes = list(schemes)
+    found: dict[str, list[np.ndarray]] = {scheme.name: [] for scheme in schemes}
+    head_dim = 0
+    for one in inputs:
+        head_dim = one.workload.head_dim
+        expected, _ = attention_oracle(one)
+        size = np.linalg.norm(expected, axis=-1)
+        known: dict[tuple[str, TensorScheme], np.ndarray] = {}
+        for scheme in schemes:
+            changed: dict[str, Any] = {}
+            for name, part in (("k", scheme.k), ("v", scheme.v)):
+                if (name, part) not in known:
+                    x, back = by_sequence(one, name)
+                    known[name, part] = back(
+                        dequantise_tensor(quantise_tensor(x, one.seq_lens, part))
+                    )
+                changed[name] = known[name, part]
+            out, _ = attention_oracle(dataclasses.replace(one, **changed))
+            found[scheme.name].append((np.linalg.norm(out - expected, axis=-1) / size).ravel())
+    rows = []
+    for scheme in schemes:
+        error = np.concatenate(found[scheme.name])
+        rows.append(
+            SchemeError(
+                scheme,
+                scheme.bytes_per_element(head_dim),
+                float(error.max()),
+                float(np.median(error)),
+                error.size,
+            )
+        )
+    return rows
+
+
+def frontier(
+    workload: Workload = FRONTIER_WORKLOAD,
+    seeds: Sequence[int] = FRONTIER_SEEDS,
+    schemes: Iterable[Scheme] | None = None,
+) -> list[SchemeError]:
+    """Error against bytes on the outlier generator, cheapest first.
+
+    Args:
+        workload: shape; 16 (sequence, head) pairs a seed by default.
+        seeds: of `make_outlier_inputs`.
+        schemes: None takes `SCHEMES`.
+    """
+    chosen = SCHEMES.values() if schemes is None else schemes
+    found = scheme_errors((make_outlier_inputs(workload, seed) for seed in seeds), chosen)
+    return sorted(found, key=lambda row: (row.bytes_per_element, row.worst_error))
+
+
+def lowest_error_at(rows: Iterable[SchemeError], of: SchemeError) -> float:
+    """The lowest worst error that a scheme of as many bits reaches at no more bytes."""
+    return min(
+        row.worst_error
+        for row in rows
+        if row.scheme.v.bits == of.scheme.v.bits
+        and row.bytes_per_element <= of.bytes_per_element + 1e-9
+    )

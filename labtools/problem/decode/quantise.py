@@ -1,0 +1,237 @@
+"""A KV cache in eight or four bits: packers with exact inverses, for the schemes of `scheme`.
+
+All arithmetic is fp32 with one rounding an operation, so kernels/include/quantise.cuh makes the
+same bits on a GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import LabError
+from ..rung import Launch, Workspace
+from .inputs import Inputs, into_pages
+from .scheme import ROW_PAD, Scheme, TensorScheme, padded_rows
+from .workload import Workload
+
+_LARGEST_HALF = np.float32(65504)
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A quantised k or v.
+
+    Args:
+        scheme: how.
+        codes: uint8 ``[B, Hkv, S, D]``, or ``[B, Hkv, S, D / 2]`` with element 2i in the low
+            nibble. Rows behind a length hold 0.
+        scale: float16, see `TensorScheme.scale_shape`; 0 behind a length.
+        bias: as scale; None for a symmetric scheme.
+        lengths: int32 ``[B]``.
+    """
+
+    scheme: TensorScheme
+    codes: np.ndarray
+    scale: np.ndarray
+    bias: np.ndarray | None
+    lengths: np.ndarray
+
+
+def pack_nibbles(codes: np.ndarray) -> np.ndarray:
+    """uint8 codes below 16, ``[..., D]``, to ``[..., D / 2]``: element 2i is the low nibble."""
+    return codes[..., 0::2] | (codes[..., 1::2] << 4)
+
+
+def unpack_nibbles(packed: np.ndarray) -> np.ndarray:
+    """The inverse of `pack_nibbles`."""
+    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
+
+
+def quantise_tensor(x: np.ndarray, lengths: np.ndarray, scheme: TensorScheme) -> Quantised:
+    """Quantise k or v.
+
+    Args:
+        x: ``[B, Hkv, S, D]`` in fp16, bf16 or fp32; rows behind a length are not looked at.
+        lengths: int32 ``[B]``.
+        scheme: how.
+
+    Raises:
+        LabError: the scheme's group does not divide head_dim.
+    """
+    rows = x.shape[2]
+    if scheme.axis == "row_group" and x.shape[3] % scheme.group:
+        raise LabError(
+            f"head_dim {x.shape[3]} cannot be cut into groups of {scheme.group}.",
+            "every group of a row has the same size",
+            "choose a group that divides head_dim",
+        )
+    x = x.astype(np.float32)
+    inside = np.arange(rows)[None, :] < np.asarray(lengths)[:, None]  # [B, S]
+    x[~np.broadcast_to(inside[:, None, :], x.shape[:3])] = np.nan
+    low, high = _extremes(x, scheme)
+    scale, bias = _scale_and_bias(low, high, scheme)
+    wide_scale, wide_bias = _spread(scale, x.shape, scheme), _spread(bias, x.shape, scheme)
+    top = scheme.half_range - 1
+    bottom = -scheme.half_range if scheme.asymmetric else -top
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        c = np.rint((x - wide_bias) / wide_scale) if scheme.asymmetric else np.rint(x / wide_scale)
+    c[~np.broadcast_to(wide_scale > 0, c.shape)] = 0  # rows behind a length among them
+    c = np.nan_to_num(np.clip(c, bottom, top)) + scheme.half_range
+    codes = c.astype(np.uint8)
+    codes[np.isnan(x)] = 0
+    if scheme.bits == 4:
+        codes = pack_nibbles(codes)
+    if scheme.axis in ("row", "row_group"):
+        pad = [(0, 0)] * scale.ndim
+        pad[2] = (0, padded_rows(rows) - rows)
+        scale, bias = np.pad(scale, pad), np.pad(bias, pad)
+    kept_bias = bias if scheme.asymmetric else None
+    return Quantised(scheme, codes, scale, kept_bias, np.asarray(lengths))
+
+
+def dequantise_tensor(quantised: Quantised) -> np.ndarray:
+    """The values that the codes stand for, float32 ``[B, Hkv, S, D]``; NaN behind a length."""
+    scheme, codes = quantised.scheme, quantised.codes
+    if scheme.bits == 4:
+        codes = unpack_nibbles(codes)
+    c = codes.astype(np.float32) - np.float32(scheme.half_range)
+    x = c * _spread(_unpad(quantised.scale, c.shape, scheme), c.shape, scheme)
+    if quantised.bias is not None:
+        x = x + _spread(_unpad(quantised.bias, c.shape, scheme), c.shape, scheme)
+    outside = np.arange(c.shape[2])[None, :] >= quantised.lengths[:, None]
+    x[np.broadcast_to(outside[:, None, :], c.shape[:3])] = np.nan
+    return x
+
+
+def _extremes(x: np.ndarray, scheme: TensorScheme) -> tuple[np.ndarray, np.ndarray]:
+    """Lowest and highest of the elements that share a scale; NaN where there is none."""
+    batch, heads, rows, dim = x.shape
+    axes: Any = {"tensor": None, "row": 3, "row_group": 4, "channel": 3}[scheme.axis]
+    if scheme.axis == "row_group":
+        x = x.reshape(batch, heads, rows, dim // scheme.group, scheme.group)
+    elif scheme.axis == "channel":
+        groups = -(-rows // scheme.group)
+        pad = ((0, 0), (0, 0), (0, groups * scheme.group - rows), (0, 0))
+        x = np.pad(x, pad, constant_values=np.nan)
+        x = x.reshape(batch, heads, groups, scheme.group, dim)
+    return np.fmin.reduce(x, axis=axes), np.fmax.reduce(x, axis=axes)
+
+
+def _scale_and_bias(
+    low: np.ndarray, high: np.ndarray, scheme: TensorScheme
+) -> tuple[np.ndarray, np.ndarray]:
+    """fp16 scale and bias, 0 where there is no element."""
+    half = np.float32(scheme.half_range)
+    if scheme.asymmetric:
+        scale = _to_half((high - low) / np.float32(2 * half - 1))
+        bias = _to_half(low + scale.astype(np.float32) * half)
+    else:
+        scale = _to_half(np.maximum(np.abs(low), np.abs(high)) / (half - np.float32(1)))
+        bias = np.zeros_like(scale)
+    return scale, bias
+
+
+def _to_half(x: np.ndarray) -> np.ndarray:
+    """Rounded to fp16, at most its largest number; NaN becomes 0."""
+    return np.clip(np.nan_to_num(x), -_LARGEST_HALF, _LARGEST_HALF).astype(np.float16)
+
+
+def _unpad(scale: np.ndarray, shape: Sequence[int], scheme: TensorScheme) -> np.ndarray:
+    return scale[:, :, : shape[2]] if scheme.axis in ("row", "row_group") else scale
+
+
+def _spread(scale: np.ndarray, shape: Sequence[int], scheme: TensorScheme) -> np.ndarray:
+    """The scale of every element, float32, of a shape that broadcasts to ``shape``."""
+    scale = scale.astype(np.float32)
+    if scheme.axis == "row":
+        return scale[..., None]
+    if scheme.axis == "row_group":
+        return np.repeat(scale, scheme.group, axis=-1)
+    if scheme.axis == "channel":
+        return np.repeat(scale, scheme.group, axis=2)[:, :, : shape[2]]
+    return scale
+
+
+def dequantise_inputs(inputs: Inputs, scheme: Scheme) -> Inputs:
+    """The inputs that a kernel with this scheme computes with: k and v are float32 arrays.
+
+    They have the layout of the given ones. Every value is an fp16 scale times a small whole
+    number plus an fp16 bias, rounded to fp32 once, so the float64 oracle sees what the codes say.
+    """
+    changed: dict[str, Any] = {}
+    for name, part in (("k", scheme.k), ("v", scheme.v)):
+        x, back = by_sequence(inputs, name)
+        changed[name] = back(dequantise_tensor(quantise_tensor(x, inputs.seq_lens, part)))
+    return dataclasses.replace(inputs, **changed)
+
+
+def by_sequence(inputs: Inputs, name: str) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+    """k or v as ``[B, Hkv, S, D]`` and the way back to the layout of the inputs."""
+    cache: np.ndarray = getattr(inputs, name)
+    table, workload = inputs.page_table, inputs.workload
+    if table is None:
+        return cache, lambda rows: rows
+    rows = np.full(
+        (workload.batch, workload.num_kv_heads, workload.kv_len, workload.head_dim),
+        *(np.nan, cache.dtype),
+    )
+    for sequence, head in np.ndindex(rows.shape[:2]):
+        k, v = inputs.kv_rows(sequence, head)
+        rows[sequence, head, : len(k)] = k if name == "k" else v
+    return rows, lambda rows: into_pages(rows, workload, table)
+
+
+def quantise_launches(
+    workload: Workload, scheme: Scheme
+) -> tuple[tuple[Workspace, ...], list[Launch]]:
+    """The buffers of a quantised cache and the launches that fill it, for a rung's ``launch``.
+
+    The buffers are ``k_codes``, ``k_scale`` and, for an asymmetric scheme, ``k_bias``, and the
+    same with v; shapes as in `Quantised` and `TensorScheme.scale_shape`. Paged: codes are
+    ``[num_pages, Hkv, page_size, D or D / 2]``. The entries are ``quantise_k`` and ``quantise_v``,
+    which the rung's source makes with the macros of quantise.cuh, of the same bits, axis and
+    group.
+
+    Raises:
+        LabError: one scale for a whole tensor, for which there is no packer.
+    """
+    spaces: list[Workspace] = []
+    launches = []
+    num_pages = workload.num_pages if workload.is_paged else 0
+    for name, part in (("k", scheme.k), ("v", scheme.v)):
+        if part.axis == "tensor":
+            raise LabError(
+                f"There is no packer for {scheme.name}.",
+                "one scale for a whole tensor is not known before its last token is",
+                "a scheme with a scale a row or a channel",
+            )
+        scales = part.scale_shape(workload, num_pages)
+        codes = (*workload.kv_shape[:3], part.code_dims(workload.head_dim))
+        mine = [Workspace(f"{name}_codes", codes, "uint8")]
+        mine += [
+            Workspace(f"{name}_{what}", scales, "float16")
+            for what in (("scale", "bias") if part.asymmetric else ("scale",))
+        ]
+        tile = part.group if part.axis == "channel" else ROW_PAD
+        launches.append(
+            Launch(
+                entry=f"quantise_{name}",
+                grid=(-(-workload.kv_len // tile), workload.num_kv_heads, workload.batch),
+                block=(32, 1, 1),
+                args=(
+                    *(name, "seq_lens"),
+                    *(("page_table",) if workload.is_paged else ()),
+                    *(space.name for space in mine),
+                    np.int32(workload.kv_len),
+                ),
+                workspace=tuple(mine),
+                prepare=True,
+            )
+        )
+        spaces += mine
+    return tuple(spaces), launches

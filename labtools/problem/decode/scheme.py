@@ -1,0 +1,163 @@
+"""How a KV cache is kept in eight or four bits: which elements share a scale, and the names.
+
+A value is kept as a code and read back as ``scale * c + bias`` with scale and bias in fp16. The
+stored code u is unsigned, ``c = u - 2^(bits - 1)``. What differs between schemes is how many
+bits a code has, and which elements share one scale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..errors import LabError
+from .workload import Workload
+
+AXES = ("tensor", "row", "row_group", "channel")
+ROW_PAD = 64
+"""Scales of rows are padded to a multiple of this many rows, so that tiles may read them whole."""
+
+
+@dataclass(frozen=True)
+class TensorScheme:
+    """How k or v is kept.
+
+    Args:
+        bits: 4 or 8.
+        axis: which elements share a scale. ``tensor``: all; ``row``: the head_dim elements of a
+            token; ``row_group``: ``group`` neighbouring dims of a token; ``channel``: one dim
+            over ``group`` neighbouring tokens, counted from token 0.
+        group: elements that share a scale, for ``row_group`` and ``channel``; 0 otherwise.
+        asymmetric: a bias beside the scale, so that the codes span lowest to highest; without it
+            they span minus to plus the largest magnitude.
+
+    Raises:
+        LabError: a scheme that does not exist.
+    """
+
+    bits: int
+    axis: str
+    group: int = 0
+    asymmetric: bool = False
+
+    def __post_init__(self) -> None:
+        grouped = self.axis in ("row_group", "channel")
+        if self.bits not in (4, 8) or self.axis not in AXES or grouped != (self.group > 0):
+            raise LabError(
+                f"There is no scheme {self!r}.",
+                f"bits is 4 or 8, axis one of {AXES}, and group belongs to row_group and channel",
+                "correct the scheme",
+            )
+
+    @property
+    def half_range(self) -> int:
+        """2^(bits - 1): what is subtracted from a stored code."""
+        return 1 << (self.bits - 1)
+
+    def sharers(self, head_dim: int) -> int:
+        """Elements that share one scale; 0 means all of them."""
+        return {"tensor": 0, "row": head_dim}.get(self.axis, self.group)
+
+    def bytes_per_element(self, head_dim: int) -> float:
+        """Bytes that one element costs, its part of scale and bias included."""
+        sharers = self.sharers(head_dim)
+        beside = (4 if self.asymmetric else 2) / sharers if sharers else 0.0
+        return self.bits / 8 + beside
+
+    def code_dims(self, head_dim: int) -> int:
+        """Bytes of the codes of one row."""
+        return head_dim * self.bits // 8
+
+    def scale_shape(self, workload: Workload, num_pages: int = 0) -> tuple[int, ...]:
+        """Shape of the scales (and of the biases).
+
+        ``tensor`` (1,); ``row`` [B, Hkv, S_pad]; ``row_group`` [B, Hkv, S_pad, D / group];
+        ``channel`` [B, Hkv, ceil(S / group), D]. With ``num_pages`` the first two of the row
+        kinds are [num_pages, Hkv, page_size] and [num_pages, Hkv, page_size, D / group].
+        """
+        if self.axis == "tensor":
+            return (1,)
+        heads, dim = workload.num_kv_heads, workload.head_dim
+        if self.axis == "channel":
+            return (workload.batch, heads, -(-workload.kv_len // self.group), dim)
+        rows: tuple[int, ...] = (workload.batch, heads, padded_rows(workload.kv_len))
+        if num_pages:
+            rows = (num_pages, heads, workload.page_size)
+        return rows if self.axis == "row" else (*rows, dim // self.group)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a KV cache is kept: one `TensorScheme` for k and one for v."""
+
+    operation: ClassVar[str] = Workload.operation
+
+    name: str
+    k: TensorScheme
+    v: TensorScheme
+
+    def bytes_per_element(self, head_dim: int) -> float:
+        """Bytes an element, scales included, the mean of k and v."""
+        return (self.k.bytes_per_element(head_dim) + self.v.bytes_per_element(head_dim)) / 2
+
+    @property
+    def bits(self) -> int:
+        """The more of those of k and v."""
+        return max(self.k.bits, self.v.bits)
+
+    def stored_bytes(self, problem: Workload) -> int:
+        """`kv_bytes`."""
+        return self.kv_bytes(problem)
+
+    def kv_bytes(self, workload: Workload) -> int:
+        """Bytes of codes, scales and biases that attention must read, each once."""
+        rows, dim = int(workload.lengths.sum()) * workload.num_kv_heads, workload.head_dim
+        total = 0
+        for part in (self.k, self.v):
+            scales = {
+                "tensor": 1,
+                "row": rows,
+                "row_group": rows * dim // max(part.group, 1),
+                "channel": sum(-(-int(n) // max(part.group, 1)) for n in workload.lengths)
+                * (workload.num_kv_heads * dim),
+            }[part.axis]
+            total += rows * part.code_dims(dim) + scales * (4 if part.asymmetric else 2)
+        return total
+
+
+def padded_rows(kv_len: int) -> int:
+    """S rounded up to a multiple of `ROW_PAD`."""
+    return -(-kv_len // ROW_PAD) * ROW_PAD
+
+
+def _all_schemes() -> dict[str, Scheme]:
+    """Names: ``c64`` is 64 tokens of a channel, ``g64`` 64 dims of a row, ``a`` a bias too."""
+    parts = {
+        "tensor": ("tensor", 0),
+        "row": ("row", 0),
+        **{f"g{group}": ("row_group", group) for group in (64, 32)},
+        **{f"c{group}": ("channel", group) for group in (256, 128, 64, 32)},
+    }
+    pairs = ["tensor tensor", "row row", "rowa rowa", "g64 g64", "g64a g64a", "g32 g32"]
+    pairs += ["g32a g32a", "c256a row", "c256a rowa", "c128 row", "c128a row", "c128a rowa"]
+    pairs += ["c64 row", "c64a row", "c64a rowa", "c64a g64a", "c64a g32a", "c32a rowa"]
+    pairs += ["c32a g32a"]
+    found = {}
+    for bits in (8, 4):
+        for pair in pairs:
+            k, v = (
+                TensorScheme(bits, *parts[name.removesuffix("a")], name.endswith("a"))
+                for name in pair.split()
+            )
+            name = f"int{bits}_k{pair.split()[0]}_v{pair.split()[1]}"
+            found[name] = Scheme(name, k, v)
+    return found
+
+
+SCHEMES: dict[str, Scheme] = _all_schemes()
+"""The schemes of the frontier, by name. ``int4_kc64a_vrowa``: four bits; k with a scale and a bias
+for each channel of 64 tokens, v with a scale and a bias a row."""
+CHOSEN_INT8 = "int8_kc128a_vrowa"
+CHOSEN_INT4 = "int4_kc256a_vrowa"
+PER_ROW_INT8 = "int8_krow_vrow"
+PER_ROW_INT4 = "int4_krow_vrow"

@@ -1,0 +1,326 @@
+"""What is computed: the shape, the lengths, the inputs and the state of the cache."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..problem import SHORT_DTYPES, Buffer, Problem, is_whole
+
+DISTRIBUTIONS = ("normal", "late_peaked", "rising", "large", "one_hot", "constant_v")
+"""Input distributions; `labtools.problem.decode.inputs` says what each one is for."""
+
+LAYOUTS = ("contiguous", "paged")
+PAGE_SIZES = (16, 64)
+"""Tokens of one page of a paged cache."""
+PAGE_TABLE = "page_table"
+"""The input that is there for paged workloads only."""
+
+
+@dataclass(frozen=True)
+class Workload(Problem):
+    """One decode-attention problem: one query token a sequence against its KV cache.
+
+    Args:
+        batch: number of sequences, B.
+        num_qo_heads: query (and output) heads, Hq; a multiple of ``num_kv_heads``.
+        num_kv_heads: key and value heads, Hkv.
+        kv_len: cached tokens S; the padded length when ``seq_lens`` is given.
+        head_dim: elements of one head, D.
+        seq_lens: tokens of each sequence, B values in 1..S; None means S for all.
+        dtype: element type of q, k, v and the output, ``float16`` or ``bfloat16``.
+        layout: ``contiguous`` is k, v as ``[B, Hkv, S, D]``; ``paged`` is k, v as
+            ``[num_pages, Hkv, page_size, D]`` with a page table ``[B, max_pages]``.
+        distribution: one of `DISTRIBUTIONS`.
+        seed: seed of the input generator.
+        cache_state: ``cold`` (buffers rotated past the L2) or ``warm``.
+        page_size: tokens of one page when paged, one of `PAGE_SIZES`; 0 otherwise.
+
+    Raises:
+        LabError: a value that does not describe a problem.
+    """
+
+    operation: ClassVar[str] = "decode"
+    shape_fields = ("batch", "num_qo_heads", "num_kv_heads", "kv_len", "head_dim")
+    letters = "B,Hq,Hkv,S,D"
+    example = "8,32,8,4096,128"
+    distributions = DISTRIBUTIONS
+    axes = ("sequence", "head", "dim")
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **SHORT_DTYPES,
+        **{f"paged{size}": {"layout": "paged", "page_size": size} for size in PAGE_SIZES},
+        "warm": {"cache_state": "warm"},
+    }
+
+    batch: int
+    num_qo_heads: int
+    num_kv_heads: int
+    kv_len: int
+    head_dim: int
+    seq_lens: tuple[int, ...] | None = None
+    dtype: str = "float16"
+    layout: str = "contiguous"
+    distribution: str = "normal"
+    seed: int = 0
+    cache_state: str = "cold"
+    page_size: int = 0
+
+    def __post_init__(self) -> None:
+        self.check_shape()
+        if self.num_qo_heads % self.num_kv_heads:
+            self.refuse(
+                f"{self.num_qo_heads} query heads over {self.num_kv_heads} KV heads",
+                "every KV head serves the same number of query heads",
+            )
+        if self.seq_lens is not None:
+            if not isinstance(self.seq_lens, (list, tuple, np.ndarray)) or not all(
+                is_whole(n) for n in self.seq_lens
+            ):
+                self.refuse(f"seq_lens is {self.seq_lens!r}", "it must be a list of whole numbers")
+            object.__setattr__(self, "seq_lens", tuple(int(n) for n in self.seq_lens))
+            if len(self.seq_lens) != self.batch:
+                self.refuse(
+                    f"seq_lens has {len(self.seq_lens)} values for a batch of {self.batch}",
+                    "it needs one length a sequence",
+                )
+            if min(self.seq_lens) < 1 or max(self.seq_lens) > self.kv_len:
+                self.refuse(
+                    f"seq_lens {list(self.seq_lens)}", f"each must lie in 1..{self.kv_len} (kv_len)"
+                )
+        self.check_kind(layout=LAYOUTS)
+        if not is_whole(self.page_size):
+            self.refuse(f"page_size is {self.page_size!r}", "it must be a whole number")
+        object.__setattr__(self, "page_size", int(self.page_size))
+        if self.is_paged and self.page_size not in PAGE_SIZES:
+            self.refuse(
+                f"a paged cache with page_size {self.page_size}",
+                f"it must be one of {PAGE_SIZES}",
+            )
+        if not self.is_paged and self.page_size:
+            self.refuse(
+                f"page_size is {self.page_size} and the cache is contiguous",
+                "only a paged cache has pages",
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, as JSON can hold them; without a page size where there are no pages."""
+        data = super().to_dict()
+        if not self.is_paged:
+            del data["page_size"]  # so that the key is what it was before there were pages
+        if self.seq_lens is not None:
+            data["seq_lens"] = list(self.seq_lens)
+        return data
+
+    def remarks(self) -> list[str]:
+        """As `Problem.remarks`; the lengths themselves are not listed."""
+        usual = dataclasses.replace(self, seq_lens=None)
+        return [
+            *(["ragged"] if self.seq_lens is not None else []),
+            *super(Workload, usual).remarks(),
+        ]
+
+    @property
+    def group_size(self) -> int:
+        """Query heads that share one KV head, Hq / Hkv."""
+        return self.num_qo_heads // self.num_kv_heads
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether K and V lie in pages."""
+        return self.layout == "paged"
+
+    @property
+    def max_pages(self) -> int:
+        """Columns of the page table, ceil(S / page_size); 0 where there are no pages."""
+        return -(-self.kv_len // self.page_size) if self.is_paged else 0
+
+    @property
+    def pages_used(self) -> int:
+        """Pages that hold tokens; 0 where there are no pages."""
+        return int((-(-self.lengths // self.page_size)).sum()) if self.is_paged else 0
+
+    @property
+    def num_pages(self) -> int:
+        """Pages of the cache: those used, and a few that belong to nobody."""
+        return self.pages_used + 3 + self.pages_used // 64 if self.is_paged else 0
+
+    @property
+    def kv_shape(self) -> tuple[int, int, int, int]:
+        """Shape of k and of v: ``[B, Hkv, S, D]``, or ``[num_pages, Hkv, page_size, D]``."""
+        if self.is_paged:
+            return (self.num_pages, self.num_kv_heads, self.page_size, self.head_dim)
+        return (self.batch, self.num_kv_heads, self.kv_len, self.head_dim)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each sequence, int32 [B]."""
+        if self.seq_lens is None:
+            return np.full(self.batch, self.kv_len, np.int32)
+        return np.asarray(self.seq_lens, np.int32)
+
+    @property
+    def sm_scale(self) -> float:
+        """The softmax scale, 1 / sqrt(D)."""
+        return 1.0 / float(np.sqrt(self.head_dim))
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the K and V rows that attention must read, each once."""
+        rows = int(self.lengths.sum()) * self.num_kv_heads
+        return 2 * rows * self.head_dim * self.element_bytes
+
+    @property
+    def minimal_bytes(self) -> int:
+        """Least traffic with memory: K and V once, q once, the output once, lengths and pages."""
+        heads = 2 * self.batch * self.num_qo_heads * self.head_dim * self.element_bytes
+        return self.kv_bytes + heads + 4 * self.batch + 4 * self.pages_used
+
+    @property
+    def streamed_bytes(self) -> int:
+        """`kv_bytes`."""
+        return self.kv_bytes
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds of q.k and p.v, counted as two each: 4 Hq D a key."""
+        return 4 * self.num_qo_heads * self.head_dim * int(self.lengths.sum())
+
+    @property
+    def kv_row_visits(self) -> int:
+        """(query head, key) pairs: the work of a kernel that serves each query head apart."""
+        return self.num_qo_heads * int(self.lengths.sum())
+
+    @property
+    def visits(self) -> int:
+        """`kv_row_visits`."""
+        return self.kv_row_visits
+
+    @property
+    def part_visits(self) -> int:
+        """Keys of one sequence, padded."""
+        return self.kv_len
+
+    @property
+    def inputs(self) -> dict[str, Buffer]:
+        """q, k, v, the lengths and, where there are pages, their table."""
+        kv = Buffer(self.kv_shape, self.dtype)
+        lengths = Buffer((self.batch,), "int32")
+        named = {"q": self.output, "k": kv, "v": kv, "seq_lens": lengths}
+        if self.is_paged:
+            named[PAGE_TABLE] = Buffer((self.batch, self.max_pages), "int32")
+        return named
+
+    @property
+    def output(self) -> Buffer:
+        """out ``[B, Hq, D]``."""
+        return Buffer((self.batch, self.num_qo_heads, self.head_dim), self.dtype)
+
+    def why_absent(self, name: str) -> str | None:
+        """Of the page table, where there are no pages."""
+        return "the cache of this workload is contiguous" if name == PAGE_TABLE else None
+
+    @property
+    def used_share(self) -> float:
+        """Keys of all sequences over those of the padded cache."""
+        return int(self.lengths.sum()) / (self.kv_len * self.batch)
+
+    def defines(self) -> dict[str, str]:
+        """``HEAD_DIM``; ``BF16=1`` for bfloat16 and ``PAGE_SIZE`` for a paged cache."""
+        defines = {"HEAD_DIM": str(self.head_dim)}
+        if self.dtype == "bfloat16":
+            defines["BF16"] = "1"
+        if self.is_paged:
+            defines["PAGE_SIZE"] = str(self.page_size)
+        return defines
+
+    def code_key(self) -> tuple[Any, ...]:
+        """Head dimension, type and layout; the battery of one page size tries the other too."""
+        return (self.head_dim, self.dtype, self.layout)
+
+    def usual_refusal(self) -> str | None:
+        """Other elements or pages need other code than a contiguous fp16 cache."""
+        return refuse_kind(self)
+
+    def call_bytes(self, read: Iterable[str]) -> int:
+        """`minimal_bytes` less K or V, where a call does not read it."""
+        half, named = self.kv_bytes // 2, set(read)
+        return self.minimal_bytes - half * (("k" not in named) + ("v" not in named))
+
+    def traced_contents(self) -> dict[str, np.ndarray]:
+        """The lengths, and a page table whose pages lie one after another, int32 [B, max_pages].
+
+        A real cache has them in any order. A page is a run of memory either way, as long as a
+        block reads at a time, so the order changes which bytes are read and not how many, or in
+        what pieces.
+        """
+        contents = {"seq_lens": self.lengths}
+        if self.is_paged:
+            used = -(-self.lengths // self.page_size)
+            first = np.r_[0, np.cumsum(used)[:-1]]
+            place = np.arange(self.max_pages)
+            table = np.where(place < used[:, None], first[:, None] + place, self.num_pages)
+            contents[PAGE_TABLE] = table.astype(np.int32)
+        return contents
+
+    @property
+    def forecast_note(self) -> str:
+        """Of the pages, where there are any."""
+        if not self.is_paged:
+            return ""
+        return "the pages are taken to lie in order, which changes no number of bytes"
+
+
+HEADLINE = Workload(8, 32, 8, 4096, 128)
+"""The guide's headline workload: Llama-3-8B heads, batch 8, 4096 cached tokens, fp16."""
+
+
+def refuse_kind(
+    workload: Workload,
+    dtypes: Sequence[str] = ("float16",),
+    layouts: Sequence[str] = ("contiguous",),
+) -> str | None:
+    """Why a kernel for certain element types and layouts cannot run a workload, or None."""
+    if workload.dtype not in dtypes:
+        return f"its elements are {workload.dtype}; this kernel is written for {list(dtypes)}"
+    if workload.layout not in layouts:
+        return f"its cache is {workload.layout}; this kernel is written for {list(layouts)}"
+    return None
+
+
+def kernel_supports(
+    head_dims: Sequence[int] = (64, 128),
+    dtypes: Sequence[str] = ("float16",),
+    layouts: Sequence[str] = ("contiguous",),
+    groups: Sequence[int] | None = None,
+) -> Callable[[Workload], str | None]:
+    """A ``supports`` function for a kernel that is written for certain workloads only.
+
+    Args:
+        head_dims: the head dimensions D that it takes.
+        dtypes: the element types that it takes.
+        layouts: the layouts of K and V that it takes.
+        groups: the query heads a KV head (Hq / Hkv) that it takes; None takes any.
+    """
+
+    def supports(workload: Workload) -> str | None:
+        if workload.head_dim not in head_dims:
+            return f"head_dim is {workload.head_dim}; this kernel is written for {list(head_dims)}"
+        if reason := refuse_kind(workload, dtypes, layouts):
+            return reason
+        if groups is not None and workload.group_size not in groups:
+            return (
+                f"{workload.group_size} query heads share a KV head; this kernel is written for "
+                f"{list(groups)}"
+            )
+        return None
+
+    return supports
+
+
+def head_dims(*choices: int) -> Callable[[Workload], str | None]:
+    """A ``supports`` function for fp16 kernels over a contiguous cache, for certain dimensions."""
+    return kernel_supports(choices)

@@ -1,0 +1,90 @@
+"""Limits: what a GPU gives a launch. From its data sheet or from the device, kept in the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+CLUSTERS_SINCE = 90
+"""Clusters came with sm_90."""
+GB_PER_S_OF_SM = 4800 / 132
+"""Peak memory rate of an NVIDIA H200 for each of its multiprocessors: where no other is known."""
+LARGEST_CLUSTER = 8
+"""Blocks of a cluster that every GPU of sm_90 and up can run."""
+PART_IN_CLUSTERS = 0.91
+"""Multiprocessors that clusters of more than two blocks can have, where nobody asked the GPU."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a GPU gives a launch.
+
+    Args:
+        name: of the data sheet, or what the device calls itself.
+        arch: for example ``sm_90``.
+        num_sms: streaming multiprocessors.
+        clusters: clusters that run at once if each of their blocks has a multiprocessor for
+            itself, by blocks of a cluster (2, 4, 8); empty where the GPU has no clusters.
+        smem_per_sm_bytes: shared memory of a multiprocessor.
+        smem_per_block_bytes: the most that one block may use, after opting in.
+        smem_reserved_per_block_bytes: of the multiprocessor's, what the system takes for each
+            block.
+        registers_per_sm: 32-bit registers of a multiprocessor.
+        max_warps_per_sm: resident warps of a multiprocessor.
+        dram_gb_per_s: peak memory rate, 10^9 bytes a second.
+        l2_bytes: L2 cache.
+    """
+
+    name: str
+    arch: str
+    num_sms: int
+    clusters: Mapping[int, int] = field(hash=False)
+    smem_per_sm_bytes: int
+    smem_per_block_bytes: int
+    smem_reserved_per_block_bytes: int
+    registers_per_sm: int
+    max_warps_per_sm: int
+    dram_gb_per_s: float
+    l2_bytes: int
+
+    @property
+    def largest_cluster(self) -> int:
+        """Blocks of the largest cluster; 1 where the GPU has none."""
+        return max((size for size, count in self.clusters.items() if count), default=1)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Limits:
+        """Read what `dataclasses.asdict` gave, also after a way through JSON."""
+        clusters = {int(size): int(count) for size, count in data["clusters"].items()}
+        return cls(**{**data, "clusters": clusters})
+
+    def clusters_that_fit(self, size: int) -> int:
+        """Clusters of so many blocks that run at once, each block with an SM for itself."""
+        return self.num_sms if size == 1 else self.clusters.get(size, 0)
+
+
+def clusters_by_rule(arch: str, num_sms: int) -> dict[int, int]:
+    """`Limits.clusters` of a GPU that nobody asked.
+
+    Two blocks find a pair of multiprocessors everywhere. More must lie in one GPC, and of each GPC
+    some are left over: an NVIDIA H200 runs 30 clusters of 4 and 15 of 8 on its 132.
+    """
+    if int(arch.removeprefix("sm_")) < CLUSTERS_SINCE:
+        return {}
+    some = int(PART_IN_CLUSTERS * num_sms)
+    return {2: num_sms // 2, 4: some // 4, LARGEST_CLUSTER: some // LARGEST_CLUSTER}
+
+
+def assumed_limits(name: str, arch: str, num_sms: int, l2_bytes: int) -> Limits:
+    """What launches assumed of a GPU before records kept its Limits: an H200's, but for its SMs."""
+    return Limits(
+        *(name, arch, num_sms, clusters_by_rule(arch, num_sms)),
+        smem_per_sm_bytes=228 * 1024,
+        smem_per_block_bytes=227 * 1024,
+        smem_reserved_per_block_bytes=1024,
+        registers_per_sm=65536,
+        max_warps_per_sm=64,
+        dram_gb_per_s=GB_PER_S_OF_SM * num_sms,
+        l2_bytes=l2_bytes,
+    )

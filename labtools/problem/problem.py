@@ -1,0 +1,597 @@
+"""What is computed, as every later room reads it: a Problem, and the Operation that it belongs to.
+
+A Problem is data: a shape, types, the state of the cache, and what follows from them (buffers,
+bytes, operations). Its Operation is what can be done with such data: draw inputs, say the answer,
+list small problems that find wrong kernels. Decode attention is one operation (`decode`), a
+row-wise one another (`rows`). No file outside an operation's own names its fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar
+
+import numpy as np
+
+from .compare import TOLERANCE, Comparison, compare_output
+from .dtypes import element_bytes
+from .errors import LabError
+
+DEFAULT_OPERATION = "decode"
+"""The operation of a short form without a prefix, of JSON that names none, and of a rung that
+names none."""
+OUTPUT_BUFFER = "out"
+"""What every operation calls its output."""
+CACHE_STATES = ("cold", "warm")
+DTYPES = ("float16", "bfloat16")
+LARGEST = 2**31 - 1
+"""Kernels take sizes as int."""
+SHORT_DTYPES = {"fp16": {"dtype": "float16"}, "bf16": {"dtype": "bfloat16"}}
+"""Options of the short form that every operation with these types has."""
+_COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
+
+P = TypeVar("P", bound="Problem")
+D = TypeVar("D", bound="Drawn")
+Part = tuple[int, ...]
+"""The index of one part of the output: what is compared by itself, such as a (sequence, head)."""
+Supports = Callable[[Any], str | None]
+"""Why a problem cannot be run, or None."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One array that a kernel is given.
+
+    Args:
+        shape: of the array.
+        dtype: of its elements, by name.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def elements(self) -> int:
+        """How many there are."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return self.elements * element_bytes(self.dtype)
+
+
+@dataclass(frozen=True)
+class Fill:
+    """How one input is made on a GPU, where drawing it on the CPU would take long.
+
+    Args:
+        buffer: name of the input.
+        array: its content; None fills it with standard normal numbers.
+        seed: of those numbers.
+        heads: of an array ``[B, heads, rows, D]`` whose rows past a length hold NaN.
+        lengths: int32 ``[B]``, those lengths; None fills every row.
+    """
+
+    buffer: str
+    array: np.ndarray | None = None
+    seed: int = 0
+    heads: int = 1
+    lengths: np.ndarray | None = None
+
+
+class Drawn(Protocol):
+    """The inputs of one problem."""
+
+    @property
+    def problem(self) -> Any:
+        """What they were drawn for."""
+
+    def buffers(self) -> dict[str, np.ndarray]:
+        """The arrays by the names that a Launch uses."""
+
+
+class StoredAs(Protocol):
+    """How a rung keeps inputs that it does not read as they are given, such as in eight bits."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def operation(self) -> str:
+        """Whose inputs it keeps, by name."""
+
+    @property
+    def bits(self) -> int:
+        """Most bits of one element."""
+
+    def stored_bytes(self, problem: Any) -> int:
+        """Bytes that take the place of `Problem.streamed_bytes`, each once."""
+
+
+class Problem(ABC):
+    """What is computed: a shape, the inputs' kind and seed, and the state of the cache.
+
+    A subclass is a frozen dataclass whose first fields are its shape, whole numbers of at least 1,
+    and which has the fields below with defaults.
+
+    Args:
+        dtype: element type of the output, and of the inputs that are drawn.
+        distribution: which kind of inputs, one of `distributions`.
+        seed: seed of the input generator.
+        cache_state: ``cold`` (buffers rotated past the L2) or ``warm``.
+    """
+
+    operation: ClassVar[str]
+    """Its name; also the prefix of the short form."""
+    shape_fields: ClassVar[tuple[str, ...]]
+    letters: ClassVar[str]
+    """The shape as a short form shows it, such as ``R,C``."""
+    options: ClassVar[Mapping[str, Mapping[str, Any]]]
+    """What may stand behind a short form, after a slash: the fields that it sets."""
+    example: ClassVar[str]
+    """A short form."""
+    distributions: ClassVar[tuple[str, ...]] = ("normal",)
+    axes: ClassVar[tuple[str, ...]]
+    """What the axes of the output are called. All but the last number a part, which is compared
+    with the oracle by itself."""
+
+    dtype: str
+    distribution: str
+    seed: int
+    cache_state: str
+
+    # ---- what it says of itself, operation by operation
+
+    @property
+    @abstractmethod
+    def inputs(self) -> dict[str, Buffer]:
+        """The input buffers by name, in order."""
+
+    @property
+    @abstractmethod
+    def output(self) -> Buffer:
+        """The output buffer."""
+
+    @property
+    @abstractmethod
+    def streamed_bytes(self) -> int:
+        """Bytes of the bulk that every call goes through, each once; rates are quoted on them."""
+
+    @property
+    @abstractmethod
+    def minimal_bytes(self) -> int:
+        """Least traffic with memory of a call that reads its inputs as they are."""
+
+    @property
+    @abstractmethod
+    def flops(self) -> int:
+        """Additions and multiplications."""
+
+    @property
+    def visits(self) -> int:
+        """Vectors of about a hundred elements that a kernel goes through: how long a run on the
+        CPU and the oracle take."""
+        return -(-self.output.elements // 128)
+
+    @property
+    def part_visits(self) -> int:
+        """`visits` of one part, at most."""
+        return -(-self.visits // max(1, self.num_parts))
+
+    @property
+    def layout(self) -> str:
+        """How the inputs lie in memory."""
+        return "contiguous"
+
+    @property
+    def used_share(self) -> float:
+        """Part of the padded inputs that a call goes through."""
+        return 1.0
+
+    def why_absent(self, name: str) -> str | None:
+        """Why an input that other problems of the operation have is not here, or None."""
+        return None
+
+    def defines(self) -> dict[str, str]:
+        """Preprocessor definitions that every kernel of the operation gets."""
+        return {}
+
+    def code_key(self) -> tuple[Any, ...]:
+        """What other machine code is compiled for: a check of one speaks for all that share it."""
+        return (self.dtype, *sorted(self.defines().items()))
+
+    def usual_refusal(self) -> str | None:
+        """Why a rung that says nothing of what it supports cannot run it, or None."""
+        return None
+
+    def call_bytes(self, read: Iterable[str]) -> int:
+        """`minimal_bytes` of a call that reads only some of the inputs, by name."""
+        return self.minimal_bytes
+
+    def traced_contents(self) -> dict[str, np.ndarray]:
+        """Integer inputs whose values decide what a kernel executes, for the forecast."""
+        return {}
+
+    @property
+    def forecast_note(self) -> str:
+        """What a forecast takes for granted of the inputs, or nothing."""
+        return ""
+
+    # ---- what follows
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element."""
+        return element_bytes(self.dtype)
+
+    @property
+    def buffers(self) -> dict[str, Buffer]:
+        """Inputs and output by name."""
+        return {**self.inputs, OUTPUT_BUFFER: self.output}
+
+    @property
+    def set_bytes(self) -> int:
+        """Bytes of one set of buffers, padding included."""
+        return sum(one.bytes for one in self.buffers.values())
+
+    @property
+    def part_shape(self) -> tuple[int, ...]:
+        """How many parts the output has along each of its axes but the last."""
+        return self.output.shape[:-1]
+
+    @property
+    def num_parts(self) -> int:
+        """How many parts the output has."""
+        return int(np.prod(self.part_shape))
+
+    @property
+    def streamed_elements(self) -> int:
+        """Elements of `streamed_bytes`."""
+        return self.streamed_bytes // self.element_bytes
+
+    @property
+    def tolerance(self) -> float:
+        """Relative error of one part that is allowed to a kernel which rounds its output alone."""
+        return TOLERANCE[self.dtype]
+
+    def compare(
+        self, out: np.ndarray, expected: np.ndarray, tolerance: float | None = None
+    ) -> Comparison:
+        """Compare an output with the oracle's, part by part; None takes `tolerance`."""
+        chosen = self.tolerance if tolerance is None else tolerance
+        return compare_output(out, expected, chosen, self.axes)
+
+    def sample_parts(self, count: int, rng: np.random.Generator) -> list[Part]:
+        """Parts to check: the first, the last and some drawn ones."""
+        shape = self.part_shape
+        parts: dict[Part, None] = {tuple(0 for _ in shape): None, tuple(n - 1 for n in shape): None}
+        while len(parts) < min(count, self.num_parts):
+            parts[tuple(int(rng.integers(n)) for n in shape)] = None
+        return list(parts)
+
+    def parts_affordable(self, visits: int = 262144, most: int = 8) -> int:
+        """How many parts an oracle in float64 gets through quickly."""
+        return int(np.clip(visits // self.part_visits, 2, most))
+
+    # ---- forms
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the short form or the path of a JSON file (the long form).
+
+        The short form is the shape, and behind slashes and in any order what is not as usual,
+        such as ``8,32,8,4096,128/bf16/paged16`` or ``rows:8192,4096/bf16``.
+
+        Raises:
+            LabError: the text is neither.
+        """
+        if text.endswith(".json"):
+            return cls.from_dict(_read_json(text, cls))
+        shape, *options = text.removeprefix(f"{cls.operation}:").split("/")
+        try:
+            numbers = [int(part) for part in shape.split(",")]
+        except ValueError:
+            numbers = []
+        count = _COUNTS[len(cls.shape_fields)]
+        if len(numbers) != len(cls.shape_fields):
+            plural = "" if count == "one" else "s"
+            cls.refuse(repr(text), f"the short form is {count} whole number{plural}: {cls.letters}")
+        fields: dict[str, Any] = dict(zip(cls.shape_fields, numbers, strict=True))
+        for option in options:
+            chosen = cls.options.get(option.strip().lower())
+            if chosen is None:
+                cls.refuse(
+                    repr(text),
+                    f"{option!r} is no option; behind the {count} numbers may stand "
+                    f"{', '.join('/' + name for name in cls.options)}",
+                )
+            elif set(chosen) & set(fields):
+                cls.refuse(repr(text), f"/{option} says again what another option said")
+            else:
+                fields.update(chosen)
+        return cls.from_dict(fields)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`.
+
+        Raises:
+            LabError: a field is missing or unknown.
+        """
+        if not isinstance(data, dict):
+            cls.refuse(repr(data), "a JSON workload is an object with named fields")
+        fields = {name: value for name, value in data.items() if name != "operation"}
+        if data.get("operation", cls.operation) != cls.operation:
+            cls.refuse(f"operation {data['operation']!r}", f"this is read as {cls.operation}")
+        known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        unknown = sorted(set(fields) - known)
+        missing = sorted(set(cls.shape_fields) - set(fields))
+        if unknown or missing:
+            cls.refuse(f"fields {sorted(fields)}", f"unknown: {unknown}; missing: {missing}")
+        return cls(**fields)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields, as JSON can hold them, and the operation unless it is the default one."""
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        data = {field.name: getattr(self, field.name) for field in fields}
+        if self.operation != DEFAULT_OPERATION:
+            data = {"operation": self.operation, **data}
+        return data
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    def short(self) -> str:
+        """The short form: the shape, and the options that are not as usual but for ``/warm``.
+
+        Whatever an option cannot say (a seed, a distribution) is not in it.
+        """
+        text = ",".join(str(getattr(self, name)) for name in self.shape_fields)
+        if self.operation != DEFAULT_OPERATION:
+            text = f"{self.operation}:{text}"
+        usual = self._usual()
+        for name, fields in self.options.items():
+            says = all(getattr(self, field) == value for field, value in fields.items())
+            if says and "cache_state" not in fields and any(usual[f] != fields[f] for f in fields):
+                text += f"/{name}"
+        return text
+
+    def key(self) -> str:
+        """One string that two problems share only if they are the same."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    def __str__(self) -> str:
+        return " ".join([self.short(), *self.remarks()])
+
+    def remarks(self) -> list[str]:
+        """What is not as usual and not in the short form, as ``name=value``."""
+        in_short = {*self.shape_fields} | {
+            field for fields in self.options.values() for field in fields
+        }
+        usual = self._usual()
+        return [
+            f"{name}={getattr(self, name)}"
+            for name in usual
+            if (name == "cache_state" or name not in in_short)
+            and getattr(self, name) != usual[name]
+        ]
+
+    @classmethod
+    def _usual(cls) -> dict[str, Any]:
+        """The defaults of the fields that have one."""
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        return {one.name: one.default for one in fields if one.default is not dataclasses.MISSING}
+
+    # ---- refusals
+
+    @classmethod
+    def refuse(cls, what: str, why: str) -> NoReturn:
+        """Say that this is no problem of the operation.
+
+        Raises:
+            LabError: always.
+        """
+        raise LabError(
+            f"This is not a workload: {what}.",
+            f"{why}.",
+            f"a workload looks like {cls.example} ({cls.letters}) or is a JSON file with those "
+            "fields",
+        )
+
+    def check_shape(self) -> None:
+        """Refuse a shape that is not whole numbers from 1 to the largest int of a kernel."""
+        for name in self.shape_fields:
+            value = getattr(self, name)
+            if not is_whole(value) or value < 1:
+                self.refuse(f"{name} is {value!r}", "it must be a whole number of at least 1")
+            if value > LARGEST:
+                why = f"it must be at most {LARGEST}, an int of a kernel"
+                self.refuse(f"{name} is {value!r}", why)
+            object.__setattr__(self, name, int(value))
+
+    def check_kind(self, **choices: Sequence[str]) -> None:
+        """Refuse a seed that is no whole number, and fields that are not among their choices.
+
+        Type, distribution and cache state are always looked at; ``choices`` are further fields.
+        """
+        if not is_whole(self.seed) or self.seed < 0:
+            self.refuse(f"seed is {self.seed!r}", "it must be a whole number of at least 0")
+        object.__setattr__(self, "seed", int(self.seed))
+        every = {
+            "dtype": DTYPES,
+            **choices,
+            "distribution": self.distributions,
+            "cache_state": CACHE_STATES,
+        }
+        for name, allowed in every.items():
+            if getattr(self, name) not in allowed:
+                self.refuse(f"{name} is {getattr(self, name)!r}", f"it must be one of {allowed}")
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number; True and False are not."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+class Operation(ABC, Generic[P, D]):
+    """What can be done with problems of one kind: inputs, the answer, and problems to check with.
+
+    One object of it is given to `register_operation`.
+    """
+
+    problem: type[P]
+    """Its problems."""
+    headline: P
+    """The problem that is meant when none is named."""
+    small: P
+    """Small enough for the CPU runner."""
+    watched: P
+    """Small enough for a sanitizer, which slows a kernel down a hundredfold, and odd."""
+
+    @property
+    def name(self) -> str:
+        """As its problems call it."""
+        return self.problem.operation
+
+    @abstractmethod
+    def draw(self, problem: P) -> D:
+        """The inputs of a problem; the same problem gives the same bits."""
+
+    @abstractmethod
+    def oracle(self, inputs: D, parts: Iterable[Part] | None = None) -> np.ndarray:
+        """The output, float64, of all or of some parts; NaN for parts that were not asked for."""
+
+    @abstractmethod
+    def battery(self, problem: P, supports: Supports = lambda problem: None) -> list[P]:
+        """The given problem, then small ones that cover what it may leave out.
+
+        One that the kernel refuses through ``supports`` is left out, except the given one.
+        """
+
+    @abstractmethod
+    def draw_problems(
+        self, count: int, seed: int, supports: Supports = lambda problem: None
+    ) -> list[P]:
+        """Seeded random problems, small to medium, of every kind that a kernel takes.
+
+        Raises:
+            LabError: ``supports`` refuses nearly everything.
+        """
+
+    @abstractmethod
+    def read_part(self, problem: P, part: Part, fetch: Callable[..., np.ndarray]) -> D:
+        """The inputs of one part as a problem of its own, from buffers that lie elsewhere.
+
+        Args:
+            problem: whose buffers they are.
+            part: which part.
+            fetch: ``fetch(name, index)`` gives a copy of ``buffer[index]``.
+        """
+
+    def fills(self, problem: P, seed: int) -> list[Fill] | None:
+        """How a GPU makes normal inputs itself; None where the CPU draws them, whatever their size.
+
+        ``seed`` replaces the problem's own.
+        """
+        return None
+
+    def stored(self, inputs: D, scheme: Any) -> D:
+        """The inputs as a rung computes with them that keeps them in a `StoredAs`."""
+        raise NotImplementedError(f"{self.name} has no such schemes")
+
+    def check_scheme(self, rung: str, scheme: Any) -> None:
+        """Refuse a scheme that no part can be checked by itself with.
+
+        Raises:
+            LabError: it is one.
+        """
+
+    def read_scheme(self, data: Mapping[str, Any]) -> Any:
+        """The scheme whose fields these are."""
+        raise NotImplementedError(f"{self.name} has no such schemes")
+
+    def expect(
+        self, inputs: D, scheme: StoredAs | None = None, parts: Iterable[Part] | None = None
+    ) -> np.ndarray:
+        """`oracle` of what a rung computes with; ``scheme`` None is the inputs as they are."""
+        return self.oracle(inputs if scheme is None else self.stored(inputs, scheme), parts)
+
+
+_OPERATIONS: dict[str, Operation[Any, Any]] = {}
+
+
+def register_operation(operation: Operation[Any, Any]) -> None:
+    """Make an operation known by its name; the same name again replaces it."""
+    _OPERATIONS[operation.name] = operation
+
+
+def operations() -> dict[str, Operation[Any, Any]]:
+    """Every known operation by name."""
+    return dict(_OPERATIONS)
+
+
+def operation_of(what: Problem | str) -> Operation[Any, Any]:
+    """The operation of a problem, or of a name.
+
+    Raises:
+        LabError: there is none of that name.
+    """
+    name = what if isinstance(what, str) else what.operation
+    if name not in _OPERATIONS:
+        raise LabError(
+            f"There is no operation {name!r}.",
+            f"the operations are {', '.join(_OPERATIONS)}",
+            f"name one of them; a workload without a name is of {DEFAULT_OPERATION}",
+        )
+    return _OPERATIONS[name]
+
+
+def parse_problem(text: str) -> Problem:
+    """Read a short form of any operation (``NAME:...``), or the path of a JSON file.
+
+    Without a name it is one of `DEFAULT_OPERATION`.
+
+    Raises:
+        LabError: it is neither, or there is no such operation.
+    """
+    if text.endswith(".json"):
+        return problem_from_dict(_read_json(text, operation_of(DEFAULT_OPERATION).problem))
+    name, colon, _ = text.partition(":")
+    kind = operation_of(name if colon else DEFAULT_OPERATION).problem
+    return kind.parse(text)  # type: ignore[no-any-return]
+
+
+def problem_from_dict(data: Mapping[str, Any]) -> Problem:
+    """The problem that `Problem.to_dict` wrote, of any operation.
+
+    Raises:
+        LabError: it is none.
+    """
+    name = data.get("operation", DEFAULT_OPERATION) if isinstance(data, dict) else DEFAULT_OPERATION
+    return operation_of(str(name)).problem.from_dict(data)  # type: ignore[no-any-return]
+
+
+def scheme_to_dict(scheme: StoredAs) -> dict[str, Any]:
+    """A scheme as JSON can hold it: its fields, and the operation."""
+    return {"operation": scheme.operation, **dataclasses.asdict(scheme)}  # type: ignore[call-overload]
+
+
+def scheme_from_dict(data: Mapping[str, Any]) -> StoredAs:
+    """The inverse of `scheme_to_dict`."""
+    fields = {name: value for name, value in data.items() if name != "operation"}
+    return operation_of(data["operation"]).read_scheme(fields)  # type: ignore[no-any-return]
+
+
+def _read_json(path: str, kind: type[Problem]) -> Any:
+    try:
+        return json.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        kind.refuse(f"the file {path}", f"it could not be read as JSON: {error}")

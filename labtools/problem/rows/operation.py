@@ -1,0 +1,160 @@
+"""RMSNorm of rows as an operation: inputs that find wrong kernels, the answer, the battery.
+
+The distributions of x, each row by itself; weight is about 1, so that leaving it out shows:
+
+``normal``       standard normal.
+``late_peaked``  the last elements are the largest, so a kernel that drops them is far off.
+``large``        around 10^4, whose squares are past the range of fp16.
+``tiny``         below 10^-3, where the epsilon decides.
+``one_hot``      one element is large and all others are small.
+``constant``     every element of a row is the same.
+``zero_rows``    every other row is zero throughout, whose mean of squares is nothing to divide by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..dtypes import element_dtype
+from ..errors import LabError
+from ..problem import DTYPES, Fill, Operation, Part, Supports
+from .rows import DISTRIBUTIONS, EPSILON, Rows
+
+LATE_PEAK = 30.0
+LARGE = 1e4
+LARGEST_FP16 = 6e4
+TINY = 3e-4
+ONE_HOT = 500.0
+ODD_COLUMNS = (1, 2, 7, 8, 31, 33, 255, 257, 1000, 2056, 5001)
+"""Below, at and above what a warp or a block takes at a time; some a multiple of 8, some odd."""
+WEIGHT_SPREAD = 0.25
+
+SHORTEST_DRAWN, LONGEST_DRAWN = 1, 6000
+MOST_DRAWN_ELEMENTS = 2**20
+
+
+@dataclass(frozen=True)
+class RowInputs:
+    """The arrays of one problem.
+
+    Args:
+        x: ``[R, C]`` in the problem's type.
+        weight: as x, ``[C]``.
+        problem: what they were drawn for.
+    """
+
+    x: np.ndarray
+    weight: np.ndarray
+    problem: Rows
+
+    def buffers(self) -> dict[str, np.ndarray]:
+        """The arrays by the names that a Launch uses."""
+        return {"x": self.x, "weight": self.weight}
+
+
+class RowNorm(Operation[Rows, RowInputs]):
+    """Every row divided by its root mean square, and multiplied with a weight a column."""
+
+    problem = Rows
+    headline = Rows(8192, 4096)
+    small = Rows(64, 300)
+    watched = Rows(5, 131)
+
+    def draw(self, problem: Rows) -> RowInputs:
+        """The inputs of a problem; the same problem gives the same bits."""
+        rng = np.random.default_rng([problem.seed, problem.rows, problem.columns])
+        x = rng.standard_normal((problem.rows, problem.columns), dtype=np.float32)
+        _shape_rows(x, problem.distribution, rng)
+        dtype = element_dtype(problem.dtype)
+        x = np.clip(x, -LARGEST_FP16, LARGEST_FP16).astype(dtype)
+        return RowInputs(x, _draw_weight(problem, problem.seed), problem)
+
+    def oracle(self, inputs: RowInputs, parts: Iterable[Part] | None = None) -> np.ndarray:
+        """The output, float64 ``[R, C]``; a part is a row."""
+        out = np.full(inputs.x.shape, np.nan)
+        rows = range(len(inputs.x)) if parts is None else [part[0] for part in parts]
+        weight = inputs.weight.astype(np.float64)
+        for row in rows:
+            x = inputs.x[row].astype(np.float64)
+            out[row] = x / np.sqrt(np.mean(x * x) + EPSILON) * weight
+        return out
+
+    def battery(self, problem: Rows, supports: Supports = lambda problem: None) -> list[Rows]:
+        """The given problem, then small ones: every distribution, odd widths, one row."""
+        small = Rows(7, 97, dtype=problem.dtype, seed=problem.seed + 1)
+        cases = [problem]
+        cases += [small.replace(distribution=one) for one in DISTRIBUTIONS]
+        cases += [small.replace(distribution=one, columns=264) for one in DISTRIBUTIONS]
+        cases += [
+            small.replace(rows=3, columns=count, distribution="late_peaked")
+            for count in ODD_COLUMNS
+        ]
+        cases += [small.replace(rows=1), small.replace(rows=257, columns=8)]
+        unique = dict.fromkeys(cases)
+        return [case for case in unique if case is problem or not supports(case)]
+
+    def draw_problems(
+        self, count: int, seed: int, supports: Supports = lambda problem: None
+    ) -> list[Rows]:
+        """Seeded random problems: any width, short as often as long, every kind of rows."""
+        rng = np.random.default_rng([seed, 401])
+        drawn: list[Rows] = []
+        for _ in range(1000 * max(1, count)):
+            if len(drawn) == count:
+                return drawn
+            columns = int(np.exp(rng.uniform(np.log(SHORTEST_DRAWN), np.log(LONGEST_DRAWN + 1))))
+            most = max(1, min(300, MOST_DRAWN_ELEMENTS // columns))
+            problem = Rows(
+                int(rng.integers(1, most + 1)),
+                columns,
+                dtype=str(rng.choice(DTYPES)),
+                distribution=str(rng.choice(DISTRIBUTIONS)),
+                seed=int(rng.integers(2**31)),
+            )
+            if supports(problem) is None:
+                drawn.append(problem)
+        if len(drawn) == count:
+            return drawn
+        raise LabError(
+            f"Only {len(drawn)} of {count} problems could be drawn.",
+            "the others were refused",
+            "a problem of your own",
+        )
+
+    def fills(self, problem: Rows, seed: int) -> list[Fill] | None:
+        """Normal numbers in x, two at a time; None where their number is odd."""
+        if problem.output.elements % 2:
+            return None
+        return [Fill("x", seed=seed), Fill("weight", _draw_weight(problem, seed))]
+
+    def read_part(self, problem: Rows, part: Part, fetch: Callable[..., np.ndarray]) -> RowInputs:
+        """One row, with the weight of all columns."""
+        one = problem.replace(rows=1)
+        return RowInputs(fetch("x", part)[None], fetch("weight", slice(None)), one)
+
+
+def _draw_weight(problem: Rows, seed: int) -> np.ndarray:
+    """Weights around 1, ``[C]`` in the problem's type."""
+    rng = np.random.default_rng([seed, problem.columns, 1])
+    weight = 1 + WEIGHT_SPREAD * rng.standard_normal(problem.columns, dtype=np.float32)
+    return weight.astype(element_dtype(problem.dtype))
+
+
+def _shape_rows(x: np.ndarray, distribution: str, rng: np.random.Generator) -> None:
+    """Give standard normal rows the properties of a distribution, in place."""
+    rows, columns = x.shape
+    if distribution == "late_peaked":
+        x[:, columns - max(1, columns // 64) :] += LATE_PEAK
+    elif distribution == "large":
+        x *= LARGE
+    elif distribution == "tiny":
+        x *= TINY
+    elif distribution == "one_hot":
+        x[np.arange(rows), rng.integers(columns, size=rows)] = ONE_HOT
+    elif distribution == "constant":
+        x[:] = x[:, :1]
+    elif distribution == "zero_rows":
+        x[::2] = 0

@@ -1,0 +1,103 @@
+"""What is computed: a shape, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..problem import SHORT_DTYPES, Buffer, Problem
+
+DISTRIBUTIONS = ("normal", "late_peaked", "large", "tiny", "one_hot", "constant", "zero_rows")
+"""Input distributions; `labtools.problem.rows.operation` says what each one is for."""
+EPSILON = 1e-6
+"""Added to the mean of the squares, so that a row of zeros has an answer."""
+VISIT = 128
+"""Elements of one visit, as many as a head of decode has."""
+
+
+@dataclass(frozen=True)
+class Rows(Problem):
+    """RMSNorm of every row: ``out[r, c] = x[r, c] / sqrt(mean(x[r]^2) + EPSILON) * weight[c]``.
+
+    Softmax would be as simple, but in fp16 the weights of a long row are so small that rounding
+    the output alone takes more than the tolerance.
+
+    Args:
+        rows: R.
+        columns: C, elements of a row.
+        dtype: element type of x, weight and the output, ``float16`` or ``bfloat16``.
+        distribution: one of `DISTRIBUTIONS`.
+        seed: seed of the input generator.
+        cache_state: ``cold`` (buffers rotated past the L2) or ``warm``.
+
+    Raises:
+        LabError: a value that does not describe a problem.
+    """
+
+    operation: ClassVar[str] = "rows"
+    shape_fields = ("rows", "columns")
+    letters = "R,C"
+    example = "rows:8192,4096"
+    distributions = DISTRIBUTIONS
+    axes = ("row", "column")
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **SHORT_DTYPES,
+        "warm": {"cache_state": "warm"},
+    }
+
+    rows: int
+    columns: int
+    dtype: str = "float16"
+    distribution: str = "normal"
+    seed: int = 0
+    cache_state: str = "cold"
+
+    def __post_init__(self) -> None:
+        self.check_shape()
+        self.check_kind()
+
+    @property
+    def inputs(self) -> dict[str, Buffer]:
+        """x ``[R, C]`` and weight ``[C]``."""
+        return {"x": self.output, "weight": Buffer((self.columns,), self.dtype)}
+
+    @property
+    def output(self) -> Buffer:
+        """out ``[R, C]``."""
+        return Buffer((self.rows, self.columns), self.dtype)
+
+    @property
+    def streamed_bytes(self) -> int:
+        """x, which is read, and out, which is written."""
+        return 2 * self.output.bytes
+
+    @property
+    def minimal_bytes(self) -> int:
+        """x, weight and out, each once."""
+        return self.streamed_bytes + self.columns * self.element_bytes
+
+    @property
+    def flops(self) -> int:
+        """A square, its addition and two multiplications an element."""
+        return 4 * self.rows * self.columns
+
+    @property
+    def visits(self) -> int:
+        """Pieces of `VISIT` elements, of which a row has a whole number."""
+        return self.rows * self.part_visits
+
+    @property
+    def part_visits(self) -> int:
+        """Those of one row."""
+        return -(-self.columns // VISIT)
+
+    def defines(self) -> dict[str, str]:
+        """``BF16=1`` for bfloat16."""
+        return {"BF16": "1"} if self.dtype == "bfloat16" else {}
+
+    def usual_refusal(self) -> str | None:
+        """Other elements need other code than fp16."""
+        if self.dtype != "float16":
+            return f"its elements are {self.dtype}; this kernel is written for ['float16']"
+        return None

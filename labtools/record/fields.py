@@ -1,0 +1,175 @@
+"""How the types of other rooms stand in JSON: in a record, and on the way to a child and back.
+
+A standard dataclass needs nothing here: pydantic reads its fields. What follows is for the values
+that JSON has no word for.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import (
+    BeforeValidator,
+    InstanceOf,
+    PlainSerializer,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
+from labtools.problem import (
+    Comparison,
+    LabError,
+    Launch,
+    Problem,
+    element_dtype,
+    problem_from_dict,
+    scheme_from_dict,
+    scheme_to_dict,
+)
+from labtools.toolchain import Hashes
+from labtools.toolchain.cubin import Resources
+
+
+def _only_fields_of(kind: type) -> BeforeValidator:
+    """Keep unknown fields out of a record: a misspelt one would otherwise vanish without a word."""
+    known = {field.name for field in dataclasses.fields(kind)}
+
+    def check(data: Any) -> Any:
+        if isinstance(data, Mapping) and (unknown := sorted(set(data) - known)):
+            raise ValueError(f"{kind.__name__} has no {', '.join(unknown)}")
+        return data
+
+    return BeforeValidator(check)
+
+
+def write_argument(argument: Any) -> str:
+    """A launch's argument as text: a buffer's name, or a scalar with its type, ``int32 8``."""
+    if isinstance(argument, str):
+        return argument
+    return f"{argument.dtype} {argument.item()!r}"
+
+
+@lru_cache(maxsize=4096)
+def read_argument(text: str) -> Any:
+    """What `write_argument` wrote; the scalar is the same to the bit."""
+    if " " not in text:
+        return text
+    name, value = text.split(" ", 1)
+    dtype = element_dtype(name)
+    if dtype.kind == "b":
+        return dtype.type(value == "True")
+    return dtype.type(int(value) if dtype.kind in "iu" else float(value))
+
+
+def _write_launch(launch: Launch) -> dict[str, Any]:
+    data = dataclasses.asdict(launch)
+    return {**data, "args": [write_argument(argument) for argument in launch.args]}
+
+
+def _read_launch(data: Any) -> Any:
+    if not isinstance(data, Mapping):
+        return data
+    return {**data, "args": tuple(map(read_argument, data.get("args") or ()))}
+
+
+LaunchField = Annotated[Launch, BeforeValidator(_read_launch), PlainSerializer(_write_launch)]
+"""A launch; its scalars carry their type."""
+
+
+def kept_launch(launch: Launch) -> Launch:
+    """The part of a launch that a record keeps: what runs, not where its scratch buffers lie."""
+    if not launch.workspace and not launch.prepare:
+        return launch
+    return dataclasses.replace(launch, workspace=(), prepare=False)
+
+
+def _write_kept(launch: Launch) -> dict[str, Any]:
+    data = _write_launch(launch)
+    del data["workspace"], data["prepare"]
+    return data
+
+
+def _read_kept(data: Any, make: ValidatorFunctionWrapHandler) -> Launch:
+    try:
+        return kept_launch(make(_read_launch(data)))
+    except LabError as error:  # pydantic reports a ValueError with the field's name
+        raise ValueError(str(error)) from None
+
+
+KeptLaunchField = Annotated[
+    Launch, WrapValidator(_read_kept), _only_fields_of(Launch), PlainSerializer(_write_kept)
+]
+"""A launch as a record keeps it; without arguments where it was made before these were kept."""
+
+
+def _write_array(array: np.ndarray | None) -> dict[str, Any] | None:
+    if array is None:
+        return None
+    held = np.ascontiguousarray(array)
+    text = base64.b64encode(held.tobytes()).decode()
+    return {"dtype": str(held.dtype), "shape": list(held.shape), "base64": text}
+
+
+def _read_array(data: Any) -> Any:
+    if not isinstance(data, Mapping):
+        return data
+    dtype = element_dtype(data["dtype"])
+    return np.frombuffer(base64.b64decode(data["base64"]), dtype).reshape(data["shape"]).copy()
+
+
+ArrayField = Annotated[Any, BeforeValidator(_read_array), PlainSerializer(_write_array)]
+"""A numpy array, to the bit, or None; bfloat16 as well."""
+
+
+def _read_problem(data: Any) -> Any:
+    return problem_from_dict(data) if isinstance(data, Mapping) else data
+
+
+ProblemField = Annotated[
+    InstanceOf[Problem], BeforeValidator(_read_problem), PlainSerializer(Problem.to_dict)
+]
+"""A problem of any operation."""
+
+
+def _read_scheme(data: Any) -> Any:
+    return scheme_from_dict(data) if isinstance(data, Mapping) else data
+
+
+def _write_scheme(scheme: Any) -> Any:
+    return None if scheme is None else scheme_to_dict(scheme)
+
+
+SchemeField = Annotated[Any, BeforeValidator(_read_scheme), PlainSerializer(_write_scheme)]
+"""How a rung keeps its inputs, a `StoredAs`, or None."""
+
+
+def _write_resources(found: Resources) -> dict[str, Any]:
+    data = dataclasses.asdict(found)
+    # The launch bound and the code are told by the source and by the hashes.
+    del data["max_threads"], data["code_hash"]
+    return {"entry": data.pop("entry"), **data}
+
+
+ResourcesField = Annotated[Resources, _only_fields_of(Resources), PlainSerializer(_write_resources)]
+"""What a kernel asks of an SM, as a record keeps it."""
+
+
+def _write_comparison(found: Comparison) -> dict[str, Any]:
+    data = dataclasses.asdict(found)
+    problems, index = data.pop("problems"), data.pop("worst_index")
+    where = {} if index is None else {"worst_index": index}
+    return {**data, "problems": problems, **where}
+
+
+ComparisonField = Annotated[
+    Comparison, _only_fields_of(Comparison), PlainSerializer(_write_comparison)
+]
+"""What a check found; merged from several outputs it names no place."""
+
+HashesField = Annotated[Hashes, _only_fields_of(Hashes)]
+"""What identifies the code that ran."""

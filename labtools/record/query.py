@@ -1,0 +1,419 @@
+"""The one query over records: which fit, which two were timed together, and who is fast.
+
+Every recorded number of a page, of the README and of the command line comes from here:
+`RecordStore` reads the records, `select` and `timings_of` choose among them, and `pair` gives two
+that shared their processes, which is what a ratio needs.
+
+A fair peer is a baseline that is not handicapped, reads the cache cold or warm as the candidate
+does, and keeps K and V in as many bits. Everything compared was timed in the same processes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from labtools.problem import (
+    Baseline,
+    LabError,
+    Problem,
+    list_baselines,
+    load_rung,
+    parse_problem,
+    problem_from_dict,
+)
+
+from .folders import shipped_records_dir
+from .schema import Record, slug_of_gpu
+from .statistics import Ratio, best_reader, paired_ratio
+
+LEAST_PROCESSES = 5
+"""A verdict needs at least this many; fewer give a ratio and no verdict."""
+
+
+# ------------------------------------------------------------------------------- which records
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A candidate as it was tried: which, with which knobs, and what was done to it besides.
+
+    Args:
+        candidate: a rung's id or number, or ``baseline:NAME``.
+        knobs: those that differ from the rung's defaults.
+        experiment: as in a record: empty, ``stream``, ``outside`` or ``stream+outside``.
+        label: what a table calls it; by default its number.
+    """
+
+    candidate: str
+    knobs: Mapping[str, int] = field(default_factory=dict)
+    experiment: str = ""
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """What a table calls it."""
+        return self.label or self.candidate.split("_")[0]
+
+    @property
+    def is_rung(self) -> bool:
+        """False of a baseline or a ceiling."""
+        return ":" not in self.candidate
+
+
+Tried = Variant | str | tuple[str, Mapping[str, int]]
+"""A variant, a candidate at its default knobs, or a candidate with the knobs that differ."""
+
+
+def as_variant(tried: Tried) -> Variant:
+    """The variant that a page names, also by an id alone or by (id, knobs)."""
+    if isinstance(tried, Variant):
+        return tried
+    return Variant(tried) if isinstance(tried, str) else Variant(*tried)
+
+
+def select(
+    records: Iterable[Record],
+    *,
+    gpu: str | None = None,
+    candidate: str | None = None,
+    workload: Problem | str | Mapping[str, Any] | None = None,
+    knobs: Mapping[str, int] | None = None,
+    kind: str | None = None,
+    experiment: str | None = "",
+    protocol: str | None = None,
+    campaign: str | None = None,
+    shipped: bool = False,
+    fresh: bool = False,
+    latest: bool = False,
+) -> list[Record]:
+    """The records that fit, newest first.
+
+    Args:
+        records: any.
+        gpu: slug (``h200``) or name (``NVIDIA H200``).
+        candidate: ``r03_one_warp``, ``r03``, ``baseline:sdpa`` or ``sdpa``.
+        workload: a Problem, its short form, or its fields.
+        knobs: every knob named here must have this value; others may have any.
+        kind: ``rung``, ``baseline`` or ``ceiling``.
+        experiment: what was done to the candidate, as in a record; by default nothing, so that an
+            experiment is not taken for the rung. None takes all.
+        protocol: name and version of the way it was timed.
+        campaign: what was measured in one go.
+        shipped: leave out rungs outside the ladder.
+        fresh: leave out what no longer belongs to the code, which compiles each rung once.
+        latest: keep only the newest of several records of the same thing. Of the shipped ones, a
+            record that was timed beside baselines is kept before one that was not, because it can
+            be compared.
+    """
+    every = list(records)
+    slug = None if gpu is None else slug_of_gpu(gpu)
+    key = None if workload is None else _key_of(workload)
+    fitting = [
+        record
+        for record in every
+        if (kind is None or record.kind == kind)
+        and (experiment is None or record.experiment == experiment)
+        and (protocol is None or record.protocol == protocol)
+        and (campaign is None or record.campaign == campaign)
+        and (slug is None or _gpu_fits(record, slug))
+        and (candidate is None or record.is_candidate(candidate))
+        and not (shipped and record.rung_path is not None)
+        and all(record.knobs.get(name) == value for name, value in (knobs or {}).items())
+        and (key is None or record.problem_key == key)
+    ]
+    if fresh:
+        fitting = _fresh_of(fitting)
+    fitting.sort(key=_date, reverse=True)
+    return _newest_of_each(fitting, every) if latest else fitting
+
+
+def _newest_of_each(fitting: Sequence[Record], every: Sequence[Record]) -> list[Record]:
+    compared = {record.campaign for record in every if record.kind == "baseline"}
+    ours = str(shipped_records_dir())
+    newest: dict[tuple[str, ...], Record] = {}
+    alone: dict[tuple[str, ...], Record] = {}
+    for record in fitting:
+        by_itself = (record.file or "").startswith(ours) and record.campaign not in compared
+        (alone if by_itself else newest).setdefault(record.identity(), record)
+    return sorted({**alone, **newest}.values(), key=_date, reverse=True)
+
+
+def timings_of(
+    records: Iterable[Record], tried: Tried, workload: Problem | None = None, **fits: Any
+) -> list[Record]:
+    """Every record of a variant, newest first; knobs that it does not name have their defaults.
+
+    Args:
+        records: any.
+        tried: what was timed.
+        workload: what it ran; None takes any.
+        **fits: further conditions, as `select` takes them.
+
+    Raises:
+        LabError: there is no such rung, knob or value.
+    """
+    variant = as_variant(tried)
+    candidate, knobs = variant.candidate, {}
+    if variant.is_rung:
+        rung = load_rung(candidate)
+        candidate, knobs = rung.id, rung.resolve_knobs(variant.knobs)
+    found = select(
+        records, candidate=candidate, workload=workload, experiment=variant.experiment, **fits
+    )
+    return [record for record in found if record.knobs == knobs]
+
+
+def pair(
+    records: Iterable[Record],
+    first: Tried,
+    second: Tried,
+    workload: Problem | None = None,
+    **fits: Any,
+) -> tuple[Record, Record] | None:
+    """The newest records of two variants that shared their processes, or None.
+
+    Args:
+        records: any.
+        first: what stands above the line of their ratio.
+        second: what stands below it.
+        workload: what both ran; None takes any, the same for both.
+        **fits: further conditions, as `select` takes them.
+
+    Raises:
+        LabError: there is no such rung, knob or value.
+    """
+    every = list(records)
+    above = timings_of(every, first, workload, **fits)
+    for record in timings_of(every, second, workload, **fits):
+        for other in above:
+            if other.campaign == record.campaign and other.problem_key == record.problem_key:
+                return other, record
+    return None
+
+
+def with_counters(records: Iterable[Record]) -> list[Record]:
+    """Those that hold hardware counters; the newest record need not be the profiled one."""
+    return [record for record in records if record.counters and record.counters.values]
+
+
+def _key_of(workload: Problem | str | Mapping[str, Any]) -> str:
+    if isinstance(workload, str):
+        workload = parse_problem(workload)
+    elif not isinstance(workload, Problem):
+        workload = problem_from_dict(dict(workload))
+    return workload.key()
+
+
+def _gpu_fits(record: Record, wanted: str) -> bool:
+    # ``rtx4090``, ``rtx-4090`` and ``NVIDIA GeForce RTX 4090`` are one GPU; ``a100`` is any A100.
+    slug = record.provenance.gpu_slug
+    return (
+        slug == wanted
+        or slug.replace("-", "") == wanted.replace("-", "")
+        or slug.startswith(f"{wanted}-")
+    )
+
+
+def _fresh_of(records: Sequence[Record]) -> list[Record]:
+    from .staleness import CodeNow, freshness
+
+    now = CodeNow()
+    return [record for record in records if freshness(record, now).fresh]
+
+
+def _date(record: Record) -> datetime:
+    return record.provenance.date
+
+
+def at_default_knobs(records: Iterable[Record]) -> list[Record]:
+    """Baselines, the ceiling, and shipped rungs at their default knobs."""
+    return [
+        record
+        for record in records
+        if record.kind != "rung"
+        or (record.rung_path is None and record.knobs == _default_knobs(record.candidate))
+    ]
+
+
+@functools.lru_cache(maxsize=256)
+def _default_knobs(rung: str) -> dict[str, int] | None:
+    """None of a rung that is not there any more."""
+    try:
+        return load_rung(rung).resolve_knobs()
+    except LabError:
+        return None
+
+
+def describe_record(record: Record) -> str:
+    """Where and when: ``NVIDIA H200, 2026-11-21``."""
+    return f"{record.provenance.gpu}, {record.provenance.date:%Y-%m-%d}"
+
+
+def describe_records(records: Iterable[Record]) -> str:
+    """GPUs and dates of some records, each once."""
+    return "; ".join(dict.fromkeys(describe_record(record) for record in records))
+
+
+# ---------------------------------------------------------------------------------- who is fast
+
+
+def fair_peers(
+    records: Iterable[Record],
+    kv_bits: int = 16,
+    baselines: Mapping[str, Baseline] | None = None,
+) -> list[Record]:
+    """The fair baselines among some records that keep K and V in ``kv_bits``, fastest first.
+
+    Args:
+        records: of one workload and one campaign.
+        kv_bits: 16, or 8 for the libraries with an 8-bit cache.
+        baselines: by id; None takes the shipped ones.
+    """
+    known = (
+        baselines
+        if baselines is not None
+        else {baseline.id: baseline for baseline in list_baselines(None)}
+    )
+    fair = [
+        record
+        for record in records
+        if record.kind == "baseline"
+        and record.name in known
+        and known[record.name].fair
+        and known[record.name].kv_bits == kv_bits
+    ]
+    return sorted(fair, key=lambda record: record.median_us)
+
+
+def _shipped_baselines() -> dict[str, Baseline]:
+    return {baseline.id: baseline for baseline in list_baselines(None)}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a candidate stands among what was timed with it.
+
+    Args:
+        record: the candidate's.
+        against: time of the fastest fair 16-bit peer over its own, which is above 1 where it is
+            faster; None where there is no such peer, or it is the peer itself.
+        against_low_bit: the same against the fastest fair peer that keeps as many bits, of a
+            candidate that keeps fewer than 16.
+        to_floor: its time over its floor: the bytes that it must read, at the best rate that
+            anything read at in the same processes. None of a warm workload.
+        floor_us: that floor, microseconds.
+        reader: what read fastest.
+    """
+
+    record: Record
+    against: Ratio | None
+    against_low_bit: Ratio | None
+    to_floor: Ratio | None
+    floor_us: float | None
+    reader: str | None
+
+
+def say_verdict(ratio: Ratio | None) -> str:
+    """``faster``, ``slower`` or ``equal``, of a ratio peer / candidate with enough processes."""
+    if ratio is None:
+        return ""
+    if ratio.processes < LEAST_PROCESSES:
+        return "too few processes for a verdict"
+    if ratio.equal:
+        return "equal"
+    return "faster" if ratio.ratio > 1 else "slower"
+
+
+def standings(
+    records: Sequence[Record], baselines: Mapping[str, Baseline] | None = None
+) -> list[Standing]:
+    """Every rung and baseline of one measurement, fastest first; the ceiling is left out.
+
+    Args:
+        records: of one workload and one campaign.
+        baselines: by id; None takes the shipped ones.
+
+    Raises:
+        LabError: they are of several workloads or campaigns.
+    """
+    if len({(record.campaign, record.problem_key) for record in records}) > 1:
+        raise LabError(
+            "These records were not measured together.",
+            "they are of several workloads or campaigns",
+            "compare those of one",
+        )
+    known = (
+        baselines
+        if baselines is not None
+        else {baseline.id: baseline for baseline in list_baselines(None)}
+    )
+    reader = best_reader(records)
+    found = []
+    for record in sorted(records, key=lambda record: record.median_us):
+        if record.kind == "ceiling":
+            continue
+        low_bit = None
+        if record.kv_bits < 16:
+            low_bit = _against(record, fair_peers(records, record.kv_bits, known))
+        found.append(
+            Standing(
+                record,
+                _against(record, fair_peers(records, 16, known)),
+                low_bit,
+                _to_floor(record, reader),
+                None if reader is None else record.read_bytes / reader.gb_per_s / 1e3,
+                None if reader is None else reader.candidate,
+            )
+        )
+    return found
+
+
+def _against(record: Record, peers: Sequence[Record]) -> Ratio | None:
+    if not peers or peers[0] is record:
+        return None
+    return paired_ratio(peers[0], record)
+
+
+def _to_floor(record: Record, reader: Record | None) -> Ratio | None:
+    """Time over floor. The floor is the reader's time, scaled by the bytes of both."""
+    if reader is None:
+        return None
+    if reader is record:
+        count = len(record.samples.processes)
+        return Ratio(1.0, 1.0, 1.0, True, count, record.candidate, "floor")
+    paired = paired_ratio(record, reader)
+    scale = reader.read_bytes / record.read_bytes
+    ratio, low, high = (scale * value for value in (paired.ratio, paired.low, paired.high))
+    return Ratio(ratio, low, high, low <= 1.0 <= high, paired.processes, record.candidate, "floor")
+
+
+def measured_together(records: Iterable[Record]) -> list[Record]:
+    """Of each GPU and workload the campaign that timed most rungs beside baselines.
+
+    Of two that timed equally many the newer one is taken; records of different campaigns are
+    never mixed, since times of different processes are not compared.
+
+    Args:
+        records: any; those of rungs outside the ladder are left out.
+    """
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        if record.rung_path is None:
+            key = (record.provenance.gpu, record.problem_key, record.campaign)
+            groups.setdefault(key, []).append(record)
+    chosen: dict[tuple[str, str], list[Record]] = {}
+    for (gpu, workload, _), together in groups.items():
+        if any(record.kind == "baseline" for record in together):
+            kept = chosen.setdefault((gpu, workload), together)
+            if _fullness(together) > _fullness(kept):
+                chosen[gpu, workload] = together
+    return [record for together in chosen.values() for record in together]
+
+
+def _fullness(records: Sequence[Record]) -> tuple[int, float]:
+    rungs = {record.candidate for record in records if record.kind == "rung"}
+    return len(rungs), max(_date(record).timestamp() for record in records)

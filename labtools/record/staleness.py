@@ -1,0 +1,215 @@
+"""Does a record still belong to the code that stands in the files?
+
+A record of a rung belongs to its machine code, launch, knobs, workload and protocol. Equal text
+with equal headers, definitions and options is the same code, and needs no compiler to say so; the
+text is compared without comments and layout. Where the text differs, the machine code decides, if
+this compiler is the one that made the record: another one may give other code for the same text.
+A baseline's code is its own file; the library's version is part of the record's provenance and is
+shown beside the number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tokenize
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from labtools.problem import LabError, Launch, Limits, Rung, kernels_dir, load_rung
+from labtools.problem.baseline import baselines_dir
+
+from .fields import write_argument
+from .schema import Record
+
+PROTOCOLS = ("graph-1", "events-1", "stream-1")
+"""The ways of timing that are current: replays of a CUDA graph, events round plain launches where
+a call cannot be captured, and plain launches by intent, from an idle GPU on."""
+
+_NOT_CODE = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+    tokenize.ENDMARKER,
+}
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """Whether a record is about the code as it stands.
+
+    Args:
+        fresh: it is.
+        reason: one sentence: what was compared, or what changed.
+    """
+
+    fresh: bool
+    reason: str
+
+
+class CodeNow:
+    """The code as it stands in the files, each file read once: for one look at many records."""
+
+    def __init__(self) -> None:
+        self._rungs: dict[str | Path, Rung] = {}
+        self._text_hashes: dict[tuple[object, ...], str] = {}
+        self._baselines: dict[Path, str] = {}
+
+    def rung(self, where: str | Path) -> Rung:
+        """The rung of a name or a path.
+
+        Raises:
+            LabError: it cannot be loaded.
+        """
+        if where not in self._rungs:
+            self._rungs[where] = load_rung(where)
+        return self._rungs[where]
+
+    def text_hash(self, rung: Rung, defines: Mapping[str, str]) -> str:
+        """The hash of what a rung's source says with some definitions."""
+        from labtools.toolchain.sources import hash_source
+
+        key = (rung.source, rung.text, *sorted(defines.items()))
+        if key not in self._text_hashes:
+            self._text_hashes[key] = hash_source(rung.source_text, defines, rung.include_dirs)
+        return self._text_hashes[key]
+
+    def baseline_hash(self, path: Path) -> str:
+        """The hash of a baseline's file."""
+        if path not in self._baselines:
+            self._baselines[path] = hash_python_file(path)
+        return self._baselines[path]
+
+
+def freshness(record: Record, now: CodeNow | None = None) -> Freshness:
+    """Compare a record with the code it is about. Compiles at most once a kernel; see DESIGN.
+
+    Args:
+        record: of a rung, a baseline or a ceiling.
+        now: the code, where many records are compared with it; read afresh without it.
+    """
+    now = now or CodeNow()
+    if record.protocol not in PROTOCOLS:
+        return Freshness(
+            False, f"it was timed by protocol {record.protocol}; the current one is {PROTOCOLS[0]}"
+        )
+    if record.kind == "baseline":
+        return _baseline_freshness(record, now)
+    try:
+        rung = now.rung(_where_is(record))
+        launches = rung.launches(record.problem, limits_of(record), record.knobs)
+    except LabError as error:
+        return Freshness(False, f"its kernel cannot be loaded any more: {error.what}")
+    return rung_freshness(record, rung, launches, now)
+
+
+def limits_of(record: Record) -> Limits:
+    """What the GPU gave the launch of a rung's record.
+
+    Raises:
+        LabError: it is a record of a library, which has no launch of ours.
+    """
+    if record.limits is None:
+        raise LabError(
+            f"The record of {record.candidate} keeps no Limits.",
+            "a library chooses its own launches",
+            "the records of rungs",
+        )
+    return record.limits
+
+
+def _where_is(record: Record) -> str | Path:
+    if record.rung_path is not None:
+        return Path(record.rung_path)
+    if record.kind == "ceiling":
+        return kernels_dir() / "microbench" / f"{record.name}.py"
+    return record.name
+
+
+def rung_freshness(
+    record: Record, rung: Rung, launches: list[Launch], now: CodeNow | None = None
+) -> Freshness:
+    """`freshness` against a given rung, for example one edited on a page."""
+    from labtools.toolchain import kernel_hashes, shipped_hash
+
+    if not same_launches(record.launches, launches):
+        return Freshness(False, "the launch has changed since")
+    limits = limits_of(record)
+    defines = rung.defines(record.problem, limits, record.knobs)
+    text_hash = (now or CodeNow()).text_hash(rung, defines)
+    if text_hash == record.hashes.source_hash:
+        return Freshness(True, "the source, headers, definitions and options are the same")
+    same_code = "the source has changed since, its machine code is the same"
+    arch, there = record.provenance.arch, record.hashes.nvrtc_version
+    entries = [launch.entry for launch in launches]
+    if record.hashes.sass_hash and record.hashes.sass_hash == shipped_hash(
+        text_hash, entries, arch, there
+    ):
+        return Freshness(True, same_code)
+    changed = "the source, a header, a definition or an option has changed since"
+    try:
+        made = kernel_hashes(rung, record.problem, limits, record.knobs, arch)
+    except LabError as error:
+        return Freshness(False, f"the kernel does not compile any more: {error.what}")
+    if made.sass_hash is None or made.nvrtc_version != there:
+        here = made.nvrtc_version or "no compiler"
+        return Freshness(False, f"{changed} (recorded with NVRTC {there}; here is {here})")
+    if made.sass_hash == record.hashes.sass_hash:
+        return Freshness(True, same_code)
+    return Freshness(False, changed + ", and with it the machine code")
+
+
+def _baseline_freshness(record: Record, now: CodeNow) -> Freshness:
+    path = baselines_dir(record.problem.operation) / f"{record.name}.py"
+    if not path.is_file():
+        return Freshness(False, "the baseline's file is gone")
+    if now.baseline_hash(path) == record.hashes.source_hash:
+        return Freshness(True, "the baseline's file is the same")
+    return Freshness(False, "the baseline's file has changed since")
+
+
+def hash_python_file(path: Path) -> str:
+    """SHA-256 of a Python file's words, without comments, docstrings and layout."""
+    words: list[str] = []
+    statement: list[tokenize.TokenInfo] = []
+    text = path.read_text(encoding="utf-8")
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in (tokenize.NEWLINE, tokenize.ENDMARKER):
+            # A statement that is one string is a docstring.
+            if any(part.type != tokenize.STRING for part in statement):
+                words += [part.string for part in statement]
+                words.append("\n")
+            statement = []
+        elif token.type in (tokenize.INDENT, tokenize.DEDENT):
+            words.append(tokenize.tok_name[token.type])
+        elif token.type not in _NOT_CODE:
+            statement.append(token)
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()
+
+
+def same_launches(kept: Sequence[Launch], now: Sequence[Launch]) -> bool:
+    """Whether what a record keeps of its launches is what a rung launches now, types included."""
+    if len(kept) != len(now):
+        return False
+    return all(
+        _identity(old) == _identity(new if old.args else replace(new, args=()))
+        for old, new in zip(kept, now, strict=True)
+    )
+
+
+def _identity(launch: Launch) -> tuple[Any, ...]:
+    arguments = tuple(map(write_argument, launch.args))
+    return (launch.entry, launch.grid, launch.block, launch.smem_bytes, arguments)
+
+
+def stale_records(
+    records: list[Record], check: Callable[[Record], Freshness] = freshness
+) -> list[tuple[Record, Freshness]]:
+    """The records that no longer belong to the code, each with the reason."""
+    checked = [(record, check(record)) for record in records]
+    return [(record, answer) for record, answer in checked if not answer.fresh]

@@ -1,0 +1,383 @@
+"""What was expensive, kept on disk by content: compiled code, disassembly, forecasts.
+
+A value is kept under a hash of all that it was made from, so nothing here is ever out of date: what
+changes gives another hash, and what was kept under the old one is evicted some day. No path and no
+time is a key. Where a value is more than a tool's output, the code that makes it is part of what it
+is made from (`code_digest`).
+
+The files are joblib's: each is written beside its place and renamed, so that two processes at once
+never see half of one, and the ones that were not read for the longest time go when there are too
+many. What a file holds carries its own hash; a damaged one counts as not there.
+
+Losing the folder loses time and nothing else. A folder that belongs to somebody else is not used,
+because what lies in it is loaded as Python objects. Environment variables: ``XDG_CACHE_HOME`` says
+where (``~/.cache`` without it), ``LABTOOLS_CACHE_MIB`` how much at most (1024 without it; 0 keeps
+nothing on disk).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import os
+import pickle
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+SIZE_VARIABLE = "LABTOOLS_CACHE_MIB"
+USUAL_MIB = 1024
+USUAL_BYTES = USUAL_MIB * 2**20
+CHECKS = 64
+"""The size is looked at once for this part of the limit written, on average."""
+
+_FORMAT = f"1, Python {sys.version_info[0]}.{sys.version_info[1]}, numpy {np.__version__}"
+_CHECK_BYTES = 16
+_ROOM = Path(__file__).parents[1]
+
+T = TypeVar("T")
+
+
+class CacheWarning(UserWarning):
+    """The cache on disk is not used, and why. Everything works, and takes longer."""
+
+
+# ------------------------------------------------------------------------------------- content
+
+
+def content_key(*parts: Any) -> str:
+    """One hash of some values: equal content gives an equal key, in every process.
+
+    Args:
+        parts: text, bytes, numbers, None, paths (as text), numpy scalars and arrays, and sequences,
+            mappings and dataclasses of them.
+
+    Raises:
+        TypeError: a part is of another type.
+    """
+    digest = hashlib.sha256(_FORMAT.encode())
+    _feed(digest.update, parts)
+    return digest.hexdigest()
+
+
+def _feed(write: Callable[[bytes], None], value: Any) -> None:
+    if value is None or isinstance(value, (bool, int, float)):
+        write(f"{type(value).__name__} {value!r};".encode())
+    elif isinstance(value, (str, bytes, Path)):
+        data = value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+        write(f"{type(value).__name__} {len(data)}:".encode())
+        write(data)
+    elif isinstance(value, (np.ndarray, np.generic)):
+        write(f"{value.dtype.str} {value.shape}:".encode())
+        write(np.ascontiguousarray(value).tobytes())
+    elif isinstance(value, Mapping):
+        write(f"mapping {len(value)}:".encode())
+        for name in sorted(value):
+            _feed(write, (name, value[name]))
+    elif isinstance(value, (Sequence, set, frozenset)):
+        items = value if isinstance(value, Sequence) else sorted(value)
+        write(f"sequence {len(items)}:".encode())
+        for item in items:
+            _feed(write, item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        write(f"{type(value).__module__}.{type(value).__qualname__}(".encode())
+        for field in dataclasses.fields(value):
+            _feed(write, (field.name, getattr(value, field.name)))
+    else:
+        raise TypeError(f"{type(value).__name__} has no content that could be a key")
+
+
+def code_digest(*rooms: str) -> str:
+    """SHA-256 of the code and tables of some rooms of labtools, as they stand on disk.
+
+    Ask when a module is imported: what it says later may be the code of another time.
+    """
+    digest = hashlib.sha256()
+    for room in rooms:
+        for path in sorted((_ROOM / room).rglob("*")):
+            if path.suffix in (".py", ".toml"):
+                data = path.read_bytes()
+                digest.update(f"{path.relative_to(_ROOM).as_posix()} {len(data)}:".encode())
+                digest.update(data)
+    return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=64)
+def _binary_mark(path: str, size: int, _changed_ns: int) -> str:
+    digest = hashlib.sha256(str(size).encode())
+    with open(path, "rb") as file:
+        for part in range(64):
+            file.seek(size * part // 64)
+            digest.update(file.read(4096))
+    return digest.hexdigest()
+
+
+def binary_mark(path: Path) -> str:
+    """A hash that two builds of one library or tool do not share: its size and 64 samples of it.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    found = path.stat()
+    return _binary_mark(str(path), found.st_size, found.st_mtime_ns)
+
+
+# -------------------------------------------------------------------------------------- folders
+
+
+def cache_dir(name: str) -> Path | None:
+    """A folder for one kind of what can be made again, or None where there is none to be had.
+
+    It is ``labtools/NAME`` under ``$XDG_CACHE_HOME`` or ``~/.cache``, else a folder of the
+    system's temporary one. It belongs to this user, and nobody else can write in it.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
+    for folder in (
+        Path(base) / "labtools" / name,
+        Path(tempfile.gettempdir()) / f"labtools-{name}{user}",
+    ):
+        with contextlib.suppress(OSError):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_ours(folder) and os.access(folder, os.W_OK):
+                return folder
+    return None
+
+
+def _is_ours(folder: Path) -> bool:
+    if not hasattr(os, "getuid"):  # Windows: the profile's folder is the user's
+        return True
+    found = folder.lstat()
+    if folder.is_symlink():
+        found = folder.stat()
+    if found.st_uid != os.getuid():
+        _say_once(f"{folder} belongs to another user, so nothing is kept there")
+        return False
+    if found.st_mode & 0o077:
+        folder.chmod(0o700)
+    return True
+
+
+def prune_folder(folder: Path, most_entries: int, most_bytes: int) -> None:
+    """Remove what was not used for the longest time from a folder of files and folders.
+
+    Args:
+        folder: its entries are removed whole; the one that was used last stays.
+        most_entries: how many may stay.
+        most_bytes: how large all that stays may be.
+    """
+    entries: list[tuple[float, Path]] = []
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            with contextlib.suppress(OSError):
+                entries.append((path.stat().st_mtime, path))
+    entries.sort(reverse=True)
+    total = 0
+    for number, (_, path) in enumerate(entries):
+        total += size_of(path)
+        if number and (number >= most_entries or total > most_bytes):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder; what vanishes meanwhile counts nothing."""
+    total = 0
+    with contextlib.suppress(OSError):
+        for one in path.rglob("*") if path.is_dir() else [path]:
+            with contextlib.suppress(OSError):
+                total += one.stat().st_size if one.is_file() else 0
+    return total
+
+
+_said: set[str] = set()
+
+
+def _say_once(what: str) -> None:
+    if what not in _said:
+        _said.add(what)
+        warnings.warn(f"{what}. Everything works, and takes longer.", CacheWarning, stacklevel=2)
+
+
+# ------------------------------------------------------------------------------------ the cache
+
+
+@dataclass(frozen=True)
+class CacheState:
+    """Where the cache is and how large.
+
+    Attributes:
+        folder: of what is kept by content; None where nothing is.
+        bytes, items: what is in it.
+        limit_bytes: what it may grow to; 0 where it is switched off.
+        why: why nothing is kept, or an empty string.
+    """
+
+    folder: Path | None
+    bytes: int
+    items: int
+    limit_bytes: int
+    why: str = ""
+
+
+def limit_bytes() -> int:
+    """How much may be kept on disk; 0 switches the cache off."""
+    given = os.environ.get(SIZE_VARIABLE, "").strip()
+    try:
+        mib = float(given) if given else float(USUAL_MIB)
+    except ValueError:
+        _say_once(f"{SIZE_VARIABLE} is {given!r}, which is no number of MiB; {USUAL_MIB} it is")
+        mib = USUAL_MIB
+    return int(max(0.0, mib) * 2**20) if mib < float("inf") else sys.maxsize
+
+
+class _Store:
+    """One folder of values, by kind and key."""
+
+    def __init__(self, folder: Path) -> None:
+        from joblib import Memory
+
+        self.folder = folder
+        self._files = Memory(folder, verbose=0).store_backend
+        self.full = False
+
+    def load(self, kind: str, key: str) -> tuple[bool, Any]:
+        """(it was there, the value)."""
+        place = _place(kind, key)
+        try:
+            stored = self._files.load_item(place, verbose=0)
+        except KeyError:
+            return False, None
+        except Exception:  # cut off, of another format, or unreadable: as if it were not there
+            self._remove(place)
+            return False, None
+        try:
+            check, data = stored[:_CHECK_BYTES], stored[_CHECK_BYTES:]
+            if hashlib.sha256(data).digest()[:_CHECK_BYTES] != check:
+                raise ValueError("the contents are not those that were written")
+            return True, pickle.loads(zlib.decompress(data))
+        except Exception:  # damaged
+            self._remove(place)
+            return False, None
+
+    def has(self, kind: str, key: str) -> bool:
+        """Whether a value is there; it may still be damaged."""
+        return bool(self._files.contains_item(_place(kind, key)))
+
+    def save(self, kind: str, key: str, value: Any) -> None:
+        """Keep a value. After the first failure nothing more is written in this process."""
+        if self.full:
+            return
+        place = _place(kind, key)
+        data = zlib.compress(pickle.dumps(value, pickle.HIGHEST_PROTOCOL), 1)
+        data = hashlib.sha256(data).digest()[:_CHECK_BYTES] + data
+        with _lock, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what it cannot write is said below, in our words
+            self._files.dump_item(place, data, verbose=0)
+            written = self._files.contains_item(place)
+        if not written:
+            self._remove(place)
+            self.full = True
+            _say_once(f"{self.folder} cannot be written (is the disk full?), so nothing is kept")
+            return
+        most = limit_bytes()
+        # On average once for each 64th of the limit written, by whichever process.
+        if _chance.random() * most < len(data) * CHECKS:
+            with contextlib.suppress(OSError):
+                self._files.enforce_store_limits(most)
+
+    def _remove(self, place: list[str]) -> None:
+        with contextlib.suppress(OSError):
+            self._files.clear_item(place)
+
+    def size(self) -> tuple[int, int]:
+        """(bytes, items)."""
+        items = self._files.get_items()
+        return sum(one.size for one in items), len(items)
+
+
+_lock = threading.Lock()
+_chance = random.Random()
+_stores: dict[Path, _Store | None] = {}
+
+
+def _place(kind: str, key: str) -> list[str]:
+    return [kind, key[:32]]
+
+
+def _store() -> _Store | None:
+    if limit_bytes() == 0:
+        return None
+    folder = cache_dir("kept")
+    if folder is None:
+        _say_once("There is no folder for a cache that this user alone can write")
+        return None
+    with _lock:
+        if folder not in _stores:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    _stores[folder] = _Store(folder)
+            except OSError as error:
+                _say_once(f"{folder} cannot be used ({error.strerror or error})")
+                _stores[folder] = None
+        return _stores[folder]
+
+
+def kept(kind: str, parts: Iterable[Any], make: Callable[[], T]) -> T:
+    """A value that is made once for its content, on this machine.
+
+    Args:
+        kind: what it is, one word: ``cubin``, ``forecast``.
+        parts: all that the value follows from, as for `content_key`; where project code makes it,
+            the `code_digest` of that code too.
+        make: makes it where it was not kept. What it raises is raised, and not kept.
+
+    Returns:
+        The value, or an equal one: two calls get objects of their own.
+    """
+    store = _store()
+    if store is None:
+        return make()
+    key = content_key(*parts)
+    there, value = store.load(kind, key)
+    if there:
+        return value  # type: ignore[no-any-return]
+    value = make()
+    store.save(kind, key, value)
+    return value
+
+
+def is_kept(kind: str, parts: Iterable[Any]) -> bool:
+    """Whether `kept` would find such a value."""
+    store = _store()
+    return store is not None and store.has(kind, content_key(*parts))
+
+
+def cache_state() -> CacheState:
+    """Where the cache is and how large; makes nothing but the folder."""
+    most = limit_bytes()
+    if most == 0:
+        return CacheState(None, 0, 0, 0, f"{SIZE_VARIABLE}=0 switches it off")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CacheWarning)
+        store = _store()
+    if store is None:
+        return CacheState(None, 0, 0, most, "there is no folder that this user alone can write")
+    size, items = store.size()
+    return CacheState(store.folder, size, items, most)
