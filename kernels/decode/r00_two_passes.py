@@ -12,21 +12,19 @@ import numpy as np
 from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
 
 
-def launch(workload, knobs):
+def launch(problem, limits, knobs):
     """One block a (sequence, query head), head_dim threads; scores float32 [B, Hq, S]."""
-    scores = Workspace(
-        "scores", (workload.batch, workload.num_qo_heads, workload.kv_len), "float32"
-    )
+    scores = Workspace("scores", (problem.batch, problem.num_qo_heads, problem.kv_len), "float32")
     return [
         Launch(
             entry="decode_r00",
-            grid=(workload.num_qo_heads, workload.batch),
-            block=(workload.head_dim,),
+            grid=(problem.num_qo_heads, problem.batch),
+            block=(problem.head_dim,),
             args=(
                 *("q", "k", "v", "seq_lens", "scores", "out"),
-                np.int32(workload.num_kv_heads),
-                np.int32(workload.kv_len),
-                np.float32(workload.sm_scale * np.log2(np.e)),
+                np.int32(problem.num_kv_heads),
+                np.int32(problem.kv_len),
+                np.float32(problem.sm_scale * np.log2(np.e)),
             ),
             workspace=(scores,),
         )

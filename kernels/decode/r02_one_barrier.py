@@ -13,19 +13,19 @@ import numpy as np
 from labtools.problem import Knob, Launch, Rung, head_dims
 
 
-def launch(workload, knobs):
+def launch(problem, limits, knobs):
     """One block a (sequence, query head), head_dim / dims_per_thread threads."""
-    dims_per_thread = min(knobs["dims_per_thread"], workload.head_dim // 32)
+    dims_per_thread = min(knobs["dims_per_thread"], problem.head_dim // 32)
     return [
         Launch(
             entry="decode_r02",
-            grid=(workload.num_qo_heads, workload.batch),
-            block=(workload.head_dim // dims_per_thread,),
+            grid=(problem.num_qo_heads, problem.batch),
+            block=(problem.head_dim // dims_per_thread,),
             args=(
                 *("q", "k", "v", "seq_lens", "out"),
-                np.int32(workload.num_kv_heads),
-                np.int32(workload.kv_len),
-                np.float32(workload.sm_scale * np.log2(np.e)),
+                np.int32(problem.num_kv_heads),
+                np.int32(problem.kv_len),
+                np.float32(problem.sm_scale * np.log2(np.e)),
             ),
         )
     ]

@@ -14,27 +14,27 @@ import numpy as np
 from labtools.problem import Knob, Launch, Rung, Workspace, head_dims
 
 
-def launch(workload, knobs):
+def launch(problem, limits, knobs):
     """One warp a (sequence, query head, piece), then one block a (sequence, query head)."""
     split = knobs["split"]
-    rows = (workload.batch, workload.num_qo_heads, split, workload.head_dim + 2)
+    rows = (problem.batch, problem.num_qo_heads, split, problem.head_dim + 2)
     partial = Workspace("partial", rows, "float32", in_call=True)
     decode = Launch(
         entry="decode_r04",
-        grid=(workload.num_qo_heads, workload.batch, split),
+        grid=(problem.num_qo_heads, problem.batch, split),
         block=(32,),
         args=(
             *("q", "k", "v", "seq_lens", "partial"),
-            np.int32(workload.num_kv_heads),
-            np.int32(workload.kv_len),
-            np.float32(workload.sm_scale * np.log2(np.e)),
+            np.int32(problem.num_kv_heads),
+            np.int32(problem.kv_len),
+            np.float32(problem.sm_scale * np.log2(np.e)),
         ),
         workspace=(partial,),
     )
     merge = Launch(
         entry="merge_pieces",
-        grid=(workload.num_qo_heads, workload.batch),
-        block=(workload.head_dim,),
+        grid=(problem.num_qo_heads, problem.batch),
+        block=(problem.head_dim,),
         args=("partial", "out", np.int32(split)),
         workspace=(partial,),
     )

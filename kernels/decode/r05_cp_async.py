@@ -15,18 +15,18 @@ import numpy as np
 from labtools.problem import Knob, Launch, Rung, head_dims
 
 
-def launch(workload, knobs):
+def launch(problem, limits, knobs):
     """One warp a (sequence, query head)."""
     return [
         Launch(
             entry="decode_r05",
-            grid=(workload.num_qo_heads, workload.batch),
+            grid=(problem.num_qo_heads, problem.batch),
             block=(32,),
             args=(
                 *("q", "k", "v", "seq_lens", "out"),
-                np.int32(workload.num_kv_heads),
-                np.int32(workload.kv_len),
-                np.float32(workload.sm_scale * np.log2(np.e)),
+                np.int32(problem.num_kv_heads),
+                np.int32(problem.kv_len),
+                np.float32(problem.sm_scale * np.log2(np.e)),
             ),
         )
     ]

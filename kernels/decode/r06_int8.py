@@ -22,18 +22,18 @@ from labtools.problem import (
 )
 
 
-def launch(workload, knobs):
+def launch(problem, limits, knobs):
     """The preparation, which is not timed; then one warp a (sequence, query head)."""
-    cache, prepare = quantise_launches(workload, SCHEMES[PER_ROW_INT8])
+    cache, prepare = quantise_launches(problem, SCHEMES[PER_ROW_INT8])
     decode = Launch(
         entry="decode_r06",
-        grid=(workload.num_qo_heads, workload.batch),
+        grid=(problem.num_qo_heads, problem.batch),
         block=(32,),
         args=(
             *("q", "k_codes", "v_codes", "k_scale", "v_scale", "seq_lens", "out"),
-            np.int32(workload.num_kv_heads),
-            np.int32(workload.kv_len),
-            np.float32(workload.sm_scale * np.log2(np.e)),
+            np.int32(problem.num_kv_heads),
+            np.int32(problem.kv_len),
+            np.float32(problem.sm_scale * np.log2(np.e)),
         ),
         workspace=cache,
     )
@@ -54,5 +54,5 @@ RUNG = Rung(
     ),
     supports=head_dims(64, 128),
     launch=launch,
-    kv_scheme=lambda workload, knobs: SCHEMES[PER_ROW_INT8],
+    stores=lambda workload, knobs: SCHEMES[PER_ROW_INT8],
 )

@@ -14,30 +14,32 @@ import numpy as np
 from labtools.problem import Knob, Launch, Rung, Workspace, choose_split, head_dims
 
 
-def launch(workload, knobs):
+def launch(problem, limits, knobs):
     """One block a (sequence, query head, piece), then one block a (sequence, query head)."""
     warps, split = knobs["warps"], knobs["split"]
     if split == 0:
         blocks_per_sm = 32 // warps  # resident warps that the rule aims at
-        split = choose_split(workload, knobs["sms"], blocks_per_sm, tile_rows=warps * knobs["rows"])
-    rows = (workload.batch, workload.num_qo_heads, split, workload.head_dim + 2)
+        split = choose_split(
+            problem, limits.num_sms, blocks_per_sm, tile_rows=warps * knobs["rows"]
+        )
+    rows = (problem.batch, problem.num_qo_heads, split, problem.head_dim + 2)
     partial = Workspace("partial", rows, "float32")
     decode = Launch(
         entry="decode_r08",
-        grid=(workload.num_qo_heads, workload.batch, split),
+        grid=(problem.num_qo_heads, problem.batch, split),
         block=(32 * warps,),
         args=(
             *("q", "k", "v", "seq_lens", "partial", "out"),
-            np.int32(workload.num_kv_heads),
-            np.int32(workload.kv_len),
-            np.float32(workload.sm_scale * np.log2(np.e)),
+            np.int32(problem.num_kv_heads),
+            np.int32(problem.kv_len),
+            np.float32(problem.sm_scale * np.log2(np.e)),
         ),
         workspace=(partial,),
     )
     merge = Launch(
         entry="merge_pieces",
-        grid=(workload.num_qo_heads, workload.batch),
-        block=(workload.head_dim,),
+        grid=(problem.num_qo_heads, problem.batch),
+        block=(problem.head_dim,),
         args=("partial", "out", np.int32(split)),
         workspace=(partial,),
     )
@@ -57,12 +59,7 @@ RUNG = Rung(
         Knob("warps", (1, 2, 4, 8), 4, "warps of one block"),
         Knob(
             *("split", (*range(17), 24, 32, 48, 64), 0),
-            "pieces of a sequence; 0 takes what a rule finds for the workload and sms",
-            compiled=False,
-        ),
-        Knob(
-            *("sms", (40, 58, 72, 82, 108, 114, 128, 132, 148, 170), 132),
-            "SMs of the GPU, for the rule",
+            "pieces of a sequence; 0 takes what a rule finds for the problem and the GPU's SMs",
             compiled=False,
         ),
     ),

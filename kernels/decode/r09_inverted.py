@@ -12,26 +12,32 @@ from pathlib import Path
 import numpy as np
 
 from labtools.problem import Launch, Rung, kernel_supports
-from labtools.problem.block_plan import BLOCK_KNOBS, TILES_FOR_EIGHT_WARPS, plan_blocks
+from labtools.problem.decode.block_plan import (
+    BLOCK_KNOBS,
+    TILES_FOR_EIGHT_WARPS,
+    RingKernel,
+    plan_blocks,
+)
 
 TILE = 16
 
 
-def plan(workload, knobs):
+def plan(problem, limits, knobs):
     """Warps, stages, pieces and clusters: a knob that is not 0, or the rule's choice."""
-    row_bytes = 2 * workload.head_dim * workload.element_bytes
-    return plan_blocks(
-        *(workload, knobs),
+    row_bytes = 2 * problem.head_dim * problem.element_bytes
+    kernel = RingKernel(
         tile=TILE,
         slot_bytes=TILE * row_bytes,
         stages={8: 3, 4: 3, 2: 3},
         tiles_for_most=(TILES_FOR_EIGHT_WARPS, TILES_FOR_EIGHT_WARPS),
+        sm_gb_per_s={8: 92, 4: 92},
     )
+    return plan_blocks(problem, limits, knobs, kernel)
 
 
-def launch(workload, knobs):
+def launch(problem, limits, knobs):
     """One launch; the counters are zeroed once, before all calls."""
-    blocks = plan(workload, knobs)
+    blocks = plan(problem, limits, knobs)
     return [
         blocks.reset_launch(),
         Launch(
@@ -42,7 +48,7 @@ def launch(workload, knobs):
             args=(
                 *blocks.first_args,
                 *("q", "k", "v", "seq_lens"),
-                *(("page_table", np.int32(workload.max_pages)) if workload.is_paged else ()),
+                *(("page_table", np.int32(problem.max_pages)) if problem.is_paged else ()),
                 *("out", *blocks.last_args),
             ),
             workspace=blocks.workspaces,
@@ -66,6 +72,7 @@ RUNG = Rung(
         groups=range(1, 9),
     ),
     min_arch="sm_80",
-    defines_extra=lambda workload, knobs: plan(workload, knobs).defines,
+    defines_extra=lambda problem, limits, knobs: plan(problem, limits, knobs).defines,
+    plan=plan,
     launch=launch,
 )

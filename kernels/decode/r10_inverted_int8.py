@@ -19,19 +19,18 @@ from labtools.problem import (
     kernel_supports,
     quantise_launches,
 )
-from labtools.problem.block_plan import BLOCK_KNOBS, plan_blocks
+from labtools.problem.decode.block_plan import BLOCK_KNOBS, RingKernel, plan_blocks
 
 SCHEME = SCHEMES[CHOSEN_INT8]
 BITS = 8
 TILE = 32
 
 
-def plan(workload, knobs):
+def plan(problem, limits, knobs):
     """Warps, stages, pieces and clusters: a knob that is not 0, or the rule's choice."""
-    tile, dim = knobs["tile"], workload.head_dim
+    tile, dim = knobs["tile"], problem.head_dim
     slot_bytes = tile * (2 * dim * BITS // 8 + 4) + 4 * dim
-    return plan_blocks(
-        *(workload, knobs),
+    kernel = RingKernel(
         tile=tile,
         slot_bytes=slot_bytes,
         scale_rows=SCHEME.k.group,
@@ -40,13 +39,15 @@ def plan(workload, knobs):
         ringless=True,
         stages={8: 3, 4: 3, 2: 3},
         tiles_for_most=(8, 128),
+        sm_gb_per_s={8: 60, 4: 47},
     )
+    return plan_blocks(problem, limits, knobs, kernel)
 
 
-def launch(workload, knobs):
+def launch(problem, limits, knobs):
     """The packers and the counters once, before all calls; then one launch."""
-    blocks = plan(workload, knobs)
-    cache, packers = quantise_launches(workload, SCHEME)
+    blocks = plan(problem, limits, knobs)
+    cache, packers = quantise_launches(problem, SCHEME)
     return [
         *packers,
         blocks.reset_launch(),
@@ -59,7 +60,7 @@ def launch(workload, knobs):
                 *blocks.first_args,
                 *("q", "k_codes", "v_codes", "k_scale", "k_bias", "v_scale", "v_bias"),
                 "seq_lens",
-                *(("page_table", np.int32(workload.max_pages)) if workload.is_paged else ()),
+                *(("page_table", np.int32(problem.max_pages)) if problem.is_paged else ()),
                 *("out", *blocks.last_args),
             ),
             workspace=(*cache, *blocks.workspaces),
@@ -82,11 +83,12 @@ RUNG = Rung(
         layouts=("contiguous", "paged"),
         groups=range(1, 9),
     ),
-    kv_scheme=lambda workload, knobs: SCHEME,
+    stores=lambda problem, knobs: SCHEME,
     min_arch="sm_80",
-    defines_extra=lambda workload, knobs: {
-        **plan(workload, knobs).defines,
+    defines_extra=lambda problem, limits, knobs: {
+        **plan(problem, limits, knobs).defines,
         "K_GROUP": str(SCHEME.k.group),
     },
+    plan=plan,
     launch=launch,
 )

@@ -12,15 +12,15 @@ import numpy as np
 from labtools.problem import Knob, Launch, Rung, Workspace, kernel_supports
 
 
-def launch(workload, knobs):
+def launch(problem, limits, knobs):
     """A fixed grid that strides over both buffers; checksum uint32 [1]."""
-    elements = workload.batch * workload.num_kv_heads * workload.kv_len * workload.head_dim
+    elements = problem.batch * problem.num_kv_heads * problem.kv_len * problem.head_dim
     return [
         Launch(
             entry="read_sweep",
             grid=(knobs["blocks"],),
             block=(knobs["threads"],),
-            args=("k", "v", "checksum", np.uint64(elements * workload.element_bytes // 16)),
+            args=("k", "v", "checksum", np.uint64(elements * problem.element_bytes // 16)),
             workspace=(Workspace("checksum", (1,), "uint32"),),
         )
     ]

@@ -11,9 +11,9 @@ from pathlib import Path
 from labtools.problem import Knob, Rung, head_dims, split_launches
 
 
-def launch(workload, knobs):
+def launch(problem, limits, knobs):
     """One block a (sequence, query head, piece), a thread a dim; then the merge."""
-    return split_launches(workload, "decode_s00", knobs["split"], block=workload.head_dim)
+    return split_launches(problem, "decode_s00", knobs["split"], block=problem.head_dim)
 
 
 RUNG = Rung(

@@ -14,28 +14,28 @@ import numpy as np
 from labtools.problem import Knob, Launch, Rung, Workspace, head_dims, split_launches
 
 
-def launch(workload, knobs):
+def launch(problem, limits, knobs):
     """The preparation; one warp a (sequence, query head, piece); then the merge."""
-    cache = (workload.batch, workload.num_kv_heads, workload.kv_len)
+    cache = (problem.batch, problem.num_kv_heads, problem.kv_len)
     codes = (
-        Workspace("k_codes", (*cache, workload.head_dim), "int8"),
-        Workspace("v_codes", (*cache, workload.head_dim), "int8"),
+        Workspace("k_codes", (*cache, problem.head_dim), "int8"),
+        Workspace("v_codes", (*cache, problem.head_dim), "int8"),
         Workspace("k_scale", cache, "float32"),
         Workspace("v_scale", cache, "float32"),
     )
     quantise = Launch(
         entry="quantise_cache",
-        grid=(-(-workload.kv_len // 64), workload.num_kv_heads, workload.batch),
+        grid=(-(-problem.kv_len // 64), problem.num_kv_heads, problem.batch),
         block=(32,),
         args=(
             *("k", "v", "seq_lens", "k_codes", "v_codes", "k_scale", "v_scale"),
-            np.int32(workload.kv_len),
+            np.int32(problem.kv_len),
         ),
         workspace=codes,
         prepare=True,
     )
     decode = split_launches(
-        workload,
+        problem,
         "decode_s02",
         knobs["split"],
         block=32,

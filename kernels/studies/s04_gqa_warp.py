@@ -14,16 +14,16 @@ import numpy as np
 from labtools.problem import Knob, Rung, decode_scalars, head_dims, split_launches
 
 
-def launch(workload, knobs):
+def launch(problem, limits, knobs):
     """One warp a (sequence, KV head, GROUP of its query heads, piece); then the merge."""
-    warps = workload.num_kv_heads * -(-workload.group_size // knobs["group"])
+    warps = problem.num_kv_heads * -(-problem.group_size // knobs["group"])
     return split_launches(
-        workload,
+        problem,
         "decode_s04",
         knobs["split"],
         block=32,
         grid_x=warps,
-        scalars=(np.int32(workload.group_size), *decode_scalars(workload)),
+        scalars=(np.int32(problem.group_size), *decode_scalars(problem)),
     )
 
 

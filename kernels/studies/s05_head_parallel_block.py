@@ -11,9 +11,9 @@ from pathlib import Path
 from labtools.problem import Knob, Rung, head_dims, split_launches
 
 
-def launch(workload, knobs):
+def launch(problem, limits, knobs):
     """One block of warps a (sequence, query head, piece); then the merge."""
-    return split_launches(workload, "decode_s05", knobs["split"], block=32 * knobs["warps"])
+    return split_launches(problem, "decode_s05", knobs["split"], block=32 * knobs["warps"])
 
 
 RUNG = Rung(
