@@ -6,7 +6,9 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Children of tests find the project, and what the tests themselves were given, wherever they run.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+import tools.light_jsonschema  # noqa: E402, F401  (before nbformat)
+from tools.slow_list import (  # noqa: E402
+    is_left_out,
+    measure_list,
+    read_list,
+    split_id,
+    write_list,
+)
 
 try:
     from tools.nbpoll import poll_in_slices
@@ -31,12 +42,11 @@ else:
     settings.register_profile("fast", deadline=None, max_examples=10)
 
 
-# Test functions that took longer than this are left out by make check. The list is measured, not
-# kept by hand: pytest tests/cpu --write-slow
 SLOW_LIST = ROOT / "tests" / "slow.txt"
-SLOW_S = 1.0
 BUILD_LIMIT_S = 2400
 """The whole book, every page executed, on two cores that do other work as well."""
+THIS_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process {os.getpid()}")
+"""One name for all processes of this run of the tests."""
 _taken_s: dict[str, float] = {}
 
 
@@ -45,21 +55,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-slow", action="store_true", help="measure tests/slow.txt anew")
 
 
-def slow_functions() -> set[str]:
-    return set(SLOW_LIST.read_text().split()) if SLOW_LIST.is_file() else set()
+def slow_list() -> dict[str, str]:
+    """The functions that ``make check`` leaves out, each with the case that it keeps."""
+    return read_list(SLOW_LIST.read_text()) if SLOW_LIST.is_file() else {}
+
+
+def is_there(function: str) -> bool:
+    """Whether a test function still stands in its file."""
+    file, *_, name = function.split("::")
+    return (ROOT / file).is_file() and f"def {name}(" in (ROOT / file).read_text()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    function = report.nodeid.split("[")[0]
-    _taken_s[function] = _taken_s.get(function, 0.0) + report.duration
+    _taken_s[report.nodeid] = _taken_s.get(report.nodeid, 0.0) + report.duration
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.config.getoption("--write-slow"):
-        kept = {name for name in slow_functions() if (ROOT / name.split("::")[0]).exists()}
-        kept -= set(_taken_s)
-        kept |= {name for name, seconds in _taken_s.items() if seconds > SLOW_S}
-        SLOW_LIST.write_text("".join(f"{name}\n" for name in sorted(kept)))
+    in_a_worker = hasattr(session.config, "workerinput")
+    if session.config.getoption("--write-slow") and not in_a_worker:
+        slow = {name: case for name, case in slow_list().items() if is_there(name)}
+        if not session.config.getoption("--fast"):
+            for test in _taken_s:
+                slow.pop(split_id(test)[0], None)
+        SLOW_LIST.write_text(write_list({**slow, **measure_list(_taken_s)}))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -96,13 +114,20 @@ def why_no_browser() -> str | None:
     return None if find_chromium() else "Chromium is not installed; make test installs it"
 
 
+def order_of(fixtures: Sequence[str]) -> int:
+    """Where in a run a test that uses ``fixtures`` stands."""
+    return 0 if "page_run" in fixtures else 2 if "built_site" in fixtures else 1
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     fast = config.getoption("--fast")
-    listed = slow_functions()
+    listed = slow_list()
+    # Pages first: they take longest. The site last: it takes their outputs.
+    items.sort(key=lambda item: order_of(getattr(item, "fixturenames", ())))
     for item in items:
         if "built_site" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(BUILD_LIMIT_S))
-        if item.nodeid.split("[")[0] in listed:
+        if is_left_out(item.nodeid, listed):
             item.add_marker(pytest.mark.slow)
         folder = item.path.parent.name
         if folder in ("gpu", "browser"):
@@ -121,7 +146,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=browser))
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
 
 
 @pytest.fixture(scope="session")
@@ -131,26 +157,54 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
-def built_site() -> Path:
+def executed_pages() -> Any:
+    """The executed pages that all processes of this run share, and that ``make book`` takes too."""
+    pytest.importorskip("nbclient", reason="the notebooks' tools are not installed here")
+    from tools.book import kept_pages
+
+    return kept_pages(ROOT, ROOT / "_build" / ".executed")
+
+
+@pytest.fixture(scope="session")
+def page_run(executed_pages: Any) -> Callable[[str], Any]:
+    """Execute a page of the book with its solutions, once in this run, whichever process asks.
+
+    Called with a page as in ``_toc.yml``; returns what ``tools.execute`` noted of the run.
+    """
+    return lambda page: executed_pages.run_once(page, by=THIS_RUN, solutions=True)
+
+
+@pytest.fixture(scope="session")
+def built_site(executed_pages: Any) -> Path:
     """The real book, built once for all tests that look at it, whichever process they run in.
 
-    Executed pages are cached by content, so a second run of the tests is quick and a stale page is
-    not possible.
+    Its pages are those that this run of the tests has executed. What is missing is executed, unless
+    an older run left it: pages are kept by content, so that a stale one is not possible. With a GPU
+    only pages of this run are taken.
     """
     pytest.importorskip("jupyter_book", reason="the book's tools are not installed here")
     from filelock import FileLock
 
     from tools.book import build
+    from tools.choose import find_driver
+    from tools.execute import JOBS, execute_pages
+    from tools.toc import executable_pages
 
     folder = ROOT / "_build"
     folder.mkdir(exist_ok=True)
-    this_run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process {os.getpid()}")
     built_by = folder / "tested.by"
     with FileLock(folder / "tested.lock"):
         if built_by.is_file():
             made_in, _, site = built_by.read_text().partition("\n")
-            if made_in == this_run and Path(site).is_dir():
+            if made_in == THIS_RUN and Path(site).is_dir():
                 return Path(site)
-        site_path = build(ROOT, output=folder / "tested")
-        built_by.write_text(f"{this_run}\n{site_path}")
+        kept = executed_pages
+        found = {page: kept.find(page) for page in executable_pages(ROOT)}
+        taken = {THIS_RUN} if find_driver() else {one.by for one in found.values() if one}
+        missing = [page for page, one in found.items() if one is None or one.by not in taken]
+        # The other process of this run executes pages as well, from the first one on.
+        jobs = 1 if "PYTEST_XDIST_TESTRUNUID" in os.environ else JOBS
+        execute_pages(missing[::-1], kept, jobs, by=THIS_RUN, solutions=True)
+        site_path = build(ROOT, output=folder / "tested", kept=kept)
+        built_by.write_text(f"{THIS_RUN}\n{site_path}")
         return site_path

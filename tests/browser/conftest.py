@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from driver import Server, shoot, start_browser, start_server
 
-from labtools.pages import list_pages
+from labtools.notebook.pages import list_pages
 from tools.chromium import find_chromium
 
 ROOT = Path(__file__).resolve().parents[2]

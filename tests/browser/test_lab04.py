@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from driver import Server, open_notebook, run_all, shoot, wait_for
 
-from labtools.widgets.rounds import draw_rounds, recorded_answer
+from labtools.notebook.rounds.draw import draw_rounds, recorded_answer
 
 LAB04 = "labs/lab04_predict.md"
 CHECKLIST = "book/checklist.md"

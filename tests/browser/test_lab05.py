@@ -9,8 +9,8 @@ import pytest
 from driver import Server, open_notebook, run_all, shoot, wait_for
 from test_labs import commit_by_keyboard, gates, kernel_is_idle, slide, unrun_cells
 
+from labtools.notebook.records import Variant, forecast_of
 from labtools.problem import HEADLINE
-from labtools.widgets.split_records import Tried, forecast_of
 
 LAB05 = "labs/lab05_split.md"
 GATES = 3
@@ -23,7 +23,7 @@ def shown(page: Any) -> str:
 def expected(pieces: int, **changes: int) -> str:
     """The readout of a case, as the picture writes it."""
     workload = HEADLINE.replace(**changes)
-    time_us = forecast_of(Tried("r08", {"split": pieces}), workload).time_us
+    time_us = forecast_of(Variant("r08", {"split": pieces}), workload).time_us
     text = f"{time_us:.0f}" if time_us >= 100 else f"{time_us:#.3g}"
     return f"{text} us forecast"
 

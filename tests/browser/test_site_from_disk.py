@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from driver import shoot
 
-from tools.book import toc_pages
+from tools.toc import toc_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 

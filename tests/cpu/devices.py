@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from labtools.predict import load_gpu
 from labtools.toolchain import DeviceInfo
 
 H200 = DeviceInfo(
@@ -26,3 +27,6 @@ H200 = DeviceInfo(
     cuda_version="13.0",
     driver_version="580.95.05",
 )
+
+LIMITS = load_gpu("h200").limits
+"""What the data sheet of the H200 gives a launch."""

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 from devices import H200
 
-from labtools.measure import campaign, live, live_measure, profile, sanitize
+from labtools.measure.campaign import run as campaign
+from labtools.measure.gpu import measure as live_measure
+from labtools.measure.gpu import run as live
+from labtools.measure.profiler import ncu as profile
+from labtools.measure.profiler import sanitize
 from labtools.problem import LabError
 
 FAKE_GPU = Path(__file__).with_name("fake_gpu")

@@ -36,7 +36,7 @@ class FakeEvent:
 
 
 class FakeDevice:
-    """What Bench asks of a LiveDevice. A kernel's cycles grow with the numbers that it is given."""
+    """What Rig asks of a LiveDevice. A kernel's cycles grow with the numbers that it is given."""
 
     ordinal = 0
     num_sms = 4

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from labtools.problem import HEADLINE, Workload
+from labtools.problem import HEADLINE, Comparison, Problem
 from labtools.record import (
-    CodeHashes,
-    ComparisonResult,
     ProcessSamples,
     Provenance,
     Record,
     Samples,
     median_us,
 )
+from labtools.toolchain import Hashes
 
 START = datetime(2026, 11, 21, 4, tzinfo=UTC)
 
@@ -38,7 +37,7 @@ def make_samples(lists: Sequence[Sequence[float]]) -> Samples:
 def make_record(
     candidate: str = "r03_one_warp",
     lists: Sequence[Sequence[float]] = ((10.0, 11.0, 12.0), (10.0, 10.5, 12.5)),
-    workload: Workload = HEADLINE,
+    workload: Problem = HEADLINE,
     *,
     gpu: str = "NVIDIA H200",
     slug: str = "h200",
@@ -50,9 +49,9 @@ def make_record(
         "candidate": candidate,
         "kind": candidate.split(":")[0] if ":" in candidate else "rung",
         "workload": workload.to_dict(),
-        "hashes": CodeHashes(source_hash="s", sass_hash="m", nvrtc_version="13.0"),
+        "hashes": Hashes(source_hash="s", sass_hash="m", nvrtc_version="13.0"),
         "protocol": "graph-1",
-        "comparison": ComparisonResult(ok=True, worst_error=3e-4, tolerance=1e-3, cases=2),
+        "comparison": Comparison(ok=True, worst_error=3e-4, tolerance=1e-3, cases=2),
         "samples": samples,
         "median_us": median_us(samples),
         "campaign": "c1",

@@ -11,16 +11,16 @@ import numpy as np
 from labtools.problem import Knob, Launch, Rung, Workspace, kernel_supports
 
 
-def launch(workload, knobs):
+def launch(problem, limits, knobs):
     """A block a (split, query head, sequence); the counters are cleared once, not in every call."""
     splits = knobs["splits"]
-    pairs = (workload.batch, workload.num_qo_heads)
-    partial = Workspace("partial", (*pairs, splits, workload.head_dim + 2), "float32")
+    pairs = (problem.batch, problem.num_qo_heads)
+    partial = Workspace("partial", (*pairs, splits, problem.head_dim + 2), "float32")
     counters = Workspace("counters", pairs, "uint32")
     return [
         Launch(
             entry="clear_counters",
-            grid=(workload.batch * workload.num_qo_heads,),
+            grid=(problem.batch * problem.num_qo_heads,),
             block=(1,),
             args=("counters",),
             workspace=(counters,),
@@ -28,15 +28,15 @@ def launch(workload, knobs):
         ),
         Launch(
             entry="split_merge",
-            grid=(splits, workload.num_qo_heads, workload.batch),
-            block=(workload.head_dim,),
+            grid=(splits, problem.num_qo_heads, problem.batch),
+            block=(problem.head_dim,),
             args=(
                 *("q", "k", "v", "seq_lens"),
-                *(("page_table",) if workload.is_paged else ()),
+                *(("page_table",) if problem.is_paged else ()),
                 *("partial", "counters", "out"),
-                np.int32(workload.num_kv_heads),
-                np.int32(workload.kv_len),
-                np.float32(workload.sm_scale),
+                np.int32(problem.num_kv_heads),
+                np.int32(problem.kv_len),
+                np.float32(problem.sm_scale),
             ),
             workspace=(partial, counters),
         ),

@@ -95,7 +95,7 @@ def test_points_take_the_stored_forecast(test_records: list[Record], points: lis
 
 
 def test_every_test_point_has_its_stratum_and_thirty_companions() -> None:
-    from labtools.widgets.accuracy_figures import recorded_points
+    from labtools.notebook.rounds.accuracy import recorded_points
 
     held = [point for point in recorded_points() if point.split == "test"]
     assert len(held) >= 300

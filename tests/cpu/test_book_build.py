@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 from queue import Empty
@@ -12,9 +13,13 @@ import pytest
 
 pytest.importorskip("jupyter_book", reason="the book's tools are not installed here")
 
-from tools.book import build, built_pages, content_key, outside_requests, toc_pages
+from jupyter_cache import get_cache
+
+from tools.book import build, built_pages, outside_requests
+from tools.execute import content_key
 from tools.nbpoll import get_msg
 from tools.site_assets import PACKAGES, AssetError, check_integrity
+from tools.toc import toc_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = (
@@ -69,6 +74,23 @@ def append(tree: Path, text: str) -> None:
 def test_nobody_is_taken_to_be_present(small_book: Path) -> None:
     html = build(small_book)
     assert "reader 0" in (html / "book/page.html").read_text()
+    times = json.loads((small_book / "_build" / "page-times.json").read_text())
+    assert list(times) == ["book/page"]
+    assert times["book/page"] > 0.1
+
+
+@pytest.mark.slow
+def test_sphinx_executes_nothing(small_book: Path) -> None:
+    """It would do so one after another, and unseen: every page is executed and kept before."""
+    build(small_book)
+    (kept,) = (small_book / "_build" / ".executed").iterdir()
+    cache = get_cache(str(kept))
+    assert cache.list_project_records() == []
+    assert len(cache.list_cache_records()) == 1
+    # A second site takes the page as it is kept.
+    before = cache.list_cache_records()[0].created
+    assert "reader 0" in (build(small_book) / "book/page.html").read_text()
+    assert [one.created for one in cache.list_cache_records()] == [before]
 
 
 @pytest.mark.slow

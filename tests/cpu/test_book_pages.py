@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import ast
+import importlib
+import importlib.util
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from labtools.record import published_figures
+from tools.toc import executable_pages, solutions_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
@@ -160,33 +166,97 @@ def test_question_ids_are_unique() -> None:
     assert len(set(ids)) == len(ids)
 
 
-def solutions_of(text: str) -> list[str]:
-    """The Python blocks inside a page's solutions."""
-    return [
-        block
-        for solution in re.findall(r"^````\{solution\}.*?^````$", text, re.DOTALL | re.MULTILINE)
-        for block in re.findall(r"^```python\n(.*?)^```$", solution, re.DOTALL | re.MULTILINE)
-    ]
-
-
 WITH_SOLUTIONS = [page for page in PAGES if solutions_of(page.read_text())]
+
+
+def test_some_pages_have_solutions_and_all_of_them_are_executed() -> None:
+    named = {page.relative_to(ROOT).with_suffix("").as_posix() for page in WITH_SOLUTIONS}
+    assert 10 <= len(named) < len(executable_pages(ROOT))
+    assert named <= set(executable_pages(ROOT))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_SOLUTIONS, ids=lambda page: page.stem)
-def test_solutions_run_after_the_page(page: Path) -> None:
-    jupytext = pytest.importorskip("jupytext")
-    nbclient = pytest.importorskip("nbclient")
-    import nbformat
+def test_solutions_run_after_the_page(page: Path, page_run: Callable[[str], Any]) -> None:
+    """In the one run of the page that test_notebooks looks at too."""
+    noted = page_run(page.relative_to(ROOT).with_suffix("").as_posix())
+    assert noted.solution_error == ""
+    assert noted.solutions == len(solutions_of(page.read_text()))
 
-    text = page.read_text()
-    notebook = jupytext.reads(text, fmt="md:myst")
-    notebook.cells += [nbformat.v4.new_code_cell(block) for block in solutions_of(text)]
-    client = nbclient.NotebookClient(
-        notebook,
-        timeout=300,
-        startup_timeout=300,
-        resources={"metadata": {"path": str(page.parent)}},
-    )
-    client.execute(env={**os.environ, "LABTOOLS_READER": "0"})
-    assert notebook.cells[-1].execution_count
+
+_OPTIONS = re.compile(r"\A\s*(?:---\n.*?\n---\n|(?::[\w-]+:[^\n]*\n)+)", re.DOTALL)
+ALL_PAGES = [ROOT / f"{page}.md" for page in executable_pages(ROOT)]
+
+
+def code_of(text: str) -> str:
+    """A page's Python, its solutions after it; cells of another language and magics left out."""
+    cells = [body for info, body in split_page(text)[1] if info.startswith("{code-cell}")]
+    lines: list[str] = []
+    for cell in [*cells, *solutions_of(text)]:
+        own = _OPTIONS.sub("", cell).strip("\n").splitlines()
+        if own and not own[0].startswith("%%"):
+            lines += [line for line in own if not line.lstrip().startswith(("%", "!"))]
+    return "\n".join(lines) + "\n"
+
+
+def is_there(module: str, name: str) -> bool:
+    """Whether ``from module import name`` would work."""
+    if hasattr(importlib.import_module(module), name):
+        return True
+    try:
+        return importlib.util.find_spec(f"{module}.{name}") is not None
+    except ModuleNotFoundError:  # the module is no folder
+        return False
+
+
+def missing_names(code: str) -> list[str]:
+    """What a page imports from labtools that is not there."""
+    imports = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
+    return [
+        f"{node.module}.{name.name}"
+        for node in imports
+        if node.module and node.module.partition(".")[0] == "labtools"
+        for name in node.names
+        if not is_there(node.module, name.name)
+    ]
+
+
+def names_taken_over(code: str) -> set[str]:
+    """What a page takes over from elsewhere with ``globals().update``, by name."""
+    calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+    return {
+        constant.value
+        for call in calls
+        if ast.unparse(call.func) == "globals().update"
+        for constant in ast.walk(call)
+        if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+    }
+
+
+def undefined_names(files: list[Path]) -> str:
+    known = {"display", "get_ipython"}.union(*(names_taken_over(one.read_text()) for one in files))
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821"]
+    command += ["--config", f"builtins = {sorted(known)}", "--output-format", "concise"]
+    return subprocess.run([*command, *files], capture_output=True, text=True).stdout
+
+
+def test_pages_use_only_names_that_are_there(tmp_path: Path) -> None:
+    """What running them would find after minutes, found in a second."""
+    missing = {page.stem: missing_names(code_of(page.read_text())) for page in ALL_PAGES}
+    assert {page: names for page, names in missing.items() if names} == {}
+    files = []
+    for page in ALL_PAGES:
+        files.append(tmp_path / f"{page.stem}.py")
+        files[-1].write_text(code_of(page.read_text()))
+    found = undefined_names(files)
+    assert "F821" not in found, found
+
+
+def test_a_name_that_is_not_there_is_found(tmp_path: Path) -> None:
+    assert missing_names("from labtools.record import RecordStore, rubbish\n") == [
+        "labtools.record.rubbish"
+    ]
+    (tmp_path / "page.py").write_text("display(1)\nprint(where_of(2))\n")
+    found = undefined_names([tmp_path / "page.py"])
+    assert "where_of" in found
+    assert "display" not in found

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labtools.predict import list_gpus, load_gpu
-from labtools.predict.calibration import FITTED, machine_of, measured_band
 from labtools.predict.latencies import ASSUMED, Latencies, load_latencies
-from labtools.predict.machine import Curve, LoadCurve, Machine
+from labtools.predict.machine import FITTED, Curve, LoadCurve, Machine, machine_of, measured_band
 from labtools.problem import LabError
 
 H200 = machine_of(load_gpu("h200"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labtools.measure.campaign_bench import (
+from labtools.measure.campaign.decode.bench import (
     AIMS,
     FAST,
     INVERTED,
@@ -16,8 +16,8 @@ from labtools.measure.campaign_bench import (
     ragged,
     written,
 )
-from labtools.measure.campaign_plan import expand_plan, load_plan
-from labtools.measure.live_job import rung_candidate
+from labtools.measure.campaign.plan import expand_plan, load_plan
+from labtools.measure.gpu.job import rung_candidate
 from labtools.problem import (
     HEADLINE,
     Workload,

@@ -10,7 +10,13 @@ import pytest
 import yaml
 
 from labtools.cli import main
-from labtools.predict.claim_checks import CHECKS, Evidence, check_claim, gather_evidence, judge
+from labtools.predict.decode.claim_checks import (
+    CHECKS,
+    Evidence,
+    check_claim,
+    gather_evidence,
+    judge,
+)
 from labtools.problem import LabError
 from labtools.record import Claim, Ledger, load_ledger
 from labtools.record.claims import VERDICTS, Finding, ledger_path

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from labtools.cli import main
-from labtools.measure.child import child_environment
+from labtools.cli.outcome import (
+    WHERE_ASKED,
+    Answer,
+    UsageProblem,
+    WrongKernel,
+    plain,
+    show_error,
+    taken_from,
+)
+from labtools.measure.worker import child_environment
+from labtools.problem import KernelError, LabError, Workload
+from labtools.toolchain import CompileError
 
 COMMANDS = (
     *("doctor", "run", "forecast", "compile", "profile", "sanitize"),
@@ -214,10 +229,49 @@ def test_doctor_says_why_and_what_still_works(cli: Any) -> None:
             assert link["why"], link
             assert link["still_works"], link
     names = {link["name"] for link in data["links"]}
-    assert {"nvrtc", "driver", "gpu", "cupy", "ncu", "c++", "records", "journal"} <= names
+    assert {"nvrtc", "driver", "gpu", "cupy", "ncu", "c++", "records", "journal", "cache"} <= names
     person = cli("doctor").out
     for link in data["links"]:
         assert link["name"] in person
+
+
+def test_doctor_says_where_the_cache_is_and_how_large(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from labtools.toolchain.cache import SIZE_VARIABLE, kept
+
+    def link() -> Any:
+        return next(one for one in cli("doctor", "--json").data["links"] if one["name"] == "cache")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(SIZE_VARIABLE, "64")
+    kept("thing", (1,), lambda: random.Random(0).randbytes(2**20))
+    found = link()
+    assert found["ok"] and found["found"].startswith("1.0 MiB of at most 64 MiB in ")
+    assert str(tmp_path / "labtools" / "kept") in found["found"]
+    assert str(tmp_path / "labtools" / "cpu") in found["found"]
+    monkeypatch.setenv(SIZE_VARIABLE, "0")
+    found = link()
+    assert not found["ok"] and SIZE_VARIABLE in found["why"] and found["still_works"]
+
+
+def test_the_table_of_records_is_folded_and_not_cut() -> None:
+    from labtools.cli.recorded import _columns
+
+    cells = [
+        ("rung", "knobs", "median us"),
+        ("r03", "one=1 two=2 three=3", "5.5"),
+        ("r0", "", "16"),
+    ]
+    assert list(_columns(cells, 80)) == [
+        "rung  knobs                median us",
+        "r03   one=1 two=2 three=3        5.5",
+        "r0                                16",
+    ]
+    narrow = list(_columns(cells, 28))
+    assert max(map(len, narrow)) <= 28
+    assert narrow[1:3] == ["r03   one=1 two=2        5.5", "      three=3"]
+    assert "abcdefghijklmnopqrst" in "".join(_columns([("a",), ("abcdefghijklmnopqrst",)], 9))
 
 
 def test_records_without_a_match_is_an_empty_list(cli: Any) -> None:
@@ -247,15 +301,15 @@ def test_an_edited_environment_does_not_reach_stdout(
     cli: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A library that prints must not break --json."""
-    from labtools.cli import recorded
+    from labtools.cli import predictions
 
-    original = recorded.list_predictions
+    original = predictions.list_predictions
 
     def chatty(question: str | None) -> Any:
         print("a library says hello")
         return original(question)
 
-    monkeypatch.setattr(recorded, "list_predictions", chatty)
+    monkeypatch.setattr(predictions, "list_predictions", chatty)
     ended = cli("journal", "--json")
     assert ended.data["predictions"] == []
     assert "hello" in ended.err
@@ -271,12 +325,12 @@ def test_numbers_that_are_not_finite_become_null(capsys: pytest.CaptureFixture[s
 
 
 def test_an_unforeseen_error_is_not_a_traceback(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from labtools.cli import recorded
+    from labtools.cli import predictions
 
     def broken(question: str | None) -> Any:
         raise ZeroDivisionError("by nothing")
 
-    monkeypatch.setattr(recorded, "list_predictions", broken)
+    monkeypatch.setattr(predictions, "list_predictions", broken)
     ended = cli("journal", "--json")
     assert ended.status == 4
     assert "ZeroDivisionError" in ended.data["error"]["why"]
@@ -322,7 +376,7 @@ def test_the_console_script_and_the_module_are_the_same() -> None:
 def test_reset_keeps_the_readers_copy(
     cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from labtools import pages
+    from labtools.notebook import pages
 
     (tmp_path / "labs").mkdir()
     (tmp_path / "labs" / "lab09.md").write_text("the original\n")
@@ -338,7 +392,7 @@ def test_reset_keeps_the_readers_copy(
 def test_sync_check_reports_a_difference_with_status_1(
     cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sync_module = sys.modules.get("labtools.sync") or __import__("labtools.sync").sync
+    sync_module = importlib.import_module("labtools.notebook.sync")
     (tmp_path / "kernels" / "decode").mkdir(parents=True)
     (tmp_path / "kernels" / "decode" / "x.cu").write_text("int a;\n")
     (tmp_path / "book").mkdir()
@@ -367,3 +421,60 @@ def test_python_dash_m_runs_from_anywhere(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert json.loads(done.stdout)["rung"] == "r03_one_warp"
     assert os.listdir(tmp_path) == []
+
+
+@dataclasses.dataclass(frozen=True)
+class _Inner:
+    rate: float
+    where: Path
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found(Answer):
+    workload: Workload
+    inner: tuple[_Inner, ...]
+    error: LabError
+    asked: str | None = dataclasses.field(default=None, metadata=WHERE_ASKED)
+    missing: str | None = None
+    _hidden: int = 3
+
+
+def test_an_answer_is_its_fields_in_json() -> None:
+    inner = (_Inner(float("nan"), Path("a/b")), _Inner(np.float32(0.5), Path("c")))
+    found = _Found(Workload(1, 2, 1, 16, 64), inner, LabError("what", "why", "still"))
+    assert plain(found) == {
+        "workload": Workload(1, 2, 1, 16, 64).to_dict(),
+        "inner": [{"rate": None, "where": "a/b"}, {"rate": 0.5, "where": "c"}],
+        "error": {"what": "what", "why": "why", "still_works": "still"},
+        "missing": None,
+    }
+    assert plain(dataclasses.replace(found, asked="yes"))["asked"] == "yes"
+
+
+def test_a_dataclass_is_taken_from_attributes_of_the_same_names() -> None:
+    assert taken_from(_Inner, Path("x"), rate=1.0, where=Path("y")) == _Inner(1.0, Path("y"))
+    source = _Inner(2.0, Path("z"))
+    assert taken_from(_Inner, source, where=Path("y")) == _Inner(2.0, Path("y"))
+    with pytest.raises(AttributeError):
+        taken_from(_Inner, Path("x"), where=Path("y"))
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (LabError("what", "why", "still"), 3),
+        (KernelError("what", "why", "still"), 1),
+        (CompileError("what", "why", "still"), 1),
+        (UsageProblem(LabError("what", "why", "still")), 2),
+        (WrongKernel(LabError("what", "why", "still")), 1),
+        (MemoryError(), 3),
+        (KeyError("x"), 4),
+    ],
+)
+def test_an_exit_status_follows_from_the_kind_of_error(
+    error: Exception, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert show_error(error, as_json=True) == status
+    ended = json.loads(capsys.readouterr().out)
+    assert ended["exit_status"] == status
+    assert set(ended["error"]) == {"what", "why", "still_works"}

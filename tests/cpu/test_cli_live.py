@@ -11,8 +11,12 @@ import pytest
 from live_fake import DEVICE, use_fake_gpu
 
 from labtools.cli import main
-from labtools.measure import live_job, profile, sanitize, target
+from labtools.measure.gpu import job as live_job
+from labtools.measure.profiler import ncu as profile
+from labtools.measure.profiler import profile as profiler
+from labtools.measure.profiler import sanitize
 from labtools.problem import LabError, Workload, kernels_dir, list_baselines
+from labtools.toolchain import compiler, progress
 
 SMALL = ("--workload", "2,4,2,64,64", "--quick")
 
@@ -22,7 +26,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     use_fake_gpu(monkeypatch, tmp_path)
     monkeypatch.setenv("FAKE_GPU_TORCH", "1")
-    for module in (live_job, target):
+    for module in (live_job, profiler, sanitize):
         monkeypatch.setattr(module, "require_device", lambda: DEVICE)
 
     def none(*_: object) -> str:
@@ -47,7 +51,8 @@ def _behave(monkeypatch: pytest.MonkeyPatch, **kernels: str) -> None:
     monkeypatch.setenv("FAKE_GPU_BEHAVIOUR", json.dumps(kernels))
 
 
-def test_run_checks_and_then_times(cli: Any) -> None:
+def test_run_checks_and_then_times(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SAY_EVERY_S", 0.0)  # every line, not one now and then
     status, data, err = cli("run", "r03", "--on", "gpu", *SMALL)
     assert status == 0, data
     assert data["on"] == "gpu"
@@ -57,7 +62,42 @@ def test_run_checks_and_then_times(cli: Any) -> None:
     assert timing["median_us"] > 0
     assert timing["gpu"] == DEVICE.name
     assert timing["provenance"]["tree_hash"]
-    assert "timing" in err or "process" in err
+    assert "case 1 of" in err
+    assert "timing 2,4,2,64,64, process 1" in err
+
+
+def test_run_compiles_once_draws_once_and_starts_each_child_once(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiled: list[str] = []
+    for name in ("_compile_with_cuda_core", "_compile_with_cupy"):
+        real = getattr(compiler, name)
+
+        def count(source: str, *rest: Any, real: Any = real) -> Any:
+            compiled.append(source)
+            return real(source, *rest)
+
+        monkeypatch.setattr(compiler, name, count)
+    draws = tmp_path / "draws"
+    monkeypatch.setenv("FAKE_DRAW_LOG", str(draws))
+    # Another text than that of any other test: nothing of it is kept yet.
+    own = tmp_path / "mine"
+    own.mkdir()
+    for ending in (".py", ".cu"):
+        shutil.copy(kernels_dir() / "decode" / f"r03_one_warp{ending}", own / f"mine{ending}")
+    source = (own / "mine.cu").read_text() + f"// {tmp_path}\n__device__ int mine_alone;\n"
+    (own / "mine.cu").write_text(source)
+    status, data, _ = cli(
+        *("run", str(own / "mine.py"), "--on", "gpu", "--workload", "2,4,2,72,64", "--quick")
+    )
+    assert status == 0, data
+    assert data["timing"]["processes"] == 1
+    assert compiled.count(source) == 1
+    drawn = [json.loads(line) for line in draws.read_text().splitlines()]
+    assert len({one["pid"] for one in drawn}) == 1  # the child that checks is the one that times
+    caches = [one["digest"] for one in drawn if one["shape"] == [2, 2, 72, 64]]
+    assert len(caches) > 4
+    assert len(set(caches)) == len(caches)
 
 
 def test_run_for_a_person(cli: Any) -> None:
@@ -71,7 +111,7 @@ def test_run_for_a_person(cli: Any) -> None:
 def test_a_kernel_that_is_wrong_is_never_timed(
     cli: Any, monkeypatch: pytest.MonkeyPatch, behaviour: str
 ) -> None:
-    from labtools.measure import live
+    from labtools.measure.gpu import run as live
 
     _behave(monkeypatch, decode_r03=behaviour)
     monkeypatch.setattr(live, "TIME_LIMIT_S", 2.0)

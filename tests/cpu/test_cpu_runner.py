@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labtools.measure.cpu import FAULT_KINDS, CpuRunnerMissing, Fault, build_kernel, run_on_cpu
+from labtools.measure.cpu import FAULT_KINDS, CpuFault, CpuRunnerMissing, build_kernel, run_on_cpu
 from labtools.measure.cpu.build import adapt_assembly
 from labtools.measure.cpu.report import REPORT
 from labtools.problem import LabError, Launch, Rung, Workload, Workspace
@@ -41,7 +41,7 @@ def rung_of(
     text = f'#include <cuda_fp16.h>\n{before}\nextern "C" __global__ void kernel({parameters}) {{\n'
     source.write_text(f"{text}{body}\n}}\n")
     launch = Launch("kernel", grid, block, smem_bytes, args, workspace)
-    return Rung("kernel", "a test", source, "", "", "", lambda workload, knobs: [launch])
+    return Rung("kernel", "a test", source, "", "", "", lambda workload, limits, knobs: [launch])
 
 
 def results(rung: Rung, orders: tuple[int, ...] = (0, 1, 2, 3)) -> np.ndarray:
@@ -51,7 +51,9 @@ def results(rung: Rung, orders: tuple[int, ...] = (0, 1, 2, 3)) -> np.ndarray:
     return run.out.reshape(-1).astype(np.float64)
 
 
-def fault_of(rung: Rung, kind: str, orders: tuple[int, ...] = (0, 1, 2, 3), **kw: float) -> Fault:
+def fault_of(
+    rung: Rung, kind: str, orders: tuple[int, ...] = (0, 1, 2, 3), **kw: float
+) -> CpuFault:
     """The first fault of that kind, which must be there and have the line marked ``// here``."""
     run = run_on_cpu(rung, ONE, orders=orders, **kw)
     found = [fault for fault in run.faults if fault.kind == kind]
@@ -170,7 +172,7 @@ def test_atomics_and_workspace_between_launches(tmp_path):
         Launch("count", (8,), (32,), 0, ("u", "f", "i"), spaces),
         Launch("give", (1,), (64,), 0, ("u", "f", "i", "out"), spaces),
     ]
-    rung = Rung("kernel", "", source, "", "", "", lambda workload, knobs: launches)
+    rung = Rung("kernel", "", source, "", "", "", lambda workload, limits, knobs: launches)
     assert results(rung)[:6].tolist() == [256, 128, 0, 255, 9, 7]
 
 
@@ -197,7 +199,7 @@ def test_last_block_pattern_is_no_race(tmp_path):
         Launch("zero", (1,), (1,), 0, ("counter",), spaces),
         Launch("kernel", (16,), (64,), 0, ("partial", "counter", "out"), spaces),
     ]
-    rung = rung.with_launch(lambda workload, knobs: launches)
+    rung = rung.with_launch(lambda workload, limits, knobs: launches)
     assert (results(rung) == 120).all()
 
 
@@ -431,7 +433,7 @@ def test_result_that_depends_on_the_order_of_warps(tmp_path):
     spaces = (Workspace("last", (1,), "float32"),)
     launch = Launch("kernel", (1,), (64,), 0, ("v", "out", "last"), spaces)
     first = "if (threadIdx.x == 0) atomicExch"
-    rung = Rung("kernel", "", source, "", "", "", lambda workload, knobs: [launch])
+    rung = Rung("kernel", "", source, "", "", "", lambda workload, limits, knobs: [launch])
     one_row = Workload(1, 1, 1, 1, 64)  # attention over one row is that row of v
     # The workspace starts as poison, which the first statement replaces atomically.
     assert first in rung.source_text
@@ -489,12 +491,12 @@ def test_sample_of_blocks_compares_what_it_ran():
 def test_progress_reaches_the_end():
     from labtools.problem import load_rung
 
-    seen: list[tuple[int, int, str]] = []
+    seen: list[tuple[str, int, int]] = []
     run_on_cpu(
         load_rung("r03"), Workload(2, 8, 2, 40, 64), orders=(0, 1),
         progress=lambda *event: seen.append(event),
     )  # fmt: skip
-    assert seen[-1][:2] == (32, 32)
+    assert seen[-1][1:] == (32, 32)
 
 
 def test_no_compiler_is_said_plainly(tmp_path, monkeypatch):
@@ -529,7 +531,7 @@ def test_launch_of_a_kernel_that_is_not_there(tmp_path):
     rung = rung_of(tmp_path, "")
     other = Launch("kernel_two", (1,), (64,), 0, ("q", "k", "out"))
     with pytest.raises(CompileError, match="kernel_two"):
-        run_on_cpu(rung.with_launch(lambda workload, knobs: [other]), ONE)
+        run_on_cpu(rung.with_launch(lambda workload, limits, knobs: [other]), ONE)
 
 
 def test_unsupported_function_is_named(tmp_path):

@@ -20,14 +20,13 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from devices import H200
+from devices import H200, LIMITS
 
 from labtools.cli import main
-from labtools.measure.child import child_environment
+from labtools.measure.worker import child_environment
 from labtools.problem import LabError, load_rung
 from labtools.toolchain import cuda_status
 from labtools.toolchain.status import Findings, explain
@@ -84,7 +83,7 @@ from pathlib import Path
 import numpy as np
 from labtools.problem import Launch, Rung
 
-def launch(workload, knobs):
+def launch(workload, limits, knobs):
     return [Launch("decode", (workload.num_qo_heads, workload.batch), (64,),
                    args=("q", "k", "v", "seq_lens", "out", np.int32(workload.num_kv_heads),
                          np.int32(workload.kv_len), np.float32(workload.sm_scale)))]
@@ -219,7 +218,7 @@ OLD_DRIVER = dataclasses.replace(H200, cuda_version="12.4", driver_version="550.
 def test_what_is_missing_for_a_live_run(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, facts: Findings, words: str
 ) -> None:
-    from labtools.measure import live_job
+    from labtools.measure.gpu import job as live_job
 
     monkeypatch.setattr(live_job, "cuda_status", lambda: explain(facts))
     ended = cli("profile", "r03")
@@ -228,7 +227,7 @@ def test_what_is_missing_for_a_live_run(
 
 
 def test_ncu_is_not_permitted(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from labtools.measure import profile, target
+    from labtools.measure.profiler import profile
 
     program = tmp_path / "ncu"
     program.write_text(
@@ -241,7 +240,7 @@ def test_ncu_is_not_permitted(cli: Cli, tmp_path: Path, monkeypatch: pytest.Monk
     )
     program.chmod(0o755)
     monkeypatch.setenv("LABTOOLS_NCU", str(program))
-    monkeypatch.setattr(target, "require_device", lambda: SimpleNamespace(arch="sm_90"))
+    monkeypatch.setattr(profile, "require_device", lambda: H200)
     monkeypatch.setattr(profile, "hold_this_gpu", lambda *_: warnings.catch_warnings())
     ended = cli("profile", "r03")
     assert ended.status == MISSING
@@ -363,7 +362,7 @@ def test_a_wrong_result_ends_with_status_1(cli: Cli, write_rung: Callable[[str],
     ],
 )
 def test_what_cuda_says_is_told_in_words(said: str, kind: str) -> None:
-    from labtools.measure.live_faults import explain_cuda_error
+    from labtools.measure.gpu.faults import explain_cuda_error
 
     fault = explain_cuda_error(said)
     assert fault.kind == kind
@@ -391,7 +390,7 @@ def _start(code: str, **extra: str) -> subprocess.Popen[str]:
 
 HOLD = """
     import time
-    from labtools.measure.gpu_queue import hold_gpu
+    from labtools.measure.gpu.queue import hold_gpu
     with hold_gpu(["gpu-0"], "timing r03 in another notebook"):
         print("held", flush=True)
         time.sleep(600)
@@ -399,7 +398,7 @@ HOLD = """
 
 
 def test_two_notebooks_on_one_gpu_wait_for_each_other() -> None:
-    from labtools.measure.gpu_queue import hold_gpu
+    from labtools.measure.gpu.queue import hold_gpu
 
     other = _start(HOLD)
     try:
@@ -539,8 +538,10 @@ def records_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _record_json() -> dict[str, Any]:
+    from pydantic import TypeAdapter
+
     from labtools.problem import Workload
-    from labtools.record import launch_shapes
+    from labtools.record.fields import KeptLaunchField
 
     rung, workload = load_rung("r03"), Workload.parse("1,2,1,64,64")
     return {
@@ -548,7 +549,9 @@ def _record_json() -> dict[str, Any]:
         "kind": "rung",
         "knobs": rung.resolve_knobs(),
         "workload": workload.to_dict(),
-        "launches": [one.model_dump() for one in launch_shapes(rung.launches(workload))],
+        "launches": TypeAdapter(tuple[KeptLaunchField, ...]).dump_python(
+            tuple(rung.launches(workload, LIMITS)), mode="json"
+        ),
         "hashes": {"source_hash": "0" * 64},
         "protocol": "graph-1",
         "comparison": {"ok": True, "worst_error": 1e-4, "tolerance": 1e-3, "cases": 1},
@@ -665,15 +668,19 @@ def test_unknown_names_and_bad_values(cli: Cli, command: tuple[str, ...], words:
     assert words in ended.error["what"]
 
 
-def test_a_message_keeps_its_parts_from_a_child() -> None:
+def test_a_message_keeps_its_parts_from_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a child process found out reaches the reader whole."""
-    from labtools.measure.child import child_lab_error, lab_error_to_dict
+    import child_functions
 
-    error = child_lab_error({"error": lab_error_to_dict(LabError("a", "b", "c"))})
-    assert error is not None
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+
+    from labtools.measure.worker import ChildFailed, run_call
+
+    finished = run_call(child_functions.refuse, "a", time_limit_s=60)
+    error = finished.refused
+    assert isinstance(error, ChildFailed)
     assert (error.what, error.why, error.still_works) == ("a", "b", "c")
-    assert child_lab_error({"finished": True}) is None
-    assert child_lab_error(None) is None
+    assert not finished.answered
 
 
 def test_no_thread_is_left_by_these_tests() -> None:

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from devices import LIMITS
 
 from labtools.predict import CLASSES, Forecast, forecast, list_gpus, load_gpu, what_if
-from labtools.predict.calibration import machine_of
+from labtools.predict.machine import machine_of
 from labtools.predict.trace import TraceError
 from labtools.problem import LabError, Launch, Rung, Workload, list_rungs, list_studies, load_rung
 from labtools.problem.paths import kernels_dir
+from labtools.record.bound import counted_bound
 from labtools.toolchain import CompilerMissing, find_compiler, find_tool
 from labtools.toolchain.listings import machine_code
 
@@ -142,7 +144,7 @@ def test_pieces_are_joined_by_a_second_launch() -> None:
 def test_what_is_prepared_is_not_timed_and_bytes_are_half_as_many() -> None:
     workload = Workload.parse("4,8,8,2048,128")
     rung = load_rung("s02")
-    assert any(launch.prepare for launch in rung.launches(workload))
+    assert any(launch.prepare for launch in rung.launches(workload, LIMITS))
     quantised = forecast(rung, workload, H200, {"split": 1})
     half = forecast(load_rung("s01"), workload, H200, {"split": 1})
     assert [launch.entry for launch in quantised.launches] == ["decode_s02"]
@@ -240,7 +242,7 @@ def test_a_block_more_than_a_wave_costs_more(tmp_path: Path) -> None:
     rung = hand_made(tmp_path, "waves", body)
 
     def launched(blocks: int) -> Forecast:
-        def shape(workload: Workload, knobs: object) -> list[Launch]:
+        def shape(workload: Workload, limits: object, knobs: object) -> list[Launch]:
             return [Launch("kernel", (blocks,), (32,), 100_000, args=("k", "out"))]
 
         return forecast(rung.with_launch(shape), CALL, H200)
@@ -317,7 +319,7 @@ def test_what_cannot_be_forecast_is_refused() -> None:
 @needs_tools
 def test_a_launch_that_names_no_kernel_is_refused(tmp_path: Path) -> None:
     rung = hand_made(tmp_path, "plain", PLAIN)
-    wrong = rung.with_launch(lambda workload, knobs: [Launch("other", (1,), (32,))])
+    wrong = rung.with_launch(lambda workload, limits, knobs: [Launch("other", (1,), (32,))])
     with pytest.raises(LabError, match="no kernel 'other'"):
         forecast(wrong, SHORT, H200)
 
@@ -408,7 +410,9 @@ def hand_made(
         cost="none",
         knobs=(),
         supports=lambda workload: None,
-        launch=lambda workload, knobs: [Launch("kernel", shape, threads, args=("k", "out"))],
+        launch=lambda workload, limits, knobs: [
+            Launch("kernel", shape, threads, args=("k", "out"))
+        ],
     )
 
 
@@ -502,6 +506,21 @@ def test_independent_multiplications_fill_the_issue_slots(tmp_path: Path) -> Non
     # 32 warps an SM are 8 a sub-partition, and each issues 64 instructions a trip and 3 more
     assert cycles_of(made) == pytest.approx(200 * 8 * 67, rel=0.05)
     assert made.bound == "issue"
+
+
+@needs_tools
+def test_a_forecast_is_judged_by_the_rule_that_counters_are_judged_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = ONE + repeat(50, 100, "x = fmaf(x, b, a);") + STORE
+    made = predicted(tmp_path, body)
+    share = made.main_launch.issue_share
+    assert made.bound == "chain" and share > 0
+    monkeypatch.setenv("LABTOOLS_CACHE_MIB", "0")  # so that it is made anew
+    monkeypatch.setattr("labtools.record.bound.FULL", share)
+    counters = {"issue_slot_pct": 100 * share, "dram_throughput_pct": 0.0}
+    assert counted_bound(counters, 100.0, 2.0).bound == "issue"
+    assert predicted(tmp_path, body).bound == "issue"
 
 
 @needs_tools
@@ -609,7 +628,7 @@ def test_a_loop_that_never_ends_is_refused(tmp_path: Path) -> None:
 def test_a_block_that_fits_nowhere_is_refused(tmp_path: Path) -> None:
     rung = hand_made(tmp_path, "large", PLAIN)
     large = rung.with_launch(
-        lambda workload, knobs: [Launch("kernel", (1,), (32,), 300_000, args=("k", "out"))]
+        lambda workload, limits, knobs: [Launch("kernel", (1,), (32,), 300_000, args=("k", "out"))]
     )
     with pytest.raises(LabError, match="cannot launch"):
         forecast(large, CALL, H200)
@@ -618,7 +637,7 @@ def test_a_block_that_fits_nowhere_is_refused(tmp_path: Path) -> None:
 def test_another_machine_gives_another_time() -> None:
     rung, workload = load_rung("r03"), Workload.parse("1,8,8,1024,128")
     slower = dataclasses.replace(MACHINE, dram_rows=MACHINE.dram_rows.scaled(2.0))
-    code = machine_code(rung, workload, rung.resolve_knobs(None), "sm_90")
+    code = machine_code(rung, workload, LIMITS, rung.resolve_knobs(None), "sm_90")
     base = forecast(rung, workload, H200)
     twice = forecast(rung, workload, H200, machine=slower, code=code)
     assert 1.3 * base.time_us < twice.time_us < 2.1 * base.time_us

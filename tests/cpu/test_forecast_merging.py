@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from devices import LIMITS
 
 from labtools.predict import forecast, load_gpu
-from labtools.predict.calibration import machine_of
-from labtools.predict.forecast import _Memory
+from labtools.predict.lanes import Buffers, lanes_of_block, lanes_of_blocks, make_buffers
+from labtools.predict.machine import machine_of
+from labtools.predict.memory import CallMemory
 from labtools.predict.streams import Op, block_streams
-from labtools.predict.trace import Buffers, lanes_of_block, lanes_of_blocks, make_buffers, run_trace
+from labtools.predict.trace import run_trace
 from labtools.problem import Launch, Rung, Workload, Workspace, kernel_supports, load_rung
 from labtools.toolchain import CompilerMissing, compile_cubin, find_compiler, find_tool
 from labtools.toolchain.sass import Sass, read_sass
@@ -286,7 +288,7 @@ def test_a_fence_waits() -> None:
             idea="",
             limiter="",
             cost="",
-            launch=lambda workload, knobs: [launch],
+            launch=lambda workload, limits, knobs: [launch],
             text=source.replace("FENCE", fence),
             supports=kernel_supports(head_dims=(64, 128)),
         )
@@ -300,8 +302,10 @@ def test_a_fence_waits() -> None:
 
 def test_a_page_table_in_order_names_every_page_once() -> None:
     workload = Workload.parse("3,8,2,100,128/paged16").replace(seq_lens=(100, 1, 33))
-    memory = _Memory(
-        workload, load_rung("r09").launches(workload), load_rung("r09").launches(workload)[1:]
+    memory = CallMemory(
+        workload,
+        load_rung("r09").launches(workload, LIMITS),
+        load_rung("r09").launches(workload, LIMITS)[1:],
     )
     table = memory.buffers.contents["page_table"]
     assert table.shape == (3, workload.max_pages) and table.dtype == np.int32

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+from devices import LIMITS
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from labtools.measure.cpu import run_on_cpu
+from labtools.predict import load_gpu
 from labtools.problem import LabError, Workload, attention_oracle, load_rung, make_inputs
-from labtools.problem.block_plan import SMEM_OF_BLOCK, SMEM_OF_SM, clusters_that_fit, plan_of
+from labtools.problem.decode.block_plan import (
+    BlockPlan,
+    choose_division,
+    divisions,
+    plan_of,
+)
 from labtools.toolchain import CompilerMissing, compile_rung
 
 NAMES = ("r09", "r10", "r11")
@@ -23,34 +34,35 @@ SHAPES = (
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_row_is_in_one_piece_and_every_block_fits(name: str, shape: str) -> None:
     workload = Workload.parse(shape)
-    plan = plan_of(load_rung(name), workload)
+    plan = plan_of(load_rung(name), workload, LIMITS)
     assert plan.pieces * plan.piece_len >= workload.kv_len
     assert plan.pieces % plan.cluster == 0
     assert (plan.pieces - plan.cluster) * plan.piece_len < workload.kv_len
-    assert 0 < plan.smem_bytes <= SMEM_OF_BLOCK
+    assert 0 < plan.smem_bytes <= LIMITS.smem_per_block_bytes
     assert plan.stages >= 1 and plan.warps in (1, 2, 4, 8)
 
 
 def test_few_pairs_are_shared_by_clusters_and_many_are_not() -> None:
     rung = load_rung("r09")
-    assert plan_of(rung, Workload.parse("1,32,8,4096,128")).cluster == 8
-    assert plan_of(rung, Workload.parse("8,32,8,4096,128")).cluster == 2
-    many = plan_of(rung, Workload.parse("64,32,8,2048,128"))
+    assert plan_of(rung, Workload.parse("1,32,8,4096,128"), LIMITS).cluster == 8
+    assert plan_of(rung, Workload.parse("8,32,8,4096,128"), LIMITS).cluster == 2
+    many = plan_of(rung, Workload.parse("64,32,8,2048,128"), LIMITS)
     assert (many.cluster, many.pieces) == (1, 1)
-    # Clusters of eight would leave half of the multiprocessors without work.
-    long = plan_of(rung, Workload.parse("1,32,8,131072,128"))
-    assert (long.cluster, long.pieces) == (2, 16)
+    # Half of the multiprocessors keep up with memory on an fp16 cache, and not on smaller codes.
+    long = Workload.parse("1,32,8,131072,128")
+    layouts = {name: plan_of(load_rung(name), long, LIMITS) for name in NAMES}
+    assert [(one.cluster, one.pieces) for one in layouts.values()] == [(8, 8), (2, 16), (2, 16)]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_clusters_that_do_not_fit_alone_share_multiprocessors(name: str) -> None:
     rung = load_rung(name)
-    assert clusters_that_fit(8, 132) == 15
-    alone = plan_of(rung, Workload.parse("1,32,8,8192,128"))
+    assert LIMITS.clusters_that_fit(8) == 15
+    alone = plan_of(rung, Workload.parse("1,32,8,8192,128"), LIMITS)
     assert (alone.cluster, alone.pairs, alone.blocks_per_sm) == (8, 8, 1)
-    shared = plan_of(rung, Workload.parse("2,32,8,8192,128"))
+    shared = plan_of(rung, Workload.parse("2,32,8,4096,128"), LIMITS)
     assert (shared.cluster, shared.pairs, shared.blocks_per_sm) == (8, 16, 2)
-    assert 2 * shared.smem_bytes < SMEM_OF_SM
+    assert 2 * shared.smem_bytes < LIMITS.smem_per_sm_bytes
 
 
 @pytest.mark.parametrize(
@@ -60,18 +72,18 @@ def test_blocks_that_share_a_multiprocessor_are_smaller(
     batch: int, warps: int, blocks_per_sm: int
 ) -> None:
     for name in NAMES:
-        plan = plan_of(load_rung(name), Workload(batch, 32, 8, 2048, 128))
+        plan = plan_of(load_rung(name), Workload(batch, 32, 8, 2048, 128), LIMITS)
         assert (plan.pieces, plan.warps, plan.blocks_per_sm) == (1, warps, blocks_per_sm)
 
 
 def test_lengths_that_differ_are_cut() -> None:
     ragged = Workload(24, 32, 8, 8192, 128, seq_lens=(8192,) + (100,) * 23)
-    assert plan_of(load_rung("r09"), ragged).pieces > 1
+    assert plan_of(load_rung("r09"), ragged, LIMITS).pieces > 1
 
 
 def test_a_layout_that_does_not_fit_is_refused() -> None:
     with pytest.raises(LabError, match="do not fit"):
-        load_rung("r10").launches(Workload(1, 4, 1, 4096, 128), {"warps": 8, "stages": 6})
+        load_rung("r10").launches(Workload(1, 4, 1, 4096, 128), LIMITS, {"warps": 8, "stages": 6})
 
 
 @pytest.mark.parametrize(("name", "knobs"), [("r09", {}), ("r10", {}), ("r11", {"warps": 4})])
@@ -79,11 +91,11 @@ def test_a_ring_of_one_tile_is_refused_where_a_warp_has_more(
     name: str, knobs: dict[str, int]
 ) -> None:
     rung, workload = load_rung(name), Workload(1, 32, 8, 4096, 128)
-    assert plan_of(rung, workload, knobs).tiles_of_warp > 1
+    assert plan_of(rung, workload, LIMITS, knobs).tiles_of_warp > 1
     with pytest.raises(LabError, match="one tile"):
-        rung.launches(workload, {**knobs, "stages": 1})
+        rung.launches(workload, LIMITS, {**knobs, "stages": 1})
     # One tile each: then nothing is left over, and the rule takes a ring of one by itself.
-    assert plan_of(load_rung("r11"), workload).stages == 1
+    assert plan_of(load_rung("r11"), workload, LIMITS).stages == 1
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,7 +104,7 @@ def test_there_is_a_path_without_clusters(name: str, arch: str) -> None:
     rung = load_rung(name)
     assert not rung.runs_on("sm_75")
     try:
-        cubin = compile_rung(rung, Workload(1, 4, 1, 4096, 128), {"cluster": 4}, arch)
+        cubin = compile_rung(rung, Workload(1, 4, 1, 4096, 128), LIMITS, {"cluster": 4}, arch)
     except CompilerMissing as missing:
         pytest.skip(missing.what)
     (decode,) = [entry for entry in cubin.entries if entry.startswith("decode")]
@@ -151,3 +163,84 @@ def test_warps_without_keys_read_nothing_that_nobody_wrote(name: str, kv_len: in
     for knobs in ({}, {"warps": 8}, {"warps": 4, "split": 1}):
         run = run_on_cpu(load_rung(name), workload, knobs)
         assert run.ok, f"{knobs}: {run}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_multiprocessor_is_idle_where_splitting_pays(name: str) -> None:
+    rung = load_rung(name)
+    for gpu, text in (("h200", "1,8,1,250000,128"), ("h100", "1,8,1,131072,128")):
+        limits = load_gpu(gpu).limits
+        plan = plan_of(rung, Workload.parse(text), limits)
+        assert plan.pieces >= 0.45 * limits.num_sms
+    # Where there are no clusters, blocks join through memory.
+    ampere = plan_of(rung, Workload.parse("1,8,1,131072,128"), load_gpu("a100-80gb").limits)
+    assert ampere.cluster == 1 and ampere.pieces >= 48
+
+
+TIMED = json.loads(Path(__file__).with_name("layouts_h200.json").read_text())
+"""Written by tools/compare_layouts.py on an NVIDIA H200: workload, rung, and microseconds by
+cluster and pieces asked for."""
+
+
+@pytest.mark.parametrize(("text", "name", "timed"), TIMED, ids=lambda one: str(one)[:20])
+def test_the_rule_against_timed_layouts(text: str, name: str, timed: dict[str, float]) -> None:
+    rung, workload = load_rung(name), Workload.parse(text)
+
+    def key(plan: BlockPlan) -> tuple[int, ...]:
+        return (plan.cluster, plan.pieces, plan.warps, plan.piece_len)
+
+    found = {}
+    for asked, us in timed.items():
+        cluster, split = map(int, asked.split("x"))
+        found[key(plan_of(rung, workload, LIMITS, {"cluster": cluster, "split": split}))] = us
+    chosen = key(plan_of(rung, workload, LIMITS))
+    if chosen in found:
+        assert found[chosen] <= 1.1 * min(found.values())
+    else:  # a neighbour of it was timed
+        assert min(abs(chosen[1] / pieces - 1) for _, pieces, _, _ in found) <= 0.5
+
+
+def test_most_of_the_choices_were_timed() -> None:
+    chosen = 0
+    for text, name, timed in TIMED:
+        workload, rung = Workload.parse(text), load_rung(name)
+        plan = plan_of(rung, workload, LIMITS)
+        asked = [tuple(map(int, one.split("x"))) for one in timed]
+        chosen += plan in [
+            plan_of(rung, workload, LIMITS, {"cluster": cluster, "split": split})
+            for cluster, split in asked
+        ]
+    assert chosen >= 0.85 * len(TIMED)
+
+
+@given(
+    batch=st.integers(1, 40),
+    heads=st.integers(1, 16),
+    kv_len=st.integers(1, 300_000),
+    gpu=st.sampled_from(["h200", "h100", "b200", "rtx5090", "a100-80gb", "rtx4090", "l4"]),
+    name=st.sampled_from(NAMES),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_the_rule_chooses_is_near_the_least_time(
+    batch: int, heads: int, kv_len: int, gpu: str, name: str
+) -> None:
+    workload, limits = Workload(batch, heads, heads, kv_len, 128), load_gpu(gpu).limits
+    plan = plan_of(load_rung(name), workload, limits)
+    ways = divisions(workload, limits, plan.kernel)
+    chosen = choose_division(ways)
+    least = min(way.time_us for way in ways)
+    assert chosen.time_us <= max(1.05 * (least + 2.2) - 2.2, least + 0.3) + 1e-6
+    assert plan.cluster == chosen.cluster and plan.pieces <= chosen.pieces
+    assert plan.pieces * plan.piece_len >= kv_len
+    assert plan.cluster <= limits.largest_cluster
+    if batch * heads <= limits.num_sms // 2:  # all start at once, two to a multiprocessor at most
+        assert plan.pairs * plan.pieces <= 2 * limits.num_sms
+
+
+def test_clusters_that_a_gpu_has_not_are_refused() -> None:
+    with pytest.raises(LabError, match="no clusters of 4"):
+        plan_of(
+            load_rung("r09"), Workload(1, 8, 1, 4096, 128), load_gpu("l4").limits, {"cluster": 4}
+        )
+    with pytest.raises(LabError, match="no layout"):
+        plan_of(load_rung("r03"), Workload(1, 8, 1, 4096, 128), LIMITS)

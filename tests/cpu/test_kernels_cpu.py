@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
+from devices import LIMITS
 from hypothesis import HealthCheck, Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -90,7 +91,7 @@ def check_all(workload: Workload, knobs: dict[str, dict[str, int]]) -> None:
 def fitting(rung: Rung, workload: Workload, knobs: dict[str, int]) -> dict[str, int]:
     """The knobs, or the defaults where they want more shared memory than there is."""
     try:
-        launches = rung.launches(workload, knobs)
+        launches = rung.launches(workload, LIMITS, knobs)
     except LabError:  # a rung that lays its blocks out by itself says that they do not fit
         return {}
     return knobs if max(one.smem_bytes for one in launches) <= SMEM_BYTES else {}

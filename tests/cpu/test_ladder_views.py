@@ -12,21 +12,22 @@ import pytest
 pytest.importorskip("pydantic")
 pytest.importorskip("matplotlib")
 
-from labtools.predict import load_gpu
-from labtools.problem import HEADLINE, LabError, Workload, load_rung, make_inputs
-from labtools.record import Record, RecordStore
-from labtools.widgets.figures import (
-    draw_picture,
-    format_value,
-    make_picture,
+from labtools.notebook.counters import show_counters
+from labtools.notebook.decode.chapters import (
     plot_copy,
     plot_in_flight,
     plot_online_softmax,
     plot_roofline,
     prefill_intensity,
-    show_table,
 )
-from labtools.widgets.ladder import live_speedup, plot_confound, plot_ladder, show_counters
+from labtools.notebook.figures import draw_picture, make_picture
+from labtools.notebook.ladder import plot_confound, plot_ladder
+from labtools.notebook.live import live_speedup
+from labtools.notebook.tables import format_value, show_table
+from labtools.predict import load_gpu
+from labtools.problem import HEADLINE, LabError, Workload, load_rung, make_inputs
+from labtools.record import Record, RecordStore
+from labtools.record.bound import stall_shares
 
 
 def make_record(
@@ -109,9 +110,7 @@ def test_confound_has_a_line_a_variant(store: RecordStore) -> None:
     assert "unroll 1 701" in text
 
 
-def test_counters_are_shares_and_missing_stays_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counters_are_shares_and_missing_stays_missing(tmp_path: Path) -> None:
     rung = load_rung("r03")
     values = {
         "warp_latency_cycles": 200.0,
@@ -124,12 +123,24 @@ def test_counters_are_shares_and_missing_stays_missing(
     )
     store = RecordStore([tmp_path])
     store.append("test.jsonl", [record])
-    monkeypatch.setattr("labtools.widgets.ladder.RecordStore", lambda: store)
-    text = show_counters("r03_one_warp").text
+    text = show_counters("r03_one_warp", store=store).text
     assert re.search(r"waiting: long scoreboard +75\.0", text)
     assert "barrier" not in text
     assert re.search(r"l2 hit +- ", text)
-    assert "no record" in show_counters("r03_one_warp", knobs={"unroll": 1}).text
+    assert "no record" in show_counters("r03_one_warp", knobs={"unroll": 1}, store=store).text
+
+
+def test_without_the_total_a_share_is_one_of_the_states_that_were_counted(tmp_path: Path) -> None:
+    rung = load_rung("r03")
+    values = {"stall_long_scoreboard_cycles": 150.0, "stall_selected_cycles": 50.0}
+    record = make_record(
+        rung.id, 5.0, rung.resolve_knobs(), counters={"tool": "ncu", "values": values}
+    )
+    store = RecordStore([tmp_path])
+    store.append("test.jsonl", [record])
+    text = show_counters("r03_one_warp", store=store).text
+    assert re.search(r"waiting: long scoreboard +75\.0", text)
+    assert stall_shares(values)["long_scoreboard"] == 0.75
 
 
 def test_without_a_gpu_nothing_was_measured() -> None:

@@ -7,11 +7,20 @@ import shutil
 import pytest
 from live_fake import use_fake_gpu
 
-from labtools.measure import campaign, campaign_plan
-from labtools.measure.campaign import check_batteries, record_campaign, record_rung, small_cases
-from labtools.measure.campaign_plan import LADDER, PLANS, Plan, Section, expand_plan, load_plan
-from labtools.measure.live import Fault, GpuRun
-from labtools.measure.live_job import rung_candidate
+from labtools.measure.campaign import run as campaign
+from labtools.measure.campaign.decode import ladder as campaign_plan
+from labtools.measure.campaign.decode.ladder import LADDER
+from labtools.measure.campaign.plan import PLANS, expand_plan, load_plan
+from labtools.measure.campaign.run import (
+    check_batteries,
+    record_campaign,
+    record_rung,
+    small_cases,
+)
+from labtools.measure.campaign.section import Plan, Section
+from labtools.measure.fault import Fault
+from labtools.measure.gpu.job import rung_candidate
+from labtools.measure.gpu.run import GpuRun
 from labtools.problem import HEADLINE, LabError, Workload, kernels_dir, load_rung
 from labtools.record import RecordStore, freshness, median_problems, paired_ratio
 
@@ -34,7 +43,11 @@ def test_a_campaign_writes_fresh_records_and_goes_on_where_it_was(monkeypatch, t
     out = tmp_path / "out"
     seen: list[tuple[str, int, int]] = []
     report = record_campaign(
-        TINY, out, processes=2, rounds=5, progress=lambda *event: seen.append(event)
+        TINY,
+        out,
+        processes=2,
+        rounds=5,
+        progress=lambda text, done=0, total=0: seen.append((text, done, total)),
     )
     assert report.ok, report.failures
     assert (report.groups, report.measured, report.resumed) == (2, 2, 0)
@@ -155,10 +168,10 @@ def test_one_workload_that_fails_does_not_cost_the_others(monkeypatch, tmp_path)
     use_fake_gpu(monkeypatch, tmp_path)
     real = campaign.run_group
 
-    def refuse_one(pool, group, *rest):
-        if group["workload"]["batch"] == 2:
+    def refuse_one(pool, request, *rest):
+        if request.workload.batch == 2:
             raise LabError("It could not be measured.", "for a test")
-        return real(pool, group, *rest)
+        return real(pool, request, *rest)
 
     monkeypatch.setattr(campaign, "run_group", refuse_one)
     report = record_campaign(TINY, tmp_path, processes=1, rounds=5, profile=False, sanitize=False)

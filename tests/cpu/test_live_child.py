@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from live_fake import use_fake_gpu
 
-from labtools.measure.live import run_cases_on_gpu, run_on_gpu
+from labtools.measure.gpu.run import run_cases_on_gpu, run_on_gpu
 from labtools.problem import LabError, Workload, attention_oracle, load_rung, make_inputs
 
 SMALL = Workload(2, 4, 2, 33, 64)
@@ -29,7 +29,7 @@ def test_a_right_kernel_passes_and_its_output_comes_back(monkeypatch, tmp_path, 
 
 
 def test_large_normal_workloads_are_drawn_on_the_device_and_sampled(monkeypatch, tmp_path, rung):
-    from labtools.measure import live_check
+    from labtools.measure.gpu import check as live_check
 
     workload = Workload(2, 4, 2, 33, 64, seq_lens=(33, 5))
     assert live_check.drawn_on_host(workload)
@@ -90,10 +90,10 @@ def test_many_cases_in_one_child(monkeypatch, tmp_path, rung):
     use_fake_gpu(monkeypatch, tmp_path)
     said: list[str] = []
     cases = [SMALL.replace(kv_len=n) for n in (1, 31, 33)]
-    runs = run_cases_on_gpu(rung, cases, progress=said.append)
+    runs = run_cases_on_gpu(rung, cases, progress=lambda text, done, total: said.append(text))
     assert [run.workload for run in runs] == cases
     assert all(run.ok for run in runs)
-    assert "case 3 of 3" in said
+    assert any("case 3 of 3" in text for text in said)
 
 
 def test_without_a_gpu_there_is_a_plain_message(rung):

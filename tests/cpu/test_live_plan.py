@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
-import json
 import signal
+import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from devices import LIMITS
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from labtools.measure.gpu_queue import gpu_locks_dir, hold_gpu
-from labtools.measure.live_clocks import ClockWatch, parse_smi_line
-from labtools.measure.live_faults import explain_cuda_error, looks_like_cuda
-from labtools.measure.live_job import launch_to_json, scalar_from_json, workspaces_of
-from labtools.measure.live_plan import (
+from labtools.measure.channel import Channel, read
+from labtools.measure.fault import Fault
+from labtools.measure.gpu.check import Case, GpuRun
+from labtools.measure.gpu.clocks import ClockWatch, parse_smi_line
+from labtools.measure.gpu.faults import explain_cuda_error, looks_like_cuda
+from labtools.measure.gpu.job import Job, workspaces_of
+from labtools.measure.gpu.plan import (
     COLD_LEAST,
     MOST_LAUNCHES,
     SAMPLE_US,
-    pairs_affordable,
     plan_launches,
     plan_rotation,
     plan_rounds,
-    sample_pairs,
-    set_bytes,
     takes_part,
 )
-from labtools.measure.live_provenance import describe_command, hash_folders, merge_clocks
-from labtools.problem import HEADLINE, LabError, Launch, Workload, Workspace, load_rung
+from labtools.measure.gpu.provenance import describe_command, hash_folders, merge_clocks
+from labtools.measure.gpu.queue import gpu_locks_dir, hold_gpu
+from labtools.problem import (
+    HEADLINE,
+    Comparison,
+    LabError,
+    Launch,
+    Workload,
+    Workspace,
+    element_dtype,
+    load_rung,
+)
+from labtools.record import Clocks, Reading
 
 L2 = 60 * 2**20
 FREE = 140 * 2**30
@@ -47,7 +60,7 @@ SHAPES = st.builds(
 @given(SHAPES)
 def test_cold_buffers_are_past_the_l2_or_said_not_to_be(workload):
     rotation = plan_rotation(workload, L2, FREE)
-    assert rotation.total_bytes == rotation.sets * set_bytes(workload)
+    assert rotation.total_bytes == rotation.sets * workload.set_bytes
     assert rotation.cold == (rotation.total_bytes >= COLD_LEAST * L2)
     assert rotation.sets >= 2
     warm = plan_rotation(workload.replace(cache_state="warm"), L2, FREE)
@@ -55,13 +68,13 @@ def test_cold_buffers_are_past_the_l2_or_said_not_to_be(workload):
 
 
 def test_rotation_of_known_shapes():
-    assert set_bytes(HEADLINE) >= HEADLINE.minimal_bytes
+    assert HEADLINE.set_bytes >= HEADLINE.minimal_bytes
     assert plan_rotation(HEADLINE, L2, FREE).cold
     big = HEADLINE.replace(batch=64)
     assert plan_rotation(big, L2, FREE).sets == 2
     # With memory for one set alone there is one set, and no claim to be cold for a small one.
     small = Workload(1, 32, 8, 512, 128)
-    tight = plan_rotation(small, L2, 3 * set_bytes(small))
+    tight = plan_rotation(small, L2, 3 * small.set_bytes)
     assert (tight.sets, tight.cold) == (1, False)
 
 
@@ -89,13 +102,13 @@ def test_long_candidates_get_fewer_rounds_but_some():
 
 def test_sampled_pairs_hold_the_first_and_the_last():
     rng = np.random.default_rng(0)
-    pairs = sample_pairs(HEADLINE, 6, rng)
+    pairs = HEADLINE.sample_parts(6, rng)
     assert len(set(pairs)) == 6
     assert (0, 0) in pairs
     assert (7, 31) in pairs
-    assert sample_pairs(Workload(1, 1, 1, 5, 64), 6, rng) == [(0, 0)]
-    assert pairs_affordable(HEADLINE.replace(kv_len=131072)) == 2
-    assert pairs_affordable(HEADLINE) == 8
+    assert Workload(1, 1, 1, 5, 64).sample_parts(6, rng) == [(0, 0)]
+    assert HEADLINE.replace(kv_len=131072).parts_affordable() == 2
+    assert HEADLINE.parts_affordable() == 8
 
 
 # ------------------------------------------------------------------------- CUDA's words
@@ -159,25 +172,71 @@ def test_only_cudas_errors_are_taken_for_cudas():
 # ----------------------------------------------------------------------------- job files
 
 
-def test_launches_survive_json():
-    for rung in (load_rung("r00"), load_rung("r03")):
-        for launch in rung.launches(HEADLINE):
-            job = json.loads(json.dumps(launch_to_json(launch)))
-            assert job["grid"] == list(launch.grid)
-            for was, now in zip(launch.args, job["args"], strict=True):
-                if isinstance(was, str):
-                    assert now == was
-                else:
-                    assert scalar_from_json(now) == was
-                    assert scalar_from_json(now).dtype == was.dtype
-            assert set(workspaces_of([job])) == {one.name for one in launch.workspace}
+def cross(value, of):
+    """What arrives at the other end of a channel."""
+    first, second = (Channel(end) for end in socket.socketpair())
+    first.send("a kind", value, of)
+    kind, plain = second.receive()
+    first.close()
+    assert kind == "a kind"
+    with pytest.raises(EOFError):
+        second.receive()
+    return read(plain, of)
+
+
+def test_jobs_cross_the_channel_as_they_are():
+    for rung in (load_rung("r00"), load_rung("r03"), load_rung("r10")):
+        workload = HEADLINE.replace(seq_lens=(4096, 17, 1, 4096, 4096, 4096, 4096, 5))
+        knobs = rung.resolve_knobs()
+        launches = tuple(rung.launches(workload, LIMITS, knobs))
+        job = Job("one", "rung", launches=launches, scheme=rung.scheme(workload, knobs))
+        case = Case(job, workload)
+        arrived = cross(case, Case)
+        assert arrived == case
+        for was, now in zip(launches, arrived.job.launches, strict=True):
+            assert [type(arg) for arg in was.args] == [type(arg) for arg in now.args]
+
+
+SCALARS = st.one_of(
+    st.integers(-(2**31), 2**31 - 1).map(np.int32),
+    st.integers(0, 2**64 - 1).map(np.uint64),
+    st.floats(width=32, allow_nan=False).map(np.float32),
+    st.floats(width=64, allow_nan=False).map(np.float64),
+    st.floats(width=16, allow_nan=False).map(np.float16),
+    st.booleans().map(np.bool_),
+)
+
+
+@given(st.lists(SCALARS, max_size=4))
+def test_scalars_cross_to_the_bit(scalars):
+    launch = Launch("a", (1,), (32,), args=("q", *scalars))
+    (arrived,) = cross(Job("one", "rung", launches=(launch,)), Job).launches
+    assert arrived.args[0] == "q"
+    for was, now in zip(scalars, arrived.args[1:], strict=True):
+        assert (now.dtype, now.tobytes()) == (was.dtype, was.tobytes())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_runs_cross_with_their_output_and_without(dtype):
+    bits = np.arange(24, dtype=np.uint16).reshape(1, 3, 8) + 0x7C00
+    out = bits.view(element_dtype(dtype))
+    comparison = Comparison(False, float("inf"), (0, 2), 1e-3, ["2 elements are NaN"])
+    run = GpuRun(out, False, [Fault("out_of_bounds", "a word")], comparison, HEADLINE)
+    arrived = cross(run, GpuRun)
+    assert arrived.out.dtype == out.dtype
+    assert arrived.out.tobytes() == out.tobytes()
+    assert (arrived.faults, arrived.comparison) == (run.faults, comparison)
+    assert cross(replace(run, out=None), GpuRun).out is None
+
+
+def test_what_is_not_of_the_type_is_refused():
+    with pytest.raises(ValidationError):
+        read({"label": "one"}, Job)
 
 
 def test_launches_that_disagree_about_a_workspace_are_refused():
     first, second = (
-        launch_to_json(
-            Launch("a", (1,), (32,), args=("w",), workspace=(Workspace("w", (n,), "float32"),))
-        )
+        Launch("a", (1,), (32,), args=("w",), workspace=(Workspace("w", (n,), "float32"),))
         for n in (1, 2)
     )
     assert list(workspaces_of([first, first])) == ["w"]
@@ -196,7 +255,7 @@ def locks(monkeypatch, tmp_path):
 
 HOLDER = """
 import sys, time
-from labtools.measure.gpu_queue import hold_gpu
+from labtools.measure.gpu.queue import hold_gpu
 with hold_gpu(["gpu-0"], "a long measurement"):
     print("held", flush=True)
     time.sleep(60)
@@ -219,7 +278,7 @@ def test_a_second_measurement_waits_says_so_and_then_runs(locks):
     said: list[str] = []
     started = time.monotonic()
 
-    def on_wait(text: str) -> None:
+    def on_wait(text: str, done: int = 0, total: int = 0) -> None:
         said.append(text)
         holder.send_signal(signal.SIGKILL)  # a killed holder gives the GPU back
 
@@ -266,17 +325,17 @@ def test_every_user_may_lock(locks):
 
 
 def test_clocks_are_merged_over_processes_and_missing_is_missing():
-    one = {
+    one: dict[str, object] = {
         "source": "NVML",
         "sm_mhz": {"low": 1900, "median": 1950, "high": 1980},
         "memory_mhz": None,
         "temperature_c": {"low": 40, "median": 41, "high": 42},
     }
     two = {**one, "sm_mhz": {"low": 1800, "median": 1960, "high": 1970}}
-    merged = merge_clocks([one, two])
+    merged = merge_clocks([Clocks.model_validate(one), Clocks.model_validate(two)])
     assert (merged.sm_mhz.low, merged.sm_mhz.high) == (1800, 1980)
     assert merged.memory_mhz is None
-    assert merge_clocks([{"source": None}]) is None
+    assert merge_clocks([Clocks(source=None), None]) is None
 
 
 def test_nvidia_smis_lines():
@@ -291,12 +350,7 @@ def test_a_clock_watch_without_a_source_reads_nothing(monkeypatch):
     monkeypatch.setattr(watch, "_open_nvml", lambda: None)
     watch.open()
     watch.start()
-    assert watch.stop() == {
-        "source": None,
-        "sm_mhz": None,
-        "memory_mhz": None,
-        "temperature_c": None,
-    }
+    assert watch.stop() == Clocks()
     watch.close()
 
 
@@ -309,8 +363,8 @@ def test_a_clock_watch_keeps_readings_while_it_watches(monkeypatch):
     time.sleep(0.3)
     readings = watch.stop()
     watch.close()
-    assert readings["sm_mhz"] == {"low": 1980.0, "median": 1980.0, "high": 1980.0}
-    assert readings["memory_mhz"] is None
+    assert readings.sm_mhz == Reading(low=1980.0, median=1980.0, high=1980.0)
+    assert readings.memory_mhz is None
 
 
 def test_commands_lose_this_machines_folders():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from live_fake import use_fake_gpu
 
-from labtools.measure.live_measure import as_candidate, measure_live, time_candidates
+from labtools.measure.gpu.measure import as_candidate, measure_live, time_candidates
 from labtools.problem import LabError, Workload, load_rung
 from labtools.record import median_problems, summary
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from sass_code import code_of
 
-from labtools.measure.microbench_code import (
+from labtools.microbench.code import (
     CodeCheck,
     chain_depth,
-    check_listing,
+    check_code,
     check_machine_code,
 )
-from labtools.measure.microbench_plan import PIPES, find_benchmarks, list_benchmarks
+from labtools.microbench.plan import PIPES, find_benchmarks, list_benchmarks
 from labtools.problem import LabError, kernels_dir
 from labtools.toolchain import compile_cubin
 
@@ -92,32 +93,36 @@ def test_loads_that_do_not_go_out_together_are_refused() -> None:
 
 def test_a_loop_moved_out_of_the_clock_is_refused() -> None:
     check = CodeCheck("k", {"FFMA": 2}, chained=("FFMA",), depth=2)
-    body = """
-.L_x_0:
-        /*0020*/                   FFMA R0, R0, R1, R2 ;
-        /*0030*/                   FFMA R0, R0, R1, R2 ;
-        /*0040*/                   IADD3 R4, R4, 0x1, RZ ;
-        /*0050*/              @!P0 BRA `(.L_x_0) ;
-"""
-    clock = "        /*0000*/                   CS2R R8, SR_CLOCKLO ;\n"
-    assert check_listing(clock + body + clock, check) == []
-    assert check_listing(body + clock + clock, check) == ["there is no loop to time"]
-    assert check_listing(clock + body, check) == ["the clock is not read twice"]
+    body = (
+        ".L_x_0:",
+        "FFMA R0, R0, R1, R2",
+        "FFMA R0, R0, R1, R2",
+        "IADD3 R4, R4, 0x1, RZ",
+        "@!P0 BRA `(.L_x_0)",
+    )
+    clock = ("CS2R R8, SR_CLOCKLO",)
+    assert check_code(code_of(*clock, *body, *clock), check) == []
+    assert check_code(code_of(*body, *clock, *clock), check) == ["there is no loop to time"]
+    assert check_code(code_of(*clock, *body), check) == ["the clock is not read twice"]
+
+
+def depth_of(texts: list[str], opcodes: tuple[str, ...]) -> int:
+    return chain_depth(code_of(*texts).instructions, opcodes)
 
 
 def test_the_depth_of_a_chain_follows_registers() -> None:
-    assert chain_depth(["FADD R0, R0, R1", "FADD R0, R0, R1"], ("FADD",)) == 2
-    assert chain_depth(["FADD R0, R0, R1", "FADD R2, R2, R1"], ("FADD",)) == 1
+    assert depth_of(["FADD R0, R0, R1", "FADD R0, R0, R1"], ("FADD",)) == 2
+    assert depth_of(["FADD R0, R0, R1", "FADD R2, R2, R1"], ("FADD",)) == 1
     through_a_move = ["FADD R0, R0, R1", "MOV R5, R0", "FADD R0, R5, R1"]
-    assert chain_depth(through_a_move, ("FADD",)) == 2
+    assert depth_of(through_a_move, ("FADD",)) == 2
     overwritten = ["FADD R0, R0, R1", "MOV R0, R7", "FADD R0, R0, R1"]
-    assert chain_depth(overwritten, ("FADD",)) == 1
+    assert depth_of(overwritten, ("FADD",)) == 1
     pair = ["LDG.E.64 R4, desc[UR4][R2.64]", "MOV R2, R9", "LDG.E.64 R6, desc[UR4][R4.64]"]
-    assert chain_depth(pair, ("LDG",)) == 2
+    assert depth_of(pair, ("LDG",)) == 2
     predicate = ["ISETP.GE.U32.AND P0, PT, R0, R1, PT", "SEL R0, R2, R0, !P0"]
-    assert chain_depth(predicate * 2, ("ISETP", "SEL")) == 4
+    assert depth_of(predicate * 2, ("ISETP", "SEL")) == 4
     shared = ["STS [R1], R0", "LDS R0, [R1]"]
-    assert chain_depth(shared * 3, ("STS", "LDS")) == 6
+    assert depth_of(shared * 3, ("STS", "LDS")) == 6
 
 
 def test_names_are_found_or_refused() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,14 +13,24 @@ import pytest
 from devices import H200
 from microbench_fake import FakeDevice
 
-from labtools.measure import microbench, microbench_child
-from labtools.measure.child import ChildResult
-from labtools.measure.microbench import read_record, run_microbench, write_record
-from labtools.measure.microbench_bench import REPEATS, Bench
-from labtools.measure.microbench_plan import list_benchmarks
-from labtools.measure.microbench_table import table_from_record
+from labtools.measure.channel import Reporter, Step
+from labtools.measure.worker import ChildResult, Finished, WorkerDied
+from labtools.microbench import child as microbench_child
+from labtools.microbench import run as microbench
+from labtools.microbench.child import (
+    BenchmarkAnswer,
+    BenchmarkJob,
+    MicrobenchDone,
+    MicrobenchRequest,
+    run_jobs,
+)
+from labtools.microbench.plan import list_benchmarks
+from labtools.microbench.rig import REPEATS, Rig
+from labtools.microbench.run import read_record, run_microbench, write_record
+from labtools.microbench.table import table_from_record
 from labtools.predict.latencies import read_table
 from labtools.problem import LabError, kernels_dir, repository_root
+from labtools.record import Clocks
 
 PROVENANCE = {
     "gpu": "NVIDIA H200",
@@ -46,7 +55,7 @@ class Anything(dict):
 
 @pytest.fixture(scope="module")
 def samples() -> dict[str, Any]:
-    bench = Bench(FakeDevice())
+    bench = Rig(FakeDevice())
     found = {}
     for benchmark in list_benchmarks():
         bench.cubins, bench.registers = Anything("cubin"), Anything(32)
@@ -129,74 +138,66 @@ def test_the_committed_table_is_the_one_of_the_committed_record() -> None:
 # ------------------------------------------------------------------------------------ the child
 
 
-class Watch:
-    """Clocks that nobody reads."""
+class Report(Reporter[BenchmarkAnswer]):
+    """A reporter that keeps the items."""
 
-    def __init__(self, bus: str) -> None:
+    def __init__(self) -> None:
+        self.items: dict[str, BenchmarkAnswer] = {}
+
+    def progress(self, text: str, done: int = 0, total: int = 0, /) -> None:
         pass
 
-    def open(self) -> None:
-        pass
+    def item(self, value: BenchmarkAnswer) -> None:
+        self.items[value.name] = value
 
-    def start(self) -> None:
-        pass
-
-    def stop(self) -> dict[str, Any]:
-        return {"source": None}
+    def step(self, name: str, limit_s: float, label: str = "") -> Any:
+        return contextlib.nullcontext()
 
 
-def child_request(tmp_path: Path, *names: str) -> dict[str, Any]:
+def child_request(*names: str) -> MicrobenchRequest:
     jobs = [
-        {"name": one.name, "cubins": {"": "x"}, "registers": {}, "settings": dict(one.settings)}
+        BenchmarkJob(one.name, {"": "x"}, {}, dict(one.settings))
         for one in list_benchmarks()
         if one.name in names
     ]
-    return {
-        "jobs": jobs,
-        "touch": "touch.cubin",
-        "partial_path": str(tmp_path / "partial.jsonl"),
-        "stage_path": str(tmp_path / "stage.json"),
-    }
+    return MicrobenchRequest(tuple(jobs), "touch.cubin")
 
 
 @pytest.fixture
-def fake_child(monkeypatch):
+def report(monkeypatch) -> Report:
+    """The child's side of a call, on a fake device with clocks that nobody reads."""
     device = FakeDevice()
-    device.pci_bus_id = "0000:00:00.0"
     device.environment = lambda: {"cuda": "13.0"}
-    runtime = SimpleNamespace(deviceGetPCIBusId=lambda ordinal: "0000:00:00.0")
-    cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(microbench_child, "LiveDevice", lambda ordinal, with_torch: device)
-    monkeypatch.setattr(microbench_child, "ClockWatch", Watch)
+    clocks = SimpleNamespace(start=lambda: None, stop=Clocks)
+    session = SimpleNamespace(device=device, clocks=clocks)
     monkeypatch.setattr(
-        microbench_child, "hold_gpu", lambda gpus, purpose, on_wait: contextlib.nullcontext(0)
+        microbench_child, "use_gpu", lambda report, purpose: contextlib.nullcontext(session)
     )
-    return device
+    return Report()
 
 
-def test_one_that_fails_leaves_the_others(fake_child, monkeypatch, tmp_path: Path) -> None:
-    def fail(bench: Bench) -> list[Any]:
+def test_one_that_fails_leaves_the_others(report, monkeypatch) -> None:
+    def fail(bench: Rig) -> list[Any]:
         raise RuntimeError("cudaErrorLaunchOutOfResources: too many resources requested")
 
     monkeypatch.setitem(microbench_child.RUNS, "chase.l1", fail)
-    answer = microbench_child.handle(child_request(tmp_path, "clock", "chase.l1", "branch.skip"))
-    assert answer["done"] == ["clock", "chase.l1", "branch.skip"]
-    lines = [json.loads(line) for line in (tmp_path / "partial.jsonl").read_text().splitlines()]
-    by_name = {line["name"]: line for line in lines}
-    assert "samples" in by_name["clock"]
-    assert "samples" in by_name["branch.skip"]
-    assert "samples" not in by_name["chase.l1"]
-    assert "registers or shared memory" in by_name["chase.l1"]["problem"]
+    done = run_jobs(report, child_request("clock", "chase.l1", "branch.skip"))
+    assert done.environment == {"cuda": "13.0"}
+    assert list(report.items) == ["clock", "chase.l1", "branch.skip"]
+    assert report.items["clock"].samples
+    assert report.items["branch.skip"].samples
+    failed = report.items["chase.l1"].to_record()
+    assert "samples" not in failed
+    assert "registers or shared memory" in failed["problem"]
 
 
-def test_a_dead_context_ends_the_child(fake_child, monkeypatch, tmp_path: Path) -> None:
-    def fault(bench: Bench) -> list[Any]:
+def test_a_dead_context_ends_the_child(report, monkeypatch) -> None:
+    def fault(bench: Rig) -> list[Any]:
         raise RuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
 
     monkeypatch.setitem(microbench_child.RUNS, "chase.l1", fault)
-    answer = microbench_child.handle(child_request(tmp_path, "clock", "chase.l1", "branch.skip"))
-    assert answer["done"] == ["clock", "chase.l1"]
+    run_jobs(report, child_request("clock", "chase.l1", "branch.skip"))
+    assert list(report.items) == ["clock", "chase.l1"]
 
 
 # ----------------------------------------------------------------------------------- the parent
@@ -206,26 +207,22 @@ def play_children(monkeypatch, children: list[Any]) -> list[list[str]]:
     """Each call of the parent gets the next child; returns what each was asked to run."""
     asked: list[list[str]] = []
 
-    def run(module: str, request: dict[str, Any], **more: Any) -> tuple[ChildResult, Any]:
-        names = [job["name"] for job in request["jobs"]]
+    def run(function: Any, request: MicrobenchRequest, **more: Any) -> Finished[MicrobenchDone]:
+        names = [job.name for job in request.jobs]
         asked.append(names)
         done, ending = children[len(asked) - 1]
-        answers = [
-            {"name": name, "samples": [{"what": {"test": "clock"}, "unit": "MHz", "values": [1.0]}]}
-            for name in names
-            if name in done
-        ]
-        text = "".join(json.dumps(answer) + "\n" for answer in answers)
-        Path(request["partial_path"]).write_text(text)
-        if ending == "hang":
-            left = [name for name in names if name not in done]
-            stage = {"step": left[0], "label": left[0], "limit_s": 60, "running": True}
-            Path(request["stage_path"]).write_text(json.dumps(stage))
-        result = {"environment": {}, "device": {}} if ending == "well" else None
-        stderr = "Timeout (0:01:00)!" if ending == "hang" else "it broke"
-        return ChildResult(("x",), 0 if result else 1, "", stderr, 1.0, False, 9.0), result
+        for name in names:
+            if name in done:
+                sample = {"what": {"test": "clock"}, "unit": "MHz", "values": [1.0]}
+                more["on_item"](BenchmarkAnswer(name, [sample]))
+        child = ChildResult(("x",), int(ending != "well"), "", "it broke", 1.0, False, 9.0)
+        if ending == "well":
+            return Finished(child, True, MicrobenchDone())
+        left = [name for name in names if name not in done]
+        step = Step(left[0], 60.0, left[0]) if ending == "hang" else None
+        return Finished(child, died=WorkerDied(child, step, hung=ending == "hang"))
 
-    monkeypatch.setattr(microbench, "run_python_child", run)
+    monkeypatch.setattr(microbench, "run_call", run)
     monkeypatch.setattr(microbench, "require_device", lambda: H200)
     return asked
 
@@ -241,7 +238,7 @@ def test_a_run_leaves_a_record_and_a_table(monkeypatch, tmp_path: Path) -> None:
     assert report.table_path == tmp_path / "latencies" / "h200.toml"
     assert table_from_record(read_record(report.record_path)) == report.table_path.read_text()
     assert read_record(report.record_path)["provenance"]["gpu"] == "NVIDIA H200"
-    json.dumps(report.to_dict())
+    assert report.measured == tuple(NAMES)
 
 
 def test_after_a_hang_another_child_goes_on(monkeypatch, tmp_path: Path) -> None:
@@ -283,7 +280,7 @@ def test_a_folded_kernel_is_not_run(monkeypatch, tmp_path: Path) -> None:
 
 def test_the_kernels_get_as_many_arguments_as_they_have(samples) -> None:
     """Each launch's arguments are those of the kernel's parameters, by their sizes."""
-    from labtools.measure.microbench_code import compile_benchmark
+    from labtools.microbench.code import compile_benchmark
 
     sizes = {
         one.source: compile_benchmark(one, "sm_90", dict(one.defines[0]))

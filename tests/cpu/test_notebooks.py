@@ -2,67 +2,163 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
-from test_book_pages import WITH_SOLUTIONS
 
-jupytext = pytest.importorskip("jupytext")
-nbclient = pytest.importorskip("nbclient")
+pytest.importorskip("nbclient")
 pytest.importorskip("ipykernel")
+pytest.importorskip("myst_nb")
+
+from tools.book import execute_all, kept_pages
+from tools.execute import (
+    KeptPages,
+    PageError,
+    is_depended_on,
+    longest_first,
+    run_page,
+)
+from tools.toc import executable_pages, toc_pages
 
 ROOT = Path(__file__).resolve().parents[2]
-CELL_LIMIT_S = 300
+HEAD = (
+    "---\njupytext:\n  text_representation:\n    extension: .md\n    format_name: myst\n"
+    "kernelspec:\n  display_name: Python 3\n  language: python\n  name: python3\n---\n\n"
+)
+EXECUTABLE = executable_pages(ROOT)
 
 
-def pages() -> list[str]:
-    from tools.book import toc_pages
-
-    return toc_pages(ROOT)
-
-
-def run_page(path: Path, root: Path = ROOT) -> object:
-    """Execute one MyST notebook; returns it with its outputs."""
-    notebook = jupytext.read(path)
-    client = nbclient.NotebookClient(
-        notebook,
-        timeout=CELL_LIMIT_S,
-        startup_timeout=CELL_LIMIT_S,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(path.parent)}},
-    )
-    return client.execute(env={**os.environ, "LABTOOLS_READER": "0"})
-
-
-def is_run_with_its_solutions(page: str) -> bool:
-    """Whether test_book_pages executes the page, with the solutions of its exercises behind it."""
-    return ROOT / f"{page}.md" in WITH_SOLUTIONS
-
-
-def test_some_pages_are_run_with_their_solutions_and_some_here() -> None:
-    elsewhere = [page for page in pages() if is_run_with_its_solutions(page)]
-    assert 10 <= len(elsewhere) < len(pages())
+def is_import_of_the_page(name: str) -> bool:
+    """Python looks for modules beside the page, where there are none."""
+    return not name.endswith(".py") and (ROOT / name).is_dir() and name.startswith(("book", "labs"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in pages() if not is_run_with_its_solutions(page)])
-def test_page_runs(page: str) -> None:
-    path = ROOT / f"{page}.md"
-    if "{code-cell}" not in path.read_text():
-        pytest.skip("no cells")
-    run_page(path)
+@pytest.mark.parametrize("page", EXECUTABLE)
+def test_page_runs(page: str, page_run: Callable[[str], Any]) -> None:
+    """From top to bottom; with its solutions, which test_book_pages looks at."""
+    noted = page_run(page)
+    assert noted.wall_s > 0
+    outside = [name for name in noted.opened if not is_depended_on(name)]
+    known = [name for name in outside if is_import_of_the_page(name) or "__editable__" in name]
+    assert sorted(set(outside) - set(known)) == [], "a change of these would go unseen"
 
 
-def test_a_failing_cell_fails(tmp_path: Path) -> None:
-    (tmp_path / "page.md").write_text(
-        "---\njupytext:\n  text_representation:\n    extension: .md\n    format_name: myst\n"
-        "kernelspec:\n  display_name: Python 3\n  language: python\n  name: python3\n---\n\n"
-        "```{code-cell} ipython3\n1 / 0\n```\n"
+def test_most_pages_are_executed() -> None:
+    """A page without a cell of code has nothing to run; the others are all here."""
+    left_out = set(toc_pages(ROOT)) - set(EXECUTABLE)
+    assert len(EXECUTABLE) > 25
+    assert not [page for page in left_out if "{code-cell}" in (ROOT / f"{page}.md").read_text()]
+
+
+def small_book(root: Path, code: str, after: str = "") -> str:
+    """A book of one page with one cell; returns the page's name."""
+    (root / "_toc.yml").write_text("format: jb-book\nroot: page\n")
+    text = HEAD + f"# Page\n\n```{{code-cell}} ipython3\n{code}\n```\n{after}"
+    (root / "page.md").write_text(text)
+    return "page"
+
+
+def solution(code: str) -> str:
+    return "\n````{solution} one\n:class: dropdown\n\n```python\n" + code + "\n```\n````\n"
+
+
+@pytest.mark.slow
+def test_a_failing_cell_fails_and_is_not_kept(tmp_path: Path) -> None:
+    page = small_book(tmp_path, "1 / 0", solution("print('never')"))
+    kept = KeptPages(tmp_path / "kept", tmp_path)
+    with pytest.raises(PageError, match="ZeroDivisionError"):
+        kept.run_once(page, solutions=True)
+    assert kept.find(page) is None
+    with pytest.raises(SystemExit, match=page):
+        execute_all(tmp_path, kept, tmp_path / "times.json", jobs=1)
+
+
+@pytest.mark.slow
+def test_solutions_are_no_part_of_the_page(tmp_path: Path) -> None:
+    code = "from ipywidgets import IntSlider\nx = IntSlider(3)\ndisplay(x)"
+    page = small_book(tmp_path, code, solution("print('from the solution'); IntSlider(x.value)"))
+    alone, together = run_page(page, tmp_path), run_page(page, tmp_path, solutions=True)
+    assert (alone.solutions, together.solutions) == (None, 1)
+    assert together.solution_error == together.error == ""
+    assert len(together.notebook.cells) == len(alone.notebook.cells)
+    assert "from the solution" not in str([cell.get("outputs") for cell in together.notebook.cells])
+    states = [
+        run.notebook.metadata.widgets["application/vnd.jupyter.widget-state+json"]["state"]
+        for run in (alone, together)
+    ]
+    assert len(states[0]) == len(states[1]) > 0
+    page = small_book(tmp_path, code, solution("assert x.value == 4, 'the solution is wrong'"))
+    wrong = run_page(page, tmp_path, solutions=True)
+    assert wrong.error == ""
+    assert "the solution is wrong" in wrong.solution_error
+
+
+COUNTED = """
+from pathlib import Path
+with open("runs.log", "a") as log:
+    log.write("x")
+print(Path("{}").read_text())
+"""
+CHANGED = ("kernels/decode/a.cu", "kernels/records/h200/r.jsonl", "labtools/x.py", "work/records/o")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changed", CHANGED)
+def test_what_changed_is_executed_anew_and_nothing_else(tmp_path: Path, changed: str) -> None:
+    """A kernel, a record, a file of labtools: what a page prints of it is never an old one."""
+    page = small_book(tmp_path, COUNTED.format(changed))
+    (tmp_path / changed).parent.mkdir(parents=True)
+    executed = []
+    for content in ("first", "first", "second", "first"):
+        (tmp_path / changed).write_text(content)
+        kept = kept_pages(tmp_path, tmp_path / "executed")
+        execute_all(tmp_path, kept, tmp_path / "times.json", jobs=2)
+        executed.append((tmp_path / "runs.log").read_text().count("x"))
+        assert f"{content}\n" in str(kept.outputs(page).cells[-1].outputs[0].text)
+    assert executed == [1, 1, 2, 2]
+
+
+@pytest.mark.slow
+def test_a_page_whose_ground_changed_under_it_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "labtools").mkdir()
+    page = small_book(tmp_path, "from pathlib import Path\nPath('labtools/x.py').write_text('')")
+    kept = kept_pages(tmp_path, tmp_path / "executed")
+    with pytest.raises(PageError, match="changed while"):
+        kept.run_once(page)
+    assert kept.find(page) is None
+
+
+@pytest.mark.slow
+def test_two_processes_execute_a_page_once(tmp_path: Path) -> None:
+    page = small_book(tmp_path, COUNTED.format("page.md"))
+    ask = (
+        "import sys; from pathlib import Path; from tools.execute import KeptPages; "
+        "root = Path(sys.argv[1]); KeptPages(root / 'kept', root).run_once('page', by='both')"
     )
-    with pytest.raises(nbclient.exceptions.CellExecutionError, match="ZeroDivisionError"):
-        run_page(tmp_path / "page.md")
+    command = [sys.executable, "-c", ask, str(tmp_path)]
+    both = [subprocess.Popen(command, cwd=ROOT) for _ in range(2)]
+    assert [one.wait(120) for one in both] == [0, 0]
+    assert (tmp_path / "runs.log").read_text() == "x"
+    kept = KeptPages(tmp_path / "kept", tmp_path)
+    kept.run_once(page)
+    kept.run_once(page, by="both")
+    assert (tmp_path / "runs.log").read_text() == "x", "whatever is kept is taken"
+    kept.run_once(page, by="a later run", solutions=True)
+    assert (tmp_path / "runs.log").read_text() == "xx"
+
+
+def test_long_pages_begin_first(tmp_path: Path) -> None:
+    for page, length in (("short", 10), ("long", 100), ("known", 10), ("quick", 10)):
+        (tmp_path / f"{page}.md").write_text("x" * length)
+    times = {"quick": 1.0, "known": 30.0}
+    order = longest_first(["quick", "short", "known", "long"], tmp_path, times)
+    assert order == ["long", "short", "known", "quick"]
 
 
 def test_no_page_holds_outputs() -> None:
@@ -80,4 +176,4 @@ def test_the_toc_names_every_page() -> None:
         for path in (ROOT / folder).rglob("*.md")
         if not any(part[0] in "._" for part in path.relative_to(ROOT).parts)
     }
-    assert there == set(pages())
+    assert there == set(toc_pages(ROOT))

@@ -8,27 +8,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from devices import LIMITS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_fake import use_fake_gpu
+from pydantic import TypeAdapter
 
-from labtools.measure import live_check
+from labtools.measure.channel import read
 from labtools.measure.check import check_rung
 from labtools.measure.cpu import run_on_cpu
-from labtools.measure.live import run_on_gpu
-from labtools.measure.live_job import (
-    call_read_bytes,
-    launch_to_json,
-    scheme_from_json,
-    scheme_to_json,
-)
-from labtools.measure.live_measure import time_candidates
-from labtools.measure.live_plan import plan_rotation
+from labtools.measure.gpu.job import Job
+from labtools.measure.gpu.measure import time_candidates
+from labtools.measure.gpu.plan import plan_rotation
+from labtools.measure.gpu.run import run_on_gpu
 from labtools.problem import (
     DISTRIBUTIONS,
     HEADLINE,
     LabError,
     Launch,
+    Limits,
     Rung,
     Scheme,
     TensorScheme,
@@ -48,6 +46,7 @@ from labtools.problem import (
     make_page_table,
     poisoned,
 )
+from labtools.problem.decode import operation as decode_operation
 
 HERE = Path(__file__).parent
 SMALL = Workload(3, 4, 2, 97, 64)
@@ -228,23 +227,23 @@ def test_supports_names_what_it_refuses() -> None:
 
 
 def test_definitions_follow_the_workload(rung: Rung) -> None:
-    assert rung.defines(SMALL) == {"HEAD_DIM": "64", "SPLITS": "3"}
-    assert rung.defines(Workload.parse(FORMS[3])) == {
+    assert rung.defines(SMALL, LIMITS) == {"HEAD_DIM": "64", "SPLITS": "3"}
+    assert rung.defines(Workload.parse(FORMS[3]), LIMITS) == {
         **{"HEAD_DIM": "64", "SPLITS": "3", "BF16": "1", "PAGE_SIZE": "64"}
     }
     grouped = dataclasses.replace(
-        rung, defines_extra=lambda w, knobs: {"GROUP_SIZE": str(w.group_size)}
+        rung, defines_extra=lambda w, limits, knobs: {"GROUP_SIZE": str(w.group_size)}
     )
-    assert grouped.defines(SMALL)["GROUP_SIZE"] == "2"
-    twice = dataclasses.replace(rung, defines_extra=lambda w, knobs: {"HEAD_DIM": "1"})
+    assert grouped.defines(SMALL, LIMITS)["GROUP_SIZE"] == "2"
+    twice = dataclasses.replace(rung, defines_extra=lambda w, limits, knobs: {"HEAD_DIM": "1"})
     with pytest.raises(LabError, match="HEAD_DIM twice"):
-        twice.defines(SMALL)
+        twice.defines(SMALL, LIMITS)
 
 
 def test_a_page_table_is_refused_where_there_are_no_pages(rung: Rung) -> None:
-    launches = rung.launches(Workload.parse(FORMS[2]))
-    with pytest.raises(LabError, match="page table"):
-        rung.with_launch(lambda workload, knobs: launches).launches(SMALL)
+    launches = rung.launches(Workload.parse(FORMS[2]), LIMITS)
+    with pytest.raises(LabError, match=r"page_table.*\n.*is contiguous"):
+        rung.with_launch(lambda workload, limits, knobs: launches).launches(SMALL, LIMITS)
 
 
 def test_what_a_preparation_writes_cannot_be_allocated_in_a_call(rung: Rung) -> None:
@@ -254,12 +253,12 @@ def test_what_a_preparation_writes_cannot_be_allocated_in_a_call(rung: Rung) -> 
         Launch("split_merge", (1,), (64,), 0, ("q", "counters", "out"), (counters,)),
     ]
     with pytest.raises(LabError, match="in every call"):
-        rung.with_launch(lambda workload, knobs: launches).launches(SMALL)
+        rung.with_launch(lambda workload, limits, knobs: launches).launches(SMALL, LIMITS)
 
 
 def test_one_scale_for_a_whole_tensor_is_refused(rung: Rung) -> None:
     scheme = Scheme("whole", TensorScheme(8, "tensor"), TensorScheme(8, "row"))
-    whole = dataclasses.replace(rung, kv_scheme=lambda workload, knobs: scheme)
+    whole = dataclasses.replace(rung, stores=lambda workload, knobs: scheme)
     with pytest.raises(LabError, match="whole tensor"):
         whole.scheme(SMALL)
     assert rung.scheme(SMALL) is None
@@ -376,7 +375,7 @@ def test_a_rung_with_a_scheme_is_held_against_what_the_scheme_leaves(rung: Rung)
     )  # fmt: skip
     plain = run_on_cpu(rung, workload, inputs=given, orders=(0,))
     assert plain.ok, str(plain)
-    stored = dataclasses.replace(rung, kv_scheme=lambda workload, knobs: scheme)
+    stored = dataclasses.replace(rung, stores=lambda workload, knobs: scheme)
     assert not run_on_cpu(stored, workload, inputs=inputs, orders=(0,)).ok
     again = run_on_cpu(stored, workload, inputs=given, orders=(0,))
     assert again.comparison is not None
@@ -426,7 +425,7 @@ def test_times_of_every_form(
 def test_rows_of_pages_are_those_that_hold_tokens() -> None:
     workload = Workload.parse(FORMS[2]).replace(seq_lens=RAGGED)
     inputs = make_inputs(workload)
-    rows = live_check._rows_of_pages(workload, inputs.page_table)
+    rows = decode_operation._rows_of_pages(workload, inputs.page_table)
     held = np.isfinite(inputs.k.astype(np.float32)).all(axis=(1, 3)).sum(axis=1)
     assert rows.tolist() == held.tolist()
 
@@ -436,8 +435,8 @@ def test_memory_allocated_in_every_call_is_checked_like_any_other(
 ) -> None:
     use_fake_gpu(monkeypatch, tmp_path)
 
-    def moved(workload: Workload, knobs: dict[str, int]) -> list[Launch]:
-        prepare, timed = rung.launch(workload, knobs)
+    def moved(workload: Workload, limits: Limits, knobs: dict[str, int]) -> list[Launch]:
+        prepare, timed = rung.launch(workload, limits, knobs)
         spaces = tuple(
             dataclasses.replace(one, in_call=one.name == "partial") for one in timed.workspace
         )
@@ -458,8 +457,8 @@ def int8_rung(folder: Path, scheme: Scheme | None) -> Rung:
     launch = Launch("decode_int8", (1,), (32,), 0, ("q", "k", "v", "seq_lens", "out"))
     return Rung(
         *("int8", "", source, "", "", ""),
-        lambda workload, knobs: [launch],
-        kv_scheme=None if scheme is None else lambda workload, knobs: scheme,
+        lambda workload, limits, knobs: [launch],
+        stores=None if scheme is None else lambda workload, knobs: scheme,
     )
 
 
@@ -479,8 +478,9 @@ def test_a_scheme_travels_to_the_measuring_child(
 
 def test_schemes_as_json() -> None:
     for scheme in (INT8_ROWS, Scheme("c", TensorScheme(4, "channel", 64, True), INT8_ROWS.v)):
-        assert scheme_from_json(json.loads(json.dumps(scheme_to_json(scheme)))) == scheme
-    assert scheme_from_json(scheme_to_json(None)) is None
+        job = TypeAdapter(Job).dump_json(Job("one", "rung", scheme=scheme))
+        assert TypeAdapter(Job).validate_json(job).scheme == scheme
+    assert read({"label": "one", "kind": "rung", "scheme": None}, Job).scheme is None
 
 
 def test_a_smaller_cache_asks_for_more_buffer_sets(rung: Rung) -> None:
@@ -490,15 +490,15 @@ def test_a_smaller_cache_asks_for_more_buffer_sets(rung: Rung) -> None:
         Launch("pack", (1,), (32,), 0, ("k", "v", "kk", "vv"), (kept, other), prepare=True),
         Launch("decode", (1,), (32,), 0, ("q", "kk", "vv", "seq_lens", "out"), (kept, other)),
     ]
-    job = {"kind": "rung", "launches": [launch_to_json(one) for one in launches]}
+    job = Job("one", "rung", launches=tuple(launches))
     heads = HEADLINE.minimal_bytes - HEADLINE.kv_bytes
-    read = call_read_bytes(job, HEADLINE)
+    read = job.call_read_bytes(HEADLINE)
     assert read == heads + HEADLINE.kv_bytes // 4
-    whole = {"kind": "rung", "launches": [launch_to_json(one) for one in rung.launches(HEADLINE)]}
+    whole = Job("one", "rung", launches=tuple(rung.launches(HEADLINE, LIMITS)))
     counters = 4 * HEADLINE.batch * HEADLINE.num_qo_heads
-    assert call_read_bytes(whole, HEADLINE) == HEADLINE.minimal_bytes + counters
-    fp8 = {"kind": "baseline", "kv_bits": 8}
-    assert call_read_bytes(fp8, HEADLINE) == heads + HEADLINE.kv_bytes // 2
+    assert whole.call_read_bytes(HEADLINE) == HEADLINE.minimal_bytes + counters
+    fp8 = Job("two", "baseline", kv_bits=8)
+    assert fp8.call_read_bytes(HEADLINE) == heads + HEADLINE.kv_bytes // 2
     l2, free = 60_000_000, 140 * 10**9
     few, many = plan_rotation(HEADLINE, l2, free), plan_rotation(HEADLINE, l2, free, read)
     assert few.sets < many.sets

@@ -7,23 +7,21 @@ from collections import Counter
 
 import pytest
 
-from labtools.measure import campaign_points
-from labtools.measure.campaign_plan import (
+from labtools.measure.campaign.decode import points as campaign_points
+from labtools.measure.campaign.decode.points import (
     POINTS_CALIBRATION,
     POINTS_TEST,
-    expand_plan,
-    points_by_stratum,
-    stratum_of,
-)
-from labtools.measure.campaign_points import (
     PointSet,
     family_split,
     later_rungs,
+    points_by_stratum,
     sets_of_family,
     strata,
+    stratum_of,
 )
-from labtools.measure.live_job import rung_candidate
-from labtools.measure.live_plan import set_bytes
+from labtools.measure.campaign.plan import expand_plan
+from labtools.measure.campaign.section import Plan, Section
+from labtools.measure.gpu.job import rung_candidate
 from labtools.problem import HEADLINE, LabError, Workload, list_rungs, list_studies
 
 WARM_BYTES = 24_000_000
@@ -111,7 +109,7 @@ def test_the_plans_hold_just_the_points() -> None:
 
 def test_workloads_fit_their_strata_and_the_device() -> None:
     for label, workload, stratum in points():
-        assert 2 * set_bytes(workload) <= 4.4e9, label
+        assert 2 * workload.set_bytes <= 4.4e9, label
         if stratum == "warm_l2":
             assert workload.cache_state == "warm"
             assert workload.kv_bytes < WARM_BYTES
@@ -174,12 +172,10 @@ def test_a_record_finds_its_stratum() -> None:
 
 
 def test_a_point_in_two_strata_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from labtools.measure import campaign_plan
-
     first = POINTS_TEST.sections[0]
-    again = campaign_plan.Section(first.workloads, first.rungs, ceiling=False, stratum="tail")
-    doubled = campaign_plan.Plan("twice", "", (*POINTS_TEST.sections, again))
-    monkeypatch.setattr(campaign_plan, "POINTS_TEST", doubled)
+    again = Section(first.workloads, first.rungs, ceiling=False, stratum="tail")
+    doubled = Plan("twice", "", (*POINTS_TEST.sections, again))
+    monkeypatch.setattr(campaign_points, "POINTS_TEST", doubled)
     points_by_stratum.cache_clear()
     try:
         with pytest.raises(LabError, match="two strata"):

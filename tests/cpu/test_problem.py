@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from devices import LIMITS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -226,8 +227,9 @@ def test_battery_respects_what_a_kernel_refuses() -> None:
 
 
 def test_launch_refuses_what_would_crash_later() -> None:
-    with pytest.raises(LabError, match="names a buffer"):
-        Launch("f", (1,), (32,), args=("kk",))
+    unknown = Launch("f", (1,), (32,), args=("kk",))  # only the problem knows its buffers
+    with pytest.raises(LabError, match="names a buffer 'kk'"):
+        load_rung("r03").with_launch(lambda *_: [unknown]).launches(SMALL, LIMITS)
     with pytest.raises(LabError, match="type int"):
         Launch("f", (1,), (32,), args=(4,))
     with pytest.raises(LabError, match="grid"):
@@ -269,7 +271,7 @@ def test_a_rung_outside_the_repository_loads(tmp_path: Path) -> None:
     with pytest.raises(LabError, match="no source"):
         load_rung(tmp_path / "mine.py")
     (tmp_path / "mine.cu").write_text(shipped.source_text)
-    assert load_rung(tmp_path / "mine.py").launches(SMALL)[0].block == (32, 1, 1)
+    assert load_rung(tmp_path / "mine.py").launches(SMALL, LIMITS)[0].block == (32, 1, 1)
 
 
 @pytest.mark.parametrize("text", ["raise RuntimeError('broken')", "x = 1", "import nowhere_at_all"])
@@ -287,19 +289,19 @@ def test_knobs_are_checked() -> None:
         rung.resolve_knobs({"unroll": 3})
     with pytest.raises(LabError, match="no knob"):
         rung.resolve_knobs({"unrol": 4})
-    assert rung.defines(HEADLINE)["HEAD_DIM"] == "128"
+    assert rung.defines(HEADLINE, LIMITS)["HEAD_DIM"] == "128"
 
 
 def test_an_edited_copy_knows_that_it_is_edited() -> None:
     rung = load_rung("r03")
     assert not rung.with_source(rung.source_text).edited
     assert rung.with_source(rung.source_text + "// mine\n").edited
-    assert rung.with_launch(lambda workload, knobs: []).edited
+    assert rung.with_launch(lambda workload, limits, knobs: []).edited
     with pytest.raises(LabError, match="launches nothing"):
-        rung.with_launch(lambda workload, knobs: []).launches(SMALL)
+        rung.with_launch(lambda workload, limits, knobs: []).launches(SMALL, LIMITS)
 
 
 def test_unsupported_workloads_are_refused_with_a_reason() -> None:
     assert head_dims(64)(SMALL) is None
     with pytest.raises(LabError, match="cannot run"):
-        load_rung("r00").launches(SMALL.replace(head_dim=96))
+        load_rung("r00").launches(SMALL.replace(head_dim=96), LIMITS)

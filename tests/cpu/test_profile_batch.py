@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from live_fake import DEVICE, use_fake_gpu
 
-from labtools.measure import profile, profile_batch
-from labtools.measure.campaign import record_campaign
-from labtools.measure.campaign_plan import Plan, Section, expand_plan
-from labtools.measure.profile import ProfileFailed, ProfileReport, ProfilerUnavailable
-from labtools.measure.profile_counters import FEW_COUNTERS, metrics_to_request
+from labtools.measure.campaign.plan import expand_plan
+from labtools.measure.campaign.run import record_campaign
+from labtools.measure.campaign.section import Plan, Section
+from labtools.measure.profiler import ncu as profile
+from labtools.measure.profiler import profile as profile_batch
+from labtools.measure.profiler.counters import FEW_COUNTERS, metrics_to_request
+from labtools.measure.profiler.ncu import ProfileFailed, ProfileReport, ProfilerUnavailable
 from labtools.problem import LabError, Rung, Workload, load_rung
 from labtools.record import RecordStore
 from labtools.record.bound import counted_bound
@@ -27,6 +29,7 @@ WARM = SMALL.replace(cache_state="warm")
 # one, and 10 us and the number of the launch for the others.
 FAKE_NCU = r"""
 import json, os, subprocess, sys
+from multiprocessing.connection import Client, Listener
 args, mode = sys.argv[1:], os.environ.get("FAKE_NCU", "good")
 if "--version" in args:
     print("NVIDIA (R) Nsight Compute Command Line Profiler\nVersion 2025.3.1.0 (build 3)")
@@ -37,8 +40,9 @@ if "--import" in args:
 folder = os.environ["FAKE_NCU_FOLDER"]
 program = args[args.index("--export") + 2 :]
 options = args[: args.index("--export")]
-request = json.load(open(program[-2]))
-labels = [item["label"] for item in request["items"]]
+parent = Client(program[-1])
+call = parent.recv_bytes()
+labels = [item["job"]["label"] for item in json.loads(call)[1]["items"]]
 with open(os.path.join(folder, "runs"), "a") as log:
     log.write(json.dumps({"options": options, "labels": labels}) + "\n")
 if mode == "permission":
@@ -47,7 +51,23 @@ if mode == "broken" or (mode == "hates r01" and any("r01" in label for label in 
     sys.exit("==ERROR== An error of the tool itself")
 launches = os.path.join(folder, "launches")
 open(launches, "w").close()
-code = subprocess.call(program, env={**os.environ, "FAKE_PROFILE_LOG": launches})
+# It stands between the two ends of the channel, to know what is launched before it is.
+door = Listener(os.path.join(folder, "door"))
+child = subprocess.Popen(
+    [*program[:-1], door.address], env={**os.environ, "FAKE_PROFILE_LOG": launches}
+)
+channel = door.accept()
+channel.send_bytes(call)
+try:
+    answer = b'["", null]'
+    while json.loads(answer)[0] not in ("reply", "refusal"):
+        answer = channel.recv_bytes()
+        parent.send_bytes(answer)
+except (EOFError, ConnectionError):
+    pass
+channel.close()
+door.close()
+code = child.wait()
 rows = [json.loads(line) for line in open(launches)]
 if mode == "unknown metric":
     asked = options[options.index("--metrics") + 1].split(",")
@@ -210,7 +230,7 @@ def _prepared_rung(folder: Path) -> Rung:
 from pathlib import Path
 from labtools.problem import Launch, Rung, Workspace
 
-def launch(workload, knobs):
+def launch(workload, limits, knobs):
     shape = (workload.batch, workload.num_kv_heads, workload.kv_len, workload.head_dim)
     spaces = (Workspace("k_copy", shape, "float16"), Workspace("v_copy", shape, "float16"))
     args = ("q", "k_copy", "v_copy", "seq_lens", "out")
@@ -415,7 +435,7 @@ def test_a_kernel_that_fails_under_the_profiler_keeps_its_time(
 def test_small_groups_share_a_run_up_to_a_limit(
     ncu: FakeNcu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labtools.measure.campaign.ITEMS_AHEAD", 4)
+    monkeypatch.setattr("labtools.measure.campaign.run.ITEMS_AHEAD", 4)
     record_campaign(_plan(counters=True, ceiling=False), tmp_path, processes=1, rounds=5)
     assert [len(labels) for labels in ncu.runs()] == [4, 2]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from labtools.measure.child import (
+from labtools.measure.worker import (
     KEPT_BYTES,
     ChildNotStarted,
     child_environment,
@@ -172,7 +172,7 @@ def test_no_child_outlives_its_parent(tmp_path: Path, ending: signal.Signals) ->
     pid_file, module = tmp_path / "pid", tmp_path / "parent.py"
     module.write_text(
         "import sys\n"
-        "from labtools.measure.child import run_child\n"
+        "from labtools.measure.worker import run_child\n"
         f"run_child([sys.executable, '-c', {textwrap.dedent(STUBBORN)!r}, {str(pid_file)!r}, "
         "'wait'], time_limit_s=600)\n"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from labtools.measure.profile_counters import (
+from labtools.measure.profiler.counters import (
     CHOSEN_COUNTERS,
     COUNTERS,
     STALL_COUNTERS,

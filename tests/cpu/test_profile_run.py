@@ -8,31 +8,33 @@ import os
 import sys
 import textwrap
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from devices import H200
 
-from labtools.measure import profile as profile_module
-from labtools.measure import target as target_module
-from labtools.measure.child import ChildFailed
-from labtools.measure.profile import (
+from labtools.cli.outcome import plain
+from labtools.measure.profiler import ncu as ncu_module
+from labtools.measure.profiler import profile as profile_module
+from labtools.measure.profiler.ncu import (
     NcuTool,
     ProfileFailed,
     ProfilerUnavailable,
     find_ncu,
     ncu_command,
     nsight_python_usable,
-    profile_rung,
     unknown_metrics,
 )
+from labtools.measure.profiler.profile import profile_rung
+from labtools.measure.worker import ChildFailed
 from labtools.problem import LabError, Rung, Workload, load_rung
 
 WORKLOAD = Workload(1, 2, 1, 8, 64)
 
 # It answers as Nsight Compute 2025.3.1 does; FAKE_NCU says how it behaves. It does not run the
-# program it is given (there is no GPU here) but leaves the result that the program would leave.
+# program it is given (there is no GPU here) but answers the call as the program would.
 FAKE_NCU = r"""
 import json, os, subprocess, sys, time
+from multiprocessing.connection import Client
 args, mode = sys.argv[1:], os.environ.get("FAKE_NCU", "good")
 csv = os.environ["FAKE_NCU_CSV"]
 if "--version" in args:
@@ -47,16 +49,21 @@ if "--import" in args:
     assert args[args.index("--print-units") + 1] == "base"
     print(open(args[args.index("--import") + 1]).read())
     sys.exit(0)
-result = args[-1]
 open(os.environ["FAKE_NCU_LOG"], "a").write(json.dumps(args) + "\n")
 print("==PROF== Connected to process 4711 (/usr/bin/python3.12)")
-def finish(value):
-    open(result, "w").write(json.dumps(value))
+def answer(kind, value):
+    channel = Client(args[-1])
+    assert json.loads(channel.recv_bytes())[0].endswith(":launch_items")
+    channel.send_bytes(json.dumps([kind, value]).encode())
+    try:
+        channel.recv_bytes()
+    except EOFError:
+        pass  # the parent has hung up
 if mode == "permission":
     print("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU "
           "Performance Counters on the target device 0. For instructions on enabling permissions "
           "and to get more information see https://developer.nvidia.com/ERR_NVGPUCTRPERM")
-    finish({"finished": True})
+    answer("reply", None)
     print("==PROF== Disconnected from process 4711")
     print("==WARNING== No kernels were profiled.")
     sys.exit(1)
@@ -65,13 +72,13 @@ if mode == "hang":
     open(os.environ["FAKE_NCU_LOG"] + ".pid", "w").write(str(os.getpid()))
     time.sleep(600)
 if mode == "no kernels":
-    finish({"finished": True})
+    answer("reply", None)
     print("==WARNING== No kernels were profiled.")
     sys.exit(0)
 if mode == "crash":
     sys.exit("==ERROR== The application returned an error code (11).")
 if mode == "target failed":
-    finish({"error": {"what": "k.cu does not compile: line 3", "why": "a", "still_works": "b"}})
+    answer("refusal", {"what": "k.cu does not compile: line 3", "why": "a", "still_works": "b"})
     print("==ERROR== The application returned an error code (3).")
     sys.exit(3)
 if mode == "unknown metric" and "--metrics" in args:
@@ -81,7 +88,7 @@ if mode == "unknown metric" and "--metrics" in args:
             sys.exit("==ERROR== Failed to find metric %s" % bad)
 if mode == "odd complaint" and "--metrics" in args:
     sys.exit("==ERROR== Some of the requested metrics are not supported by this chip.")
-finish({"finished": True})
+answer("reply", None)
 open(args[args.index("--export") + 1], "w").write(csv)
 print("==PROF== Disconnected from process 4711")
 """
@@ -111,7 +118,7 @@ def fake_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FAKE_NCU_VERSION", "2025.3.1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # The stand-in needs no GPU; only what to compile for.
-    monkeypatch.setattr(target_module, "require_device", lambda: SimpleNamespace(arch="sm_90"))
+    monkeypatch.setattr(profile_module, "require_device", lambda: H200)
     monkeypatch.setattr(profile_module, "hold_this_gpu", lambda *_: contextlib.nullcontext())
     return tmp_path / "log"
 
@@ -126,7 +133,7 @@ def rung(tmp_path: Path) -> Rung:
             import numpy as np
             from labtools.problem import Knob, Launch, Rung
 
-            def launch(workload, knobs):
+            def launch(workload, limits, knobs):
                 return [Launch("decode", (2,), (knobs["block"],), args=("q", np.int32(3)))]
 
             RUNG = Rung(id="mine", title="mine", source=Path(__file__).with_suffix(".cu"),
@@ -150,7 +157,7 @@ def test_counters_come_back_live(fake_ncu: Path, rung: Rung) -> None:
     assert kept.values["duration_us"] == pytest.approx(12.345)
     assert kept.values["kernels_per_call"] == 1
     assert "achieved_occupancy_pct" in kept.missing
-    data = json.loads(json.dumps(report.to_dict()))
+    data = json.loads(json.dumps(plain(report)))
     assert data["kernels"][0]["values"]["achieved_occupancy_pct"] is None
     assert "achieved_occupancy_pct" in data["kernels"][0]["missing"]
 
@@ -161,7 +168,7 @@ def test_the_command_leaves_clocks_alone_and_watches_one_call(fake_ncu: Path, ru
     for option, value in (("--clock-control", "none"), ("--profile-from-start", "off")):
         assert args[args.index(option) + 1] == value
     assert args[args.index("--cache-control") + 1] == "all"
-    assert args[-4:-2] == ["-m", "labtools.measure.target"]
+    assert args[-3:-1] == ["-m", "labtools.measure.child"]
 
 
 def test_a_warm_workload_keeps_its_caches(fake_ncu: Path, rung: Rung) -> None:
@@ -271,7 +278,7 @@ def test_no_ncu_says_where_it_was_looked_for(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("LABTOOLS_NCU", raising=False)
-    monkeypatch.setattr(profile_module, "find_tool", lambda name: None)
+    monkeypatch.setattr(ncu_module, "find_tool", lambda name: None)
     with pytest.raises(ProfilerUnavailable) as caught:
         find_ncu()
     assert "LABTOOLS_NCU" in caught.value.why
@@ -290,7 +297,7 @@ def test_without_a_gpu_nothing_reaches_ncu(
     def none() -> None:
         raise LabError("Nothing can run on a GPU here.", "there is none", "the CPU runner")
 
-    monkeypatch.setattr(target_module, "require_device", none)
+    monkeypatch.setattr(profile_module, "require_device", none)
     with pytest.raises(LabError, match="Nothing can run on a GPU"):
         profile_rung(rung, WORKLOAD)
     assert not fake_ncu.exists()

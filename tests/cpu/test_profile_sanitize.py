@@ -7,13 +7,13 @@ import json
 import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from devices import H200
 
-from labtools.measure import sanitize as sanitize_module
-from labtools.measure import target as target_module
-from labtools.measure.sanitize import (
+from labtools.cli.outcome import plain
+from labtools.measure.profiler import sanitize as sanitize_module
+from labtools.measure.profiler.sanitize import (
     TOOLS,
     find_sanitizer,
     parse_sanitizer,
@@ -188,6 +188,7 @@ def test_the_programs_own_lines_are_not_reports() -> None:
 
 FAKE = r"""
 import json, os, sys, time
+from multiprocessing.connection import Client
 args = sys.argv[1:]
 tool = args[args.index("--tool") + 1]
 open(os.environ["FAKE_LOG"], "a").write(json.dumps(args) + "\n")
@@ -195,8 +196,14 @@ plan = json.loads(os.environ["FAKE_PLAN"]).get(tool, {})
 if plan.get("hang"):
     time.sleep(600)
 sys.stdout.write(plan.get("text", ""))
-if "result" in plan:
-    open(args[-1], "w").write(json.dumps(plan["result"]))
+if "answer" in plan:
+    channel = Client(args[-1])
+    channel.recv_bytes()
+    channel.send_bytes(json.dumps(plan["answer"]).encode())
+    try:
+        channel.recv_bytes()
+    except EOFError:
+        pass  # the parent has hung up
 sys.exit(plan.get("status", 0))
 """
 
@@ -212,21 +219,21 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str,
     monkeypatch.delenv("LABTOOLS_SANITIZER", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # The stand-in needs no GPU; only what to compile for.
-    monkeypatch.setattr(target_module, "require_device", lambda: SimpleNamespace(arch="sm_90"))
+    monkeypatch.setattr(sanitize_module, "require_device", lambda: H200)
     monkeypatch.setattr(sanitize_module, "share_this_gpu", lambda *_: contextlib.nullcontext())
     steps: dict[str, dict[str, object]] = {
-        tool: {"text": text, "result": {"finished": True}} for tool, text in CLEAN.items()
+        tool: {"text": text, "answer": ["reply", None]} for tool, text in CLEAN.items()
     }
 
     def environment() -> dict[str, str]:
         return {"FAKE_PLAN": json.dumps(steps)}
 
-    original = sanitize_module.run_python_child
+    original = sanitize_module.run_call
 
     def run(*args: object, **options: object) -> object:
         return original(*args, extra_env=environment(), **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sanitize_module, "run_python_child", run)
+    monkeypatch.setattr(sanitize_module, "run_call", run)
     return steps
 
 
@@ -239,7 +246,7 @@ def rung(tmp_path: Path) -> Rung:
         "from labtools.problem import Launch, Rung\n"
         "RUNG = Rung(id='mine', title='', source=Path(__file__).with_suffix('.cu'), idea='',\n"
         "            limiter='', cost='',\n"
-        "            launch=lambda w, k: [Launch('decode', (2,), (32,), args=(np.int32(1),))])\n"
+        "            launch=lambda w, g, k: [Launch('decode', (2,), (32,), args=(np.int32(1),))])\n"
     )
     return load_rung(tmp_path / "mine.py")
 
@@ -253,13 +260,14 @@ def test_clean_only_when_every_tool_says_so(plan: Plan, rung: Rung) -> None:
         (tool, "clean") for tool in TOOLS
     ]
     assert all(not report.reason for report in reports)
-    json.dumps([report.to_dict() for report in reports])
+    rows = plain(reports)
+    assert json.loads(json.dumps(rows))[0]["verdict"] == "clean"
     assert {report.record_verdict(WORKLOAD).verdict for report in reports} == {"clean"}
 
 
 def test_errors(plan: Plan, rung: Rung) -> None:
     plan["memcheck"] = {"text": MISALIGNED, "status": 1}
-    plan["racecheck"] = {"text": RACE, "result": {"finished": True}}
+    plan["racecheck"] = {"text": RACE, "answer": ["reply", None]}
     memcheck, racecheck = sanitize_rung(rung, WORKLOAD, tools=("memcheck", "racecheck"))
     assert (memcheck.verdict, memcheck.error_count) == ("errors", 450)
     assert (racecheck.verdict, racecheck.error_count) == ("errors", 1)
@@ -273,16 +281,16 @@ def test_errors(plan: Plan, rung: Rung) -> None:
     ("step", "words"),
     [
         ({"hang": True}, "time limit of 3 s"),
-        ({"text": "", "status": 0, "result": {"finished": True}}, "status 0"),
+        ({"text": "", "status": 0, "answer": ["reply", None]}, "status 0"),
         ({"text": CLEAN["memcheck"], "status": 1}, "status 1"),
         (
             {"text": CLEAN["memcheck"],
-             "result": {"error": {"what": "no GPU", "why": "none", "still_works": ""}}},
+             "answer": ["refusal", {"what": "no GPU", "why": "none", "still_works": ""}]},
             "no GPU",
         ),
         (
             {"text": "========= Error: Device not supported. Please refer to the documentation.\n"
-             + CLEAN["memcheck"], "result": {"finished": True}},
+             + CLEAN["memcheck"], "answer": ["reply", None]},
             "Device not supported",
         ),
         (
@@ -292,7 +300,7 @@ def test_errors(plan: Plan, rung: Rung) -> None:
         ),
         (
             {"text": "========= Internal Sanitizer Error: it broke.\n" + CLEAN["memcheck"],
-             "result": {"finished": True}},
+             "answer": ["reply", None]},
             "Internal Sanitizer Error",
         ),
     ],

@@ -11,6 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labtools.measure.cpu import run_on_cpu
+from labtools.notebook import Measured
+from labtools.notebook.quant.figures import plot_frontier, show_frontier, show_levels
+from labtools.notebook.quant.view import (
+    K_AXES,
+    OUTLIERS,
+    V_AXES,
+    parts_of,
+    quant_bench,
+    quant_tables,
+)
 from labtools.predict import load_gpu
 from labtools.problem import (
     CHOSEN_INT4,
@@ -34,17 +44,8 @@ from labtools.problem import (
     quantise_tensor,
     scheme_errors,
 )
-from labtools.problem.quantise import pack_nibbles, padded_rows, unpack_nibbles
-from labtools.widgets import Measured
-from labtools.widgets.quant_figures import plot_frontier, show_frontier, show_levels
-from labtools.widgets.quant_view import (
-    K_AXES,
-    OUTLIERS,
-    V_AXES,
-    parts_of,
-    quant_bench,
-    quant_tables,
-)
+from labtools.problem.decode.quantise import pack_nibbles, unpack_nibbles
+from labtools.problem.decode.scheme import padded_rows
 
 PARTS = sorted({part for s in SCHEMES.values() for part in (s.k, s.v)}, key=str)
 
@@ -211,7 +212,7 @@ def dumping_rung(folder: Path, scheme: Scheme, buffer: str) -> Rung:
     word = "unsigned char" if codes else "unsigned short"
     source.write_text(DUMP.format(packers=packers, type=word))
 
-    def launch(workload, knobs):
+    def launch(workload, limits, knobs):
         cache, prepare = quantise_launches(workload, scheme)
         size = {space.name: int(np.prod(space.shape)) for space in cache}[buffer]
         room = workload.batch * workload.num_qo_heads * workload.head_dim
@@ -224,7 +225,7 @@ def dumping_rung(folder: Path, scheme: Scheme, buffer: str) -> Rung:
 
     return Rung(
         source.stem, "dump", source, "", "", "", launch, supports=lambda workload: None,
-        kv_scheme=lambda workload, knobs: scheme,
+        stores=lambda workload, knobs: scheme,
     )  # fmt: skip
 
 

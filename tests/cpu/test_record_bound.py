@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labtools.measure.profile_counters import COUNTERS
+from labtools.measure.profiler.counters import COUNTERS
 from labtools.record import RecordStore
 from labtools.record.bound import (
     CHAIN_REASONS,
@@ -16,7 +16,9 @@ from labtools.record.bound import (
     LONGEST_EMPTY_LAUNCH_US,
     CountedBound,
     counted_bound,
+    decide_bound,
     explain_disagreement,
+    nearest_bound,
     stall_shares,
 )
 
@@ -76,6 +78,28 @@ def test_rules_and_their_order(
     assert found.reason
     assert found.empty_launches == duration_us / 2.0
     assert found.missing == ()
+
+
+@pytest.mark.parametrize(
+    ("shares", "decided", "nearest"),
+    [
+        # Between the two limits of memory the nearer one names a forecast's bound.
+        ({"dram": 0.69, "issue": 0.2, "chain": 0.8}, None, "chain"),
+        ({"dram": 0.71, "issue": 0.2, "chain": 0.8}, None, "bandwidth"),
+        ({"dram": 0.1, "l2": 0.71, "issue": 0.2, "chain": 0.8}, None, "bandwidth"),
+        ({"dram": 0.1, "l2": 0.8, "issue": 0.2, "chain": 0.8}, "bandwidth", "bandwidth"),
+        ({"dram": 0.1, "l2": 0.59, "issue": 0.2, "chain": 0.8}, "chain", "chain"),
+        ({"dram": 0.1, "issue": 0.79, "chain": 0.4}, None, "issue"),
+        ({"dram": 0.1, "issue": 0.65, "chain": 0.4}, None, "chain"),
+        ({"dram": 0.1, "issue": 0.79, "chain": 0.5}, "chain", "chain"),
+    ],
+)
+def test_where_no_rule_holds_one_falls_short_by_least(
+    shares: dict[str, float], decided: str | None, nearest: str
+) -> None:
+    assert decide_bound(shares, 10.0) == decided
+    assert nearest_bound(shares) == nearest
+    assert decide_bound(shares, 2.9) == "launch"
 
 
 def test_shares_are_of_one_and_say_what_decided() -> None:

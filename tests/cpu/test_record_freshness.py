@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import random
+import sys
 
 import numpy as np
 import pytest
+from devices import LIMITS
 from record_samples import make_record
 
 from labtools.problem import Workload, load_rung
 from labtools.record import (
-    CodeHashes,
+    Record,
     RecordStore,
     freshness,
     hash_python_file,
-    launch_shapes,
     median_problems,
     rung_freshness,
+    same_launches,
     shipped_records_dir,
 )
-from labtools.record.freshness import _same_launches, stale_records
-from labtools.toolchain import Hashes, kernel_hashes
+from labtools.record.staleness import CodeNow, limits_of, stale_records
+from labtools.toolchain import (
+    CompilerMissing,
+    Hashes,
+    find_compiler,
+    kernel_hashes,
+    launched_entries,
+    shipped_hash,
+)
+from tools.write_listings import locked_nvrtc, needed_codes
+
+try:
+    compiler = find_compiler().version
+except CompilerMissing:
+    compiler = None
+needs_locked = pytest.mark.skipif(compiler != locked_nvrtc(), reason="not the pinned compiler")
 
 WORKLOAD = Workload(2, 4, 2, 64, 64)
 
@@ -32,12 +50,12 @@ def rung():
 
 @pytest.fixture(scope="module")
 def record(rung):
-    hashes = kernel_hashes(rung, WORKLOAD, rung.resolve_knobs(), "sm_90")
+    hashes = kernel_hashes(rung, WORKLOAD, LIMITS, rung.resolve_knobs(), "sm_90")
     return make_record(
         workload=WORKLOAD,
         knobs=rung.resolve_knobs(),
-        launches=launch_shapes(rung.launches(WORKLOAD)),
-        hashes=CodeHashes(
+        launches=tuple(rung.launches(WORKLOAD, LIMITS)),
+        hashes=Hashes(
             source_hash=hashes.source_hash,
             sass_hash=hashes.sass_hash,
             nvrtc_version=hashes.nvrtc_version,
@@ -52,7 +70,7 @@ def test_an_unchanged_rung_is_fresh(record):
 
 
 def test_a_comment_stales_nothing_and_an_instruction_does(record, rung):
-    launches = rung.launches(WORKLOAD)
+    launches = rung.launches(WORKLOAD, LIMITS)
     commented = rung.with_source("// a remark\n" + rung.source_text)
     assert rung_freshness(record, commented, launches).fresh
     # Another name for a variable is another text, but the same instructions.
@@ -66,7 +84,7 @@ def test_a_comment_stales_nothing_and_an_instruction_does(record, rung):
 
 
 def test_a_changed_launch_is_stale(record, rung):
-    (launch,) = rung.launches(WORKLOAD)
+    (launch,) = rung.launches(WORKLOAD, LIMITS)
     other = dataclasses.replace(launch, block=(64, 1, 1))
     answer = rung_freshness(record, rung, [other])
     assert not answer.fresh
@@ -76,11 +94,11 @@ def test_a_changed_launch_is_stale(record, rung):
 def test_another_compiler_compares_sources(record, rung, monkeypatch):
     import labtools.toolchain as toolchain
 
-    launches = rung.launches(WORKLOAD)
+    launches = rung.launches(WORKLOAD, LIMITS)
     renamed = rung.with_source(rung.source_text.replace("weight_sum", "total"))
     for now in (
-        Hashes(record.hashes.sass_hash, "other text", "99.9"),  # equal code says nothing then
-        Hashes(None, "other text", None),
+        Hashes("other text", record.hashes.sass_hash, "99.9"),  # equal code says nothing then
+        Hashes("other text"),
     ):
         monkeypatch.setattr(toolchain, "kernel_hashes", lambda *_, now=now: now)
         assert rung_freshness(record, rung, launches).fresh  # the text is the same
@@ -103,10 +121,10 @@ def test_a_baseline_belongs_to_its_file(tmp_path):
 
     path = kernels_dir() / "baselines" / "sdpa.py"
     fresh = make_record(
-        "baseline:sdpa", workload=WORKLOAD, hashes=CodeHashes(source_hash=hash_python_file(path))
+        "baseline:sdpa", workload=WORKLOAD, hashes=Hashes(source_hash=hash_python_file(path))
     )
     assert freshness(fresh).fresh
-    stale = fresh.model_copy(update={"hashes": CodeHashes(source_hash="else")})
+    stale = fresh.model_copy(update={"hashes": Hashes(source_hash="else")})
     assert "changed since" in freshness(stale).reason
     assert not freshness(fresh.model_copy(update={"candidate": "baseline:none"})).fresh
 
@@ -134,13 +152,13 @@ def test_a_ceiling_is_found_among_the_microbenchmarks():
 
     rung = load_rung(kernels_dir() / "microbench" / "read_sweep.py")
     knobs = rung.resolve_knobs()
-    hashes = kernel_hashes(rung, WORKLOAD, knobs, "sm_90")
+    hashes = kernel_hashes(rung, WORKLOAD, LIMITS, knobs, "sm_90")
     record = make_record(
         "ceiling:read_sweep",
         workload=WORKLOAD,
         knobs=knobs,
-        launches=launch_shapes(rung.launches(WORKLOAD, knobs)),
-        hashes=CodeHashes(
+        launches=tuple(rung.launches(WORKLOAD, LIMITS, knobs)),
+        hashes=Hashes(
             source_hash=hashes.source_hash,
             sass_hash=hashes.sass_hash,
             nvrtc_version=hashes.nvrtc_version,
@@ -156,12 +174,111 @@ def test_every_shipped_median_recomputes_from_its_samples():
 
 def test_a_changed_argument_makes_a_record_stale() -> None:
     workload = Workload(2, 8, 2, 65, 128)
-    launches = load_rung("r03").launches(workload)
-    shapes = launch_shapes(launches)
-    assert _same_launches(shapes, launch_shapes(launches))
-    other = dataclasses.replace(launches[0], args=(*launches[0].args[:-1], np.float32(0.5)))
-    assert not _same_launches(shapes, launch_shapes([other]))
-    assert not _same_launches(shapes, launch_shapes(launches * 2))
+    launches = load_rung("r03").launches(workload, LIMITS)
+    record = make_record("r03_one_warp", workload=workload, launches=tuple(launches))
+    kept = Record.model_validate_json(record.model_dump_json()).launches
+    assert kept == record.launches
+    assert same_launches(kept, launches)
+    *first, last = launches[0].args
+    other = dataclasses.replace(launches[0], args=(*first, np.float32(0.5)))
+    wider = dataclasses.replace(launches[0], args=(*first, np.float64(last)))
+    assert not same_launches(kept, [other])
+    assert not same_launches(kept, [wider])  # another type is another kernel's argument
+    assert not same_launches(kept, launches * 2)
     # A record made before arguments were kept is compared by the rest.
-    older = tuple(shape.model_copy(update={"args": None}) for shape in shapes)
-    assert _same_launches(older, launch_shapes([other]))
+    data = record.model_dump(mode="json")
+    data["launches"][0]["args"] = None
+    assert same_launches(Record.model_validate(data).launches, [other])
+
+
+def test_a_record_keeps_what_runs_and_not_where_its_scratch_lies() -> None:
+    launches = load_rung("r08").launches(WORKLOAD, LIMITS)
+    record = make_record("r08_split_loads", workload=WORKLOAD, launches=tuple(launches))
+    for told, launch in zip(record.model_dump(mode="json")["launches"], launches, strict=True):
+        assert list(told) == ["entry", "grid", "block", "smem_bytes", "args"]
+        assert told["grid"] == list(launch.grid)
+    assert same_launches(record.launches, launches)
+
+
+# ------------------------------------------------------------- codes that travel with the project
+
+
+def test_no_shipped_record_needs_a_compiler_to_be_found_fresh(monkeypatch):
+    def compiled(rung, *_):
+        raise AssertionError(f"{rung.id} was compiled: run make listings")
+
+    monkeypatch.setattr("labtools.toolchain.kernel_hashes", compiled)
+    now = CodeNow()
+    for record in RecordStore([shipped_records_dir()]).load():
+        freshness(record, now)
+
+
+@needs_locked
+def test_the_shipped_codes_are_what_would_be_compiled():
+    drawn = random.Random().sample(
+        [
+            (compiler, source_hash, *found)
+            for compiler, codes in needed_codes().items()
+            for source_hash, found in codes.items()
+        ],
+        2,
+    )
+    for compiler, source_hash, rung, record in drawn:
+        arch = record.provenance.arch
+        assert compiler == f"{arch}, NVRTC {locked_nvrtc()}"
+        made = kernel_hashes(rung, record.problem, limits_of(record), record.knobs, arch)
+        entries = launched_entries(rung, record.problem, limits_of(record), record.knobs)
+        assert made.source_hash == source_hash
+        assert made.sass_hash == shipped_hash(source_hash, entries, arch, locked_nvrtc())
+
+
+def test_a_shipped_code_counts_for_its_own_source_compiler_and_kernels_only(tmp_path, monkeypatch):
+    path = tmp_path / "codes.json"
+    monkeypatch.setattr("labtools.toolchain.compiler.codes_path", lambda: path)
+    known = {"sm_90, NVRTC 13.0": {"abc": {"one": "1", "two": "2"}}}
+    path.write_text(json.dumps(known))
+    first = shipped_hash("abc", ["one"], "sm_90", "13.0")
+    assert first and first != shipped_hash("abc", ["one", "two"], "sm_90", "13.0")
+    assert shipped_hash("abc", ["one", "one"], "sm_90", "13.0") == first
+    for other in (
+        ("abd", ["one"], "sm_90", "13.0"),
+        ("abc", ["three"], "sm_90", "13.0"),
+        ("abc", ["one"], "sm_80", "13.0"),
+        ("abc", ["one"], "sm_90", "13.5"),
+        ("abc", ["one"], "sm_90", None),
+    ):
+        assert shipped_hash(*other) is None
+    for damaged in ("nothing", ""):
+        path.write_text(damaged)
+        assert shipped_hash("abc", ["one"], "sm_90", "13.0") is None
+    path.unlink()
+    assert shipped_hash("abc", ["one"], "sm_90", "13.0") is None
+
+
+def test_a_changed_source_with_a_shipped_code_is_judged_by_it(record, rung, monkeypatch):
+    """Also where there is no compiler, or another one."""
+    launches = rung.launches(WORKLOAD, LIMITS)
+    renamed = rung.with_source(rung.source_text.replace("weight_sum", "total"))
+    version = record.hashes.nvrtc_version
+
+    def shipped(*given):
+        return record.hashes.sass_hash if given[2:] == ("sm_90", version) else None
+
+    monkeypatch.setattr("labtools.toolchain.shipped_hash", shipped)
+    monkeypatch.setattr("labtools.toolchain.kernel_hashes", lambda *_: Hashes("else"))
+    assert rung_freshness(record, renamed, launches).fresh
+    monkeypatch.setattr("labtools.toolchain.shipped_hash", lambda *_: "another")
+    answer = rung_freshness(record, renamed, launches)
+    assert not answer.fresh and "no compiler" in answer.reason
+
+
+def test_many_records_read_each_rung_once_and_get_the_same_answers(record, rung, monkeypatch):
+    loads = []
+    module = sys.modules[CodeNow.__module__]
+    monkeypatch.setattr(module, "load_rung", lambda name: loads.append(name) or load_rung(name))
+    records = [record, record.model_copy(update={"knobs": {"nonsense": 1}}), record]
+    now = CodeNow()
+    together = [freshness(one, now) for one in records]
+    assert loads == ["r03_one_warp"]
+    assert together == [freshness(one) for one in records]
+    assert [answer.fresh for answer in together] == [True, False, True]

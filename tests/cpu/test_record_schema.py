@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+
+import numpy as np
 import pytest
 from pydantic import ValidationError
 from record_samples import make_record, make_samples
 
-from labtools.problem import HEADLINE
+from labtools.problem import HEADLINE, Launch
 from labtools.record import (
     Counters,
     ProcessSamples,
@@ -14,8 +18,10 @@ from labtools.record import (
     Record,
     Samples,
     SanitizerVerdict,
+    shipped_records_dir,
     slug_of_gpu,
 )
+from labtools.toolchain.cubin import Resources
 
 
 def test_a_record_survives_json_whole():
@@ -96,3 +102,33 @@ def test_a_reading_of_nothing_is_nothing():
     assert Reading.of([]) is None
     assert Reading.of([3.0, 1.0, 2.0]) == Reading(low=1.0, median=2.0, high=3.0)
     assert make_samples([[1.0]]).processes[0].process == 0
+
+
+@pytest.mark.parametrize("field", ["hashes", "comparison", "resources", "launches"])
+def test_a_misspelt_field_is_refused_wherever_it_stands(field: str) -> None:
+    data = make_record(
+        resources=(Resources(32, 0, 0, 0, 0, entry="a"),),
+        launches=(Launch("a", (1,), (32,), args=("q", np.int32(3))),),
+    ).model_dump(mode="json")
+    assert Record.model_validate(data)
+    part = data[field]
+    (part[0] if isinstance(part, list) else part)["mispelt"] = 1
+    with pytest.raises(ValidationError, match="mispelt"):
+        Record.model_validate(data)
+
+
+def test_a_launch_that_cannot_be_makes_a_damaged_record() -> None:
+    data = make_record(launches=(Launch("a", (1,), (32,)),)).model_dump(mode="json")
+    data["launches"][0]["grid"] = [0, 1, 1]
+    with pytest.raises(ValidationError, match="sizes of at least 1"):
+        Record.model_validate(data)
+
+
+def test_every_shipped_record_is_written_as_it_was_read() -> None:
+    """A record that a type reads differently from what stands on disk would change when kept."""
+    for path in sorted(shipped_records_dir().glob("*/*.jsonl.gz")):
+        for line in gzip.decompress(path.read_bytes()).decode().splitlines()[::25]:
+            kept, told = json.loads(line), Record.model_validate_json(line)
+            again = json.loads(told.model_dump_json())
+            for name in ("launches", "resources", "hashes", "comparison", "samples"):
+                assert again[name] == kept[name]

@@ -6,6 +6,7 @@ import gzip
 import multiprocessing
 import os
 import stat
+import time
 import warnings
 
 import pytest
@@ -203,3 +204,83 @@ def test_the_shipped_records_are_small_enough_and_whole():
     with warnings.catch_warnings():
         warnings.simplefilter("error", DamagedRecordWarning)
         store.load()
+
+
+@pytest.fixture
+def parses(monkeypatch):
+    """The paths that were parsed, in order."""
+    from labtools.record import store
+
+    seen = []
+    parse = store._parse_records
+
+    def counted(path, data):
+        seen.append(path.name)
+        return parse(path, data)
+
+    monkeypatch.setattr(store, "_parse_records", counted)
+    return seen
+
+
+def settle(path):
+    """Make a file look as if nobody had touched its contents for a minute; waits for the rest."""
+    then = time.time() - 60
+    os.utime(path, (then, then))
+    time.sleep(0.2)
+
+
+def test_a_file_is_read_once(file, tmp_path, parses):
+    append_records(file, [make_record(), make_record("baseline:sdpa")])
+    settle(file)
+    parses.clear()
+    first = RecordStore([tmp_path]).load()
+    again = RecordStore([tmp_path])
+    assert [a is b for a, b in zip(first, again.load(), strict=True)] == [True, True]
+    assert len(again.query(rung="sdpa")) == 1
+    first.clear()  # a list of one's own
+    assert len(again.load()) == 2
+    assert parses == [file.name]
+    assert again.load()[0].problem is again.load()[0].problem
+
+
+def test_a_changed_file_is_read_again(file, tmp_path, parses):
+    store = RecordStore([tmp_path])
+    store.append(file, [make_record()])
+    settle(file)
+    assert len(store.load()) == 1
+    store.append(file, [make_record("baseline:sdpa")])  # by this process: seen at once
+    assert len(store.load()) == 2
+    settle(file)
+    assert len(store.load()) == 2
+    with multiprocessing.get_context("spawn").Pool(1) as pool:  # and by another one
+        pool.apply(append_records, (file, [make_record("r02_one_barrier")]))
+    assert [one.candidate for one in store.load()][-1] == "r02_one_barrier"
+    file.unlink()
+    assert store.load() == []
+
+
+def test_a_file_edited_in_place_is_read_again(tmp_path):
+    path = tmp_path / "own.jsonl"
+    append_records(path, [make_record("r03_one_warp")])
+    settle(path)
+    before = path.stat()
+    assert read_records(path)[0][0].candidate == "r03_one_warp"
+    text = path.read_text().replace("r03_one_warp", "r03_one_wasp")
+    with path.open("r+") as same:  # the same inode, size and time of writing
+        same.write(text)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size and path.stat().st_ino == before.st_ino
+    assert read_records(path)[0][0].candidate == "r03_one_wasp"
+
+
+def test_damage_is_told_each_time_though_it_was_read_once(file, tmp_path, parses):
+    append_records(file, [make_record()])
+    file.write_bytes(file.read_bytes()[:-9])
+    settle(file)
+    parses.clear()
+    for _ in range(2):
+        store = RecordStore([tmp_path])
+        with pytest.warns(DamagedRecordWarning):
+            store.load()
+        assert len(store.problems) == 1
+    assert parses == [file.name]

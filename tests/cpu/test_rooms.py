@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("problem", "toolchain", "record", "predict", "measure", "optimize", "widgets")
+ROOMS = (
+    *("problem", "toolchain", "record", "predict", "measure", "microbench", "optimize"),
+    *("notebook", "cli"),
+)
 LATE = {"cupy", "cupyx", "cupy_backends", "torch"}
 
 
@@ -104,6 +107,93 @@ def check_rung_file(path: Path, root: Path) -> list[str]:
     return breaches
 
 
+def modules_of(root: Path) -> dict[str, Path]:
+    """Every module of labtools by its dotted name; a package by its folder's."""
+    found = {}
+    for path in sorted((root / "labtools").rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+class ImportGraph:
+    """Which module uses which, wherever the import stands: at the top, late, or for types alone.
+
+    A name that a package passes on counts as an import of the module that defines it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.files = modules_of(root)
+        self.trees = {name: ast.parse(path.read_text()) for name, path in self.files.items()}
+        self.uses = {name: self._uses(name) for name in self.files}
+
+    def _package(self, module: str) -> str:
+        is_package = self.files[module].name == "__init__.py"
+        return module if is_package else module.rpartition(".")[0]
+
+    def _home(self, base: str, name: str, seen: tuple[str, ...] = ()) -> str:
+        if f"{base}.{name}" in self.files:
+            return f"{base}.{name}"
+        if base in self.files and self._package(base) == base and base not in seen:
+            for node in ast.walk(self.trees[base]):
+                if isinstance(node, ast.ImportFrom):
+                    for alias in node.names:
+                        if (alias.asname or alias.name) == name:
+                            further = absolute(node, base)
+                            return self._home(further, alias.name, (*seen, base))
+        return base
+
+    def _uses(self, module: str) -> set[str]:
+        used = set()
+        for node in ast.walk(self.trees[module]):
+            if isinstance(node, ast.ImportFrom):
+                base = absolute(node, self._package(module))
+                used |= {self._home(base, alias.name) for alias in node.names}
+            elif isinstance(node, ast.Import):
+                used |= {alias.name for alias in node.names}
+        return {name for name in used if name in self.files and name != module}
+
+    def folders(self) -> dict[str, set[str]]:
+        """The same between folders; a folder and the folders inside it are one family."""
+
+        def folder(module: str) -> str:
+            return module if self._package(module) == module else module.rpartition(".")[0]
+
+        graph: dict[str, set[str]] = {folder(module): set() for module in self.files}
+        for module, used in self.uses.items():
+            # What a package only passes on is no use of it.
+            if self._package(module) == module:
+                continue
+            for other in used:
+                here, there = folder(module), folder(other)
+                if not f"{here}.".startswith(f"{there}.") and not f"{there}.".startswith(
+                    f"{here}."
+                ):
+                    graph[here].add(there)
+        return graph
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of nodes that reach each other, each sorted."""
+
+    def reach(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for other in graph[waiting.pop()] - seen:
+                seen.add(other)
+                waiting.append(other)
+        return seen
+
+    reached = {name: reach(name) for name in graph}
+    found = {
+        tuple(sorted({name, *(o for o in reached[name] if name in reached[o])}))
+        for name in graph
+        if name in reached[name]
+    }
+    return [list(group) for group in sorted(found)]
+
+
 def all_breaches(root: Path) -> list[str]:
     found = []
     for path in sorted((root / "labtools").rglob("*.py")):
@@ -115,6 +205,45 @@ def all_breaches(root: Path) -> list[str]:
 
 def test_every_room_uses_only_rooms_before_it() -> None:
     assert all_breaches(ROOT) == []
+
+
+def test_no_circle_of_imports() -> None:
+    graph = ImportGraph(ROOT)
+    assert sum(len(used) for used in graph.uses.values()) > len(graph.files)
+    assert circles(graph.uses) == []
+    assert circles(graph.folders()) == []
+
+
+CIRCLES = {
+    "two modules": {"a.py": "from .b import x", "b.py": "def f():\n    from .a import y"},
+    "for types alone": {
+        "a.py": "from labtools.predict import b",
+        "b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .a import Y",
+    },
+    "over a package's names": {
+        "__init__.py": "from .b import x",
+        "a.py": "from labtools.predict import x",
+        "b.py": "from .c import z",
+        "c.py": "from .a import y",
+    },
+    "two folders": {
+        "m/a.py": "from ..n.b import x",
+        "m/c.py": "w = 1",
+        "n/b.py": "x = 1",
+        "n/d.py": "from ..m.c import w",
+    },
+}
+
+
+@pytest.mark.parametrize("case", CIRCLES)
+def test_planted_circles_are_found(case: str, tmp_path: Path) -> None:
+    for name, text in CIRCLES[case].items():
+        path = tmp_path / "labtools" / "predict" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        (path.parent / "__init__.py").touch()
+    graph = ImportGraph(tmp_path)
+    assert circles(graph.uses) or circles(graph.folders())
 
 
 def test_the_scan_sees_the_project() -> None:
@@ -136,8 +265,8 @@ PLANTED = {
     "later room, relative": ("labtools/record/a.py", "from ..measure import time_it", "measure"),
     "later room, inside a function": (
         "labtools/predict/a.py",
-        "def f():\n    import labtools.widgets.figures",
-        "widgets",
+        "def f():\n    import labtools.notebook.figures",
+        "notebook",
     ),
     "later room, by name": (
         "labtools/predict/a.py",

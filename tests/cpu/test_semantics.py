@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from labtools.predict import semantics
+from labtools.predict.lanes import Buffers, Lanes, lanes_of_block
 from labtools.predict.semantics import State, evaluate
-from labtools.predict.trace import Buffers, Lanes, lanes_of_block, run_trace
+from labtools.predict.trace import run_trace
 from labtools.problem import Launch
 from labtools.toolchain import CompilerMissing, compile_cubin, find_compiler, find_tool
 from labtools.toolchain.sass import Instruction, parse_listing, read_sass
@@ -332,6 +334,29 @@ def test_a_selection_of_unknowns() -> None:
 def test_an_opcode_that_is_not_known_writes_unknowns() -> None:
     found = run("FROBNICATE R4, R0, R1", {"R0": 1, "R1": 2, "R4": 9})
     assert found["R4"] is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "IMAD.WIDE R4, R0, R1",
+        "SHF.L.U32 R4, R0, 0x2",
+        "SEL R4, R0, R1",
+        "MOV R4",
+        "PRMT R4, R0, R1",
+    ],
+)
+def test_operands_in_a_form_that_is_not_known_write_unknowns(text: str) -> None:
+    assert run(text, {"R0": 1, "R1": 2})["R4"] is None
+
+
+def test_a_fault_of_a_handler_is_no_unknown_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(state: State, one: Instruction) -> list[tuple[str, np.ndarray | None]]:
+        raise IndexError("a mistake of ours")
+
+    monkeypatch.setitem(semantics._HANDLERS, "MOV", broken)  # type: ignore[arg-type]
+    with pytest.raises(IndexError):
+        run("MOV R4, R0", {"R0": 1})
 
 
 def test_moves_of_pairs_and_numbers() -> None:

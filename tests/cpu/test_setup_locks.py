@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import re
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tools.lock import BASE, EXTRAS, beside, versions_now
+from tools.lock import entries as whole_entries
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = sorted(path.name for path in ROOT.glob("requirements*.lock"))
@@ -35,6 +41,11 @@ def entries(text: str) -> list[tuple[str, str, str, int]]:
 
 def read(lock: str) -> list[tuple[str, str, str, int]]:
     return entries((ROOT / lock).read_text())
+
+
+def together(lock: str) -> list[tuple[str, str, str, int]]:
+    """The entries of a lock and of the base beside which it is installed."""
+    return read(lock) if lock == BASE else read(BASE) + read(lock)
 
 
 def test_there_are_locks() -> None:
@@ -98,7 +109,7 @@ def test_pins_of_the_project_are_in_the_locks() -> None:
     }
     for lock, wanted in groups.items():
         locked: dict[str, set[str]] = {}
-        for name, version, *_ in read(lock):
+        for name, version, *_ in together(lock):
             locked.setdefault(name, set()).add(version)
         for requirement in wanted:
             match = re.match(r"([A-Za-z0-9._-]+)(?:==([^;\s]+))?", requirement)
@@ -107,6 +118,46 @@ def test_pins_of_the_project_are_in_the_locks() -> None:
             assert name in locked, f"{name} is not in {lock}; run make lock"
             if version:
                 assert locked[name] == {version}, f"{name} in {lock}; run make lock"
+
+
+@pytest.mark.parametrize("lock", sorted(set(LOCKS) - {BASE}))
+def test_a_lock_holds_only_what_the_base_does_not(lock: str) -> None:
+    text = (ROOT / lock).read_text()
+    assert beside(text, (ROOT / BASE).read_text()) == text
+
+
+@pytest.mark.parametrize("lock", sorted(EXTRAS))
+def test_base_and_lock_together_are_whole(lock: str) -> None:
+    """Whatever a locked and installed package requires here is locked too: nothing got lost."""
+    locked = {canonicalize_name(name) for name, *_ in together(lock)}
+    missing, looked_at = set(), 0
+    for name in locked:
+        try:
+            wanted = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue  # for another platform, or not chosen here
+        looked_at += 1
+        for requirement in map(Requirement, wanted):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                needed = canonicalize_name(requirement.name)
+                missing |= {f"{name} needs {needed}"} if needed not in locked else set()
+    assert looked_at > 100
+    assert not missing
+
+
+def test_what_stands_beside_the_base() -> None:
+    base = "a==1 \\\n    --hash=sha256:0\nb==2 ; os_name == 'nt' \\\n    --hash=sha256:1\n"
+    more = "b==2 \\\n    --hash=sha256:1\nc==3 \\\n    --hash=sha256:2 \\\n    --hash=sha256:3\n"
+    assert beside(base + more, base) == more
+    assert list(whole_entries(base + more)) == ["a==1", "b==2 ; os_name == 'nt'", "b==2", "c==3"]
+    assert beside(base, base) == ""
+
+
+def test_versions_of_now_are_those_of_the_locks() -> None:
+    now = set(versions_now().splitlines())
+    for lock in EXTRAS:
+        for name, version, marker, _ in read(lock):
+            assert f"{name}=={version}" + (f" ; {marker}" if marker else "") in now
 
 
 def test_environment_yml_is_the_lock() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from labtools.pages import find_page, list_pages, make_copies, reset_page
+from labtools.notebook.pages import find_page, list_pages, make_copies, reset_page
 from labtools.problem import LabError
 
 

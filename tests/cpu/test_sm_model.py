@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from labtools.predict.calibration import machine_of
+from labtools.predict.machine import machine_of
 from labtools.predict.sheets import load_gpu
 from labtools.predict.sm_model import Pressure, SmRun, Where, simulate_sm
 from labtools.predict.streams import BlockStreams, LoopNode, Node, Op, Request, count_ops

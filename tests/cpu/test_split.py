@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
+from devices import LIMITS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,7 +128,7 @@ def _each_choice() -> list[tuple[str, dict[str, int]]]:
         for knob in load_rung(name).knobs:
             some = (1, 3, 17, 64) if len(knob.choices) > 8 else knob.choices
             values = [v for v in some if v in knob.choices and v != knob.default]
-            base = {"split": 3} if name.startswith("r08") and knob.name != "sms" else {}
+            base = {"split": 3} if name.startswith("r08") else {}
             found += [(name, {**base, knob.name: value}) for value in values]
     return found
 
@@ -157,20 +160,21 @@ def test_a_rung_with_a_mistake_is_wrong(name: str, old: str, new: str) -> None:
 
 def test_a_launch_knob_shares_one_machine_code() -> None:
     rung = load_rung("r08")
-    defines = [rung.defines(HEADLINE, {"split": n, "sms": 108}) for n in (0, 1, 64)]
+    defines = [rung.defines(HEADLINE, LIMITS, {"split": n}) for n in (0, 1, 64)]
     assert defines[0] == defines[1] == defines[2]
-    assert not {"SPLIT", "SMS"} & set(defines[0])
-    assert rung.defines(HEADLINE, {"rows": 2}) != defines[0]
+    assert "SPLIT" not in defines[0]
+    assert rung.defines(HEADLINE, LIMITS, {"rows": 2}) != defines[0]
     assert len(rung.knob_combinations()) == 4 * 4
 
 
 def test_zero_pieces_means_the_rule() -> None:
     rung = load_rung("r08")
-    decode, merge = rung.launches(HEADLINE.replace(batch=1))
+    decode, merge = rung.launches(HEADLINE.replace(batch=1), LIMITS)
     assert decode.grid[2] == merge.args[2] > 1
-    (alone,) = rung.launches(HEADLINE.replace(batch=64))
+    (alone,) = rung.launches(HEADLINE.replace(batch=64), LIMITS)
     assert alone.grid[2] == 1
-    small = rung.launches(HEADLINE.replace(batch=1), {"sms": 40})[0]
+    fewer = dataclasses.replace(LIMITS, num_sms=40)
+    small = rung.launches(HEADLINE.replace(batch=1), fewer)[0]
     assert small.grid[2] < decode.grid[2]
 
 
@@ -178,6 +182,6 @@ def test_zero_pieces_means_the_rule() -> None:
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
 def test_rungs_compile_without_spilling(name: str, arch: str) -> None:
     for head_dim in (64, 128):
-        cubin = compile_rung(load_rung(name), SMALL.replace(head_dim=head_dim), None, arch)
+        cubin = compile_rung(load_rung(name), SMALL.replace(head_dim=head_dim), LIMITS, None, arch)
         for entry, resources in cubin.entries.items():
             assert resources.spill_store_bytes == resources.spill_load_bytes == 0, entry

@@ -6,19 +6,21 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from devices import LIMITS
 from live_fake import DEVICE, use_fake_gpu
 
-from labtools.measure.campaign import record_campaign
-from labtools.measure.campaign_plan import expand_plan
-from labtools.measure.campaign_section import Plan, Section
-from labtools.measure.live_job import (
+from labtools.measure.campaign.plan import expand_plan
+from labtools.measure.campaign.run import record_campaign
+from labtools.measure.campaign.section import Plan, Section
+from labtools.measure.gpu.job import (
     bytes_in_call,
-    candidate_to_json,
+    make_job,
     move_outside,
     rung_candidate,
 )
-from labtools.measure.live_measure import time_candidates
-from labtools.problem import Launch, Rung, Workload, load_rung
+from labtools.measure.gpu.measure import time_candidates
+from labtools.predict import limits_of
+from labtools.problem import Launch, Limits, Rung, Workload, load_rung
 from labtools.record import Record, RecordStore, freshness, read_records
 
 WORKLOAD = Workload(2, 4, 2, 64, 64)
@@ -27,13 +29,13 @@ MEMORY_US = 30.0 + 20.0
 PARTIAL_BYTES = 2 * 4 * 8 * (64 + 2) * 4
 
 
-def outside(workload: Workload, knobs: dict[str, int]) -> list[Launch]:
+def outside(workload: Workload, limits: Limits, knobs: dict[str, int]) -> list[Launch]:
     """r04's launch with its one line changed."""
     return [
         dataclasses.replace(
             one, workspace=tuple(dataclasses.replace(s, in_call=False) for s in one.workspace)
         )
-        for one in load_rung("r04").launch(workload, knobs)
+        for one in load_rung("r04").launch(workload, limits, knobs)
     ]
 
 
@@ -85,13 +87,13 @@ def test_the_readers_own_launch_decides(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_a_call_that_allocates_is_never_captured() -> None:
     rung = load_rung("r04")
-    launches = rung.launches(WORKLOAD)
+    launches = rung.launches(WORKLOAD, LIMITS)
     assert bytes_in_call(launches) == PARTIAL_BYTES
     assert bytes_in_call(move_outside(launches)) == 0
 
     def timing_of(target: Rung | str, **how: object) -> str:
         candidate = rung_candidate(target, **how)  # type: ignore[arg-type]
-        return str(candidate_to_json(candidate, WORKLOAD, DEVICE.arch)["timing"])
+        return make_job(candidate, WORKLOAD, limits_of(DEVICE)).timing
 
     assert timing_of("r04") == "stream"
     assert timing_of("r04", outside=True) == "graph"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from devices import LIMITS
 
 from labtools.measure.check import CheckReport, check_rung
 from labtools.measure.cpu import run_on_cpu
@@ -96,7 +97,7 @@ EIGHT_LANES = f"""#include <cuda_runtime.h>
 """
 
 
-def launch(workload, knobs):
+def launch(workload, limits, knobs):
     return [
         Launch(
             "decode",
@@ -255,7 +256,9 @@ def test_rung_files_that_misbehave_are_named(tmp_path):
     rung = stranger(tmp_path, ONE_WARP)
     for returned in (None, 5, ["decode"]):
         with pytest.raises(LabError, match="returned"):
-            rung.with_launch(lambda workload, knobs, value=returned: value).launches(SMALL)
+            rung.with_launch(lambda workload, limits, knobs, value=returned: value).launches(
+                SMALL, LIMITS
+            )
     rung.source.write_bytes(b"\xff\xfe")
     with pytest.raises(LabError, match="cannot be read"):
         _ = rung.source_text

@@ -9,21 +9,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from devices import LIMITS
 from live_fake import DEVICE, use_fake_gpu
+from pydantic import TypeAdapter
 
 from labtools.measure import check_rung
 from labtools.measure.cpu import run_on_cpu
-from labtools.measure.live import run_on_gpu
-from labtools.measure.live_job import (
-    candidate_to_json,
-    launch_to_json,
-    prepared_names,
+from labtools.measure.gpu.job import (
+    Job,
+    make_job,
     rung_candidate,
-    split_launches,
 )
-from labtools.measure.live_measure import time_candidates
-from labtools.measure.live_plan import Rotation
-from labtools.measure.live_timing import Player, _refuse_half_cold
+from labtools.measure.gpu.measure import time_candidates
+from labtools.measure.gpu.plan import Rotation
+from labtools.measure.gpu.run import run_on_gpu
+from labtools.measure.gpu.timing import Player, _refuse_half_cold
+from labtools.measure.profiler.child import WatchedItem, WatchRequest
+from labtools.predict import limits_of
 from labtools.problem import (
     LabError,
     Launch,
@@ -83,9 +85,9 @@ def test_every_knob_is_right_where_pieces_and_tiles_end(name: str, knobs: dict[s
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_split_has_a_second_launch_and_its_workspace(name: str) -> None:
     rung = STUDIES[name]
-    (whole,) = timed_launches(rung.launches(SMALL))
+    (whole,) = timed_launches(rung.launches(SMALL, LIMITS))
     assert "out" in whole.args
-    first, second = timed_launches(rung.launches(SMALL, {"split": 8}))
+    first, second = timed_launches(rung.launches(SMALL, LIMITS, {"split": 8}))
     assert first.num_blocks == 8 * whole.num_blocks
     assert "out" not in first.args
     assert second.entry == "merge_pieces"
@@ -96,14 +98,14 @@ def test_a_split_has_a_second_launch_and_its_workspace(name: str) -> None:
 @pytest.mark.parametrize("name", STUDIES)
 def test_studies_compile_for_the_recorded_gpu_without_spilling(name: str) -> None:
     for knobs in ({}, {"split": 2}):
-        cubin = compile_rung(STUDIES[name], SMALL, knobs, "sm_90")
+        cubin = compile_rung(STUDIES[name], SMALL, LIMITS, knobs, "sm_90")
         for entry, resources in cubin.entries.items():
             assert resources.spill_store_bytes == resources.spill_load_bytes == 0, entry
 
 
 def test_a_warp_serves_the_heads_that_its_knob_says() -> None:
     rung = STUDIES["s04_gqa_warp"]
-    blocks = {g: rung.launches(SMALL, {"group": g})[0].grid[0] for g in (1, 2, 4, 8)}
+    blocks = {g: rung.launches(SMALL, LIMITS, {"group": g})[0].grid[0] for g in (1, 2, 4, 8)}
     assert blocks == {1: 8, 2: 4, 4: 2, 8: 2}  # 8 query heads over 2 KV heads
     odd = Workload(2, 6, 2, 33, 128)  # 3 query heads a KV head: no multiple of the knob
     for group in (2, 4):
@@ -139,7 +141,7 @@ def test_a_study_with_a_mistake_is_wrong(name: str, old: str, new: str) -> None:
 
 def test_codes_are_written_by_a_preparation_and_held_to_their_bound() -> None:
     rung = STUDIES["s02_warp_int8"]
-    first, *others = rung.launches(SMALL, {"split": 2})
+    first, *others = rung.launches(SMALL, LIMITS, {"split": 2})
     assert first.prepare
     assert not any(launch.prepare for launch in others)
     assert {"k", "v"} <= set(first.args)
@@ -157,7 +159,7 @@ def test_codes_are_written_by_a_preparation_and_held_to_their_bound() -> None:
 def test_scores_that_codes_cannot_hold_are_refused() -> None:
     rung = STUDIES["s02_warp_int8"]
     with pytest.raises(LabError, match="eight bits"):
-        rung.launches(SMALL.replace(distribution="large"))
+        rung.launches(SMALL.replace(distribution="large"), LIMITS)
 
 
 @pytest.mark.parametrize("tolerance", [0, -0.1, 1.0, float("nan")])
@@ -168,22 +170,24 @@ def test_a_tolerance_is_a_relative_error(tolerance: float) -> None:
 
 def test_a_preparation_stands_before_the_rest() -> None:
     rung = load_rung("r03")
-    (decode,) = rung.launches(SMALL)
+    (decode,) = rung.launches(SMALL, LIMITS)
     prepare = dataclasses.replace(decode, prepare=True)
     for launches in ([prepare], [decode, prepare], [prepare, decode, prepare]):
         with pytest.raises(LabError, match="prepares too late"):
-            rung.with_launch(lambda w, k, launches=launches: launches).launches(SMALL)
-    good = rung.with_launch(lambda w, k: [prepare, decode]).launches(SMALL)
+            rung.with_launch(lambda w, g, k, launches=launches: launches).launches(SMALL, LIMITS)
+    good = rung.with_launch(lambda w, g, k: [prepare, decode]).launches(SMALL, LIMITS)
     assert timed_launches(good) == [decode]
-    told = [launch_to_json(launch) for launch in good]
-    assert [len(part) for part in split_launches(told)] == [1, 1]
+    job = Job("one", "rung", launches=tuple(good))
+    assert [len(job.preparation), len(job.timed)] == [1, 1]
 
 
 def test_only_what_a_preparation_names_is_kept_apart() -> None:
-    told = [launch_to_json(one) for one in STUDIES["s02_warp_int8"].launches(SMALL, {"split": 2})]
-    assert prepared_names(told) == ["k_codes", "v_codes", "k_scale", "v_scale"]
-    told = [launch_to_json(one) for one in STUDIES["s01_warp_rows"].launches(SMALL, {"split": 2})]
-    assert prepared_names(told) == []
+    knobs = {"split": 2}
+    launches = STUDIES["s02_warp_int8"].launches(SMALL, LIMITS, knobs)
+    prepared = Job("one", "rung", launches=tuple(launches)).prepared
+    assert prepared == ["k_codes", "v_codes", "k_scale", "v_scale"]
+    launches = STUDIES["s01_warp_rows"].launches(SMALL, LIMITS, knobs)
+    assert Job("one", "rung", launches=tuple(launches)).prepared == []
 
 
 # ---- on the fake GPU, whose preparation takes a hundred times as long as its kernel ----
@@ -203,7 +207,7 @@ def keeping(tmp_path: Path) -> Rung:
         "const int* n, half* out) {}\n"
     )
 
-    def launch(workload: Workload, knobs: object) -> list[Launch]:
+    def launch(workload: Workload, limits: object, knobs: object) -> list[Launch]:
         shape = (workload.batch, workload.num_kv_heads, workload.kv_len, workload.head_dim)
         spaces = (Workspace("kk", shape, "float16"), Workspace("vv", shape, "float16"))
         return [
@@ -239,8 +243,8 @@ def test_a_check_prepares_first(
     assert run.ok, str(run)
     assert run.comparison is not None
     assert run.comparison.tolerance == 0.02
-    (_, decode) = keeping.launches(WORKLOAD)
-    unprepared = run_on_gpu(keeping.with_launch(lambda w, k: [decode]), WORKLOAD)
+    (_, decode) = keeping.launches(WORKLOAD, LIMITS)
+    unprepared = run_on_gpu(keeping.with_launch(lambda w, g, k: [decode]), WORKLOAD)
     assert not unprepared.ok
 
 
@@ -248,30 +252,32 @@ def test_a_watched_call_finds_its_workspaces_prepared(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keeping: Rung
 ) -> None:
     use_fake_gpu(monkeypatch, tmp_path)
-    from labtools.measure.live_job import fill_cubin
+    from labtools.measure.gpu.job import fill_cubin
 
-    request = {
-        "workload": WORKLOAD.to_dict(),
-        "job": candidate_to_json(rung_candidate(keeping), WORKLOAD, DEVICE.arch),
-        "fill_cubin": str(fill_cubin(DEVICE.arch)),
-        "mode": "profile",
-    }
+    job = make_job(rung_candidate(keeping), WORKLOAD, limits_of(DEVICE))
+    item = WatchedItem(0, job, WORKLOAD)
+    request = WatchRequest((item,), str(fill_cubin(DEVICE.arch)), "ncu", 60.0)
     code = (
-        "import sys, json\n"
+        "import sys\n"
         "sys.path.insert(0, sys.argv[1])\n"
-        "from labtools.measure import target\n"
-        "call = target._prepare(json.loads(sys.argv[2]))\n"
+        "from pydantic import TypeAdapter\n"
+        "from labtools.measure.gpu.device import LiveDevice\n"
+        "from labtools.measure.profiler import child\n"
+        "request = TypeAdapter(child.WatchRequest).validate_json(sys.argv[2])\n"
+        "item, device = request.items[0], LiveDevice(0, False)\n"
+        "buffers = child._make_buffers(device, item.workload, request)\n"
+        "call = child.prepare_call(device, item.job, buffers, item.workload)\n"
         "from cupy.cuda._state import state\n"
         "before = state.clock_us\n"
         "call()\n"
         "print(before, state.clock_us - before)\n"
     )
-    import json
 
     from live_fake import FAKE_GPU
 
+    told = TypeAdapter(WatchRequest).dump_json(request).decode()
     done = subprocess.run(
-        [sys.executable, "-c", code, str(FAKE_GPU), json.dumps(request)],
+        [sys.executable, "-c", code, str(FAKE_GPU), told],
         capture_output=True,
         text=True,
         check=False,
@@ -284,7 +290,9 @@ def test_a_watched_call_finds_its_workspaces_prepared(
 
 def test_a_small_prepared_cache_that_stays_in_the_l2_is_not_called_cold() -> None:
     rotation = Rotation(4, 4 * 1000, True)
-    player = Player("x", "rung", lambda i: None, lambda i: None, lambda: None, read_bytes=500)
+    player = Player(
+        *("x", "rung", WORKLOAD, lambda i: None, lambda i: None, lambda: None), read_bytes=500
+    )
     with pytest.raises(LabError, match="not be a cold one"):
         _refuse_half_cold(player, WORKLOAD, rotation, 1000)
     _refuse_half_cold(player, WORKLOAD.replace(cache_state="warm"), rotation, 1000)

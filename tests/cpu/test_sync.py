@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from labtools.notebook.sync import main, sync
 from labtools.problem import LabError
-from labtools.sync import main, sync
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = '// a comment\n#include "ladder.cuh"\n\nextern "C" __global__ void f() {}\n'
 RUNG = '''"""Doc."""
 import numpy as np
 
-def launch(workload, knobs):
+def launch(workload, limits, knobs):
     """One block."""
     return []
 
@@ -79,7 +79,7 @@ def test_cells_are_written(tree: Path) -> None:
     text = page(tree)
     assert f"%%cuda r90_mine\n{KERNEL}```\n" in text
     assert f"%%cuda r90_mine --arch sm_90\n{KERNEL}````\n" in text
-    launch = 'def launch(workload, knobs):\n    """One block."""\n    return []\n'
+    launch = 'def launch(workload, limits, knobs):\n    """One block."""\n    return []\n'
     assert f"# launch of r90_mine (kernels/decode/r90_mine.py)\n{launch}```\n" in text
     assert "%%cuda my_experiment\nanything at all\n```" in text
     assert "%%cuda r90_mine\nshown, not run\n```" in text

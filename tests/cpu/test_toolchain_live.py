@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from devices import LIMITS
 
+from labtools.notebook.magic import forget_cells, page_kernel, run_cuda_cell
 from labtools.problem import HEADLINE, LabError, load_rung
 from labtools.toolchain import (
     CompileError,
@@ -17,9 +19,7 @@ from labtools.toolchain import (
     compile_rung,
     cuda_status,
     device_query,
-    page_kernel,
 )
-from labtools.toolchain.magic import forget_cells, run_cuda_cell
 
 pytestmark = [
     pytest.mark.gpu,
@@ -77,10 +77,10 @@ def test_live_and_offline_code_cost_the_same() -> None:
     assert info is not None
     for name in ("r00", "r01", "r02", "r03"):
         rung = load_rung(name)
-        cubin = compile_rung(rung, HEADLINE, arch=info.arch, compiler="cupy")
+        cubin = compile_rung(rung, HEADLINE, LIMITS, arch=info.arch, compiler="cupy")
         for entry, resources in cubin.entries.items():
             kernel = compile_raw(
-                rung.source_text, rung.defines(HEADLINE), entry, rung.id, rung.include_dirs
+                rung.source_text, rung.defines(HEADLINE, LIMITS), entry, rung.id, rung.include_dirs
             )
             assert kernel.num_regs == resources.registers
             assert kernel.local_size_bytes == resources.local_bytes

@@ -1,56 +1,83 @@
-"""Loops in a listing: counted, sketched, and the loads that overlap."""
+"""Loops in machine code: counted, sketched, and the loads that overlap."""
 
 from __future__ import annotations
 
 import pytest
+from devices import LIMITS
+from sass_code import code_of
 
 from labtools.problem import HEADLINE, LabError, load_rung
-from labtools.toolchain import compile_rung, disassemble
-from labtools.toolchain.loops import find_loops
+from labtools.toolchain import compile_rung
+from labtools.toolchain.sass import Loop, loads_in_flight, read_sass
 
-LISTING = """
-        /*0000*/                   S2R R0, SR_TID.X ;
-.L_x_1:
-        /*0010*/                   LDG.E.64.CONSTANT R4, desc[UR4][R2.64] ;
-        /*0020*/                   LDG.E.U16 R6, desc[UR4][R2.64+0x100] ;
-        /*0030*/                   FFMA R8, R5, R5, R8 ;
-        /*0040*/                   SHFL.BFLY PT, R9, R8, 0x10, 0x1f ;
-        /*0050*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;
-        /*0060*/                   FADD R8, R6, R9 ;
-        /*0070*/                   ISETP.NE.AND P0, PT, R1, RZ, PT ;
-        /*0080*/               @P0 BRA `(.L_x_1) ;
-        /*0090*/                   EXIT ;
-.L_x_2:
-        /*00a0*/                   BRA `(.L_x_2);
-        /*00b0*/                   BRA `(.L_x_1) ;
-"""
+LINES = (
+    "S2R R0, SR_TID.X",
+    ".L_x_1:",
+    "LDG.E.64.CONSTANT R4, desc[UR4][R2.64]",
+    "LDG.E.U16 R6, desc[UR4][R2.64+0x100]",
+    "FFMA R8, R5, R5, R8",
+    "SHFL.BFLY PT, R9, R8, 0x10, 0x1f",
+    "BAR.SYNC.DEFER_BLOCKING 0x0",
+    "FADD R8, R6, R9",
+    "ISETP.NE.AND P0, PT, R1, RZ, PT",
+    "@P0 BRA `(.L_x_1)",
+    "EXIT",
+    ".L_x_2:",
+    "BRA `(.L_x_2)",
+    "BRA `(.L_x_1)",
+)
+
+
+def only_loop(*lines: str) -> Loop:
+    (loop,) = code_of(*lines).innermost_loops
+    return loop
+
+
+def replaced(old: str, *new: str) -> tuple[str, ...]:
+    """`LINES` with others in place of one."""
+    place = LINES.index(old)
+    return (*LINES[:place], *new, *LINES[place + 1 :])
 
 
 def test_one_loop_is_found() -> None:
-    (loop,) = find_loops(LISTING)
+    loop = only_loop(*LINES)
     assert len(loop.instructions) == 8
     assert loop.counts() == {"LDG": 2, "SHFL": 1, "BAR": 1, "LDS": 0, "MUFU": 0}
     assert loop.count("LDG.E.64") == 1
     assert loop.count("LD") == 0
+    assert loop.count("LD|BAR") == 1
     assert loop.sketch() == "L2 s |"
 
 
 def test_loads_overlap_until_one_is_used() -> None:
-    (loop,) = find_loops(LISTING)
-    assert [load.bytes_per_lane for load in loop.loads_in_flight] == [8, 2]
+    loop = only_loop(*LINES)
+    assert [load.access_bytes for load in loop.loads_in_flight] == [8, 2]
     assert loop.bytes_in_flight == 32 * 10
 
 
 def test_a_use_between_two_loads_parts_them() -> None:
-    moved = LISTING.replace("FFMA R8, R5, R5, R8", "NOP").replace(
-        "LDG.E.U16 R6", "FADD R8, R5, R8 ;\n        /*0021*/   LDG.E.U16 R6"
-    )
-    (loop,) = find_loops(moved)
+    second = "LDG.E.U16 R6, desc[UR4][R2.64+0x100]"
+    loop = only_loop(*replaced(second, "FADD R8, R5, R8", second))
+    assert len(loop.loads_in_flight) == 1
+
+
+def test_a_register_that_is_filled_anew_was_waited_for() -> None:
+    second = "LDG.E.U16 R6, desc[UR4][R2.64+0x100]"
+    loop = only_loop(*replaced(second, "MOV R5, R1", second))
     assert len(loop.loads_in_flight) == 1
 
 
 def test_nothing_without_a_loop() -> None:
-    assert find_loops("        /*0000*/   EXIT ;") == []
+    assert code_of("EXIT").innermost_loops == ()
+
+
+def test_copies_count_until_their_group_is_waited_for() -> None:
+    copy = "LDGSTS.E.BYPASS.128 [R4], desc[UR4][R2.64]"
+    ring = (".L_x_1:", copy, "LDGDEPBAR", "DEPBAR.LE SB0, 0x2", "@P0 BRA `(.L_x_1)", "EXIT")
+    loop = only_loop(*ring)
+    assert loop.bytes_in_flight == 32 * 3 * 16  # two groups that may be open, and the new one
+    assert loop.loads_in_flight == ()
+    assert loads_in_flight(loop.instructions, "LDGSTS", copies=False) != ()
 
 
 @pytest.mark.parametrize(
@@ -66,25 +93,24 @@ def test_rows_of_the_ladder(
 ) -> None:
     shipped = load_rung(rung)
     try:
-        cubin = compile_rung(shipped, HEADLINE, {"unroll": 1, **knobs}, "sm_90")
+        cubin = compile_rung(shipped, HEADLINE, LIMITS, {"unroll": 1, **knobs}, "sm_90")
         (entry,) = cubin.entries
-        listing = disassemble(cubin, entry)
+        loop = read_sass(cubin, entry).innermost_loops[0]
     except LabError as error:
         pytest.skip(error.what)
-    loop = find_loops(listing)[0]
     assert (loop.count("BAR"), loop.count("SHFL"), loop.count("LDG")) == (barriers, shuffles, loads)
 
 
 def test_a_commit_of_copies_is_not_a_load() -> None:
-    copies = LISTING.replace("FADD R8, R6, R9", "LDGDEPBAR")
-    (loop,) = find_loops(copies)
-    assert [load.bytes_per_lane for load in loop.loads_in_flight] == [8, 2]
+    loop = only_loop(*replaced("FADD R8, R6, R9", "LDGDEPBAR"))
+    assert [load.access_bytes for load in loop.loads_in_flight] == [8, 2]
     # s03 reads global memory by copies to shared memory alone: no register waits.
     rung = load_rung("s03")
     try:
-        cubin = compile_rung(rung, HEADLINE, {}, "sm_90")
-        loops = find_loops(disassemble(cubin, "decode_s03"))
+        cubin = compile_rung(rung, HEADLINE, LIMITS, {}, "sm_90")
+        loops = read_sass(cubin, "decode_s03").innermost_loops
     except LabError as error:
         pytest.skip(error.what)
     assert any(loop.count("LDGSTS") for loop in loops)
     assert all(bool(loop.loads_in_flight) == bool(loop.count("LDG")) for loop in loops)
+    assert all(bool(loop.bytes_in_flight) == bool(loop.count("LDG|LDGSTS")) for loop in loops)

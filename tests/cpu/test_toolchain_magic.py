@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from devices import LIMITS
 
-from labtools.problem import HEADLINE, LabError, load_rung
-from labtools.toolchain import (
-    CompilerMissing,
-    find_compiler,
-    kernel_hashes,
+from labtools.notebook.magic import (
+    forget_cells,
+    load_ipython_extension,
     page_kernel,
     page_rung,
+    run_cuda_cell,
 )
-from labtools.toolchain.magic import forget_cells, load_ipython_extension, run_cuda_cell
+from labtools.problem import HEADLINE, LabError, load_rung
+from labtools.toolchain import CompilerMissing, find_compiler, kernel_hashes
 
 interactiveshell = pytest.importorskip("IPython.core.interactiveshell")
 
@@ -58,7 +59,7 @@ def test_the_shipped_text_is_not_an_edit(shell: Any) -> None:
     run_cell(shell, "r03_one_warp --arch sm_90", rung.source_text)
     page = page_rung("r03")
     assert not page.edited
-    assert kernel_hashes(page, HEADLINE) == kernel_hashes(rung, HEADLINE)
+    assert kernel_hashes(page, HEADLINE, LIMITS) == kernel_hashes(rung, HEADLINE, LIMITS)
 
 
 def test_an_edited_cell_is_what_runs(shell: Any) -> None:
@@ -69,10 +70,13 @@ def test_an_edited_cell_is_what_runs(shell: Any) -> None:
     page = page_rung("r03_one_warp")
     assert page.edited
     assert page.source_text.strip() == edited.strip()
-    assert kernel_hashes(page, HEADLINE).sass_hash != kernel_hashes(rung, HEADLINE).sass_hash
+    assert (
+        kernel_hashes(page, HEADLINE, LIMITS).sass_hash
+        != kernel_hashes(rung, HEADLINE, LIMITS).sass_hash
+    )
 
-    def launch(workload: Any, knobs: Any) -> Any:
-        return rung.launch(workload, knobs)
+    def launch(workload: Any, limits: Any, knobs: Any) -> Any:
+        return rung.launch(workload, limits, knobs)
 
     assert page_rung("r03", launch=launch).launch is launch
 
@@ -91,7 +95,7 @@ def test_a_broken_cell_shows_its_line_and_no_older_kernel_runs(shell: Any, capsy
     assert "Lines count from the one below %%cuda." in said
     assert "Traceback" not in said
     with pytest.raises(LabError, match="does not compile"):
-        kernel_hashes(page_rung("r03"), HEADLINE)
+        kernel_hashes(page_rung("r03"), HEADLINE, LIMITS)
 
 
 def test_knobs_change_the_code(shell: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def test_an_old_ncu_is_usable_but_told() -> None:
 
 def test_status_of_this_machine_is_json() -> None:
     status = cuda_status()
-    data = json.loads(json.dumps(status.to_dict(), default=str))
+    data = json.loads(json.dumps(dataclasses.asdict(status), default=str))
     assert {link["name"] for link in data["links"]} >= {"driver", "gpu", "cupy", "nvrtc", "c++"}
     assert (device_query() is None) == (not status["gpu"].ok)
     for link in status.missing:
@@ -135,7 +136,7 @@ def test_a_device_is_described_by_its_answers(monkeypatch: pytest.MonkeyPatch) -
     assert info.max_warps_per_sm == 64
     assert info.cuda_version == "13.0"
     assert info.dram_gb_per_s == pytest.approx(2 * 3.201e9 * 6144 / 8 / 1e9)
-    assert json.dumps(info.to_dict())
+    assert json.dumps(dataclasses.asdict(info))
     # A driver that no longer reports clocks leaves them out.
     del answers[36]
     silent = describe_device("NVIDIA H200", 1 << 37, 12080, answers.__getitem__, 0)

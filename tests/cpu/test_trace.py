@@ -7,18 +7,15 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from devices import LIMITS
 
+from labtools.predict.lanes import Buffers, lanes_of_block, lanes_of_blocks, make_buffers
 from labtools.predict.trace import (
-    Buffers,
-    Item,
+    Executed,
+    Execution,
     Repeat,
-    Step,
     Trace,
     TraceError,
-    access_bytes,
-    lanes_of_block,
-    lanes_of_blocks,
-    make_buffers,
     run_trace,
 )
 from labtools.problem import Launch, Workload, Workspace, load_rung, timed_launches
@@ -39,7 +36,7 @@ STORES = ("STG", "ST")
 # --------------------------------------------------------------------------- reading a trace
 
 
-def later(first: Item, second: Item, trips: int) -> Item:
+def later(first: Executed, second: Executed, trips: int) -> Executed:
     """An item of a repeat, as it is some trips on: addresses go on by the same stride."""
     if isinstance(first, Repeat):
         assert isinstance(second, Repeat)
@@ -49,20 +46,20 @@ def later(first: Item, second: Item, trips: int) -> Item:
             first.count,
             first.counts,
         )
-    assert isinstance(second, Step)
+    assert isinstance(second, Execution)
     if first.address is None or second.address is None:
         return first
     stride = second.address - first.address
-    return Step(
+    return Execution(
         first.index, first.active, first.executing, first.address + np.uint64(trips) * stride
     )
 
 
-def steps_of(items: Sequence[Item], runs: np.ndarray | bool = True) -> Iterator[Step]:
+def steps_of(items: Sequence[Executed], runs: np.ndarray | bool = True) -> Iterator[Execution]:
     """Every step of a trace, repeats written out."""
     for item in items:
-        if isinstance(item, Step):
-            yield Step(item.index, item.active & runs, item.executing & runs, item.address)
+        if isinstance(item, Execution):
+            yield Execution(item.index, item.active & runs, item.executing & runs, item.address)
             continue
         for trip in range(item.count):
             still = runs if item.counts is None else runs & (trip < item.counts)
@@ -73,7 +70,7 @@ def steps_of(items: Sequence[Item], runs: np.ndarray | bool = True) -> Iterator[
 def count_steps(trace: Trace, bases: Sequence[str]) -> list[int]:
     """How often each lane executes an opcode, without writing the repeats out."""
 
-    def total(items: Sequence[Item]) -> np.ndarray:
+    def total(items: Sequence[Executed]) -> np.ndarray:
         found = np.zeros(trace.lanes.count, np.int64)
         for item in items:
             if isinstance(item, Repeat):
@@ -95,7 +92,7 @@ def accessed(trace: Trace, buffers: Buffers, bases: Sequence[str]) -> dict[str, 
             continue
         assert step.address is not None, one.text
         address = step.address[step.executing].astype(np.int64)
-        width = np.arange(access_bytes(one))
+        width = np.arange(one.access_bytes)
         for name in buffers.names:
             inside = (address >= buffers.address_of(name)) & (
                 address < buffers.address_of(name) + (1 << 40)
@@ -112,8 +109,8 @@ def traced(
     rung_id: str, workload: Workload, knobs: Mapping[str, int], blocks: Sequence[int]
 ) -> Iterator[tuple[int, Trace, Buffers]]:
     rung = load_rung(rung_id)
-    code = machine_code(rung, workload, knobs)
-    launch = timed_launches(rung.launches(workload, knobs))[0]
+    code = machine_code(rung, workload, LIMITS, knobs)
+    launch = timed_launches(rung.launches(workload, LIMITS, knobs))[0]
     lengths = np.asarray(workload.lengths, np.int32)
     buffers = make_buffers([launch], {"seq_lens": lengths}, {})
     for block in blocks:
@@ -163,7 +160,7 @@ def test_the_ladder_loads_each_row_once(rung: str, knobs: dict[str, int], text: 
 @pytest.mark.parametrize("rung", ["s00", "s01", "s03", "s04", "s05"])
 def test_pieces_of_a_sequence_load_their_rows(rung: str, split: int) -> None:
     workload = Workload.parse("2,4,2,61,128").replace(seq_lens=(61, 7))
-    launch = timed_launches(load_rung(rung).launches(workload, {"split": split}))[0]
+    launch = timed_launches(load_rung(rung).launches(workload, LIMITS, {"split": split}))[0]
     covered: dict[tuple[str, int], set[int]] = {}
     wanted: dict[tuple[str, int], set[int]] = {}
     for block, trace, buffers in traced(rung, workload, {"split": split}, range(launch.num_blocks)):
@@ -193,10 +190,10 @@ def test_trip_counts_of_a_long_sequence_need_few_steps() -> None:
 def test_blocks_of_different_lengths_have_their_own_trips() -> None:
     workload = Workload.parse("6,2,1,4099,128").replace(seq_lens=(4099, 1, 2048, 3, 4, 777))
     rung = load_rung("r03")
-    launch = rung.launches(workload)[0]
+    launch = rung.launches(workload, LIMITS)[0]
     lengths = np.asarray(workload.lengths, np.int32)
     buffers = make_buffers([launch], {"seq_lens": lengths}, {})
-    sass = machine_code(rung, workload).entries[launch.entry]
+    sass = machine_code(rung, workload, LIMITS).entries[launch.entry]
     lanes = lanes_of_blocks(launch, buffers, "sm_90", np.arange(12))
     counts = count_steps(run_trace(sass, lanes, buffers), ("LDG",))
     assert counts == [2 * int(lengths[block // 2]) + 2 for block in range(12)]

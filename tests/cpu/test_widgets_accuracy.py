@@ -6,10 +6,7 @@ import dataclasses
 
 import pytest
 
-from labtools.predict import Forecast, forecast
-from labtools.predict.accuracy import Point, bound_agreement, pairs_of
-from labtools.problem import LabError, load_rung
-from labtools.widgets.accuracy_figures import (
+from labtools.notebook.rounds.accuracy import (
     explain_error,
     forecast_and_record,
     plot_accuracy,
@@ -26,6 +23,9 @@ from labtools.widgets.accuracy_figures import (
     show_worst,
     stratum_of_record,
 )
+from labtools.predict import Forecast, forecast
+from labtools.predict.accuracy import Point, bound_agreement, pairs_of
+from labtools.problem import LabError, load_rung
 
 
 @pytest.fixture(scope="module")

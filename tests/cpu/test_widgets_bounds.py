@@ -6,17 +6,17 @@ import dataclasses
 
 import pytest
 
-from labtools.predict import load_gpu, machine_of
-from labtools.predict.latencies import load_latencies
-from labtools.problem import LabError
-from labtools.widgets import bound_figures
-from labtools.widgets.bound_figures import (
-    Point,
+from labtools.notebook.rounds import bounds
+from labtools.notebook.rounds.bounds import (
+    PlanePoint,
     needed_bytes,
     plot_crossing,
     plot_little,
     plot_measured_law,
 )
+from labtools.predict import load_gpu, machine_of
+from labtools.predict.latencies import load_latencies
+from labtools.problem import LabError
 
 MACHINE = machine_of(load_gpu("h200"))
 
@@ -40,14 +40,14 @@ def test_no_two_kernels_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
         def __getattr__(self, name: str) -> object:
             return lambda *args, **kwargs: None
 
-    monkeypatch.setattr(bound_figures, "draw_picture", lambda paint, *_, **__: paint(Axes()))
-    plot_little([Point(f"r{n:02}", 1024.0, 100.0) for n in range(12)], MACHINE)
+    monkeypatch.setattr(bounds, "draw_picture", lambda paint, *_, **__: paint(Axes()))
+    plot_little([PlanePoint(f"r{n:02}", 1024.0, 100.0) for n in range(12)], MACHINE)
     assert len(set(drawn)) == 12
 
 
 def test_points_are_placed_against_the_law() -> None:
     per_byte = MACHINE.sm_count / MACHINE.dram_rows(256) * MACHINE.clock_ghz
-    points = [Point("on", 1024, 1024 * per_byte), Point("below", 4096, 2048 * per_byte)]
+    points = [PlanePoint("on", 1024, 1024 * per_byte), PlanePoint("below", 4096, 2048 * per_byte)]
     shown = plot_little(points, MACHINE)
     assert "2 points of on, below" in shown.text
     assert "0.50 to 1.00 times that line" in shown.text

@@ -9,19 +9,17 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from devices import LIMITS
 
-from labtools.predict import Forecast, LaunchForecast, forecast, load_gpu
-from labtools.problem import HEADLINE, LabError, load_rung
-from labtools.toolchain.listings import machine_code
-from labtools.widgets import chain_view
-from labtools.widgets.chain_answers import (
+from labtools.notebook.chain import view as chain_view
+from labtools.notebook.chain.answers import (
     check_choice,
     loads_and_uses,
     loads_before_first_wait,
     longest_wait,
 )
-from labtools.widgets.chain_causes import CAUSES, cause_of, in_legend_order
-from labtools.widgets.chain_figures import (
+from labtools.notebook.chain.causes import CAUSES, cause_of, in_legend_order
+from labtools.notebook.chain.figures import (
     longest_waits,
     operation,
     plot_chain,
@@ -30,9 +28,12 @@ from labtools.widgets.chain_figures import (
     segments,
     waited,
 )
-from labtools.widgets.chain_state import Setting, change_between, say_cycles, say_us, state_of
-from labtools.widgets.chain_view import ChainBench, ChainView, chain_bench, chain_settings
-from labtools.widgets.gate import PredictionPending
+from labtools.notebook.chain.state import Setting, change_between, say_cycles, say_us, state_of
+from labtools.notebook.chain.view import ChainBench, ChainView, chain_bench, chain_settings
+from labtools.notebook.gate import PredictionPending
+from labtools.predict import Forecast, LaunchForecast, forecast, load_gpu
+from labtools.problem import HEADLINE, LabError, load_rung
+from labtools.toolchain.listings import machine_code
 
 H200 = load_gpu("h200")
 ANSWER_LIMIT_S = 3.0
@@ -384,7 +385,7 @@ def test_an_answer_waits_for_the_reader(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_loads_and_their_uses(launch: LaunchForecast) -> None:
-    code = machine_code(load_rung("r03"), HEADLINE, {"unroll": 1}, H200.arch)
+    code = machine_code(load_rung("r03"), HEADLINE, LIMITS, {"unroll": 1}, H200.arch)
     found = loads_and_uses(launch, code.entries[launch.entry])
     texts = [link.text for link in launch.chain if operation(link.text) == "LDG"]
     assert [text for _, text, *_ in found] == texts

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from labtools.notebook import show_check
 from labtools.problem import Workload, compare_output
-from labtools.widgets import show_check
 
 np = pytest.importorskip("numpy")
 check = pytest.importorskip("labtools.measure.check")
@@ -36,7 +36,7 @@ def test_wrong_numbers_are_called_wrong() -> None:
 
 
 def test_a_fault_names_its_line() -> None:
-    fault = faults.Fault("race", "two warps <write> one word", "/a/b/kernel.cu", 31, (0, 1, 0))
+    fault = faults.CpuFault("race", "two warps <write> one word", "/a/b/kernel.cu", 31, (0, 1, 0))
     shown = show_check(report(True, fault))
     assert "lt-check-wrong" in shown.html
     assert "kernel.cu, line 31, block (0, 1, 0)" in shown.text

@@ -10,10 +10,10 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from labtools.notebook import Gate, PredictionPending, Speedup
+from labtools.notebook.reader import reader_present
 from labtools.problem import LabError
 from labtools.record.journal import Journal
-from labtools.widgets import Gate, PredictionPending, Speedup
-from labtools.widgets.reader import reader_present
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_what_is_no_result_is_refused(journal: Journal, bad: object) -> None:
 
 
 CELLS = (
-    "from labtools.widgets import ask\ngate = ask('nb', 'Which?', 'old', 'new')",
+    "from labtools.notebook import ask\ngate = ask('nb', 'Which?', 'old', 'new')",
     "gate.result(1.5)",
     "print('below')",
 )

@@ -10,16 +10,10 @@ from typing import Any
 
 import pytest
 
-from labtools.predict import forecast
-from labtools.problem import HEADLINE, LabError, load_rung
-from labtools.record import RecordStore
-from labtools.record.journal import Journal, JournalError, score
-from labtools.record.prediction import ENTRY
-from labtools.widgets import PredictionPending, Speedup, predict_round
-from labtools.widgets.checklist_view import ChecklistPage, show_checklist
-from labtools.widgets.predict_round import PredictionRounds
-from labtools.widgets.round_views import HINTS, say_change, say_sides, show_example, show_rounds
-from labtools.widgets.rounds import (
+from labtools.notebook import PredictionPending, Speedup
+from labtools.notebook.rounds import game as predict_round
+from labtools.notebook.rounds.checklist import ChecklistPage, show_checklist
+from labtools.notebook.rounds.draw import (
     LEVELS,
     Round,
     all_rounds,
@@ -28,6 +22,13 @@ from labtools.widgets.rounds import (
     find_rounds,
     recorded_answer,
 )
+from labtools.notebook.rounds.game import PredictionRounds
+from labtools.notebook.rounds.views import HINTS, say_change, say_sides, show_example, show_rounds
+from labtools.predict import forecast
+from labtools.problem import HEADLINE, LabError, load_rung
+from labtools.record import RecordStore
+from labtools.record.journal import Journal, JournalError, score
+from labtools.record.prediction import ENTRY
 
 PAGE = "labs/lab04_predict"
 

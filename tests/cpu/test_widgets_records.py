@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from labtools.problem import HEADLINE, LabError, load_rung
-from labtools.record import Record, RecordStore
-from labtools.widgets import (
+from labtools.notebook import (
     Speedup,
     Word,
     compare_counters,
@@ -23,8 +21,10 @@ from labtools.widgets import (
     show_comparison,
     show_records,
 )
-from labtools.widgets.ratios import ratio_table
-from labtools.widgets.split_records import say_interval
+from labtools.notebook.ratios import ratio_table
+from labtools.notebook.records import say_interval
+from labtools.problem import HEADLINE, LabError, load_rung
+from labtools.record import Record, RecordStore
 
 
 def make_record(candidate: str, us: float, campaign: str = "one", **changes: Any) -> Record:
@@ -215,7 +215,7 @@ def test_an_interval_holds_the_number_beside_it(
 
 
 def test_nothing_is_measured_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labtools.widgets.live.can_run_live", lambda: False)
+    monkeypatch.setattr("labtools.notebook.live.can_run_live", lambda: False)
     assert measure_speedup("r02", "r03", HEADLINE) is None
 
 
@@ -226,8 +226,8 @@ def test_live_times_come_from_one_set_of_processes(monkeypatch: pytest.MonkeyPat
         asked.extend(jobs)
         return [make_record("r02_one_barrier", 600.0), variant("r03", 900.0, unroll=1)]
 
-    monkeypatch.setattr("labtools.widgets.live.can_run_live", lambda: True)
-    monkeypatch.setattr("labtools.widgets.live.time_now", time_now)
+    monkeypatch.setattr("labtools.notebook.live.can_run_live", lambda: True)
+    monkeypatch.setattr("labtools.notebook.live.time_now", time_now)
     found = measure_speedup("r02", "r03", HEADLINE, candidate_knobs={"unroll": 1})
     assert found.source == "live"
     assert found.value == pytest.approx(2 / 3)
@@ -241,7 +241,7 @@ def test_the_live_path_reaches_the_measuring_children(
     from live_fake import use_fake_gpu
 
     use_fake_gpu(monkeypatch, tmp_path)
-    monkeypatch.setattr("labtools.widgets.live.can_run_live", lambda: True)
+    monkeypatch.setattr("labtools.notebook.live.can_run_live", lambda: True)
     small = HEADLINE.replace(batch=1, num_qo_heads=2, num_kv_heads=1, kv_len=8, head_dim=64)
     found = measure_speedup("r02", "r03", small, candidate_knobs={"unroll": 1})
     assert found.source == "live"

@@ -7,13 +7,8 @@ import re
 
 import pytest
 
-from labtools.predict.latencies import load_latencies
-from labtools.problem import LabError
-from labtools.toolchain.loops import Loop
-from labtools.toolchain.sass import Control, Sass, parse_listing
-from labtools.widgets.opcodes import WORDS, seen_distances, show_opcodes
-from labtools.widgets.sass_view import (
-    bytes_in_flight,
+from labtools.notebook.chain.opcodes import WORDS, seen_distances, show_opcodes
+from labtools.notebook.chain.sass_view import (
     explain_control,
     load_spans,
     main_loop,
@@ -21,6 +16,9 @@ from labtools.widgets.sass_view import (
     read_sources,
     show_sass,
 )
+from labtools.predict.latencies import load_latencies
+from labtools.problem import LabError
+from labtools.toolchain.sass import Control, Sass, parse_listing
 
 NO_BARRIER = 7
 
@@ -82,9 +80,7 @@ def test_loads_count_from_issue_to_first_use(
 ) -> None:
     loop = main_loop(code)
     assert [(span.issue, span.first_use) for span in load_spans(code, loop)] == spans
-    assert bytes_in_flight(code, loop) == most
-    # The text-only reader of the ladder's pages counts the same.
-    assert Loop(tuple(one.text for one in code.body(loop))).bytes_in_flight == most
+    assert loop.bytes_in_flight == most
 
 
 def test_a_loop_without_loads_is_refused() -> None:

@@ -6,29 +6,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from devices import LIMITS
 from record_samples import make_record
 
-from labtools.predict import forecast
-from labtools.problem import HEADLINE, LabError, load_rung
-from labtools.record import RecordStore
-from labtools.widgets.split_figures import plot_pieces, plot_surfaces, time_parts
-from labtools.widgets.split_records import (
+from labtools.notebook.records import (
     PENDING,
-    SplitRecords,
-    Tried,
+    GpuRecords,
+    Variant,
     count_signs,
     forecast_of,
     show_signs,
     show_tried,
 )
-from labtools.widgets.split_view import SplitView, split_bench, split_tables
+from labtools.notebook.split.figures import plot_pieces, plot_surfaces, time_parts
+from labtools.notebook.split.view import SplitView, split_bench, split_tables
+from labtools.predict import forecast
+from labtools.problem import HEADLINE, LabError, load_rung
+from labtools.record import RecordStore
 
-R03, R04 = Tried("r03", experiment="stream"), Tried("r04")
-MOVED = Tried("r04", experiment="stream+outside", label="line moved")
+R03, R04 = Variant("r03", experiment="stream"), Variant("r04")
+MOVED = Variant("r04", experiment="stream+outside", label="line moved")
 
 
-def kept(tried: Tried, times_us: list[float], **changes: Any) -> Any:
-    rung = load_rung(tried.rung)
+def kept(tried: Variant, times_us: list[float], **changes: Any) -> Any:
+    rung = load_rung(tried.candidate)
     return make_record(
         candidate=rung.id,
         knobs=rung.resolve_knobs(tried.knobs),
@@ -39,7 +40,7 @@ def kept(tried: Tried, times_us: list[float], **changes: Any) -> Any:
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> SplitRecords:
+def records(tmp_path: Path) -> GpuRecords:
     store = RecordStore([tmp_path])
     store.append(
         "test.jsonl",
@@ -49,25 +50,27 @@ def records(tmp_path: Path) -> SplitRecords:
             kept(MOVED, [100.0, 100.0, 100.0, 101.0, 100.0]),
         ],
     )
-    return SplitRecords(store=store)
+    return GpuRecords(store=store)
 
 
-def test_tries_are_told_apart(records: SplitRecords) -> None:
+def test_tries_are_told_apart(records: GpuRecords) -> None:
     assert records.time_us(R04, HEADLINE) == pytest.approx(800.0, rel=0.01)
     assert records.time_us(MOVED, HEADLINE) == pytest.approx(100.0, rel=0.01)
-    assert records.find(Tried("r04", experiment="outside"), HEADLINE) is None
-    assert records.find(Tried("r04", {"split": 4}), HEADLINE) is None
+    assert records.find(Variant("r04", experiment="outside"), HEADLINE) is None
+    assert records.find(Variant("r04", {"split": 4}), HEADLINE) is None
     found = records.ratio(R03, R04, HEADLINE)
     assert found is not None
     assert found.value == pytest.approx(0.75, rel=0.01)
     shown = show_tried(records, [R03, R04, MOVED], HEADLINE, against=R03).text
     assert "1.33x slower" in shown
     assert "6.00x faster" in shown
-    graph = show_tried(records, [Tried("r03"), Tried("r04", experiment="outside")], HEADLINE).text
+    graph = show_tried(
+        records, [Variant("r03"), Variant("r04", experiment="outside")], HEADLINE
+    ).text
     assert graph.count(PENDING) == 2
 
 
-def test_signs_over_a_sweep(records: SplitRecords) -> None:
+def test_signs_over_a_sweep(records: GpuRecords) -> None:
     sweep = [HEADLINE, HEADLINE.replace(batch=1, kv_len=512)]
     assert count_signs(records, sweep, R03, R04) == {
         "faster": 0, "same": 0, "slower": 1, "pending": 1,
@@ -80,9 +83,9 @@ def test_signs_over_a_sweep(records: SplitRecords) -> None:
 
 def test_a_forecast_is_that_of_the_launches() -> None:
     assert forecast_of(R04, HEADLINE) is forecast_of(MOVED, HEADLINE)
-    by_rule = forecast_of(Tried("r08"), HEADLINE)
-    pieces = load_rung("r08").launches(HEADLINE)[0].grid[2]
-    assert by_rule is forecast_of(Tried("r08", {"split": pieces}), HEADLINE)
+    by_rule = forecast_of(Variant("r08"), HEADLINE)
+    pieces = load_rung("r08").launches(HEADLINE, LIMITS)[0].grid[2]
+    assert by_rule is forecast_of(Variant("r08", {"split": pieces}), HEADLINE)
     assert by_rule.time_us == forecast(load_rung("r08"), HEADLINE, "h200").time_us
     assert by_rule.time_us == pytest.approx(sum(time_parts(by_rule).values()))
 
@@ -91,16 +94,16 @@ def test_a_surface_says_what_is_missing_and_what_is_slower() -> None:
     shown = plot_surfaces({"a": {(1, 512): 4.0, (8, 4096): 0.9}, "b": {}}, "caption")
     assert "batch 1 length 512 4.00" in shown.text
     assert "measured yet" in plot_surfaces({"a": {}}, "caption").text
-    pieces = {n: forecast_of(Tried("r08", {"split": n}), HEADLINE) for n in (1, 4)}
+    pieces = {n: forecast_of(Variant("r08", {"split": n}), HEADLINE) for n in (1, 4)}
     assert "recorded 70.0" in plot_pieces(pieces, {4: 70.0}, "caption").text
 
 
-def test_the_bench_holds_what_the_forecast_says(records: SplitRecords) -> None:
+def test_the_bench_holds_what_the_forecast_says(records: GpuRecords) -> None:
     bench = split_bench(records, 8, 4096, 4, batches=(1, 8), lengths=(4096,), counts=(1, 4))
     assert isinstance(bench.view, SplitView)
     assert (bench.view.batch_index, bench.view.length_index, bench.view.pieces_index) == (1, 0, 1)
     cell = bench.view.tables["cells"][1][0][1]
-    model = forecast_of(Tried("r08", {"split": 4}), HEADLINE)
+    model = forecast_of(Variant("r08", {"split": 4}), HEADLINE)
     assert cell["time"] == pytest.approx(model.time_us, abs=1e-3)
     assert cell["decode"] + cell["merge"] + cell["launch"] == pytest.approx(cell["time"], abs=0.01)
     assert cell["bound"] == model.bound
@@ -110,11 +113,11 @@ def test_the_bench_holds_what_the_forecast_says(records: SplitRecords) -> None:
 
 def test_a_recorded_time_is_on_the_bench(tmp_path: Path) -> None:
     store = RecordStore([tmp_path])
-    store.append("test.jsonl", [kept(Tried("r08", {"split": 4}), [66.0] * 5)])
-    tables = split_tables(SplitRecords(store=store), (8,), (4096,), (4,))
+    store.append("test.jsonl", [kept(Variant("r08", {"split": 4}), [66.0] * 5)])
+    tables = split_tables(GpuRecords(store=store), (8,), (4096,), (4,))
     assert tables["cells"][0][0][0]["recorded"] == pytest.approx(66.0)
 
 
 def test_a_bench_starts_where_it_can() -> None:
     with pytest.raises(LabError, match="not on this bench"):
-        split_bench(SplitRecords(), 3, 4096, 1, batches=(8,), lengths=(4096,), counts=(1,))
+        split_bench(GpuRecords(), 3, 4096, 1, batches=(8,), lengths=(4096,), counts=(1,))

@@ -10,14 +10,12 @@ import re
 
 import pytest
 
-from labtools.predict import achieved_occupancy, floors, list_gpus, load_gpu, occupancy
-from labtools.problem import HEADLINE, LabError, Workload, load_rung
-from labtools.widgets import (
+from labtools.notebook import (
     Bar,
-    Candidate,
     Measured,
+    Movement,
     Speedup,
-    Step,
+    TimedCall,
     Word,
     badge,
     baseline_bench,
@@ -28,7 +26,9 @@ from labtools.widgets import (
     show_comparison,
     show_diff,
 )
-from labtools.widgets.occupancy_view import Choices, occupancy_tables
+from labtools.notebook.occupancy.view import Choices, occupancy_tables
+from labtools.predict import achieved_occupancy, floors, list_gpus, load_gpu, occupancy
+from labtools.problem import HEADLINE, LabError, Workload, load_rung
 
 GPUS = tuple(load_gpu(name) for name in list_gpus())
 CHOICES = Choices(GPUS)
@@ -131,14 +131,14 @@ def test_the_tables_stay_small_enough_for_a_page() -> None:
 def test_a_timed_call_is_cut_into_its_steps() -> None:
     ada = load_gpu("rtx4090")
 
-    def steps(workload: Workload) -> list[Step]:
-        return [Step("read", workload.kv_bytes), Step("write", 4 * workload.kv_bytes)]
+    def steps(workload: Workload) -> list[Movement]:
+        return [Movement("read", workload.kv_bytes), Movement("write", 4 * workload.kv_bytes)]
 
     def measured(gpu: object, workload: Workload) -> list[Measured]:
         return [Measured(1360.0, "claimed", "as published")] if workload == HEADLINE else []
 
     sizes = {"short": HEADLINE.replace(kv_len=64), "long": HEADLINE}
-    bench = baseline_bench([Candidate("copy", steps, measured)], [ada], sizes, start="long")
+    bench = baseline_bench([TimedCall("copy", steps, measured)], [ada], sizes, start="long")
     assert bench.view.size_index == 1
     short, long = (cell["candidates"][0] for cell in bench.view.tables["cells"][0])
     assert long["steps"][1]["start_us"] == pytest.approx(HEADLINE.kv_bytes / 1008e3, rel=1e-4)
@@ -152,8 +152,8 @@ def test_a_timed_call_is_cut_into_its_steps() -> None:
 
 
 def test_a_measurement_needs_a_word() -> None:
-    candidate = Candidate(
-        "x", lambda w: [Step("read", 1)], lambda g, w: [Measured(1.0, "guessed", "")]
+    candidate = TimedCall(
+        "x", lambda w: [Movement("read", 1)], lambda g, w: [Measured(1.0, "guessed", "")]
     )
     with pytest.raises(LabError):
         baseline_bench([candidate], [load_gpu("l4")], {"only": HEADLINE})

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labtools.measure.gpu_queue import hold_gpu
-from labtools.measure.live import run_cases_on_gpu, run_jobs_on_gpu, run_on_gpu
+from labtools.measure.gpu.queue import hold_gpu
+from labtools.measure.gpu.run import run_cases_on_gpu, run_jobs_on_gpu, run_on_gpu
+from labtools.predict import limits_of
 from labtools.problem import (
     HEADLINE,
     LabError,
@@ -59,7 +60,7 @@ def fits(rung: Rung, case: Workload, knobs: dict[str, int]) -> bool:
     assert device is not None
     most = device.smem_per_block_optin_bytes
     try:
-        launches = rung.launches(case, knobs)
+        launches = rung.launches(case, limits_of(device), knobs)
     except LabError:  # a rung that lays its blocks out by itself says so
         return False
     return all(launch.smem_bytes <= most for launch in launches)
@@ -165,9 +166,10 @@ def test_a_write_into_an_input_is_seen() -> None:
 def test_too_many_threads_are_a_launch_fault() -> None:
     rung = load_rung("r03")
 
-    def launch(workload, knobs):
+    def launch(workload, limits, knobs):
         return [
-            dataclasses.replace(one, block=(2048, 1, 1)) for one in rung.launch(workload, knobs)
+            dataclasses.replace(one, block=(2048, 1, 1))
+            for one in rung.launch(workload, limits, knobs)
         ]
 
     run = run_on_gpu(rung.with_launch(launch), SMALL)
@@ -193,7 +195,7 @@ def test_a_second_measurement_waits_for_the_first_and_says_so() -> None:
     said: list[str] = []
     waiting = threading.Event()
 
-    def hear(text: str) -> None:
+    def hear(text: str, done: int = 0, total: int = 0) -> None:
         said.append(text)
         if "waiting" in text:
             waiting.set()
@@ -212,7 +214,7 @@ def test_a_second_measurement_waits_for_the_first_and_says_so() -> None:
 
 
 def test_the_fill_kernel_is_normal_and_puts_nan_past_each_length(tmp_path) -> None:
-    from labtools.measure import live_check
+    from labtools.measure.gpu import check as live_check
 
     # Drawn on the device, ragged: rows past a length are NaN, or the answer would not be right.
     workload = Workload(4, 32, 8, 8192, 128, seq_lens=(8192, 1, 5000, 4097))
@@ -228,7 +230,7 @@ def test_the_fill_kernel_is_normal_and_puts_nan_past_each_length(tmp_path) -> No
 
 
 def test_pages_and_bfloat16_are_drawn_on_the_device() -> None:
-    from labtools.measure import live_check
+    from labtools.measure.gpu import check as live_check
 
     rung = load_rung(Path(__file__).parents[1] / "cpu" / "split_merge.py")
     lengths = (8192, 1, 5000, 4097)

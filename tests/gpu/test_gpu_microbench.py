@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from labtools.measure.microbench import run_microbench
+from labtools.microbench.run import run_microbench
 from labtools.predict.latencies import read_table
 from labtools.toolchain import device_query
 

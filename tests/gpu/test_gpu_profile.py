@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from labtools.measure.profile import ProfilerUnavailable, find_ncu, profile_rung
-from labtools.measure.sanitize import find_sanitizer, sanitize_rung
+from labtools.measure.profiler.ncu import ProfilerUnavailable, find_ncu
+from labtools.measure.profiler.profile import profile_rung
+from labtools.measure.profiler.sanitize import find_sanitizer, sanitize_rung
 from labtools.problem import LabError, Rung, Workload, load_baseline, load_rung
 from labtools.toolchain import CompileError
 
@@ -75,7 +76,7 @@ from pathlib import Path
 import numpy as np
 from labtools.problem import Launch, Rung
 
-def launch(workload, knobs):
+def launch(workload, limits, knobs):
     return [Launch("decode", (2,), (64,), args=("k", "out"))]
 
 RUNG = Rung(id="mine", title="mine", source=Path(__file__).with_suffix(".cu"), idea="",

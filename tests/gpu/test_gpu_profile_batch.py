@@ -6,14 +6,15 @@ import time
 
 import pytest
 
-from labtools.measure.profile import (
+from labtools.measure.gpu.job import require_device
+from labtools.measure.profiler.ncu import (
     ProfileFailed,
     ProfileReport,
     ProfilerUnavailable,
     find_ncu,
-    profile_rung,
 )
-from labtools.measure.profile_batch import BatchItem, profile_batch
+from labtools.measure.profiler.profile import BatchItem, profile_batch, profile_rung
+from labtools.predict import limits_of
 from labtools.problem import LabError, Workload, load_rung
 from labtools.record.bound import counted_bound
 
@@ -51,7 +52,9 @@ def test_a_batch_is_fast_and_every_item_has_what_a_bound_needs() -> None:
     for (rung, workload, _), report in zip(items, reports, strict=True):
         assert isinstance(report, ProfileReport), report
         (kernel,) = report.kernels
-        assert kernel.kernel.split("(")[0].endswith(rung.launches(workload)[0].entry)
+        assert kernel.kernel.split("(")[0].endswith(
+            rung.launches(workload, limits_of(require_device()))[0].entry
+        )
         assert report.empty_launch_us is not None
         assert 0.3 < report.empty_launch_us < 10
         found = counted_bound(report.record_counters().values)
@@ -98,7 +101,7 @@ def test_a_kernel_that_faults_costs_itself_alone() -> None:
     from labtools.problem import Launch
 
     bad = R03.with_source(BAD).with_launch(
-        lambda workload, knobs: [
+        lambda workload, limits, knobs: [
             Launch("bad", (1,), (32,), args=("q", "k", "v", "seq_lens", "out"))
         ]
     )

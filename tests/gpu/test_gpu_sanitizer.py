@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from labtools.measure import sanitize_rung
-from labtools.measure.sanitize import find_sanitizer
+from labtools.measure.profiler.sanitize import find_sanitizer
 from labtools.problem import LabError, Workload, list_rungs, load_rung
 
 SMALL = Workload(2, 8, 2, 65, 128, seq_lens=(65, 31))

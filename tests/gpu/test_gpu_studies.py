@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from labtools.measure import time_candidates
-from labtools.measure.campaign_plan import POINTS_CALIBRATION, POINTS_TEST, expand_plan
-from labtools.measure.live import run_cases_on_gpu, run_jobs_on_gpu
+from labtools.measure.campaign.decode.points import POINTS_CALIBRATION, POINTS_TEST
+from labtools.measure.campaign.plan import expand_plan
+from labtools.measure.gpu.run import run_cases_on_gpu, run_jobs_on_gpu
 from labtools.problem import Workload, draw_workloads, list_studies, load_rung
 
 STUDIES = [rung.id for rung in list_studies()]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from labtools.measure import measure_live, time_candidates
-from labtools.measure.campaign import record_campaign
+from labtools.measure.campaign.run import record_campaign
 from labtools.problem import HEADLINE, LabError, Workload, kernels_dir, load_rung
 from labtools.record import RecordStore, freshness, median_problems
 

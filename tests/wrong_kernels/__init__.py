@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from labtools.problem import Launch, Rung, Workload, load_rung
+from labtools.problem import Launch, Limits, Rung, Workload, load_rung
 
 NUMBERS = "numbers"
 """The output differs from the oracle, or is NaN, or was not written."""
@@ -200,8 +200,8 @@ def make_wrong(name: str) -> Rung:
         return rung
     change = wrong.grid
 
-    def launch(workload: Workload, knobs: Mapping[str, int]) -> list[Launch]:
-        launches = parent.launch(workload, knobs)
+    def launch(workload: Workload, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        launches = parent.launch(workload, limits, knobs)
         return [dataclasses.replace(one, grid=change(one.grid)) for one in launches]
 
     return rung.with_launch(launch)

@@ -3,7 +3,9 @@
 import os
 import sys
 
-if os.environ.get("FAKE_GPU_TORCH") == "1" and any("live_child" in a for a in sys.orig_argv):
+if os.environ.get("FAKE_GPU_TORCH") == "1" and any(
+    "labtools.measure.child" in a for a in sys.orig_argv
+):
     import torch
 
     _CALL_US = 15.0

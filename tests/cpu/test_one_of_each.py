@@ -1,0 +1,358 @@
+"""One of each: a concept has one definition, and a name means one thing.
+
+Static: every file of labtools is parsed, none is imported. For each concept a detector finds what
+only a definition of it does, and says in which files that may stand. Planted second definitions
+show that a detector finds one.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2] / "labtools"
+Detector = Callable[[ast.AST], Iterator[int]]
+
+
+@dataclass(frozen=True)
+class Concept:
+    """Something that stands once.
+
+    Args:
+        find: lines that only a definition of it has.
+        where: files under labtools in which it may stand.
+    """
+
+    find: Detector
+    where: tuple[str, ...]
+
+
+def functions_of(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node
+
+
+def texts_of(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Every string that is no statement of its own, as a docstring is."""
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if text and id(node) not in alone:
+            yield node
+
+
+def method_name(node: ast.AST) -> str:
+    """``get`` of ``values.get(...)``, else an empty string."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return ""
+
+
+# ------------------------------------------------------------------------------- the concepts
+
+BOUNDS = {"bandwidth", "issue", "chain", "launch"}
+
+
+def deciding_a_bound(tree: ast.AST) -> Iterator[int]:
+    """A function that returns several of the bounds by comparing: a rule that names one."""
+    for function in functions_of(tree):
+        returned = {
+            constant.value
+            for node in ast.walk(function)
+            if isinstance(node, ast.Return) and node.value is not None
+            for constant in ast.walk(node.value)
+            if isinstance(constant, ast.Constant)
+        }
+        compares = any(
+            isinstance(operator, (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
+            for node in ast.walk(function)
+            if isinstance(node, ast.Compare)
+            for operator in node.ops
+        )
+        if compares and len(BOUNDS & returned) >= 2:
+            yield function.lineno
+
+
+def sharing_stalls(tree: ast.AST) -> Iterator[int]:
+    """Taking the stall counters apart by name, or dividing by a warp's whole time."""
+    for node in ast.walk(tree):
+        if method_name(node) in ("startswith", "removeprefix"):
+            assert isinstance(node, ast.Call)
+            if any(isinstance(a, ast.Constant) and a.value == "stall_" for a in node.args):
+                yield node.lineno
+        elif isinstance(node, (ast.Subscript, ast.Call)):
+            key = node.slice if isinstance(node, ast.Subscript) else (node.args or [None])[0]
+            reads = isinstance(node, ast.Subscript) or method_name(node) == "get"
+            if reads and isinstance(key, ast.Constant) and key.value == "warp_latency_cycles":
+                yield node.lineno
+
+
+def reading_sass(tree: ast.AST) -> Iterator[int]:
+    """A pattern for a line of machine code: its address in a comment, or a label."""
+    for text in texts_of(tree):
+        if re.search(r"/\\\*\(?(\?P<\w+>)?\[0-9a-f\]|L_x_\\d", text.value):
+            yield text.lineno
+
+
+def counting_loads_in_flight(tree: ast.AST) -> Iterator[int]:
+    """Walking trips of a loop while what was asked for and not yet used grows and shrinks.
+
+    Seen in a function that keeps a most and goes over a repeated sequence (``body * 2``), or that
+    asks when a load is issued and first used.
+    """
+    for function in functions_of(tree):
+        names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+        looks = {node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute)}
+        repeats = any(
+            (isinstance(node.iter, ast.BinOp) and isinstance(node.iter.op, ast.Mult))
+            or re.search(r"\b(repeat|cycle)\(", ast.unparse(node.iter))
+            for node in ast.walk(function)
+            if isinstance(node, (ast.For, ast.comprehension))
+        )
+        if names & {"most", "largest"} and (repeats or looks >= {"issue", "first_use"}):
+            yield function.lineno
+
+
+def pairing_records(tree: ast.AST) -> Iterator[int]:
+    """Two records' campaigns compared for being the same one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq):
+            sides = (node.left, *node.comparators)
+            if all(isinstance(side, ast.Attribute) and side.attr == "campaign" for side in sides):
+                yield node.lineno
+
+
+def laying_out_blocks(tree: ast.AST) -> Iterator[int]:
+    """A rule for the blocks of the inverted kernels: making a plan, or choosing its parts."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("BlockPlan"):
+            yield node.lineno
+    for function in functions_of(tree):
+        if re.fullmatch(r"_?(choose|plan)_(blocks|pieces|warps|cluster|layout)", function.name):
+            yield function.lineno
+
+
+def showing_progress(tree: ast.AST) -> Iterator[int]:
+    """A status or a progress bar of rich, or a class of progress."""
+    for node in ast.walk(tree):
+        bar = isinstance(node, ast.ImportFrom) and node.module in ("rich.progress", "rich.status")
+        status = method_name(node) == "status" and "Console" in ast.unparse(node)
+        if bar or status or (isinstance(node, ast.ClassDef) and "Progress" in node.name):
+            yield node.lineno
+
+
+def starting_a_profiler(tree: ast.AST) -> Iterator[int]:
+    """The words of a command line of Nsight Compute."""
+    for text in texts_of(tree):
+        if text.value in ("--metrics", "--print-units"):
+            yield text.lineno
+
+
+def being_a_program(tree: ast.AST) -> Iterator[int]:
+    """A module that is run as a program of its own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
+            yield node.lineno
+
+
+def starting_a_process(tree: ast.AST) -> Iterator[int]:
+    """A process that runs beside this one: `subprocess.run` waits and is a look-up."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called.endswith(("Popen", "Process", "ProcessPoolExecutor")):
+                yield node.lineno
+
+
+def shaping_an_error(tree: ast.AST) -> Iterator[int]:
+    """A dict of the three parts of a message."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
+            if keys >= {"what", "why", "still_works"}:
+                yield node.lineno
+
+
+CONCEPTS = {
+    "bound": Concept(deciding_a_bound, ("record/bound.py",)),
+    "stall shares": Concept(sharing_stalls, ("record/bound.py",)),
+    "reading SASS": Concept(reading_sass, ("toolchain/sass.py", "toolchain/listings.py")),
+    "loads in flight": Concept(counting_loads_in_flight, ("toolchain/sass.py",)),
+    "two records of one campaign": Concept(pairing_records, ("record/query.py",)),
+    "layout of r09": Concept(
+        laying_out_blocks, ("problem/decode/block_plan.py", "problem/decode/split.py")
+    ),
+    "progress": Concept(showing_progress, ("toolchain/progress.py",)),
+    "profiling": Concept(starting_a_profiler, ("measure/profiler/ncu.py",)),
+    "child program": Concept(
+        being_a_program,
+        # Besides the command line: the one child of measuring, the question how many clusters
+        # fit, which must not leave a context behind, and make sync.
+        ("measure/child.py", "toolchain/clusters.py", "notebook/sync.py", "__main__.py"),
+    ),
+    "worker process": Concept(
+        starting_a_process,
+        # The CPU runner's executable is C++, and nvidia-smi watches clocks beside a timing.
+        ("measure/worker.py", "measure/cpu/runner.py", "measure/gpu/clocks.py"),
+    ),
+    "error format": Concept(shaping_an_error, ("problem/errors.py",)),
+}
+
+
+@functools.cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def second_definitions(root: Path, concept: Concept) -> list[str]:
+    """Places outside the concept's files that define it again."""
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        if name not in concept.where:
+            found += [f"{name}:{line}" for line in concept.find(parse(path))]
+    return found
+
+
+@pytest.mark.parametrize("name", CONCEPTS)
+def test_a_concept_stands_once(name: str) -> None:
+    assert second_definitions(ROOT, CONCEPTS[name]) == []
+
+
+@pytest.mark.parametrize("name", CONCEPTS)
+def test_a_concept_stands_where_it_is_said_to_stand(name: str) -> None:
+    """A detector that finds nothing at all would find no second definition either."""
+    concept = CONCEPTS[name]
+    there = [place for place in concept.where if (ROOT / place).is_file()]
+    assert there
+    assert any(list(concept.find(parse(ROOT / place))) for place in there)
+
+
+PLANTED = {
+    "bound": (
+        "def limit(dram, issued):\n"
+        "    if dram > 0.75:\n        return 'bandwidth'\n"
+        "    return 'issue' if issued > 0.7 else 'chain'"
+    ),
+    "stall shares": (
+        "def shares(values):\n"
+        "    return {k: v / values['warp_latency_cycles'] for k, v in values.items()}"
+    ),
+    "reading SASS": "import re\n_CODE = re.compile(r'^\\s*/\\*[0-9a-f]{4}\\*/ (.*);')",
+    "loads in flight": (
+        "def in_flight(body):\n    most, pending = 0, []\n    for one in body * 2:\n"
+        "        pending = [x for x in pending if not x & one.uses]\n"
+        "        most = max(most, len(pending))\n    return most"
+    ),
+    "two records of one campaign": (
+        "def find(firsts, seconds):\n"
+        "    return [(a, b) for a in firsts for b in seconds if a.campaign == b.campaign]"
+    ),
+    "layout of r09": "def choose_pieces(workload, sms):\n    return sms // workload.batch",
+    "progress": "class CountingProgress:\n    def __call__(self, text): ...",
+    "profiling": "def command(ncu):\n    return [str(ncu), '--metrics', 'dram__bytes.sum']",
+    "child program": "def main(): ...\n\nif __name__ == '__main__':\n    main()",
+    "worker process": "import subprocess\n\ndef go(a):\n    return subprocess.Popen(a)",
+    "error format": (
+        "def tell(error):\n    return {'what': str(error), 'why': '', 'still_works': 'the rest'}"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONCEPTS)
+def test_a_planted_second_definition_is_found(name: str, tmp_path: Path) -> None:
+    planted = tmp_path / "notebook" / "second.py"
+    planted.parent.mkdir()
+    planted.write_text(PLANTED[name])
+    found = second_definitions(tmp_path, CONCEPTS[name])
+    assert len(found) == 1
+    assert found[0].startswith("notebook/second.py:")
+
+
+# ------------------------------------------------------------------------------------ the names
+
+
+def class_names(root: Path) -> dict[str, list[str]]:
+    """Where each public class name is defined."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(f"{path.relative_to(root).as_posix()}:{node.lineno}")
+    return found
+
+
+def names_twice(root: Path) -> dict[str, list[str]]:
+    return {name: places for name, places in class_names(root).items() if len(places) > 1}
+
+
+def shadowed_modules(root: Path) -> list[str]:
+    """Packages whose ``__init__`` gives a function or class the name of a module beside it."""
+    found = []
+    for path in sorted(root.rglob("__init__.py")):
+        modules = {other.stem for other in path.parent.glob("*.py")} - {"__init__"}
+        for node in parse(path).body:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = {alias.asname or alias.name for alias in node.names}
+                for name in sorted(names & modules):
+                    found.append(f"{path.parent.relative_to(root.parent).as_posix()}: {name}")
+    return found
+
+
+def field_twins(root: Path, least: int = 4) -> list[tuple[str, str]]:
+    """Dataclasses and schemas that hold fields of the same names, so that one type stands twice."""
+    known: dict[frozenset[str], str] = {}
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(parse(path)):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            fields = frozenset(
+                part.target.id
+                for part in node.body
+                if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+            )
+            if len(fields) >= least:
+                if fields in known:
+                    found.append((known[fields], node.name))
+                known.setdefault(fields, node.name)
+    return found
+
+
+def test_a_class_name_is_defined_once() -> None:
+    assert names_twice(ROOT) == {}
+
+
+def test_no_function_shadows_its_module() -> None:
+    assert shadowed_modules(ROOT) == []
+
+
+def test_no_type_is_written_twice() -> None:
+    assert field_twins(ROOT) == []
+
+
+def test_planted_names_are_found(tmp_path: Path) -> None:
+    root = tmp_path / "labtools"
+    for room, text in (
+        ("record", "class Pair:\n    a: int\n    b: int\n    c: int\n    d: int\n"),
+        ("predict", "class Pair:\n    x: int\n\nclass Twin:\n    d: int\n    c: int\n"
+                    "    b: int\n    a: int\n"),
+    ):  # fmt: skip
+        (root / room).mkdir(parents=True)
+        (root / room / "made.py").write_text(text)
+    (root / "predict" / "__init__.py").write_text("from .made import made\n")
+    assert list(names_twice(root)) == ["Pair"]
+    assert field_twins(root) == [("Twin", "Pair")]
+    assert shadowed_modules(root) == ["labtools/predict: made"]
+
+
+def test_the_scan_sees_the_project() -> None:
+    assert len(class_names(ROOT)) > 150

@@ -1,0 +1,556 @@
+"""What every operation promises the later rooms, of those that are shipped and of one that is not.
+
+The third one stands in this file alone: that it runs, forecasts and records shows that nothing
+outside an operation's own files knows decode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from live_fake import use_fake_gpu
+
+from labtools.cli import main
+from labtools.measure.campaign.plan import load_plan
+from labtools.measure.campaign.run import record_campaign
+from labtools.measure.campaign.section import Plan, Section
+from labtools.measure.check import check_rung
+from labtools.measure.cpu import run_on_cpu
+from labtools.measure.gpu.run import run_on_gpu
+from labtools.predict import forecast, list_gpus, load_gpu
+from labtools.problem import (
+    HEADLINE,
+    Buffer,
+    LabError,
+    Launch,
+    Operation,
+    Part,
+    Problem,
+    Rows,
+    Rung,
+    Workload,
+    list_baselines,
+    list_rungs,
+    load_rung,
+    operation_of,
+    operations,
+    parse_problem,
+    poisoned,
+    problem,
+    problem_from_dict,
+    register_operation,
+)
+from labtools.record import RecordStore, freshness, median_problems
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = tuple(operations())
+N00 = load_rung("n00")
+
+
+# ------------------------------------------------------------------- what each of them promises
+
+
+def examples(name: str) -> list[Problem]:
+    operation = operation_of(name)
+    few = [operation.small, operation.watched, *operation.draw_problems(6, seed=3)]
+    return [*few, *operation.battery(operation.watched)]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_forms_are_read_back(name: str) -> None:
+    operation = operation_of(name)
+    keys = set()
+    for one in [operation.headline, *examples(name)]:
+        assert problem_from_dict(json.loads(json.dumps(one.to_dict()))) == one
+        usual = parse_problem(one.short())
+        assert usual == one.replace(**{field: getattr(usual, field) for field in unsaid(one)})
+        keys.add(one.key())
+    assert len(keys) == len({operation.headline, *examples(name)})
+    assert operation.problem.parse(operation.headline.short()) == operation.headline
+
+
+def unsaid(one: Problem) -> list[str]:
+    """The fields that a short form does not hold."""
+    fields = {"distribution", "seed", "cache_state"}
+    return [*fields, "seq_lens"] if isinstance(one, Workload) else [*fields]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_inputs_are_the_buffers_that_the_problem_names(name: str) -> None:
+    operation = operation_of(name)
+    for one in examples(name):
+        drawn, again = operation.draw(one), operation.draw(one)
+        assert drawn.problem == one
+        arrays = drawn.buffers()
+        assert list(arrays) == list(one.inputs)
+        for buffer, array in arrays.items():
+            said = one.inputs[buffer]
+            assert (array.shape, str(array.dtype)) == (said.shape, said.dtype)
+            assert array.nbytes == said.bytes
+            assert array.tobytes() == again.buffers()[buffer].tobytes()
+        other = operation.draw(one.replace(seed=one.seed + 1)).buffers()
+        assert any(arrays[b].tobytes() != other[b].tobytes() for b in arrays)
+        assert one.set_bytes == sum(a.nbytes for a in arrays.values()) + one.output.bytes
+        assert 0 < one.minimal_bytes <= one.set_bytes
+        assert one.flops > 0
+        assert len(one.axes) == len(one.output.shape)
+
+
+def brute_force(drawn: Any) -> np.ndarray:
+    """The answer once more, by loops over single numbers."""
+    one = drawn.problem
+    out = np.zeros(one.output.shape)
+    if isinstance(one, Rows):
+        for r in range(one.rows):
+            squares = sum(float(x) ** 2 for x in drawn.x[r])
+            for c in range(one.columns):
+                scale = (squares / one.columns + 1e-6) ** 0.5
+                out[r, c] = float(drawn.x[r, c]) / scale * float(drawn.weight[c])
+        return out
+    assert isinstance(one, Workload)
+    for b, h in np.ndindex(one.batch, one.num_qo_heads):
+        k, v = drawn.kv_rows(b, h // one.group_size)
+        q = [float(x) for x in drawn.q[b, h]]
+        scores = [sum(x * float(y) for x, y in zip(q, row, strict=True)) for row in k]
+        scores = [score / one.head_dim**0.5 for score in scores]
+        weights = [np.exp(score - max(scores)) for score in scores]
+        for d in range(one.head_dim):
+            sums = (w * float(row[d]) for w, row in zip(weights, v, strict=True))
+            out[b, h, d] = sum(sums) / sum(weights)
+    return out
+
+
+@pytest.mark.parametrize(
+    "text", ["2,4,2,9,64", "1,2,1,17,64/paged16/bf16", "rows:3,7", "rows:2,33/bf16"]
+)
+def test_the_oracle_is_what_loops_over_single_numbers_give(text: str) -> None:
+    one = parse_problem(text)
+    operation = operation_of(one)
+    for distribution in one.distributions:
+        drawn = operation.draw(one.replace(distribution=distribution))
+        assert np.allclose(operation.oracle(drawn), brute_force(drawn), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_some_parts_are_the_same_as_all(name: str) -> None:
+    operation = operation_of(name)
+    for one in examples(name)[:8]:
+        drawn = operation.draw(one)
+        whole = operation.oracle(drawn)
+        assert whole.shape == one.output.shape
+        assert np.isfinite(whole).all()
+        parts = one.sample_parts(3, np.random.default_rng(0))
+        some = operation.oracle(drawn, parts)
+        arrays = drawn.buffers()
+        for part in np.ndindex(one.part_shape):
+            if part in parts:
+                assert np.allclose(some[part], whole[part], rtol=1e-12, atol=1e-14)
+                # A part is a problem of its own, and its answer is that part's.
+                read = lambda name, index, arrays=arrays: arrays[name][index]  # noqa: E731
+                alone = operation.read_part(one, part, read)
+                assert alone.problem.num_parts == 1
+                assert np.allclose(
+                    operation.oracle(alone).reshape(-1), whole[part], rtol=1e-9, atol=1e-12
+                )
+            else:
+                assert np.isnan(some[part]).all()
+        assert one.compare(whole.astype(np.float32), some).ok
+        assert not one.compare(poisoned(one.output.shape, one.dtype), whole).ok
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_battery_begins_with_the_problem_and_keeps_its_type(name: str) -> None:
+    operation = operation_of(name)
+    for one in (operation.watched, operation.small.replace(dtype="bfloat16", seed=5)):
+        cases = operation.battery(one)
+        assert cases[0] is one
+        assert len(set(cases)) == len(cases) > len(one.distributions)
+        assert {case.dtype for case in cases} == {one.dtype}
+        assert {case.distribution for case in cases} >= set(one.distributions)
+        assert operation.battery(one, lambda problem: "no") == [one]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_a_gpu_draws_are_inputs_of_the_problem(name: str) -> None:
+    operation = operation_of(name)
+    for one in examples(name):
+        fills = operation.fills(one, 7)
+        if fills is None:
+            continue
+        assert sorted(fill.buffer for fill in fills) == sorted(one.inputs)
+        for fill in fills:
+            said = one.inputs[fill.buffer]
+            if fill.array is None:
+                assert said.elements % 2 == 0  # two numbers at a time
+            else:
+                assert (fill.array.shape, str(fill.array.dtype)) == (said.shape, said.dtype)
+
+
+def test_an_odd_number_of_elements_is_drawn_on_the_cpu() -> None:
+    assert operation_of("rows").fills(Rows(3, 5), 0) is None
+
+
+def test_a_rung_runs_its_own_operation_alone() -> None:
+    r03 = load_rung("r03")
+    assert r03.supports(Rows(4, 4)) == "it computes decode and not rows"
+    assert N00.supports(HEADLINE) == "it computes rows and not decode"
+    assert {one.operation for one in list_rungs()} == {"decode"}
+    assert [one.id for one in list_rungs("rows")] == ["n00_rms_norm"]
+    assert {one.operation for one in list_baselines()} == {"decode"}
+    assert [one.id for one in list_baselines("rows")] == ["torch_rms_norm"]
+    ids = [one.id for one in list_baselines(None)]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("rows:8192", "two whole numbers: R,C"),
+        ("rows:8192,0", "at least 1"),
+        ("rows:8192,64/paged16", "is no option"),
+        ("rows:8192,64/bf16/fp16", "says again"),
+        ("columns:3,4", "no operation 'columns'"),
+        ("8,32", "five whole numbers"),
+    ],
+)
+def test_a_form_that_is_none_is_refused(text: str, words: str) -> None:
+    with pytest.raises(LabError, match=words):
+        parse_problem(text)
+
+
+def test_the_default_operation_is_written_as_before() -> None:
+    assert "operation" not in HEADLINE.to_dict()
+    assert problem_from_dict({**HEADLINE.to_dict(), "operation": "decode"}) == HEADLINE
+    assert Rows(2, 3).to_dict()["operation"] == "rows"
+    with pytest.raises(LabError, match="operation 'rows'"):
+        Workload.from_dict(Rows(2, 3).to_dict())
+
+
+# ---------------------------------------------------------------------------- the row-wise kernel
+
+
+@pytest.mark.parametrize("threads", [32, 256])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_row_kernel_is_right(threads: int, dtype: str) -> None:
+    report = check_rung(N00, Rows(9, 264, dtype=dtype), {"threads": threads}, quick=True)
+    assert report.ok, report.summary
+
+
+def test_the_row_kernel_is_right_on_drawn_problems() -> None:
+    for one in operation_of("rows").draw_problems(5, seed=11):
+        run = run_on_cpu(N00, one, orders=(0, 3))
+        assert run.ok, f"{one}: {run}"
+
+
+_SUM = "sum += value * value;"
+_SCALE = "rsqrtf(block_sum<THREADS / 32>(sum) / columns + epsilon)"
+_STORE = "narrow(widen(x_row[c]) * scale * widen(weight[c]))"
+_ALIGNED = "const bool aligned = columns % CHUNK == 0;"
+_LAST = "for (int c = threadIdx.x; c < columns; c += THREADS)\n      out_row"
+WRONG = {
+    "skips the last column": (_LAST, _LAST.replace("c < columns", "c < columns - 1")),
+    "sums all columns but the last": (
+        "for (int c = threadIdx.x; c < columns; c += THREADS) {",
+        "for (int c = threadIdx.x; c < columns - 1; c += THREADS) {",
+    ),
+    "no epsilon": (" / columns + epsilon)", " / columns)"),
+    "an epsilon a thousand times too large": ("columns + epsilon)", "columns + 1000 * epsilon)"),
+    "no mean": (" / columns + epsilon)", " + epsilon)"),
+    "no root": (_SCALE, _SCALE.replace("rsqrtf(", "1.f / (")),
+    "no weight": (_STORE, "narrow(widen(x_row[c]) * scale)"),
+    "the weight of its neighbour": (_STORE, _STORE.replace("weight[c]", "weight[c ? c - 1 : 0]")),
+    "squares in half precision": (_SUM, "sum += widen(narrow(value * value));"),
+    "one warp's sum": ("block_sum<THREADS / 32>(sum)", "warp_sum(sum)"),
+    "every row is the first": ("(size_t)blockIdx.x * columns", "(size_t)0 * columns"),
+    "writes nothing": (_STORE, "out_row[c]"),
+    "unaligned loads": (_ALIGNED, "const bool aligned = columns >= CHUNK;"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_row_kernel_is_rejected(name: str) -> None:
+    old, new = WRONG[name]
+    assert old in N00.source_text
+    # Vectors and single elements are two loops; a mistake in one is enough.
+    report = check_rung(N00.with_source(N00.source_text.replace(old, new)), Rows(5, 131))
+    assert not report.ok, f"{name} was accepted"
+
+
+@pytest.mark.parametrize("gpu", sorted(list_gpus()))
+def test_the_row_kernel_is_forecast_on_every_sheet(gpu: str) -> None:
+    sheet = load_gpu(gpu)
+    if sheet.boost_clock_mhz is None:  # nothing is forecast for such a GPU
+        with pytest.raises(LabError, match="clock"):
+            forecast(N00, Rows(8192, 4096), sheet)
+        return
+    said = forecast(N00, Rows(8192, 4096), sheet)
+    low, high = said.band_us
+    assert high is not None
+    assert 0 < low < said.time_us < high
+    assert said.floor.time_us is not None
+    assert said.floor.time_us < said.time_us < 6 * said.floor.time_us
+    # Twice the rows take about twice as long.
+    ratio = forecast(N00, Rows(16384, 4096), sheet).time_us / said.time_us
+    assert 1.7 < ratio < 2.2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("run", "n00", "--on", "cpu", "--quick", "--workload", "rows:5,33"),
+        ("compile", "n00"),
+        ("forecast", "n00", "--workload", "FILE"),
+        ("records", "--workload", "rows:64,100"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_row_workload_goes_through_the_command_line(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps(Rows(64, 100, seed=3).to_dict()))
+    named = [str(path) if word == "FILE" else word for word in command]
+    assert main([*named, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    if command[0] != "records":
+        assert said["rung"] == "n00_rms_norm"
+        used = {"run": Rows(5, 33), "compile": Rows(8192, 4096), "forecast": Rows(64, 100, seed=3)}
+        assert said["workload"] == used[command[0]].to_dict()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("run", "r03", "--on", "cpu", "--workload", "rows:4,4"), "computes decode and not rows"),
+        (("derive", "--workload", "rows:3,4"), "is no decode workload"),
+        (("forecast", "n00", "--workload", "rows:3"), "two whole numbers: R,C"),
+    ],
+    ids=lambda one: one[0] if isinstance(one, tuple) else "",
+)
+def test_the_command_line_says_what_is_no_workload_of_it(
+    command: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command) == 2
+    assert words in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------- the same code, on a fake GPU
+
+
+def test_rows_are_checked_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_fake_gpu(monkeypatch, tmp_path)
+    assert run_on_gpu(N00, Rows(6, 40)).ok
+    use_fake_gpu(monkeypatch, tmp_path, {"rms_norm": "wrong"})
+    run = run_on_gpu(N00, Rows(6, 40))
+    assert not run.ok
+    assert "1 of 6 rows are off" in str(run)
+
+
+def test_rows_are_timed_and_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_fake_gpu(monkeypatch, tmp_path)
+    plan = Plan(
+        "tiny", "", (Section((Rows(6, 40), Rows(3, 5)), (("n00_rms_norm", {}),), ceiling=False),)
+    )
+    report = record_campaign(plan, tmp_path / "out", processes=2, rounds=5)
+    assert report.ok, report.failures
+    records = RecordStore([tmp_path / "out"]).query()
+    assert {record.problem for record in records} == {Rows(6, 40), Rows(3, 5)}
+    for record in records:
+        assert median_problems(record) == []
+        assert freshness(record).fresh, freshness(record)
+        assert record.workload["operation"] == "rows"
+        assert record.read_bytes == record.problem.streamed_bytes
+        assert record.forecast is not None
+        assert record.comparison.pairs > 0
+    found = RecordStore([tmp_path / "out"]).query(rung="n00", workload="rows:6,40")
+    assert [one.problem for one in found] == [Rows(6, 40)]
+
+
+def test_the_plan_of_rows_names_what_is_there() -> None:
+    for section in load_plan("rows").sections:
+        assert all(isinstance(one, Rows) for one in section.workloads)
+        assert all(load_rung(name).resolve_knobs(knobs) for name, knobs in section.rungs)
+        assert set(section.baselines) <= {one.id for one in list_baselines("rows")}
+
+
+# --------------------------------------------------------------------- an operation of this file
+
+
+@dataclass(frozen=True)
+class Pairs(Problem):
+    """out[n] = x[2n] + x[2n + 1], in blocks of 32 outputs."""
+
+    operation: ClassVar[str] = "pairs"
+    shape_fields = ("blocks",)
+    letters = "N"
+    example = "pairs:4"
+    axes = ("block", "place")
+    options: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    blocks: int
+    dtype: str = "float16"
+    distribution: str = "normal"
+    seed: int = 0
+    cache_state: str = "cold"
+
+    def __post_init__(self) -> None:
+        self.check_shape()
+        self.check_kind(dtype=("float16",))
+
+    @property
+    def inputs(self) -> dict[str, Buffer]:
+        return {"x": Buffer((self.blocks, 64), self.dtype)}
+
+    @property
+    def output(self) -> Buffer:
+        return Buffer((self.blocks, 32), self.dtype)
+
+    @property
+    def streamed_bytes(self) -> int:
+        return self.inputs["x"].bytes
+
+    @property
+    def minimal_bytes(self) -> int:
+        return self.set_bytes
+
+    @property
+    def flops(self) -> int:
+        return self.output.elements
+
+
+@dataclass(frozen=True)
+class PairInputs:
+    x: np.ndarray
+    problem: Pairs
+
+    def buffers(self) -> dict[str, np.ndarray]:
+        return {"x": self.x}
+
+
+class AddPairs(Operation[Pairs, PairInputs]):
+    problem = Pairs
+    headline = Pairs(100_000)
+    small = Pairs(10)
+    watched = Pairs(3)
+
+    def draw(self, problem: Pairs) -> PairInputs:
+        rng = np.random.default_rng(problem.seed)
+        return PairInputs(rng.standard_normal((problem.blocks, 64)).astype(np.float16), problem)
+
+    def oracle(self, inputs: PairInputs, parts: Iterable[Part] | None = None) -> np.ndarray:
+        wide = inputs.x.astype(np.float64)
+        out = wide[:, 0::2] + wide[:, 1::2]
+        if parts is not None:
+            asked = [part[0] for part in parts]
+            out[[row for row in range(len(out)) if row not in asked]] = np.nan
+        return out
+
+    def battery(self, problem: Pairs, supports: Any = lambda problem: None) -> list[Pairs]:
+        return [problem, Pairs(1), Pairs(5, seed=2)]
+
+    def draw_problems(self, count: int, seed: int, supports: Any = lambda _: None) -> list[Pairs]:
+        return [Pairs(1 + index, seed=seed) for index in range(count)]
+
+    def read_part(self, problem: Pairs, part: Part, fetch: Callable[..., np.ndarray]) -> PairInputs:
+        return PairInputs(fetch("x", part)[None], problem.replace(blocks=1))
+
+
+SOURCE = """
+#include <cuda_fp16.h>
+extern "C" __global__ void add_pairs(const half2* __restrict__ x, half* __restrict__ out) {
+  const size_t place = (size_t)blockIdx.x * 32 + threadIdx.x;
+  const float2 two = __half22float2(x[place]);
+  out[place] = __float2half(two.x + two.y);
+}
+"""
+
+
+@pytest.fixture
+def pairs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Rung:
+    """The toy operation, registered for one test, and a kernel of it."""
+    monkeypatch.setattr(problem, "_OPERATIONS", operations())
+    register_operation(AddPairs())
+    source = tmp_path / "add_pairs.cu"
+    source.write_text(SOURCE)
+    return Rung(
+        *("add_pairs", "pairs", source, "", "", ""),
+        lambda one, limits, knobs: [
+            Launch("add_pairs", (one.blocks,), (32,), args=("x", "out")),
+        ],
+        operation="pairs",
+    )
+
+
+def test_a_third_operation_is_checked(pairs: Rung) -> None:
+    report = check_rung(pairs, Pairs(7))
+    assert report.ok, report.summary
+    wrong = pairs.with_source(SOURCE.replace("two.x + two.y", "two.x"))
+    report = check_rung(wrong, Pairs(7))
+    assert not report.ok
+    assert "7 of 7 blocks are off" in report.summary
+
+
+def test_a_third_operation_is_forecast(pairs: Rung) -> None:
+    said = forecast(pairs, parse_problem("pairs:100000"), "h200")
+    assert said.floor.bytes == 100_000 * 96 * 2
+    assert said.floor.time_us < said.time_us < 100
+    assert said.gb_per_s > 0
+
+
+def test_a_third_operation_stands_in_a_record(pairs: Rung) -> None:
+    from record_samples import make_record
+
+    record = make_record(workload=Pairs(7), candidate="add_pairs")
+    read = type(record).model_validate_json(record.model_dump_json())
+    assert read.problem == Pairs(7)
+    assert read.read_bytes == 7 * 128
+    with pytest.raises(LabError, match="computes pairs and not decode"):
+        pairs.launches(HEADLINE, load_gpu("h200").limits)
+
+
+def test_an_unknown_operation_in_a_record_is_named(pairs: Rung) -> None:
+    data = {**Pairs(7).to_dict(), "operation": "triples"}
+    with pytest.raises(LabError, match="no operation 'triples'"):
+        problem_from_dict(data)
+    assert dataclasses.is_dataclass(pairs)
+
+
+# ------------------------------------------------------------------------------ what is decode's
+
+DECODES_OWN = (
+    # Files of decode attention: its part of a room stands in a folder of that name.
+    *("labtools/*/decode/", "labtools/*/*/decode/", "kernels/decode/", "kernels/studies/"),
+    # Device code, the library's call and the read sweep that decode's kernels share.
+    *("kernels/include/", "kernels/baselines/*.py", "kernels/microbench/read_sweep.py"),
+    # Benches of the pages about decode.
+    *("labtools/notebook/chain/", "labtools/notebook/quant/", "labtools/notebook/split/"),
+    # Pages, exercises, tests, and tools that draw decode's workloads.
+    *("book/", "labs/", "tests/", "tools/goldens/", "tools/compare_layouts.py", "CONTRIBUTING.md"),
+)
+"""Where ``kv_len`` may be named."""
+
+
+def test_no_file_outside_decodes_own_names_its_fields() -> None:
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "grep", "-l", "-I", "-w", "kv_len"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.splitlines()
+    assert "labtools/problem/decode/workload.py" in listed  # the scan sees the project
+    outside = [path for path in listed if not any(_is_below(path, one) for one in DECODES_OWN)]
+    assert [path for path in outside if not path.endswith((".json.gz", ".ipynb"))] == []
+
+
+def _is_below(path: str, pattern: str) -> bool:
+    if pattern.endswith("/"):
+        return any(parent.match(pattern[:-1]) for parent in Path(path).parents)
+    return Path(path).match(pattern)

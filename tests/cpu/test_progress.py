@@ -1,0 +1,54 @@
+"""The one way to show progress: a line that moves on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from labtools.toolchain import progress as progress_module
+from labtools.toolchain.progress import ProgressLine, silent
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_elsewhere_a_line_comes_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    stream = io.StringIO()
+    with ProgressLine(stream) as progress:
+        for number in range(1000):
+            now[0] += 0.02
+            progress("comparing", number, 1000)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "comparing (0%)"
+    assert len(lines) == 4  # twenty seconds
+    assert all(line.startswith("comparing (") for line in lines)
+
+
+def test_the_same_words_are_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_module, "SAY_EVERY_S", 0.0)
+    stream = io.StringIO()
+    with ProgressLine(stream) as progress:
+        for text in ("one", "one", "", "two"):
+            progress(text)
+    assert stream.getvalue() == "one\ntwo\n"
+
+
+def test_on_a_terminal_one_line_moves() -> None:
+    stream = Terminal()
+    with ProgressLine(stream) as progress:
+        for number in range(50):
+            progress("comparing [bold]", number, 50)
+    drawn = stream.getvalue()
+    assert "comparing [bold]" in drawn
+    assert drawn.count("\n") <= 1  # the cursor's way to the end of the line
+    assert drawn.endswith("\x1b[2K")  # and the line is gone afterwards
+
+
+def test_silent_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    silent("a word", 1, 2)
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,388 @@
+"""What was expensive is kept by content, by several processes at once, and can be lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from devices import LIMITS
+
+from labtools.problem import Workload, load_rung
+from labtools.toolchain import CompilerMissing, cache, compile_cubin, find_compiler, find_tool
+from labtools.toolchain import compiler as compiler_module
+from labtools.toolchain.cache import (
+    SIZE_VARIABLE,
+    CacheWarning,
+    cache_dir,
+    cache_state,
+    code_digest,
+    content_key,
+    is_kept,
+    kept,
+    prune_folder,
+)
+
+try:
+    compiler = find_compiler() if find_tool("nvdisasm") else None
+except CompilerMissing:
+    compiler = None
+needs_compiler = pytest.mark.skipif(compiler is None, reason="no compiler or no nvdisasm here")
+
+KERNEL = '#include "mine.cuh"\nextern "C" __global__ void one(int* x) { *x = VALUE; }\n'
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    """A cache of this test's own, and nothing said yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "_said", set())
+    return tmp_path / "cache" / "labtools" / "kept"
+
+
+def never():
+    raise AssertionError("it was made again")
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("output.pkl"))
+
+
+# ------------------------------------------------------------------------------------- content
+
+
+def test_equal_content_has_one_key_and_other_content_another():
+    workload = Workload.parse("8,32,8,4096,128")
+    different = [
+        (1,), ("1",), (b"1",), (1.0,), (True,), (None,), ((1,),), ("a", "b"), ("ab", ""),
+        ("", "ab"),
+        (np.int32(1),), (np.int64(1),), (np.arange(3),), (np.arange(3.0),), (np.arange(3)[::-1],),
+        (workload,), (workload.replace(seed=1),), ({"a": 1},), ({"a": 2},), ([{"a": 1}, 2],),
+    ]  # fmt: skip
+    assert len({content_key(*parts) for parts in different}) == len(different)
+    assert content_key({"a": 1, "b": 2}) == content_key({"b": 2, "a": 1})
+    assert content_key(dataclasses.replace(workload)) == content_key(workload)
+    with pytest.raises(TypeError, match="has no content"):
+        content_key(lambda: 1)
+
+
+def test_a_key_is_the_same_in_every_process():
+    code = (
+        "from labtools.toolchain.cache import content_key as k; "
+        "print(k(frozenset('abcdefgh'), {'x': 1.5, 'a': (1, None)}))"
+    )
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(answers) == 1
+
+
+def test_the_digest_of_code_changes_with_the_code_and_its_tables(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "_ROOM", tmp_path)
+    (tmp_path / "predict" / "tables").mkdir(parents=True)
+    code, table = tmp_path / "predict" / "a.py", tmp_path / "predict" / "tables" / "b.toml"
+    seen = set()
+    for text in ("x = 1\n", "x = 2\n"):
+        for number in ("1", "2"):
+            code.write_text(text)
+            table.write_text(number)
+            seen.add(code_digest("predict"))
+    assert len(seen) == 4
+    code.rename(code.with_name("c.py"))
+    assert code_digest("predict") not in seen
+
+
+# -------------------------------------------------------------------------------------- keeping
+
+
+def test_a_value_is_made_once(folder):
+    value = {"text": "ä" * 9, "image": b"\0\1" * 9999, "numbers": (1.5, float("inf"))}
+    assert not is_kept("thing", ("a", 1))
+    assert kept("thing", ("a", 1), lambda: value) == value
+    assert kept("thing", ("a", 1), never) == value
+    assert is_kept("thing", ("a", 1))
+    assert kept("other", ("a", 1), lambda: None) is None  # None is a value too
+    assert kept("other", ("a", 1), never) is None
+    assert kept("thing", ("a", 2), lambda: 2) == 2
+    assert len(files(folder)) == 3
+    assert (folder.stat().st_mode & 0o777) == 0o700
+
+
+def test_what_fails_is_not_kept(folder):
+    for _ in range(2):
+        with pytest.raises(AssertionError, match="made again"):
+            kept("thing", ("a",), never)
+    assert files(folder) == []
+    assert kept("thing", ("a",), lambda: 3) == 3
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "flipped", "text", "a folder"])
+def test_a_damaged_file_counts_as_not_there(folder, damage):
+    value = list(range(1000))
+    kept("thing", ("a",), lambda: value)
+    (file,) = files(folder)
+    data = file.read_bytes()
+    if damage == "a folder":
+        file.unlink()
+        file.mkdir()
+    elif damage == "flipped":
+        middle = len(data) // 2
+        file.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+    else:
+        file.write_bytes({"cut": data[: len(data) // 2], "empty": b"", "text": b"hello"}[damage])
+    assert kept("thing", ("a",), lambda: value) == value
+    assert kept("thing", ("a",), never) == value
+
+
+def test_a_folder_that_is_removed_meanwhile_is_made_again(folder):
+    import shutil
+
+    assert kept("thing", ("a",), lambda: 1) == 1
+    shutil.rmtree(folder.parent.parent)
+    assert kept("thing", ("a",), lambda: 2) == 2
+    assert kept("thing", ("a",), never) == 2
+    assert cache_state().items == 1
+
+
+def _make_many(start: int) -> list[int]:
+    return [kept("thing", (n % 7,), lambda n=n: [n % 7] * 20000)[0] for n in range(start, 60)]
+
+
+def test_processes_at_once_get_whole_values(folder):
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        found = pool.map(_make_many, [0, 1, 2])
+    assert found == [[n % 7 for n in range(start, 60)] for start in (0, 1, 2)]
+    assert len(files(folder)) == 7
+    assert list(folder.rglob("*.pkl?*")) == []  # no litter
+
+
+def test_the_folder_stays_below_its_limit(folder, monkeypatch):
+    monkeypatch.setenv(SIZE_VARIABLE, "0.5")
+    for number in range(60):
+        kept("thing", (number,), lambda n=number: np.random.default_rng(n).bytes(40_000))
+        assert cache_state().bytes <= 0.6 * 2**20
+    assert is_kept("thing", (59,)) and not is_kept("thing", (0,))
+    assert cache_state().limit_bytes == 2**19
+
+
+@pytest.mark.parametrize(("given", "most"), [("0", 0), ("", 2**30), ("12", 12 * 2**20)])
+def test_the_limit_comes_from_the_environment(monkeypatch, folder, given, most):
+    monkeypatch.setenv(SIZE_VARIABLE, given)
+    made = [kept("thing", ("a",), lambda n=n: n) for n in (1, 2)]
+    assert made == ([1, 2] if most == 0 else [1, 1])
+    assert folder.exists() == (most > 0)
+    state = cache_state()
+    assert state.limit_bytes == most and bool(state.why) == (most == 0)
+
+
+def test_a_limit_that_is_no_number_is_said_once(monkeypatch):
+    monkeypatch.setenv(SIZE_VARIABLE, "much")
+    with pytest.warns(CacheWarning, match="no number of MiB") as said:
+        assert [kept("thing", ("a",), lambda n=n: n) for n in (1, 2)] == [1, 1]
+    assert len(said) == 1
+
+
+def test_a_folder_is_pruned_by_number_and_by_size(tmp_path):
+    for number in range(6):
+        place = tmp_path / f"{number}"
+        place.mkdir()
+        (place / "a").write_bytes(b"x" * 100)
+        os.utime(place, (number, number))
+
+    def left() -> str:
+        return "".join(sorted(path.name for path in tmp_path.iterdir()))
+
+    prune_folder(tmp_path, 5, 10_000)
+    assert left() == "12345"
+    prune_folder(tmp_path, 5, 350)
+    assert left() == "345"
+    prune_folder(tmp_path, 5, 10)  # the one that was used last stays
+    assert left() == "5"
+    prune_folder(tmp_path / "nowhere", 1, 1)
+
+
+# ----------------------------------------------------------------------------------- trouble
+
+
+def test_a_full_disk_harms_nothing(folder):
+    """A child whose files may not grow: its writes fail as on a full disk."""
+    code = (
+        "import json, resource, warnings\n"
+        "from labtools.toolchain.cache import kept\n"
+        "kept('thing', ('small',), lambda: 0)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))\n"
+        "import os\n"
+        "with warnings.catch_warnings(record=True) as said:\n"
+        "    warnings.simplefilter('always')\n"
+        "    made = [len(kept('thing', (n,), lambda: os.urandom(99999))) for n in range(3)]\n"
+        "print(json.dumps([made, kept('thing', ('small',), None), [str(s.message) for s in said]]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    made, small, said = json.loads(done.stdout)
+    assert made == [99999] * 3 and small == 0
+    assert len(said) == 1 and "cannot be written" in said[0] and str(folder) in said[0]
+    assert len(files(folder)) == 1 and len(list((folder / "thing").iterdir())) == 1  # no litter
+    assert kept("thing", (0,), lambda: 5) == 5  # there is room again
+
+
+def test_without_a_writable_folder_everything_is_made_anew(tmp_path, monkeypatch):
+    import tempfile
+
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    assert cache_dir("kept") is None
+    with pytest.warns(CacheWarning, match="no folder") as said:
+        assert [kept("thing", ("a",), lambda n=n: n) for n in (1, 2)] == [1, 2]
+    assert len(said) == 1
+    assert cache_state().folder is None and cache_state().why
+
+
+def test_a_home_that_cannot_be_written_has_the_temporary_folder(tmp_path, monkeypatch):
+    import tempfile
+
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = cache_dir("kept")
+    assert found == tmp_path / f"labtools-kept-{os.getuid()}"
+    assert kept("thing", ("a",), lambda: 1) == kept("thing", ("a",), never) == 1
+
+
+def test_the_folder_of_another_user_is_not_used(folder, tmp_path, monkeypatch):
+    """What lies in it would be loaded as Python objects."""
+    import tempfile
+
+    folder.mkdir(parents=True)
+    mine = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: mine + 1)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    (tmp_path / "nowhere").write_text("")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert [kept("thing", ("a",), lambda n=n: n) for n in (1, 2)] == [1, 2]
+    texts = [str(one.message) for one in said]
+    assert len([text for text in texts if "belongs to another user" in text]) == 1
+    assert files(folder) == []
+
+
+def test_a_folder_that_others_may_write_is_closed_first(folder):
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    kept("thing", ("a",), lambda: 1)
+    assert (folder.stat().st_mode & 0o777) == 0o700
+
+
+# ----------------------------------------------------------------------------- what is kept
+
+
+@pytest.fixture
+def compiles(monkeypatch):
+    """How often NVRTC ran, though nothing is remembered in memory."""
+    ran = []
+    real = compiler_module._compile_with_cuda_core
+
+    def counted(*given):
+        ran.append(given[3])
+        return real(*given)
+
+    monkeypatch.setattr(compiler_module, "_compile_with_cuda_core", counted)
+    return ran
+
+
+@pytest.fixture
+def build(tmp_path):
+    (tmp_path / "mine.cuh").write_text("#include <deep.cuh>\n")
+    (tmp_path / "deep.cuh").write_text("#define VALUE 1\n")
+
+    def build(source=KERNEL, arch="sm_90", defines=None):
+        compiler_module._kept.clear()
+        found = compile_cubin(source, arch, defines, "one.cu", [tmp_path], "cuda-core")
+        return found.entries["one"].code_hash
+
+    return build
+
+
+@needs_compiler
+def test_code_is_compiled_once_for_source_headers_definitions_and_architecture(
+    build, compiles, tmp_path
+):
+    first = build()
+    assert build() == first and len(compiles) == 1
+    assert build(arch="sm_80") != first and len(compiles) == 2
+    assert build(defines={"OTHER": "1"}) == first and len(compiles) == 3
+    build(source=KERNEL + "// more\n")
+    assert len(compiles) == 4
+    (tmp_path / "deep.cuh").write_text("#define VALUE 2\n")  # in angle brackets, of a header
+    assert build() != first and len(compiles) == 5
+    (tmp_path / "deep.cuh").write_text("#define VALUE 1\n")
+    assert build() == first and len(compiles) == 5
+
+
+@needs_compiler
+def test_another_build_of_the_compiler_compiles_anew(build, compiles, monkeypatch):
+    build()
+    monkeypatch.setattr(compiler_module, "_nvrtc_builds", lambda found: ("another",))
+    build()
+    assert len(compiles) == 2
+    monkeypatch.setattr(compiler_module, "_nvrtc_builds", lambda found: ())  # not known: not kept
+    build()
+    build()
+    assert len(compiles) == 4
+
+
+@needs_compiler
+def test_typed_instructions_are_read_when_asked_for_and_damage_is_mended(folder, monkeypatch):
+    from labtools.toolchain import listings, sass
+
+    rung, workload = load_rung("r02"), Workload.parse("2,8,2,301,128")
+    listings._kept.clear()
+    made = listings.machine_code(rung, workload, LIMITS)
+    listings._kept.clear()
+    again = listings.machine_code(rung, workload, LIMITS)
+    assert "_all" not in vars(again.entries) and again.content == made.content
+    for file in files(folder / "instructions"):
+        file.write_bytes(file.read_bytes()[:-3])
+    assert content_key(again.entries) == content_key(made.entries)
+    listings._kept.clear()
+
+    def runs(*_):
+        raise AssertionError("nvdisasm ran")
+
+    monkeypatch.setattr(sass, "_run_nvdisasm", runs)
+    found = listings.machine_code(rung, workload, LIMITS)
+    assert content_key(found.entries) == content_key(made.entries)
+    commented = rung.with_source(rung.source_text + "\n// another line\n")
+    with pytest.raises(AssertionError, match="nvdisasm ran"):  # another cubin
+        listings.machine_code(commented, workload, LIMITS)
+
+
+@needs_compiler
+def test_code_for_measuring_children_is_whole_and_of_this_user(build, tmp_path):
+    """A file that a crash or a full disk cut off, or that something changed, is written anew."""
+    from labtools.measure.gpu.job import store_cubin
+
+    compiler_module._kept.clear()
+    (tmp_path / "mine.cuh").write_text("#define VALUE 7\n")
+    made = compile_cubin(KERNEL, "sm_90", {}, "one.cu", [tmp_path], "cuda-core")
+    path = store_cubin(made)
+    assert path.parent == cache_dir("cubins") and path.read_bytes() == made.image
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    for damaged in (made.image[:-1], b"\0" * len(made.image)):
+        path.write_bytes(damaged)
+        assert store_cubin(made) == path and path.read_bytes() == made.image
+    assert [one.name for one in path.parent.iterdir()] == [path.name]  # no litter
