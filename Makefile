@@ -5,6 +5,8 @@
 # make sync     write the kernels' text into the pages
 # make listings write the kernels' machine code for machines without a compiler
 # make band     write how far the forecast is off on the kernels it was calibrated on
+# make goldens  compare what everything says with what it said; ARGS=--write keeps what it says now
+# make name     write the model's name beside a digest of the code that it was computed with
 # make record   measure on this machine's GPU and write records
 # make readme   write the results in README.md from the records
 # make lock     resolve the lock files anew
@@ -21,7 +23,7 @@ ARGS ?=
 RUN = $(VENV)/bin/python
 INSTALL = $(PYTHON) tools/install.py --venv $(VENV) --torch "$(TORCH)"
 
-.PHONY: lab test check format book sync listings band record lock readme clean
+.PHONY: lab test check format book sync listings band goldens name record lock readme clean
 
 lab:
 	@$(INSTALL) lab
@@ -30,15 +32,17 @@ lab:
 test:
 	@$(INSTALL) test
 	@$(RUN) -m tools.chromium
-	$(RUN) -m pytest tests -n 2 --dist loadfile $(ARGS)
+	$(RUN) -m pytest tests -n 2 --dist worksteal $(ARGS)
 
 check:
 	@$(INSTALL) test
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
-	$(RUN) -m mypy
-	$(RUN) -m labtools.sync --check
-	$(RUN) -m pytest tests/cpu --fast -q $(ARGS)
+	$(RUN) -m labtools.notebook.sync --check
+	@# The types are looked at while the tests run; both must be right.
+	$(RUN) -m mypy & types=$$!; \
+	$(RUN) -m pytest tests/cpu --fast -q -n 2 --dist worksteal $(ARGS); tests=$$?; \
+	wait $$types && exit $$tests
 
 format:
 	@$(INSTALL) test
@@ -51,7 +55,7 @@ book:
 
 sync:
 	@$(INSTALL) lab
-	@$(RUN) -m labtools.sync $(ARGS)
+	@$(RUN) -m labtools.notebook.sync $(ARGS)
 
 listings:
 	@$(INSTALL) lab
@@ -60,6 +64,14 @@ listings:
 band:
 	@$(INSTALL) lab
 	@$(RUN) -m tools.write_band
+
+goldens:
+	@$(INSTALL) test
+	$(RUN) -m tools.goldens $(ARGS)
+
+name:
+	@$(INSTALL) lab
+	@$(RUN) -m tools.write_model_name
 
 record:
 	@$(INSTALL) lab
@@ -71,7 +83,7 @@ readme:
 
 lock:
 	@$(INSTALL) lab
-	$(RUN) -m tools.lock
+	$(RUN) -m tools.lock $(ARGS)
 
 clean:
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis

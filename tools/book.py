@@ -1,34 +1,40 @@
 """Build the book as a static site that works from disk without a network (``make book``).
 
-Every build starts clean and treats each warning as an error. Executed pages are cached under a
-key that covers everything their outputs depend on beside their own text: ``kernels/`` (records
-included), ``labtools/`` and the locks. So the cache can save time and cannot be stale. With a GPU
-there is no cache at all, because a live number must be of this build.
+Pages are executed first, side by side, and kept (see ``tools/execute.py``); then Sphinx makes the
+site of them. Every site is made from nothing and treats each warning as an error. With a GPU no
+executed page is kept, because a live number must be of this build.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
 from tools.choose import find_driver
-from tools.install import ROOT, fingerprint
-from tools.site_assets import AssetError, fetch_assets
-
-BUILD = ROOT / "_build"
-# What a page's outputs depend on beside the page. Pages' own text is jupyter-cache's business.
-DEPENDS = (
-    *("kernels", "labtools", "requirements.lock", "pyproject.toml"),
-    *("book/claims.yml", "book/noted_h200.toml"),
+from tools.execute import (
+    JOBS,
+    KeptPages,
+    Noted,
+    content_key,
+    execute_pages,
+    longest_first,
+    page_environment,
 )
+from tools.install import ROOT
+from tools.site_assets import AssetError, fetch_assets
+from tools.toc import executable_pages, toc_pages
+
+SLOW_S = 20.0
+"""No page should take longer."""
+STATES_KEPT = 3
 _OUTSIDE = re.compile(
     r"<(?:script|img|iframe|source|audio|video|embed)\b[^>]*?\bsrc\s*=\s*[\"'](?:https?:)?//[^\"']+"
     r"|<link\b(?![^>]*rel=[\"']?(?:canonical|next|prev|author|license))[^>]*?"
@@ -37,37 +43,6 @@ _OUTSIDE = re.compile(
     r"|url\(\s*[\"']?(?:https?:)?//[^\"')]+",
     re.IGNORECASE,
 )
-
-
-def content_key(root: Path = ROOT) -> str:
-    """A hash of everything that pages' outputs depend on beside the pages themselves."""
-    parts: list[str | Path] = [sys.version]
-    for name in DEPENDS:
-        path = root / name
-        files = sorted(path.rglob("*")) if path.is_dir() else [path]
-        for file in files:
-            if file.is_file() and "__pycache__" not in file.parts:
-                parts += [file.relative_to(root).as_posix(), file]
-    return fingerprint(*parts)[:20]
-
-
-def toc_pages(root: Path = ROOT) -> list[str]:
-    """The pages of ``_toc.yml``, in order, without endings."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text())
-    pages = [toc["root"]]
-
-    def walk(node: object) -> None:
-        if isinstance(node, list):
-            for item in node:
-                walk(item)
-        elif isinstance(node, dict):
-            if "file" in node:
-                pages.append(node["file"])
-            for key in ("parts", "chapters", "sections"):
-                walk(node.get(key))
-
-    walk({key: value for key, value in toc.items() if key != "root"})
-    return [page.removesuffix(".md") for page in pages]
 
 
 def built_pages(html: Path) -> list[str]:
@@ -87,13 +62,90 @@ def outside_requests(html: Path) -> list[str]:
     return found
 
 
-def build(root: Path = ROOT, output: Path | None = None, cache: bool = True) -> Path:
+def kept_pages(root: Path, folder: Path) -> KeptPages:
+    """The executed pages that still hold; those of other states are dropped, all but a few.
+
+    Args:
+        root: the folder with ``_toc.yml``.
+        folder: holds one folder a state of what pages' outputs depend on.
+    """
+    key = content_key(root)
+    kept = KeptPages(folder / key, root, key)
+    os.utime(kept.folder)
+    others = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in others[STATES_KEPT:]:
+        shutil.rmtree(old, ignore_errors=True)
+    return kept
+
+
+def tell_times(noted: Mapping[str, Noted], path: Path) -> None:
+    """Say which pages are slow, and write down how long each took when it was executed."""
+    times = {page: one.wall_s for page, one in noted.items()}
+    path.write_text(json.dumps({page: round(times[page], 2) for page in sorted(times)}, indent=1))
+    cores_s = sum(one.cpu_s for one in noted.values())
+    print(
+        f"{len(times)} pages took {sum(times.values()):.0f} s when they were executed, "
+        f"and {cores_s:.0f} s of a core."
+    )
+    slow = [page for page in times if times[page] > SLOW_S]
+    if slow:
+        print(f"Over {SLOW_S:.0f} s: {', '.join(sorted(slow, key=times.__getitem__))}")
+
+
+def read_times(path: Path) -> dict[str, float]:
+    """How long each page took the last time; nothing where that is not known."""
+    try:
+        return {str(page): float(seconds) for page, seconds in json.loads(path.read_text()).items()}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def execute_all(root: Path, kept: KeptPages, times: Path, jobs: int) -> None:
+    """Execute every page that is not kept.
+
+    Raises:
+        SystemExit: when a page fails.
+    """
+    pages = longest_first(executable_pages(root), root, read_times(times))
+    failed = execute_pages([page for page in pages if kept.find(page) is None], kept, jobs)
+    if failed:
+        raise SystemExit(
+            f"The book has errors: {', '.join(sorted(failed))}. They are above. No site was made."
+        )
+    found = {page: kept.find(page) for page in pages}
+    tell_times({page: one for page, one in found.items() if one is not None}, times)
+
+
+def run_sphinx(root: Path, html: Path, kept: KeptPages, assets: Path, jobs: int) -> None:
+    """Make the site of pages that are executed already.
+
+    Raises:
+        SystemExit: on an error or a warning.
+    """
+    env = page_environment()
+    env |= {"FIELDGUIDE_ASSETS": str(assets), "FIELDGUIDE_CACHE": str(kept.folder)}
+    command = [sys.executable, "-m", "tools.sphinx_site", str(root), str(html)]
+    command += ["--jobs", str(jobs)]
+    if subprocess.run(command, cwd=root, env=env).returncode != 0:
+        raise SystemExit("The book has errors or warnings; they are above. No site was made.")
+
+
+def build(
+    root: Path = ROOT,
+    output: Path | None = None,
+    cache: bool = True,
+    kept: KeptPages | None = None,
+    jobs: int = JOBS,
+) -> Path:
     """Build the site.
 
     Args:
         root: the folder with ``_config.yml`` and ``_toc.yml``.
         output: the folder that gets ``_build``; by default ``root``.
-        cache: keep executed pages between builds.
+        cache: keep executed pages between builds. With a GPU none is kept.
+        kept: take these executed pages, whatever is here; those that are missing are added.
+        jobs: how many pages are executed at a time. With a GPU one, whatever is asked: a page
+            that measures has the machine to itself.
 
     Returns: the folder of the site's HTML.
 
@@ -102,8 +154,9 @@ def build(root: Path = ROOT, output: Path | None = None, cache: bool = True) -> 
             contents, or a page would ask for something from outside.
     """
     output = output or root
-    html = output / "_build" / "html"
-    for stale in (html, output / "_build" / ".doctrees"):
+    made = output / "_build"
+    html = made / "html"
+    for stale in (html, made / ".doctrees"):
         shutil.rmtree(stale, ignore_errors=True)
     try:
         assets = fetch_assets()
@@ -112,23 +165,14 @@ def build(root: Path = ROOT, output: Path | None = None, cache: bool = True) -> 
             f"The site cannot be built.\nWhy: {error}\n"
             "What still works: the same pages in JupyterLab (make lab)."
         ) from None
-    env = {**os.environ, "LABTOOLS_READER": "0", "FIELDGUIDE_ASSETS": str(assets)}
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), env.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    env["JUPYTER_PREFER_ENV_PATH"] = "1"
-    # Pages run with whatever python the kernel spec names; that must be this environment's.
-    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
-    caches = output / "_build" / ".executed"
-    if cache and find_driver() is None:
-        key = content_key(root)
-        for old in caches.glob("*"):
-            if old.name != key:
-                shutil.rmtree(old, ignore_errors=True)
-        env["FIELDGUIDE_CACHE"] = str(caches / key)
-    command = [str(Path(sys.executable).parent / "jupyter-book"), "build", str(root)]
-    command += ["--path-output", str(output), "-W", "-n", "--keep-going"]
-    done = subprocess.run(command, cwd=root, env=env)
-    if done.returncode != 0:
-        raise SystemExit("The book has errors or warnings; they are above. No site was made.")
+    made.mkdir(parents=True, exist_ok=True)
+    live = find_driver() is not None
+    with tempfile.TemporaryDirectory() as scratch:
+        if kept is None:
+            folder = made / ".executed" if cache and not live else Path(scratch)
+            kept = kept_pages(root, folder)
+        execute_all(root, kept, made / "page-times.json", 1 if live else jobs)
+        run_sphinx(root, html, kept, assets, jobs)
     differing = set(toc_pages(root)) ^ set(built_pages(html))
     if differing:
         raise SystemExit(f"Pages and table of contents differ: {', '.join(sorted(differing))}")
@@ -142,8 +186,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, help="put _build there instead of here")
     parser.add_argument("--no-cache", action="store_true", help="execute every page anew")
+    parser.add_argument("--jobs", type=int, default=JOBS, help="pages at a time (%(default)s)")
     options = parser.parse_args(argv)
-    html = build(ROOT, options.output, cache=not options.no_cache)
+    html = build(ROOT, options.output, cache=not options.no_cache, jobs=options.jobs)
     start = html / f"{toc_pages()[0]}.html"
     print(f"The site is in {html}. Open {start.as_uri()}")
     return 0

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from labtools.pages import START_PAGE, make_copies, work_dir
+from labtools.notebook.pages import START_PAGE, make_copies, work_dir
 from labtools.problem import repository_root
 
 FIRST_PORT = 8888

@@ -1,9 +1,12 @@
 """Write the lock files from pyproject.toml (run by ``make lock``).
 
-Every lock is a universal requirements file with hashes. None names an index: the hashes decide
-what may be installed, the reader's own configuration decides where it comes from.
+``requirements.lock`` is the base: a universal requirements file with hashes. Each other lock of the
+project holds only what it needs beside the base, so it is installed after the base or together with
+it. None names an index: the hashes decide what may be installed, the reader's own configuration
+decides where it comes from.
 All extras are resolved together first, and that resolution constrains each single lock, so that
-two locks installed one after the other never disagree about a version.
+two locks installed one after the other never disagree about a version. Versions stay as they are
+where they still fit; ``--upgrade`` takes the newest.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
+BASE = "requirements.lock"
 # lock file: extras of pyproject.toml it adds to the base set
 EXTRAS = {
-    "requirements.lock": (),
+    BASE: (),
     "requirements-test.lock": ("test",),
     "requirements-torch.lock": ("torch",),
     "requirements-cuda12.lock": ("cuda12",),
@@ -47,10 +51,46 @@ TORCH_CPU_NEEDS = frozenset(
 )
 
 
+def entries(text: str) -> dict[str, str]:
+    """The entries of a requirements text: what stands before the hashes, to the whole entry."""
+    found: dict[str, str] = {}
+    head = ""
+    for line in text.splitlines():
+        if not line.startswith(" "):
+            head = line.removesuffix("\\").strip()
+            found[head] = ""
+        found[head] += line + "\n"
+    return found
+
+
+def beside(text: str, base: str) -> str:
+    """The entries of a requirements text that the base does not hold."""
+    held = entries(base)
+    return "".join(entry for head, entry in entries(text).items() if head not in held)
+
+
+def versions_now() -> str:
+    """What the locks say now, without hashes: the versions to keep where they still fit."""
+    locks = [ROOT / name for name in EXTRAS if (ROOT / name).is_file()]
+    heads = dict.fromkeys(head for path in locks for head in entries(path.read_text()))
+    return "".join(f"{head}\n" for head in sorted(heads))
+
+
 def resolve(
-    sources: list[str], extras: tuple[str, ...], constraint: Path | None, hashes: bool
+    sources: list[str],
+    extras: tuple[str, ...],
+    constraint: Path | None,
+    hashes: bool,
+    preferred: str = "",
 ) -> str:
     """The text of one resolved requirements file.
+
+    Args:
+        sources: files that say what is wanted.
+        extras: extras of pyproject.toml.
+        constraint: a file of versions that hold for every package in it.
+        hashes: write the hashes too.
+        preferred: a requirements text whose versions are kept where they fit.
 
     Raises:
         SystemExit: when uv finds no solution.
@@ -64,21 +104,20 @@ def resolve(
         command += ["--constraint", str(constraint)]
     if hashes:
         command.append("--generate-hashes")
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(done.stderr)
-    return done.stdout
+    with tempfile.TemporaryDirectory() as folder:
+        # uv prefers the versions of the file that it writes.
+        written = Path(folder) / "resolved.txt"
+        written.write_text(preferred)
+        command += ["--output-file", str(written)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(done.stderr)
+        return written.read_text()
 
 
 def select(text: str, names: frozenset[str]) -> str:
     """The entries of a requirements text that belong to ``names``."""
-    kept, keeping = [], False
-    for line in text.splitlines():
-        if not line.startswith(" "):
-            keeping = line.split("==")[0] in names
-        if keeping:
-            kept.append(line)
-    return "\n".join(kept) + "\n"
+    return "".join(entry for head, entry in entries(text).items() if head.split("==")[0] in names)
 
 
 def torch_cpu_lock(torch_lock: str) -> str:
@@ -89,31 +128,38 @@ def torch_cpu_lock(torch_lock: str) -> str:
     return "\n".join(lines) + "\n" + select(torch_lock, TORCH_CPU_NEEDS)
 
 
-def write_locks() -> list[Path]:
-    """Resolve and write all locks; returns the files written."""
-    written = []
+def write_locks(upgrade: bool = False) -> list[Path]:
+    """Resolve and write all locks; returns the files written.
+
+    Args:
+        upgrade: take the newest versions instead of those of now.
+    """
+    now = "" if upgrade else versions_now()
+    project = ["pyproject.toml"]
     with tempfile.TemporaryDirectory() as folder:
         together = Path(folder) / "together.txt"
         extras = tuple(extra for group in EXTRAS.values() for extra in group if extra != "cuda12")
-        together.write_text(resolve(["pyproject.toml"], extras, None, hashes=False))
-        texts = {
-            name: resolve(["pyproject.toml"], group, together, hashes=True)
+        together.write_text(resolve(project, extras, None, hashes=False, preferred=now))
+        whole = {
+            name: resolve(project, group, together, hashes=True, preferred=now)
             for name, group in EXTRAS.items()
         }
-        texts["requirements-torch-cpu.lock"] = torch_cpu_lock(texts["requirements-torch.lock"])
+        whole["requirements-torch-cpu.lock"] = torch_cpu_lock(whole["requirements-torch.lock"])
+        base = whole.pop(BASE)
+        texts = {BASE: base, **{name: beside(text, base) for name, text in whole.items()}}
         for name, packages in TOOLS.items():
             source = Path(folder) / "tool.in"
             source.write_text("\n".join(packages) + "\n")
             texts[name] = resolve([str(source)], (), None, hashes=True)
     for name, text in texts.items():
         (ROOT / name).write_text(text)
-        written.append(ROOT / name)
-    return written
+    return [ROOT / name for name in texts]
 
 
 def main() -> int:
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    for path in write_locks():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions")
+    for path in write_locks(parser.parse_args().upgrade):
         print(path.name, sum("==" in line for line in path.read_text().splitlines()), "entries")
     return 0
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from labtools.measure.campaign_bench import NOTED_WORKLOADS, TABLE_WORKLOADS
+from labtools.measure.campaign.decode.bench import NOTED_WORKLOADS, TABLE_WORKLOADS
 from labtools.problem import HEADLINE, Rung, Workload, list_baselines, list_rungs
 from labtools.record import (
     Ratio,

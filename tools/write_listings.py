@@ -7,15 +7,30 @@ written with the compiler that the lock file pins, so that one kernel is one lis
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from labtools.problem import LabError, Rung, Workload, list_rungs, list_studies
-from labtools.toolchain import find_compiler
+from labtools.predict import DEFAULT_GPU, list_gpus, load_gpu
+from labtools.problem import (
+    DEFAULT_OPERATION,
+    LabError,
+    Limits,
+    Problem,
+    Rung,
+    Workload,
+    list_rungs,
+    list_studies,
+    operation_of,
+    operations,
+)
+from labtools.record import Record, RecordStore, shipped_records_dir
+from labtools.record.staleness import CodeNow, limits_of
+from labtools.toolchain import compile_rung, find_compiler
+from labtools.toolchain.compiler import codes_path
 from labtools.toolchain.listings import (
-    StoredListing,
     listings_dir,
     make_stored,
     stored_path,
@@ -23,9 +38,7 @@ from labtools.toolchain.listings import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
-MAIN_ARCH = "sm_90"
-"""The architecture of the records: every knob is stored for it."""
-OTHER_ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120")
+ARCHS = ("sm_90", "sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120")
 HEAD_DIM, OTHER_HEAD_DIM = 128, 64
 
 
@@ -34,19 +47,35 @@ def workload_of(head_dim: int) -> Workload:
     return Workload.parse(f"8,32,8,4096,{head_dim}")
 
 
-def planned(rung: Rung, arch: str, in_ladder: bool) -> Iterator[tuple[Workload, dict[str, int]]]:
-    """Workloads and knobs whose listings are stored for a rung and an architecture.
+def gpus_of(arch: str) -> list[Limits]:
+    """The GPUs of an architecture that have a data sheet, that of the records first."""
+    names = sorted(list_gpus(), key=lambda name: name != DEFAULT_GPU)
+    return [gpu.limits for gpu in map(load_gpu, names) if gpu.arch == arch]
 
-    On the main architecture: every combination of knobs of a rung of the ladder; of a study kernel
-    the defaults and every change of one knob; and the defaults at the other head dimension. On the
-    others: the defaults of the ladder at both.
+
+def workloads_of(rung: Rung) -> tuple[Problem, Problem]:
+    """Two workloads that other machine code is compiled for: the usual one, and one beside it."""
+    if rung.operation == DEFAULT_OPERATION:
+        return workload_of(HEAD_DIM), workload_of(OTHER_HEAD_DIM)
+    usual = operation_of(rung.operation).headline
+    return usual, usual.replace(dtype="bfloat16")
+
+
+def planned(
+    rung: Rung, limits: Limits, in_ladder: bool
+) -> Iterator[tuple[Problem, dict[str, int]]]:
+    """Workloads and knobs whose listings are stored for a rung and a GPU.
+
+    For the GPU of the records: every combination of knobs of a rung of the ladder; of a study
+    kernel the defaults and every change of one knob; and the defaults at the other workload, of
+    decode the other head dimension. For the others: the defaults of the ladder at both.
     """
-    if not rung.runs_on(arch):
+    if not rung.runs_on(limits.arch):
         return
     defaults = rung.resolve_knobs()
-    main, other = workload_of(HEAD_DIM), workload_of(OTHER_HEAD_DIM)
-    wanted: list[tuple[Workload, dict[str, int]]] = []
-    if arch != MAIN_ARCH:
+    main, other = workloads_of(rung)
+    wanted: list[tuple[Problem, dict[str, int]]] = []
+    if limits.name != DEFAULT_GPU:
         wanted += [(main, defaults), (other, defaults)] if in_ladder else []
     elif in_ladder:
         wanted += [(main, knobs) for knobs in rung.knob_combinations()]
@@ -62,9 +91,10 @@ def planned(rung: Rung, arch: str, in_ladder: bool) -> Iterator[tuple[Workload, 
 
 
 def kernels() -> Iterator[tuple[Rung, bool]]:
-    """Every kernel that has listings, and whether it is a rung of the ladder."""
-    for rung in list_rungs():
-        yield rung, True
+    """Every kernel that has listings, and whether it is a rung of a ladder."""
+    for name in operations():
+        for rung in list_rungs(name):
+            yield rung, True
     for rung in list_studies():
         yield rung, False
 
@@ -111,16 +141,16 @@ def write_all(only: str | None = None) -> None:
     kept = set()
     count = 0
     for rung, in_ladder in kernels():
-        for arch in (MAIN_ARCH, *OTHER_ARCHS):
+        for arch in ARCHS:
             path = stored_path(rung.id, arch)
-            plan = list(planned(rung, arch, in_ladder))
+            plan = plan_of_arch(rung, arch, in_ladder)
             if not plan:
                 continue
             kept.add(path)
             count += len(plan)
             if only not in (None, rung.id):
                 continue
-            listings = _compile(rung, plan, arch)
+            listings = [make_stored(rung, *one) for one in plan]
             if write_stored(path, arch, listings):
                 size = path.stat().st_size
                 print(f"{path.relative_to(ROOT)}: {len(listings)} listings, {size} bytes")
@@ -128,12 +158,62 @@ def write_all(only: str | None = None) -> None:
         path.unlink()
         print(f"{path.relative_to(ROOT)}: removed, no kernel needs it")
     print(f"{count} listings in {len(kept)} files")
+    write_codes()
 
 
-def _compile(
-    rung: Rung, plan: Sequence[tuple[Workload, dict[str, int]]], arch: str
-) -> list[StoredListing]:
-    return [make_stored(rung, workload, knobs, arch) for workload, knobs in plan]
+def needed_codes() -> dict[str, dict[str, tuple[Rung, Record]]]:
+    """The codes that no shipped record's source hash names, by compiler and source hash.
+
+    They belong to records whose source changed since; the machine code must say whether they are
+    fresh.
+    """
+    needed: dict[str, dict[str, tuple[Rung, Record]]] = {}
+    now = CodeNow()
+    for record in RecordStore([shipped_records_dir()]).load():
+        if record.kind != "rung" or record.rung_path is not None:
+            continue
+        try:
+            rung = now.rung(record.name)
+            defines = rung.defines(record.problem, limits_of(record), record.knobs)
+            source_hash = now.text_hash(rung, defines)
+        except LabError:
+            continue  # of a kernel, or with knobs, that are no more
+        if source_hash != record.hashes.source_hash:
+            compiler = f"{record.provenance.arch}, NVRTC {record.hashes.nvrtc_version}"
+            needed.setdefault(compiler, {})[source_hash] = (rung, record)
+    return needed
+
+
+def write_codes() -> None:
+    """Write what machine code the sources of such records give; this compiler's codes only."""
+    here = find_compiler().version
+    written: dict[str, dict[str, dict[str, str]]] = {}
+    for compiler, codes in sorted(needed_codes().items()):
+        if not compiler.endswith(f"NVRTC {here}"):
+            continue
+        found = written.setdefault(compiler, {})
+        for source_hash, (rung, record) in sorted(codes.items()):
+            arch = record.provenance.arch
+            limits = limits_of(record)
+            entries = compile_rung(rung, record.problem, limits, record.knobs, arch).entries
+            found[source_hash] = {name: entries[name].code_hash for name in sorted(entries)}
+    text = json.dumps(written, indent=1) + "\n"
+    path = codes_path()
+    if not path.is_file() or path.read_text("utf-8") != text:
+        path.write_text(text, "utf-8")
+        print(f"{path.relative_to(ROOT)}: {sum(map(len, written.values()))} codes")
+
+
+def plan_of_arch(
+    rung: Rung, arch: str, in_ladder: bool
+) -> list[tuple[Problem, Limits, dict[str, int]]]:
+    """What is compiled for an architecture; GPUs that want the same code share it."""
+    found: dict[tuple[tuple[str, str], ...], tuple[Problem, Limits, dict[str, int]]] = {}
+    for limits in gpus_of(arch):
+        for workload, knobs in planned(rung, limits, in_ladder):
+            defines = rung.defines(workload, limits, knobs)
+            found.setdefault(tuple(sorted(defines.items())), (workload, limits, knobs))
+    return list(found.values())
 
 
 if __name__ == "__main__":

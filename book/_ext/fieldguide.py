@@ -55,6 +55,9 @@ def settle_config(app: Any, config: Any) -> None:
     assets = os.environ.get("FIELDGUIDE_ASSETS")
     if assets:
         config.html_static_path = [*config.html_static_path, assets]
+    # Numbers are given when every page has been read, but the extension does not say that pages may
+    # be read in parallel. Sphinx warns of that, and a warning fails the build.
+    app.extensions["sphinx_multitoc_numbering"].parallel_read_safe = True
     # Jupyter Book switches Thebe on everywhere: it names an outside script on each page and is of
     # no use in a site that has no server behind it.
     for listeners in app.events.listeners.values():

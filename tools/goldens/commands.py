@@ -1,0 +1,380 @@
+"""Every command line whose ``--json`` is a golden, and how its answer is taken.
+
+A word that begins with ``@`` names a file of `FILES`. The cases are written out in plain loops, so
+that one can read what is covered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from . import ask
+from .masks import mask
+
+Json = Any
+HEADLINE = "8,32,8,4096,128"
+SMALL = "2,8,2,65,128"
+GPUS = (
+    *("t4", "l4", "rtx3090", "rtx4090", "a10", "a100-40gb", "a100-80gb"),
+    *("h100", "h100-pcie", "h200", "b200", "rtx5090"),
+)
+ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+WORKLOADS = (
+    "8,32,8,4096,64",
+    "1,32,8,16384,128",
+    "64,32,8,1024,128",
+    "1,32,32,512,128",
+    "16,64,8,2048,128",
+    f"{HEADLINE}/bf16",
+    f"{HEADLINE}/paged16",
+    f"{HEADLINE}/paged64",
+    f"{HEADLINE}/bf16/paged16",
+    f"{HEADLINE}/warm",
+    "@ragged.json",
+    "@paged.json",
+)
+"""Besides the headline, on the GPU of the records."""
+
+RUNGS = (
+    *("r00_two_passes", "r01_online_softmax", "r02_one_barrier", "r03_one_warp"),
+    *("r04_split_first", "r05_cp_async", "r06_int8", "r07_int4", "r08_split_loads"),
+    *("r09_inverted", "r10_inverted_int8", "r11_inverted_int4"),
+)
+STUDIES = (
+    *("s00_block_rows", "s01_warp_rows", "s02_warp_int8", "s03_warp_async"),
+    *("s04_gqa_warp", "s05_head_parallel_block"),
+)
+_ROWS = ("unroll=1", "unroll=2", "unroll=8", "launch_bounds=0")
+_RING = ("warps=2", "warps=8", "stages=2", "stages=4", "cluster=1", "cluster=4", "split=3")
+KNOBS: dict[str, tuple[str, ...]] = {
+    "r00_two_passes": _ROWS,
+    "r01_online_softmax": (*_ROWS, "prefetch_v=1"),
+    "r02_one_barrier": (*_ROWS, "dims_per_thread=2", "dims_per_thread=4"),
+    "r03_one_warp": _ROWS,
+    "r04_split_first": (*_ROWS, "split=1", "split=32"),
+    "r05_cp_async": (*_ROWS, "stages=4", "stages=8"),
+    "r06_int8": _ROWS,
+    "r07_int4": _ROWS,
+    "r08_split_loads": ("rows=1", "rows=4", "warps=1", "warps=8", "split=3", "split=64", "sms=108"),
+    "r09_inverted": (*_RING, "sms=108"),
+    "r10_inverted_int8": (*_RING, "tile=64"),
+    "r11_inverted_int4": (*_RING, "tile=32"),
+    "s00_block_rows": (*_ROWS, "split=8"),
+    "s01_warp_rows": ("rows=1", "rows=8", "launch_bounds=0", "split=8"),
+    "s02_warp_int8": ("rows=1", "rows=2", "launch_bounds=0", "split=8"),
+    "s03_warp_async": ("rows=2", "rows=8", "stages=2", "stages=4", "split=8"),
+    "s04_gqa_warp": ("group=1", "group=8", "rows=2", "split=8"),
+    "s05_head_parallel_block": ("warps=2", "warps=8", "rows=1", "rows=4", "split=8"),
+}
+"""Changes of one knob; the others keep their defaults."""
+CLAIMS = (
+    *("speedup", "speedup-h200", "reverts", "v3-ms", "batch-4-v3", "num-sms", "one-warp-gain-h200"),
+    *("chain-cycles", "int8-mib", "int4-gain-h200", "split-does-nothing-h200", "repair-h200"),
+)
+
+_SHAPE = {"batch": 4, "num_qo_heads": 32, "num_kv_heads": 8, "kv_len": 3000, "head_dim": 128}
+FILES: dict[str, str] = {
+    "ragged.json": json.dumps({**_SHAPE, "seq_lens": [3000, 17, 1, 2048]}),
+    "paged.json": json.dumps(
+        {
+            **_SHAPE,
+            "seq_lens": [3000, 1, 64, 999],
+            "layout": "paged",
+            "page_size": 16,
+            "dtype": "bfloat16",
+        }
+    ),
+    "broken.json": "{",
+    "no_field.json": json.dumps({"batch": 4}),
+    "wrong.py": "RUNG = None\n",
+    "raises.py": "raise ValueError('no')\n",
+    "small.json": json.dumps(
+        {**_SHAPE, "num_qo_heads": 8, "num_kv_heads": 2, "kv_len": 70, "seq_lens": [70, 1, 64, 33]}
+    ),
+}
+GUESSES = "# with guesses"
+"""Behind a command line: the journal holds these entries."""
+_ENTRY = {"reader": "reader", "question_id": "first"}
+_ENTRIES: tuple[dict[str, Any], ...] = (
+    {
+        **_ENTRY,
+        "kind": "prediction",
+        "entry_id": "1",
+        "at": "2026-01-02T03:04:05Z",
+        "page": "book/ladder/r03_one_warp",
+        "direction": "faster",
+        "ratio": 2.0,
+    },
+    {
+        **_ENTRY,
+        "kind": "reveal",
+        "entry_id": "2",
+        "at": "2026-01-02T03:05:05Z",
+        "measured_ratio": 3.5,
+        "source": "recorded",
+        "interval": [3.4, 3.6],
+    },
+    {
+        **_ENTRY,
+        "kind": "prediction",
+        "entry_id": "3",
+        "at": "2026-01-02T03:06:05Z",
+        "page": "book/ladder/r03_one_warp",
+        "direction": "faster",
+        "ratio": 3.5,
+        "after_reveal": True,
+    },
+    {
+        **_ENTRY,
+        "kind": "prediction",
+        "question_id": "second",
+        "entry_id": "4",
+        "at": "2026-01-02T03:07:05Z",
+        "page": "book/ladder/r04_split_first",
+        "direction": "slower",
+        "ratio": 0.5,
+        "note": "more blocks",
+    },
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command line.
+
+    Attributes:
+        text: what follows ``labtools``.
+        needs: what the answer depends on besides the project: ``compiler`` (the pinned one),
+            ``host`` (a C++ compiler), ``no gpu``, ``no own records``.
+        seconds: that it takes, about; a sample is drawn with them in mind.
+        whole: long lists are kept as they are.
+    """
+
+    text: str
+    needs: frozenset[str] = frozenset()
+    seconds: float = 0.1
+    whole: bool = False
+
+
+def _one(text: str, *needs: str, seconds: float = 0.1, whole: bool = False) -> Command:
+    return Command(f"{text} --json", frozenset(needs), seconds, whole)
+
+
+@lru_cache(maxsize=1)
+def commands() -> tuple[Command, ...]:
+    """Every case, each once."""
+    found = {one.text: one for one in _every()}
+    return tuple(found.values())
+
+
+def _every() -> Iterator[Command]:
+    yield _one("doctor")
+    yield from _compiling()
+    yield from _forecasting()
+    yield from _deriving()
+    yield from _kept()
+    yield from _running()
+    yield from _refused()
+    yield _one("sync --check")
+
+
+def _knob_changes(kernel: str) -> Iterator[str]:
+    for choice in KNOBS[kernel]:
+        yield f"-k {choice}"
+
+
+def _compiling() -> Iterator[Command]:
+    for kernel in (*RUNGS, *STUDIES):
+        for arch in ARCHS:
+            yield _one(f"compile {kernel} --arch {arch}", "compiler", seconds=0.5)
+        for knob in _knob_changes(kernel):
+            yield _one(f"compile {kernel} {knob}", "compiler", seconds=0.5)
+        for workload in ("8,32,8,4096,64", f"{HEADLINE}/bf16", f"{HEADLINE}/paged16"):
+            yield _one(f"compile {kernel} -w {workload}", "compiler", seconds=0.5)
+            yield _one(f"compile {kernel} -w {workload} --arch sm_80", "compiler", seconds=0.5)
+        yield _one(f"compile {kernel} --sass", "compiler", seconds=0.5)
+    yield _one("compile r03 --arch sm_80,sm_90,sm_120", "compiler", seconds=0.5)
+
+
+def _forecasting() -> Iterator[Command]:
+    for kernel in (*RUNGS, *STUDIES):
+        for gpu in GPUS:
+            yield _one(f"forecast {kernel} --gpu {gpu}", "compiler", seconds=1.5)
+        for workload in WORKLOADS:
+            yield _one(f"forecast {kernel} --gpu h200 -w {workload}", "compiler", seconds=1.5)
+        for knob in _knob_changes(kernel):
+            yield _one(f"forecast {kernel} --gpu h200 {knob}", "compiler", seconds=1.5)
+        for gpu in ("rtx4090", "a100-80gb"):
+            workload = f"4,32,8,2048,128/bf16/paged{16 if gpu == 'rtx4090' else 64}"
+            yield _one(f"forecast {kernel} --gpu {gpu} -w {workload}", "compiler", seconds=1.5)
+    for kernel in RUNGS:
+        text = f"forecast {kernel} --gpu h200 -w 4,32,8,2048,128 --what-if"
+        yield _one(f"{text} 0.5", "compiler", seconds=8)
+    yield _one("forecast r03 --gpu rtx4090 --what-if 2", "compiler", seconds=8)
+    yield _one("forecast r03", "compiler", "no gpu")
+    for kernel in ("r03", "r09"):
+        text = f"forecast {kernel} --gpu h200 -w 4,32,8,1024,128"
+        yield _one(text, "compiler", seconds=1.5, whole=True)
+
+
+def _deriving() -> Iterator[Command]:
+    for gpu in GPUS:
+        for bits in (16, 8, 4):
+            yield _one(f"derive --gpu {gpu} --bits {bits}")
+    for workload in ("1,32,8,16384,128", "64,32,8,1024,128", "2,8,2,300,64", "16,64,8,2048,128"):
+        for gpu in ("h200", "a100-80gb", "rtx4090"):
+            yield _one(f"derive --gpu {gpu} -w {workload}")
+    for suffix in ("/bf16", "/paged16", "/paged64", "/warm"):
+        for bits in (16, 8, 4):
+            yield _one(f"derive --gpu h200 -w {HEADLINE}{suffix} --bits {bits}")
+    yield _one("derive --gpu h200 -w @ragged.json")
+    yield _one("derive", "no gpu")
+    yield _one("derive --gpu h200", whole=True)
+
+
+def _kept() -> Iterator[Command]:
+    own = "no own records"
+    for kernel in (*RUNGS, *STUDIES, "sdpa", "baseline:flashinfer", "read_sweep", "r03", "unknown"):
+        yield _one(f"records --rung {kernel}", own, seconds=3)
+        yield _one(f"records --rung {kernel} -w {HEADLINE} --all", own)
+    yield _one("records", own, seconds=30)
+    yield _one("records --all", own, seconds=40)
+    for gpu in ("h200", "H200", "a100", "unknown"):
+        yield _one(f"records --gpu {gpu} --rung r05", own)
+    for workload in (HEADLINE, "1,32,8,16384,128", "64,32,8,1024,128", f"{HEADLINE}/paged16"):
+        yield _one(f"records -w {workload}", own, seconds=3)
+    yield _one("records -w @ragged.json", own)
+    yield _one(f"records --rung r03 -w {HEADLINE} --gpu h200", own, whole=True)
+    yield _one("claims", own, seconds=3, whole=True)
+    for claim in CLAIMS:
+        yield _one(f"claims --id {claim}", own)
+    yield _one("claims --id no_such_claim")
+    yield _one("journal")
+    yield _one("journal --question nothing")
+    for text in ("journal", "journal --question first", "journal --question second"):
+        yield Command(f"{text} --json {GUESSES}")
+
+
+def _running() -> Iterator[Command]:
+    for kernel in (*RUNGS, *STUDIES):
+        yield _one(f"run {kernel} --on cpu --quick -w {SMALL}", "host", seconds=6)
+    for kernel in ("r03", "r08"):
+        for suffix in ("/bf16", "/paged16"):
+            yield _one(f"run {kernel} --on cpu --quick -w {SMALL}{suffix}", "host", seconds=6)
+    yield _one("run r01 --on cpu -w 1,4,4,33,64", "host", seconds=6)
+    yield _one("run r05 --on cpu --quick -w @small.json -k stages=2", "host", seconds=6)
+
+
+def _refused() -> Iterator[Command]:
+    """What does not work: the status and the message."""
+    for text in (
+        "",
+        "nothing",
+        "forecast",
+        "forecast r99",
+        "forecast r03 --gpu gtx480",
+        "forecast r03 --gpu h200 -w 8,32",
+        "forecast r03 --gpu h200 -w 8,32,7,4096,128",
+        "forecast r03 --gpu h200 -w 0,32,8,4096,128",
+        "forecast r03 --gpu h200 -w 8,32,8,4096,128/fp8",
+        "forecast r03 --gpu h200 -w @broken.json",
+        "forecast r03 --gpu h200 -w @no_field.json",
+        "forecast r03 --gpu h200 -w /no/such/file.json",
+        "forecast r03 --gpu h200 -k unroll",
+        "forecast r03 --gpu h200 -k unroll=3",
+        "forecast r03 --gpu h200 -k nothing=1",
+        "forecast r03 --gpu h200 --what-if 0",
+        "forecast r03 --gpu h200 --what-if x",
+        "forecast r09 --gpu h200 -w 8,32,8,4096,96",
+        "forecast sdpa --gpu h200",
+        "forecast @wrong.py --gpu h200",
+        "forecast @raises.py --gpu h200",
+        "forecast /no/such/rung.py --gpu h200",
+        "compile r03 --arch sm_30",
+        "compile r03 --arch ,",
+        "compile r03 --arch sm_9",
+        "compile r99",
+        "compile r03 --nothing",
+        "derive --gpu gtx480",
+        "derive --gpu h200 --bits 3",
+        "derive --gpu h200 -w 8,32,8,4096,96",
+        "records -w 8,32",
+        "records --nothing",
+        "run r99 --on cpu",
+        "run r03 --on tpu",
+        "run r03 --on cpu -w 2,8,2,300,96",
+        "run r03 --on cpu -w 64,64,64,1000000,128",
+        "reset no_such_page",
+        "record --plan no_such_plan",
+        "record r99",
+        "bench r99",
+        "bench --processes 0",
+        "bench r03 --baseline nothing",
+        "profile r99",
+        "sanitize r03 --tool nothing",
+        "microbench --only nothing",
+    ):
+        yield _one(text)
+    for text in (
+        "run r03 --on gpu",
+        "bench",
+        "bench r03 sdpa -w 1,32,8,4096,128",
+        "record --plan quick",
+        "record r03",
+        "profile r03",
+        "sanitize r03",
+        "microbench",
+    ):
+        yield _one(text, "no gpu")
+
+
+def answer(command: Command) -> Json:
+    """The exit status and the JSON of a command line, with what is the machine's masked."""
+    with _files() as folder, _own_journal(folder):
+        if command.text.endswith(GUESSES):
+            lines = [json.dumps(entry) + "\n" for entry in _ENTRIES]
+            (folder / "journal.jsonl").write_text("".join(lines), "utf-8")
+        words = [
+            str(folder / word[1:]) if word.startswith("@") else word
+            for word in shlex.split(command.text, comments=True)
+        ]
+        status, out = ask.run_command(words)
+    return mask(command.text, {"status": status, "data": json.loads(out) if out.strip() else None})
+
+
+@contextlib.contextmanager
+def _files() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="labtools-goldens-") as name:
+        folder = Path(name)
+        for file, text in FILES.items():
+            (folder / file).write_text(text, "utf-8")
+        yield folder
+
+
+@contextlib.contextmanager
+def _own_journal(folder: Path) -> Iterator[None]:
+    """A journal of its own, so that the reader's is neither read nor written."""
+    given = {
+        "LABTOOLS_JOURNAL_URL": str(folder / "journal.sqlite"),
+        "LABTOOLS_READER_NAME": "reader",
+        "LABTOOLS_READER": "0",
+    }
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
