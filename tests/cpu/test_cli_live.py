@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from live_fake import DEVICE, use_fake_gpu
 
-from labtools.cli import main
+from labtools.cli import main, running
 from labtools.measure.gpu import job as live_job
 from labtools.measure.profiler import ncu as profile
 from labtools.measure.profiler import profile as profiler
@@ -26,7 +26,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     use_fake_gpu(monkeypatch, tmp_path)
     monkeypatch.setenv("FAKE_GPU_TORCH", "1")
-    for module in (live_job, profiler, sanitize):
+    for module in (live_job, profiler, sanitize, running):
         monkeypatch.setattr(module, "require_device", lambda: DEVICE)
 
     def none(*_: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -586,8 +587,10 @@ def test_killed_child_is_a_fault_not_an_exception(tmp_path):
     def kill_children() -> None:
         while not stopped.wait(0.2):
             for child in _descendants(os.getpid()):
-                if (Path(f"/proc/{child}/comm")).read_text().strip() == "kernel":
-                    os.kill(child, signal.SIGKILL)
+                # A child of the build may end between the two.
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    if (Path(f"/proc/{child}/comm")).read_text().strip() == "kernel":
+                        os.kill(child, signal.SIGKILL)
 
     killer = threading.Thread(target=kill_children)
     killer.start()

@@ -30,7 +30,15 @@ from labtools.toolchain.listings import (
 )
 from labtools.toolchain.sass import SourceLine, parse_listings
 from labtools.toolchain.sources import hash_source
-from tools.write_listings import ARCHS, gpus_of, kernels, locked_nvrtc, main, plan_of_arch
+from tools.write_listings import (
+    ARCHS,
+    gpus_of,
+    kernels,
+    locked_nvrtc,
+    main,
+    plan_of_arch,
+    workloads_of,
+)
 
 WORKLOAD = Workload.parse("8,32,8,4096,128")
 try:
@@ -211,9 +219,10 @@ def test_without_a_compiler_the_stored_listing_serves() -> None:
     for rung, in_ladder in kernels():
         for arch in ("sm_90", rung.min_arch, "sm_120") if in_ladder else ("sm_90",):
             for limits in gpus_of(arch) if in_ladder else (LIMITS,):
-                code = machine_code(rung, WORKLOAD, limits)
+                problem, _ = workloads_of(rung)
+                code = machine_code(rung, problem, limits)
                 assert code.stored and code.arch == arch
-                launched = {launch.entry for launch in rung.launches(WORKLOAD, limits)}
+                launched = {launch.entry for launch in rung.launches(problem, limits)}
                 assert launched <= set(code.entries)
 
 

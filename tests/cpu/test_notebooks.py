@@ -38,6 +38,11 @@ def is_import_of_the_page(name: str) -> bool:
     return not name.endswith(".py") and (ROOT / name).is_dir() and name.startswith(("book", "labs"))
 
 
+def is_installed(name: str) -> bool:
+    """A package's file, for which requirements.lock stands; .venv is a folder of the repository."""
+    return "__editable__" in name or (ROOT / name).is_relative_to(sys.prefix)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", EXECUTABLE)
 def test_page_runs(page: str, page_run: Callable[[str], Any]) -> None:
@@ -45,7 +50,7 @@ def test_page_runs(page: str, page_run: Callable[[str], Any]) -> None:
     noted = page_run(page)
     assert noted.wall_s > 0
     outside = [name for name in noted.opened if not is_depended_on(name)]
-    known = [name for name in outside if is_import_of_the_page(name) or "__editable__" in name]
+    known = [name for name in outside if is_import_of_the_page(name) or is_installed(name)]
     assert sorted(set(outside) - set(known)) == [], "a change of these would go unseen"
 
 
