@@ -48,7 +48,7 @@ WORKLOADS = (
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedLayout:
     """One kernel on one workload: samples of each process, microseconds, or why there are none."""
 
     rung: str
@@ -99,7 +99,7 @@ def draw(count: int, seed: int = SEED) -> Iterator[Workload]:
             yield workload
 
 
-class Bench:
+class LayoutBench:
     """Compiles in all cores and times in a few processes that stay.
 
     Args:
@@ -111,7 +111,7 @@ class Bench:
     def __init__(self, limits: Limits, processes: int, rounds: int) -> None:
         self._limits, self._processes, self._rounds = limits, processes, rounds
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> LayoutBench:
         self._pool = open_pool(self._processes, ()).__enter__()
         self._compilers = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
         return self
@@ -129,7 +129,7 @@ class Bench:
 
     def time(
         self, workload: Workload, wanted: Sequence[tuple[str, dict[str, int]]], compiling: list[Any]
-    ) -> list[Timed]:
+    ) -> list[TimedLayout]:
         """The samples of every kernel."""
         answers = [one.result() for one in compiling]
         jobs = tuple(one for one in answers if isinstance(one, Job))
@@ -144,7 +144,7 @@ class Bench:
             samples = []
             if not failure:
                 samples = [list(one.timed[label].samples.us) for one in result.answers]
-            found.append(Timed(rung, knobs, samples, failure))
+            found.append(TimedLayout(rung, knobs, samples, failure))
         return found
 
 
@@ -157,7 +157,7 @@ def _compiled(workload: Workload, limits: Limits, rung: str, knobs: dict[str, in
 
 
 def compare_layouts(
-    bench: Bench, sms: int, until: float, workloads: Sequence[Workload]
+    bench: LayoutBench, sms: int, until: float, workloads: Sequence[Workload]
 ) -> list[Any]:
     """Time `layouts_of` every workload and print how the rule stands."""
     wanted = {
@@ -191,7 +191,7 @@ def compare_layouts(
     return told
 
 
-def compare_drawn(bench: Bench, until: float, workloads: Sequence[Workload]) -> list[Any]:
+def compare_drawn(bench: LayoutBench, until: float, workloads: Sequence[Workload]) -> list[Any]:
     """Time the rungs at the rule's layout and flag a smaller cache that is slower."""
     wanted: list[tuple[str, dict[str, int]]] = [(rung, {}) for rung in RUNGS]
     compiling = [bench.compile(one, wanted) for one in workloads]
@@ -227,7 +227,7 @@ def compare_drawn(bench: Bench, until: float, workloads: Sequence[Workload]) -> 
     return told
 
 
-def _row(workload: Workload, timed: Sequence[Timed]) -> dict[str, Any]:
+def _row(workload: Workload, timed: Sequence[TimedLayout]) -> dict[str, Any]:
     return {"workload": workload.to_dict(), "timed": [dataclasses.asdict(one) for one in timed]}
 
 
@@ -252,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"L2 of {device.l2_bytes} bytes; clusters that fit, by size: {limits.clusters}",
             flush=True,
         )
-        with Bench(limits, processes, chosen.rounds) as bench:
+        with LayoutBench(limits, processes, chosen.rounds) as bench:
             if chosen.what == "layouts":
                 usual = [Workload.parse(f"{one},128") for one in WORKLOADS]
                 told = compare_layouts(bench, device.sm_count, until, given or usual)

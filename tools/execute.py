@@ -235,7 +235,7 @@ class Noted:
         return self.solutions is not None or not solutions
 
 
-class PageError(Exception):
+class PageRunError(Exception):
     """A cell of a page fails."""
 
 
@@ -304,7 +304,7 @@ class KeptPages:
             solutions: whether the solutions must have run too.
 
         Raises:
-            PageError: a cell of the page fails, or what it depends on changed meanwhile; nothing
+            PageRunError: a cell of the page fails, or what it depends on changed meanwhile; nothing
                 is kept then.
         """
         with FileLock(self.folder / f"{page.replace('/', '-')}.lock"):
@@ -313,9 +313,9 @@ class KeptPages:
                 return noted
             run = run_page(page, self.root, solutions)
             if run.error:
-                raise PageError(f"{page}.md\n{run.error}")
+                raise PageRunError(f"{page}.md\n{run.error}")
             if self.key is not None and content_key(self.root) != self.key:
-                raise PageError(f"{page}.md\nFiles it depends on changed while it was executed.")
+                raise PageRunError(f"{page}.md\nFiles it depends on changed while it was executed.")
             return self.keep(run, by)
 
 
@@ -325,7 +325,7 @@ def execute_pages(
     jobs: int = JOBS,
     by: str = "",
     solutions: bool = False,
-) -> dict[str, PageError]:
+) -> dict[str, PageRunError]:
     """Execute pages side by side, in the order given, unless they are kept.
 
     Args:
@@ -337,7 +337,7 @@ def execute_pages(
 
     Returns: the pages that fail.
     """
-    failed: dict[str, PageError] = {}
+    failed: dict[str, PageRunError] = {}
     # The work is done by the kernels, which are processes; a thread waits for each.
     pool = ThreadPoolExecutor(jobs)
     waiting = {pool.submit(kept.run_once, page, by, solutions): page for page in pages}
@@ -347,7 +347,7 @@ def execute_pages(
             try:
                 noted = future.result()
                 print(f"{noted.wall_s:7.1f} s  {page} ({noted.cpu_s:.1f} s of a core)", flush=True)
-            except PageError as error:
+            except PageRunError as error:
                 failed[page] = error
                 print(f"   failed  {error}", file=sys.stderr, flush=True)
     finally:

@@ -34,6 +34,39 @@ def executable_pages(root: Path = ROOT) -> list[str]:
     return [page for page in toc_pages(root) if "{code-cell}" in (root / f"{page}.md").read_text()]
 
 
+_BLOCK = re.compile(
+    r"^(?P<fence>`{3,}|~{3,})(?P<info>[^`\n]+)\n(?P<body>.*?)^(?P=fence)[ \t]*$",
+    re.DOTALL | re.MULTILINE,
+)
+_OPTIONS = re.compile(r"\A\s*(?:---\n.*?\n---\n|(?::[\w-]+:[^\n]*\n)+)", re.DOTALL)
+
+
+def code_of(text: str) -> str:
+    """A page's Python, that of its solutions too, on the lines where it stands in the page.
+
+    Every other line is empty: prose, options of a cell, cells of another language, magics.
+    """
+    lines = [""] * (text.count("\n") + 1)
+    _fill(lines, text, 0, in_solution=False)
+    return "\n".join(lines)
+
+
+def _fill(lines: list[str], text: str, first: int, in_solution: bool) -> None:
+    for block in _BLOCK.finditer(text):
+        start = first + text[: block.start("body")].count("\n")
+        info, body = block["info"].strip(), block["body"]
+        if info.startswith(("{exercise", "{solution")):
+            _fill(lines, body, start, info.startswith("{solution"))
+        elif info.startswith("{code-cell}") or (in_solution and info == "python"):
+            options = _OPTIONS.match(body)
+            start += options[0].count("\n") if options else 0
+            own = body[options.end() :] if options else body
+            if own.lstrip().startswith("%%"):
+                continue
+            for number, line in enumerate(own.splitlines(), start):
+                lines[number] = "" if line.lstrip().startswith(("%", "!")) else line
+
+
 def solutions_of(text: str) -> list[str]:
     """The Python blocks inside a page's solutions."""
     return [

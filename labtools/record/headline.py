@@ -153,8 +153,7 @@ def compare_rungs(
         here = select(mine, workload=workload, experiment=None)
         for rung in rungs:
             # A campaign with more rungs, but without this one, says nothing of it.
-            having = {record.campaign for record in here if record.candidate == rung}
-            together = measured_together(r for r in here if r.campaign in having)
+            together = measured_together(here, having=rung)
             by_name = {standing.record.candidate: standing for standing in standings(together)}
             if rung in by_name and by_name[rung].against is not None:
                 found.append(Compared(workload, rung, by_name[rung]))

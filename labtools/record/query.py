@@ -11,7 +11,8 @@ does, and keeps K and V in as many bits. Everything compared was timed in the sa
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -190,9 +191,35 @@ def pair(
     above = timings_of(every, first, workload, **fits)
     for record in timings_of(every, second, workload, **fits):
         for other in above:
-            if other.campaign == record.campaign and other.problem_key == record.problem_key:
+            if _go_of(other) == _go_of(record):
                 return other, record
     return None
+
+
+def every_pair(records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
+    """Every two of some records that shared their processes, on one workload.
+
+    Args:
+        records: any.
+
+    Yields:
+        Two, in the order of their candidates and knobs; campaign after campaign, by name.
+    """
+    for _, together in sorted(_by_go(records).items()):
+        together.sort(key=lambda record: (record.candidate, sorted(record.knobs.items())))
+        yield from itertools.combinations(together, 2)
+
+
+def _go_of(record: Record) -> tuple[str, str, str]:
+    """What two records must share to be compared: GPU, campaign and workload."""
+    return record.provenance.gpu, record.campaign, record.problem_key
+
+
+def _by_go(records: Iterable[Record]) -> dict[tuple[str, str, str], list[Record]]:
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        groups.setdefault(_go_of(record), []).append(record)
+    return groups
 
 
 def with_counters(records: Iterable[Record]) -> list[Record]:
@@ -340,7 +367,7 @@ def standings(
     Raises:
         LabError: they are of several workloads or campaigns.
     """
-    if len({(record.campaign, record.problem_key) for record in records}) > 1:
+    if len(_by_go(records)) > 1:
         raise LabError(
             "These records were not measured together.",
             "they are of several workloads or campaigns",
@@ -391,7 +418,7 @@ def _to_floor(record: Record, reader: Record | None) -> Ratio | None:
     return Ratio(ratio, low, high, low <= 1.0 <= high, paired.processes, record.candidate, "floor")
 
 
-def measured_together(records: Iterable[Record]) -> list[Record]:
+def measured_together(records: Iterable[Record], having: str | None = None) -> list[Record]:
     """Of each GPU and workload the campaign that timed most rungs beside baselines.
 
     Of two that timed equally many the newer one is taken; records of different campaigns are
@@ -399,14 +426,14 @@ def measured_together(records: Iterable[Record]) -> list[Record]:
 
     Args:
         records: any; those of rungs outside the ladder are left out.
+        having: id of a rung that the campaign must have timed; None takes any campaign.
     """
-    groups: dict[tuple[str, str, str], list[Record]] = {}
-    for record in records:
-        if record.rung_path is None:
-            key = (record.provenance.gpu, record.problem_key, record.campaign)
-            groups.setdefault(key, []).append(record)
+    groups = _by_go(record for record in records if record.rung_path is None)
     chosen: dict[tuple[str, str], list[Record]] = {}
-    for (gpu, workload, _), together in groups.items():
+    for (gpu, _, workload), together in groups.items():
+        timed = {record.candidate for record in together}
+        if having is not None and having not in timed:
+            continue
         if any(record.kind == "baseline" for record in together):
             kept = chosen.setdefault((gpu, workload), together)
             if _fullness(together) > _fullness(kept):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from labtools.record import published_figures
-from tools.toc import executable_pages, solutions_of
+from tools.toc import code_of, executable_pages, solutions_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
@@ -184,19 +184,7 @@ def test_solutions_run_after_the_page(page: Path, page_run: Callable[[str], Any]
     assert noted.solutions == len(solutions_of(page.read_text()))
 
 
-_OPTIONS = re.compile(r"\A\s*(?:---\n.*?\n---\n|(?::[\w-]+:[^\n]*\n)+)", re.DOTALL)
 ALL_PAGES = [ROOT / f"{page}.md" for page in executable_pages(ROOT)]
-
-
-def code_of(text: str) -> str:
-    """A page's Python, its solutions after it; cells of another language and magics left out."""
-    cells = [body for info, body in split_page(text)[1] if info.startswith("{code-cell}")]
-    lines: list[str] = []
-    for cell in [*cells, *solutions_of(text)]:
-        own = _OPTIONS.sub("", cell).strip("\n").splitlines()
-        if own and not own[0].startswith("%%"):
-            lines += [line for line in own if not line.lstrip().startswith(("%", "!"))]
-    return "\n".join(lines) + "\n"
 
 
 def is_there(module: str, name: str) -> bool:

@@ -18,7 +18,7 @@ pytest.importorskip("myst_nb")
 from tools.book import execute_all, kept_pages
 from tools.execute import (
     KeptPages,
-    PageError,
+    PageRunError,
     is_depended_on,
     longest_first,
     run_page,
@@ -77,7 +77,7 @@ def solution(code: str) -> str:
 def test_a_failing_cell_fails_and_is_not_kept(tmp_path: Path) -> None:
     page = small_book(tmp_path, "1 / 0", solution("print('never')"))
     kept = KeptPages(tmp_path / "kept", tmp_path)
-    with pytest.raises(PageError, match="ZeroDivisionError"):
+    with pytest.raises(PageRunError, match="ZeroDivisionError"):
         kept.run_once(page, solutions=True)
     assert kept.find(page) is None
     with pytest.raises(SystemExit, match=page):
@@ -134,7 +134,7 @@ def test_a_page_whose_ground_changed_under_it_is_not_kept(tmp_path: Path) -> Non
     (tmp_path / "labtools").mkdir()
     page = small_book(tmp_path, "from pathlib import Path\nPath('labtools/x.py').write_text('')")
     kept = kept_pages(tmp_path, tmp_path / "executed")
-    with pytest.raises(PageError, match="changed while"):
+    with pytest.raises(PageRunError, match="changed while"):
         kept.run_once(page)
     assert kept.find(page) is None
 

@@ -1,8 +1,8 @@
 """One of each: a concept has one definition, and a name means one thing.
 
-Static: every file of labtools is parsed, none is imported. For each concept a detector finds what
-only a definition of it does, and says in which files that may stand. Planted second definitions
-show that a detector finds one.
+Static: every file of labtools and tools is parsed and every code cell of book and labs, none is
+imported. For each concept a detector finds what only a definition of it does, and says in which
+files that may stand. Planted second definitions show that a detector finds one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2] / "labtools"
+from tools.toc import code_of
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ("labtools", "tools")
+PLACES = (*PROGRAM, "book", "labs")
 Detector = Callable[[ast.AST], Iterator[int]]
 
 
@@ -27,11 +31,13 @@ class Concept:
 
     Args:
         find: lines that only a definition of it has.
-        where: files under labtools in which it may stand.
+        where: files in which it may stand, as `name_of` names them.
+        places: folders that are looked through.
     """
 
     find: Detector
     where: tuple[str, ...]
+    places: tuple[str, ...] = PLACES
 
 
 def functions_of(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -121,13 +127,44 @@ def counting_loads_in_flight(tree: ast.AST) -> Iterator[int]:
             yield function.lineno
 
 
+def is_campaign(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "campaign"
+
+
 def pairing_records(tree: ast.AST) -> Iterator[int]:
     """Two records' campaigns compared for being the same one."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq):
-            sides = (node.left, *node.comparators)
-            if all(isinstance(side, ast.Attribute) and side.attr == "campaign" for side in sides):
-                yield node.lineno
+        if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
+            continue
+        if all(is_campaign(side) for side in (node.left, *node.comparators)):
+            yield node.lineno
+
+
+def grouping_by_campaign(tree: ast.AST) -> Iterator[int]:
+    """Records sorted into what is kept by campaign, or taken by a set of campaigns.
+
+    Seen where a campaign, alone or in a tuple, is a key: of a dict, a subscript, a set, a sort or
+    a grouping; or where it is looked for in one.
+    """
+    for node in ast.walk(tree):
+        keys: list[ast.AST | None] = []
+        if isinstance(node, ast.Subscript):
+            keys = [node.slice]
+        elif isinstance(node, ast.Call) and method_name(node) in ("setdefault", "get", "pop"):
+            keys = [*node.args[:1]]
+        elif isinstance(node, ast.DictComp):
+            keys = [node.key]
+        elif isinstance(node, ast.SetComp):
+            keys = [node.elt]
+        elif isinstance(node, ast.Lambda):
+            keys = [node.body]
+        elif isinstance(node, (ast.Assign, ast.Return)) and isinstance(node.value, ast.Tuple):
+            keys = [node.value]
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            keys = [node.left]
+        parts = [part for key in keys for part in (key, *getattr(key, "elts", ()))]
+        if any(is_campaign(part) for part in parts):
+            yield node.lineno
 
 
 def laying_out_blocks(tree: ast.AST) -> Iterator[int]:
@@ -186,7 +223,9 @@ CONCEPTS = {
     "stall shares": Concept(sharing_stalls, ("record/bound.py",)),
     "reading SASS": Concept(reading_sass, ("toolchain/sass.py", "toolchain/listings.py")),
     "loads in flight": Concept(counting_loads_in_flight, ("toolchain/sass.py",)),
-    "two records of one campaign": Concept(pairing_records, ("record/query.py",)),
+    # `paired_ratio` refuses two that do not belong together.
+    "two records of one campaign": Concept(pairing_records, ("record/statistics.py",)),
+    "records of one campaign": Concept(grouping_by_campaign, ("record/query.py",)),
     "layout of r09": Concept(
         laying_out_blocks, ("problem/decode/block_plan.py", "problem/decode/split.py")
     ),
@@ -197,11 +236,17 @@ CONCEPTS = {
         # Besides the command line: the one child of measuring, the question how many clusters
         # fit, which must not leave a context behind, and make sync.
         ("measure/child.py", "toolchain/clusters.py", "notebook/sync.py", "__main__.py"),
+        # What stands in tools is run from the Makefile.
+        ("labtools", "book", "labs"),
     ),
     "worker process": Concept(
         starting_a_process,
-        # The CPU runner's executable is C++, and nvidia-smi watches clocks beside a timing.
-        ("measure/worker.py", "measure/cpu/runner.py", "measure/gpu/clocks.py"),
+        # The CPU runner's executable is C++, and nvidia-smi watches clocks beside a timing. Of the
+        # tools, one looks at the processes of a page's kernel and one spreads the goldens.
+        (
+            *("measure/worker.py", "measure/cpu/runner.py", "measure/gpu/clocks.py"),
+            *("tools/execute.py", "tools/goldens/compare.py", "tools/compare_layouts.py"),
+        ),
     ),
     "error format": Concept(shaping_an_error, ("problem/errors.py",)),
 }
@@ -209,14 +254,31 @@ CONCEPTS = {
 
 @functools.cache
 def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+    """A file of Python, or what a page holds of it, on the page's own lines."""
+    text = path.read_text()
+    return ast.parse(text if path.suffix == ".py" else code_of(text))
+
+
+def files_of(root: Path, places: tuple[str, ...] = PLACES) -> list[Path]:
+    """The files of some folders of a repository; of a page's folder, only pages."""
+    return [
+        path
+        for place in places
+        for path in sorted((root / place).rglob("*.py" if place in PROGRAM else "*.md"))
+        if not any(part.startswith((".", "_build")) for part in path.relative_to(root).parts)
+    ]
+
+
+def name_of(path: Path, root: Path) -> str:
+    """``record/query.py`` of labtools, ``tools/toc.py`` and ``book/predict.md`` of the others."""
+    return path.relative_to(root).as_posix().removeprefix("labtools/")
 
 
 def second_definitions(root: Path, concept: Concept) -> list[str]:
     """Places outside the concept's files that define it again."""
     found = []
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root).as_posix()
+    for path in files_of(root, concept.places):
+        name = name_of(path, root)
         if name not in concept.where:
             found += [f"{name}:{line}" for line in concept.find(parse(path))]
     return found
@@ -231,12 +293,12 @@ def test_a_concept_stands_once(name: str) -> None:
 def test_a_concept_stands_where_it_is_said_to_stand(name: str) -> None:
     """A detector that finds nothing at all would find no second definition either."""
     concept = CONCEPTS[name]
-    there = [place for place in concept.where if (ROOT / place).is_file()]
+    there = [path for path in files_of(ROOT) if name_of(path, ROOT) in concept.where]
     assert there
-    assert any(list(concept.find(parse(ROOT / place))) for place in there)
+    assert any(list(concept.find(parse(path))) for path in there)
 
 
-PLANTED = {
+PLANTED: dict[str, str | tuple[str, ...]] = {
     "bound": (
         "def limit(dram, issued):\n"
         "    if dram > 0.75:\n        return 'bandwidth'\n"
@@ -253,8 +315,21 @@ PLANTED = {
         "        most = max(most, len(pending))\n    return most"
     ),
     "two records of one campaign": (
-        "def find(firsts, seconds):\n"
-        "    return [(a, b) for a in firsts for b in seconds if a.campaign == b.campaign]"
+        (
+            "def find(firsts, seconds):\n"
+            "    return [(a, b) for a in firsts for b in seconds if a.campaign == b.campaign]"
+        ),
+        "def refuse(a, b):\n    if a.campaign != b.campaign:\n        raise ValueError",
+    ),
+    "records of one campaign": (
+        (
+            "def find(records):\n    groups = {}\n    for one in records:\n"
+            "        groups.setdefault((one.campaign, one.key), []).append(one)"
+        ),
+        "def find(records, kept):\n    for one in records:\n        kept[one.campaign] = one",
+        "def find(records):\n    return {one.campaign: one for one in records}",
+        "from itertools import groupby\nfound = groupby(some, key=lambda one: one.campaign)",
+        "def find(records, having):\n    return [one for one in records if one.campaign in having]",
     ),
     "layout of r09": "def choose_pieces(workload, sms):\n    return sms // workload.batch",
     "progress": "class CountingProgress:\n    def __call__(self, text): ...",
@@ -267,26 +342,38 @@ PLANTED = {
 }
 
 
+def plant(root: Path, place: str, text: str) -> str:
+    """Put a definition into a room of labtools, a tool or a cell of a page; its name there."""
+    page = place in ("book", "labs")
+    name = f"{place}/notebook/second.{'md' if page else 'py'}"
+    planted = root / name
+    planted.parent.mkdir(parents=True)
+    planted.write_text(f"# Page\n\n```{{code-cell}} ipython3\n{text}\n```\n" if page else text)
+    return name.removeprefix("labtools/")
+
+
 @pytest.mark.parametrize("name", CONCEPTS)
 def test_a_planted_second_definition_is_found(name: str, tmp_path: Path) -> None:
-    planted = tmp_path / "notebook" / "second.py"
-    planted.parent.mkdir()
-    planted.write_text(PLANTED[name])
-    found = second_definitions(tmp_path, CONCEPTS[name])
-    assert len(found) == 1
-    assert found[0].startswith("notebook/second.py:")
+    planted = PLANTED[name]
+    for number, text in enumerate((planted,) if isinstance(planted, str) else planted):
+        for place in CONCEPTS[name].places:
+            root = tmp_path / f"{number} {place}"
+            where = plant(root, place, text)
+            found = second_definitions(root, CONCEPTS[name])
+            assert len(found) == 1
+            assert found[0].startswith(f"{where}:")
 
 
 # ------------------------------------------------------------------------------------ the names
 
 
 def class_names(root: Path) -> dict[str, list[str]]:
-    """Where each public class name is defined."""
+    """Where each class name is defined, a private one too."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted(root.rglob("*.py")):
+    for path in files_of(root, PROGRAM):
         for node in ast.walk(parse(path)):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(f"{path.relative_to(root).as_posix()}:{node.lineno}")
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(f"{name_of(path, root)}:{node.lineno}")
     return found
 
 
@@ -297,13 +384,15 @@ def names_twice(root: Path) -> dict[str, list[str]]:
 def shadowed_modules(root: Path) -> list[str]:
     """Packages whose ``__init__`` gives a function or class the name of a module beside it."""
     found = []
-    for path in sorted(root.rglob("__init__.py")):
+    for path in files_of(root, ("labtools",)):
+        if path.name != "__init__.py":
+            continue
         modules = {other.stem for other in path.parent.glob("*.py")} - {"__init__"}
         for node in parse(path).body:
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = {alias.asname or alias.name for alias in node.names}
                 for name in sorted(names & modules):
-                    found.append(f"{path.parent.relative_to(root.parent).as_posix()}: {name}")
+                    found.append(f"{path.parent.relative_to(root).as_posix()}: {name}")
     return found
 
 
@@ -311,7 +400,7 @@ def field_twins(root: Path, least: int = 4) -> list[tuple[str, str]]:
     """Dataclasses and schemas that hold fields of the same names, so that one type stands twice."""
     known: dict[frozenset[str], str] = {}
     found = []
-    for path in sorted(root.rglob("*.py")):
+    for path in files_of(root, ("labtools",)):
         for node in ast.walk(parse(path)):
             if not isinstance(node, ast.ClassDef):
                 continue
@@ -349,10 +438,12 @@ def test_planted_names_are_found(tmp_path: Path) -> None:
         (root / room).mkdir(parents=True)
         (root / room / "made.py").write_text(text)
     (root / "predict" / "__init__.py").write_text("from .made import made\n")
-    assert list(names_twice(root)) == ["Pair"]
-    assert field_twins(root) == [("Twin", "Pair")]
-    assert shadowed_modules(root) == ["labtools/predict: made"]
+    assert list(names_twice(tmp_path)) == ["Pair"]
+    assert field_twins(tmp_path) == [("Twin", "Pair")]
+    assert shadowed_modules(tmp_path) == ["labtools/predict: made"]
 
 
 def test_the_scan_sees_the_project() -> None:
+    names = {name_of(path, ROOT) for path in files_of(ROOT)}
+    assert {"record/query.py", "tools/toc.py", "book/predict.md", "labs/lab03_chain.md"} <= names
     assert len(class_names(ROOT)) > 150

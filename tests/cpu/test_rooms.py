@@ -95,7 +95,7 @@ def check_room_file(path: Path, root: Path) -> list[str]:
 def check_rung_file(path: Path, root: Path) -> list[str]:
     """Breaches of one rung or baseline."""
     breaches = []
-    baseline = path.parent.name == "baselines"
+    baseline = "baselines" in path.relative_to(root).parts
     allowed = {"labtools", "numpy"} | set(sys.stdlib_module_names)
     for name, line, at_import in imports_of(ast.parse(path.read_text()), ""):
         words = name.split(".")
@@ -198,7 +198,7 @@ def all_breaches(root: Path) -> list[str]:
     found = []
     for path in sorted((root / "labtools").rglob("*.py")):
         found += check_room_file(path, root)
-    for path in sorted((root / "kernels").glob("*/*.py")):
+    for path in sorted((root / "kernels").rglob("*.py")):
         found += check_rung_file(path, root)
     return found
 
@@ -290,6 +290,16 @@ PLANTED = {
     "rung uses the package": ("kernels/decode/r99.py", "import labtools", "labtools"),
     "rung imports cupy late": ("kernels/decode/r99.py", "def f():\n    import cupy", "cupy"),
     "baseline imports torch at the top": ("kernels/baselines/b.py", "import torch", "torch"),
+    "baseline of an operation imports torch at the top": (
+        "kernels/baselines/rows/b.py",
+        "import torch",
+        "torch",
+    ),
+    "rung in a deeper folder uses a room": (
+        "kernels/studies/more/s99.py",
+        "from labtools.predict import forecast",
+        "predict",
+    ),
 }
 
 
@@ -316,6 +326,7 @@ ALLOWED = {
     ),
     "rung": ("kernels/decode/r99.py", "import numpy as np\nfrom labtools.problem import Rung"),
     "baseline": ("kernels/baselines/b.py", "def f():\n    import torch"),
+    "baseline of an operation": ("kernels/baselines/rows/b.py", "def f():\n    import torch"),
     "command line": ("labtools/cli/a.py", "from labtools.measure import check_rung"),
 }
 

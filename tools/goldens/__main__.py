@@ -22,7 +22,7 @@ from typing import Any
 from labtools.problem import LabError
 
 from . import store
-from .cases import Case, draw, every_case, possible
+from .cases import GoldenCase, draw, every_case, possible
 from .changes import read_changes
 from .compare import ask_all, compare, default_jobs
 
@@ -83,7 +83,10 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _write(
-    cases: Sequence[Case], kinds: Sequence[str], chosen: argparse.Namespace, some_left_out: bool
+    cases: Sequence[GoldenCase],
+    kinds: Sequence[str],
+    chosen: argparse.Namespace,
+    some_left_out: bool,
 ) -> int:
     if chosen.draw or some_left_out:
         raise LabError(

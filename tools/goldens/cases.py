@@ -21,7 +21,7 @@ MOST_SECONDS = 24.0
 
 
 @dataclass(frozen=True)
-class Case:
+class GoldenCase:
     """One question.
 
     Attributes:
@@ -50,12 +50,12 @@ class Case:
 
 
 @lru_cache(maxsize=1)
-def every_case() -> dict[tuple[str, str], Case]:
+def every_case() -> dict[tuple[str, str], GoldenCase]:
     """All cases by kind and key."""
-    found: dict[tuple[str, str], Case] = {}
+    found: dict[tuple[str, str], GoldenCase] = {}
 
     def add(kind: str, key: str, needs: Iterable[str], seconds: float, subject: Any) -> None:
-        found.setdefault((kind, key), Case(kind, key, frozenset(needs), seconds, subject))
+        found.setdefault((kind, key), GoldenCase(kind, key, frozenset(needs), seconds, subject))
 
     for command in commands():
         add("json", command.text, command.needs, command.seconds, command)
@@ -118,7 +118,7 @@ def missing_here() -> dict[str, str]:
     return found
 
 
-def possible(kinds: Iterable[str] = KINDS) -> tuple[list[Case], dict[str, int]]:
+def possible(kinds: Iterable[str] = KINDS) -> tuple[list[GoldenCase], dict[str, int]]:
     """The cases that this machine can answer, and how many it cannot, by reason."""
     missing = missing_here()
     wanted = set(kinds)
@@ -134,23 +134,23 @@ def possible(kinds: Iterable[str] = KINDS) -> tuple[list[Case], dict[str, int]]:
     return chosen, {why: count for why, count in left_out.items() if count}
 
 
-def draw(cases: Iterable[Case], count: int, seed: int) -> list[Case]:
+def draw(cases: Iterable[GoldenCase], count: int, seed: int) -> list[GoldenCase]:
     """Some of the cases, of every kind, that do not take too long together.
 
     Those that take long are drawn too, but few at a time.
     """
     chance = random.Random(seed)
-    by_kind: dict[str, list[Case]] = {}
+    by_kind: dict[str, list[GoldenCase]] = {}
     for case in sorted(cases, key=lambda one: (one.kind, one.key)):
         by_kind.setdefault(case.kind, []).append(case)
     whole = sum(SHARES[kind] for kind in by_kind)
-    chosen: list[Case] = []
+    chosen: list[GoldenCase] = []
     left_s = MOST_SECONDS * count / sum(SHARES.values())
     for number, (kind, some) in enumerate(by_kind.items(), 1):
         left = count - len(chosen)
         share = left if number == len(by_kind) else min(left, round(count * SHARES[kind] / whole))
         chance.shuffle(some)
-        taken: list[Case] = []
+        taken: list[GoldenCase] = []
         for case in some:
             # What is still to be drawn takes a tenth of a second each, at least.
             spare_s = left_s - 0.1 * (share - len(taken))

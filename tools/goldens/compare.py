@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from .cases import Case, every_case
+from .cases import GoldenCase, every_case
 from .changes import Change, find_change
 from .values import ABSENT, differences
 
@@ -123,7 +123,7 @@ def _answer(case_id: Id) -> tuple[Id, Json]:
 
 
 def ask_all(
-    cases: Sequence[Case], jobs: int = 1, progress: Callable[[int, int], None] | None = None
+    cases: Sequence[GoldenCase], jobs: int = 1, progress: Callable[[int, int], None] | None = None
 ) -> Iterator[tuple[Id, Json]]:
     """The answers of some cases, in several processes where wished."""
     # Cases of one record stand together, so that its code is compiled in one process only.

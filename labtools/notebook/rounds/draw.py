@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import math
 import random
 from collections import Counter
@@ -19,6 +18,7 @@ from labtools.predict import load_gpu, occupancy, waves
 from labtools.problem import HEADLINE, LabError, Rung, Workload, load_rung
 from labtools.record import Record, RecordStore, Variant
 from labtools.record.prediction import direction_of
+from labtools.record.query import every_pair
 
 from ..ratios import Speedup
 from ..records import recorded_speedup
@@ -241,22 +241,19 @@ def interval_in_words(measured: Speedup) -> Speedup:
 
 
 def _pairs(records: Iterable[Record]) -> list[_Pair]:
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        if (
-            isinstance(record.problem, Workload)
-            and record.comparison.ok
-            and record.rung_path is None
-            and _shipped(record.candidate)
-        ):
-            groups.setdefault((record.campaign, record.problem.key()), []).append(record)
+    fitting = (
+        record
+        for record in records
+        if isinstance(record.problem, Workload)
+        and record.comparison.ok
+        and record.rung_path is None
+        and _shipped(record.candidate)
+    )
     found = []
-    for _, group in sorted(groups.items()):
-        group.sort(key=lambda record: (record.candidate, sorted(record.knobs.items())))
-        for first, second in itertools.combinations(group, 2):
-            step = _step(first, second)
-            if step is not None:
-                found.append(_Pair(first, second, step, first.median_us / second.median_us))
+    for first, second in every_pair(fitting):
+        step = _step(first, second)
+        if step is not None:
+            found.append(_Pair(first, second, step, first.median_us / second.median_us))
     return found
 
 
