@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import sys
 
-from labtools.predict.version import KEPT_NAME, write_name
+from labtools.predict.version import read_kept, write_name
 from labtools.problem import LabError
 
 
 def main() -> int:
     """Write the name, and say whether it is another one."""
     try:
-        before = KEPT_NAME.read_text("utf-8") if KEPT_NAME.is_file() else ""
+        before = read_kept().get("name")
         name = write_name()
     except LabError as error:
         print(error, file=sys.stderr)
         return 1
-    same = f'name = "{name}"' in before
-    print(f"{name}, {'as before' if same else 'another model than before'}")
+    print(f"{name}, {'as before' if name == before else 'another model than before'}")
     return 0
 
 

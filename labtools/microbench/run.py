@@ -15,6 +15,7 @@ from typing import Any
 from labtools.measure.gpu.job import require_device
 from labtools.measure.gpu.provenance import make_provenance
 from labtools.measure.worker import Finished, run_call
+from labtools.predict.measured import RECORD_NAME, SCHEMA, table_from_record
 from labtools.problem import LabError
 from labtools.record import Clocks
 from labtools.toolchain import Cubin, DisassemblerMissing
@@ -27,9 +28,7 @@ from .code import (
     compile_benchmark,
 )
 from .plan import find_benchmarks
-from .table import SCHEMA, table_from_record
 
-RECORD_NAME = "microbench.json.gz"
 CHILD_LIMIT_S = 900.0
 MOST_CHILDREN = 8
 """A benchmark that ends its child costs a new one; after so many something else is wrong."""
@@ -70,7 +69,9 @@ def run_microbench(
     """Measure this GPU with the microbenchmarks.
 
     Args:
-        out_dir: gets ``microbench.json.gz`` and ``latencies/<gpu>.toml``.
+        out_dir: gets ``microbench.json.gz``, which forecasts read once it stands in
+            ``kernels/records/<gpu>/``, and ``latencies/<gpu>.json``, the table that they make of
+            it, to look at.
         only: names of microbenchmarks or of their groups; None takes all.
         progress: hears of each step.
 
@@ -225,13 +226,13 @@ def _write(out_dir: Path, record: dict[str, Any], notes: list[str]) -> tuple[Pat
     out_dir.mkdir(parents=True, exist_ok=True)
     write_record(record_path, record)
     try:
-        text = table_from_record(record)
+        table = table_from_record(record)
     except LabError as error:
         notes.append(f"no table of latencies: {error}")
         return record_path, None
-    table_path = out_dir / "latencies" / f"{record['provenance']['gpu_slug']}.toml"
+    table_path = out_dir / "latencies" / f"{record['provenance']['gpu_slug']}.json"
     table_path.parent.mkdir(exist_ok=True)
-    table_path.write_text(text, encoding="utf-8")
+    table_path.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     return record_path, table_path
 
 
@@ -239,26 +240,3 @@ def write_record(path: Path, record: dict[str, Any]) -> None:
     """Write a record of microbenchmarks, the same bytes for the same record."""
     text = json.dumps(record, separators=(",", ":"))
     path.write_bytes(gzip.compress(text.encode(), mtime=0))
-
-
-def read_record(path: Path | str) -> dict[str, Any]:
-    """Read a record of microbenchmarks.
-
-    Raises:
-        LabError: it is none.
-    """
-    try:
-        record = json.loads(gzip.decompress(Path(path).read_bytes()))
-    except (OSError, ValueError, EOFError) as error:
-        raise LabError(
-            f"{Path(path).name} could not be read as a record of microbenchmarks.",
-            str(error),
-            "labtools microbench writes one",
-        ) from error
-    if not isinstance(record, dict) or record.get("kind") != "microbench":
-        raise LabError(
-            f"{Path(path).name} is no record of microbenchmarks.",
-            "it does not say so",
-            "labtools microbench writes one",
-        )
-    return record

@@ -25,7 +25,8 @@ from .result import Forecast, LaunchForecast
 from .roofline import floors
 from .sheets import Gpu, load_gpu
 
-_MODEL_CODE = code_digest("problem", "toolchain", "record", "predict")
+MODEL_ROOMS = ("problem", "toolchain", "record", "predict")
+MODEL_CODE = code_digest(*MODEL_ROOMS)
 """The code and tables that make a forecast, as they were when this was imported."""
 CLASSES = ("memory", "shared", "shuffle", "special", "convert", "tensor", "barrier", "branch")
 
@@ -79,7 +80,7 @@ def _content(
 ) -> tuple[Any, ...]:
     """All that a forecast follows from, for the cache: the model's own code is part of it."""
     return (
-        *(_MODEL_CODE, launches, workload, gpu, machine),
+        *(MODEL_CODE, launches, workload, gpu, machine),
         *(code.content, code.resources, code.origin),
     )
 

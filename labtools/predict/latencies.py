@@ -1,9 +1,10 @@
 """Latencies, issue intervals, bandwidths and launch times of a GPU, each number with its source.
 
-Two kinds of table lie in ``latencies/``. ``<gpu>.toml`` is made from this project's own
-microbenchmarks on that very GPU; its forecasts are *calibrated*. ``sm_XX.toml`` holds what others
-published about an architecture. What nobody published there is taken unchanged from the NVIDIA
-H200, and its source says so.
+There are two kinds of table. A GPU's own is made from the record of this project's microbenchmarks
+on that very GPU, ``kernels/records/<gpu>/microbench.json.gz``, when it is first asked for; its
+forecasts are *calibrated*. ``latencies/sm_XX.toml`` holds what others published about an
+architecture. What nobody published there is taken unchanged from the NVIDIA H200, and its source
+says so.
 """
 
 from __future__ import annotations
@@ -17,15 +18,22 @@ from pathlib import Path
 from typing import Any
 
 from labtools.problem import LabError
-from labtools.record import slug_of_gpu
+from labtools.record import shipped_records_dir, slug_of_gpu
+from labtools.toolchain.cache import code_digest, kept
 
+from .measured import RECORD_NAME, read_record, table_from_record
 from .sheets import Gpu, load_gpu
 
 TABLES = Path(__file__).with_name("latencies")
+"""What others published, by architecture."""
+RECORDS = shipped_records_dir()
+"""Our own microbenchmarks, in a folder for each GPU."""
 REFERENCE = "h200"
 """The GPU whose own measurements stand in where nothing was published."""
 ASSUMED = "assumed as on NVIDIA H200"
 _GROUPS = ("clock", "latency", "interval", "memory", "launch")
+_CODE = code_digest("predict")
+"""The code that makes a table of a record, as it was when this was imported."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +106,7 @@ class Latencies:
     @property
     def has_reference(self) -> bool:
         """Whether numbers of the reference GPU could stand in."""
-        return (TABLES / f"{REFERENCE}.toml").is_file()
+        return REFERENCE in table_files()
 
     def has(self, name: str) -> bool:
         """Whether a number is known."""
@@ -162,28 +170,29 @@ def load_latencies(gpu: Gpu | str) -> Latencies:
     return _load(sheet.name, sheet.title, sheet.arch, _stamp())
 
 
-def list_tables() -> list[str]:
-    """Names of all tables: GPUs of our own measurements, and architectures."""
-    return sorted(path.stem for path in TABLES.glob("*.toml"))
+def table_files() -> dict[str, Path]:
+    """What each table is read from, by its name: a GPU of our own measurements, or ``sm_XX``."""
+    published = {path.stem: path for path in sorted(TABLES.glob("*.toml"))}
+    return published | {path.parent.name: path for path in RECORDS.glob(f"*/{RECORD_NAME}")}
 
 
 def _stamp() -> tuple[tuple[str, int], ...]:
-    """Changes when a table is replaced, so that a new one is read."""
-    return tuple((path.name, path.stat().st_mtime_ns) for path in sorted(TABLES.glob("*.toml")))
+    """Changes when a table or a record is replaced, so that a new one is read."""
+    return tuple((str(path), path.stat().st_mtime_ns) for path in sorted(table_files().values()))
 
 
 @lru_cache(maxsize=64)
 def _load(name: str, title: str, arch: str, stamp: object) -> Latencies:
+    files = table_files()
     for own in dict.fromkeys((name, slug_of_gpu(title))):
-        if not own.startswith("sm_") and (TABLES / f"{own}.toml").is_file():
-            return read_table(TABLES / f"{own}.toml", name)
-    published = _published(arch)
+        if not own.startswith("sm_") and own in files:
+            return read_table(files[own], name)
+    published = _published(arch, files)
     found = read_table(published, name) if published else None
     entries = dict(found.entries) if found else {}
-    reference = TABLES / f"{REFERENCE}.toml"
-    if not reference.is_file():
+    if REFERENCE not in files:
         return Latencies(name, arch, False, entries, {}, about=found.about if found else {})
-    base = read_table(reference, REFERENCE)
+    base = read_table(files[REFERENCE], REFERENCE)
     for key, entry in base.entries.items():
         # A clock is a property of one card; the data sheet has this one's.
         if key not in entries and not key.startswith("clock."):
@@ -201,26 +210,42 @@ def _load(name: str, title: str, arch: str, stamp: object) -> Latencies:
     )
 
 
-def _published(arch: str) -> Path | None:
+def _published(arch: str, files: Mapping[str, Path]) -> Path | None:
     """The table of an architecture, else of the newest older one."""
     number = int(arch.removeprefix("sm_").rstrip("af"))
-    known = {int(path.stem[3:]): path for path in TABLES.glob("sm_*.toml")}
+    known = {int(name[3:]): path for name, path in files.items() if name.startswith("sm_")}
     older = [one for one in known if one <= number]
     return known[max(older)] if older else None
+
+
+def raw_table(path: Path) -> dict[str, Any]:
+    """What a table says, as published ones are written.
+
+    Args:
+        path: one of `table_files`. What is made of a record is kept on disk.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: it cannot be read.
+        LabError: it is no record of microbenchmarks.
+    """
+    if path.suffix == ".toml":
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    parts = [_CODE, path.read_bytes()]
+    return kept("latencies", parts, lambda: table_from_record(read_record(path)))
 
 
 def read_table(path: Path, gpu: str | None = None) -> Latencies:
     """Read one table.
 
     Args:
-        path: a TOML file.
+        path: one of `table_files`.
         gpu: what to call the GPU; None takes the table's own name.
 
     Raises:
         LabError: it is no such table.
     """
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = raw_table(path)
         about = raw["about"]
         documents = raw.get("documents", {})
         entries = {
@@ -243,7 +268,7 @@ def read_table(path: Path, gpu: str | None = None) -> Latencies:
             l2_bytes=int(about.get("l2_bytes", 0)),
             about=about,
         )
-    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise LabError(
             f"The table of latencies {path.name} could not be read.",
             f"{type(error).__name__}: {error}",

@@ -108,7 +108,7 @@ def code_digest(*rooms: str) -> str:
     for room in rooms:
         for path in sorted((_ROOM / room).rglob("*")):
             if path.suffix in (".py", ".toml"):
-                data = path.read_bytes()
+                data = path.read_bytes().replace(b"\r\n", b"\n")
                 digest.update(f"{path.relative_to(_ROOM).as_posix()} {len(data)}:".encode())
                 digest.update(data)
     return digest.hexdigest()

@@ -2,61 +2,86 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from labtools.predict import latencies
-from labtools.predict.latencies import ASSUMED, list_tables, load_latencies, read_table
+from labtools.predict.latencies import ASSUMED, load_latencies, read_table, table_files
 from labtools.predict.sheets import list_gpus
 from labtools.problem import LabError
 from labtools.record import published_figures
 
-OWN = """
-[about]
-gpu = "h200"
-arch = "sm_90"
-calibrated = true
-num_sms = 132
-l2_bytes = 62914560
 
-[clock]
-sm = {value=1980.0, low=1980.0, high=1980.0, unit="MHz", source="clock"}
+def _pipe(**what: object) -> dict[str, object]:
+    """Two lengths of a chain of 24 cycles a step, between 23 and 25."""
+    return {
+        "samples": [
+            {
+                "what": {"body": body, "trips": 1, **what},
+                "values": [23 * body, 24 * body, 25 * body],
+            }
+            for body in (32, 64)
+        ]
+    }
 
-[latency]
-shfl = {value=24.0, low=23.0, high=25.0, unit="cycles", source="pipe.shfl"}
-l2 = {value=270.0, low=250.0, high=290.0, unit="cycles", source="chase.l2"}
 
-[latency.barrier]
-4 = {value=30.0, low=30.0, high=31.0, unit="cycles", source="barrier.meet"}
+OWN = {
+    "schema": 1,
+    "kind": "microbench",
+    "provenance": {
+        "gpu": "NVIDIA H200", "gpu_slug": "h200", "arch": "sm_90", "num_sms": 132,
+        "l2_bytes": 62914560, "date": "2026-01-02T03:04:05Z",
+    },
+    "benchmarks": {
+        "clock": {"samples": [{"what": {"test": "clock"}, "values": [1980.0]}]},
+        "pipe.shfl": _pipe(test="latency"),
+        "chase.l2": {
+            "samples": [{"what": {"kib": 8192, "warmed": "by all"}, "values": [250, 270, 290]}]
+        },
+        "barrier.meet": _pipe(test="meet", warps=4, blocks=1),
+        "bandwidth.hbm": {
+            "samples": [
+                {
+                    "what": {"warps": 1, "loads": 1, "bytes_per_lane": 16, "bytes": 170_000},
+                    "values": [1.0],
+                }
+            ]
+        },
+    },
+}  # fmt: skip
+"""A record of a few microbenchmarks."""
 
-[curve]
-hbm = [{warps=1, gb_per_s=170.0}]
-"""
+
+def _write_record(folder: Path, record: object) -> Path:
+    path = folder / "h200" / "microbench.json.gz"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(gzip.compress(json.dumps(record).encode(), mtime=0))
+    return path
 
 
 @pytest.fixture
 def own_table(monkeypatch, tmp_path: Path) -> Path:
-    """The published tables, and one of our own for the H200."""
-    for path in latencies.TABLES.glob("sm_*.toml"):
-        (tmp_path / path.name).write_text(path.read_text())
-    (tmp_path / "h200.toml").write_text(OWN)
-    monkeypatch.setattr(latencies, "TABLES", tmp_path)
-    return tmp_path
+    """The published tables, and a record of our own for the H200."""
+    monkeypatch.setattr(latencies, "RECORDS", tmp_path)
+    return _write_record(tmp_path, OWN)
 
 
-@pytest.mark.parametrize("name", list_tables())
+@pytest.mark.parametrize("name", table_files())
 def test_every_number_of_every_table_has_a_source_and_a_spread(name: str) -> None:
-    path = latencies.TABLES / f"{name}.toml"
+    path = table_files()[name]
     table = read_table(path)
-    documents = tomllib.loads(path.read_text()).get("documents", {})
     for key, entry in table.entries.items():
         assert entry.low <= entry.value <= entry.high, key
         assert entry.unit in ("cycles", "cycles a cycle", "GB/s", "us", "ns", "MHz"), key
         assert len(entry.source) > 3, key
     assert table.calibrated == (not name.startswith("sm_"))
     if name.startswith("sm_"):
+        documents = tomllib.loads(path.read_text()).get("documents", {})
         assert all(len(text) > 20 for text in documents.values())
         assert {entry.source for entry in table.entries.values()} == set(documents.values())
 
@@ -65,7 +90,7 @@ def test_every_number_of_every_table_has_a_source_and_a_spread(name: str) -> Non
 def test_every_gpu_has_latencies(gpu: str) -> None:
     table = load_latencies(gpu)
     assert table.interval("fp32") in (1.0, 2.0) or table.calibrated
-    own = gpu in list_tables()
+    own = gpu in table_files()
     assert table.calibrated == own
 
 
@@ -74,7 +99,7 @@ def test_ours_is_calibrated_and_stands_in_where_nothing_was_published(own_table)
     assert h200.calibrated
     assert h200.latency("shfl") == 24
     assert h200.sm_mhz == 1980
-    assert h200.by_number("latency.barrier") == {4: 30.0}
+    assert h200.by_number("latency.barrier") == {4: 24.0}
     assert h200.curve("hbm")[0]["warps"] == 1
     ada = load_latencies("rtx4090")
     assert not ada.calibrated
@@ -91,19 +116,23 @@ def test_ours_is_calibrated_and_stands_in_where_nothing_was_published(own_table)
 
 def test_a_new_table_is_read_without_a_restart(own_table) -> None:
     assert load_latencies("h200").latency("shfl") == 24
-    path = own_table / "h200.toml"
-    path.write_text(OWN.replace("value=24.0", "value=24.5"))
-    import os
-
+    assert load_latencies("rtx4090").latency("shfl") == 24
+    faster = {**OWN["benchmarks"], "pipe.shfl": _pipe(test="latency", trips=2)}
+    path = _write_record(own_table.parents[1], {**OWN, "benchmarks": faster})
     os.utime(path, ns=(1, 1))
-    assert load_latencies("h200").latency("shfl") == 24.5
+    assert load_latencies("h200").latency("shfl") == 12
+    assert load_latencies("rtx4090").latency("shfl") == 12
 
 
 def test_what_nobody_knows_is_said(own_table) -> None:
     with pytest.raises(LabError, match=r"Nothing is known of latency\.nonsense"):
         load_latencies("h200").latency("nonsense")
     assert load_latencies("h200").latency("nonsense", 7.0) == 7.0
-    (own_table / "h200.toml").write_text("[about]\narch = 3")
+    for number, damaged in enumerate(({**OWN, "provenance": {}}, [], {**OWN, "schema": 99})):
+        os.utime(_write_record(own_table.parents[1], damaged), ns=(number, number))
+        with pytest.raises(LabError, match=r"could not be read|no record|another layout"):
+            load_latencies("h200")
+    own_table.write_bytes(b"nonsense")
     with pytest.raises(LabError, match="could not be read"):
         load_latencies("h200")
 
@@ -112,7 +141,7 @@ def test_the_published_figures_agree_with_those_of_the_book() -> None:
     claims = published_figures()["latency"]
     for gpu, arch in (("RTX 4090", "sm_89"), ("H100 PCIe", "sm_90")):
         index = claims["gpu"].index(gpu)
-        table = read_table(latencies.TABLES / f"{arch}.toml")
+        table = read_table(table_files()[arch])
         for ours, theirs in (
             ("l1", "l1"), ("l2", "l2"), ("hbm", "dram"), ("shared.32", "shared_memory"),
         ):  # fmt: skip

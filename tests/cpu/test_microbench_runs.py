@@ -26,10 +26,11 @@ from labtools.microbench.child import (
 )
 from labtools.microbench.plan import list_benchmarks
 from labtools.microbench.rig import REPEATS, Rig
-from labtools.microbench.run import read_record, run_microbench, write_record
-from labtools.microbench.table import table_from_record
-from labtools.predict.latencies import read_table
-from labtools.problem import LabError, kernels_dir, repository_root
+from labtools.microbench.run import run_microbench, write_record
+from labtools.predict import measured
+from labtools.predict.latencies import read_table, table_files
+from labtools.predict.measured import read_record, table_from_record
+from labtools.problem import LabError
 from labtools.record import Clocks
 
 PROVENANCE = {
@@ -91,8 +92,8 @@ def test_the_record_is_json_and_comes_back(record, tmp_path: Path) -> None:
 
 def test_the_table_takes_out_what_a_loop_adds(record, tmp_path: Path) -> None:
     """The fake takes 4 cycles a step and 50 for the loop: the table says 4."""
-    path = tmp_path / "h200.toml"
-    path.write_text(table_from_record(record))
+    path = tmp_path / "microbench.json.gz"
+    write_record(path, record)
     table = read_table(path)
     assert table.calibrated
     assert table.latency("ffma") == pytest.approx(4.0)
@@ -114,25 +115,47 @@ def test_the_table_takes_out_what_a_loop_adds(record, tmp_path: Path) -> None:
 def test_the_table_does_without_what_failed(record) -> None:
     kept = {name: one for name, one in record["benchmarks"].items() if name.startswith("pipe.")}
     kept["chase.l1"] = {"problem": "a fault"}
-    text = table_from_record({**record, "benchmarks": kept})
-    assert "[latency]" in text
-    assert "l1_row" in text
-    assert "\nl1 =" not in text
+    table = table_from_record({**record, "benchmarks": kept})
+    assert "l1_row" in table["latency"]
+    assert "l1" not in table["latency"]
     with pytest.raises(LabError, match="nothing to make a table of"):
         table_from_record({**record, "benchmarks": {"clock": {"problem": "x"}}})
     with pytest.raises(LabError, match="another layout"):
         table_from_record({**record, "schema": 99})
 
 
-def test_the_committed_table_is_the_one_of_the_committed_record() -> None:
-    folder = repository_root() / "labtools" / "predict" / "latencies"
-    tables = [path for path in folder.glob("*.toml") if not path.stem.startswith("sm_")]
-    records = {
-        path.parent.name: path for path in kernels_dir().glob("records/*/microbench.json.gz")
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        *((4, 4), (4.0, 4.0), (16.99612, 16.996), (23.9996, 24.0), (4814.304, 4814.3)),
+        *((123456.78, 123456.8), (0.000012, 0.0), (0.91234567, 0.91235), ("every SM", "every SM")),
+    ],
+)
+def test_a_table_has_five_digits(value: object, kept: object) -> None:
+    rounded = measured._rounded(value)
+    assert (rounded, type(rounded)) == (kept, type(kept))
+
+
+def test_the_committed_record_is_the_source_of_the_forecasts() -> None:
+    """Numbers that forecasts were made of when their table was committed as a file."""
+    table = read_table(table_files()["h200"])
+    assert table.calibrated
+    assert table.about["date"] == "2026-11-21"
+    assert table.num_sms == 132
+    for name, value, source in (
+        ("latency.ex2", 16.996, "pipe.ex2"),
+        ("latency.shared.128", 32.0, "pipe.lds128"),
+        ("latency.hbm_row.512", 740.21, "rows.hbm: contiguous rows, every SM, less 2 latency.lop3"),
+        ("launch.one_load", 1.0534, "launch.kinds: one load, 132 blocks"),
+        ("launch.block.128", 0.60172, "launch.shape: an empty block more, 16896 to 67584 blocks"),
+    ):
+        entry = table.entry(name)
+        assert (entry.value, entry.source) == (value, source)
+    assert len(table.entries) == 217
+    assert {name: len(points) for name, points in table.curves.items()} == {
+        **{"interval": 256, "chase": 47, "rows": 96, "barrier_skew": 12, "code": 44, "hbm": 111},
+        **{"l2": 222, "one_sm_hbm": 20, "one_sm_l2": 20, "l2_footprint": 13, "launch": 80},
     }
-    assert {path.stem for path in tables} == set(records)
-    for path in tables:
-        assert table_from_record(read_record(records[path.stem])) == path.read_text()
 
 
 # ------------------------------------------------------------------------------------ the child
@@ -235,8 +258,9 @@ def test_a_run_leaves_a_record_and_a_table(monkeypatch, tmp_path: Path) -> None:
     report = run_microbench(tmp_path, NAMES)
     assert report.failures == {}
     assert report.record_path.is_file()
-    assert report.table_path == tmp_path / "latencies" / "h200.toml"
-    assert table_from_record(read_record(report.record_path)) == report.table_path.read_text()
+    assert report.table_path == tmp_path / "latencies" / "h200.json"
+    table = table_from_record(read_record(report.record_path))
+    assert json.loads(report.table_path.read_text()) == table
     assert read_record(report.record_path)["provenance"]["gpu"] == "NVIDIA H200"
     assert report.measured == tuple(NAMES)
 

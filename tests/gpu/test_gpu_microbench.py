@@ -20,7 +20,7 @@ def report(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def table(report):
-    return read_table(report.table_path)
+    return read_table(report.record_path)
 
 
 def test_everything_ran_in_time(report) -> None:

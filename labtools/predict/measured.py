@@ -1,22 +1,22 @@
 """From the raw samples of the microbenchmarks to the table that the forecast reads.
 
-Pure: the same record always gives the same text, so a committed table is checked against its
-record. A length's own overhead leaves by differences of two lengths, repeat by repeat.
+Pure: the same record always gives the same table. A length's own overhead leaves by differences of
+two lengths, repeat by repeat.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from labtools.predict.latencies import LatencyEntry
 from labtools.problem import LabError
 
-from .plan import PIPES
-
+RECORD_NAME = "microbench.json.gz"
+"""A GPU's record of microbenchmarks, in its folder of records."""
 SCHEMA = 1
 MIB = 2**20
 LANE_LOGIC = {2: 1, 4: 1, 8: 1, 16: 2}
@@ -29,6 +29,9 @@ ALIASES = {
     "mma_fp16": "hmma",
 }
 """Names of units, and the instruction that stands for each."""
+
+Entry = dict[str, Any]
+"""One number: value, low and high, unit, source."""
 
 
 class _Samples:
@@ -55,8 +58,9 @@ class _Samples:
         return [float(value) for value in found[0]["values"]] if found else None
 
 
-def _entry(values: Sequence[float], unit: str, source: str) -> LatencyEntry:
-    return LatencyEntry(statistics.median(values), min(values), max(values), unit, source)
+def _entry(values: Sequence[float], unit: str, source: str) -> Entry:
+    middle, low, high = map(float, (statistics.median(values), min(values), max(values)))
+    return {"value": middle, "low": low, "high": high, "unit": unit, "source": source}
 
 
 def _slope(samples: _Samples, benchmark: str, per: float = 1.0, **what: Any) -> list[float] | None:
@@ -80,7 +84,7 @@ class _Table:
     def __init__(self, record: Mapping[str, Any]) -> None:
         self.samples = _Samples(record)
         self.record = record
-        self.groups: dict[str, dict[str, LatencyEntry]] = {}
+        self.groups: dict[str, dict[str, Entry]] = {}
         self.curves: dict[str, list[dict[str, Any]]] = {}
 
     def put(
@@ -93,7 +97,7 @@ class _Table:
     def value(self, group: str, name: str) -> float | None:
         """An entry's value, or None."""
         entry = self.groups.get(group, {}).get(name)
-        return entry.value if entry else None
+        return entry["value"] if entry else None
 
     def curve(self, name: str, rows: Iterable[dict[str, Any]]) -> None:
         """Add a curve, unless it is empty."""
@@ -102,11 +106,41 @@ class _Table:
             self.curves[name] = kept
 
 
-def table_from_record(record: Mapping[str, Any]) -> str:
-    """The table of latencies, intervals, bandwidths and launches, as TOML.
+def read_record(path: Path | str) -> dict[str, Any]:
+    """Read a record of microbenchmarks.
+
+    Raises:
+        LabError: it is none.
+    """
+    try:
+        record = json.loads(gzip.decompress(Path(path).read_bytes()))
+    except (OSError, ValueError, EOFError) as error:
+        raise LabError(
+            f"{Path(path).name} could not be read as a record of microbenchmarks.",
+            str(error),
+            "labtools microbench writes one",
+        ) from error
+    if not isinstance(record, dict) or record.get("kind") != "microbench":
+        raise LabError(
+            f"{Path(path).name} is no record of microbenchmarks.",
+            "it does not say so",
+            "labtools microbench writes one",
+        )
+    return record
+
+
+def table_from_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of latencies, intervals, bandwidths and launches.
+
+    Cycles are of the SM's clock. Each value is a median, low and high the spread; every number has
+    five digits.
 
     Args:
         record: what ``run_microbench`` kept.
+
+    Returns:
+        As a published table of ``latencies/`` reads: ``about``; groups of entries, each with value,
+        low, high, unit and source, those of one name by count or bytes a level deeper; ``curve``.
 
     Raises:
         LabError: the record has no samples at all, or another layout.
@@ -138,7 +172,7 @@ def table_from_record(record: Mapping[str, Any]) -> str:
     )
     for step in steps:
         step(table)
-    return _write(table)
+    return _whole(table)
 
 
 def _put_clock(table: _Table) -> None:
@@ -150,8 +184,10 @@ def _put_clock(table: _Table) -> None:
 
 def _put_pipes(table: _Table) -> None:
     curve = []
-    for pipe in PIPES:
-        name, source = pipe.name, f"pipe.{pipe.name}"
+    for source in table.samples.by_name:
+        group, _, name = source.partition(".")
+        if group != "pipe":
+            continue
         latency = _slope(table.samples, source, test="latency")
         table.put("latency", _latency_name(name), latency, "cycles", source)
         for parts, suffix in ((1, ""), (4, "_sm")):
@@ -191,11 +227,9 @@ def _put_derived(table: _Table) -> None:
     """What is known only by difference, and the names of units."""
     latency = table.groups.setdefault("latency", {})
     if "rcp_fadd" in latency and "fadd" in latency:
-        whole, addition = latency.pop("rcp_fadd"), latency["fadd"].value
-        latency["rcp"] = LatencyEntry(
-            whole.value - addition, whole.low - addition, whole.high - addition, "cycles",
-            "pipe.rcp_fadd less latency.fadd",
-        )  # fmt: skip
+        whole, addition = latency.pop("rcp_fadd"), latency["fadd"]["value"]
+        less = {name: whole[name] - addition for name in ("value", "low", "high")}
+        latency["rcp"] = {**whole, **less, "source": "pipe.rcp_fadd less latency.fadd"}
     intervals = table.groups.setdefault("interval", {})
     for suffix in ("", "_sm"):
         if f"rcp_fadd{suffix}" in intervals:
@@ -524,6 +558,8 @@ def _put_footprint(table: _Table) -> None:
 
 def _put_launches(table: _Table) -> None:
     rows = []
+    loading = {one["what"]["grid"] for one in table.samples.all("launch.kinds", kind="one_load")}
+    several = min(loading - {1}, default=None)  # blocks; the least that is more than one
     for name in ("launch.shape", "launch.kinds"):
         pairs: dict[str, list[dict[str, Any]]] = {}
         for one in table.samples.all(name):
@@ -549,8 +585,10 @@ def _put_launches(table: _Table) -> None:
             )
             if what["kind"] == "empty" and what["grid"] == 1 and what["threads"] == 32:
                 table.put("launch", "empty", us, "us", "launch.shape: one warp, a node of a graph")
-            if what["kind"] == "one_load" and what["grid"] == 132 and what["threads"] == 128:
-                table.put("launch", "one_load", us, "us", "launch.kinds: one load, 132 blocks")
+            if what["kind"] == "one_load" and what["grid"] == several and what["threads"] == 128:
+                table.put(
+                    "launch", "one_load", us, "us", f"launch.kinds: one load, {several} blocks"
+                )
     table.curve("launch", rows)
     for threads in (32, 128, 256, 1024):
         by_grid = {
@@ -558,76 +596,51 @@ def _put_launches(table: _Table) -> None:
             for row in rows
             if row["kind"] == "empty" and row["threads"] == threads
         }
-        with suppress(KeyError):
-            rate = (by_grid[67584] - by_grid[16896]) / (67584 - 16896) * 1e3
+        if len(by_grid) > 1:
+            fewer, most = sorted(by_grid)[-2:]
+            rate = (by_grid[most] - by_grid[fewer]) / (most - fewer) * 1e3
             table.put(
                 "launch", f"block.{threads}", [rate], "ns",
-                "launch.shape: an empty block more, 16896 to 67584 blocks",
+                f"launch.shape: an empty block more, {fewer} to {most} blocks",
             )  # fmt: skip
 
 
-# ----------------------------------------------------------------------------------------- text
+# ---------------------------------------------------------------------------------- the whole
 
 
-def _number(value: float) -> str:
-    text = f"{float(value):.5g}"
-    if "e" in text:
-        text = f"{float(value):.1f}"
-    return text if "." in text else f"{text}.0"
+def _rounded(value: Any) -> Any:
+    """A fraction with five digits; what is very large or small, with one after the point."""
+    if not isinstance(value, float):
+        return value
+    text = f"{value:.5g}"
+    return round(value, 1) if "e" in text else float(text)
 
 
-def _inline(entry: LatencyEntry) -> str:
-    """As an inline table of TOML."""
-    return (
-        f"{{value={_number(entry.value)}, low={_number(entry.low)}, high={_number(entry.high)}, "
-        f"unit={json.dumps(entry.unit)}, source={json.dumps(entry.source)}}}"
-    )
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return _number(value)
-    return str(value) if isinstance(value, int) else json.dumps(value)
-
-
-def _write(table: _Table) -> str:
+def _whole(table: _Table) -> dict[str, Any]:
     provenance = table.record["provenance"]
-    date = str(provenance["date"])[:10]
-    lines = [
-        "# Made from the record of microbenchmarks by labtools; not to be edited by hand.",
-        "# Cycles are of the SM's clock. Each value is a median, low and high the spread.",
-        "",
-        "[about]",
-        f"gpu = {json.dumps(provenance['gpu_slug'])}",
-        f"title = {json.dumps(provenance['gpu'])}",
-        f"arch = {json.dumps(provenance['arch'])}",
-        f"num_sms = {provenance.get('num_sms') or 0}",
-        f"l2_bytes = {provenance.get('l2_bytes') or 0}",
-        "calibrated = true",
-        f"date = {json.dumps(date)}",
-        f"driver = {json.dumps(provenance.get('driver') or 'unknown')}",
-        f"nvrtc = {json.dumps(provenance.get('nvrtc') or 'unknown')}",
-        'source = "microbenchmarks of this project, kernels/microbench"',
-    ]
+    about = {
+        "gpu": provenance["gpu_slug"],
+        "title": provenance["gpu"],
+        "arch": provenance["arch"],
+        "num_sms": provenance.get("num_sms") or 0,
+        "l2_bytes": provenance.get("l2_bytes") or 0,
+        "calibrated": True,
+        "date": str(provenance["date"])[:10],
+        "driver": provenance.get("driver") or "unknown",
+        "nvrtc": provenance.get("nvrtc") or "unknown",
+        "source": "microbenchmarks of this project, kernels/microbench",
+    }
+    found: dict[str, Any] = {"about": about}
     for group, entries in table.groups.items():
-        plain = {name: entry for name, entry in entries.items() if "." not in name}
-        lines += ["", f"[{group}]"]
-        lines += [f"{name} = {_inline(entry)}" for name, entry in plain.items()]
-        nested: dict[str, list[str]] = {}
-        for name, entry in entries.items():
-            if "." in name:
-                head, _, tail = name.partition(".")
-                nested.setdefault(head, []).append(f"{tail} = {_inline(entry)}")
-        for head, inner in nested.items():
-            lines += ["", f"[{group}.{head}]", *inner]
-    if table.curves:
-        lines += ["", "[curve]"]
-    for name, rows in table.curves.items():
-        lines.append(f"{name} = [")
-        for row in rows:
-            inside = ", ".join(f"{key}={_value(value)}" for key, value in row.items())
-            lines.append(f"  {{{inside}}},")
-        lines.append("]")
-    return "\n".join(lines) + "\n"
+        kept = found.setdefault(group, {})
+        # Single numbers first, then those of which there are several.
+        for name, entry in sorted(entries.items(), key=lambda one: "." in one[0]):
+            head, _, tail = name.partition(".")
+            (kept.setdefault(head, {}) if tail else kept)[tail or head] = {
+                key: _rounded(value) for key, value in entry.items()
+            }
+    found["curve"] = {
+        name: [{key: _rounded(value) for key, value in row.items()} for row in rows]
+        for name, rows in table.curves.items()
+    }
+    return found
