@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class LabError(Exception):
     """A failure told in plain words.
@@ -18,9 +20,10 @@ class LabError(Exception):
         self.still_works = still_works
         super().__init__(what)
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
-        # Without this, an error that crosses a process boundary loses two of its three parts.
-        return (LabError, (self.what, self.why, self.still_works))
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickled as errors are, it would be made anew of its one sentence alone, which a kind with
+        # arguments of its own cannot be. So it is put together again from its fields.
+        return (_blank, (type(self), *self.args), self.__dict__)
 
     def to_dict(self) -> dict[str, str]:
         """The three parts, as JSON holds them."""
@@ -37,6 +40,11 @@ class LabError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Tell IPython to print the message alone, without a stack trace."""
         return str(self).splitlines()
+
+
+def _blank(kind: type[LabError], *args: Any) -> LabError:
+    """An error of a kind whose fields are still to be set."""
+    return kind.__new__(kind, *args)
 
 
 class KernelError(LabError):

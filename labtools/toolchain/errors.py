@@ -49,10 +49,6 @@ class CompileError(KernelError):
         self.excerpt = excerpt
         self.log = log
 
-    def __reduce__(self) -> tuple[object, ...]:  # type: ignore[override]
-        state = {name: getattr(self, name) for name in ("file", "line", "excerpt", "log")}
-        return (CompileError, (self.what, self.why, self.still_works), state)
-
 
 _MESSAGE = re.compile(
     r"^(?P<file>.+?)\((?P<line>\d+)\): "

@@ -9,8 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gzip
+import importlib
 import json
 import os
+import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -25,9 +28,10 @@ from typing import Any
 import pytest
 from devices import H200, LIMITS
 
+import labtools
 from labtools.cli import main
 from labtools.measure.worker import child_environment
-from labtools.problem import LabError, load_rung
+from labtools.problem import KernelError, LabError, load_rung
 from labtools.toolchain import cuda_status
 from labtools.toolchain.status import Findings, explain
 
@@ -681,6 +685,47 @@ def test_a_message_keeps_its_parts_from_a_child(monkeypatch: pytest.MonkeyPatch)
     assert isinstance(error, ChildFailed)
     assert (error.what, error.why, error.still_works) == ("a", "b", "c")
     assert not finished.answered
+
+
+def kinds_of_error() -> list[type[LabError]]:
+    """Every kind of error of labtools: each module that names one is imported."""
+    root = Path(labtools.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        if re.search(r"^class \w+\(\w*(Error|Failed|Missing|Unavailable)\)", path.read_text(), re.M):
+            parts = path.relative_to(root.parent).with_suffix("").parts
+            importlib.import_module(".".join(parts).removesuffix(".__init__"))
+    found: list[type[LabError]] = []
+    waiting: list[type[LabError]] = [LabError]
+    while waiting:
+        kind = waiting.pop()
+        found.append(kind)
+        waiting += kind.__subclasses__()
+    return [kind for kind in found if kind.__module__.startswith("labtools")]
+
+
+def test_every_kind_of_error_is_the_same_in_another_process() -> None:
+    """Its kind decides the exit status, and its fields are what a caller looks at."""
+    from labtools.cli.outcome import _judge
+    from labtools.measure.channel import Step
+    from labtools.measure.worker import ChildResult, WorkerDied
+    from labtools.toolchain import CompileError, CompilerMissing
+
+    child = ChildResult(("ncu",), -11, "", "last line", 1.5, False, 60.0)
+    made = {
+        WorkerDied: WorkerDied(child, Step("running", 2.0, "r03"), True),
+        CompileError: CompileError("a", "b", "c", file="d", line=5, excerpt="e", log="f"),
+    }
+    kinds = kinds_of_error()
+    assert {WorkerDied, CompileError, CompilerMissing, KernelError} <= set(kinds)
+    assert len(kinds) > 12
+    for kind in kinds:
+        error = made.get(kind) or kind("what", "why", "still")
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is kind
+        assert copy.args == error.args
+        assert vars(copy) == vars(error)
+        assert str(copy) == str(error)
+        assert _judge(copy)[0] == _judge(error)[0]
 
 
 def test_no_thread_is_left_by_these_tests() -> None:
