@@ -20,10 +20,10 @@ __device__ __forceinline__ void round_pair(__nv_bfloat162& to, float x, float y)
 
 template <class Pair>
 __device__ __forceinline__ void fill(
-    Pair* out,                          // [batch, heads, rows, head_dim] in pairs
-    const int* __restrict__ seq_lens,   // [batch], or null: every row counts
+    Pair* out,                          // [batch, heads, rows, columns] in pairs
+    const int* __restrict__ lengths,   // [batch], or null: every row counts
     unsigned long long pairs,           // elements / 2
-    unsigned long long seed, int heads, int rows, int head_dim) {
+    unsigned long long seed, int heads, int rows, int columns) {
   const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
   for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < pairs;
        i += step) {
@@ -35,25 +35,25 @@ __device__ __forceinline__ void fill(
     float sine, cosine;
     sincospif(2.f * angle_uniform, &sine, &cosine);
     float first = radius * cosine, second = radius * sine;
-    if (seq_lens != nullptr) {
-      const unsigned long long row = i / (head_dim / 2);
+    if (lengths != nullptr) {
+      const unsigned long long row = i / (columns / 2);
       const int sequence = (int)(row / ((unsigned long long)rows * heads));
-      if ((int)(row % rows) >= seq_lens[sequence]) first = second = __int_as_float(0x7fc00000);
+      if ((int)(row % rows) >= lengths[sequence]) first = second = __int_as_float(0x7fc00000);
     }
     round_pair(out[i], first, second);
   }
 }
 
-// For a paged cache batch is the number of pages, rows the page size, and seq_lens the rows of
+// For a paged cache batch is the number of pages, rows the page size, and lengths the rows of
 // each page that hold a token.
-extern "C" __global__ void fill_normal(half2* out, const int* __restrict__ seq_lens,
+extern "C" __global__ void fill_normal(half2* out, const int* __restrict__ lengths,
                                        unsigned long long pairs, unsigned long long seed,
-                                       int heads, int rows, int head_dim) {
-  fill(out, seq_lens, pairs, seed, heads, rows, head_dim);
+                                       int heads, int rows, int columns) {
+  fill(out, lengths, pairs, seed, heads, rows, columns);
 }
 
-extern "C" __global__ void fill_normal_bf16(__nv_bfloat162* out, const int* __restrict__ seq_lens,
+extern "C" __global__ void fill_normal_bf16(__nv_bfloat162* out, const int* __restrict__ lengths,
                                             unsigned long long pairs, unsigned long long seed,
-                                            int heads, int rows, int head_dim) {
-  fill(out, seq_lens, pairs, seed, heads, rows, head_dim);
+                                            int heads, int rows, int columns) {
+  fill(out, lengths, pairs, seed, heads, rows, columns);
 }

@@ -17,13 +17,12 @@ from labtools.measure.fault import Fault
 from labtools.measure.gpu.job import Candidate, require_device
 from labtools.measure.gpu.measure import PROCESSES, ROUNDS, Timing
 from labtools.problem import (
-    DEFAULT_OPERATION,
     Baseline,
     LabError,
     Problem,
     Rung,
-    list_baselines,
     load_baseline,
+    operation_of,
 )
 from labtools.record import (
     Provenance,
@@ -238,7 +237,8 @@ class Ran(Answer, CheckAnswer):
             console.print(
                 f"live  {timing.median_us:.2f} us (spread {timing.spread:.1%}, "
                 f"{timing.processes} processes, {timing.samples} samples), "
-                f"{timing.gb_per_s:,.0f} GB/s of K and V, on {timing.gpu}",
+                f"{timing.gb_per_s:,.0f} GB/s of "
+                f"{operation_of(self.workload).bytes_name}, on {timing.gpu}",
                 markup=False,
             )
             console.print("against libraries: labtools bench")
@@ -341,12 +341,13 @@ class Benched(Answer):
         console.print(f"live  {self.candidates[0].gpu}", markup=False)
         console.print(table, soft_wrap=False)
         console.print(f"fastest fair peer: {self.fastest_fair_baseline}", markup=False)
+        kept = operation_of(self.workload).bytes_name
         for row in self.candidates:
             peer, wide = row.against_fastest_fair_low_bit, row.against_fastest_fair
             if peer:
                 besides = f"; {wide} against {wide.against}" if wide else ""
                 console.print(
-                    f"{row.candidate} keeps K and V in {row.kv_bits} bits, so its peer is "
+                    f"{row.candidate} keeps {kept} in {row.kv_bits} bits, so its peer is "
                     f"{peer.against}{besides}",
                     markup=False,
                 )
@@ -368,7 +369,7 @@ def bench_candidates(
     """Time candidates in the same processes; say where each stands among peers and to its floor."""
     targets = [read_target(name) for name in names or ()]
     workload = choose_workload(workload_text, targets[0] if targets else None)
-    against = _read_baseline(baseline or _usual_baseline(workload.operation))
+    against = _read_baseline(baseline or _usual_baseline(workload))
     asked = [_candidate(target, chosen) for target in targets]
     candidates = [*_with_peers(asked, workload), Candidate(against, "baseline")]
     unique = {candidate.label: candidate for candidate in candidates}
@@ -424,11 +425,17 @@ def _read_baseline(name: str) -> Baseline:
         return load_baseline(name.removeprefix("baseline:"))
 
 
-def _usual_baseline(operation: str) -> str:
-    """What a ratio is against where nothing is named: the plain SDPA, or the first fair library."""
-    if operation == DEFAULT_OPERATION:
-        return "sdpa"
-    return next(library.id for library in list_baselines(operation) if library.fair)
+def _usual_baseline(workload: Problem) -> str:
+    """What a ratio is against where nothing is named."""
+    found = operation_of(workload).baseline
+    if found is None:
+        with typed():
+            raise LabError(
+                f"Nothing says what {workload} is held against.",
+                f"the operation {workload.operation} has no usual baseline",
+                "name one with --baseline",
+            )
+    return found
 
 
 # ----------------------------------------------------------------------------------------- record
@@ -504,8 +511,7 @@ def record_one(
     workload = choose_workload(workload_text, rung)
     knobs = read_knobs(rung, chosen)
     check_supported(rung, workload, knobs)
-    usual = (_usual_baseline(rung.operation),)
-    beside = [_read_baseline(library).id for library in (baselines or usual)]
+    beside = [_read_baseline(library).id for library in baselines] if baselines else None
     report = record_rung(
         rung,
         workload,

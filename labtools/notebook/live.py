@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from labtools.problem import HEADLINE, Baseline, Problem, Rung, load_baseline, load_rung
+from labtools.problem import (
+    HEADLINE,
+    Baseline,
+    Problem,
+    Rung,
+    load_baseline,
+    load_rung,
+    operation_of,
+)
 from labtools.record import Record
 from labtools.toolchain import cuda_status
 
@@ -129,7 +137,8 @@ def time_here(
         (record.candidate, _name_knobs(record), record.median_us, record.gb_per_s)
         for record in timing.records
     ]
-    columns = ("what", "knobs", "median us", "GB/s of K and V, each counted once")
+    rate = f"GB/s of {operation_of(workload).bytes_name}, each counted once"
+    columns = ("what", "knobs", "median us", rate)
     display(show_table(columns, rows, word="live", note=f"Workload {workload}"))
     for label, why in timing.failures.items():
         display(make_note(f"{label} was not timed: {why}"))

@@ -268,7 +268,7 @@ def bytes_roofline_us(
     """The best that a roofline can say: least bytes at the measured rate, plus an empty launch.
 
     It knows which level holds the data (a warm cache that fits the L2 is read at the L2's rate)
-    and that a kernel with its own, smaller cache reads that one instead of K and V. It does not
+    and that a kernel with its own, smaller cache reads that one instead. It does not
     look at the machine code. Microseconds.
     """
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from labtools.problem import Launch, Problem, Rung, timed_launches
+from labtools.problem import Launch, Problem, Rung, operation_of, timed_launches
 from labtools.record import RecordStore, best_read_gb_per_s
 from labtools.toolchain.cubin import Resources
 from labtools.toolchain.listings import MachineCode, machine_code
@@ -270,7 +270,10 @@ def checklist(
 def _ask_bytes(workload: Problem, gpu: Gpu, said: Forecast, store: RecordStore) -> Item:
     floor = said.floor
     facts = [
-        Fact("least bytes (MB)", floor.bytes / 1e6, "computed", "K and V once, q, output"),
+        Fact(
+            *("least bytes (MB)", floor.bytes / 1e6, "computed"),
+            operation_of(workload).minimal_name,
+        ),
         Fact(f"floor at {floor.dram_gb_per_s:.0f} GB/s (us)", floor.time_us, "computed", gpu.title),
     ]
     best = best_read_gb_per_s(store.query(gpu=gpu.name))

@@ -220,7 +220,7 @@ def make_buffers(
 
     Args:
         launches: of one call.
-        contents: what is known of integer inputs, for example ``seq_lens`` int32 [B].
+        contents: what is known of integer inputs, such as lengths, int32 [B].
         sizes: bytes of each buffer.
     """
     names: dict[str, None] = {}

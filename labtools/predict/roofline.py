@@ -18,12 +18,12 @@ class Floors:
     """Lower bounds of a workload on a GPU.
 
     Attributes:
-        bytes: least traffic with memory: K and V once, q, output and lengths.
+        bytes: least traffic with memory: `Problem.minimal_bytes`.
         dram_gb_per_s: the data sheet's memory rate, 10^9 bytes a second.
         time_us: ``bytes`` at that rate.
         given_gb_per_s: a rate given by the caller (the best one read that day), or None.
         time_at_given_us: ``bytes`` at the given rate, or None.
-        flops: additions and multiplications of q.k and p.v.
+        flops: additions and multiplications: `Problem.flops`.
         compute_tflops: the peak that ``compute_us`` uses, dense, or None when none is known.
         compute_us: ``flops`` at that peak, or None.
         bound: ``bandwidth`` or ``compute``, whichever takes longer.

@@ -39,10 +39,6 @@ def is_poison(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).view(f"u{size}") == _poison_bits(array.dtype)
 
 
-DECODE_AXES = ("sequence", "head", "dim")
-"""Axes of an output ``[B, Hq, D]``."""
-
-
 @dataclass(frozen=True)
 class Comparison:
     """What comparing an output with the oracle gave, or several outputs.
@@ -78,7 +74,7 @@ def compare_output(
     out: np.ndarray,
     expected: np.ndarray,
     tolerance: float | None = None,
-    axes: Sequence[str] = DECODE_AXES,
+    axes: Sequence[str] | None = None,
 ) -> Comparison:
     """Compare an output with the oracle, one part at a time.
 
@@ -87,8 +83,10 @@ def compare_output(
         expected: float64, of the same shape; parts that are NaN throughout were not computed and
             are not compared.
         tolerance: relative error allowed; None takes `TOLERANCE` of the output's type.
-        axes: what the axes are called; all but the last number a part.
+        axes: what the axes are called; all but the last number a part. None counts them:
+            ``axis 0``. `Problem.compare` knows their names.
     """
+    axes = axes or [f"axis {number}" for number in range(out.ndim)]
     if tolerance is None:
         tolerance = TOLERANCE[str(out.dtype)]
     nowhere = (0,) * (len(axes) - 1)

@@ -191,6 +191,11 @@ class Problem(ABC):
         return "contiguous"
 
     @property
+    def uneven(self) -> bool:
+        """Whether some parts of the output take more work than others."""
+        return False
+
+    @property
     def used_share(self) -> float:
         """Part of the padded inputs that a call goes through."""
         return 1.0
@@ -455,6 +460,12 @@ class Operation(ABC, Generic[P, D]):
     """Small enough for the CPU runner."""
     watched: P
     """Small enough for a sanitizer, which slows a kernel down a hundredfold, and odd."""
+    bytes_name: str
+    """What `Problem.streamed_bytes` are, in words: rates are said to be of it."""
+    minimal_name: str
+    """What `Problem.minimal_bytes` are, in words."""
+    baseline: str | None = None
+    """Id of the baseline that a time is held against where none is named."""
 
     @property
     def name(self) -> str:

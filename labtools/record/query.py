@@ -5,7 +5,8 @@ Every recorded number of a page, of the README and of the command line comes fro
 that shared their processes, which is what a ratio needs.
 
 A fair peer is a baseline that is not handicapped, reads the cache cold or warm as the candidate
-does, and keeps K and V in as many bits. Everything compared was timed in the same processes.
+does, and keeps what it streams in as many bits. Everything compared was timed in the same
+processes.
 """
 
 from __future__ import annotations
@@ -293,7 +294,7 @@ def fair_peers(
     kv_bits: int = 16,
     baselines: Mapping[str, Baseline] | None = None,
 ) -> list[Record]:
-    """The fair baselines among some records that keep K and V in ``kv_bits``, fastest first.
+    """The fair baselines among some records that keep ``kv_bits`` an element, fastest first.
 
     Args:
         records: of one workload and one campaign.

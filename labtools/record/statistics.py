@@ -162,11 +162,11 @@ def _resample_medians(values: np.ndarray, rng: np.random.Generator) -> np.ndarra
 
 
 def best_read_gb_per_s(records: Iterable[Record]) -> float | None:
-    """Best rate at which anything read K and V with a cold cache, 10^9 bytes a second.
+    """Best rate at which anything went through the problem's bulk, cold, 10^9 bytes a second.
 
-    The read sweep and every kernel count, each with the bytes of the cache as it keeps it, so that
+    The read sweep and every kernel count, each with the bytes as it keeps them, so that
     nothing can beat a floor made from it. Study kernels are left out: their records do not say in
-    how many bits they keep the cache. None when there is no cold record.
+    how many bits they keep them. None when there is no cold record.
     """
     best = best_reader(records)
     return None if best is None else best.gb_per_s

@@ -11,11 +11,19 @@ import pytest
 from live_fake import DEVICE, use_fake_gpu
 
 from labtools.cli import main, running
+from labtools.measure.campaign import run as campaign
 from labtools.measure.gpu import job as live_job
 from labtools.measure.profiler import ncu as profile
 from labtools.measure.profiler import profile as profiler
 from labtools.measure.profiler import sanitize
-from labtools.problem import LabError, Workload, kernels_dir, list_baselines
+from labtools.problem import (
+    LabError,
+    Workload,
+    kernels_dir,
+    list_baselines,
+    load_rung,
+    parse_problem,
+)
 from labtools.toolchain import compiler, progress
 
 SMALL = ("--workload", "2,4,2,64,64", "--quick")
@@ -105,6 +113,32 @@ def test_run_for_a_person(cli: Any) -> None:
     assert status == 0
     assert "right in all" in out
     assert "live" in out
+
+
+def test_a_rate_is_of_what_the_operation_streams(cli: Any) -> None:
+    rows = ("run", "n00", "--on", "gpu", "--workload", "rows:6,40", "--quick")
+    assert " GB/s of x and out, on " in cli(*rows, json_too=False)[1]
+    decode = ("run", "r03", "--on", "gpu", *SMALL)
+    assert " GB/s of K and V, on " in cli(*decode, json_too=False)[1]
+
+
+@pytest.mark.parametrize(
+    ("rung", "workload", "baseline"),
+    [("n00", "rows:6,40", "baseline:torch_rms_norm"), ("r03", "2,4,2,64,64", "baseline:sdpa")],
+)
+def test_a_record_is_beside_what_its_operation_is_held_against(
+    rung: str, workload: str, baseline: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Asked(Exception):
+        pass
+
+    def measure(_: object, groups: Any, left_out: Any) -> None:
+        raise Asked(list(groups[0].candidates))
+
+    monkeypatch.setattr(campaign._Campaign, "measure", measure)
+    with pytest.raises(Asked) as caught:
+        campaign.record_rung(load_rung(rung), parse_problem(workload), out_dir=tmp_path)
+    assert caught.value.args[0][1:] == [baseline]
 
 
 @pytest.mark.parametrize("behaviour", ["wrong", "misaligned", "hang"])

@@ -691,7 +691,9 @@ def kinds_of_error() -> list[type[LabError]]:
     """Every kind of error of labtools: each module that names one is imported."""
     root = Path(labtools.__file__).parent
     for path in sorted(root.rglob("*.py")):
-        if re.search(r"^class \w+\(\w*(Error|Failed|Missing|Unavailable)\)", path.read_text(), re.M):
+        if re.search(
+            r"^class \w+\(\w*(Error|Failed|Missing|Unavailable)\)", path.read_text(), re.M
+        ):
             parts = path.relative_to(root.parent).with_suffix("").parts
             importlib.import_module(".".join(parts).removesuffix(".__init__"))
     found: list[type[LabError]] = []

@@ -374,6 +374,14 @@ def test_rows_are_timed_and_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert [one.problem for one in found] == [Rows(6, 40)]
 
 
+@pytest.mark.parametrize("name", operations())
+def test_an_operation_names_what_it_streams_and_what_it_is_held_against(name: str) -> None:
+    operation = operation_of(name)
+    assert operation.bytes_name
+    assert operation.minimal_name
+    assert operation.baseline in [one.id for one in list_baselines(name) if one.fair]
+
+
 def test_the_plan_of_rows_names_what_is_there() -> None:
     for section in load_plan("rows").sections:
         assert all(isinstance(one, Rows) for one in section.workloads)
@@ -440,6 +448,8 @@ class AddPairs(Operation[Pairs, PairInputs]):
     headline = Pairs(100_000)
     small = Pairs(10)
     watched = Pairs(3)
+    bytes_name = "x"
+    minimal_name = "x once, output"
 
     def draw(self, problem: Pairs) -> PairInputs:
         rng = np.random.default_rng(problem.seed)
@@ -529,18 +539,24 @@ DECODES_OWN = (
     # Files of decode attention: its part of a room stands in a folder of that name.
     *("labtools/*/decode/", "labtools/*/*/decode/", "kernels/decode/", "kernels/studies/"),
     # Device code, the library's call and the read sweep that decode's kernels share.
-    *("kernels/include/", "kernels/baselines/*.py", "kernels/microbench/read_sweep.py"),
-    # Benches of the pages about decode.
-    *("labtools/notebook/chain/", "labtools/notebook/quant/", "labtools/notebook/split/"),
+    *("kernels/include/", "kernels/baselines/*.py", "kernels/microbench/read_sweep.*"),
+    # The one control panel, the one calculator and the one picture of decode's own pages: their
+    # sliders and axes are the numbers of a decode workload.
+    *("labtools/notebook/chain/view.py", "labtools/notebook/split/view.py"),
+    *("labtools/notebook/quant/figures.py", "labtools/notebook/quant/view.py"),
     # Pages, exercises, tests, and tools that draw decode's workloads.
     *("book/", "labs/", "tests/", "tools/goldens/", "tools/compare_layouts.py", "CONTRIBUTING.md"),
+    # Tools that make what decode alone has: FlashInfer's kernels, listings by head size.
+    *("tools/build_flashinfer.py", "tools/write_listings.py", "tools/freeze_listings.py"),
 )
-"""Where ``kv_len`` may be named."""
+"""Where decode's fields may be named."""
+DECODES_WORDS = ("kv_len", "num_kv_heads", "head_dim", "seq_lens")
 
 
-def test_no_file_outside_decodes_own_names_its_fields() -> None:
+@pytest.mark.parametrize("word", DECODES_WORDS)
+def test_no_file_outside_decodes_own_names_its_fields(word: str) -> None:
     listed = subprocess.run(
-        ["git", "-C", str(ROOT), "grep", "-l", "-I", "-w", "kv_len"],
+        ["git", "-C", str(ROOT), "grep", "-l", "-I", "-w", word],
         capture_output=True,
         text=True,
         check=False,

@@ -182,7 +182,8 @@ def test_comparison_accepts_rounding_and_rejects_the_rest() -> None:
     stale[1, 2, 5] = poisoned((1,), "float16")[0]
     verdict = compare_output(stale, expected)
     assert not verdict.ok
-    assert "never written" in verdict.problems[0]
+    assert "never written, the first at axis 0 1, axis 1 2, axis 2 5" in verdict.problems[0]
+    assert "the first at sequence 1, head 2, dim 5" in SMALL.compare(stale, expected).problems[0]
     one_head = good.copy()
     one_head[1, 3] = good[1, 2]
     assert compare_output(one_head, expected).worst_index == (1, 3)

@@ -162,7 +162,7 @@ def record_rung(
     knobs: Mapping[str, int] | None = None,
     out_dir: Path | str | None = None,
     *,
-    baselines: Sequence[str] = ("sdpa",),
+    baselines: Sequence[str] | None = None,
     processes: int = PROCESSES,
     rounds: int = ROUNDS,
     profile: bool = True,
@@ -176,7 +176,8 @@ def record_rung(
         workload: what to compute.
         knobs: compile-time choices.
         out_dir: None is the reader's own records, ``work/records``.
-        baselines: timed in the same processes, where they can run.
+        baselines: timed in the same processes, where they can run; None takes the one that its
+            operation is held against.
         processes, rounds, profile, sanitize, progress: as for `record_campaign`.
 
     Raises:
@@ -197,7 +198,9 @@ def record_rung(
     folder = Path(out_dir) if out_dir is not None else own_records_dir()
     path = folder / slug_of_gpu(device.name) / f"{rung.id}.jsonl.gz"
     mine = rung_candidate(rung, knobs)
-    others = [Candidate(load_baseline(name), "baseline") for name in baselines]
+    usual = operation_of(workload).baseline
+    beside = baselines if baselines is not None else [usual] if usual else []
+    others = [Candidate(load_baseline(name), "baseline") for name in beside]
     fitting = [one for one in others if one.supports(workload) is None]
     group = Group(
         workload,

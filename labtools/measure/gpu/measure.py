@@ -126,7 +126,7 @@ class Timing:
 
     @property
     def fastest_fair_baseline(self) -> Record | None:
-        """The fastest baseline that is not handicapped on purpose and keeps K and V in 16 bits."""
+        """The fastest baseline that is not handicapped on purpose and keeps 16 bits an element."""
         return next(iter(fair_peers(self.records)), None)
 
     @property
@@ -174,7 +174,7 @@ def time_candidates(
         processes: child processes; a comparison wants at least 5.
         rounds: samples a candidate and process.
         budget_s: see `BUDGET_S`.
-        ceiling: also time how fast the same K and V bytes can be read at all.
+        ceiling: also time how fast the same bytes can be read at all.
         progress: see `Progress`.
         pool: children that are there already, at least ``processes``; None starts them.
 

@@ -320,8 +320,7 @@ def _workload(record: Record) -> Workload:
 
 def _has_tail(record: Record) -> bool:
     """Ragged lengths, or a full wave followed by one that is not."""
-    lengths = _workload(record).seq_lens
-    if lengths and len(set(lengths)) > 1:
+    if record.problem.uneven:
         return True
     used = {resources.entry: resources for resources in record.resources}
     gpu = load_gpu(record.provenance.gpu_slug)

@@ -25,6 +25,9 @@ class DecodeAttention(Operation[Workload, Inputs]):
     small = Workload(2, 8, 2, 300, 128)
     """Ragged ends show at 300."""
     watched = Workload(2, 8, 2, 65, 128, seq_lens=(65, 31))
+    bytes_name = "K and V"
+    minimal_name = "K and V once, q, output"
+    baseline = "sdpa"
 
     def draw(self, problem: Workload) -> Inputs:
         """`make_inputs`."""

@@ -134,6 +134,11 @@ class Workload(Problem):
         return self.layout == "paged"
 
     @property
+    def uneven(self) -> bool:
+        """Ragged lengths."""
+        return len(set(self.seq_lens or ())) > 1
+
+    @property
     def max_pages(self) -> int:
         """Columns of the page table, ceil(S / page_size); 0 where there are no pages."""
         return -(-self.kv_len // self.page_size) if self.is_paged else 0

@@ -62,6 +62,9 @@ class RowNorm(Operation[Rows, RowInputs]):
     headline = Rows(8192, 4096)
     small = Rows(64, 300)
     watched = Rows(5, 131)
+    bytes_name = "x and out"
+    minimal_name = "x once, weight, output"
+    baseline = "torch_rms_norm"
 
     def draw(self, problem: Rows) -> RowInputs:
         """The inputs of a problem; the same problem gives the same bits."""
