@@ -23,10 +23,10 @@ from tools.execute import (
     JOBS,
     KeptPages,
     Noted,
-    content_key,
     execute_pages,
     longest_first,
     page_environment,
+    pages_key,
 )
 from tools.install import ROOT
 from tools.site_assets import AssetError, fetch_assets
@@ -69,7 +69,7 @@ def kept_pages(root: Path, folder: Path) -> KeptPages:
         root: the folder with ``_toc.yml``.
         folder: holds one folder a state of what pages' outputs depend on.
     """
-    key = content_key(root)
+    key = pages_key(root)
     kept = KeptPages(folder / key, root, key)
     os.utime(kept.folder)
     others = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)

@@ -100,7 +100,7 @@ def longest_first(pages: Sequence[str], root: Path, times_s: Mapping[str, float]
     return sorted(pages, key=expected, reverse=True)
 
 
-def content_key(root: Path = ROOT) -> str:
+def pages_key(root: Path = ROOT) -> str:
     """A hash of everything that pages' outputs depend on beside the pages themselves."""
     parts: list[str | Path] = [sys.version]
     for name in DEPENDS:
@@ -245,7 +245,7 @@ class KeptPages:
     Args:
         folder: where they are; made when it is not there.
         root: where the pages are.
-        key: what `content_key` said of the state that they belong to; None is any.
+        key: what `pages_key` said of the state that they belong to; None is any.
     """
 
     def __init__(self, folder: Path, root: Path = ROOT, key: str | None = None) -> None:
@@ -314,7 +314,7 @@ class KeptPages:
             run = run_page(page, self.root, solutions)
             if run.error:
                 raise PageRunError(f"{page}.md\n{run.error}")
-            if self.key is not None and content_key(self.root) != self.key:
+            if self.key is not None and pages_key(self.root) != self.key:
                 raise PageRunError(f"{page}.md\nFiles it depends on changed while it was executed.")
             return self.keep(run, by)
 

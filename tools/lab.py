@@ -12,8 +12,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from labtools.notebook.pages import START_PAGE, make_copies, work_dir
+from labtools.notebook.pages import START_PAGE, make_copies
 from labtools.problem import repository_root
+from labtools.record.folders import work_dir
 
 FIRST_PORT = 8888
 

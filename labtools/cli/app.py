@@ -88,9 +88,9 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Check a kernel against the oracle; on a GPU time it too."""
-    from .running import run_rung
+    from .running import run_named_rung
 
-    present(lambda progress: run_rung(rung, workload, on, knob, quick, progress), as_json)
+    present(lambda progress: run_named_rung(rung, workload, on, knob, quick, progress), as_json)
 
 
 @app.command(epilog=EPILOG)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from labtools.predict import gpu_or_default
 from labtools.predict.decode.derivation import Design, DesignStep, Figure
-from labtools.predict.decode.inversion import RUNGS, derive
+from labtools.predict.decode.inversion import RUNG_OF_BITS, derive
 from labtools.problem import Limits, load_rung
 from labtools.problem.decode.block_plan import plan_of
 
@@ -101,7 +101,7 @@ def derive_kernel(
 
 def _rung_of(design: Design, limits: Limits) -> DerivedRung | None:
     """The shipped rung of these bits, its launch, and whether that is the derived one."""
-    rung = load_rung(RUNGS[design.bits])
+    rung = load_rung(RUNG_OF_BITS[design.bits])
     knobs = rung.resolve_knobs()
     derived = LaunchSize(design.blocks, 32 * design.warps, design.smem_bytes, design.cluster)
     refused = rung.supports(design.workload)

@@ -246,7 +246,7 @@ class Ran(Answer, CheckAnswer):
             console.print(f"not timed: {reason}", markup=False)
 
 
-def run_rung(
+def run_named_rung(
     name: str,
     workload_text: str | None,
     on: str | None,

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from labtools.problem import LabError
+from labtools.problem.limits import MIB
 
 from .plan import CODE_KB, LANE_BYTES, PIPE_BY_NAME, Pipe
 from .rig import LINE, REPEATS, Rig, Sample, sample
 
-MIB = 2**20
 LATENCY_TRIPS = 64
 INTERVAL_TRIPS = 32
 L2_FOOTPRINTS_KIB = (

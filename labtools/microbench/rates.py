@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from labtools.problem.limits import MIB
+
 from .plan import LANE_BYTES
 from .rig import REPEATS, Rig, Sample, sample
 
-MIB = 2**20
 GIB = 2**30
 WARPS = (1, 2, 4, 8, 16, 32, 64)
 LOADS = (1, 2, 4, 8)

@@ -24,7 +24,7 @@ from .tables import make_note, show_table
 if TYPE_CHECKING:
     from labtools.measure import Timing
 
-Job = tuple[Rung | Baseline, Mapping[str, int]]
+LiveCandidate = tuple[Rung | Baseline, Mapping[str, int]]
 
 
 def can_run_live() -> bool:
@@ -50,7 +50,7 @@ def load_candidate(name: str | Rung | Baseline) -> Rung | Baseline:
     return load_rung(name)
 
 
-def time_now(jobs: Sequence[Job], workload: Problem) -> list[Record]:
+def time_now(jobs: Sequence[LiveCandidate], workload: Problem) -> list[Record]:
     """Time all jobs, interleaved in the same child processes.
 
     Returns:

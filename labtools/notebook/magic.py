@@ -22,7 +22,7 @@ from labtools.toolchain.compiler import CompilerName, compile_cubin
 from labtools.toolchain.cubin import Cubin, Resources
 from labtools.toolchain.device import DeviceInfo, device_query
 from labtools.toolchain.errors import CompileError
-from labtools.toolchain.live import can_run_live, compile_raw
+from labtools.toolchain.live import can_launch_here, compile_raw
 from labtools.toolchain.options import DEFAULT_ARCH
 
 USAGE = (
@@ -87,7 +87,7 @@ class PageCells:
         device = device_query()
         arch = chosen.arch or (device.arch if device else DEFAULT_ARCH)
         defines, include_dirs = _definitions(chosen, rung, device)
-        live = device is not None and device.arch == arch and can_run_live()
+        live = device is not None and device.arch == arch and can_launch_here()
         made = _compile_cell(name, cell, arch, defines, include_dirs, live)
         self._kernels[name] = made
         assert made.cubin is not None

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from labtools.problem import LabError, repository_root
+from labtools.record.folders import work_dir
 
 PAGE_FOLDERS = ("book", "labs")
 START_PAGE = "book/index.md"
@@ -44,11 +45,6 @@ class Reset:
 
     page: Path
     backup: Path | None
-
-
-def work_dir(root: Path | None = None) -> Path:
-    """The folder of the learner's copies."""
-    return (root or repository_root()) / "work"
 
 
 def list_pages(root: Path | None = None) -> list[str]:

@@ -23,6 +23,7 @@ from labtools.record import (
     summary,
     timings_of,
 )
+from labtools.record.query import default_knobs
 from labtools.toolchain.listings import text_hash_of
 
 from .ratios import Speedup, interval_as_said, read_ratio, say_ratio, speedup_cells
@@ -142,16 +143,10 @@ def find_records(
     found: list[Record] = []
     for candidate in candidates:
         for record in select(every, candidate=candidate):
-            fixed = {**_default_knobs(record), **wanted} if defaults else wanted
+            fixed = {**default_knobs(record), **wanted} if defaults else wanted
             if all(record.knobs.get(k, v) == v for k, v in fixed.items()):
                 found.append(record)
     return found
-
-
-def _default_knobs(record: Record) -> dict[str, int]:
-    if record.kind != "rung":
-        return {}
-    return load_rung(record.rung_path or record.candidate).resolve_knobs()
 
 
 def show_records(

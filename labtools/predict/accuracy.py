@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -180,18 +180,31 @@ def accuracy_of(points: Sequence[Point], which: Which = "forecast") -> Accuracy:
 
 
 @functools.lru_cache(maxsize=1)
-def _points_file() -> dict[str, dict[str, object]]:
+def points_file() -> dict[str, dict[str, Any]]:
+    """What ``points.toml`` says: ``families``, the rungs that came ``later``, and ``strata``."""
     return tomllib.loads(Path(__file__).with_name("points.toml").read_text("utf-8"))
 
 
 def point_families() -> dict[str, tuple[str, ...]]:
-    """The rungs that calibrate and those that test, from ``points.toml``."""
-    return {name: tuple(ids) for name, ids in _points_file()["families"].items()}  # type: ignore[arg-type]
+    """The kernel families ``calibration`` and ``test``, each the ids of its kernels.
+
+    Raises:
+        LabError: a kernel stands in both.
+    """
+    split = {name: tuple(ids) for name, ids in points_file()["families"].items()}
+    both = set(split["calibration"]) & set(split["test"])
+    if both:
+        raise LabError(
+            f"{sorted(both)} stand among the calibration and among the test kernels.",
+            "a kernel that a forecast was calibrated on is no test of it",
+            "correct labtools/predict/points.toml",
+        )
+    return split
 
 
 def point_strata() -> dict[str, str]:
-    """Every stratum with its meaning, from ``points.toml``."""
-    return {name: str(text) for name, text in _points_file()["strata"].items()}
+    """Every stratum with its meaning."""
+    return dict(points_file()["strata"])
 
 
 def split_of(rung: str) -> str | None:

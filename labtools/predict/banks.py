@@ -22,7 +22,7 @@ BANKS = 32
 BANK_BYTES = 4
 COPY_BYTES = 16
 """The widest asynchronous copy of a lane, and a row of an 8 x 8 matrix of 16-bit elements."""
-LAYOUTS = ("plain", "xor", "codes")
+TILE_LAYOUTS = ("plain", "xor", "codes")
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Tile:
         chunks = self.row_bytes // COPY_BYTES
         whole = self.row_bytes % COPY_BYTES == 0 and self.stride % COPY_BYTES == 0
         if (
-            self.layout not in LAYOUTS
+            self.layout not in TILE_LAYOUTS
             or (self.layout != "plain" and (not whole or chunks & (chunks - 1)))
             or (self.layout == "codes" and (self.rows % 32 or chunks not in (4, 8)))
         ):
             raise LabError(
                 f"A row of {self.row_bytes} bytes has no layout {self.layout!r}.",
                 "xor moves 16-byte chunks, of which a row must have a power of two; the layouts "
-                f"are {', '.join(LAYOUTS)}",
+                f"are {', '.join(TILE_LAYOUTS)}",
                 "the plain layout, with or without padding",
             )
 

@@ -22,6 +22,7 @@ from .machine import machine_of
 from .residency import Occupancy, achieved_occupancy, occupancy, waves
 from .result import ChainLink, Forecast, LaunchForecast
 from .sheets import Gpu, load_gpu
+from .streams import SECTOR_BYTES
 from .version import model_name
 
 READER_FIELDS = (
@@ -33,7 +34,6 @@ READER_FIELDS = (
 """Name and question of the fields that only the reader can fill in."""
 
 TOP_LINKS = 6
-_SECTOR_BYTES = 32
 _WIDEST_LOAD = 16
 _WARP = 32
 _LOADS = ("LDG", "LD", "LDGSTS")
@@ -423,7 +423,7 @@ def _ask_widths(facts: CodeFacts) -> Item:
     if not facts.widths:
         return Item("widths", question, "The loop loads nothing from global memory.", "computed")
     rows = tuple(
-        (count, width, _WARP * width, -(-_WARP * width // _SECTOR_BYTES), _WARP * width * count)
+        (count, width, _WARP * width, -(-_WARP * width // SECTOR_BYTES), _WARP * width * count)
         for width, count in facts.widths
     )
     total = sum(width * count for width, count in facts.widths)

@@ -16,7 +16,7 @@ from .result import ChainLink, Slice
 from .sm_model import Event, SmRun
 from .streams import BlockStreams, LoopNode, Node, count_ops, first_of
 
-STALL_REASONS = {
+REASON_OF_SLICE = {
     "memory: HBM": "long_scoreboard",
     "memory: L2": "long_scoreboard",
     "memory: L1": "long_scoreboard",
@@ -88,7 +88,7 @@ def stack_time(sass: Sass, events: Sequence[Event], machine: Machine) -> tuple[S
 
 def chain_share(stack: Sequence[Slice]) -> float:
     """Share of a warp's time in what counts as a chain, 0..1, as counters would show it."""
-    return sum(one.share for one in stack if STALL_REASONS.get(one.name) in CHAIN_REASONS)
+    return sum(one.share for one in stack if REASON_OF_SLICE.get(one.name) in CHAIN_REASONS)
 
 
 def find_main_loop(sass: Sass, events: Sequence[Event]) -> tuple[int, int] | None:

@@ -18,7 +18,6 @@ from labtools.problem import LabError
 RECORD_NAME = "microbench.json.gz"
 """A GPU's record of microbenchmarks, in its folder of records."""
 SCHEMA = 1
-MIB = 2**20
 LANE_LOGIC = {2: 1, 4: 1, 8: 1, 16: 2}
 """Three-input operations between a loaded row and the next address, by bytes a lane."""
 ALIASES = {

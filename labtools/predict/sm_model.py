@@ -21,7 +21,7 @@ from typing import Any
 from labtools.toolchain.sass import Instruction, Sass
 
 from .machine import UNITS, Machine, unit_of
-from .streams import BlockStreams, FlatStreams, LoopNode, Mark, Op, Request, first_of
+from .streams import SECTOR_BYTES, BlockStreams, FlatStreams, LoopNode, Mark, Op, Request, first_of
 
 _FIXED, _VARIABLE, _LOAD, _BARRIER, _STORE, _DEPBAR, _ASYNC, _COMMIT, _EXIT, _FENCE = range(10)
 """What the simulation does with an instruction."""
@@ -30,7 +30,6 @@ _TRIP, _END, _LEAVE = -1, -2, -3
 _WARP_READY, _PART_ISSUES = 0, 1
 _WHOLE = 0.999
 """Shares that add up to this make one miss."""
-SECTOR_BYTES = 32
 QUEUE_CYCLES = 12.0
 """An instruction for the SM's load/store unit issues only if less work than this waits there."""
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+MIB = 2**20
+"""Bytes of a mebibyte."""
+
 CLUSTERS_SINCE = 90
 """Clusters came with sm_90."""
 GB_PER_S_OF_SM = 4800 / 132

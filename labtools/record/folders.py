@@ -12,6 +12,15 @@ def shipped_records_dir() -> Path:
     return kernels_dir() / "records"
 
 
+def work_dir(root: Path | None = None) -> Path:
+    """The reader's own folder, ``work/``; git ignores it.
+
+    Args:
+        root: the repository; by default this one.
+    """
+    return (root or repository_root()) / "work"
+
+
 def own_records_dir() -> Path:
-    """Where a reader's own records go; git ignores it."""
-    return repository_root() / "work" / "records"
+    """Where a reader's own records go."""
+    return work_dir() / "records"

@@ -89,12 +89,12 @@ def say_headline(headline: Headline | None) -> list[str]:
     said = [
         f"{headline.where}, workload {headline.workload}, {against.processes} processes, "
         f"{headline.versions}.",
-        f"The one-warp kernel r03, the design of the 1.91x, {say_ratio(against)}, the fastest "
+        f"The one-warp kernel r03, the design of the 1.91x, {say_against(against)}, the fastest "
         "fair library there.",
     ]
     if headline.handicapped is not None:
         said.append(
-            f"In the same processes it {say_ratio(headline.handicapped)}, which copies the KV "
+            f"In the same processes it {say_against(headline.handicapped)}, which copies the KV "
             "heads in the timed call as the baseline of the 1.91x did."
         )
     repaired = headline.repaired
@@ -102,13 +102,13 @@ def say_headline(headline: Headline | None) -> list[str]:
         said.append(f"{_short(REPAIRED)}, the guide's own kernel, has no record beside it yet.")
     else:
         said.append(
-            f"{_short(REPAIRED)}, the guide's own kernel, {say_ratio(repaired.against)}, the "
+            f"{_short(REPAIRED)}, the guide's own kernel, {say_against(repaired.against)}, the "
             "fastest fair library there."
         )
     return said
 
 
-def say_ratio(ratio: Ratio) -> str:
+def say_against(ratio: Ratio) -> str:
     """``is 1.12 times (95 % interval 1.10 to 1.14) as fast as sdpa``, from a ratio peer / rung."""
     value, low, high, how = ratio.ratio, ratio.low, ratio.high, "as fast"
     if high < 1:

@@ -24,8 +24,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, StaticPool
 
-from labtools.problem import repository_root
-
+from .folders import work_dir
 from .prediction import (
     ENTRY,
     MISUNDERSTOOD_FROM,
@@ -593,11 +592,6 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
         connection.execute("PRAGMA synchronous=FULL")
 
     return engine
-
-
-def work_dir() -> Path:
-    """The learner's own folder, ``work/``; git does not see it."""
-    return repository_root() / "work"
 
 
 def _default_lines() -> Path:

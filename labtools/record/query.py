@@ -263,13 +263,23 @@ def at_default_knobs(records: Iterable[Record]) -> list[Record]:
         record
         for record in records
         if record.kind != "rung"
-        or (record.rung_path is None and record.knobs == _default_knobs(record.candidate))
+        or (record.rung_path is None and record.knobs == _defaults_if_there(record.candidate))
     ]
 
 
+def default_knobs(record: Record) -> dict[str, int]:
+    """Every knob of a record's rung at its default; empty of a baseline or a ceiling.
+
+    Raises:
+        LabError: the rung is not there any more.
+    """
+    if record.kind != "rung":
+        return {}
+    return load_rung(record.rung_path or record.candidate).resolve_knobs()
+
+
 @functools.lru_cache(maxsize=256)
-def _default_knobs(rung: str) -> dict[str, int] | None:
-    """None of a rung that is not there any more."""
+def _defaults_if_there(rung: str) -> dict[str, int] | None:
     try:
         return load_rung(rung).resolve_knobs()
     except LabError:

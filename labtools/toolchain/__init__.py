@@ -14,7 +14,7 @@ from .compiler import (
 from .cubin import Cubin, Resources
 from .device import DeviceInfo, device_query
 from .errors import CompileError, CompilerMissing, DisassemblerMissing
-from .live import can_run_live, compile_raw
+from .live import can_launch_here, compile_raw
 from .options import DEFAULT_ARCH
 from .sass import disassemble
 from .status import CudaStatus, Prerequisite, cuda_status
@@ -32,7 +32,7 @@ __all__ = [
     "Hashes",
     "Prerequisite",
     "Resources",
-    "can_run_live",
+    "can_launch_here",
     "compile_cubin",
     "compile_raw",
     "compile_rung",

@@ -40,7 +40,7 @@ import numpy as np
 SIZE_VARIABLE = "LABTOOLS_CACHE_MIB"
 USUAL_MIB = 1024
 USUAL_BYTES = USUAL_MIB * 2**20
-CHECKS = 64
+SIZE_CHECKS = 64
 """The size is looked at once for this part of the limit written, on average."""
 
 _FORMAT = f"1, Python {sys.version_info[0]}.{sys.version_info[1]}, numpy {np.__version__}"
@@ -297,7 +297,7 @@ class _Store:
             return
         most = limit_bytes()
         # On average once for each 64th of the limit written, by whichever process.
-        if _chance.random() * most < len(data) * CHECKS:
+        if _chance.random() * most < len(data) * SIZE_CHECKS:
             with contextlib.suppress(OSError):
                 self._files.enforce_store_limits(most)
 

@@ -17,7 +17,7 @@ from .sources import expand_includes
 from .status import cuda_status
 
 
-def can_run_live() -> bool:
+def can_launch_here() -> bool:
     """Whether kernels can run on a GPU in this process; cheap enough to ask before every run."""
     if device_query() is None or cuda_include_dir() is None:
         return False
@@ -53,7 +53,7 @@ def compile_raw(
         CompileError: the source does not compile; names the line.
         LabError: no GPU, no CuPy, or no kernel of that name.
     """
-    if not can_run_live():
+    if not can_launch_here():
         raise cuda_status().why_not_live()
     import cupy
 

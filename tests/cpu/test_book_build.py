@@ -16,7 +16,7 @@ pytest.importorskip("jupyter_book", reason="the book's tools are not installed h
 from jupyter_cache import get_cache
 
 from tools.book import build, built_pages, outside_requests
-from tools.execute import content_key
+from tools.execute import pages_key
 from tools.nbpoll import get_msg
 from tools.site_assets import PACKAGES, AssetError, check_integrity
 from tools.toc import toc_pages
@@ -123,16 +123,16 @@ def test_what_outputs_depend_on_is_in_the_key(tmp_path: Path) -> None:
     for name in ("kernels/decode/a.cu", "kernels/records/h200/r.jsonl.gz", "labtools/x.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1")
-    keys = {content_key(tmp_path)}
+    keys = {pages_key(tmp_path)}
     for name in ("kernels/decode/a.cu", "kernels/records/h200/r.jsonl.gz", "labtools/x.py"):
         (tmp_path / name).write_text("2")
-        keys.add(content_key(tmp_path))
+        keys.add(pages_key(tmp_path))
     (tmp_path / "labtools/x.py").rename(tmp_path / "labtools/y.py")
-    keys.add(content_key(tmp_path))
+    keys.add(pages_key(tmp_path))
     assert len(keys) == 5, "each change must give another key"
     (tmp_path / "labtools/__pycache__").mkdir()
     (tmp_path / "labtools/__pycache__/x.pyc").write_text("compiled")
-    assert content_key(tmp_path) in keys
+    assert pages_key(tmp_path) in keys
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from labtools.measure.campaign.decode.bench import (
     AIMS,
     FAST,
+    FROM_R03,
     INVERTED,
-    LADDER,
-    LAYOUTS,
     NOTED_WORKLOADS,
     PEERS,
     TABLE_WORKLOADS,
+    TRIED_LAYOUTS,
     VARIED_WORKLOADS,
     bench_sections,
     ragged,
@@ -54,8 +54,8 @@ def test_peers_leave_out_only_what_no_comparison_needs() -> None:
 
 def test_rungs_that_are_not_there_are_left_out() -> None:
     there = {path.stem for path in (kernels_dir() / "decode").glob("*.py")}
-    assert [name for name, _ in written(*LADDER, "r99_nothing")] == [
-        name for name in LADDER if name in there
+    assert [name for name, _ in written(*FROM_R03, "r99_nothing")] == [
+        name for name in FROM_R03 if name in there
     ]
 
 
@@ -82,7 +82,7 @@ def test_every_table_workload_has_aims_for_the_rungs_that_run_it() -> None:
 
 def test_the_layouts_are_tried_beside_the_one_that_the_rule_takes() -> None:
     groups = {group.workload.key(): group for group in expand_plan(load_plan("bench"))[0]}
-    for text, choices in LAYOUTS.items():
+    for text, choices in TRIED_LAYOUTS.items():
         labels = groups[Workload.parse(text).key()].candidates
         for name in INVERTED:
             rung = load_rung(name)

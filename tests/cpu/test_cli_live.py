@@ -148,7 +148,7 @@ def test_a_kernel_that_is_wrong_is_never_timed(
     from labtools.measure.gpu import run as live
 
     _behave(monkeypatch, decode_r03=behaviour)
-    monkeypatch.setattr(live, "TIME_LIMIT_S", 2.0)
+    monkeypatch.setattr(live, "GPU_TIME_LIMIT_S", 2.0)
     if behaviour == "hang":
         # The default is bound when the function is made.
         original = live.run_jobs_on_gpu

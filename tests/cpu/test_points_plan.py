@@ -12,16 +12,15 @@ from labtools.measure.campaign.decode.points import (
     POINTS_CALIBRATION,
     POINTS_TEST,
     PointSet,
-    family_split,
-    later_rungs,
     points_by_stratum,
     sets_of_family,
-    strata,
     stratum_of,
 )
 from labtools.measure.campaign.plan import expand_plan
 from labtools.measure.campaign.section import Plan, Section
 from labtools.measure.gpu.job import rung_candidate
+from labtools.predict import accuracy
+from labtools.predict.accuracy import point_families, point_strata, points_file
 from labtools.problem import HEADLINE, LabError, Workload, list_rungs, list_studies
 
 WARM_BYTES = 24_000_000
@@ -31,7 +30,7 @@ MOST_WORKLOADS = 40
 def family_of(label: str) -> str:
     """The side of the split that a candidate's kernel is on."""
     kernel = label.split()[0].removeprefix("ceiling:")
-    (side,) = [name for name, ids in family_split().items() if kernel in ids]
+    (side,) = [name for name, ids in point_families().items() if kernel in ids]
     return side
 
 
@@ -48,20 +47,21 @@ def points() -> list[tuple[str, Workload, str]]:
 
 
 def test_every_kernel_is_on_one_side() -> None:
-    split = family_split()
+    split = point_families()
     assert set(split) == {"calibration", "test"}
     ids = [one for side in split.values() for one in side]
     assert len(ids) == len(set(ids))
     written = {rung.id for rung in (*list_rungs(), *list_studies())} | {"read_sweep"}
-    assert set(ids) | set(later_rungs()) == written
-    assert not set(ids) & set(later_rungs())
+    later = set(points_file()["later"]["rungs"])
+    assert set(ids) | later == written
+    assert not set(ids) & later
 
 
 def test_a_kernel_on_both_sides_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     split = {"families": {"calibration": ["r00_two_passes"], "test": ["r00_two_passes"]}}
-    monkeypatch.setattr(campaign_points, "_points_file", lambda: split)
+    monkeypatch.setattr(accuracy, "points_file", lambda: split)
     with pytest.raises(LabError, match="no test of it"):
-        family_split()
+        point_families()
 
 
 def test_a_kernel_without_a_side_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_a_plan_takes_the_points_of_its_side_only() -> None:
         assert left_out == {}
         assert len(groups) <= MOST_WORKLOADS
         assert {family_of(label) for group in groups for label in group.candidates} == {side}
-        assert all(section.stratum in strata() for section in plan.sections)
+        assert all(section.stratum in point_strata() for section in plan.sections)
         assert not any(section.baselines for section in plan.sections)
     assert not any(section.ceiling for section in POINTS_TEST.sections)
     assert any(section.ceiling for section in POINTS_CALIBRATION.sections)
@@ -90,7 +90,7 @@ def test_there_are_enough_points_in_every_stratum() -> None:
     assert sides["test"] >= 230
     overall = Counter(stratum for _, _, stratum in found)
     test = Counter(stratum for label, _, stratum in found if family_of(label) == "test")
-    assert set(overall) == set(strata())
+    assert set(overall) == set(point_strata())
     assert min(overall.values()) >= 40
     assert min(test.values()) >= 25
 

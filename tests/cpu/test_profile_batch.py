@@ -263,7 +263,7 @@ THREE = [(R02, SMALL, None), (R01, SMALL, None), (R03, SMALL, None)]
 def test_a_bad_kernel_costs_itself_alone(
     ncu: FakeNcu, monkeypatch: pytest.MonkeyPatch, does: str, words: str
 ) -> None:
-    monkeypatch.setattr(profile_batch, "STEP_LIMIT_S", 3.0)
+    monkeypatch.setattr(profile_batch, "ITEM_STEP_LIMIT_S", 3.0)
     _behave(monkeypatch, decode_r01=does)
     first, bad, last = profile_batch.profile_batch(THREE)
     assert isinstance(bad, ProfileFailed)

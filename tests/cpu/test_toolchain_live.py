@@ -13,7 +13,7 @@ from labtools.notebook.magic import forget_cells, page_kernel, run_cuda_cell
 from labtools.problem import HEADLINE, LabError, load_rung
 from labtools.toolchain import (
     CompileError,
-    can_run_live,
+    can_launch_here,
     compile_cubin,
     compile_raw,
     compile_rung,
@@ -44,7 +44,7 @@ def run_scale(kernel: Any) -> np.ndarray:
 
 
 def test_this_machine_is_complete_enough() -> None:
-    assert can_run_live(), cuda_status().why_not_live()
+    assert can_launch_here(), cuda_status().why_not_live()
     assert cuda_status().can_run_live
 
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from labtools.problem import Rows
 
-from .section import Plan, Section
+from .section import Plan, Section, combined
 
 N00 = "n00_rms_norm"
-_THREADS: tuple[tuple[str, Mapping[str, int]], ...] = tuple(
-    (N00, {"threads": threads}) for threads in (64, 128, 256, 512)
-)
 
 ROWS = Plan(
     "rows",
@@ -19,7 +14,7 @@ ROWS = Plan(
     (
         Section(
             (Rows(8192, 4096),),
-            _THREADS,
+            combined(N00, threads=(64, 128, 256, 512)),
             ("torch_rms_norm",),
             ceiling=False,
             profile=((N00, {}),),

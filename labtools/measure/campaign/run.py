@@ -72,7 +72,7 @@ ITEMS_AHEAD = 64
 """Kernels that are profiled in one go, from the next groups as well; what a campaign that is
 stopped loses of them is measured again."""
 
-CounterSet = Literal["chosen", "few"]
+RecordedCounters = Literal["chosen", "few"]
 """Every chosen counter, or those that a bound needs."""
 
 
@@ -582,7 +582,7 @@ class _Counting:
         found = {label: one for (of, label), one in self._found.items() if of == number}
         return {label: one for label, one in found.items() if label in labels}
 
-    def _wanted(self, number: int) -> dict[str, tuple[Candidate, CounterSet]]:
+    def _wanted(self, number: int) -> dict[str, tuple[Candidate, RecordedCounters]]:
         """What of a group is to be profiled: what is right, each with the set of its counters."""
         group, candidates = self._todo[number].group, self._todo[number].candidates
         every = set(group.profile)
@@ -598,7 +598,7 @@ class _Counting:
         }
 
     def _profile_from(self, number: int) -> None:
-        items: dict[CounterSet, list[tuple[int, str, Candidate]]] = {"chosen": [], "few": []}
+        items: dict[RecordedCounters, list[tuple[int, str, Candidate]]] = {"chosen": [], "few": []}
         self._next = number
         while self._next < len(self._todo):
             wanted = self._wanted(self._next)
@@ -614,7 +614,7 @@ class _Counting:
                 self._found.update(zip(keys, counted, strict=True))
 
     def _profile(
-        self, which: CounterSet, items: Sequence[tuple[int, str, Candidate]]
+        self, which: RecordedCounters, items: Sequence[tuple[int, str, Candidate]]
     ) -> list[Counters]:
         from ..profiler.ncu import ProfilerUnavailable
         from ..profiler.profile import profile_batch

@@ -1,12 +1,31 @@
-"""The words that plans are written in: a section, and a plan of sections."""
+"""The words that plans are written in: choices of knobs, a section, and a plan of sections."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from labtools.problem import Problem
+
+Choice = tuple[str, Mapping[str, int]]
+"""A rung's id and the knobs that differ from its defaults."""
+
+
+def combined(rung: str, **values: Sequence[int]) -> tuple[Choice, ...]:
+    """The rung with every combination of some knobs' values; without any, at its defaults."""
+    every = itertools.product(*values.values())
+    return tuple((rung, dict(zip(values, chosen, strict=True))) for chosen in every)
+
+
+def one_at_a_time(
+    rung: str, base: Mapping[str, int] | None = None, **others: Iterable[int]
+) -> tuple[Choice, ...]:
+    """The rung at ``base``, and with one knob at a time at another value."""
+    base = dict(base or {})
+    changed = [{**base, name: value} for name, values in others.items() for value in values]
+    return ((rung, base), *((rung, knobs) for knobs in changed))
 
 
 @dataclass(frozen=True)
@@ -15,13 +34,13 @@ class Section:
 
     Args:
         workloads: each one becomes a group; groups of equal workloads are merged.
-        rungs: (id, knobs) pairs.
+        rungs: what is timed, each a `Choice`.
         baselines: ids.
         ceiling: time the read sweep as well.
-        profile: (id, knobs) pairs of rungs whose counters and sanitizer verdicts are wanted, or
-            ``"all"``: the counters of every rung of the section, without verdicts.
+        profile: choices whose counters and sanitizer verdicts are wanted, or ``"all"``: the
+            counters of every rung of the section, without verdicts.
         counters: read the counters of a bound of every rung of the section.
-        sanitize: (id, knobs) pairs of rungs whose verdicts are wanted besides.
+        sanitize: choices whose verdicts are wanted besides.
         stratum: of a section of points for the forecast, which one; see `campaign_points`.
         timing: ``stream`` launches every call of these rungs by itself, beside the graphs of other
             sections; see `Candidate`.
@@ -29,12 +48,12 @@ class Section:
     """
 
     workloads: tuple[Problem, ...]
-    rungs: tuple[tuple[str, Mapping[str, int]], ...] = ()
+    rungs: tuple[Choice, ...] = ()
     baselines: tuple[str, ...] = ()
     ceiling: bool = True
-    profile: tuple[tuple[str, Mapping[str, int]], ...] | Literal["all"] = ()
+    profile: tuple[Choice, ...] | Literal["all"] = ()
     counters: bool = False
-    sanitize: tuple[tuple[str, Mapping[str, int]], ...] = ()
+    sanitize: tuple[Choice, ...] = ()
     stratum: str | None = None
     timing: Literal["graph", "stream"] = "graph"
     outside: bool = False

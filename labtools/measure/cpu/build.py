@@ -33,7 +33,7 @@ DYNAMIC_SHARED_BYTES = 227 * 1024
 """The most dynamic shared memory a block may ask for on an H100, H200 or B200."""
 GAP_BYTES = 64
 MAX_CACHED = 200
-STILL_WORKS = (
+WITHOUT_CPU_RUNNER = (
     "offline compilation, the pages, predictions and recorded measurements; with a GPU the check "
     "runs there"
 )
@@ -99,7 +99,7 @@ def find_cpu_compiler() -> HostCompiler:
         raise CpuRunnerMissing(
             "The CPU runner does not work on this system.",
             f"it needs Linux, and this is {platform.system()}",
-            STILL_WORKS,
+            WITHOUT_CPU_RUNNER,
         )
     path = find_cxx_compiler()
     if path is None:
@@ -107,7 +107,7 @@ def find_cpu_compiler() -> HostCompiler:
             "There is no C++ compiler for the CPU runner.",
             "none of c++, g++ and clang++ is on the PATH; on Debian or Ubuntu, "
             "`apt install g++` brings one",
-            STILL_WORKS,
+            WITHOUT_CPU_RUNNER,
         )
     return _describe(path)
 
@@ -120,7 +120,7 @@ def _describe(path: Path) -> HostCompiler:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise CpuRunnerMissing(
-            "The C++ compiler does not start.", f"{path} --version: {error}", STILL_WORKS
+            "The C++ compiler does not start.", f"{path} --version: {error}", WITHOUT_CPU_RUNNER
         ) from error
     family = "clang" if "clang" in done.stdout.lower() else "gcc"
     return HostCompiler(path, family, done.stdout.splitlines()[0])
@@ -146,7 +146,7 @@ def find_cuda_headers() -> tuple[Path, ...]:
         "CUDA's header files for half and vector types are not here.",
         "they come with the packages nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl, "
         f"or with a CUDA toolkit; looked at {', '.join(tried) or 'no folder at all'}",
-        STILL_WORKS,
+        WITHOUT_CPU_RUNNER,
     )
 
 
@@ -172,7 +172,7 @@ def cpu_cache_dir() -> Path:
             "There is no folder to build the kernel in.",
             "neither the user's cache folder nor the temporary one can be written by this user "
             f"alone ({tempfile.gettempdir()})",
-            STILL_WORKS,
+            WITHOUT_CPU_RUNNER,
         )
     return folder
 
@@ -324,7 +324,9 @@ def build_kernel(
     built = _load(final)
     if built is None:
         raise CpuRunnerMissing(
-            "The built kernel is not in the cache.", f"{final} was removed meanwhile", STILL_WORKS
+            "The built kernel is not in the cache.",
+            f"{final} was removed meanwhile",
+            WITHOUT_CPU_RUNNER,
         )
     prune_folder(cpu_cache_dir(), MAX_CACHED, limit_bytes() or USUAL_BYTES)
     return built
@@ -457,7 +459,7 @@ def _build_runtime(compiler: HostCompiler) -> Path:
                 raise CpuRunnerMissing(
                     "The CPU runner's own code does not compile here.",
                     f"{compiler.version}: {done.stderr.strip()[:800]}",
-                    STILL_WORKS,
+                    WITHOUT_CPU_RUNNER,
                 )
             _publish(folder, final)
     with contextlib.suppress(OSError):

@@ -45,7 +45,7 @@ from .report import REPORT, read_faults
 ORDERS = (0, 1, 2, 3)
 """0: all warps keep step. 1: the first warp runs as far ahead as it can. 2: the last one does.
 3 and up: at random."""
-TIME_LIMIT_S = 20.0
+CPU_TIME_LIMIT_S = 20.0
 LARGEST_BUFFER = 2**32
 STATIC_SHARED_BYTES = 48 * 1024
 
@@ -89,7 +89,7 @@ def run_on_cpu(
     limits: Limits | None = None,
     orders: Sequence[int] = ORDERS,
     blocks: int | None = None,
-    time_limit_s: float = TIME_LIMIT_S,
+    time_limit_s: float = CPU_TIME_LIMIT_S,
     progress: Progress = silent,
     inputs: Drawn | None = None,
     workers: int | None = None,

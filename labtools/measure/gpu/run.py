@@ -19,7 +19,7 @@ from .pool import LivePool, check_with
 
 __all__ = ["GpuRun", "run_cases_on_gpu", "run_jobs_on_gpu", "run_on_gpu"]
 
-TIME_LIMIT_S = 20.0
+GPU_TIME_LIMIT_S = 20.0
 SECOND_SEED = 7919
 
 
@@ -28,7 +28,7 @@ def run_on_gpu(
     workload: Problem,
     knobs: Mapping[str, int] | None = None,
     *,
-    time_limit_s: float = TIME_LIMIT_S,
+    time_limit_s: float = GPU_TIME_LIMIT_S,
     progress: Progress = silent,
 ) -> GpuRun:
     """Run a rung once on a workload and once more on other inputs, and compare with the oracle.
@@ -65,7 +65,7 @@ def run_cases_on_gpu(
     workloads: Sequence[Problem],
     knobs: Mapping[str, int] | None = None,
     *,
-    time_limit_s: float = TIME_LIMIT_S,
+    time_limit_s: float = GPU_TIME_LIMIT_S,
     stop_at_first: bool = False,
     progress: Progress = silent,
     pool: LivePool | None = None,
@@ -88,7 +88,7 @@ def run_cases_on_gpu(
 def run_jobs_on_gpu(
     jobs: Sequence[tuple[Rung, Problem, Mapping[str, int] | None]],
     *,
-    time_limit_s: float = TIME_LIMIT_S,
+    time_limit_s: float = GPU_TIME_LIMIT_S,
     stop_at_first: bool = False,
     progress: Progress = silent,
     pool: LivePool | None = None,

@@ -24,7 +24,7 @@ from .counters import COUNTERS, Counter, KernelCounters, metrics_to_request, par
 CounterSet = Literal["chosen", "full"]
 """The chosen counters, or everything that ncu knows."""
 
-STILL_WORKS = (
+WITHOUT_COUNTERS = (
     "timing, and the counters that were recorded on an NVIDIA H200: "
     "labtools records --rung ID --json"
 )
@@ -105,7 +105,7 @@ def find_ncu() -> NcuTool:
             "Nsight Compute (ncu) was not found.",
             "it is not on the PATH, not in the CUDA toolkit and not in /opt/nvidia/nsight-compute; "
             "set LABTOOLS_NCU to its path if it is elsewhere",
-            STILL_WORKS,
+            WITHOUT_COUNTERS,
         )
     return NcuTool(str(path), tool_version(Path(path)) or ())
 
@@ -171,7 +171,7 @@ class NcuRun:
                 "NVreg_RestrictProfilingToAdminUsers=0 (a file in /etc/modprobe.d, then a reboot), "
                 "or run this command as root; a container needs --cap-add=SYS_ADMIN; many rented "
                 "machines do not allow it at all",
-                STILL_WORKS,
+                WITHOUT_COUNTERS,
             )
 
     def check(self) -> None:
@@ -184,19 +184,21 @@ class NcuRun:
             raise ProfileFailed(
                 "The profiler did not finish.",
                 f"it {child.ending}; it and everything it had started were killed",
-                STILL_WORKS + "; a smaller workload takes less time a pass",
+                WITHOUT_COUNTERS + "; a smaller workload takes less time a pass",
             )
         if "No kernels were profiled" in self.text or (child.ok and not self.report.exists()):
             raise ProfileFailed(
                 "The profiler saw no kernel.",
                 "nothing was launched between its start and its stop, or another tool holds the "
                 "GPU's counters",
-                STILL_WORKS,
+                WITHOUT_COUNTERS,
             )
         if not child.ok or not self.report.exists():
             said = re.findall(r"==ERROR== *(.+)", self.text)
             why = " ".join(dict.fromkeys(line.strip() for line in said))[:500]
-            raise ProfileFailed("The profiler failed.", why or self.finished.failure, STILL_WORKS)
+            raise ProfileFailed(
+                "The profiler failed.", why or self.finished.failure, WITHOUT_COUNTERS
+            )
 
 
 def run_under_ncu(
@@ -283,6 +285,6 @@ def read_report(ncu: NcuTool, report: Path) -> list[KernelCounters]:
         raise ProfileFailed(
             "The profiler's report could not be read.",
             f"ncu --import {answer.ending}: {(answer.stderr or answer.stdout).strip()[-300:]}",
-            STILL_WORKS,
+            WITHOUT_COUNTERS,
         )
     return parse_ncu_csv(answer.stdout)

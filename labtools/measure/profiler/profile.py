@@ -30,7 +30,7 @@ from . import ncu as tool
 from .child import WatchedItem, WatchRequest
 from .counters import COUNTERS, FEW_COUNTERS, Counter, KernelCounters, sum_launches
 from .ncu import (
-    STILL_WORKS,
+    WITHOUT_COUNTERS,
     CounterSet,
     NcuRun,
     NcuTool,
@@ -42,7 +42,7 @@ from .ncu import (
 
 MOST_ITEMS = 96
 """Items of one ncu run: its start is spread over enough of them, and little is lost with it."""
-STEP_LIMIT_S = 60.0
+ITEM_STEP_LIMIT_S = 60.0
 """For one item, all passes; past it the child ends, and the item is the one that hung."""
 RUN_LIMIT_S = 180.0
 ITEM_LIMIT_S = 10.0
@@ -325,7 +325,7 @@ class _Batch:
             tuple(one.watched for one in items),
             self.fill_cubin,
             "ncu",
-            STEP_LIMIT_S,
+            ITEM_STEP_LIMIT_S,
             empty=self.empty,
             empty_launches=EMPTY_LAUNCHES,
         )
@@ -499,7 +499,7 @@ def _sizes(text: str) -> list[int]:
 
 
 def _failed(what: str, why: str) -> ProfileFailed:
-    return ProfileFailed(what, why, STILL_WORKS)
+    return ProfileFailed(what, why, WITHOUT_COUNTERS)
 
 
 def _as_failure(error: LabError) -> ProfileFailed:

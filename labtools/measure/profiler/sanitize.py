@@ -32,7 +32,7 @@ initcheck: reads of device memory that nothing wrote."""
 MOST_ERRORS_KEPT = 5
 """A record keeps this many of the tool's reports, and the count of all."""
 
-Verdict = Literal["clean", "errors", "not run"]
+ToolVerdict = Literal["clean", "errors", "not run"]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class SanitizerReport:
     """What one tool said about one rung and workload."""
 
     tool: str
-    verdict: Verdict
+    verdict: ToolVerdict
     errors: tuple[SanitizerError, ...] = ()
     error_count: int = 0
     """As the tool counted them; it stops printing after a while, so it may exceed ``errors``."""
@@ -345,7 +345,7 @@ def _judge(
     output = child.stdout + "\n" + child.stderr
     errors, count = parse_sanitizer(output)
     reason = ""
-    verdict: Verdict
+    verdict: ToolVerdict
     for pattern in _COULD_NOT:
         if match := pattern.search(output):
             reason = match[0].strip().rstrip(".") + "."

@@ -79,7 +79,7 @@ WORDS = {
 }
 """What an opcode does, by its name without modifiers."""
 
-PIPES = {
+PIPE_NAMES = {
     "fp32": "fp32",
     "imad": "integer multiply-add",
     "fp16": "fp16",
@@ -166,7 +166,7 @@ def show_opcodes(codes: Sequence[Sass], loops: Sequence[Loop], latencies: Latenc
         cycles, source = _latency_of(example, latencies)
         pipe = unit_of(example)
         left = str(fixed[base]) if base in fixed else "-"
-        rows.append((base, WORDS.get(base, "-"), PIPES.get(pipe, pipe), left, cycles, source))
+        rows.append((base, WORDS.get(base, "-"), PIPE_NAMES.get(pipe, pipe), left, cycles, source))
     named = ", ".join(dict.fromkeys(code.entry for code in codes))
     return show_table(
         ("opcode", "does", "pipe", "least left by the compiler", "cycles to its result"),

@@ -18,7 +18,7 @@ from ..records import GpuRecords
 from .causes import cause_of, in_legend_order
 from .figures import operation, producer_place, segments, waited
 
-State = dict[str, Any]
+ChainState = dict[str, Any]
 LEAST_SHARE = 0.0005
 """A cause with less of the cycles is not listed; it is in the sum."""
 
@@ -50,7 +50,7 @@ class Setting:
         return f"{self.rung.id}{edited}{named}; {where}"
 
 
-def state_of(setting: Setting, store: RecordStore | None = None) -> State:
+def state_of(setting: Setting, store: RecordStore | None = None) -> ChainState:
     """Compile, forecast and say everything about one setting.
 
     Args:
@@ -72,7 +72,7 @@ def state_of(setting: Setting, store: RecordStore | None = None) -> State:
     return state
 
 
-def change_between(pinned: State, shown: State) -> State:
+def change_between(pinned: ChainState, shown: ChainState) -> ChainState:
     """What changed from the pinned setting: the factor, and each cause of waiting.
 
     Returns:
@@ -93,7 +93,7 @@ def change_between(pinned: State, shown: State) -> State:
     return {"text": said, "rows": [*rows, _compared("together", "", *wholes)]}
 
 
-def _compared(name: str, colour: str, pinned: State, now: State) -> list[str]:
+def _compared(name: str, colour: str, pinned: ChainState, now: ChainState) -> list[str]:
     before, after = pinned["cycles"], now["cycles"]
     share = f"{now['share']:.1%}"
     return [
@@ -102,7 +102,7 @@ def _compared(name: str, colour: str, pinned: State, now: State) -> list[str]:
     ]
 
 
-def legend() -> list[State]:
+def legend() -> list[ChainState]:
     """Every cause with its colour and its meaning."""
     from .causes import CAUSES
 
@@ -132,13 +132,13 @@ def say_us(time_us: float) -> str:
 # --------------------------------------------------------------------------------- one state
 
 
-def _describe(setting: Setting, found: Forecast, record: Record | None) -> State:
+def _describe(setting: Setting, found: Forecast, record: Record | None) -> ChainState:
     launch = found.main_launch
     low, high = found.band_us
     rows = _rows(launch, setting.rung)
     where = "one trip of the main loop" if launch.main_loop else "the whole kernel"
     cycles = launch.chain[-1].issue if launch.chain else 0.0
-    stack: list[State] = [
+    stack: list[ChainState] = [
         {
             "name": part.name,
             "colour": cause_of(part.name).colour,
@@ -178,7 +178,7 @@ def _describe(setting: Setting, found: Forecast, record: Record | None) -> State
     }
 
 
-def _rows(launch: LaunchForecast, rung: Rung) -> list[State]:
+def _rows(launch: LaunchForecast, rung: Rung) -> list[ChainState]:
     links = launch.chain
     text_of = _SourceText(rung)
     rows = []

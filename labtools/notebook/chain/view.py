@@ -30,7 +30,7 @@ from labtools.record import RecordStore
 
 from ..bench import View, look
 from ..reader import reader_present
-from .state import Setting, State, change_between, legend, state_of
+from .state import ChainState, Setting, change_between, legend, state_of
 
 BATCH = (1, 2, 4, 8, 16, 32, 64, 128)
 HEADS = (1, 2, 4, 8, 16, 32, 64)
@@ -102,7 +102,7 @@ class ChainBench(ipywidgets.VBox):
         self._rungs = {rung.id: rung for rung in rungs}
         self._gpus = {gpu.title: gpu for gpu in gpus}
         self._store = store
-        self._kept: OrderedDict[tuple[Any, ...], State] = OrderedDict()
+        self._kept: OrderedDict[tuple[Any, ...], ChainState] = OrderedDict()
         self._quiet = False
         load = start.workload
         self.controls: dict[str, Any] = {
@@ -158,13 +158,13 @@ class ChainBench(ipywidgets.VBox):
         )
 
     @property
-    def state(self) -> State:
+    def state(self) -> ChainState:
         """What is shown."""
         content = self.view.content
-        shown: State = content["states"][content["shown"]]
+        shown: ChainState = content["states"][content["shown"]]
         return shown
 
-    def move(self, **values: Any) -> State:
+    def move(self, **values: Any) -> ChainState:
         """Set knobs and controls by name, wait for the answer and return it.
 
         Args:
@@ -253,7 +253,7 @@ class ChainBench(ipywidgets.VBox):
         if still_wanted():
             self._show(state)
 
-    def _show(self, state: State) -> None:
+    def _show(self, state: ChainState) -> None:
         with self._lock:  # a pin comes from another thread than a finished forecast
             pinned = self._pinned
             same = pinned is state
@@ -267,7 +267,7 @@ class ChainBench(ipywidgets.VBox):
             }
             self.view.busy = ""
 
-    def _keep(self, key: tuple[Any, ...], state: State) -> None:
+    def _keep(self, key: tuple[Any, ...], state: ChainState) -> None:
         self._kept[key] = state
         while len(self._kept) > KEPT_STATES:
             self._kept.popitem(last=False)

@@ -19,7 +19,7 @@ from labtools.problem import LabError
 
 from ..bench import Bench, View, dropdown, slider
 
-THREADS = (32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024)
+THREADS_A_BLOCK = (32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024)
 REGISTERS = (16, *range(24, 249, 8), 255)
 SMEM_KIB = (0, 1, 2, 4, 6, 8, 12, 16, 24, 32, 40, 48, 64, 80, 99, 100, 128, 163, 200, 227)
 MAX_BLOCKS = (None, 8, 16, 24, 32)
@@ -41,7 +41,7 @@ class Choices:
     """
 
     gpus: tuple[Gpu, ...]
-    threads: tuple[int, ...] = THREADS
+    threads: tuple[int, ...] = THREADS_A_BLOCK
     registers: tuple[int, ...] = REGISTERS
     smem_bytes: tuple[int, ...] = tuple(kib * 1024 for kib in SMEM_KIB)
     max_blocks: tuple[int | None, ...] = MAX_BLOCKS

@@ -26,7 +26,7 @@ from ..tables import Shown, Word, show_table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Case = tuple[str, str, Workload, Mapping[str, int]]
+ForecastCase = tuple[str, str, Workload, Mapping[str, int]]
 """Label, rung, workload, and the knobs that differ from the defaults."""
 
 
@@ -222,7 +222,7 @@ def show_levels(
     return show_table(("workload", "cache", "MB of K and V", *heads), rows, word="computed")
 
 
-def show_forecasts(cases: Sequence[Case], gpu: str = "h200") -> Shown:
+def show_forecasts(cases: Sequence[ForecastCase], gpu: str = "h200") -> Shown:
     """Forecast beside record, one case a row; what was not measured yet says so.
 
     Args:

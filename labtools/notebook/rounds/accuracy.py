@@ -27,7 +27,7 @@ from labtools.problem import LabError, load_rung
 from labtools.record import Record, RecordStore, describe_records
 from labtools.record.bound import explain_disagreement
 
-from ..figures import GREYS, draw_picture
+from ..figures import GREYS, MARKERS, draw_picture
 from ..tables import Shown, badge, show_table
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 POINT_CAMPAIGNS = "points_"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#7a6a00", "#1a1a1a")
 """Apart for readers who do not see all colours, and at least 3:1 on white."""
-MARKERS = ("o", "s", "^", "D", "v", "P")
 NEAR_FACTOR = 1.35
 """Two limits whose times are within this factor slow each other."""
 CONTENTION = 0.05

@@ -33,7 +33,7 @@ from .draw import Round, Side, interval_in_words, recorded_answer
 from .views import (
     HINTS,
     MAKE_HINT,
-    explain,
+    explain_difference,
     model_speedup,
     ratio_band,
     say_change,
@@ -270,7 +270,7 @@ class PredictionRounds:
         markup = "<br>".join(html.escape(line) for line in lines)
         shown += Shown(f'<div class="lt-score" style="{BOX}">{markup}</div>', text)
         if said is not None:
-            shown += explain(
+            shown += explain_difference(
                 self._forecast(round_, round_.baseline),
                 self._forecast(round_, round_.candidate),
                 before,

@@ -158,7 +158,7 @@ def _off(score: Score) -> str:
     return f"{score.off_by:.2f}x off, direction {'right' if score.direction_right else 'wrong'}"
 
 
-def explain(before: Forecast, after: Forecast, first: str, second: str) -> Shown:
+def explain_difference(before: Forecast, after: Forecast, first: str, second: str) -> Shown:
     """Where the model sees the time go on both sides, and what changed most."""
     slices = [
         {part.name: part.share * said.main_launch.time_us for part in said.main_launch.stack}
@@ -208,7 +208,7 @@ def show_example(gpu: str = "h200") -> Shown:
         ("measured", recorded_answer(round_), "no record yet"),
     ]
     table = ratio_table(first, second, rows, f"{say_change(round_)}, {round_.workload}")
-    return fold_result(table + explain(before, after, first, second))
+    return fold_result(table + explain_difference(before, after, first, second))
 
 
 def model_speedup(said: ModelPrediction | None) -> Speedup | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from labtools.problem import LabError, Workload, load_rung
+from labtools.problem.limits import MIB
 from labtools.record import (
     Record,
     RecordStore,
@@ -26,14 +27,12 @@ from labtools.record import (
 )
 from labtools.record.bound import counted_bound
 from labtools.record.claims import Claim, Finding, Ledger, Verdict, load_ledger
+from labtools.record.prediction import SAME_WITHIN
 
 from ..residency import occupancy
 from ..roofline import floors
 from ..sheets import Gpu, load_gpu
 
-MIB = 2**20
-SAME_WITHIN = 1.05
-"""Two speeds within this factor have no direction."""
 SLIP_WITHIN = 2.0
 """A number that is off by more than this is refuted; by less it is a slip."""
 _NEIGHBOUR = "rtx3090"

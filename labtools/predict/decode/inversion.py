@@ -32,7 +32,7 @@ from ..sheets import Gpu, load_gpu
 from .derivation import Design, DesignStep, Figure, Rejected
 
 BITS = (16, 8, 4)
-RUNGS = {16: "r09_inverted", 8: "r10_inverted_int8", 4: "r11_inverted_int4"}
+RUNG_OF_BITS = {16: "r09_inverted", 8: "r10_inverted_int8", 4: "r11_inverted_int4"}
 """The rung of each number of bits; its layout is the one that is derived."""
 _TIMED = "layouts timed on an NVIDIA H200"
 WARP = 32
@@ -799,7 +799,7 @@ class _Derivation:
     def _division(self) -> DesignStep:
         """Asks the rule that the rung's launch asks too."""
         workload, limits = self.workload, self.gpu.limits
-        rung = load_rung(RUNGS[self.bits])
+        rung = load_rung(RUNG_OF_BITS[self.bits])
         takes = any(one.name == "tile" and self.keys in one.choices for one in rung.knobs)
         knobs = {"tile": self.keys} if takes else {}
         plan = self.plan = plan_of(rung, workload, limits, knobs)

@@ -21,7 +21,7 @@ TILES_FOR_EIGHT_WARPS = 16
 """An fp16 block with fewer tiles is through them sooner with four warps."""
 REGISTERS_OF_WARP = 32 * 160
 """About what a warp of these kernels takes; it says how many a multiprocessor holds."""
-ENOUGH = 0.7
+ENOUGH_SMS = 0.7
 """Part of the multiprocessors: blocks that have more of them leave few idle, and four warps of a
 block keep up."""
 REACHED = 0.93
@@ -34,7 +34,7 @@ RESULT_US = 0.012
 """To read one partial result of one head from memory; the blocks of a cluster divide them."""
 REST_US = 2.2
 """What a call takes besides, so that times can be said to be near to each other."""
-NEAR, NEAR_US = 1.05, 0.3
+NEAR_FACTOR, NEAR_US = 1.05, 0.3
 """Times within such a factor or difference are not told apart: then the fewest clusters of a pair
 are taken, so that the least goes through memory, and after that the largest ones."""
 
@@ -271,7 +271,7 @@ def divisions(workload: Workload, limits: Limits, kernel: RingKernel) -> list[Di
 def choose_division(ways: Sequence[Division]) -> Division:
     """The one that takes the least time; of those near to it the one with the fewest joins."""
     least = min(way.time_us for way in ways)
-    limit = max(least + NEAR_US, NEAR * (least + REST_US) - REST_US)
+    limit = max(least + NEAR_US, NEAR_FACTOR * (least + REST_US) - REST_US)
     near = [way for way in ways if way.time_us <= limit]
     return min(near, key=lambda way: (way.clusters, -way.cluster))
 
@@ -333,7 +333,7 @@ def _wanted_warps(
         needed = 2  # those that do not fit share, or come after the others
     if needed > 1:
         return needed, 4 if 4 * needed <= warps_of_sm else 2
-    has_many = tiles // pieces >= kernel.tiles_for_most[blocks > ENOUGH * sms]
+    has_many = tiles // pieces >= kernel.tiles_for_most[blocks > ENOUGH_SMS * sms]
     return needed, max(kernel.stages) if has_many else 4
 
 

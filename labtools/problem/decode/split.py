@@ -18,7 +18,7 @@ from .workload import Workload
 MOST_PIECES = 64
 LEAST_ROWS = 64
 """A piece with fewer rows costs more to join than it saves."""
-ENOUGH = 0.85
+ENOUGH_FILL = 0.85
 """Part of the best fill that is good enough, if fewer pieces reach it."""
 
 
@@ -31,7 +31,7 @@ def choose_split(
     tile_rows: int = 1,
     least_rows: int = LEAST_ROWS,
     most: int = MOST_PIECES,
-    enough: float = ENOUGH,
+    enough: float = ENOUGH_FILL,
 ) -> int:
     """The number of pieces a sequence, 1 for none: the fewest that keep the GPU nearly as busy as
     any number would.

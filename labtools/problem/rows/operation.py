@@ -21,9 +21,9 @@ import numpy as np
 from ..dtypes import element_dtype
 from ..errors import LabError
 from ..problem import DTYPES, Fill, Operation, Part, Supports
-from .rows import DISTRIBUTIONS, EPSILON, Rows
+from .rows import EPSILON, ROW_DISTRIBUTIONS, Rows
 
-LATE_PEAK = 30.0
+_LATE_PEAK = 30.0
 LARGE = 1e4
 LARGEST_FP16 = 6e4
 TINY = 3e-4
@@ -32,8 +32,8 @@ ODD_COLUMNS = (1, 2, 7, 8, 31, 33, 255, 257, 1000, 2056, 5001)
 """Below, at and above what a warp or a block takes at a time; some a multiple of 8, some odd."""
 WEIGHT_SPREAD = 0.25
 
-SHORTEST_DRAWN, LONGEST_DRAWN = 1, 6000
-MOST_DRAWN_ELEMENTS = 2**20
+_SHORTEST_DRAWN, _LONGEST_DRAWN = 1, 6000
+_MOST_DRAWN_ELEMENTS = 2**20
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class RowNorm(Operation[Rows, RowInputs]):
         """The given problem, then small ones: every distribution, odd widths, one row."""
         small = Rows(7, 97, dtype=problem.dtype, seed=problem.seed + 1)
         cases = [problem]
-        cases += [small.replace(distribution=one) for one in DISTRIBUTIONS]
-        cases += [small.replace(distribution=one, columns=264) for one in DISTRIBUTIONS]
+        cases += [small.replace(distribution=one) for one in ROW_DISTRIBUTIONS]
+        cases += [small.replace(distribution=one, columns=264) for one in ROW_DISTRIBUTIONS]
         cases += [
             small.replace(rows=3, columns=count, distribution="late_peaked")
             for count in ODD_COLUMNS
@@ -108,13 +108,13 @@ class RowNorm(Operation[Rows, RowInputs]):
         for _ in range(1000 * max(1, count)):
             if len(drawn) == count:
                 return drawn
-            columns = int(np.exp(rng.uniform(np.log(SHORTEST_DRAWN), np.log(LONGEST_DRAWN + 1))))
-            most = max(1, min(300, MOST_DRAWN_ELEMENTS // columns))
+            columns = int(np.exp(rng.uniform(np.log(_SHORTEST_DRAWN), np.log(_LONGEST_DRAWN + 1))))
+            most = max(1, min(300, _MOST_DRAWN_ELEMENTS // columns))
             problem = Rows(
                 int(rng.integers(1, most + 1)),
                 columns,
                 dtype=str(rng.choice(DTYPES)),
-                distribution=str(rng.choice(DISTRIBUTIONS)),
+                distribution=str(rng.choice(ROW_DISTRIBUTIONS)),
                 seed=int(rng.integers(2**31)),
             )
             if supports(problem) is None:
@@ -150,7 +150,7 @@ def _shape_rows(x: np.ndarray, distribution: str, rng: np.random.Generator) -> N
     """Give standard normal rows the properties of a distribution, in place."""
     rows, columns = x.shape
     if distribution == "late_peaked":
-        x[:, columns - max(1, columns // 64) :] += LATE_PEAK
+        x[:, columns - max(1, columns // 64) :] += _LATE_PEAK
     elif distribution == "large":
         x *= LARGE
     elif distribution == "tiny":

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ..problem import SHORT_DTYPES, Buffer, Problem
 
-DISTRIBUTIONS = ("normal", "late_peaked", "large", "tiny", "one_hot", "constant", "zero_rows")
+ROW_DISTRIBUTIONS = ("normal", "late_peaked", "large", "tiny", "one_hot", "constant", "zero_rows")
 """Input distributions; `labtools.problem.rows.operation` says what each one is for."""
 EPSILON = 1e-6
 """Added to the mean of the squares, so that a row of zeros has an answer."""
@@ -27,7 +27,7 @@ class Rows(Problem):
         rows: R.
         columns: C, elements of a row.
         dtype: element type of x, weight and the output, ``float16`` or ``bfloat16``.
-        distribution: one of `DISTRIBUTIONS`.
+        distribution: one of `ROW_DISTRIBUTIONS`.
         seed: seed of the input generator.
         cache_state: ``cold`` (buffers rotated past the L2) or ``warm``.
 
@@ -39,7 +39,7 @@ class Rows(Problem):
     shape_fields = ("rows", "columns")
     letters = "R,C"
     example = "rows:8192,4096"
-    distributions = DISTRIBUTIONS
+    distributions = ROW_DISTRIBUTIONS
     axes = ("row", "column")
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         **SHORT_DTYPES,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from labtools.problem import HEADLINE, Workload, kernels_dir
 
-from ..section import Plan, Section
-
-Choice = tuple[str, Mapping[str, int]]
+from ..section import Choice, Plan, Section
+from .shapes import shapes
 
 TABLE_WORKLOADS = (
     *("8,32,8,4096,128", "1,32,8,4096,128", "8,32,8,1024,128", "4,8,8,512,64"),
@@ -35,14 +34,14 @@ ALONE_LENGTHS = (512, 2048, 16384)
 """Of a single sequence, beside that of the table: what of its time does not shrink with it."""
 
 SLOW = ("r00_two_passes", "r01_online_softmax", "r02_one_barrier")
-LADDER = (
+FROM_R03 = (
     *("r03_one_warp", "r04_split_first", "r05_cp_async", "r06_int8", "r07_int4"),
     *("r08_split_loads", "r09_inverted", "r10_inverted_int8", "r11_inverted_int4"),
 )
 FAST = ("r08_split_loads", "r09_inverted", "r10_inverted_int8", "r11_inverted_int4")
 INVERTED = FAST[1:]
 
-LAYOUTS: Mapping[str, tuple[Choice, ...]] = {
+TRIED_LAYOUTS: Mapping[str, tuple[Choice, ...]] = {
     "8,32,8,4096,128": (
         *(
             ("r09_inverted", {"warps": warps, "stages": stages})
@@ -90,10 +89,6 @@ def written(*names: str) -> tuple[Choice, ...]:
     return tuple((name, {}) for name in names if name in there)
 
 
-def _shapes(texts: Sequence[str], **changes: object) -> tuple[Workload, ...]:
-    return tuple(Workload.parse(text).replace(**changes) for text in texts)
-
-
 def ragged(workload: Workload) -> Workload:
     """The same padded shape with lengths from a twentieth of it up to all of it.
 
@@ -111,9 +106,9 @@ def ragged(workload: Workload) -> Workload:
 
 def bench_sections() -> tuple[Section, ...]:
     """Every workload beside its peers; see the names above."""
-    table, noted = _shapes(TABLE_WORKLOADS), _shapes(NOTED_WORKLOADS)
+    table, noted = shapes(*TABLE_WORKLOADS), shapes(*NOTED_WORKLOADS)
     small = tuple(one for one in (*table, *noted) if one.kv_bytes <= MOST_R03_KV_BYTES)
-    varied = _shapes(VARIED_WORKLOADS)
+    varied = shapes(*VARIED_WORKLOADS)
     paged = tuple(
         one.replace(layout="paged", page_size=size) for one in varied for size in (16, 64)
     )
@@ -122,7 +117,7 @@ def bench_sections() -> tuple[Section, ...]:
         # Everything that there is, once, on the headline workload.
         Section(
             (HEADLINE,),
-            written(*SLOW, *LADDER),
+            written(*SLOW, *FROM_R03),
             (*PEERS, "sdpa_math", "sdpa_expanded"),
             profile=written(*FAST),
         ),
@@ -135,7 +130,7 @@ def bench_sections() -> tuple[Section, ...]:
         ),
         Section(paged, written(*INVERTED), (*FLASHINFER, *FLASHINFER_FP8)),
         Section(uneven, written(*INVERTED), (*FLASHINFER, *FLASHINFER_FP8)),
-        *(Section(_shapes((text,)), tried, ceiling=False) for text, tried in LAYOUTS.items()),
+        *(Section(shapes(text), tried, ceiling=False) for text, tried in TRIED_LAYOUTS.items()),
         Section(
             tuple(HEADLINE.replace(batch=1, kv_len=length) for length in ALONE_LENGTHS),
             written(*INVERTED),

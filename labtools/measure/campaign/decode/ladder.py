@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from labtools.problem import HEADLINE
 
-from labtools.problem import HEADLINE, Workload
+from ..section import Choice, Plan, Section, combined
+from .shapes import grid, shapes
 
-from ..section import Plan, Section
-
-MOST_KV_BYTES = 2_200_000_000
-
-
-def _shapes(*texts: str, **changes: str) -> tuple[Workload, ...]:
-    return tuple(Workload.parse(text).replace(**changes) for text in texts)
-
-
-def _grid(
-    batches: Iterable[int], lengths: Iterable[int], most_kv_bytes: int = MOST_KV_BYTES
-) -> tuple[Workload, ...]:
-    shapes = (
-        HEADLINE.replace(batch=batch, kv_len=length)
-        for batch, length in itertools.product(batches, lengths)
-    )
-    return tuple(shape for shape in shapes if shape.kv_bytes <= most_kv_bytes)
-
-
-def _all_knobs(**choices: Sequence[int]) -> list[dict[str, int]]:
-    """Every combination of some knobs' values."""
-    return [
-        dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())
-    ]
-
-
-_LADDER: tuple[tuple[str, Mapping[str, int]], ...] = (
+_LADDER: tuple[Choice, ...] = (
     ("r00_two_passes", {}),
     ("r01_online_softmax", {"prefetch_v": 0}),
     ("r01_online_softmax", {"prefetch_v": 1}),
@@ -44,26 +18,20 @@ _BASELINES = ("sdpa", "sdpa_flash", "sdpa_expanded", "flashinfer", "flashinfer_t
 _SINGLE = "1,32,8,4096,128"
 
 # The shapes for which libraries' times on an H200 have been noted before.
-_NOTED_SHAPES = _shapes(
+_NOTED_SHAPES = shapes(
     *("8,32,8,4096,128", _SINGLE, "8,32,8,1024,128", "64,32,8,4096,128"),
     *("4,8,8,512,64", "1,32,32,4096,128", "16,32,32,4096,128", "16,32,8,8192,128"),
     *("64,32,8,2048,128", "1,32,8,131072,128", "8,64,8,16384,128", "128,32,8,1024,128"),
 )
 
 # Unrolling, launch bounds and the shape of the block, each with each: they confound one another.
-_BLOCK_SHAPES: tuple[tuple[str, Mapping[str, int]], ...] = (
-    *(
-        ("r02_one_barrier", knobs)
-        for knobs in _all_knobs(
-            unroll=(1, 2, 4, 8), launch_bounds=(0, 1), dims_per_thread=(1, 2, 4)
-        )
+_BLOCK_SHAPES = (
+    *combined(
+        "r02_one_barrier", unroll=(1, 2, 4, 8), launch_bounds=(0, 1), dims_per_thread=(1, 2, 4)
     ),
-    *(("r00_two_passes", knobs) for knobs in _all_knobs(unroll=(1, 2, 4, 8))),
-    *(
-        ("r01_online_softmax", knobs)
-        for knobs in _all_knobs(unroll=(1, 2, 4, 8), prefetch_v=(0, 1))
-    ),
-    *(("r03_one_warp", knobs) for knobs in _all_knobs(unroll=(1, 2, 4, 8), launch_bounds=(0, 1))),
+    *combined("r00_two_passes", unroll=(1, 2, 4, 8)),
+    *combined("r01_online_softmax", unroll=(1, 2, 4, 8), prefetch_v=(0, 1)),
+    *combined("r03_one_warp", unroll=(1, 2, 4, 8), launch_bounds=(0, 1)),
 )
 
 LADDER = Plan(
@@ -76,17 +44,17 @@ LADDER = Plan(
             _BASELINES,
             profile=(*_LADDER, ("r03_one_warp", {"unroll": 1}), ("r03_one_warp", {"unroll": 8})),
         ),
-        Section(_shapes("8,32,8,4096,128", _SINGLE), (*_LADDER, *_BLOCK_SHAPES), _BASELINES),
+        Section(shapes("8,32,8,4096,128", _SINGLE), (*_LADDER, *_BLOCK_SHAPES), _BASELINES),
         Section(_NOTED_SHAPES, _LADDER, _BASELINES),
         # The second bench draws every baseline over the length of the cache.
-        Section(_grid((8,), (256, 512, 1024, 2048, 4096, 8192, 16384)), _LADDER, _BASELINES),
+        Section(grid((8,), (256, 512, 1024, 2048, 4096, 8192, 16384)), _LADDER, _BASELINES),
         Section(
-            _grid((1, 4, 16, 64, 128), (512, 1024, 4096, 16384)),
+            grid((1, 4, 16, 64, 128), (512, 1024, 4096, 16384)),
             _LADDER,
             ("sdpa", "sdpa_flash", "flashinfer", "flashinfer_tensor_cores"),
         ),
         Section(
-            _shapes(
+            shapes(
                 *("4,8,8,512,64", "1,32,8,512,128", "1,32,8,1024,128", _SINGLE),
                 cache_state="warm",
             ),
@@ -101,29 +69,28 @@ QUICK = Plan(
     "a short campaign that touches every part",
     (
         Section(
-            _shapes("2,8,2,512,128"),
+            shapes("2,8,2,512,128"),
             (("r02_one_barrier", {}), ("r03_one_warp", {}), ("r03_one_warp", {"unroll": 1})),
             ("sdpa", "sdpa_expanded"),
             profile=(("r03_one_warp", {}),),
         ),
-        Section(_shapes("2,8,2,512,128", cache_state="warm"), (("r03_one_warp", {}),), ("sdpa",)),
+        Section(shapes("2,8,2,512,128", cache_state="warm"), (("r03_one_warp", {}),), ("sdpa",)),
     ),
 )
 
 
-_SPLITS: tuple[tuple[str, Mapping[str, int]], ...] = (
-    *(("s01_warp_rows", knobs) for knobs in _all_knobs(rows=(1, 4), split=(1, 2, 4, 8, 16, 32))),
-    *(("s00_block_rows", knobs) for knobs in _all_knobs(unroll=(4,), split=(1, 2, 4, 8, 16, 32))),
+_PIECES = (1, 2, 4, 8, 16, 32)
+_SPLITS = (
+    *combined("s01_warp_rows", rows=(1, 4), split=_PIECES),
+    *combined("s00_block_rows", unroll=(4,), split=_PIECES),
 )
-_BYTES: tuple[tuple[str, Mapping[str, int]], ...] = tuple(
-    (rung, knobs)
-    for rung in ("s01_warp_rows", "s02_warp_int8")
-    for knobs in _all_knobs(rows=(1, 4), split=(1, 8))
+_BYTES = (
+    *combined("s01_warp_rows", rows=(1, 4), split=(1, 8)),
+    *combined("s02_warp_int8", rows=(1, 4), split=(1, 8)),
 )
-_SHAPES_OF_BLOCKS: tuple[tuple[str, Mapping[str, int]], ...] = tuple(
-    (rung, knobs)
-    for rung in ("r02_one_barrier", "r03_one_warp")
-    for knobs in _all_knobs(unroll=(1, 4, 8))
+_SHAPES_OF_BLOCKS = (
+    *combined("r02_one_barrier", unroll=(1, 4, 8)),
+    *combined("r03_one_warp", unroll=(1, 4, 8)),
 )
 
 FINDINGS = Plan(
@@ -131,31 +98,31 @@ FINDINGS = Plan(
     "one-warp blocks, half the bytes and more blocks: where each helps and where it does not",
     (
         Section(
-            _shapes("2,32,8,4096,128", "32,32,8,4096,128", "64,32,8,1024,128", "128,32,8,1024,128"),
+            shapes("2,32,8,4096,128", "32,32,8,4096,128", "64,32,8,1024,128", "128,32,8,1024,128"),
             _SHAPES_OF_BLOCKS,
             ceiling=False,
             counters=True,
         ),
         Section(
-            _shapes("1,32,8,4096,128", "8,32,8,4096,128", "64,32,8,1024,128", "64,32,32,512,128"),
+            shapes("1,32,8,4096,128", "8,32,8,4096,128", "64,32,8,1024,128", "64,32,32,512,128"),
             (*_BYTES, *_SPLITS),
             ceiling=False,
             counters=True,
         ),
         Section(
-            _shapes("1,32,8,1024,128", "8,32,8,512,128", cache_state="warm"),
+            shapes("1,32,8,1024,128", "8,32,8,512,128", cache_state="warm"),
             (*_BYTES, *_SPLITS),
             ceiling=False,
         ),
-        Section(_shapes("8,32,8,256,128"), _SPLITS, ceiling=False, counters=True),
+        Section(shapes("8,32,8,256,128"), _SPLITS, ceiling=False, counters=True),
         Section(
-            _shapes(*(f"1,32,8,{length},128" for length in (1, 4, 16, 64, 256))),
+            shapes(*(f"1,32,8,{length},128" for length in (1, 4, 16, 64, 256))),
             (("r03_one_warp", {}),),
             ceiling=False,
             counters=True,
         ),
         Section(
-            _shapes("128,32,8,1024,128"),
+            shapes("128,32,8,1024,128"),
             (
                 ("r02_one_barrier", {"dims_per_thread": 2}),
                 ("r02_one_barrier", {"unroll": 2}),

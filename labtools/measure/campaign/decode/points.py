@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import functools
 import itertools
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
+from labtools.predict.accuracy import point_families
 from labtools.problem import LabError, Problem, Workload, load_rung
 
 from ...gpu.job import ceiling_candidates, rung_candidate
-from ..section import Plan, Section
+from ..section import Choice, Plan, Section, one_at_a_time
+from .shapes import shapes
 
 CEILING_FAMILY = "read_sweep"
-_POINTS = Path(__file__).parents[3] / "predict" / "points.toml"
-
-Choice = tuple[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -43,45 +39,13 @@ class PointSet:
     ceiling: bool = False
 
 
-@functools.lru_cache(maxsize=1)
-def _points_file() -> dict[str, Any]:
-    return tomllib.loads(_POINTS.read_text("utf-8"))
-
-
-def family_split() -> dict[str, tuple[str, ...]]:
-    """The kernel families: ``calibration`` and ``test``, each the ids of its kernels.
-
-    Raises:
-        LabError: a kernel stands in both.
-    """
-    split = {name: tuple(ids) for name, ids in _points_file()["families"].items()}
-    both = set(split["calibration"]) & set(split["test"])
-    if both:
-        raise LabError(
-            f"{sorted(both)} stand among the calibration and among the test kernels.",
-            "a kernel that a forecast was calibrated on is no test of it",
-            "correct labtools/predict/points.toml",
-        )
-    return split
-
-
-def later_rungs() -> tuple[str, ...]:
-    """Rungs that came after the points were measured, and belong to neither family."""
-    return tuple(_points_file()["later"]["rungs"])
-
-
-def strata() -> dict[str, str]:
-    """Every stratum with its meaning."""
-    return dict(_points_file()["strata"])
-
-
 def sets_of_family(name: str) -> list[PointSet]:
     """The points of one side of the split; sets that lose every candidate are left out.
 
     Raises:
-        LabError: a kernel with points belongs to no family.
+        LabError: a kernel with points belongs to no family, or to both.
     """
-    split = family_split()
+    split = point_families()
     known = {one for ids in split.values() for one in ids}
     mentioned = {rung for points in POINTS for rung, _ in points.rungs}
     if not mentioned <= known:
@@ -100,25 +64,12 @@ def sets_of_family(name: str) -> list[PointSet]:
     return kept
 
 
-def _vary(
-    rung: str, base: Mapping[str, int] | None = None, **others: Iterable[int]
-) -> list[Choice]:
-    """The kernel at ``base``, and with one knob at a time at another value."""
-    base = dict(base or {})
-    changed = [{**base, name: value} for name, values in others.items() for value in values]
-    return [(rung, base), *((rung, knobs) for knobs in changed)]
-
-
-def _shapes(*texts: str, **changes: Any) -> tuple[Workload, ...]:
-    return tuple(Workload.parse(text).replace(**changes) for text in texts)
-
-
 def _warm(*texts: str) -> tuple[Workload, ...]:
-    return _shapes(*texts, cache_state="warm")
+    return shapes(*texts, cache_state="warm")
 
 
 def _ragged(text: str, lengths: Iterable[int]) -> tuple[Workload, ...]:
-    return _shapes(text, seq_lens=tuple(lengths))
+    return shapes(text, seq_lens=tuple(lengths))
 
 
 R00, R01, R02, R03 = "r00_two_passes", "r01_online_softmax", "r02_one_barrier", "r03_one_warp"
@@ -127,25 +78,25 @@ S04, S05 = "s04_gqa_warp", "s05_head_parallel_block"
 
 # Every kernel with every knob but the split, one at a time.
 _EVERY_KNOB = (
-    *_vary(R00, unroll=(1, 8)),
-    *_vary(R01, {"prefetch_v": 1}, unroll=(1, 2, 8), prefetch_v=(0,)),
-    *_vary(R02, unroll=(1, 2, 8), dims_per_thread=(2, 4)),
-    *_vary(R03, unroll=(1, 2, 8), launch_bounds=(0,)),
-    *_vary(S00, unroll=(1, 2, 8)),
-    *_vary(S01, rows=(1, 2, 8), launch_bounds=(0,)),
-    *_vary(S02, rows=(1, 2)),
-    *_vary(S03, rows=(2, 8), stages=(2, 4)),
-    *_vary(S04, group=(1, 2, 8), rows=(2,)),
-    *_vary(S05, warps=(2, 8), rows=(1, 4)),
+    *one_at_a_time(R00, unroll=(1, 8)),
+    *one_at_a_time(R01, {"prefetch_v": 1}, unroll=(1, 2, 8), prefetch_v=(0,)),
+    *one_at_a_time(R02, unroll=(1, 2, 8), dims_per_thread=(2, 4)),
+    *one_at_a_time(R03, unroll=(1, 2, 8), launch_bounds=(0,)),
+    *one_at_a_time(S00, unroll=(1, 2, 8)),
+    *one_at_a_time(S01, rows=(1, 2, 8), launch_bounds=(0,)),
+    *one_at_a_time(S02, rows=(1, 2)),
+    *one_at_a_time(S03, rows=(2, 8), stages=(2, 4)),
+    *one_at_a_time(S04, group=(1, 2, 8), rows=(2,)),
+    *one_at_a_time(S05, warps=(2, 8), rows=(1, 4)),
 )
 # One or two of every kernel.
 _FEW_KNOBS = (
     *((R00, {}), (R01, {"prefetch_v": 1}), (R02, {}), (R02, {"dims_per_thread": 2})),
-    *_vary(R03, unroll=(8,)),
+    *one_at_a_time(R03, unroll=(8,)),
     *((S00, {}), (S00, {"unroll": 8})),
-    *_vary(S01, rows=(8,)),
+    *one_at_a_time(S01, rows=(8,)),
     *((S02, {}), (S03, {}), (S04, {})),
-    *_vary(S05, warps=(8,)),
+    *one_at_a_time(S05, warps=(8,)),
 )
 
 _WARM_L2 = (
@@ -155,10 +106,10 @@ _WARM_L2 = (
         "warm_l2",
         _warm("8,32,8,512,128"),
         (
-            *_vary(R02, unroll=(8,)),
-            *_vary(S00, {"split": 4}, split=(1, 2)),
-            *_vary(S01, {"split": 4}, split=(1, 2), rows=(8,)),
-            *_vary(S05, {"split": 4}, split=(1,)),
+            *one_at_a_time(R02, unroll=(8,)),
+            *one_at_a_time(S00, {"split": 4}, split=(1, 2)),
+            *one_at_a_time(S01, {"split": 4}, split=(1, 2), rows=(8,)),
+            *one_at_a_time(S05, {"split": 4}, split=(1,)),
             *((S02, {"split": 4}), (S03, {"split": 4}), (S04, {"split": 4})),
         ),
         ceiling=True,
@@ -169,18 +120,18 @@ _WARM_L2 = (
         (
             *((R01, {}), (R02, {"dims_per_thread": 4}), (S00, {})),
             *((R03, {}), (S01, {}), (S03, {}), (S05, {})),
-            *_vary(S04, {"group": 1}, rows=(2,)),
+            *one_at_a_time(S04, {"group": 1}, rows=(2,)),
         ),
         ceiling=True,
     ),
 )
 
 _CHAIN = (
-    PointSet("chain", _shapes("1,32,8,4096,128"), _EVERY_KNOB),
-    PointSet("chain", _shapes("4,8,8,2048,64"), _FEW_KNOBS),
+    PointSet("chain", shapes("1,32,8,4096,128"), _EVERY_KNOB),
+    PointSet("chain", shapes("4,8,8,2048,64"), _FEW_KNOBS),
     PointSet(
         "chain",
-        _shapes("8,32,8,4096,128"),
+        shapes("8,32,8,4096,128"),
         (
             *((R00, {}), (R01, {}), (R02, {}), (R02, {"dims_per_thread": 4}), (S00, {})),
             *((R03, {}), (R03, {"unroll": 8}), (S01, {}), (S01, {"rows": 8})),
@@ -189,19 +140,19 @@ _CHAIN = (
     ),
     PointSet(
         "chain",
-        _shapes("2,16,2,3000,128"),
+        shapes("2,16,2,3000,128"),
         (
             *((R02, {}), (S00, {"unroll": 8}), (R03, {}), (S01, {"rows": 8}), (S05, {})),
-            *_vary(S04, {"group": 8}, group=(2, 4), rows=(2,)),
+            *one_at_a_time(S04, {"group": 8}, group=(2, 4), rows=(2,)),
         ),
     ),
     PointSet(
         "chain",
-        _shapes("1,32,32,4096,128"),
+        shapes("1,32,32,4096,128"),
         (
-            *_vary(S00, {"split": 2}, split=(1, 4)),
-            *_vary(S01, {"split": 2}, split=(1, 4), rows=(8,)),
-            *_vary(S02, {"split": 2}, split=(4,)),
+            *one_at_a_time(S00, {"split": 2}, split=(1, 4)),
+            *one_at_a_time(S01, {"split": 2}, split=(1, 4), rows=(8,)),
+            *one_at_a_time(S02, {"split": 2}, split=(4,)),
             *((S03, {"split": 2}), (S04, {"group": 1, "split": 2})),
         ),
     ),
@@ -210,65 +161,65 @@ _CHAIN = (
 _CROSSOVER = (
     PointSet(
         "crossover",
-        _shapes("16,32,32,1024,128"),
+        shapes("16,32,32,1024,128"),
         (
-            *_vary(R02, {"dims_per_thread": 4, "unroll": 8}, dims_per_thread=(2,)),
-            *_vary(S00, {"split": 2, "unroll": 8}, split=(4,), unroll=(4,)),
+            *one_at_a_time(R02, {"dims_per_thread": 4, "unroll": 8}, dims_per_thread=(2,)),
+            *one_at_a_time(S00, {"split": 2, "unroll": 8}, split=(4,), unroll=(4,)),
             *((R03, {"unroll": 8}), (S01, {"rows": 8})),
-            *_vary(S01, {"split": 2}, rows=(8,)),
-            *_vary(S01, {"split": 4, "rows": 2}, rows=(1,)),
-            *_vary(S05, warps=(2,), rows=(1, 4)),
-            *_vary(S02, {"split": 4}, rows=(2,)),
-            *_vary(S03, {"split": 2}, stages=(2,), split=(1,)),
+            *one_at_a_time(S01, {"split": 2}, rows=(8,)),
+            *one_at_a_time(S01, {"split": 4, "rows": 2}, rows=(1,)),
+            *one_at_a_time(S05, warps=(2,), rows=(1, 4)),
+            *one_at_a_time(S02, {"split": 4}, rows=(2,)),
+            *one_at_a_time(S03, {"split": 2}, stages=(2,), split=(1,)),
         ),
     ),
     PointSet(
         "crossover",
-        _shapes("32,32,32,512,128"),
+        shapes("32,32,32,512,128"),
         (
-            *_vary(R02, unroll=(8,), dims_per_thread=(4,)),
-            *_vary(S00, unroll=(8,), split=(2,)),
-            *_vary(R03, unroll=(2, 8), launch_bounds=(0,)),
-            *_vary(S01, rows=(2, 8), launch_bounds=(0,)),
+            *one_at_a_time(R02, unroll=(8,), dims_per_thread=(4,)),
+            *one_at_a_time(S00, unroll=(8,), split=(2,)),
+            *one_at_a_time(R03, unroll=(2, 8), launch_bounds=(0,)),
+            *one_at_a_time(S01, rows=(2, 8), launch_bounds=(0,)),
             *((S03, {}), (S03, {"rows": 2}), (S04, {"group": 1}), (S04, {"group": 1, "rows": 2})),
             *((S05, {"warps": 2}), (S02, {"split": 2})),
         ),
     ),
     PointSet(
         "crossover",
-        _shapes("64,32,8,1024,128"),
+        shapes("64,32,8,1024,128"),
         (
-            *_vary(R02, {"dims_per_thread": 4}, unroll=(8,)),
+            *one_at_a_time(R02, {"dims_per_thread": 4}, unroll=(8,)),
             *((R03, {"unroll": 8}), (S05, {})),
-            *_vary(S01, {"split": 2}, rows=(8,)),
-            *_vary(S04, {"split": 8}, rows=(2,), split=(4,)),
+            *one_at_a_time(S01, {"split": 2}, rows=(8,)),
+            *one_at_a_time(S04, {"split": 8}, rows=(2,), split=(4,)),
             *((S02, {"split": 4}), (S03, {"split": 2})),
         ),
     ),
     PointSet(
         "crossover",
-        _shapes("24,16,16,1024,64"),
+        shapes("24,16,16,1024,64"),
         (
-            *_vary(S00, {"split": 4}, split=(8,)),
-            *_vary(S01, {"split": 4}, rows=(8,), split=(8,)),
+            *one_at_a_time(S00, {"split": 4}, split=(8,)),
+            *one_at_a_time(S01, {"split": 4}, rows=(8,), split=(8,)),
             *((S03, {"split": 4}), (S05, {"split": 2})),
         ),
     ),
     PointSet(
         "crossover",
-        _shapes("40,32,16,700,128"),
+        shapes("40,32,16,700,128"),
         (
             *((R02, {"dims_per_thread": 4}), (R03, {}), (R03, {"unroll": 8})),
             *((S01, {"rows": 8}), (S01, {"split": 2}), (S05, {})),
-            *_vary(S04, {"group": 2, "split": 4}, rows=(2,)),
+            *one_at_a_time(S04, {"group": 2, "split": 4}, rows=(2,)),
         ),
     ),
     # A full machine of blocks that wait for barriers: memory is kept less than half busy.
     PointSet(
         "crossover",
-        _shapes("64,32,32,512,128"),
+        shapes("64,32,32,512,128"),
         (
-            *_vary(R01, {"prefetch_v": 1}, unroll=(8,), prefetch_v=(0,)),
+            *one_at_a_time(R01, {"prefetch_v": 1}, unroll=(8,), prefetch_v=(0,)),
             *((R02, {}), (S00, {}), (R00, {}), (R00, {"unroll": 8})),
         ),
     ),
@@ -277,23 +228,23 @@ _CROSSOVER = (
 _BANDWIDTH = (
     PointSet(
         "bandwidth",
-        _shapes("64,32,32,512,128"),
+        shapes("64,32,32,512,128"),
         (
-            *_vary(R02, {"dims_per_thread": 4, "unroll": 8}, unroll=(4,)),
-            *_vary(R03, unroll=(8,)),
-            *_vary(S01, {"split": 2}, split=(1,), rows=(2, 8), launch_bounds=(0,)),
+            *one_at_a_time(R02, {"dims_per_thread": 4, "unroll": 8}, unroll=(4,)),
+            *one_at_a_time(R03, unroll=(8,)),
+            *one_at_a_time(S01, {"split": 2}, split=(1,), rows=(2, 8), launch_bounds=(0,)),
             *((S01, {"rows": 8}), (S02, {"split": 2}), (S04, {"group": 1, "rows": 2, "split": 2})),
-            *_vary(S03, stages=(2, 4), rows=(8,)),
-            *_vary(S05, warps=(2, 8), rows=(1, 4)),
+            *one_at_a_time(S03, stages=(2, 4), rows=(8,)),
+            *one_at_a_time(S05, warps=(2, 8), rows=(1, 4)),
         ),
         ceiling=True,
     ),
     PointSet(
         "bandwidth",
-        _shapes("32,32,32,2048,128"),
+        shapes("32,32,32,2048,128"),
         (
-            *_vary(S01, {"split": 4}, rows=(8,), split=(8,)),
-            *_vary(S05, {"split": 2}, warps=(8,)),
+            *one_at_a_time(S01, {"split": 4}, rows=(8,), split=(8,)),
+            *one_at_a_time(S05, {"split": 2}, warps=(8,)),
             *((S02, {"split": 4}), (S03, {"split": 4})),
             (S04, {"group": 1, "rows": 2, "split": 4}),
         ),
@@ -301,16 +252,16 @@ _BANDWIDTH = (
     ),
     PointSet(
         "bandwidth",
-        _shapes("64,32,16,1024,128"),
+        shapes("64,32,16,1024,128"),
         (
-            *_vary(S01, {"split": 2}, rows=(8,)),
+            *one_at_a_time(S01, {"split": 2}, rows=(8,)),
             *((S05, {"rows": 4}), (S04, {"group": 2, "rows": 2, "split": 4})),
         ),
         ceiling=True,
     ),
     PointSet(
         "bandwidth",
-        _shapes("96,16,16,512,128"),
+        shapes("96,16,16,512,128"),
         (
             *((R02, {"dims_per_thread": 4, "unroll": 8}), (R03, {"unroll": 8})),
             *((S01, {"rows": 8}), (S01, {"split": 2}), (S05, {})),
@@ -319,8 +270,8 @@ _BANDWIDTH = (
     ),
     PointSet(
         "bandwidth",
-        _shapes("64,32,32,1024,64"),
-        (*_vary(S01, {"split": 2}, rows=(8,)), (S03, {"split": 2}), (S05, {})),
+        shapes("64,32,32,1024,64"),
+        (*one_at_a_time(S01, {"split": 2}, rows=(8,)), (S03, {"split": 2}), (S05, {})),
         ceiling=True,
     ),
 )
@@ -330,15 +281,15 @@ _LAUNCH = (
         "launch",
         _warm("1,8,2,1,128", "8,32,8,2,128"),
         (
-            *_vary(R01, {"prefetch_v": 1}, prefetch_v=(0,)),
-            *_vary(R02, unroll=(1,), dims_per_thread=(4,)),
-            *_vary(S00, unroll=(1,)),
-            *_vary(R03, unroll=(1, 8)),
-            *_vary(S01, rows=(1, 8)),
-            *_vary(S02, rows=(1,)),
-            *_vary(S03, rows=(2,)),
-            *_vary(S04, group=(1,)),
-            *_vary(S05, warps=(2,)),
+            *one_at_a_time(R01, {"prefetch_v": 1}, prefetch_v=(0,)),
+            *one_at_a_time(R02, unroll=(1,), dims_per_thread=(4,)),
+            *one_at_a_time(S00, unroll=(1,)),
+            *one_at_a_time(R03, unroll=(1, 8)),
+            *one_at_a_time(S01, rows=(1, 8)),
+            *one_at_a_time(S02, rows=(1,)),
+            *one_at_a_time(S03, rows=(2,)),
+            *one_at_a_time(S04, group=(1,)),
+            *one_at_a_time(S05, warps=(2,)),
         ),
     ),
     PointSet("launch", _warm("1,8,2,1,128"), ((R00, {}), (R00, {"unroll": 1}))),
@@ -357,32 +308,36 @@ _TAIL = (
     # A full wave of one-warp blocks on 132 SMs is 4224 of them, and of 128 threads 2112.
     PointSet(
         "tail",
-        _shapes("133,32,8,256,128"),
+        shapes("133,32,8,256,128"),
         (
             *((R01, {"prefetch_v": 1}), (R02, {}), (R02, {"dims_per_thread": 4}), (S00, {})),
-            *_vary(R03, unroll=(8,)),
-            *_vary(S01, rows=(1, 8)),
+            *one_at_a_time(R03, unroll=(8,)),
+            *one_at_a_time(S01, rows=(1, 8)),
             *((S02, {}), (S03, {}), (S05, {"warps": 2})),
         ),
     ),
     PointSet(
         "tail",
-        _shapes("67,32,8,256,128"),
+        shapes("67,32,8,256,128"),
         (
-            *_vary(R02, unroll=(8,)),
+            *one_at_a_time(R02, unroll=(8,)),
             *((R01, {}), (S00, {})),
             *((R00, {}), (S05, {})),
         ),
     ),
     PointSet(
         "tail",
-        _shapes("34,32,8,512,128"),
-        (*_vary(S05, {"warps": 8}, warps=(4,), rows=(1, 4)), (S01, {"split": 4}), (S04, {})),
+        shapes("34,32,8,512,128"),
+        (
+            *one_at_a_time(S05, {"warps": 8}, warps=(4,), rows=(1, 4)),
+            (S01, {"split": 4}),
+            (S04, {}),
+        ),
     ),
     # Four SMs have two blocks and the others one.
     PointSet(
         "tail",
-        _shapes("17,8,8,1024,128"),
+        shapes("17,8,8,1024,128"),
         (
             *((R01, {}), (R02, {}), (R02, {"dims_per_thread": 4}), (S00, {"unroll": 8})),
             *((R00, {}), (R03, {}), (R03, {"unroll": 8}), (S01, {}), (S01, {"rows": 8})),
@@ -395,7 +350,7 @@ _TAIL = (
         (
             *((R02, {}), (S00, {"split": 4}), (S00, {"split": 8})),
             *((R03, {}), (S02, {}), (S03, {}), (S04, {}), (S05, {})),
-            *_vary(S01, {"rows": 8}, split=(4, 8)),
+            *one_at_a_time(S01, {"rows": 8}, split=(4, 8)),
         ),
     ),
     PointSet(
@@ -413,7 +368,7 @@ _TAIL = (
         (
             *((R02, {}), (S00, {})),
             *((R03, {}), (S01, {}), (S03, {}), (S05, {})),
-            *_vary(S01, {"split": 8}, split=(16,)),
+            *one_at_a_time(S01, {"split": 8}, split=(16,)),
         ),
     ),
 )

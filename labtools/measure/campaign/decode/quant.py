@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from labtools.problem import HEADLINE, Workload
 
-from ..section import Plan, Section
+from ..section import Plan, Section, combined
 
-RUNGS = ("r03_one_warp", "r06_int8", "r07_int4")
+QUANT_RUNGS = ("r03_one_warp", "r06_int8", "r07_int4")
 UNROLLS = (1, 4, 8)
 FITS_L2_AT_EIGHT_BITS = Workload(1, 32, 32, 4096, 128)
 """67 MB in fp16 and half of it in INT8: the L2 of an H200 holds the one and not the other."""
 
-_CHOICES = tuple((rung, {"unroll": unroll}) for rung in RUNGS for unroll in UNROLLS)
+_CHOICES = tuple(choice for rung in QUANT_RUNGS for choice in combined(rung, unroll=UNROLLS))
 
 QUANT = Plan(
     "quant",
