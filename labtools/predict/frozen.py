@@ -9,16 +9,18 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from labtools.problem import LabError, Launch, Rung, Workload, Workspace, element_dtype
+from pydantic import TypeAdapter
+
+from labtools.problem import LabError, Rung
+from labtools.record.fields import LaunchField, ProblemField
 from labtools.toolchain.cache import content_key
 from labtools.toolchain.cubin import Resources
-from labtools.toolchain.listings import MachineCode, expand_lines
+from labtools.toolchain.listings import MachineCode, expand_lines, pack_lines, unpack_lines
 from labtools.toolchain.sass import parse_listings
 
 from .sheets import Gpu, load_gpu
@@ -47,8 +49,8 @@ class FrozenListing:
     arch: str
     nvrtc_version: str
     knobs: Mapping[str, int]
-    workload: Workload
-    launches: tuple[Launch, ...]
+    workload: ProblemField
+    launches: tuple[LaunchField, ...]
     resources: Mapping[str, Resources]
     lines: tuple[str, ...] = field(repr=False)
     clock_mhz: float = 1980.0
@@ -98,6 +100,9 @@ class FrozenListing:
         )
 
 
+_LISTINGS = TypeAdapter(tuple[FrozenListing, ...])
+
+
 def read_frozen(path: Path = FROZEN) -> tuple[FrozenListing, ...]:
     """The frozen listings.
 
@@ -106,7 +111,9 @@ def read_frozen(path: Path = FROZEN) -> tuple[FrozenListing, ...]:
     """
     try:
         data = json.loads(gzip.decompress(path.read_bytes()))
-        return tuple(_read_one(one, data["lines"]) for one in data["frozen"])
+        listings = zip(data["frozen"], data["numbers"], strict=True)
+        found = [{**one, "lines": unpack_lines(data["lines"], runs)} for one, runs in listings]
+        return _LISTINGS.validate_python(found)
     except (OSError, EOFError, ValueError, KeyError, TypeError, IndexError) as error:
         raise LabError(
             "The frozen listings, which name the model, cannot be read.",
@@ -117,71 +124,9 @@ def read_frozen(path: Path = FROZEN) -> tuple[FrozenListing, ...]:
 
 def write_frozen(path: Path, listings: Iterable[FrozenListing]) -> None:
     """Write frozen listings; equal ones give equal bytes."""
-    table: dict[str, int] = {}
-    frozen = []
-    for one in listings:
-        frozen.append(
-            {
-                "kernel": one.kernel,
-                "gpu": one.gpu,
-                "arch": one.arch,
-                "nvrtc_version": one.nvrtc_version,
-                "knobs": dict(one.knobs),
-                "clock_mhz": one.clock_mhz,
-                "workload": one.workload.to_dict(),
-                "launches": [_launch_to_json(launch) for launch in one.launches],
-                "resources": {name: vars(found) for name, found in one.resources.items()},
-                "lines": [table.setdefault(line, len(table)) for line in one.lines],
-            }
-        )
-    text = json.dumps({"lines": list(table), "frozen": frozen}, separators=(",", ":"))
+    kept = tuple(listings)
+    lines, numbers = pack_lines(one.lines for one in kept)
+    frozen = _LISTINGS.dump_python(kept, mode="json", exclude={"__all__": {"lines"}})
+    said = {"lines": lines, "numbers": numbers, "frozen": frozen}
+    text = json.dumps(said, separators=(",", ":"))
     path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
-
-
-def _read_one(data: Mapping[str, Any], table: Sequence[str]) -> FrozenListing:
-    return FrozenListing(
-        kernel=data["kernel"],
-        gpu=data["gpu"],
-        arch=data["arch"],
-        nvrtc_version=data["nvrtc_version"],
-        clock_mhz=data["clock_mhz"],
-        knobs=data["knobs"],
-        workload=Workload.from_dict(data["workload"]),
-        launches=tuple(_launch_from_json(launch) for launch in data["launches"]),
-        resources={name: Resources(**found) for name, found in data["resources"].items()},
-        lines=tuple(table[number] for number in data["lines"]),
-    )
-
-
-def _launch_to_json(launch: Launch) -> dict[str, Any]:
-    return {
-        "entry": launch.entry,
-        "grid": list(launch.grid),
-        "block": list(launch.block),
-        "smem_bytes": launch.smem_bytes,
-        "args": [
-            arg if isinstance(arg, str) else [str(arg.dtype), arg.item()] for arg in launch.args
-        ],
-        "workspace": [
-            [one.name, list(one.shape), one.dtype, one.in_call] for one in launch.workspace
-        ],
-        "prepare": launch.prepare,
-    }
-
-
-def _launch_from_json(data: Mapping[str, Any]) -> Launch:
-    return Launch(
-        entry=data["entry"],
-        grid=tuple(data["grid"]),
-        block=tuple(data["block"]),
-        smem_bytes=data["smem_bytes"],
-        args=tuple(
-            arg if isinstance(arg, str) else element_dtype(arg[0]).type(arg[1])
-            for arg in data["args"]
-        ),
-        workspace=tuple(
-            Workspace(name, tuple(shape), dtype, in_call)
-            for name, shape, dtype, in_call in data["workspace"]
-        ),
-        prepare=data["prepare"],
-    )

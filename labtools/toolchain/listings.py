@@ -20,7 +20,7 @@ import threading
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -328,7 +328,7 @@ def _read_file(path: Path, _changed: int) -> tuple[StoredListing, ...]:
             resources={
                 name: Resources(**found, entry=name) for name, found in one["resources"].items()
             },
-            lines=tuple(table[number] for number in _read_runs(one["lines"])),
+            lines=unpack_lines(table, one["lines"]),
         )
         for one in data["listings"]
     )
@@ -348,30 +348,26 @@ def write_stored(path: Path, arch: str, listings: Iterable[StoredListing]) -> bo
             f"they come from the compilers {sorted(versions)}",
             "compile all of them with one",
         )
-    table: dict[str, int] = {}
-    stored = []
-    for one in listings:
-        numbers = [table.setdefault(line, len(table)) for line in one.lines]
-        stored.append(
-            {
-                "source_hash": one.source_hash,
-                "text_hash": one.text_hash,
-                "defines": dict(one.defines),
-                "resources": {
-                    name: {
-                        key: value
-                        for key, value in dataclasses.asdict(found).items()
-                        if key != "entry"
-                    }
-                    for name, found in one.resources.items()
-                },
-                "lines": _write_runs(numbers),
-            }
-        )
+    table, runs = pack_lines(one.lines for one in listings)
+    stored = [
+        {
+            "source_hash": one.source_hash,
+            "text_hash": one.text_hash,
+            "defines": dict(one.defines),
+            "resources": {
+                name: {
+                    key: value for key, value in dataclasses.asdict(found).items() if key != "entry"
+                }
+                for name, found in one.resources.items()
+            },
+            "lines": numbers,
+        }
+        for one, numbers in zip(listings, runs, strict=True)
+    ]
     data: dict[str, Any] = {
         "arch": arch,
         "nvrtc_version": versions.pop(),
-        "lines": list(table),
+        "lines": table,
         "listings": stored,
     }
     text = json.dumps(data, indent=0, ensure_ascii=True)
@@ -531,6 +527,25 @@ def expand_lines(lines: Iterable[str]) -> str:
         else:
             shown.append(f"\t{line}" if line.startswith("//") else line)
     return "\n".join(shown) + "\n"
+
+
+def pack_lines(listings: Iterable[Iterable[str]]) -> tuple[list[str], list[str]]:
+    """Some listings as a table that holds each line once, and each listing's places in it.
+
+    Args:
+        listings: of `compact_lines`.
+
+    Returns:
+        The table, and for each listing the text that `unpack_lines` reads.
+    """
+    table: dict[str, int] = {}
+    runs = [_write_runs(table.setdefault(line, len(table)) for line in lines) for lines in listings]
+    return list(table), runs
+
+
+def unpack_lines(table: Sequence[str], runs: str) -> tuple[str, ...]:
+    """The lines of one listing that `pack_lines` took down."""
+    return tuple(table[number] for number in _read_runs(runs))
 
 
 def _write_runs(numbers: Iterable[int]) -> str:
