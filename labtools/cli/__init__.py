@@ -1,5 +1,3 @@
 """The command line, ``labtools``. Every command has ``--json``; progress goes to stderr."""
 
 from .entry import main
-
-__all__ = ["main"]

@@ -31,28 +31,6 @@ _HOMES = {
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "CampaignReport",
-    "CheckCase",
-    "CheckReport",
-    "CpuRun",
-    "GpuRun",
-    "ProfileReport",
-    "SanitizerReport",
-    "Timing",
-    "check_rung",
-    "measure_live",
-    "profile_rung",
-    "record_campaign",
-    "record_rung",
-    "run_cases_on_gpu",
-    "run_on_cpu",
-    "run_on_gpu",
-    "rung_candidate",
-    "sanitize_rung",
-    "time_candidates",
-]
-
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
@@ -61,4 +39,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOME_OF})

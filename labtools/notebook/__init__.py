@@ -29,41 +29,6 @@ _LATE = {
     "Movement": ".timeline.view",
 }
 
-__all__ = [
-    "Bar",
-    "Gate",
-    "Measured",
-    "Movement",
-    "PredictionPending",
-    "RungDiff",
-    "Shown",
-    "Speedup",
-    "TimedCall",
-    "Word",
-    "ask",
-    "badge",
-    "bar_of_record",
-    "baseline_bench",
-    "can_run_live",
-    "compare_counters",
-    "describe_record",
-    "diff_rungs",
-    "find_records",
-    "make_note",
-    "make_table",
-    "measure_speedup",
-    "occupancy_bench",
-    "reader_present",
-    "recorded_speedup",
-    "show_ablation",
-    "show_against",
-    "show_bars",
-    "show_check",
-    "show_comparison",
-    "show_diff",
-    "show_records",
-]
-
 
 def __getattr__(name: str) -> Any:
     if name in _LATE:

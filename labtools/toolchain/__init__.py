@@ -19,32 +19,3 @@ from .options import DEFAULT_ARCH
 from .sass import disassemble
 from .status import CudaStatus, Prerequisite, cuda_status
 from .tools import find_cxx_compiler, find_tool, tool_version
-
-__all__ = [
-    "DEFAULT_ARCH",
-    "CompileError",
-    "Compiler",
-    "CompilerMissing",
-    "Cubin",
-    "CudaStatus",
-    "DeviceInfo",
-    "DisassemblerMissing",
-    "Hashes",
-    "Prerequisite",
-    "Resources",
-    "can_launch_here",
-    "compile_cubin",
-    "compile_raw",
-    "compile_rung",
-    "cuda_status",
-    "device_query",
-    "disassemble",
-    "find_compiler",
-    "find_cxx_compiler",
-    "find_tool",
-    "kernel_hashes",
-    "launched_entries",
-    "shipped_hash",
-    "source_name",
-    "tool_version",
-]

@@ -3,15 +3,3 @@
 from .build import CpuRunnerMissing, build_kernel, find_cpu_compiler, find_cuda_headers
 from .faults import FAULT_KINDS, CpuFault
 from .runner import ORDERS, CpuRun, run_on_cpu
-
-__all__ = [
-    "FAULT_KINDS",
-    "ORDERS",
-    "CpuFault",
-    "CpuRun",
-    "CpuRunnerMissing",
-    "build_kernel",
-    "find_cpu_compiler",
-    "find_cuda_headers",
-    "run_on_cpu",
-]

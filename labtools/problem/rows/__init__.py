@@ -1,5 +1,3 @@
 """A row-wise operation: each row of a matrix divided by its root mean square."""
 
 from .rows import EPSILON, ROW_DISTRIBUTIONS, Rows
-
-__all__ = ["EPSILON", "ROW_DISTRIBUTIONS", "Rows"]
