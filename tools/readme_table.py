@@ -253,11 +253,6 @@ def wanted_files() -> dict[Path, str]:
     return files
 
 
-def wanted_readme() -> str:
-    """The README as the shipped records want it."""
-    return wanted_files()[ROOT / "README.md"]
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare only")

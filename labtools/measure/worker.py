@@ -382,7 +382,6 @@ class WorkerDied(LabError):
 
 
 CHILD_MODULE = "labtools.measure.child"
-LIFETIME_S = 12 * 3600.0
 
 
 class Worker:

@@ -13,7 +13,6 @@ from .code import Benchmark, CodeCheck
 
 LANE_BYTES = (2, 4, 8, 16)
 CODE_KB = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
-SHAPED_SHARED_KB = (1, 48)
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,11 @@ class PageCells:
         return rung if launch is None else rung.with_launch(launch)
 
     def kernel(self, name: str) -> CellKernel:
-        """See `page_kernel`."""
+        """What the ``%%cuda`` cell of that name holds.
+
+        Raises:
+            LabError: no such cell has run.
+        """
         key = _rung_or_none(name)
         cell = self._kernels.get(key.id if key else name)
         if cell is None:
@@ -111,20 +115,6 @@ def page_rung(name: str, launch: Callable[..., Any] | None = None) -> Rung:
         launch: the page's own launch function.
     """
     return PAGE.rung(name, launch)
-
-
-def page_kernel(name: str) -> CellKernel:
-    """What the ``%%cuda`` cell of that name holds.
-
-    Raises:
-        LabError: no such cell has run.
-    """
-    return PAGE.kernel(name)
-
-
-def forget_cells() -> None:
-    """Forget every cell; the shipped sources count again."""
-    PAGE.forget()
 
 
 def run_cuda_cell(line: str, cell: str) -> CellKernel:

@@ -292,11 +292,6 @@ class TileReport:
         """Whether all accesses are as fast as their width allows."""
         return all(one.conflict_free for one in self.accesses)
 
-    @property
-    def extra_wavefronts(self) -> int:
-        """Turns that conflicts add, one of each access."""
-        return sum(one.wavefronts - one.least for one in self.accesses)
-
 
 def check_tile(
     tile: Tile, accesses: Sequence[str] = ("copy", "matrix", "matrix_transposed")

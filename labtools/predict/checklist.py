@@ -83,7 +83,7 @@ class Checklist:
     """A filled checklist.
 
     Attributes:
-        rung_id, rung_title: the kernel.
+        rung_id: the kernel.
         workload: what it computes.
         gpu: the sheet.
         knobs: every knob with its value.
@@ -92,7 +92,6 @@ class Checklist:
     """
 
     rung_id: str
-    rung_title: str
     workload: Problem
     gpu: Gpu
     knobs: Mapping[str, int]
@@ -264,7 +263,7 @@ def checklist(
             _ask_what_if(rung, workload, gpu, values, said),
             _ask_neighbours(rung, workload, gpu, values, said),
         )
-    return Checklist(rung.id, rung.title, workload, gpu, values, items, said)
+    return Checklist(rung.id, workload, gpu, values, items, said)
 
 
 def _ask_bytes(workload: Problem, gpu: Gpu, said: Forecast, store: RecordStore) -> Item:

@@ -1,16 +1,13 @@
-"""Floors: what no kernel can beat, from bytes and operations alone. The forecast of a roofline."""
+"""Floors: what no kernel can beat, from bytes and operations alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from labtools.problem import LabError, Problem, Rung
+from labtools.problem import LabError, Problem
 
 from .sheets import Gpu, load_gpu
-
-Bound = Literal["bandwidth", "compute"]
 
 
 @dataclass(frozen=True)
@@ -39,37 +36,9 @@ class Floors:
     flops: int
     compute_tflops: float | None
     compute_us: float | None
-    bound: Bound
+    bound: Literal["bandwidth", "compute"]
     fits_l2: bool
     note: str
-
-
-@dataclass(frozen=True)
-class RooflineForecast:
-    """The time that a roofline predicts: bytes or operations at their peak, whatever the kernel.
-
-    Attributes:
-        time_us: the prediction.
-        band_us: (lower end, upper end); the upper end is None while the model sets none.
-        bound: what the time comes from.
-        model: which model made it.
-        note: what the model leaves out.
-        gpu: name of the GPU.
-    """
-
-    time_us: float
-    band_us: tuple[float, float | None]
-    bound: Bound
-    model: str
-    note: str
-    gpu: str
-
-
-FLOOR_MODEL = "roofline floor"
-FLOOR_NOTE = (
-    "A lower bound from bytes and operations alone: no kernel can be faster, and this one may be "
-    "many times slower. It does not look at the kernel."
-)
 
 
 def floors(workload: Problem, gpu: Gpu | str, gb_per_s: float | None = None) -> Floors:
@@ -117,40 +86,4 @@ def floors(workload: Problem, gpu: Gpu | str, gb_per_s: float | None = None) -> 
         bound="compute" if compute_us is not None and compute_us > time_us else "bandwidth",
         fits_l2=fits,
         note=note,
-    )
-
-
-def roofline_forecast(
-    rung: Rung,
-    workload: Problem,
-    gpu: Gpu | str,
-    knobs: Mapping[str, int] | None = None,
-    gb_per_s: float | None = None,
-) -> RooflineForecast:
-    """The floor as a forecast, to be compared with; `labtools.predict.forecast` reads the kernel.
-
-    Args:
-        rung: the kernel; it must support the workload.
-        workload: what is computed.
-        gpu: a sheet or its name.
-        knobs: compile-time choices; they are checked, but a floor does not depend on them.
-        gb_per_s: a measured read rate, 10^9 bytes a second, in place of the data sheet's.
-
-    Raises:
-        LabError: the rung cannot run the workload, an unknown knob or GPU.
-    """
-    gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
-    rung.launches(workload, gpu.limits, knobs)
-    floor = floors(workload, gpu, gb_per_s)
-    compute_us = floor.compute_us or 0.0
-    memory_us = floor.time_us if floor.time_at_given_us is None else floor.time_at_given_us
-    lowest = max(floor.time_us, compute_us)
-    warm_in_l2 = bool(floor.note)
-    return RooflineForecast(
-        time_us=max(memory_us, compute_us),
-        band_us=(compute_us if warm_in_l2 else min(lowest, max(memory_us, compute_us)), None),
-        bound="compute" if compute_us > memory_us else "bandwidth",
-        model=FLOOR_MODEL,
-        note=f"{FLOOR_NOTE} {floor.note}".strip(),
-        gpu=gpu.name,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 MIB = 2**20
 """Bytes of a mebibyte."""
@@ -55,12 +54,6 @@ class Limits:
     def largest_cluster(self) -> int:
         """Blocks of the largest cluster; 1 where the GPU has none."""
         return max((size for size, count in self.clusters.items() if count), default=1)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Limits:
-        """Read what `dataclasses.asdict` gave, also after a way through JSON."""
-        clusters = {int(size): int(count) for size, count in data["clusters"].items()}
-        return cls(**{**data, "clusters": clusters})
 
     def clusters_that_fit(self, size: int) -> int:
         """Clusters of so many blocks that run at once, each block with an SM for itself."""

@@ -311,11 +311,7 @@ def fair_peers(
         kv_bits: 16, or 8 for the libraries with an 8-bit cache.
         baselines: by id; None takes the shipped ones.
     """
-    known = (
-        baselines
-        if baselines is not None
-        else {baseline.id: baseline for baseline in list_baselines(None)}
-    )
+    known = _shipped_baselines() if baselines is None else baselines
     fair = [
         record
         for record in records
@@ -384,11 +380,7 @@ def standings(
             "they are of several workloads or campaigns",
             "compare those of one",
         )
-    known = (
-        baselines
-        if baselines is not None
-        else {baseline.id: baseline for baseline in list_baselines(None)}
-    )
+    known = _shipped_baselines() if baselines is None else baselines
     reader = best_reader(records)
     found = []
     for record in sorted(records, key=lambda record: record.median_us):

@@ -39,14 +39,6 @@ class Reading(_Schema):
     median: float
     high: float
 
-    @classmethod
-    def of(cls, values: list[float]) -> Reading | None:
-        """The reading of a list of values; None for an empty list."""
-        if not values:
-            return None
-        ordered = sorted(values)
-        return cls(low=ordered[0], median=ordered[len(ordered) // 2], high=ordered[-1])
-
 
 class Clocks(_Schema):
     """State of the GPU during timing, as NVML or nvidia-smi told it."""

@@ -10,7 +10,7 @@ import time
 import warnings
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,9 +23,6 @@ from .folders import own_records_dir, shipped_records_dir
 from .locks import file_lock
 from .query import select
 from .schema import Record
-
-MOST_BYTES = 15 * 1024 * 1024
-"""All shipped records together stay under this size."""
 
 _ENDINGS = (".jsonl.gz", ".jsonl")
 
@@ -290,9 +287,3 @@ def _first_complaint(error: Exception) -> str:
         place = ".".join(str(part) for part in first["loc"])
         return f"{place}: {first['msg']}" if place else str(first["msg"])
     return str(error)
-
-
-def total_bytes(folder: Path | None = None) -> int:
-    """Size of the shipped record files together."""
-    files: Iterator[Path] = (folder or shipped_records_dir()).rglob("*")
-    return sum(path.stat().st_size for path in files if path.name.endswith(_ENDINGS))

@@ -321,15 +321,6 @@ class Sass:
                 known[mask] = frozenset(n for bit, n in enumerate(names) if mask >> bit & 1)
         return tuple(known[mask] for mask in masks)
 
-    def live_registers(self) -> list[int]:
-        """General registers live before each instruction.
-
-        Returns:
-            One number an instruction. Code that is reached only by a computed jump may show fewer.
-        """
-        names = sorted({name for one in self.instructions for name in one.uses if name[0] == "R"})
-        return [mask.bit_count() for mask in self._liveness(names, 0)]
-
     def _liveness(self, names: Sequence[str], after_jump: int) -> list[int]:
         """One backward pass to a fixed point; sets of names are bits of an int."""
         code = self.instructions

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from devices import H200, LIMITS
+from pydantic import TypeAdapter
 from record_samples import make_record
 
 from labtools.predict import limits_of, load_gpu, merge_device
@@ -35,9 +36,10 @@ def test_gpus_before_sm_90_have_no_clusters() -> None:
 
 
 def test_limits_survive_json() -> None:
-    told = json.loads(json.dumps(dataclasses.asdict(LIMITS)))
-    assert Limits.from_dict(told) == LIMITS
-    assert hash(Limits.from_dict(told)) == hash(LIMITS)
+    known = TypeAdapter(Limits)
+    back = known.validate_json(known.dump_json(LIMITS))
+    assert back == LIMITS
+    assert hash(back) == hash(LIMITS)
 
 
 def test_a_device_answers_for_its_clusters() -> None:

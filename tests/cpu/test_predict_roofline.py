@@ -1,4 +1,4 @@
-"""Floors and the forecast made of them: units, bounds, and what they refuse."""
+"""Floors: units, bounds, and what they refuse."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from labtools.predict import floors, load_gpu, roofline_forecast
-from labtools.problem import HEADLINE, LabError, Workload, load_rung
+from labtools.predict import floors, load_gpu
+from labtools.problem import HEADLINE, LabError, Workload
 
 
 def test_headline_floor_by_hand() -> None:
@@ -37,7 +37,6 @@ def test_ragged_lengths_count_as_they_are() -> None:
 def test_compute_can_be_the_bound() -> None:
     slow = dataclasses.replace(load_gpu("h200"), fp16_tensor_tflops=0.5, fp32_tflops=0.5)
     assert floors(HEADLINE, slow).bound == "compute"
-    assert roofline_forecast(load_rung("r03"), HEADLINE, slow).bound == "compute"
 
 
 def test_no_peak_no_compute_floor() -> None:
@@ -66,32 +65,5 @@ def test_a_warm_workload_in_the_l2_voids_the_memory_floor() -> None:
     assert floors(small, "h200").note == ""
     warm = small.replace(cache_state="warm")
     assert "does not hold" in floors(warm, "h200").note
-    predicted = roofline_forecast(load_rung("r03"), warm, "h200")
-    assert predicted.band_us[0] == floors(warm, "h200").compute_us
-    assert "does not hold" in predicted.note
     big_warm = HEADLINE.replace(cache_state="warm")
     assert floors(big_warm, "h200").note == ""
-
-
-def test_a_forecast_is_labelled_as_a_floor() -> None:
-    rung = load_rung("r03")
-    predicted = roofline_forecast(rung, HEADLINE, "h200")
-    assert predicted.model == "roofline floor"
-    assert "lower bound" in predicted.note
-    assert predicted.time_us == floors(HEADLINE, "h200").time_us
-    assert predicted.band_us == (predicted.time_us, None)
-    measured_rate = roofline_forecast(rung, HEADLINE, "h200", gb_per_s=4500)
-    assert measured_rate.time_us > predicted.time_us
-    assert measured_rate.band_us == (predicted.time_us, None)
-
-
-def test_a_forecast_checks_rung_knobs_and_gpu() -> None:
-    rung = load_rung("r03")
-    with pytest.raises(LabError, match="no knob"):
-        roofline_forecast(rung, HEADLINE, "h200", {"no_such": 1})
-    with pytest.raises(LabError, match="no data sheet"):
-        roofline_forecast(rung, HEADLINE, "no_such_gpu")
-    refusing = dataclasses.replace(rung, supports=lambda workload: "not today")
-    with pytest.raises(LabError, match="cannot run") as caught:
-        roofline_forecast(refusing, HEADLINE, "h200")
-    assert caught.value.why == "not today"

@@ -8,13 +8,12 @@ import json
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from record_samples import make_record, make_samples
+from record_samples import make_record
 
 from labtools.problem import HEADLINE, Launch
 from labtools.record import (
     Counters,
     ProcessSamples,
-    Reading,
     Record,
     Samples,
     SanitizerVerdict,
@@ -96,12 +95,6 @@ def test_identity_tells_knobs_workloads_and_paths_apart():
         make_record("r02_one_barrier"),
     ]
     assert len({base.identity(), *(one.identity() for one in others)}) == 6
-
-
-def test_a_reading_of_nothing_is_nothing():
-    assert Reading.of([]) is None
-    assert Reading.of([3.0, 1.0, 2.0]) == Reading(low=1.0, median=2.0, high=3.0)
-    assert make_samples([[1.0]]).processes[0].process == 0
 
 
 @pytest.mark.parametrize("field", ["hashes", "comparison", "resources", "launches"])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from devices import LIMITS
 
-from labtools.notebook.magic import forget_cells, page_kernel, run_cuda_cell
+from labtools.notebook.magic import PAGE, run_cuda_cell
 from labtools.problem import HEADLINE, LabError, load_rung
 from labtools.toolchain import (
     CompileError,
@@ -111,12 +111,12 @@ def test_a_cell_is_compiled_live(capsys: Any) -> None:
     run_cuda_cell("toy --define FACTOR=4", text)
     said = capsys.readouterr().out
     assert "live" in said
-    kernel = page_kernel("toy").kernels["scale"]
+    kernel = PAGE.kernel("toy").kernels["scale"]
     assert np.array_equal(run_scale(kernel), np.arange(100, dtype=np.float32) * 4)
     other = "sm_75" if device_query().arch != "sm_75" else "sm_80"  # type: ignore[union-attr]
     run_cuda_cell(f"toy --define FACTOR=4 --arch {other}", text)
     assert "no GPU used" in capsys.readouterr().out
-    forget_cells()
+    PAGE.forget()
 
 
 def test_a_cubin_made_offline_loads(tmp_path: Path) -> None:

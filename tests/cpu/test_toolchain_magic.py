@@ -9,9 +9,8 @@ import pytest
 from devices import LIMITS
 
 from labtools.notebook.magic import (
-    forget_cells,
+    PAGE,
     load_ipython_extension,
-    page_kernel,
     page_rung,
     run_cuda_cell,
 )
@@ -28,13 +27,13 @@ except CompilerMissing as error:
 
 @pytest.fixture
 def shell(tmp_path: Any) -> Iterator[Any]:
-    forget_cells()
+    PAGE.forget()
     made = interactiveshell.InteractiveShell(ipython_dir=str(tmp_path))
     made.history_manager.enabled = False
     load_ipython_extension(made)
     yield made
     made.history_manager.end_session()
-    forget_cells()
+    PAGE.forget()
 
 
 def run_cell(shell: Any, line: str, text: str) -> Any:
@@ -46,7 +45,7 @@ def test_a_cell_compiles_and_tells_its_cost(shell: Any, capsys: Any) -> None:
     result = run_cell(shell, "r03 --arch sm_90", rung.source_text)
     assert result.success
     said = capsys.readouterr().out
-    entry = page_kernel("r03").cubin.entries["decode_r03"]
+    entry = PAGE.kernel("r03").cubin.entries["decode_r03"]
     assert f"decode_r03: {entry.registers} registers a thread" in said
     assert "0 bytes of static shared memory" in said
     assert "no spills" in said
@@ -104,7 +103,7 @@ def test_knobs_change_the_code(shell: Any) -> None:
     codes = set()
     for value in knob.choices:
         run_cell(shell, f"r03 --arch sm_90 --knob {knob.name}={value}", rung.source_text)
-        codes.add(page_kernel("r03").cubin.entries["decode_r03"].code_hash)
+        codes.add(PAGE.kernel("r03").cubin.entries["decode_r03"].code_hash)
     assert len(codes) > 1
 
 
@@ -112,10 +111,10 @@ def test_a_free_kernel_needs_no_rung(shell: Any, capsys: Any) -> None:
     text = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= N; }\n'
     assert run_cell(shell, "my_own --arch sm_75 --define N=2", text).success
     assert "twice:" in capsys.readouterr().out
-    assert page_kernel("my_own").cubin.arch == "sm_75"
+    assert PAGE.kernel("my_own").cubin.arch == "sm_75"
     assert not run_cell(shell, "my_own --knob n=2", text).success
     with pytest.raises(LabError, match="no %%cuda cell called other"):
-        page_kernel("other")
+        PAGE.kernel("other")
 
 
 @pytest.mark.parametrize(
@@ -134,4 +133,4 @@ def test_a_free_kernel_needs_no_rung(shell: Any, capsys: Any) -> None:
 def test_a_wrong_line_is_told_plainly(line: str, word: str) -> None:
     with pytest.raises(LabError, match=word):
         run_cuda_cell(line, load_rung("r03").source_text)
-    forget_cells()
+    PAGE.forget()

@@ -282,9 +282,6 @@ def parse_ncu_csv(text: str) -> list[KernelCounters]:
     return launches
 
 
-_LAUNCH_COLUMNS = 11  # ID ... CC; what follows are metrics
-
-
 def _read_wide(header: list[str], body: list[list[str]]) -> list[KernelCounters]:
     if not body:
         return []
