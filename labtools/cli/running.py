@@ -196,12 +196,8 @@ class CheckAnswer:
     faults: list[Fault]
 
 
-def checked(report: CheckReport) -> CheckAnswer:
-    """A check as JSON tells it: its cases, and the faults of either machine in one form."""
-    return CheckAnswer(**_checked(report))
-
-
 def _checked(report: CheckReport) -> dict[str, Any]:
+    """A check as JSON tells it: its cases, and the faults of either machine in one form."""
     return {
         **{name: getattr(report, name) for name in ("rung", "on", "ok", "planned")},
         "worst_error": report.worst_error,
