@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from labtools.toolchain.progress import Progress
 
 FEW_FREE_BYTES = 2 * 1024**3
+MIB = 2**20
 
 
 @dataclass(frozen=True)
@@ -148,24 +149,22 @@ def _disk_link() -> Prerequisite:
 
 def _cache_link() -> Prerequisite:
     state = cache_state()
-    text = "nothing is kept by content"
-    if state.folder is not None:
-        limit = f"of at most {state.limit_bytes / 2**20:.0f} MiB"
-        text = f"{state.bytes / 2**20:.1f} MiB {limit} in {state.folder}"
-    for name, what in (
-        ("cpu", "executables of the CPU runner"),
-        ("cubins", "code for measuring children"),
-    ):
-        folder = cache_dir(name)
-        if folder is not None:
-            text += f"; {what}: {size_of(folder) / 2**20:.0f} MiB in {folder}"
     if state.folder is None:
         return Prerequisite(
             "cache",
             False,
-            text,
+            "nothing is kept",
             state.why,
             "everything; code is compiled and forecasts are made anew each time",
             f"unset {SIZE_VARIABLE}, or let XDG_CACHE_HOME name a folder of your own",
         )
-    return Prerequisite("cache", True, text)
+    sizes = {("compiled code and forecasts", state.folder): state.bytes}
+    for name, what in (
+        ("cpu", "executables of the CPU runner"),
+        ("cubins", "code for measuring children"),
+    ):
+        if (folder := cache_dir(name)) is not None:
+            sizes[what, folder] = size_of(folder)
+    parts = [f"{what}: {size / MIB:.0f} MiB in {where}" for (what, where), size in sizes.items()]
+    limit = f"{sum(sizes.values()) / MIB:.1f} MiB of at most {state.limit_bytes / MIB:.0f} MiB"
+    return Prerequisite("cache", True, f"{limit} in all; " + "; ".join(parts))

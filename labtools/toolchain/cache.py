@@ -12,13 +12,16 @@ many. What a file holds carries its own hash; a damaged one counts as not there.
 Losing the folder loses time and nothing else. A folder that belongs to somebody else is not used,
 because what lies in it is loaded as Python objects. Environment variables: ``XDG_CACHE_HOME`` says
 where (``~/.cache`` without it), ``LABTOOLS_CACHE_MIB`` how much at most (1024 without it; 0 keeps
-nothing on disk).
+nothing on disk). Each folder may take its part of that (`SHARES`).
+
+What another program must find as a file, such as an executable, stands beside (`in_folder`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import hashlib
 import os
@@ -30,22 +33,31 @@ import tempfile
 import threading
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from labtools.problem import LabError
+
 SIZE_VARIABLE = "LABTOOLS_CACHE_MIB"
 USUAL_MIB = 1024
-USUAL_BYTES = USUAL_MIB * 2**20
+SHARES = {"kept": 0.5, "cpu": 0.375, "cubins": 0.125}
+"""The part of the limit that each folder may take: values, executables of the CPU runner, and
+compiled kernels for measuring children."""
 SIZE_CHECKS = 64
 """The size is looked at once for this part of the limit written, on average."""
 
 _FORMAT = f"1, Python {sys.version_info[0]}.{sys.version_info[1]}, numpy {np.__version__}"
 _CHECK_BYTES = 16
 _ROOM = Path(__file__).parents[1]
+_NO_ROOM = frozenset(
+    (*(errno.ENOSPC, errno.EDQUOT, errno.EFBIG), *(errno.EROFS, errno.EACCES, errno.EPERM))
+)
+"""A full disk, and a folder in which nothing may be written."""
+_PROBE_BYTES = 16 * 2**20
 
 T = TypeVar("T")
 
@@ -170,13 +182,92 @@ def _is_ours(folder: Path) -> bool:
     return True
 
 
-def prune_folder(folder: Path, most_entries: int, most_bytes: int) -> None:
+def in_folder(name: str, work: Callable[[Path], T], what: str) -> T:
+    """Do work that leaves files which other programs read by their path.
+
+    The folder is `cache_dir`. With the cache switched off, and where that folder cannot be
+    written, it is a temporary one that goes when this process ends.
+
+    Args:
+        name: as for `cache_dir`.
+        work: writes into the folder and says what is there. It is done once more from its start
+            when the files vanish meanwhile, and when they need the other folder.
+        what: the files in words, for the message.
+
+    Raises:
+        LabError: neither folder can be written, and why.
+    """
+    for _ in range(2 if limit_bytes() else 0):
+        folder = cache_dir(name)
+        if folder is None:
+            break
+        try:
+            return work(folder)
+        except FileNotFoundError:  # somebody deletes the cache
+            continue
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            _say_once(f"{folder} cannot be written ({error.strerror}), so nothing is kept there")
+            break
+    try:
+        return work(_passing_folder(name))
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise LabError(
+            f"There is no room for {what}.",
+            f"{tempfile.gettempdir()} cannot be written: {error.strerror}",
+            "everything that writes nothing; make room, or let TMPDIR name another folder",
+        ) from error
+
+
+def check_room(folder: Path) -> None:
+    """Write and remove some MiB: a tool that failed may have failed for want of them.
+
+    Raises:
+        OSError: there is no room, or the folder is gone.
+    """
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(bytes(_PROBE_BYTES))
+        file.flush()
+
+
+_passing: dict[tuple[int, str], tempfile.TemporaryDirectory[str]] = {}
+"""Temporary folders by process and name."""
+
+
+def _passing_folder(name: str) -> Path:
+    """A folder of this process, which removes it at its end."""
+    key = (os.getpid(), name)
+    if key not in _passing or not Path(_passing[key].name).is_dir():
+        _passing[key] = tempfile.TemporaryDirectory(prefix=f"labtools-{name}-")
+    return Path(_passing[key].name)
+
+
+def prune_kept(name: str, most_entries: int, spare: Collection[Path] = ()) -> None:
+    """Bring a folder of `in_folder` down to a number of entries and to its part of the limit.
+
+    Args:
+        name: as for `cache_dir`.
+        most_entries: how many may stay.
+        spare: what is still needed, whenever it was used.
+    """
+    folder = cache_dir(name) if limit_bytes() else None
+    if folder is not None:
+        prune_folder(folder, most_entries, share_bytes(name), spare)
+
+
+def prune_folder(
+    folder: Path, most_entries: int, most_bytes: int, spare: Collection[Path] = ()
+) -> None:
     """Remove what was not used for the longest time from a folder of files and folders.
 
     Args:
         folder: its entries are removed whole; the one that was used last stays.
         most_entries: how many may stay.
         most_bytes: how large all that stays may be.
+        spare: entries that stay whenever they were used.
     """
     entries: list[tuple[float, Path]] = []
     with contextlib.suppress(OSError):
@@ -187,7 +278,7 @@ def prune_folder(folder: Path, most_entries: int, most_bytes: int) -> None:
     total = 0
     for number, (_, path) in enumerate(entries):
         total += size_of(path)
-        if number and (number >= most_entries or total > most_bytes):
+        if number and path not in spare and (number >= most_entries or total > most_bytes):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -224,7 +315,7 @@ class CacheState:
     Attributes:
         folder: of what is kept by content; None where nothing is.
         bytes, items: what is in it.
-        limit_bytes: what it may grow to; 0 where it is switched off.
+        limit_bytes: what all folders together may grow to; 0 where nothing is kept.
         why: why nothing is kept, or an empty string.
     """
 
@@ -236,7 +327,7 @@ class CacheState:
 
 
 def limit_bytes() -> int:
-    """How much may be kept on disk; 0 switches the cache off."""
+    """How much may be kept on disk, in all folders together; 0 switches the cache off."""
     given = os.environ.get(SIZE_VARIABLE, "").strip()
     try:
         mib = float(given) if given else float(USUAL_MIB)
@@ -244,6 +335,11 @@ def limit_bytes() -> int:
         _say_once(f"{SIZE_VARIABLE} is {given!r}, which is no number of MiB; {USUAL_MIB} it is")
         mib = USUAL_MIB
     return int(max(0.0, mib) * 2**20) if mib < float("inf") else sys.maxsize
+
+
+def share_bytes(name: str) -> int:
+    """How much of `limit_bytes` the folder of this name may take."""
+    return int(limit_bytes() * SHARES[name])
 
 
 class _Store:
@@ -295,7 +391,7 @@ class _Store:
             self.full = True
             _say_once(f"{self.folder} cannot be written (is the disk full?), so nothing is kept")
             return
-        most = limit_bytes()
+        most = share_bytes("kept")
         # On average once for each 64th of the limit written, by whichever process.
         if _chance.random() * most < len(data) * SIZE_CHECKS:
             with contextlib.suppress(OSError):

@@ -247,7 +247,7 @@ def test_doctor_says_where_the_cache_is_and_how_large(
     monkeypatch.setenv(SIZE_VARIABLE, "64")
     kept("thing", (1,), lambda: random.Random(0).randbytes(2**20))
     found = link()
-    assert found["ok"] and found["found"].startswith("1.0 MiB of at most 64 MiB in ")
+    assert found["ok"] and found["found"].startswith("1.0 MiB of at most 64 MiB in all")
     assert str(tmp_path / "labtools" / "kept") in found["found"]
     assert str(tmp_path / "labtools" / "cpu") in found["found"]
     monkeypatch.setenv(SIZE_VARIABLE, "0")

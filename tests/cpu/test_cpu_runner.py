@@ -686,8 +686,8 @@ def test_second_build_comes_from_the_cache(tmp_path, monkeypatch):
     first = build_kernel(rung.source_text, "kernel", ["kernel"], {}, rung.include_dirs)
     from labtools.measure.cpu import build
 
-    def refuse(command: list[str]) -> None:
-        raise AssertionError("compiled again")
+    def refuse(command: list[str], folder: Path) -> None:
+        raise AssertionError(f"compiled again in {folder}")
 
     monkeypatch.setattr(build, "_compile", refuse)
     again = build_kernel(rung.source_text, "kernel", ["kernel"], {}, rung.include_dirs)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 from devices import LIMITS
 
-from labtools.problem import Workload, load_rung
+from labtools.problem import LabError, Workload, load_rung
 from labtools.toolchain import CompilerMissing, cache, compile_cubin, find_compiler, find_tool
 from labtools.toolchain import compiler as compiler_module
 from labtools.toolchain.cache import (
@@ -25,10 +27,15 @@ from labtools.toolchain.cache import (
     cache_state,
     code_digest,
     content_key,
+    in_folder,
     is_kept,
     kept,
+    limit_bytes,
     prune_folder,
+    prune_kept,
+    share_bytes,
 )
+from labtools.toolchain.cubin import Cubin
 
 try:
     compiler = find_compiler() if find_tool("nvdisasm") else None
@@ -237,6 +244,194 @@ def test_a_full_disk_harms_nothing(folder):
     assert len(said) == 1 and "cannot be written" in said[0] and str(folder) in said[0]
     assert len(files(folder)) == 1 and len(list((folder / "thing").iterdir())) == 1  # no litter
     assert kept("thing", (0,), lambda: 5) == 5  # there is room again
+
+
+def stored(image=b"code"):
+    from labtools.measure.gpu.job import store_cubin
+
+    return store_cubin(Cubin(image, "sm_90", "", "13.0", {}, "one.cu"))
+
+
+@pytest.mark.slow
+def test_a_cache_that_is_switched_off_leaves_nothing(tmp_path):
+    """Files that children need stand in a temporary folder, which goes with the process."""
+    code = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from test_toolchain_cache import built_path, stored\n"
+        "for path in (stored(), built_path()):\n"
+        "    assert path.is_file()\n"
+        "    print(path)\n"
+    )
+    passing = tmp_path / "passing"
+    passing.mkdir()
+    environment = {
+        **os.environ,
+        "XDG_CACHE_HOME": str(tmp_path / "home"),
+        "TMPDIR": str(passing),
+        SIZE_VARIABLE: "0",
+    }
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    paths = [Path(line) for line in done.stdout.split()]
+    assert len(paths) == 2 and all(path.is_relative_to(passing) for path in paths)
+    assert list(passing.iterdir()) == [] and not (tmp_path / "home").exists()
+
+
+def built_path():
+    """A kernel built for the CPU."""
+    from labtools.measure.cpu.build import build_kernel
+
+    return build_kernel(
+        "__global__ void one(int* out) { *out = 1; }\n", "one.cu", ["one"], {}, []
+    ).path
+
+
+def full(error=errno.ENOSPC):
+    return OSError(error, os.strerror(error))
+
+
+@pytest.fixture
+def full_below(monkeypatch, tmp_path):
+    """A function: from now on nothing can be written in a folder."""
+    import tempfile
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    places = []
+    for name in ("mkstemp", "mkdtemp"):
+        real = getattr(tempfile, name)
+
+        def make(suffix=None, prefix=None, dir=None, *rest, real=real):
+            if any(Path(dir or tempfile.gettempdir()).is_relative_to(place) for place in places):
+                raise full()
+            return real(suffix, prefix, dir, *rest)
+
+        monkeypatch.setattr(tempfile, name, make)
+    return places.append
+
+
+@pytest.fixture
+def without_prelude(monkeypatch):
+    """Ready-made headers take seconds, and are worth it for many kernels only."""
+    from labtools.measure.cpu import build
+
+    monkeypatch.setattr(build, "_build_prelude", lambda *_: ())
+
+
+@pytest.mark.usefixtures("without_prelude")
+def test_a_full_disk_sends_files_to_the_temporary_folder(full_below, tmp_path):
+    full_below(tmp_path / "home")
+    with pytest.warns(CacheWarning, match="cannot be written.*No space left"):
+        path = stored()
+    assert path.read_bytes() == b"code" and not path.is_relative_to(tmp_path / "home")
+    with pytest.warns(CacheWarning, match="labtools/cpu cannot be written"):
+        assert built_path().is_file()
+    full_below(tmp_path)
+    with pytest.raises(LabError, match="no room for compiled code") as caught:
+        stored(b"other")
+    assert "No space left" in caught.value.why and caught.value.still_works
+    cache._passing.clear()
+    with pytest.raises(LabError, match="no room for the executable"):
+        built_path()
+
+
+@pytest.mark.usefixtures("without_prelude")
+def test_a_compiler_that_lacks_room_is_no_mistake_in_the_kernel(folder, monkeypatch):
+    from labtools.measure.cpu import build
+
+    real, refused = subprocess.run, []
+
+    def run(command, **options):
+        if Path(options["env"]["TMPDIR"]).is_relative_to(folder.parent):
+            refused.append(command)
+            return subprocess.CompletedProcess(command, 1, "", "one.cu:1: error: full")
+        return real(command, **options)
+
+    def check_room(place):
+        if place.is_relative_to(folder.parent):
+            raise full()
+
+    build.find_cpu_compiler(), build._native_digest()
+    monkeypatch.setattr(build.subprocess, "run", run)
+    monkeypatch.setattr(build, "check_room", check_room)
+    with pytest.warns(CacheWarning, match="nothing is kept there"):
+        path = built_path()
+    assert refused and path.is_file() and not path.is_relative_to(folder.parent)
+
+
+def test_room_is_looked_for_where_a_tool_writes(tmp_path):
+    cache.check_room(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError):
+        cache.check_room(tmp_path / "gone")
+    code = (
+        "import resource\n"
+        "from pathlib import Path\n"
+        "from labtools.toolchain.cache import check_room\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))\n"
+        "try:\n"
+        f"    check_room(Path({str(tmp_path)!r}))\n"
+        "except OSError:\n"
+        "    print('none')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "none\n"
+
+
+def test_files_that_vanish_while_they_are_made_are_made_again(folder):
+    seen = []
+
+    def work(place):
+        seen.append(place)
+        if len(seen) == 1:
+            shutil.rmtree(place)
+            raise FileNotFoundError
+        (place / "file").write_text("here")
+        return place / "file"
+
+    assert in_folder("cpu", work, "a file").read_text() == "here"
+    assert seen == [cache_dir("cpu")] * 2
+
+
+def test_other_trouble_is_not_taken_for_a_full_disk(folder):
+    def work(place):
+        raise OSError(errno.EIO, "the disk is broken")
+
+    with pytest.raises(OSError, match="broken"):
+        in_folder("cpu", work, "a file")
+
+
+def test_the_folders_together_keep_to_the_limit(folder, monkeypatch):
+    monkeypatch.setenv(SIZE_VARIABLE, "1")
+    assert sum(share_bytes(name) for name in cache.SHARES) <= limit_bytes()
+    place = cache_dir("cubins")
+    for number in range(5):
+        path = place / str(number)
+        path.write_bytes(bytes(50_000))
+        os.utime(path, (1000 + number, 1000 + number))
+    prune_kept("cubins", 100, {place / "0"})
+    assert sorted(one.name for one in place.iterdir()) == ["0", "3", "4"]
+    monkeypatch.setenv(SIZE_VARIABLE, "0")
+    prune_kept("cubins", 0)
+    assert len(list(place.iterdir())) == 3  # not its folder any more
+
+
+@pytest.mark.usefixtures("without_prelude")
+def test_an_executable_that_is_deleted_is_built_again(folder, monkeypatch):
+    from labtools.measure.cpu import runner
+    from labtools.problem import Rows, load_rung
+
+    real, deleted = runner._run_order, []
+
+    def run(*args):
+        if not deleted:
+            deleted.append(shutil.rmtree(cache_dir("cpu")))
+        return real(*args)
+
+    monkeypatch.setattr(runner, "_run_order", run)
+    assert runner.run_on_cpu(load_rung("n00"), Rows(2, 40), orders=(0,)).ok
+    assert deleted
 
 
 def test_without_a_writable_folder_everything_is_made_anew(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ library's copies sent through the runtime.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import json
@@ -25,7 +26,7 @@ from typing import Any
 
 from labtools.problem import LabError
 from labtools.toolchain import CompileError, find_cxx_compiler
-from labtools.toolchain.cache import USUAL_BYTES, cache_dir, limit_bytes, prune_folder
+from labtools.toolchain.cache import check_room, in_folder, prune_kept
 from labtools.toolchain.sources import expand_includes
 
 NATIVE = Path(__file__).parent / "native"
@@ -164,19 +165,6 @@ def _header_folders() -> Iterator[Path]:
     yield Path("/usr/local/cuda/include")
 
 
-def cpu_cache_dir() -> Path:
-    """Where executables are kept: ``$XDG_CACHE_HOME`` or ``~/.cache``, else a temporary folder."""
-    folder = cache_dir("cpu")
-    if folder is None:
-        raise CpuRunnerMissing(
-            "There is no folder to build the kernel in.",
-            "neither the user's cache folder nor the temporary one can be written by this user "
-            f"alone ({tempfile.gettempdir()})",
-            WITHOUT_CPU_RUNNER,
-        )
-    return folder
-
-
 # ---- options ----
 
 
@@ -264,11 +252,34 @@ def build_kernel(
     Raises:
         CpuRunnerMissing: no compiler or no CUDA headers.
         CompileError: the kernel does not compile; it has ``line`` and ``excerpt``.
+        LabError: there is no room to build it in.
+    """
+    entries = tuple(dict.fromkeys(entries))
+    folders = tuple(include_dirs)
+
+    def build(cache: Path) -> Executable:
+        return _build_in(cache, source, name, entries, defines, folders)
+
+    built = in_folder("cpu", build, "the executable of the kernel")
+    prune_kept("cpu", MAX_CACHED, [built.path.parent])
+    return built
+
+
+def _build_in(
+    cache: Path,
+    source: str,
+    name: str,
+    entries: tuple[str, ...],
+    defines: Mapping[str, str],
+    folders: tuple[Path, ...],
+) -> Executable:
+    """`build_kernel` in a folder that holds what was built before.
+
+    Raises:
+        OSError: the folder cannot be written, or it vanishes meanwhile.
     """
     compiler = find_cpu_compiler()
     headers = find_cuda_headers()
-    entries = tuple(dict.fromkeys(entries))
-    folders = tuple(include_dirs)
     options = (
         *_kernel_options(compiler),
         *(f"-D{key}={value}" for key, value in sorted(defines.items())),
@@ -282,13 +293,13 @@ def build_kernel(
             *(_native_digest(), _headers_digest(headers)),
         ]
     )
-    final = cpu_cache_dir() / key
+    final = cache / key
     cached = _load(final)
     if cached is not None:
         return cached
-    runtime = _build_runtime(compiler)
-    prelude = _build_prelude(compiler, headers)
-    with tempfile.TemporaryDirectory(dir=cpu_cache_dir(), prefix="build-") as temporary:
+    runtime = _build_runtime(cache, compiler)
+    prelude = _build_prelude(cache, compiler, headers)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as temporary:
         folder = Path(temporary) / "kernel"
         folder.mkdir()
         unit = folder / "kernel.cpp"
@@ -298,7 +309,8 @@ def build_kernel(
             [
                 *(str(compiler.path), *prelude, *options),
                 *("-S", "-x", "c++", str(unit), "-o", str(assembly)),
-            ]
+            ],
+            folder,
         )
         if done.returncode:
             raise _compile_error(done.stderr, source, name, entries, folders)
@@ -310,7 +322,8 @@ def build_kernel(
             [
                 *(str(compiler.path), "-no-pie" if compiler.family == "gcc" else "-pie"),
                 *(str(assembly), str(runtime), "-o", str(program)),
-            ]
+            ],
+            folder,
         )
         if done.returncode:
             raise _link_error(done.stderr, source, name)
@@ -323,12 +336,7 @@ def build_kernel(
         _publish(folder, final)
     built = _load(final)
     if built is None:
-        raise CpuRunnerMissing(
-            "The built kernel is not in the cache.",
-            f"{final} was removed meanwhile",
-            WITHOUT_CPU_RUNNER,
-        )
-    prune_folder(cpu_cache_dir(), MAX_CACHED, limit_bytes() or USUAL_BYTES)
+        raise FileNotFoundError(errno.ENOENT, "it was removed meanwhile", str(final))
     return built
 
 
@@ -441,19 +449,20 @@ def _plain_name(symbol: str) -> str:
     return symbol
 
 
-def _build_runtime(compiler: HostCompiler) -> Path:
+def _build_runtime(cache: Path, compiler: HostCompiler) -> Path:
     options = (*_common_options(compiler), "-g0")
     key = "runtime-" + _digest([compiler.version, str(compiler.path), *options, _native_digest()])
-    final = cpu_cache_dir() / key
+    final = cache / key
     if not (final / "runtime.o").is_file():
-        with tempfile.TemporaryDirectory(dir=cpu_cache_dir(), prefix="build-") as temporary:
+        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as temporary:
             folder = Path(temporary) / "runtime"
             folder.mkdir()
             done = _compile(
                 [
                     *(str(compiler.path), *options, "-c", str(NATIVE / "main.cpp")),
                     *("-o", str(folder / "runtime.o")),
-                ]
+                ],
+                folder,
             )
             if done.returncode:
                 raise CpuRunnerMissing(
@@ -467,7 +476,9 @@ def _build_runtime(compiler: HostCompiler) -> Path:
     return final / "runtime.o"
 
 
-def _build_prelude(compiler: HostCompiler, headers: tuple[Path, ...]) -> tuple[str, ...]:
+def _build_prelude(
+    cache: Path, compiler: HostCompiler, headers: tuple[Path, ...]
+) -> tuple[str, ...]:
     """Options by which g++ takes CUDA's headers ready-made: a tenth of a second for a kernel
     instead of most of one. Without them the same headers are read as text."""
     if compiler.family != "gcc":
@@ -479,17 +490,18 @@ def _build_prelude(compiler: HostCompiler, headers: tuple[Path, ...]) -> tuple[s
             *(_native_digest(), _headers_digest(headers)),
         ]
     )
-    final = cpu_cache_dir() / key
+    final = cache / key
     name = "cuda_on_cpu.h.gch"
     if not (final / name).is_file():
-        with tempfile.TemporaryDirectory(dir=cpu_cache_dir(), prefix="build-") as temporary:
+        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as temporary:
             folder = Path(temporary) / "prelude"
             folder.mkdir()
             done = _compile(
                 [
                     *(str(compiler.path), *options, "-x", "c++-header"),
                     *(str(NATIVE / "cuda_on_cpu.h"), "-o", str(folder / name)),
-                ]
+                ],
+                folder,
             )
             if done.returncode:
                 return ()  # the kernel's own compilation will say why
@@ -509,10 +521,15 @@ def _headers_digest(headers: tuple[Path, ...]) -> str:
     return _digest(marks)
 
 
-def _compile(command: list[str]) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "LC_ALL": "C"}
+def _compile(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the compiler, whose files all go to ``folder``.
+
+    Raises:
+        OSError: it failed, and there is no room for what it writes.
+    """
+    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)}
     try:
-        return subprocess.run(
+        done = subprocess.run(
             command, capture_output=True, text=True, timeout=300, env=environment, check=False
         )
     except subprocess.TimeoutExpired as error:
@@ -521,6 +538,9 @@ def _compile(command: list[str]) -> subprocess.CompletedProcess[str]:
             "the kernel unrolls or instantiates far too much, or the machine is overloaded",
             "try a smaller unroll; every other kernel is unaffected",
         ) from error
+    if done.returncode:
+        check_room(folder)
+    return done
 
 
 # ---- the cache ----

@@ -40,8 +40,6 @@ from .faults import CpuFault, explain_faults
 from .places import LineTable
 from .report import REPORT, read_faults
 
-"""Called with blocks done, blocks in all, and a few words."""
-
 ORDERS = (0, 1, 2, 3)
 """0: all warps keep step. 1: the first warp runs as far ahead as it can. 2: the last one does.
 3 and up: at random."""
@@ -119,6 +117,33 @@ def run_on_cpu(
             there is not enough memory. What the *kernel* does wrong is never an exception.
     """
     limits = limits or load_gpu(DEFAULT_GPU).limits
+    wanted = _Wanted(rung, workload, knobs, limits, tuple(orders) or (0,), blocks, time_limit_s)
+    if inputs is None:
+        inputs = operation_of(workload).draw(workload)
+    try:
+        return _run_built(wanted, inputs, workers, progress)
+    except FileNotFoundError:
+        # Somebody deleted the cache between the build and the run.
+        return _run_built(wanted, inputs, workers, progress)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What is to be run; the fields are the arguments of `run_on_cpu`."""
+
+    rung: Rung
+    workload: Problem
+    knobs: Mapping[str, int] | None
+    limits: Limits
+    orders: tuple[int, ...]
+    blocks: int | None
+    time_limit_s: float
+
+
+def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Progress) -> CpuRun:
+    """Build the executable, or take it from the cache, and run it."""
+    rung, workload, knobs, limits = wanted.rung, wanted.workload, wanted.knobs, wanted.limits
+    orders, blocks, time_limit_s = wanted.orders, wanted.blocks, wanted.time_limit_s
     launches = rung.launches(workload, limits, knobs)
     executable = build_kernel(
         rung.source_text,
@@ -127,14 +152,11 @@ def run_on_cpu(
         rung.defines(workload, limits, knobs),
         rung.include_dirs,
     )
-    if inputs is None:
-        inputs = operation_of(workload).draw(workload)
     scheme = rung.scheme(workload, knobs)
     if len(launches) > 1:
         blocks = None
     if workers is None:
         workers = min(2, len(os.sched_getaffinity(0)))
-    orders = tuple(orders) or (0,)
     table = LineTable(executable.path, source_name(rung), rung.include_dirs)
     expected: np.ndarray | None = None
     out = poisoned(workload.output.shape, workload.dtype)

@@ -7,11 +7,12 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from labtools.problem import OUTPUT_BUFFER, Launch, Problem, element_dtype
+from labtools.problem import OUTPUT_BUFFER, LabError, Launch, Problem, element_dtype
 
 from .job import workspaces_of
 from .plan import SLICE_ALIGNMENT
@@ -117,9 +118,19 @@ class LiveDevice:
         array.data.memset_async(value, array.nbytes, self.stream)
 
     def kernel(self, cubin: str, entry: str, smem_bytes: int = 0) -> Any:
-        """A loaded kernel of a cubin file; large dynamic shared memory is allowed for it."""
+        """A loaded kernel of a cubin file; large dynamic shared memory is allowed for it.
+
+        Raises:
+            LabError: the file is gone.
+        """
         key = (cubin, entry)
         if key not in self._modules:
+            if not Path(cubin).is_file():
+                raise LabError(
+                    f"The compiled code of {entry} is gone.",
+                    f"{cubin} was deleted after it was written for this measurement",
+                    "run it again",
+                )
             self._modules[key] = self.cp.RawModule(path=cubin).get_function(entry)
         kernel = self._modules[key]
         if smem_bytes + kernel.shared_size_bytes > STATIC_SMEM_LIMIT:

@@ -39,7 +39,7 @@ from labtools.toolchain import (
     device_query,
     kernel_hashes,
 )
-from labtools.toolchain.cache import USUAL_BYTES, cache_dir, limit_bytes, prune_folder
+from labtools.toolchain.cache import in_folder, prune_kept
 
 CEILING = "read_sweep"
 MICROBENCH = "microbench"
@@ -69,17 +69,35 @@ def require_device() -> DeviceInfo:
 
 
 def store_cubin(cubin: Cubin) -> Path:
-    """Write a cubin where children find it, named by the hash of its bytes; equal code has one."""
-    folder = cache_dir("cubins") or Path(tempfile.mkdtemp(prefix="labtools-cubins-"))
-    path = folder / f"{hashlib.sha256(cubin.image).hexdigest()}.cubin"
-    if path.is_file() and path.read_bytes() == cubin.image:
+    """Write a cubin where children find it, named by the hash of its bytes; equal code has one.
+
+    Raises:
+        LabError: there is no room for it, neither in the cache nor in a temporary folder.
+    """
+    name = f"{hashlib.sha256(cubin.image).hexdigest()}.cubin"
+    path = in_folder("cubins", lambda folder: _write(folder / name, cubin.image), "compiled code")
+    _stored.add(path)
+    prune_kept("cubins", MOST_CUBINS, _stored)
+    return path
+
+
+_stored: set[Path] = set()
+"""What this process has told children of."""
+
+
+def _write(path: Path, data: bytes) -> Path:
+    """Write a file whole or not at all; one that is whole already is only marked as used."""
+    if path.is_file() and path.read_bytes() == data:
         os.utime(path)  # it is in use, so it goes last
         return path
-    handle, partial = tempfile.mkstemp(dir=folder)
-    with os.fdopen(handle, "wb") as file:
-        file.write(cubin.image)
-    os.replace(partial, path)
-    prune_folder(folder, MOST_CUBINS, limit_bytes() or USUAL_BYTES)
+    handle, partial = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(partial, path)
+    except OSError:
+        Path(partial).unlink(missing_ok=True)
+        raise
     return path
 
 
