@@ -196,7 +196,7 @@ class CheckAnswer:
     faults: list[Fault]
 
 
-def _checked(report: CheckReport) -> dict[str, Any]:
+def checked_fields(report: CheckReport) -> dict[str, Any]:
     """A check as JSON tells it: its cases, and the faults of either machine in one form."""
     return {
         **{name: getattr(report, name) for name in ("rung", "on", "ok", "planned")},
@@ -270,7 +270,7 @@ def run_named_rung(
         rung, workload, knobs, on=on, quick=quick, **_effort(quick), progress=progress
     )
     timing, failed = _timing_of(found.timing)
-    given = {**_checked(found.check), "ok": found.ok}
+    given = {**checked_fields(found.check), "ok": found.ok}
     return Ran(**given, workload=workload, knobs=knobs, timing=timing, timing_failed=failed)
 
 
