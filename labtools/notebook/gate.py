@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from labtools.problem import LabError
 from labtools.record.prediction import JournalError, Prediction, Score, score
 
 from .ratios import Speedup, ratio_table, read_ratio, say_prediction
-from .reader import page_name, reader_present
+from .reader import open_journal, page_name, reader_present
 from .tables import BOX, Shown, make_note
 
 if TYPE_CHECKING:
@@ -71,7 +70,9 @@ class Gate:
         self._journal_failed = ""
         self.view: GateView | None = None
         if self._has_reader:
-            self._open_journal(journal)
+            self._journal, self._journal_failed = open_journal(
+                journal, lambda one: one.prediction(question_id)
+            )
             from .gate_view import GateView
 
             self.view = GateView(text=text, baseline=baseline, candidate=candidate)
@@ -226,19 +227,6 @@ class Gate:
         return Shown(f'<div class="lt-score" style="{BOX}">{markup}</div>', "\n".join(lines))
 
     # -- the form --------------------------------------------------------------------------
-
-    def _open_journal(self, journal: Journal | None) -> None:
-        # A page that runs without a reader needs neither the journal's database nor widgets.
-        from labtools.record.journal import Journal, JournalWarning
-
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", JournalWarning)  # shown in the form instead
-                self._journal = journal or Journal()
-                self._journal.prediction(self.question_id)
-        except JournalError as error:
-            # A journal that cannot be used must not keep the reader from the results.
-            self._journal, self._journal_failed = None, str(error)
 
     def _receive(self, _view: Any, content: Any, _buffers: Any) -> None:
         if not isinstance(content, dict) or content.get("kind") != "commit":

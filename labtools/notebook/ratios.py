@@ -12,7 +12,7 @@ from labtools.record import Ratio as PairedRatio
 from labtools.record import Record, describe_record, paired_ratio
 from labtools.record.prediction import Interval, Prediction, direction_of
 
-from .tables import Cell, Shown, Word, check_word, make_table
+from .tables import Cell, Shown, Word, check_word, make_table, say_time
 
 
 @dataclass(frozen=True)
@@ -246,22 +246,19 @@ def show_comparison(
 def speedup_cells(speedup: Speedup) -> list[Cell]:
     """Both times, the ratio in words, and where it comes from."""
     return [
-        _time(speedup.baseline_us),
-        _time(speedup.candidate_us),
-        _said(speedup),
+        *(
+            "" if one is None else say_time(one)
+            for one in (speedup.baseline_us, speedup.candidate_us)
+        ),
+        say_speedup(speedup),
         Word(speedup.source, speedup.what),
     ]
 
 
-def _said(speedup: Speedup) -> str:
+def say_speedup(speedup: Speedup) -> str:
+    """The ratio in words, and its interval where it is known."""
     said = say_ratio(speedup.value, speedup.interval)
     if speedup.interval:
         low, high = interval_as_said(speedup.value, speedup.interval)
         said += f" (95 %: {low:.2f} to {high:.2f})"
     return said
-
-
-def _time(time_us: float | None) -> str:
-    if time_us is None:
-        return ""
-    return f"{time_us:.1f}" if time_us < 1000 else f"{time_us:.0f}"

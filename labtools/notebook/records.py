@@ -5,11 +5,13 @@ A table says of each number which GPU and which day.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from labtools.predict import Forecast, forecast, load_gpu
-from labtools.problem import HEADLINE, Problem, load_rung
+from labtools.problem import HEADLINE, Problem, Rung, load_rung
 from labtools.record import (
     Record,
     RecordStore,
@@ -26,12 +28,11 @@ from labtools.record import (
 from labtools.record.query import default_knobs
 from labtools.toolchain.listings import text_hash_of
 
-from .ratios import Speedup, interval_as_said, read_ratio, say_ratio, speedup_cells
-from .tables import Cell, Shown, Word, make_note, make_table
+from .ratios import Speedup, read_ratio, say_ratio, say_speedup, speedup_cells
+from .tables import Cell, Shown, Word, make_note, make_table, say_time
 
 PENDING = "not measured yet"
 NO_RECORD = "There is no record of {what} for {workload} yet."
-_forecasts: dict[Any, Forecast] = {}
 
 
 class GpuRecords:
@@ -71,20 +72,34 @@ class GpuRecords:
         return read_ratio(pair(self.every, first, second, workload), "recorded")
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """A forecast that a page asks for; two that launch the same are one."""
+
+    key: tuple[Any, ...]
+    rung: Rung = field(compare=False)
+    workload: Problem = field(compare=False)
+    gpu: str = field(compare=False)
+    knobs: Mapping[str, int] = field(compare=False)
+
+
 def forecast_of(tried: Tried, workload: Problem, gpu: str = "h200") -> Forecast:
     """The forecast of its kernels; what it costs to allocate memory is in no forecast.
 
     A page asks for the same one many times, and two numbers of pieces may be the same launches, so
-    answers are kept.
+    the last answers stay in memory. To find one costs a quarter of what reading it again does.
     """
     variant = as_variant(tried)
     rung, limits = load_rung(variant.candidate), load_gpu(gpu).limits
     launches = tuple(rung.launches(workload, limits, variant.knobs))
     defines = tuple(sorted(rung.defines(workload, limits, variant.knobs).items()))
     key = (text_hash_of(rung), launches, defines, workload.key(), gpu)
-    if key not in _forecasts:
-        _forecasts[key] = forecast(rung, workload, gpu, variant.knobs)
-    return _forecasts[key]
+    return _forecast(_Asked(key, rung, workload, gpu, variant.knobs))
+
+
+@functools.lru_cache(maxsize=256)
+def _forecast(asked: _Asked) -> Forecast:
+    return forecast(asked.rung, asked.workload, asked.gpu, asked.knobs)
 
 
 def recorded_speedup(
@@ -301,17 +316,9 @@ def show_tried(
     return make_table([*columns, "where from"], rows, f"Workload {workload}")
 
 
-def say_time(time_us: float) -> str:
-    """A time in microseconds to three significant digits."""
-    return f"{time_us:.0f}" if time_us >= 100 else f"{time_us:.1f}"
-
-
 def say_interval(found: Speedup | None) -> str:
     """A ratio in words with its interval, or that there is none."""
-    if found is None:
-        return "-"
-    low, high = interval_as_said(found.value, found.interval or (found.value, found.value))
-    return f"{say_ratio(found.value, found.interval)} ({low:.2f} to {high:.2f})"
+    return "-" if found is None else say_speedup(found)
 
 
 def show_signs(

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from labtools.problem import KernelError, LabError, repository_root
 
-PAGE_FOLDERS = ("book", "labs")
+from .pages import list_pages
+
 _FENCE = re.compile(r"^(?P<ticks>`{3,}|~{3,})\{code-cell\}")
 _CUDA = re.compile(r"^%%cuda\s+(?P<name>\w+)")
 _LAUNCH = re.compile(r"^# launch of (?P<name>\w+) \((?P<path>[^()]+\.py)\)\s*$")
@@ -95,14 +96,11 @@ def sync(check: bool = False, root: Path | None = None) -> SyncReport:
     root = root or repository_root()
     cells: list[SyncedCell] = []
     texts: dict[Path, str] = {}
-    for folder in PAGE_FOLDERS:
-        for page in sorted((root / folder).rglob("*.md")):
-            if any(part[0] in "._" for part in page.relative_to(root).parts):
-                continue
-            found, text = _sync_page(page, root)
-            cells += found
-            if any(cell.state != "same" for cell in found):
-                texts[page] = text
+    for page in (root / name for name in list_pages(root) if name.endswith(".md")):
+        found, text = _sync_page(page, root)
+        cells += found
+        if any(cell.state != "same" for cell in found):
+            texts[page] = text
     edited = [cell for cell in cells if cell.state == "edited"]
     if edited and not check:
         raise _refuse(edited)

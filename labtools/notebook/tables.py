@@ -184,6 +184,12 @@ def format_value(value: Any) -> str:
     return f"{number:,.{digits}f}" if abs(number) >= 100_000 else f"{number:.{digits}f}"
 
 
+def say_time(time_us: float) -> str:
+    """Microseconds, without the unit: ``1986``, ``561.3``, ``12.4``, ``3.46``."""
+    digits = 0 if time_us >= 1000 else 1 if time_us >= 10 else 2
+    return f"{time_us:.{digits}f}" if time_us >= 0.1 else f"{time_us:.2g}"
+
+
 def _plain_table(columns: Sequence[str], rows: list[list[Cell]], caption: str) -> str:
     grid = [list(columns)] + [[str(c) for c in row] for row in rows]
     widths = [max(len(row[i]) for row in grid) for i in range(len(columns))]

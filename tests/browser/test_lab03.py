@@ -10,6 +10,7 @@ import pytest
 from driver import Server, open_notebook, run_all, shoot, wait_for
 from test_labs import commit_by_keyboard, gates, kernel_is_idle, slide, unrun_cells
 
+from labtools.notebook.tables import say_time
 from labtools.predict import forecast
 from labtools.problem import HEADLINE, load_rung
 
@@ -28,7 +29,7 @@ def shown_time(page: Any) -> str:
 
 def forecast_text(name: str, **knobs: int) -> str:
     time_us = forecast(load_rung(name), HEADLINE, "h200", knobs).time_us
-    return f"{time_us:.0f} us"
+    return f"{say_time(time_us)} us"
 
 
 def chosen_row(page: Any) -> int:

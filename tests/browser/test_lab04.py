@@ -9,14 +9,11 @@ import pytest
 from driver import Server, open_notebook, run_all, shoot, wait_for
 
 from labtools.notebook.rounds.draw import draw_rounds, recorded_answer
+from labtools.notebook.tables import say_time
 
 LAB04 = "labs/lab04_predict.md"
 CHECKLIST = "book/checklist.md"
 SEED = 4  # as on the page
-
-
-def say_time(time_us: float) -> str:
-    return f"{time_us:.1f}" if time_us < 1000 else f"{time_us:.0f}"
 
 
 def lines_of(server: Server, kind: str) -> list[dict[str, Any]]:

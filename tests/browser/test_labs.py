@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from driver import Server, open_notebook, run_all, shoot, wait_for
 
+from labtools.notebook.tables import say_time
 from labtools.predict import achieved_occupancy, floors, load_gpu, occupancy
 from labtools.problem import HEADLINE
 
@@ -161,15 +162,15 @@ def test_lab02_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     moved = (1 + 2 * HEADLINE.group_size) * HEADLINE.kv_bytes
     moved += HEADLINE.minimal_bytes - HEADLINE.kv_bytes - 4 * HEADLINE.batch
     expected_us = moved / load_gpu("rtx4090").dram_gb_per_s / 1e3
-    assert value.text_content() == f"{expected_us / 1000:.2f} ms"
+    assert value.text_content() == f"{say_time(expected_us)} us"
     floor_us = floors(HEADLINE, load_gpu("rtx4090")).time_us
-    assert f"{floor_us:.1f} us" in page.locator(".lt-tl").text_content()
+    assert f"{say_time(floor_us)} us" in page.locator(".lt-tl").text_content()
     assert "claimed" in page.locator(".lt-tl").text_content()
     shoot(page, "lab02-bench", page.locator(".lt-bench"))
     long = value.text_content()
     slide(page, "KV length", "ArrowRight")
     wait_for(lambda: value.text_content() != long, 5, "the other length")
-    assert value.text_content() == f"{2 * expected_us / 1000:.2f} ms"
+    assert value.text_content() == f"{say_time(2 * expected_us)} us"
 
     commit_by_keyboard(page, gates(page).nth(1), "faster", "12")
     run_all(page)

@@ -28,9 +28,10 @@ from labtools.notebook.chain.figures import (
     segments,
     waited,
 )
-from labtools.notebook.chain.state import Setting, change_between, say_cycles, say_us, state_of
+from labtools.notebook.chain.state import Setting, change_between, say_cycles, state_of
 from labtools.notebook.chain.view import ChainBench, ChainView, chain_bench, chain_settings
 from labtools.notebook.gate import PredictionPending
+from labtools.notebook.tables import say_time
 from labtools.predict import Forecast, LaunchForecast, forecast, load_gpu
 from labtools.problem import HEADLINE, LabError, load_rung
 from labtools.toolchain.listings import machine_code
@@ -221,7 +222,8 @@ def test_numbers_in_words() -> None:
         *("0", "13", "999", "1,230", "732,000")
     ]
     assert [say_cycles(n, True) for n in (-1234, 5, 0.1)] == ["-1,230", "+5", "0"]
-    assert [say_us(n) for n in (1985.3, 46.78, 3.456)] == ["1985 us", "46.8 us", "3.46 us"]
+    times = (1985.3, 561.25, 46.78, 3.456, 0.051)
+    assert [say_time(n) for n in times] == ["1985", "561.2", "46.8", "3.46", "0.051"]
 
 
 # -------------------------------------------------------------------------------------- bench

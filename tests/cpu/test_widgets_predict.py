@@ -24,6 +24,7 @@ from labtools.notebook.rounds.draw import (
 )
 from labtools.notebook.rounds.game import PredictionRounds
 from labtools.notebook.rounds.views import HINTS, say_change, say_sides, show_example, show_rounds
+from labtools.notebook.tables import say_time
 from labtools.predict import forecast
 from labtools.problem import HEADLINE, LabError, load_rung
 from labtools.record import RecordStore
@@ -57,11 +58,6 @@ def cheap(level: int = 1) -> list[Round]:
 @pytest.fixture
 def game(journal: Journal, no_gpu: None) -> PredictionRounds:
     return PredictionRounds(cheap(), page=PAGE, journal=journal, reader=True)
-
-
-def say_time(time_us: float) -> str:
-    """As the tables write a time."""
-    return f"{time_us:.1f}" if time_us < 1000 else f"{time_us:.0f}"
 
 
 # -- drawing -------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from labtools.toolchain.sass import SourceLine
 
 from ..ratios import say_ratio
 from ..records import GpuRecords
+from ..tables import say_time
 from .causes import cause_of, in_legend_order
 from .figures import operation, producer_place, segments, waited
 
@@ -122,13 +123,6 @@ def say_cycles(cycles: float, signed: bool = False) -> str:
     return "0" if text == "0" else f"{'-' if cycles < 0 else '+'}{text}"
 
 
-def say_us(time_us: float) -> str:
-    """Microseconds with three digits: ``1986 us``, ``561 us``, ``12.4 us``."""
-    if time_us >= 100:
-        return f"{time_us:.0f} us"
-    return f"{time_us:.1f} us" if time_us >= 10 else f"{time_us:.2f} us"
-
-
 # --------------------------------------------------------------------------------- one state
 
 
@@ -154,8 +148,8 @@ def _describe(setting: Setting, found: Forecast, record: Record | None) -> Chain
         "title": setting.title,
         "message": "",
         "time_us": found.time_us,
-        "time_text": say_us(found.time_us),
-        "band_text": f"between {say_us(low)} and {say_us(high)}",
+        "time_text": f"{say_time(found.time_us)} us",
+        "band_text": f"between {say_time(low)} and {say_time(high)} us",
         "bound_text": f"{found.bound}: {found.bound_reason}",
         "note": found.note,
         "stack": stack,
@@ -238,14 +232,16 @@ def _facts(
         facts.append(
             ("true dependencies alone", f"{launch.true_chain_cycles:.0f} cycles a trip", "computed")
         )
-    facts.append(("roofline floor", say_us(found.floor.time_us), "computed"))
+    facts.append(("roofline floor", f"{say_time(found.floor.time_us)} us", "computed"))
     if len(found.launches) > 1:
-        parts = ", ".join(f"{launch.entry} {say_us(launch.time_us)}" for launch in found.launches)
+        parts = ", ".join(
+            f"{launch.entry} {say_time(launch.time_us)} us" for launch in found.launches
+        )
         facts.append(("launches", f"{parts}; drawn: {launch.entry}", "forecast"))
     facts.append(("machine code", found.code, "computed"))
     if record is not None:
         ratio = found.time_us / record.median_us
-        measured = f"{say_us(record.median_us)} ({describe_record(record)})"
+        measured = f"{say_time(record.median_us)} us ({describe_record(record)})"
         facts.append(("measured", f"{measured}; the forecast is {ratio:.2f} of it", "recorded"))
     return facts
 

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import traitlets
 
 from labtools.predict import Gpu, floors
@@ -18,16 +16,16 @@ from labtools.problem import (
     HEADLINE,
     Inputs,
     Scheme,
+    SchemeError,
     TensorScheme,
     Workload,
-    dequantise_tensor,
     make_outlier_inputs,
-    quantise_tensor,
+    scheme_errors,
 )
 
 from ..bench import Bench, View, dropdown
-from ..tables import check_word
-from ..timeline.view import Measured, say_time
+from ..tables import check_word, say_time
+from ..timeline.view import Measured
 from .figures import say_part
 
 BENCH_WORKLOAD = Workload(1, 16, 4, 512, 128)
@@ -53,57 +51,12 @@ def parts_of(axes: Sequence[tuple[str, int]], bits: int) -> list[TensorScheme]:
     ]
 
 
-@dataclass(frozen=True)
-class QuantCase:
-    """One scheme on one kind of inputs.
-
-    Args:
-        worst_error: largest relative error of a (sequence, head).
-        median_error: the median.
-    """
-
-    worst_error: float
-    median_error: float
-
-
-def quant_errors(inputs: Sequence[Inputs], bits: int) -> list[list[QuantCase]]:
-    """Error of every pair of a K scheme and a V scheme of so many bits, ``[k][v]``.
-
-    The same numbers as `labtools.problem.scheme_errors`; the weights of a K scheme are worked out
-    once for all V schemes.
-    """
+def quant_errors(inputs: Sequence[Inputs], bits: int) -> list[list[SchemeError]]:
+    """Error of every pair of a K scheme and a V scheme of so many bits, ``[k][v]``."""
     ks, vs = parts_of(K_AXES, bits), parts_of(V_AXES, bits)
-    errors: list[list[list[float]]] = [[[] for _ in vs] for _ in ks]
-    for drawn in inputs:
-        v_back = [_back(drawn.v, drawn, part) for part in vs]
-        exact = _weights(drawn, drawn.k)
-        expected = _apply(exact, drawn.v)
-        size = np.linalg.norm(expected, axis=-1)
-        for i, k in enumerate(ks):
-            weights = _weights(drawn, _back(drawn.k, drawn, k))
-            for j, back in enumerate(v_back):
-                off = np.linalg.norm(_apply(weights, back) - expected, axis=-1)
-                errors[i][j] += (off / size).ravel().tolist()
-    return [[QuantCase(max(e), float(np.median(e))) for e in row] for row in errors]
-
-
-def _back(x: np.ndarray, inputs: Inputs, part: TensorScheme) -> np.ndarray:
-    return dequantise_tensor(quantise_tensor(x, inputs.seq_lens, part))
-
-
-def _weights(inputs: Inputs, k: np.ndarray) -> np.ndarray:
-    """Softmax weights, float64 ``[B, Hkv, group, S]``."""
-    w = inputs.workload
-    q = inputs.q.astype(np.float64).reshape(w.batch, w.num_kv_heads, w.group_size, w.head_dim)
-    scores = inputs.sm_scale * (q @ k.astype(np.float64).swapaxes(-1, -2))
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    total: np.ndarray = weights / weights.sum(axis=-1, keepdims=True)
-    return total
-
-
-def _apply(weights: np.ndarray, v: np.ndarray) -> np.ndarray:
-    out: np.ndarray = weights @ v.astype(np.float64)
-    return out
+    schemes = [Scheme(f"{i} {j}", k, v) for i, k in enumerate(ks) for j, v in enumerate(vs)]
+    found = scheme_errors(inputs, schemes)
+    return [found[i * len(vs) : (i + 1) * len(vs)] for i in range(len(ks))]
 
 
 def quant_tables(
@@ -178,14 +131,18 @@ def _cell(
     moved = workload.minimal_bytes - workload.kv_bytes + scheme.kv_bytes(workload)
     whole = floors(workload, gpu).time_us
     known = [
-        {"text": say_time(timed.time_us), "word": check_word(timed.source), "what": timed.what}
+        {
+            "text": f"{say_time(timed.time_us)} us",
+            "word": check_word(timed.source),
+            "what": timed.what,
+        }
         for timed in (measured(scheme) if measured else ())
     ]
     return {
         "k": say_part(k),
         "v": say_part(v),
         "bytes": round(scheme.bytes_per_element(workload.head_dim), 4),
-        "floor_text": say_time(whole * moved / workload.minimal_bytes),
+        "floor_text": f"{say_time(whole * moved / workload.minimal_bytes)} us",
         "times": known,
     }
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import html
-import warnings
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from labtools.predict import list_gpus, load_gpu
 from labtools.predict.checklist import READER_FIELDS, Checklist, Item, checklist
@@ -13,7 +12,6 @@ from labtools.problem import (
     HEADLINE,
     Problem,
     Rung,
-    as_lab_error,
     list_rungs,
     load_rung,
     parse_problem,
@@ -21,7 +19,8 @@ from labtools.problem import (
 from labtools.problem.problem import CACHE_STATES
 from labtools.record.prediction import JournalError
 
-from ..reader import page_name, reader_present
+from ..reader import open_journal, page_name, reader_present
+from ..status_line import StatusLine
 from ..tables import BOX, Shown, Word, badge, make_note, show_table
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def _open_line(number: int, question: str) -> Shown:
     return Shown(markup, f"{head}\n   {said}")
 
 
-class ChecklistPage:
+class ChecklistPage(StatusLine):
     """Controls, the filled list, and the reader's fields. Make it with `checklist_page`.
 
     Attributes:
@@ -133,7 +132,9 @@ class ChecklistPage:
         self.view: ipywidgets.VBox | None = None
         self.filled = checklist(self.rung, workload, gpu, self.knobs)
         if reader_present() if reader is None else reader:
-            self._open_journal(journal)
+            self._journal, self._trouble = open_journal(
+                journal, lambda one: one.notes(self.filled.key)
+            )
             self._build()
             self._show_filled()
 
@@ -199,17 +200,6 @@ class ChecklistPage:
         )
 
     # -- widgets -----------------------------------------------------------------------------
-
-    def _open_journal(self, journal: Journal | None) -> None:
-        from labtools.record.journal import Journal, JournalWarning
-
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", JournalWarning)
-                self._journal = journal or Journal()
-                self._journal.notes(self.filled.key)
-        except JournalError as error:
-            self._journal, self._trouble = None, str(error)
 
     def _build(self) -> None:
         import ipywidgets as widgets
@@ -307,17 +297,6 @@ class ChecklistPage:
             self._fields[name].value = text
         self._keep.disabled = self._journal is None
         self._kept.value = html.escape(self._trouble)
-
-    def _guard(self, work: Callable[[], Any]) -> None:
-        """Run what a click asks for; a failure is told on the page, not lost in a log."""
-        try:
-            work()
-        except Exception as error:
-            self._say(str(as_lab_error(error)))
-
-    def _say(self, text: str) -> None:
-        if self.view is not None:
-            self._status.value = f'<div role="status">{html.escape(text)}</div>' if text else ""
 
 
 def checklist_page(

@@ -7,13 +7,12 @@ Nothing that was measured reaches the browser before both have committed: the ou
 from __future__ import annotations
 
 import html
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from labtools.predict import Forecast, Gpu, forecast, gpu_of_device, load_gpu, model_name
-from labtools.problem import LabError, as_lab_error, load_rung
+from labtools.problem import LabError, load_rung
 from labtools.record.prediction import (
     SAME_WITHIN,
     JournalError,
@@ -27,7 +26,8 @@ from labtools.record.prediction import (
 from ..gate import Gate, PredictionPending
 from ..live import can_run_live, measure_speedup
 from ..ratios import Speedup, ratio_table
-from ..reader import page_name, reader_present
+from ..reader import open_journal, page_name, reader_present
+from ..status_line import StatusLine
 from ..tables import BOX, Shown, make_note
 from .draw import Round, Side, interval_in_words, recorded_answer
 from .views import (
@@ -60,7 +60,7 @@ _STYLE = (
 )
 
 
-class PredictionRounds:
+class PredictionRounds(StatusLine):
     """A series of rounds with a running score. Make it with `play_rounds`.
 
     Attributes:
@@ -89,14 +89,13 @@ class PredictionRounds:
         self.page = page or page_name()
         self.place = 0
         self._reader = reader_present() if reader is None else reader
-        self._forecasts: dict[tuple[Side, str, str], Forecast] = {}
         self._refusals: dict[str, str] = {}
         self._journal: Journal | None = None
         self._trouble = ""
         self.gate: Gate | None = None
         self.view: ipywidgets.VBox | None = None
         if self._reader:
-            self._open_journal(journal)
+            self._start(journal)
             self._build()
 
     @property
@@ -173,7 +172,7 @@ class PredictionRounds:
                 "Commit a guess first.",
             )
         said = self.commit_model()
-        shown = _first_reveal(journal.history(round_.question_id))
+        shown = _shown_before(journal.history(round_.question_id))
         told = ""
         if shown is None:
             answer, told = self._measure(round_)
@@ -279,13 +278,8 @@ class PredictionRounds:
         return shown
 
     def _forecast(self, round_: Round, side: Side) -> Forecast:
-        key = (side, round_.workload.key(), round_.gpu)
-        if key not in self._forecasts:
-            gpu: Gpu = self._here or load_gpu(round_.gpu)
-            self._forecasts[key] = forecast(
-                load_rung(side.rung), round_.workload, gpu, dict(side.knobs)
-            )
-        return self._forecasts[key]
+        gpu: Gpu = self._here or load_gpu(round_.gpu)
+        return forecast(load_rung(side.rung), round_.workload, gpu, dict(side.knobs))
 
     # -- what is on the screen ---------------------------------------------------------------
 
@@ -303,19 +297,15 @@ class PredictionRounds:
         )
         return show_rounds(self.rounds) + note
 
-    def _open_journal(self, journal: Journal | None) -> None:
-        from labtools.record.journal import Journal, JournalWarning
-
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", JournalWarning)
-                self._journal = journal or Journal()
-                done = {row.prediction.question_id for row in self._journal.history() if row.reveal}
-        except JournalError as error:
+    def _start(self, journal: Journal | None) -> None:
+        """At the first round that the reader has not finished."""
+        self._journal, failed = open_journal(journal, lambda one: one.history())
+        if self._journal is None:
             self._trouble = (
-                f"{error} Without the journal there is no commitment, so no round can be played."
+                f"{failed} Without the journal there is no commitment, so no round can be played."
             )
             return
+        done = {row.prediction.question_id for row in self._journal.history() if row.reveal}
         places = (n for n, round_ in enumerate(self.rounds) if round_.question_id not in done)
         self.place = next(places, len(self.rounds) - 1)
 
@@ -380,7 +370,7 @@ class PredictionRounds:
         self._reveal_button.disabled = not rows
         self._reveal_button.description = "Reveal the measurement"
         self._say("")
-        if _first_reveal(rows) is not None:
+        if _shown_before(rows) is not None:
             self._guard(self._show_result)
         elif rows:
             self._guard(self._after_commit)
@@ -404,7 +394,7 @@ class PredictionRounds:
 
     def _show_result(self) -> None:
         self._reveal_button.disabled = True
-        if self._here is not None and _first_reveal(self._rows()) is None:
+        if self._here is not None and _shown_before(self._rows()) is None:
             self._say(f"Both are being timed now on {self._here.title}. This takes a while.")
         try:
             shown = self.reveal()
@@ -423,16 +413,6 @@ class PredictionRounds:
     def _go(self, step: int) -> None:
         self.place = max(0, min(len(self.rounds) - 1, self.place + step))
         self._open_round()
-
-    def _guard(self, work: Callable[[], None]) -> None:
-        """Run what a click asks for; a failure is told on the page, not lost in a log."""
-        try:
-            work()
-        except Exception as error:
-            self._say(str(as_lab_error(error)))
-
-    def _say(self, text: str) -> None:
-        self._status.value = f'<div role="status">{html.escape(text)}</div>' if text else ""
 
 
 def play_rounds(
@@ -461,7 +441,7 @@ def _button(text: str, on_click: Callable[[Any], None]) -> Any:
     return button
 
 
-def _first_reveal(rows: Sequence[JournalRow]) -> Reveal | None:
+def _shown_before(rows: Sequence[JournalRow]) -> Reveal | None:
     return next((row.reveal for row in rows if row.reveal is not None), None)
 
 

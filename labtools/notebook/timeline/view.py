@@ -12,7 +12,7 @@ from labtools.predict import Gpu, floors
 from labtools.problem import LabError, Problem
 
 from ..bench import Bench, View, dropdown, slider
-from ..tables import check_word
+from ..tables import check_word, say_time
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _cell(candidates: Sequence[TimedCall], gpu: Gpu, workload: Problem) -> dict[
         "candidates": cells,
         "longest_us": max([*times, floor_us]),
         "floor_us": floor_us,
-        "floor_text": say_time(floor_us),
+        "floor_text": f"{say_time(floor_us)} us",
     }
 
 
@@ -101,14 +101,14 @@ def _candidate_cell(candidate: TimedCall, gpu: Gpu, workload: Problem) -> dict[s
                 "start_us": round(clock_us, 3),
                 "time_us": round(time_us, 3),
                 "bytes_text": say_bytes(step.moved_bytes),
-                "time_text": say_time(time_us),
+                "time_text": f"{say_time(time_us)} us",
             }
         )
         clock_us += time_us
     known = [
         {
             "time_us": timed.time_us,
-            "time_text": say_time(timed.time_us),
+            "time_text": f"{say_time(timed.time_us)} us",
             "word": check_word(timed.source),
             "what": timed.what,
         }
@@ -122,7 +122,7 @@ def _candidate_cell(candidate: TimedCall, gpu: Gpu, workload: Problem) -> dict[s
     return {
         "steps": steps,
         "total_us": round(clock_us, 3),
-        "total_text": say_time(clock_us),
+        "total_text": f"{say_time(clock_us)} us",
         "measured": known,
         "notes": notes,
         "alt": f"{candidate.title} on {gpu.title}: {spoken}. {told}.",
@@ -171,13 +171,6 @@ def baseline_bench(
     }
     tables = timeline_tables(candidates, gpus, list(workloads.values()))
     return Bench(controls, TimelineView, tables)
-
-
-def say_time(time_us: float) -> str:
-    """``29.9 us``, ``1.36 ms``."""
-    if time_us >= 1000:
-        return f"{time_us / 1000:.2f} ms"
-    return f"{time_us:.1f} us" if time_us >= 0.1 else f"{time_us:.2g} us"
 
 
 def say_bytes(count: int) -> str:

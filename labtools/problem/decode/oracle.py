@@ -3,10 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from .inputs import Inputs
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What some query heads make of the rows of one KV head.
+
+    Args:
+        sequence, kv_head: which rows.
+        heads: query heads.
+        weights: softmax weights, float64 ``[len(heads), S]``.
+        lse: natural log of the sum of exponentials, float64 ``[len(heads)]``.
+    """
+
+    sequence: int
+    kv_head: int
+    heads: tuple[int, ...]
+    weights: np.ndarray
+    lse: np.ndarray
+
+
+def attention_weights(
+    inputs: Inputs, pairs: Iterable[tuple[int, int]] | None = None
+) -> list[Weights]:
+    """Softmax weights of the given inputs, computed in float64; v is not looked at.
+
+    Args:
+        inputs: as for `attention_oracle`.
+        pairs: (sequence, query head) pairs; None means all.
+    """
+    workload = inputs.workload
+    wanted: dict[tuple[int, int], list[int]] = {}
+    if pairs is None:
+        pairs = np.ndindex(workload.batch, workload.num_qo_heads)  # type: ignore[assignment]
+    for sequence, head in pairs:  # type: ignore[union-attr]
+        wanted.setdefault((sequence, head // workload.group_size), []).append(head)
+    found = []
+    for (sequence, kv_head), heads in wanted.items():
+        k = inputs.kv_rows(sequence, kv_head)[0].astype(np.float64, copy=False)
+        q = inputs.q[sequence, heads].astype(np.float64)
+        scores = inputs.sm_scale * (q @ k.T)
+        peak = scores.max(axis=1, keepdims=True)
+        weights = np.exp(scores - peak)
+        total = weights.sum(axis=1, keepdims=True)
+        lse = (peak + np.log(total))[:, 0]
+        found.append(Weights(sequence, kv_head, tuple(heads), weights / total, lse))
+    return found
+
+
+def apply_weights(inputs: Inputs, weights: Iterable[Weights]) -> tuple[np.ndarray, np.ndarray]:
+    """The weighted rows of v, as `attention_oracle` returns them; k is not looked at."""
+    workload = inputs.workload
+    out = np.full((workload.batch, workload.num_qo_heads, workload.head_dim), np.nan)
+    lse = np.full((workload.batch, workload.num_qo_heads), np.nan)
+    for one in weights:
+        v = inputs.kv_rows(one.sequence, one.kv_head)[1].astype(np.float64, copy=False)
+        out[one.sequence, list(one.heads)] = one.weights @ v
+        lse[one.sequence, list(one.heads)] = one.lse
+    return out, lse
 
 
 def attention_oracle(
@@ -22,21 +81,4 @@ def attention_oracle(
         out float64 ``[B, Hq, D]`` and lse float64 ``[B, Hq]`` (natural log of the sum of
         exponentials). Pairs that were not asked for hold NaN.
     """
-    workload = inputs.workload
-    out = np.full((workload.batch, workload.num_qo_heads, workload.head_dim), np.nan)
-    lse = np.full((workload.batch, workload.num_qo_heads), np.nan)
-    wanted: dict[tuple[int, int], list[int]] = {}
-    if pairs is None:
-        pairs = np.ndindex(workload.batch, workload.num_qo_heads)  # type: ignore[assignment]
-    for sequence, head in pairs:  # type: ignore[union-attr]
-        wanted.setdefault((sequence, head // workload.group_size), []).append(head)
-    for (sequence, kv_head), heads in wanted.items():
-        k, v = (rows.astype(np.float64) for rows in inputs.kv_rows(sequence, kv_head))
-        q = inputs.q[sequence, heads].astype(np.float64)
-        scores = inputs.sm_scale * (q @ k.T)
-        peak = scores.max(axis=1, keepdims=True)
-        weights = np.exp(scores - peak)
-        total = weights.sum(axis=1, keepdims=True)
-        out[sequence, heads] = (weights / total) @ v
-        lse[sequence, heads] = (peak + np.log(total))[:, 0]
-    return out, lse
+    return apply_weights(inputs, attention_weights(inputs, pairs))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .inputs import Inputs, make_inputs
-from .oracle import attention_oracle
+from .oracle import apply_weights, attention_oracle, attention_weights
 from .quantise import by_sequence, dequantise_tensor, quantise_tensor
 from .scheme import SCHEMES, Scheme, TensorScheme
 from .workload import Workload
@@ -127,23 +127,20 @@ def scheme_errors(inputs: Iterable[Inputs], schemes: Iterable[Scheme]) -> list[S
     """Error of each scheme over all (sequence, head) pairs of all inputs, in the given order."""
     schemes = list(schemes)
     found: dict[str, list[np.ndarray]] = {scheme.name: [] for scheme in schemes}
+    by_k: dict[TensorScheme, list[Scheme]] = {}
+    for scheme in schemes:
+        by_k.setdefault(scheme.k, []).append(scheme)
     head_dim = 0
     for one in inputs:
         head_dim = one.workload.head_dim
         expected, _ = attention_oracle(one)
         size = np.linalg.norm(expected, axis=-1)
-        known: dict[tuple[str, TensorScheme], np.ndarray] = {}
-        for scheme in schemes:
-            changed: dict[str, Any] = {}
-            for name, part in (("k", scheme.k), ("v", scheme.v)):
-                if (name, part) not in known:
-                    x, back = by_sequence(one, name)
-                    known[name, part] = back(
-                        dequantise_tensor(quantise_tensor(x, one.seq_lens, part))
-                    )
-                changed[name] = known[name, part]
-            out, _ = attention_oracle(dataclasses.replace(one, **changed))
-            found[scheme.name].append((np.linalg.norm(out - expected, axis=-1) / size).ravel())
+        with_v = {part: _kept_as(one, "v", part) for part in {scheme.v for scheme in schemes}}
+        for k, sharing in by_k.items():
+            weights = attention_weights(_kept_as(one, "k", k))
+            for scheme in sharing:
+                out, _ = apply_weights(with_v[scheme.v], weights)
+                found[scheme.name].append((np.linalg.norm(out - expected, axis=-1) / size).ravel())
     rows = []
     for scheme in schemes:
         error = np.concatenate(found[scheme.name])
@@ -157,6 +154,15 @@ def scheme_errors(inputs: Iterable[Inputs], schemes: Iterable[Scheme]) -> list[S
             )
         )
     return rows
+
+
+def _kept_as(inputs: Inputs, name: str, part: TensorScheme) -> Inputs:
+    """The inputs with ``k`` or ``v`` as it comes back from a cache that keeps it so."""
+    x, back = by_sequence(inputs, name)
+    dequantised = dequantise_tensor(quantise_tensor(x, inputs.seq_lens, part))
+    # Many schemes share it, and the oracle would make it float64 for each.
+    changed: dict[str, Any] = {name: back(dequantised).astype(np.float64)}
+    return dataclasses.replace(inputs, **changed)
 
 
 def frontier(
