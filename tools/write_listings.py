@@ -27,7 +27,7 @@ from labtools.problem import (
     operations,
 )
 from labtools.record import Record, RecordStore, shipped_records_dir
-from labtools.record.staleness import CodeNow, limits_of
+from labtools.record.staleness import CodeNow, limits_of_record
 from labtools.toolchain import compile_rung, find_compiler
 from labtools.toolchain.compiler import codes_path
 from labtools.toolchain.listings import (
@@ -174,7 +174,7 @@ def needed_codes() -> dict[str, dict[str, tuple[Rung, Record]]]:
             continue
         try:
             rung = now.rung(record.name)
-            defines = rung.defines(record.problem, limits_of(record), record.knobs)
+            defines = rung.defines(record.problem, limits_of_record(record), record.knobs)
             source_hash = now.text_hash(rung, defines)
         except LabError:
             continue  # of a kernel, or with knobs, that are no more
@@ -194,7 +194,7 @@ def write_codes() -> None:
         found = written.setdefault(compiler, {})
         for source_hash, (rung, record) in sorted(codes.items()):
             arch = record.provenance.arch
-            limits = limits_of(record)
+            limits = limits_of_record(record)
             entries = compile_rung(rung, record.problem, limits, record.knobs, arch).entries
             found[source_hash] = {name: entries[name].code_hash for name in sorted(entries)}
     text = json.dumps(written, indent=1) + "\n"

@@ -102,13 +102,13 @@ def freshness(record: Record, now: CodeNow | None = None) -> Freshness:
         return _baseline_freshness(record, now)
     try:
         rung = now.rung(_where_is(record))
-        launches = rung.launches(record.problem, limits_of(record), record.knobs)
+        launches = rung.launches(record.problem, limits_of_record(record), record.knobs)
     except LabError as error:
         return Freshness(False, f"its kernel cannot be loaded any more: {error.what}")
     return rung_freshness(record, rung, launches, now)
 
 
-def limits_of(record: Record) -> Limits:
+def limits_of_record(record: Record) -> Limits:
     """What the GPU gave the launch of a rung's record.
 
     Raises:
@@ -139,7 +139,7 @@ def rung_freshness(
 
     if not same_launches(record.launches, launches):
         return Freshness(False, "the launch has changed since")
-    limits = limits_of(record)
+    limits = limits_of_record(record)
     defines = rung.defines(record.problem, limits, record.knobs)
     text_hash = (now or CodeNow()).text_hash(rung, defines)
     if text_hash == record.hashes.source_hash:

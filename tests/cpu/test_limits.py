@@ -12,6 +12,8 @@ from devices import H200, LIMITS
 from pydantic import TypeAdapter
 from record_samples import make_record
 
+from labtools.measure.campaign.run import group_key
+from labtools.measure.gpu.job import rung_candidate
 from labtools.predict import limits_of, load_gpu, merge_device
 from labtools.problem import HEADLINE, LabError, Limits, load_rung
 from labtools.problem.limits import assumed_limits, clusters_by_rule
@@ -113,6 +115,18 @@ def test_shipped_records_have_the_limits_of_their_gpu() -> None:
         assert dataclasses.replace(one.limits, **same) == LIMITS
     assert all("sms" not in one.knobs for one in records)
     assert all(one.limits is None for one in records if one.kind == "baseline")
+
+
+def test_a_group_is_the_same_whatever_its_gpu_is_called() -> None:
+    """By its data sheet or by the device; another number of multiprocessors is another GPU."""
+
+    def key(**said: object) -> str:
+        candidate = rung_candidate(load_rung("r03"), {})
+        limits = dataclasses.replace(LIMITS, **said)
+        return group_key(HEADLINE, [candidate], {"rounds": 10}, limits)
+
+    assert key() == key(name="NVIDIA H200", dram_gb_per_s=4814.304)
+    assert key() != key(num_sms=114)
 
 
 def test_the_knob_of_an_old_record_becomes_its_limits() -> None:

@@ -23,7 +23,7 @@ from labtools.record import (
     same_launches,
     shipped_records_dir,
 )
-from labtools.record.staleness import CodeNow, limits_of, stale_records
+from labtools.record.staleness import CodeNow, limits_of_record, stale_records
 from labtools.toolchain import (
     CompilerMissing,
     Hashes,
@@ -226,8 +226,8 @@ def test_the_shipped_codes_are_what_would_be_compiled():
     for compiler, source_hash, rung, record in drawn:
         arch = record.provenance.arch
         assert compiler == f"{arch}, NVRTC {locked_nvrtc()}"
-        made = kernel_hashes(rung, record.problem, limits_of(record), record.knobs, arch)
-        entries = launched_entries(rung, record.problem, limits_of(record), record.knobs)
+        made = kernel_hashes(rung, record.problem, limits_of_record(record), record.knobs, arch)
+        entries = launched_entries(rung, record.problem, limits_of_record(record), record.knobs)
         assert made.source_hash == source_hash
         assert made.sass_hash == shipped_hash(source_hash, entries, arch, locked_nvrtc())
 

@@ -110,7 +110,7 @@ def hashes_of(held: Held) -> Json:
     """The hashes of a record's code as it stands now, compiled for the record's architecture."""
     from labtools.problem import kernels_dir, load_rung
     from labtools.record import hash_python_file
-    from labtools.record.staleness import limits_of
+    from labtools.record.staleness import limits_of_record
     from labtools.toolchain.compiler import kernel_hashes, launched_entries
 
     record = held.record
@@ -121,7 +121,7 @@ def hashes_of(held: Held) -> Json:
     else:
         rung = load_rung(record.name)
     arch = record.provenance.arch
-    limits = limits_of(record)
+    limits = limits_of_record(record)
     defines = rung.defines(record.problem, limits, record.knobs)
     entries = launched_entries(rung, record.problem, limits, record.knobs)
     key = json.dumps([rung.id, arch, sorted(defines.items()), entries])

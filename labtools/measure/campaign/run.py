@@ -392,7 +392,11 @@ def group_key(
     settings: Mapping[str, Any],
     limits: Limits,
 ) -> str:
-    """What makes a group the same again: workload, GPU, code of every candidate, settings."""
+    """What makes a group the same again: workload, GPU, code of every candidate, settings.
+
+    The GPU is what it gives a launch. What it is called and its memory rate are left out: a data
+    sheet and the device say both in their own way.
+    """
     parts = []
     for one in candidates:
         if isinstance(one.target, Rung):
@@ -401,9 +405,8 @@ def group_key(
         else:
             code = hash_python_file(one.target.source) if one.target.source else ""
         parts.append([one.label, code])
-    text = json.dumps(
-        [workload.key(), sorted(parts), dict(settings), asdict(limits)], sort_keys=True
-    )
+    gpu = asdict(replace(limits, name="", dram_gb_per_s=0.0))
+    text = json.dumps([workload.key(), sorted(parts), dict(settings), gpu], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
