@@ -185,7 +185,7 @@ def _common_options(compiler: HostCompiler) -> tuple[str, ...]:
     # addr2line name the wrong file in it. A fixed position is a little faster; clang's sanitizer
     # pass refuses it.
     return (
-        *("-std=c++17", "-O2", "-g1", "-gdwarf-4", "-fno-omit-frame-pointer"),
+        *("-std=c++17", "-g1", "-gdwarf-4", "-fno-omit-frame-pointer"),
         "-fno-pie" if compiler.family == "gcc" else "-fPIE",
         *_cpu_options(),
     )
@@ -194,6 +194,9 @@ def _common_options(compiler: HostCompiler) -> tuple[str, ...]:
 def _kernel_options(compiler: HostCompiler) -> tuple[str, ...]:
     options = [
         *_common_options(compiler),
+        # Each choice of knobs is compiled anew and runs for a second or two: what -O2 would win
+        # in running it loses twice in compiling.
+        "-O1",
         "-w",
         "-fdiagnostics-color=never",
         "-fsanitize=thread,alignment,bounds",
@@ -450,7 +453,7 @@ def _plain_name(symbol: str) -> str:
 
 
 def _build_runtime(cache: Path, compiler: HostCompiler) -> Path:
-    options = (*_common_options(compiler), "-g0")
+    options = (*_common_options(compiler), "-O2", "-g0")
     key = "runtime-" + _digest([compiler.version, str(compiler.path), *options, _native_digest()])
     final = cache / key
     if not (final / "runtime.o").is_file():
