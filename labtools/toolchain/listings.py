@@ -11,6 +11,7 @@ instructions of these architectures all take 16 bytes. `tools.write_listings` wr
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import hashlib
@@ -202,8 +203,16 @@ def _compile(rung: Rung, defines: Mapping[str, str], arch: str, began: float) ->
     named = (source_name(rung), rung.text is None, repository_root(), cuda_include_dir())
     parts = (_READER, cubin.image, binary_mark(disassembler()), named)
 
+    def disassembled() -> dict[str, Sass]:
+        stored = None
+        with contextlib.suppress(LabError):  # a damaged file costs a run of the disassembler
+            stored = _stored_of(rung, defines, arch)
+        if stored and stored.text_hash == text_hash_of(rung) and stored.resources == cubin.entries:
+            return parse_listings(stored.listing)  # the same machine code, at the same lines
+        return parse_listings(portable_listing(cubin, rung))
+
     def read() -> dict[str, Sass]:
-        return kept("instructions", parts, lambda: parse_listings(portable_listing(cubin, rung)))
+        return kept("instructions", parts, disassembled)
 
     entries = _KeptEntries(cubin.entries, read)
     if not is_kept("instructions", parts):
@@ -400,14 +409,20 @@ def make_stored(
     )
 
 
-def _read_stored(
-    rung: Rung, defines: Mapping[str, str], arch: str, began: float, because: LabError
-) -> MachineCode:
+def _stored_of(rung: Rung, defines: Mapping[str, str], arch: str) -> StoredListing | None:
     path = stored_path(rung.id, arch)
     wanted = hash_source(rung.source_text, defines, rung.include_dirs)
     listings = read_stored(path) if path.is_file() else []
-    found = next((one for one in listings if one.source_hash == wanted), None)
+    return next((one for one in listings if one.source_hash == wanted), None)
+
+
+def _read_stored(
+    rung: Rung, defines: Mapping[str, str], arch: str, began: float, because: LabError
+) -> MachineCode:
+    found = _stored_of(rung, defines, arch)
     if found is None:
+        path = stored_path(rung.id, arch)
+        listings = read_stored(path) if path.is_file() else []
         raise _no_code(rung, defines, arch, listings, because)
     entries = parse_listings(found.listing)
     if found.text_hash != text_hash_of(rung):
@@ -422,7 +437,7 @@ def _read_stored(
         stored=True,
         nvrtc_version=found.nvrtc_version,
         compile_s=time.perf_counter() - began,
-        source_hash=wanted,
+        source_hash=found.source_hash,
         content=content_key(_READER, found.lines, found.text_hash == text_hash_of(rung)),
     )
 

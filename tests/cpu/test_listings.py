@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import gzip
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from devices import LIMITS
 
 from labtools.problem import LabError, Rung, Workload, load_rung
-from labtools.toolchain import CompileError, CompilerMissing, find_compiler, find_tool, listings
+from labtools.toolchain import (
+    CompileError,
+    CompilerMissing,
+    compile_rung,
+    find_compiler,
+    find_tool,
+    listings,
+)
 from labtools.toolchain.cache import content_key
 from labtools.toolchain.compiler import codes_path, kernel_hashes
 from labtools.toolchain.listings import (
@@ -21,6 +30,7 @@ from labtools.toolchain.listings import (
     listings_dir,
     machine_code,
     make_stored,
+    portable_listing,
     portable_name,
     read_stored,
     source_text_of,
@@ -202,12 +212,46 @@ def test_a_stored_listing_is_what_would_be_compiled(
     rung_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rung = load_rung(rung_id)
-    here = machine_code(rung, WORKLOAD, LIMITS)
+    cubin = compile_rung(rung, WORKLOAD, LIMITS)
+    here = parse_listings(portable_listing(cubin, rung))
     listings._kept.clear()
     monkeypatch.setattr(listings, "disassembler", _no_disassembler)
     there = machine_code(rung, WORKLOAD, LIMITS)
     assert there.stored and there.origin == f"stored listing, NVRTC {locked_nvrtc()}"
-    assert same(here, there) and here.resources == there.resources
+    assert content_key(here) == content_key(there.entries)
+    assert cubin.entries == there.resources
+
+
+@needs_locked
+def test_the_disassembler_is_asked_where_no_stored_listing_has_this_very_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def count(cubin: Any, rung: Any) -> str:
+        asked.append(rung.source_text)
+        return portable_listing(cubin, rung)
+
+    monkeypatch.setattr(listings, "portable_listing", count)
+    monkeypatch.setenv("LABTOOLS_CACHE_MIB", "0")
+    rung = load_rung("r03")
+    found = listings._stored_of(rung, rung.defines(WORKLOAD, LIMITS), "sm_90")
+    assert found is not None
+    code = _code_anew(rung)
+    assert not asked and not code.stored
+    assert _code_anew(rung.with_source(rung.source_text + "\n// longer")).resources
+    assert len(asked) == 1  # lines of another text
+    other = {name: replace(one, code_hash="0" * 64) for name, one in found.resources.items()}
+    monkeypatch.setattr(listings, "_stored_of", lambda *_: replace(found, resources=other))
+    assert same(_code_anew(rung), code)
+    assert len(asked) == 2
+
+
+def _code_anew(rung: Rung) -> MachineCode:
+    listings._kept.clear()
+    code = machine_code(rung, WORKLOAD, LIMITS)
+    assert code.entries["decode_r03"].instructions
+    return code
 
 
 def _no_disassembler(*_: object) -> str:
