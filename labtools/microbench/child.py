@@ -13,7 +13,7 @@ from typing import Any
 
 from labtools.measure.channel import Reporter
 from labtools.measure.gpu.child import Session, use_gpu
-from labtools.measure.gpu.faults import explain_cuda_error, looks_like_cuda
+from labtools.measure.gpu.faults import cuda_fault
 from labtools.problem import LabError
 from labtools.record import Clocks
 
@@ -156,8 +156,7 @@ def _measure(
         answer = replace(answer, problem=str(error))
     except Exception as error:  # one benchmark that fails is reported, the rest goes on
         answer = replace(answer, problem=f"{type(error).__name__}: {error}")
-        if looks_like_cuda(error):
-            fault = explain_cuda_error(str(error))
+        if (fault := cuda_fault(error)) is not None:
             answer = replace(answer, problem=f"{fault.message} ({error})", dead=fault.fatal)
     return replace(
         answer, clocks=session.clocks.stop(), seconds=round(time.monotonic() - started, 3)

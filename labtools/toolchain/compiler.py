@@ -34,6 +34,7 @@ from .options import (
     check_arch,
     define_options,
     name_lines,
+    split_arch,
 )
 from .sources import expand_includes, hash_source, used_headers
 
@@ -113,6 +114,7 @@ def compile_cubin(
     """
     check_arch(arch)
     found = find_compiler(compiler)
+    _check_known(found, arch)
     defines = dict(defines or {})
     folders = all_include_dirs(include_dirs)
     key = _key(source, arch, defines, name, folders, found)
@@ -246,7 +248,7 @@ def _compile_with_cuda_core(
     )
     code, failure = _run_program(core, name_lines(source, name), options, log)
     if failure:
-        raise _explain(f"{log.getvalue()}\n{failure}", source, name, arch, folders)
+        raise _explain(f"{log.getvalue()}\n{failure}", source, name, folders)
     return code, log.getvalue()
 
 
@@ -300,35 +302,46 @@ def _compile_with_cupy(
             nvrtc.compileProgram(program, options)
         except nvrtc.NVRTCError as error:
             log = f"{nvrtc.getProgramLog(program)}\n{error}"
-            raise _explain(log, source, name, arch, folders) from None
+            raise _explain(log, source, name, folders) from None
         return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program))
     finally:
         nvrtc.destroyProgram(program)
 
 
-def _explain(log: str, source: str, name: str, arch: str, folders: tuple[Path, ...]) -> LabError:
-    log = log.replace("\0", "").strip()
-    if "--gpu-architecture" in log:
-        return LabError(
+def _explain(log: str, source: str, name: str, folders: tuple[Path, ...]) -> LabError:
+    return parse_compile_log(log.replace("\0", "").strip(), source, name, folders)
+
+
+def _check_known(compiler: Compiler, arch: str) -> None:
+    """Refuse an architecture that the compiler does not know.
+
+    Raises:
+        LabError: it is one, and which it knows.
+    """
+    known = _known_archs(compiler)
+    major, minor = split_arch(arch)
+    number = 10 * major + minor
+    # Features of one architecture alone begin at sm_90a, those of a family at sm_100f.
+    suffix = number >= {"a": 90, "f": 100}.get(arch[-1], 0)
+    if known and not (number in known and suffix):
+        raise LabError(
             f"This compiler does not know the architecture {arch}.",
-            f"it knows {', '.join(_known_archs()) or 'others'}",
+            f"it knows {', '.join(f'sm_{one}' for one in known)}",
             "choose one of these",
         )
-    return parse_compile_log(log, source, name, folders)
 
 
-def _known_archs() -> list[str]:
+@functools.cache
+def _known_archs(compiler: Compiler) -> tuple[int, ...]:
+    """The architectures that it compiles for, such as 90; empty where it does not say."""
     try:
+        if compiler.name == "cupy":
+            return tuple(_import_cupy_nvrtc().getSupportedArchs())
         nvrtc = importlib.import_module("cuda.bindings.nvrtc")
         result, archs = nvrtc.nvrtcGetSupportedArchs()
-        if int(result) == 0:
-            return [f"sm_{number}" for number in archs]
-    except Exception:  # only decorates a message; the caller has another wording
-        pass
-    try:
-        return [f"sm_{number}" for number in _import_cupy_nvrtc().getSupportedArchs()]
-    except Exception:
-        return []
+        return tuple(archs) if int(result) == 0 else ()
+    except Exception:  # an older library has no such call
+        return ()
 
 
 # ------------------------------------------------------------------------- what identifies a rung

@@ -366,9 +366,10 @@ def test_a_wrong_result_ends_with_status_1(cli: Cli, write_rung: Callable[[str],
     ],
 )
 def test_what_cuda_says_is_told_in_words(said: str, kind: str) -> None:
-    from labtools.measure.gpu.faults import explain_cuda_error
+    from labtools.measure.gpu.faults import cuda_fault
 
-    fault = explain_cuda_error(said)
+    fault = cuda_fault(RuntimeError(f"CUDA error: {said}"))
+    assert fault is not None
     assert fault.kind == kind
     assert len(fault.message) > len(said) + 20
 

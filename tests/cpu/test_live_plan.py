@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from labtools.measure.channel import Channel, read
 from labtools.measure.fault import Fault
 from labtools.measure.gpu.check import Case, GpuRun
 from labtools.measure.gpu.clocks import ClockWatch, parse_smi_line
-from labtools.measure.gpu.faults import explain_cuda_error, looks_like_cuda
+from labtools.measure.gpu.faults import cuda_fault
 from labtools.measure.gpu.job import Job, workspaces_of
 from labtools.measure.gpu.plan import (
     COLD_LEAST,
@@ -153,20 +154,93 @@ def test_sampled_pairs_hold_the_first_and_the_last():
         ("", "cuda", True),
     ],
 )
-def test_errors_are_told_apart(text, kind, fatal):
-    fault = explain_cuda_error(text)
+def test_errors_without_a_code_are_told_apart_by_their_text(text, kind, fatal):
+    """Torch's, and those of libraries on top of it."""
+    fault = cuda_fault(RuntimeError(f"CUDA error: {text}"))
     assert (fault.kind, fault.fatal) == (kind, fatal)
     assert fault.message
 
 
+class FakeError(RuntimeError):
+    """An error of CuPy: CUDA's code, and a text."""
+
+    def __init__(self, status, text="something else"):
+        self.status = status
+        super().__init__(text)
+
+
+class FakeAccelerator(RuntimeError):
+    error_code = 716
+
+
+class FakeMemory(MemoryError):
+    pass
+
+
+@pytest.fixture
+def libraries(monkeypatch):
+    """CuPy and torch as far as their errors go."""
+    cuda = SimpleNamespace(
+        runtime=SimpleNamespace(CUDARuntimeError=FakeError),
+        memory=SimpleNamespace(OutOfMemoryError=FakeMemory),
+    )
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    torch = SimpleNamespace(AcceleratorError=FakeAccelerator)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "fatal"),
+    [
+        *((716, "misaligned", True), (700, "out_of_bounds", True), (717, "out_of_bounds", True)),
+        *((2, "out_of_memory", False), (701, "launch", False), (1, "launch", False)),
+        *((9, "launch", False), (719, "trap", True), (715, "trap", True), (710, "trap", True)),
+        *((702, "hang", True), (46, "busy", False), (209, "launch", False)),
+        *((500, "launch", False), (999, "cuda", True), (900, "cuda", True)),
+    ],
+)
+@pytest.mark.usefixtures("libraries")
+def test_errors_are_told_apart_by_their_code(code, kind, fatal):
+    """Whatever the text says, and in whatever language."""
+    for text in ("something else", "a misaligned address, out of memory", ""):
+        fault = cuda_fault(FakeError(code, text))
+        assert (fault.kind, fault.fatal) == (kind, fatal)
+        assert text in fault.message and fault.message
+
+
+def test_codes_are_those_of_cuda():
+    from labtools.measure.gpu.faults import _MEANINGS
+
+    bindings = pytest.importorskip("cuda.bindings.runtime")
+    known = {int(one) for one in bindings.cudaError_t}
+    driver = pytest.importorskip("cuda.bindings.driver")
+    known |= {int(one) for one in driver.CUresult}
+    codes = [code for one in _MEANINGS for code in one.codes]
+    assert set(codes) <= known
+    assert len(codes) == len(set(codes))
+
+
+def test_the_real_errors_of_cupy_carry_their_code():
+    cupy = pytest.importorskip("cupy")
+    error = cupy.cuda.runtime.CUDARuntimeError(716)
+    assert error.status == 716
+    assert cuda_fault(error).kind == "misaligned"
+    assert "cudaErrorMisalignedAddress" in cuda_fault(error).message
+
+
+@pytest.mark.usefixtures("libraries")
 def test_only_cudas_errors_are_taken_for_cudas():
     class CUDARuntimeError(RuntimeError):
-        pass
+        """A stranger of the same name."""
 
-    assert looks_like_cuda(CUDARuntimeError("x"))
-    assert looks_like_cuda(RuntimeError("CUDA error: misaligned address"))
-    assert not looks_like_cuda(ValueError("shape"))
-    assert not looks_like_cuda(RuntimeError("no such backend"))
+    assert cuda_fault(FakeError(700))
+    assert cuda_fault(FakeAccelerator("x")).kind == "misaligned"
+    assert cuda_fault(FakeMemory("no room")).kind == "out_of_memory"
+    assert cuda_fault(RuntimeError("CUDA error: misaligned address"))
+    assert cuda_fault(CUDARuntimeError("x")) is None
+    assert cuda_fault(MemoryError("out of memory")) is None
+    assert cuda_fault(ValueError("shape")) is None
+    assert cuda_fault(RuntimeError("no such backend")) is None
 
 
 # ----------------------------------------------------------------------------- job files

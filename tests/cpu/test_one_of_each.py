@@ -218,7 +218,52 @@ def shaping_an_error(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
+MESSAGES = {"what", "why", "still_works", "reason", "message", "failure", "problem"}
+"""Attributes that hold sentences for a person."""
+ERRORS = {"error", "exception", "exc", "failure", "died", "refused"}
+
+
+def is_message(node: ast.AST) -> bool:
+    """The text of an error, or a sentence for a person."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("str", "repr") and node.args:
+        return isinstance(node.args[0], ast.Name) and node.args[0].id in ERRORS
+    if isinstance(node, ast.Call) and method_name(node) in ("lower", "strip", "casefold"):
+        assert isinstance(node.func, ast.Attribute)
+        return is_message(node.func.value)
+    if isinstance(node, ast.Name):
+        return node.id in ("reason", "log", "why")
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.value, ast.Attribute) and node.value.attr == "args"
+    return isinstance(node, ast.Attribute) and node.attr in MESSAGES
+
+
+def deciding_by_a_message(tree: ast.AST) -> Iterator[int]:
+    """Looking for words in an error's text, or at the name of a class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            words = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
+            if words and is_message(node.comparators[0]):
+                yield node.lineno
+        if isinstance(node, ast.Call):
+            ends = method_name(node) in ("startswith", "endswith")
+            looks = ast.unparse(node.func).endswith((".search", ".match", ".fullmatch"))
+            asked = [node.func.value] if ends and isinstance(node.func, ast.Attribute) else []
+            if any(is_message(one) for one in (*asked, *(node.args if looks else ()))):
+                yield node.lineno
+        if isinstance(node, ast.Compare):
+            sides = (node.left, *node.comparators)
+            if any(isinstance(one, ast.Attribute) and one.attr == "__name__" for one in sides):
+                yield node.lineno
+
+
 CONCEPTS = {
+    # Torch and the libraries on top of it raise a plain RuntimeError without a code. A compiler's
+    # log is all that it says of a source, and is read into a message.
+    "deciding by a message": Concept(
+        deciding_by_a_message,
+        ("measure/gpu/faults.py", "toolchain/errors.py", "measure/cpu/build.py"),
+        PROGRAM,
+    ),
     "bound": Concept(deciding_a_bound, ("record/bound.py",)),
     "stall shares": Concept(sharing_stalls, ("record/bound.py",)),
     "reading SASS": Concept(reading_sass, ("toolchain/sass.py", "toolchain/listings.py")),
@@ -299,6 +344,13 @@ def test_a_concept_stands_where_it_is_said_to_stand(name: str) -> None:
 
 
 PLANTED: dict[str, str | tuple[str, ...]] = {
+    "deciding by a message": (
+        "def skip(reason):\n    return 'not installed' in reason",
+        "def full(error):\n    return 'No space left' in str(error).lower()",
+        "import re\n\ndef hangs(error):\n    return re.search('timed out', str(error))",
+        "def ours(error):\n    return error.what.startswith('There is no')",
+        "def cuda(error):\n    return type(error).__name__ in ('CUDARuntimeError',)",
+    ),
     "bound": (
         "def limit(dram, issued):\n"
         "    if dram > 0.75:\n        return 'bandwidth'\n"

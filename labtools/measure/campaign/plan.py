@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from labtools.problem import LabError, Problem, list_baselines, load_rung
+from labtools.problem import LabError, Problem, list_baselines, load_rung, operation_of
 
 from ..gpu.job import Candidate, rung_candidate
 from .decode.bench import BENCH
@@ -74,8 +74,8 @@ def expand_plan(plan: Plan) -> tuple[list[Group], dict[str, str]]:
                 reason = candidate.supports(workload)
                 if reason is None:
                     group.candidates.setdefault(candidate.label, candidate)
-                elif "not installed" in reason:
-                    left_out[candidate.label] = reason
+                elif absent := _why_absent(candidate):
+                    left_out[candidate.label] = absent
             group.ceiling = group.ceiling or section.ceiling
             fitting = [one for one in rungs if one.supports(workload) is None]
             profiled = fitting if section.profile == "all" else _named(section.profile)
@@ -86,6 +86,13 @@ def expand_plan(plan: Plan) -> tuple[list[Group], dict[str, str]]:
             if section.counters:
                 group.counters.update({one.label: one for one in fitting})
     return list(groups.values()), left_out
+
+
+def _why_absent(candidate: Candidate) -> str | None:
+    """Why a library is not here at all: it refuses even the headline of its operation."""
+    if candidate.kind != "baseline":
+        return None
+    return candidate.supports(operation_of(candidate.target.operation).headline)
 
 
 def _named(pairs: Iterable[tuple[str, Mapping[str, int]]]) -> list[Candidate]:

@@ -24,7 +24,7 @@ from .device import (
     bind_launches,
     host_view,
 )
-from .faults import ASK_SANITIZER, explain_cuda_error, looks_like_cuda
+from .faults import ASK_SANITIZER, cuda_fault
 from .job import Job
 
 HOST_ELEMENTS = 2**24
@@ -131,9 +131,9 @@ def _check_case(
     try:
         out, comparison, faults = _run_case(device, case, request, report)
     except Exception as error:
-        if not looks_like_cuda(error):
+        fault = cuda_fault(error)
+        if fault is None:
             raise
-        fault = explain_cuda_error(str(error))
         faults, fatal = [Fault(fault.kind, fault.message)], fault.fatal
     run = GpuRun(
         out=out,

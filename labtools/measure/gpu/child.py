@@ -13,7 +13,7 @@ from labtools.problem import LabError
 from ..channel import Reporter
 from .clocks import ClockWatch
 from .device import LiveDevice
-from .faults import explain_cuda_error, looks_like_cuda
+from .faults import cuda_fault
 from .queue import hold_gpu
 
 START_LIMIT_S = 120.0
@@ -61,11 +61,12 @@ def use_gpu(
                     _sessions.append(Session(LiveDevice(gpus[index][0], with_torch)))
             yield _sessions[0]
     except Exception as error:
-        if not looks_like_cuda(error):
+        fault = cuda_fault(error)
+        if fault is None:
             raise
         raise LabError(
             "The GPU could not be used.",
-            explain_cuda_error(str(error)).message,
+            fault.message,
             "compiling, forecasts, records and the CPU runner",
         ) from error
 

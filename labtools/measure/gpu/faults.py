@@ -1,9 +1,16 @@
-"""CUDA's errors in plain words. Works on text alone, whichever library raised them."""
+"""CUDA's errors in plain words, told apart by the code that the library gives with them.
+
+CuPy's errors carry the code of the runtime or the driver, which number these errors alike. Most of
+torch's carry none: torch raises a plain RuntimeError, and so do libraries on top of it. There, and
+nowhere else, the text decides (`_meaning_of_text`).
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
+from typing import Any
 
 ASK_SANITIZER = (
     "`labtools sanitize` (compute-sanitizer) names the thread and the line, and so does the CPU "
@@ -26,71 +33,101 @@ class CudaFault:
     fatal: bool
 
 
-_EXPLANATIONS = (
-    (
+@dataclass(frozen=True)
+class Meaning:
+    """What some of CUDA's error codes mean.
+
+    Args:
+        codes: of the runtime and the driver (``cudaError_t``, ``CUresult``).
+        words: a pattern for what torch says of them.
+        kind, fatal: as of a `CudaFault`.
+        text: in plain words.
+    """
+
+    codes: tuple[int, ...]
+    words: str
+    kind: str
+    text: str
+    fatal: bool
+
+
+OUT_OF_MEMORY = 2
+_MEANINGS = (
+    Meaning(
+        (716,),
         r"misaligned.?address",
         "misaligned",
         "a thread loaded or stored at an address that is no multiple of the access's size, for "
         "example 16 bytes at an address ending in 2",
         True,
     ),
-    (
+    Meaning(
+        (700, 717),
         r"illegal.?address|illegal memory access|invalid.?address.?space",
         "out_of_bounds",
         "a thread read or wrote memory that belongs to no buffer",
         True,
     ),
-    (
+    Meaning(
+        (701,),
         r"launch.?out.?of.?resources|too many resources requested",
         "launch",
         "the launch asks for more registers or shared memory than one block may have; a smaller "
         "block, or __launch_bounds__, helps",
         False,
     ),
-    (
+    Meaning(
+        (OUT_OF_MEMORY,),
         r"out.?of.?memory",
         "out_of_memory",
         "the GPU has not enough free memory for this workload",
         False,
     ),
-    (
+    Meaning(
+        (702,),
         r"launch.?timed?.?out|launch timeout",
         "hang",
         "the kernel ran longer than the display driver allows",
         True,
     ),
-    (
+    Meaning(
+        (714, 715, 718, 719),
         r"illegal.?instruction|hardware stack error|invalid.?p(c|rogram counter)|"
         r"unspecified launch failure|launch.?failed|launchfailure",
         "trap",
         "the kernel stopped by a trap, an illegal instruction or a broken stack",
         True,
     ),
-    (
+    Meaning(
+        (710,),
         r"assert",
         "trap",
         "an assert in the kernel failed",
         True,
     ),
-    (
+    Meaning(
+        (1, 9),
         r"invalid.?configuration|invalid.?value|invalid argument",
         "launch",
         "the launch is not possible: check grid, block (at most 1024 threads) and shared memory",
         False,
     ),
-    (
+    Meaning(
+        (46,),
         r"devices?.?unavailable|all CUDA-capable devices are busy|exclusive",
         "busy",
         "the GPU is held by another process",
         False,
     ),
-    (
+    Meaning(
+        (200, 209, 222),
         r"no.?kernel.?image|no binary for gpu|invalid.?image|unsupported.?(ptx|toolchain)",
         "launch",
         "the machine code does not fit this GPU or this driver",
         False,
     ),
-    (
+    Meaning(
+        (301, 302, 500),
         r"not.?found|named symbol",
         "launch",
         "the machine code holds no kernel of the launched name",
@@ -98,28 +135,56 @@ _EXPLANATIONS = (
     ),
 )
 
+_CUPY = (
+    *("cuda.runtime.CUDARuntimeError", "cuda.driver.CUDADriverError"),
+    *("cuda.compiler.CompileException", "cuda.memory.OutOfMemoryError"),
+)
+_TORCH = ("AcceleratorError", "OutOfMemoryError")
 
-def explain_cuda_error(text: str) -> CudaFault:
-    """Say what an error's text means; the CUDA name stays in the message.
+
+def cuda_fault(error: BaseException) -> CudaFault | None:
+    """What an error of CUDA means, its name in the message; None of any other error.
 
     Args:
-        text: ``str(error)`` of a CuPy, torch or driver error.
+        error: of CuPy, of its memory pool, of torch, or of a library on top of torch.
     """
-    first = text.strip().splitlines()[0] if text.strip() else "an error without a text"
-    for pattern, kind, meaning, fatal in _EXPLANATIONS:
-        if re.search(pattern, text, re.IGNORECASE):
-            return CudaFault(kind, f"{first}: {meaning}", fatal)
-    # An error nobody has described may well have killed the context.
-    return CudaFault("cuda", first, True)
+    of_cupy = isinstance(error, _classes("cupy", _CUPY))
+    of_torch = isinstance(error, _classes("torch", _TORCH))
+    said = str(error)
+    # Torch and its libraries mostly raise RuntimeError itself; the word is all that tells it.
+    plainly = isinstance(error, RuntimeError) and "cuda" in str(error).lower()
+    if not (of_cupy or of_torch or plainly):
+        return None
+    first = said.strip().splitlines()[0] if said.strip() else "an error without a text"
+    found = _meaning_of(error, of_cupy)
+    if found is None:
+        # An error nobody has described may well have killed the context.
+        return CudaFault("cuda", first, True)
+    return CudaFault(found.kind, f"{first}: {found.text}", found.fatal)
 
 
-def looks_like_cuda(error: BaseException) -> bool:
-    """Whether an exception comes from CUDA, CuPy's memory pool or torch's."""
-    name = type(error).__name__
-    return name in (
-        "CUDARuntimeError",
-        "CUDADriverError",
-        "OutOfMemoryError",
-        "AcceleratorError",
-        "CompileException",
-    ) or (isinstance(error, RuntimeError) and "cuda" in str(error).lower())
+def _meaning_of(error: BaseException, of_cupy: bool) -> Meaning | None:
+    memory = (*_classes("cupy", _CUPY[-1:]), *_classes("torch", _TORCH[-1:]))
+    code = OUT_OF_MEMORY if isinstance(error, memory) else None
+    for name in ("status", "error_code"):  # of CuPy, and of torch's AcceleratorError
+        code = getattr(error, name, None) if code is None else code
+    if not isinstance(code, int) and not of_cupy:
+        return _meaning_of_text(str(error))
+    return next((one for one in _MEANINGS if code in one.codes), None)
+
+
+def _meaning_of_text(said: str) -> Meaning | None:
+    """What an error without a code means: torch's own and its libraries' RuntimeError."""
+    return next((one for one in _MEANINGS if re.search(one.words, said, re.IGNORECASE)), None)
+
+
+def _classes(package: str, paths: tuple[str, ...]) -> tuple[type[BaseException], ...]:
+    """Classes of a package; one that was never imported here has raised nothing."""
+    found = []
+    for path in paths:
+        place: Any = sys.modules.get(package)
+        for name in path.split("."):
+            place = getattr(place, name, None)
+        if isinstance(place, type):
+            found.append(place)
+    return tuple(found)

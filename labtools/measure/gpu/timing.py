@@ -41,7 +41,7 @@ from .device import (
     bind_launches,
     host_view,
 )
-from .faults import explain_cuda_error, looks_like_cuda
+from .faults import cuda_fault
 from .job import Job
 from .plan import (
     COLD_LEAST,
@@ -243,9 +243,9 @@ def time_group(report: Reporter[None], request: TimingRequest) -> TimingAnswer:
         except FatalFault as dead:
             answer = TimingAnswer(request.process, fault=dead.fault)
         except Exception as error:
-            if not looks_like_cuda(error):
+            found = cuda_fault(error)
+            if found is None:
                 raise
-            found = explain_cuda_error(str(error))
             fault = ProcessFault("", found.kind, found.message, found.fatal)
             answer = TimingAnswer(request.process, fault=fault)
         return replace(
@@ -333,11 +333,11 @@ class _Group:
         except LabError as error:
             self.failures[label] = str(error)
         except Exception as error:
-            if not looks_like_cuda(error):
+            fault = cuda_fault(error)
+            if fault is None:
                 # A library's own refusal (an unsupported shape, say) is not ours to die of.
                 self.failures[label] = f"{type(error).__name__}: {error}"
                 return None
-            fault = explain_cuda_error(str(error))
             if fault.fatal:
                 raise FatalFault(ProcessFault(label, fault.kind, fault.message, True)) from error
             self.failures[label] = fault.message
@@ -640,7 +640,8 @@ def _capture(device: LiveDevice, player: Player, launches: int, sets: int) -> No
         player.play = capture(device, run)
         player.protocol = GRAPH_PROTOCOL
     except Exception as error:
-        if explain_cuda_error(str(error)).kind in ("misaligned", "out_of_bounds", "trap"):
+        fault = cuda_fault(error)
+        if fault is not None and fault.kind in ("misaligned", "out_of_bounds", "trap"):
             raise
         device.synchronize()
         player.play = run

@@ -27,7 +27,7 @@ from ..gpu.device import (
     allocate_workspaces,
     bind_launches,
 )
-from ..gpu.faults import explain_cuda_error, looks_like_cuda
+from ..gpu.faults import cuda_fault
 from ..gpu.job import Job
 
 Mode = Literal["ncu", "sanitizer", "nsight"]
@@ -110,10 +110,10 @@ def launch_items(report: Reporter[WatchedResult], request: WatchRequest) -> None
             if request.empty is not None:
                 _launch_empty(device, request.empty, request.empty_launches)
     except Exception as error:
-        if not looks_like_cuda(error):
+        fault = cuda_fault(error)
+        if fault is None:
             raise
-        message = explain_cuda_error(str(error)).message
-        raise LabError("The GPU could not be profiled.", message) from error
+        raise LabError("The GPU could not be profiled.", fault.message) from error
     for workload, items in groupby(request.items, key=lambda item: item.workload):
         for result in _launch_workload(device, workload, list(items), request, report):
             report.item(result)
@@ -171,9 +171,9 @@ def _explain(error: Exception) -> tuple[str, bool]:
     """What an error means in plain words, and whether CUDA is dead after it."""
     if isinstance(error, LabError):
         return " ".join(filter(None, (error.what, error.why))), False
-    if not looks_like_cuda(error):
+    fault = cuda_fault(error)
+    if fault is None:
         return f"{type(error).__name__}: {error}", False
-    fault = explain_cuda_error(str(error))
     return fault.message, fault.fatal
 
 

@@ -144,10 +144,7 @@ def _decode(entry, args):
     if behaviour == "hang":
         time.sleep(3600)
     if behaviour in ("misaligned", "illegal"):
-        name = {"misaligned": "MisalignedAddress: misaligned address"}.get(
-            behaviour, "IllegalAddress: an illegal memory access was encountered"
-        )
-        _state.pending = cuda.runtime.CUDARuntimeError(f"cudaError{name}")
+        _state.pending = cuda.runtime.CUDARuntimeError(716 if behaviour == "misaligned" else 700)
         return
     if behaviour == "out of memory":
         raise cuda.memory.OutOfMemoryError("Out of memory allocating 1 bytes")

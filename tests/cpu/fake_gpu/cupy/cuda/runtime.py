@@ -4,9 +4,18 @@ import numpy as np
 
 from ._state import state as _state
 
+_SAID = {
+    700: "cudaErrorIllegalAddress: an illegal memory access was encountered",
+    716: "cudaErrorMisalignedAddress: misaligned address",
+}
+
 
 class CUDARuntimeError(RuntimeError):
-    pass
+    """As CuPy's: made of CUDA's code, which it keeps."""
+
+    def __init__(self, status):
+        self.status = status
+        super().__init__(_SAID[status])
 
 
 def getDeviceCount():
