@@ -3,10 +3,10 @@
     python -m tools.compare_layouts layouts --out FOLDER     one row a workload and rung
     python -m tools.compare_layouts drawn --out FOLDER       40 drawn workloads, r09 beside r10, r11
 
-Run on a GPU. ``layouts`` shows where the rule in ``labtools/problem`` loses to another layout: few
-pairs, both sides of its thresholds. ``drawn`` shows whether a rung on a smaller cache is ever
-slower than r09, on contiguous workloads whose fp16 cache is over 16 MB. Both check every kernel
-against the oracle, as all timing does, and write their samples as JSON.
+Run on a GPU. ``layouts`` shows where the rule in ``labtools/problem`` loses to another layout, at
+few pairs and at more. ``drawn`` shows whether a rung on a smaller cache is ever slower than r09, on
+contiguous workloads whose fp16 cache is over 16 MB. Both check every kernel against the oracle, as
+all timing does, and write their samples as JSON.
 """
 
 from __future__ import annotations

@@ -34,7 +34,9 @@ class UnknownRung(LabError):
 
 @dataclass(frozen=True)
 class Knob:
-    """A compile-time choice; ``unroll`` becomes ``-DUNROLL=<value>``.
+    """A choice of a rung, made when it is compiled (``unroll``) or laid out (``split``).
+
+    A compiled one becomes a definition: ``-DUNROLL=<value>``.
 
     Args:
         name: lower-case name.

@@ -51,11 +51,14 @@ def show_step(step: DesignStep) -> Shown:
     )
 
 
-def show_designs(designs: Mapping[str, Design]) -> Shown:
+def show_designs(designs: Mapping[str, Design], *, times: bool = True) -> Shown:
     """Designs beside each other, one column a choice.
+
+    Warps and stages are those that their steps ask for; beside them stands what the launch has.
 
     Args:
         designs: by what a row is called.
+        times: the floor and the expected time too; False where a reader has yet to predict.
     """
     rows: list[list[Cell]] = []
     for name, design in designs.items():
@@ -66,24 +69,31 @@ def show_designs(designs: Mapping[str, Design]) -> Shown:
                 f"{in_flight / 1024:.0f}",
                 f"{design.tile_keys}",
                 f"{design.warps_per_sm}",
-                f"{design.stages}",
-                f"{design.smem_bytes / 1024:.0f}",
+                f"{design.step('stages').answer.value:.0f}",
                 f"{design.blocks} of {design.warps} warps",
+                f"{design.stages}",
                 f"{design.cluster}",
-                f"{design.step('bytes').answer.value:.1f}",
-                f"{design.time_us:.1f}",
-                Word("computed", "" if design.calibrated else "rates not measured here"),
+                f"{design.smem_bytes / 1024:.0f}",
             ]
         )
-    columns = (
+        if times:
+            floor = design.step("bytes").answer.value
+            rows[-1] += [f"{floor:.1f}", f"{design.time_us:.1f}"]
+        rows[-1].append(Word("computed", "" if design.calibrated else "rates not measured here"))
+    columns: tuple[str, ...] = (
         "",
         "KiB in flight an SM",
         "keys a tile",
-        "warps an SM",
-        "stages",
+        "warps asked for",
+        "stages asked for",
+        "blocks of the launch",
+        "stages of the launch",
+        "cluster",
         "shared KiB a block",
     )
-    return make_table((*columns, "blocks", "cluster", "floor us", "expected us", "kind"), rows)
+    if times:
+        columns += ("floor us", "expected us")
+    return make_table((*columns, "kind"), rows)
 
 
 def show_tiles(reports: Mapping[str, TileReport]) -> Shown:
@@ -131,7 +141,7 @@ def plot_ring(design: Design, gpu: Gpu) -> Shown:
         if measured:
             axes.plot(*zip(*measured, strict=True), ".", color=GREYS[1], label="plain loads")
         for (n, at), share in zip(marks, reached, strict=True):
-            chosen = n == design.stages
+            chosen = n == design.step("stages").answer.value
             axes.plot(
                 at / 1024,
                 share,

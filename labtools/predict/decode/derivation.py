@@ -95,10 +95,10 @@ class Design:
         group_columns: columns of the product that heads fill, and columns that it has.
         tile_keys: keys that a warp takes at a time.
         tile_bytes: of K and V together, one tile.
-        stages: tiles of a warp's ring.
-        warps_per_sm: that work on one SM.
+        stages: tiles of a warp's ring in the launch; step ``stages`` has what is asked for.
+        warps_per_sm: that step ``warps`` asks for; the launch may have fewer.
         warps: of a block.
-        blocks_per_sm: resident at a time.
+        blocks_per_sm: resident at a time, of the launch; step ``residency`` has what fits.
         smem_bytes: of a block.
         registers: of a thread, estimated.
         layout: of rows in shared memory, see `labtools.predict.banks`.

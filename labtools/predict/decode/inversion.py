@@ -5,7 +5,7 @@ limit can a workload not escape, how many bytes must be on the way to reach it, 
 number of warps keep them on the way, how must rows lie in shared memory, who reads what and how is
 it joined, and how long will it then take. `derive` answers for a GPU and a
 workload; every step keeps its inputs with their sources, and the alternatives with the numbers
-that reject them.
+that reject them. The division is the rule's of `block_plan`, which the launch asks too.
 """
 
 from __future__ import annotations
@@ -246,6 +246,15 @@ def _name_of(way: Division) -> str:
     if way.cluster == 1:
         return f"{way.pieces} pieces of a pair"
     return f"{way.pieces} pieces of a pair, in clusters of {way.cluster}"
+
+
+def _why_not_taken(one: Division, way: Division) -> str:
+    """Why a way that takes less time than the choice was not taken; nothing if it takes more."""
+    if one.time_us >= way.time_us:
+        return ""
+    if way.clusters < one.clusters:
+        return "; near to the choice, which has fewer clusters of a pair"
+    return "; near to the choice, which has larger clusters"
 
 
 class _Derivation:
@@ -811,7 +820,7 @@ class _Derivation:
                 one.time_us,
                 "us to read and join",
                 f"{one.blocks} blocks on {one.sms} SMs; the choice has {way.blocks} on {way.sms}, "
-                f"and takes {way.time_us:.2f} us",
+                f"and takes {way.time_us:.2f} us" + _why_not_taken(one, way),
             )
             for one in ways
             if one is not way
@@ -847,7 +856,7 @@ class _Derivation:
                 Figure("join through memory", MEMORY_JOIN_US, "us", _TIMED),
             ),
             "least time to read and join; of times that are near to it, the one with the fewest "
-            "clusters of a pair",
+            "clusters of a pair, and of those the largest clusters",
             (
                 Figure("time to read and join", way.time_us, "us", "bytes, rates and joins"),
                 Figure("blocks", plan.pairs * plan.pieces, "", "of the grid"),
@@ -855,7 +864,7 @@ class _Derivation:
                 Figure("blocks of an SM", plan.blocks_per_sm, "", "so that all start at once"),
                 Figure("stages", plan.stages, "", "no more than a share has turns"),
                 Figure("blocks that share a pair", plan.pieces, "", "at most"),
-                Figure("SMs at work", way.sms, "", "blocks, and those that share one"),
+                Figure("SMs counted on", way.sms, "", "blocks, and those that share one"),
             ),
             f"{_name_of(way)}: {plan.pairs * plan.pieces} blocks of {plan.warps} warps, {joins}",
             "lengths that differ much, which leave some shares with little to do",

@@ -1,6 +1,6 @@
 """How one launch of r09 to r11 is laid out: warps, stages, pieces and clusters.
 
-The numbers behind the rule were measured on an NVIDIA H200; the page of r09 shows them.
+The numbers behind the rule were measured on an NVIDIA H200; the page on inversion shows them.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class Division:
         clusters: of a pair.
         piece_len: keys of a block.
         blocks: of the grid.
-        sms: multiprocessors that work.
+        sms: multiprocessors counted on, as if all blocks shared one where some must.
         stream_us: to read the cache: at the rate of memory, or as fast as the longest piece goes
             through its multiprocessor.
         join_us: to join the pieces of a pair.
@@ -269,7 +269,11 @@ def divisions(workload: Workload, limits: Limits, kernel: RingKernel) -> list[Di
 
 
 def choose_division(ways: Sequence[Division]) -> Division:
-    """The one that takes the least time; of those near to it the one with the fewest joins."""
+    """The one that takes the least time, or one near to it that joins less through memory.
+
+    Of times near to each other it is the one with the fewest clusters of a pair, and of those the
+    one with the largest clusters.
+    """
     least = min(way.time_us for way in ways)
     limit = max(least + NEAR_US, NEAR_FACTOR * (least + REST_US) - REST_US)
     near = [way for way in ways if way.time_us <= limit]
