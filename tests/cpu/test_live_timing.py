@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
+from devices import LIMITS
 from live_fake import use_fake_gpu
 
+from labtools.measure.gpu import timing as live_timing
+from labtools.measure.gpu.job import Candidate, baseline_of, make_job
 from labtools.measure.gpu.measure import as_candidate, measure_live, time_candidates
+from labtools.measure.profiler.child import prepare_call
 from labtools.problem import LabError, Workload, load_rung
+from labtools.problem.rung import load_by_path
 from labtools.record import median_problems, summary
 
 WORKLOAD = Workload(2, 4, 2, 64, 64)
@@ -51,6 +59,29 @@ def test_times_ratio_and_ceiling(monkeypatch, tmp_path):
     assert record.resources[0].registers > 0
     assert record.launches[0].block == (32, 1, 1)
     assert any("process 2" in text for text in said)
+
+
+def test_a_baseline_of_its_own_file_is_timed_and_profiled_from_it(tmp_path):
+    """One that nobody ships, and one that has the name of a shipped one."""
+    for name in ("mine", "sdpa"):
+        path = tmp_path / f"{name}.py"
+        path.write_text(
+            "from pathlib import Path\n"
+            "from labtools.problem import Baseline\n"
+            f"BASELINE = Baseline({name!r}, 'of this file', lambda tensors, problem: list,\n"
+            "    lambda problem: None, tolerance=0.25, source=Path(__file__))\n"
+        )
+        candidate = Candidate(load_by_path(path).BASELINE, "baseline")
+        job = make_job(candidate, WORKLOAD, LIMITS)
+        assert baseline_of(job).title == "of this file"
+        device = SimpleNamespace(torch=True, torch_inputs=lambda _: {}, synchronize=lambda: None)
+        player = live_timing._baseline_player(device, job, [None], WORKLOAD)
+        assert player.tolerance == 0.25
+        player.call(0)
+        assert player.output(0) == []
+        prepare_call(device, job, None, WORKLOAD)()
+    with pytest.raises(LabError, match="no baseline 'nobody'"):
+        baseline_of(replace(job, baseline="nobody", source=""))
 
 
 def test_warm_uses_one_set(monkeypatch, tmp_path):

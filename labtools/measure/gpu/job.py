@@ -23,9 +23,11 @@ from labtools.problem import (
     Rung,
     Workspace,
     kernels_dir,
+    load_baseline,
     load_rung,
     timed_launches,
 )
+from labtools.problem.rung import load_by_path
 from labtools.record.fields import LaunchField, SchemeField
 from labtools.record.schema import Kind
 from labtools.toolchain import (
@@ -200,6 +202,18 @@ class Job:
         return workload.call_bytes(read) + sum(
             spaces[name].bytes for name in self.prepared if name in read
         )
+
+
+def baseline_of(job: Job) -> Baseline:
+    """The baseline that a job names: that of its own file, else the shipped one.
+
+    Raises:
+        LabError: there is none of that name.
+    """
+    if job.source:
+        found: Baseline = load_by_path(Path(job.source)).BASELINE
+        return found
+    return load_baseline(job.baseline)
 
 
 def workspaces_of(launches: Sequence[Launch]) -> dict[str, Workspace]:

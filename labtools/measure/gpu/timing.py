@@ -21,7 +21,6 @@ from labtools.problem import (
     Part,
     Problem,
     StoredAs,
-    load_baseline,
     merge_comparisons,
     operation_of,
     poisoned,
@@ -42,7 +41,7 @@ from .device import (
     host_view,
 )
 from .faults import cuda_fault
-from .job import Job
+from .job import Job, baseline_of
 from .plan import (
     COLD_LEAST,
     Rotation,
@@ -563,7 +562,7 @@ def _baseline_player(
             "torch with CUDA is not installed here",
             "the rungs are timed without it",
         )
-    baseline = load_baseline(job.baseline)
+    baseline = baseline_of(job)
     functions = []
     for one in sets:
         functions.append(baseline.prepare(device.torch_inputs(one), workload))

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Literal
 
-from labtools.problem import LabError, Problem, load_baseline, operation_of, poisoned
-from labtools.problem.rung import load_by_path
+from labtools.problem import LabError, Problem, operation_of, poisoned
 from labtools.record.fields import ProblemField
 
 from ..channel import Reporter
@@ -28,7 +26,7 @@ from ..gpu.device import (
     bind_launches,
 )
 from ..gpu.faults import cuda_fault
-from ..gpu.job import Job
+from ..gpu.job import Job, baseline_of
 
 Mode = Literal["ncu", "sanitizer", "nsight"]
 """Under ncu, under compute-sanitizer, or with nsight-python attaching from inside."""
@@ -200,9 +198,7 @@ def prepare_call(
             raise LabError(
                 "A baseline cannot run here.", "torch with CUDA is not installed", "the rungs"
             )
-        baseline = load_by_path(Path(job.source)).BASELINE if job.source else None
-        baseline = baseline or load_baseline(job.baseline)
-        compute = baseline.prepare(device.torch_inputs(buffers), workload)
+        compute = baseline_of(job).prepare(device.torch_inputs(buffers), workload)
     else:
         named = {**buffers.named(), **allocate_workspaces(device, job.launches)}
         bind_launches(device, job.cubin, job.preparation, named)()
