@@ -27,7 +27,7 @@ class Driver:
 
 
 @dataclass(frozen=True)
-class Choice:
+class BuildChoice:
     """What to install, and the sentence that says why.
 
     ``kind`` is ``none``; ``cpu`` (PyTorch's CPU build, Linux); ``pypi`` (what the Python package
@@ -59,7 +59,7 @@ def find_driver() -> Driver | None:
     return Driver(version.value // 1000, version.value % 1000 // 10, gpu_name)
 
 
-def choose_torch(request: str, driver: Driver | None, platform: str = sys.platform) -> Choice:
+def choose_torch(request: str, driver: Driver | None, platform: str = sys.platform) -> BuildChoice:
     """Which torch build to install.
 
     Args:
@@ -71,38 +71,44 @@ def choose_torch(request: str, driver: Driver | None, platform: str = sys.platfo
         ValueError: when ``request`` is not one of the choices.
     """
     if request == "none":
-        return Choice("none", "none, as asked. Cells that need torch say so and the rest works.")
+        return BuildChoice(
+            "none", "none, as asked. Cells that need torch say so and the rest works."
+        )
     if re.fullmatch(r"cu\d{3}", request):
-        return Choice(request, f"PyTorch's {request} build, as asked. Several GB.")
+        return BuildChoice(request, f"PyTorch's {request} build, as asked. Several GB.")
     if request not in ("auto", "cpu", "cuda"):
         raise ValueError(f"TORCH={request} is not a choice. Choices: {TORCH_CHOICES}.")
     if platform != "linux":
         if request == "cuda" and platform == "win32":
-            return Choice("cu130", "PyTorch's CUDA 13.0 build, as asked. Several GB.")
-        return Choice("pypi", "the build of the Python package index, which is small here.")
+            return BuildChoice("cu130", "PyTorch's CUDA 13.0 build, as asked. Several GB.")
+        return BuildChoice("pypi", "the build of the Python package index, which is small here.")
     if request == "cuda":
-        return Choice("pypi", "the CUDA build, as asked. About 5 GB on disk.")
+        return BuildChoice("pypi", "the CUDA build, as asked. About 5 GB on disk.")
     if request == "cpu":
-        return Choice("cpu", "the CPU build, as asked. About 0.8 GB on disk.")
+        return BuildChoice("cpu", "the CPU build, as asked. About 0.8 GB on disk.")
     if driver is None:
-        return Choice("cpu", "the CPU build (about 0.8 GB on disk), because there is no GPU here.")
+        return BuildChoice(
+            "cpu", "the CPU build (about 0.8 GB on disk), because there is no GPU here."
+        )
     if driver.cuda_major < 13:
-        return Choice(
+        return BuildChoice(
             "cpu",
             f"the CPU build, because the CUDA build needs a driver for CUDA 13 and here is "
             f"{driver}. For live baselines, take a build for your driver: make lab TORCH=cu126.",
         )
-    return Choice("pypi", f"the CUDA build (about 5 GB on disk), because here is {driver}.")
+    return BuildChoice("pypi", f"the CUDA build (about 5 GB on disk), because here is {driver}.")
 
 
-def choose_cupy(driver: Driver | None, platform: str = sys.platform) -> Choice:
+def choose_cupy(driver: Driver | None, platform: str = sys.platform) -> BuildChoice:
     """Which CuPy to install: the one for the CUDA major version of the driver."""
     if driver is None:
-        return Choice("none", "none, because there is no NVIDIA GPU here.")
+        return BuildChoice("none", "none, because there is no NVIDIA GPU here.")
     if platform == "darwin":
-        return Choice("none", "none, because there is no CuPy for macOS.")
+        return BuildChoice("none", "none, because there is no CuPy for macOS.")
     if driver.cuda_major < 12:
-        return Choice("none", f"none: CuPy needs a driver for CUDA 12 or newer, here is {driver}.")
+        return BuildChoice(
+            "none", f"none: CuPy needs a driver for CUDA 12 or newer, here is {driver}."
+        )
     # A driver runs everything built for its own major version or an older one.
     kind = "cuda12" if driver.cuda_major == 12 else "cuda13"
-    return Choice(kind, f"cupy-{kind}x, because here is {driver}.")
+    return BuildChoice(kind, f"cupy-{kind}x, because here is {driver}.")

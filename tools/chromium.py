@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 CANDIDATES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PACKAGES = ("chromium", "fonts-dejavu-core")
+APT_PACKAGES = ("chromium", "fonts-dejavu-core")
 
 
 def find_chromium(environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -64,12 +64,20 @@ def main() -> int:
             file=sys.stderr,
         )
         return 1
-    print(f"Installing Debian's {' and '.join(PACKAGES)} with apt-get, for the browser tests.")
+    print(f"Installing Debian's {' and '.join(APT_PACKAGES)} with apt-get, for the browser tests.")
     print("About 400 MB on disk. SKIP_BROWSER=1 leaves it out.", flush=True)
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     quiet = ["-qq", "-o=Dpkg::Use-Pty=0"]
     subprocess.run([*prefix, "apt-get", "update", *quiet], env=env, stdout=subprocess.DEVNULL)
-    install = [*prefix, "apt-get", "install", "-y", "--no-install-recommends", *quiet, *PACKAGES]
+    install = [
+        *prefix,
+        "apt-get",
+        "install",
+        "-y",
+        "--no-install-recommends",
+        *quiet,
+        *APT_PACKAGES,
+    ]
     done = subprocess.run(install, env=env, stdout=subprocess.DEVNULL)
     browser = find_chromium()
     if done.returncode != 0 or browser is None or not can_run(browser):

@@ -14,30 +14,30 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import multiprocessing
+import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from labtools.measure.gpu.job import Job, make_job, require_device, rung_candidate
-from labtools.measure.gpu.measure import make_group, open_pool, run_group
+from labtools.measure.gpu.job import Candidate, make_job, require_device, rung_candidate
+from labtools.measure.gpu.measure import open_pool, time_candidates
+from labtools.measure.gpu.pool import LivePool
 from labtools.predict import limits_of
-from labtools.problem import LabError, Limits, Workload
-from labtools.record.statistics import ratio_of_samples
+from labtools.problem import LabError, Limits, Workload, draw_workloads, load_rung
+from labtools.record import Record, paired_ratio
 
-RUNGS = ("r09", "r10", "r11")
+RING_RUNGS = ("r09", "r10", "r11")
 LEAST_BYTES = 16_000_000
-"""A drawn workload's fp16 cache has more."""
-MOST_BYTES = 600_000_000
+"""A drawn workload's fp16 cache has more, and fewer than `MOST_DRAWN_BYTES`."""
+MOST_DRAWN_BYTES = 600_000_000
+LONGEST = 500_000
 SEED = 9
-WORKLOADS = (
+BUDGET_S = 0.15
+FEW_PAIRS = (
     *("1,8,1,16384", "1,8,1,65536", "1,8,1,250000", "1,4,1,131072", "1,1,1,500000"),
     *("2,8,1,65536", "1,16,2,131072", "3,8,1,65536", "4,8,1,32768", "1,16,4,16384", "1,4,4,131072"),
     *("3,16,2,32768", "1,32,8,8192", "1,32,8,16384", "1,32,8,32768", "1,8,8,65536", "1,64,8,32768"),
@@ -46,20 +46,18 @@ WORKLOADS = (
 )
 """Few pairs first: `layouts` takes them in turn until its time is over."""
 
+Wanted = tuple[str, dict[str, int]]
+"""A rung and the knobs of its layout; none where the rule chooses."""
+
 
 @dataclass(frozen=True)
-class TimedLayout:
-    """One kernel on one workload: samples of each process, microseconds, or why there are none."""
+class TriedLayout:
+    """One kernel on one workload: its record, or why there is none."""
 
     rung: str
     knobs: dict[str, int]
-    samples: list[list[float]]
+    record: Record | None
     failure: str = ""
-
-    @property
-    def us(self) -> float:
-        """Median over processes of each process's median."""
-        return float(np.median([np.median(one) for one in self.samples]))
 
     @property
     def named(self) -> str:
@@ -67,6 +65,17 @@ class TimedLayout:
         if not self.knobs:
             return "rule"
         return " ".join(f"{name[0]}{value}" for name, value in self.knobs.items())
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON: samples of each process, microseconds."""
+        processes = self.record.samples.processes if self.record else ()
+        samples = [list(one.us) for one in processes]
+        return {
+            "rung": self.rung,
+            "knobs": self.knobs,
+            "samples": samples,
+            "failure": self.failure,
+        }
 
 
 def layouts_of(pairs: int, sms: int) -> list[dict[str, int]]:
@@ -82,25 +91,23 @@ def _usable(one: dict[str, int], before: Sequence[dict[str, int]]) -> bool:
     return one["split"] > 0 and one not in before
 
 
-def draw(count: int, seed: int = SEED) -> Iterator[Workload]:
-    """Contiguous workloads that r10 and r11 support, with an fp16 cache over 16 MB."""
-    rng = np.random.default_rng(seed)
-    while count:
-        batch = int(rng.choice((1, 1, 2, 3, 4, 6, 8, 13, 16, 32)))
-        heads, group = int(rng.choice((1, 1, 2, 4, 8, 16))), int(rng.integers(1, 9))
-        kv_len = int(np.exp(rng.uniform(np.log(512), np.log(500_000))))
-        dtype = str(rng.choice(("float16", "float16", "bfloat16")))
-        workload = Workload(batch, heads * group, heads, kv_len, 128, dtype=dtype)
-        if rng.random() < 0.2 and batch > 1:
-            lengths = rng.integers(kv_len // 4, kv_len + 1, batch)
-            workload = workload.replace(seq_lens=(kv_len, *(int(n) for n in lengths[1:])))
-        if LEAST_BYTES < workload.kv_bytes < MOST_BYTES:
-            count -= 1
-            yield workload
+def promised_workloads(count: int, seed: int = SEED) -> list[Workload]:
+    """Contiguous workloads of head dimension 128 that every rung supports, over 16 MB in fp16."""
+
+    def refuses(workload: Workload) -> str | None:
+        if workload.is_paged or workload.head_dim != 128:
+            return "it is paged or has another head dimension"
+        if not LEAST_BYTES < workload.kv_bytes < MOST_DRAWN_BYTES:
+            return f"its cache has {workload.kv_bytes} bytes"
+        reasons = (load_rung(rung).supports(workload) for rung in RING_RUNGS)
+        return next((reason for reason in reasons if reason), None)
+
+    most = MOST_DRAWN_BYTES // 4
+    return draw_workloads(count, seed, refuses, longest=LONGEST, most_elements=most)
 
 
 class LayoutBench:
-    """Compiles in all cores and times in a few processes that stay.
+    """Compiles ahead in all cores and times in a few processes that stay.
 
     Args:
         limits: of the GPU.
@@ -112,48 +119,50 @@ class LayoutBench:
         self._limits, self._processes, self._rounds = limits, processes, rounds
 
     def __enter__(self) -> LayoutBench:
-        self._pool = open_pool(self._processes, ()).__enter__()
-        self._compilers = ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn"))
+        self._pool: LivePool = open_pool(self._processes, ()).__enter__()
+        self._compilers = ThreadPoolExecutor(os.cpu_count())
         return self
 
     def __exit__(self, *ended: Any) -> None:
         self._compilers.shutdown(cancel_futures=True)
         self._pool.__exit__(*ended)
 
-    def compile(
-        self, workload: Workload, wanted: Sequence[tuple[str, dict[str, int]]]
-    ) -> list[Any]:
+    def compile(self, workload: Workload, wanted: Sequence[Wanted]) -> list[Any]:
         """Start compiling; `time` waits for what comes of it."""
-        ask = partial(_compiled, workload, self._limits)
-        return [self._compilers.submit(ask, rung, knobs) for rung, knobs in wanted]
+        return [self._compilers.submit(self._compiled, workload, *one) for one in wanted]
+
+    def _compiled(self, workload: Workload, rung: str, knobs: dict[str, int]) -> Candidate | str:
+        """The candidate, whose machine code is kept from now on, or why it cannot be."""
+        try:
+            candidate = rung_candidate(rung, knobs)
+            make_job(candidate, workload, self._limits)
+        except LabError as error:
+            return str(error)
+        return candidate
 
     def time(
-        self, workload: Workload, wanted: Sequence[tuple[str, dict[str, int]]], compiling: list[Any]
-    ) -> list[TimedLayout]:
-        """The samples of every kernel."""
+        self, workload: Workload, wanted: Sequence[Wanted], compiling: Sequence[Any]
+    ) -> list[TriedLayout]:
+        """Every kernel in the same processes."""
         answers = [one.result() for one in compiling]
-        jobs = tuple(one for one in answers if isinstance(one, Job))
-        group = make_group(
-            *((), workload, self._limits, "comparing layouts"), rounds=self._rounds, budget_s=0.15
+        timing = time_candidates(
+            [one for one in answers if isinstance(one, Candidate)],
+            workload,
+            processes=self._processes,
+            rounds=self._rounds,
+            budget_s=BUDGET_S,
+            ceiling=False,
+            pool=self._pool,
         )
-        result = run_group(self._pool, replace(group.request, jobs=jobs), self._processes)
         found = []
         for (rung, knobs), answer in zip(wanted, answers, strict=True):
-            label = answer.label if isinstance(answer, Job) else ""
-            failure = result.failures.get(label, "") if label else answer
-            samples = []
-            if not failure:
-                samples = [list(one.timed[label].samples.us) for one in result.answers]
-            found.append(TimedLayout(rung, knobs, samples, failure))
+            if isinstance(answer, str):
+                found.append(TriedLayout(rung, knobs, None, answer))
+            elif answer.label in timing.failures:
+                found.append(TriedLayout(rung, knobs, None, timing.failures[answer.label]))
+            else:
+                found.append(TriedLayout(rung, knobs, timing.find(answer.id, answer.knobs)))
         return found
-
-
-def _compiled(workload: Workload, limits: Limits, rung: str, knobs: dict[str, int]) -> Job | str:
-    """The job of one kernel, or why it cannot be."""
-    try:
-        return make_job(rung_candidate(rung, knobs), workload, limits)
-    except LabError as error:
-        return str(error)
 
 
 def compare_layouts(
@@ -163,7 +172,7 @@ def compare_layouts(
     wanted = {
         one: [
             (rung, knobs)
-            for rung in RUNGS
+            for rung in RING_RUNGS
             for knobs in layouts_of(one.batch * one.num_kv_heads, sms)
         ]
         for one in workloads
@@ -177,14 +186,13 @@ def compare_layouts(
         timed = bench.time(workload, wanted[workload], compiling[workload])
         told.append(_row(workload, timed))
         print(f"{workload.short()}  fp16 {workload.kv_bytes / 1e6:.1f} MB")
-        for rung in RUNGS:
+        for rung in RING_RUNGS:
             mine = [one for one in timed if one.rung == rung]
-            good = [one for one in mine if not one.failure]
-            best = min(good, key=lambda one: one.us, default=None)
-            times = "  ".join(f"{one.named} {one.us:.2f}" for one in good)
-            rule = next((one for one in good if not one.knobs), None)
-            loss = f"{rule.us / best.us:.2f} x the best" if rule and best else "no time"
-            print(f"  {rung}: {times}   -> {best and best.named}, the rule {loss}", flush=True)
+            good = {one.named: one.record.median_us for one in mine if one.record}
+            best = min(good, key=good.__getitem__, default=None)
+            times = "  ".join(f"{named} {us:.2f}" for named, us in good.items())
+            loss = f"{good['rule'] / good[best]:.2f} x the best" if best and "rule" in good else ""
+            print(f"  {rung}: {times}   -> {best}, the rule {loss or 'no time'}", flush=True)
             for one in mine:
                 if one.failure:
                     print(f"    {one.named}: {one.failure[:160]}")
@@ -193,7 +201,7 @@ def compare_layouts(
 
 def compare_drawn(bench: LayoutBench, until: float, workloads: Sequence[Workload]) -> list[Any]:
     """Time the rungs at the rule's layout and flag a smaller cache that is slower."""
-    wanted: list[tuple[str, dict[str, int]]] = [(rung, {}) for rung in RUNGS]
+    wanted: list[Wanted] = [(rung, {}) for rung in RING_RUNGS]
     compiling = [bench.compile(one, wanted) for one in workloads]
     told, slower, done = [], 0, 0
     print("workload: r09, r10, r11 in us; r10 and r11 over r09 with 95 % intervals")
@@ -202,33 +210,31 @@ def compare_drawn(bench: LayoutBench, until: float, workloads: Sequence[Workload
             break
         timed = bench.time(workload, wanted, pending)
         row = _row(workload, timed)
-        if any(one.failure for one in timed):
+        records = [one.record for one in timed if one.record]
+        if len(records) < len(timed):
             print(f"{workload}: {[one.failure for one in timed if one.failure]}")
             told.append(row)
             continue
-        base = [np.asarray(one) for one in timed[0].samples]
-        ratios = [
-            ratio_of_samples([np.asarray(part) for part in one.samples], base) for one in timed[1:]
-        ]
+        ratios = [paired_ratio(one, records[0]) for one in records[1:]]
         flags = [
-            f"{one.rung} SLOWER"
-            for one, (_, low, _) in zip(timed[1:], ratios, strict=True)
-            if low > 1
+            f"{rung} SLOWER"
+            for rung, ratio in zip(RING_RUNGS[1:], ratios, strict=True)
+            if ratio.low > 1
         ]
         slower += len(flags)
         done += 1
-        times = " ".join(f"{one.us:8.2f}" for one in timed)
-        said = "  ".join(f"{ratio:.3f} ({low:.3f}-{high:.3f})" for ratio, low, high in ratios)
+        times = " ".join(f"{one.median_us:8.2f}" for one in records)
+        said = "  ".join(f"{one.ratio:.3f} ({one.low:.3f}-{one.high:.3f})" for one in ratios)
         print(f"{workload!s:44} {times}   {said}   {' '.join(flags)}", flush=True)
-        told.append({**row, "ratios": ratios})
+        told.append({**row, "ratios": [(one.ratio, one.low, one.high) for one in ratios]})
     print(
         f"{done} of {len(workloads)} workloads; a smaller cache was slower than r09 {slower} times"
     )
     return told
 
 
-def _row(workload: Workload, timed: Sequence[TimedLayout]) -> dict[str, Any]:
-    return {"workload": workload.to_dict(), "timed": [dataclasses.asdict(one) for one in timed]}
+def _row(workload: Workload, timed: Sequence[TriedLayout]) -> dict[str, Any]:
+    return {"workload": workload.to_dict(), "timed": [one.plain() for one in timed]}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -254,10 +260,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         with LayoutBench(limits, processes, chosen.rounds) as bench:
             if chosen.what == "layouts":
-                usual = [Workload.parse(f"{one},128") for one in WORKLOADS]
+                usual = [Workload.parse(f"{one},128") for one in FEW_PAIRS]
                 told = compare_layouts(bench, device.sm_count, until, given or usual)
             else:
-                told = compare_drawn(bench, until, given or list(draw(40)))
+                told = compare_drawn(bench, until, given or promised_workloads(40))
     except LabError as error:
         print(error, file=sys.stderr)
         return 1

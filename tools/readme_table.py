@@ -30,8 +30,8 @@ from labtools.record.headline import (
     say_headline,
 )
 from labtools.record.store import shipped_records_dir
+from tools.install import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- results: written by make readme -->", "<!-- end of results -->"
 NOTHING_YET = "There are no records of the headline workload yet."
 PLOT = "book/_static/results.svg"

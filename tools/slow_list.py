@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-SLOW_S = 1.0
+SLOW_TEST_S = 1.0
 """A function whose cases together take longer is left out."""
 QUICK_S = 0.4
 """A case of it that takes no longer is kept."""
@@ -54,7 +54,7 @@ def measure_list(taken_s: Mapping[str, float]) -> dict[str, str]:
     return {
         function: _longest_quick(took)
         for function, took in cases.items()
-        if sum(took.values()) > SLOW_S
+        if sum(took.values()) > SLOW_TEST_S
     }
 
 

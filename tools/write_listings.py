@@ -36,13 +36,13 @@ from labtools.toolchain.listings import (
     stored_path,
     write_stored,
 )
+from tools.install import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 ARCHS = ("sm_90", "sm_75", "sm_80", "sm_86", "sm_89", "sm_100", "sm_120")
-HEAD_DIM, OTHER_HEAD_DIM = 128, 64
+USUAL_HEAD_DIM, OTHER_HEAD_DIM = 128, 64
 
 
-def workload_of(head_dim: int) -> Workload:
+def headline_with(head_dim: int) -> Workload:
     """A workload of that head dimension; nothing else of it reaches the compiler."""
     return Workload.parse(f"8,32,8,4096,{head_dim}")
 
@@ -56,7 +56,7 @@ def gpus_of(arch: str) -> list[Limits]:
 def workloads_of(rung: Rung) -> tuple[Problem, Problem]:
     """Two workloads that other machine code is compiled for: the usual one, and one beside it."""
     if rung.operation == DEFAULT_OPERATION:
-        return workload_of(HEAD_DIM), workload_of(OTHER_HEAD_DIM)
+        return headline_with(USUAL_HEAD_DIM), headline_with(OTHER_HEAD_DIM)
     usual = operation_of(rung.operation).headline
     return usual, usual.replace(dtype="bfloat16")
 

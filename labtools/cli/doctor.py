@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from labtools import __version__
 from labtools.problem import LabError, repository_root
+from labtools.problem.limits import MIB
 from labtools.record import DamagedRecordWarning, RecordStore
 from labtools.toolchain import Prerequisite, cuda_status
 from labtools.toolchain.cache import SIZE_VARIABLE, cache_dir, cache_state, size_of
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from labtools.toolchain.progress import Progress
 
 FEW_FREE_BYTES = 2 * 1024**3
-MIB = 2**20
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tools.goldens.cases import draw, possible
 from tools.goldens.changes import Change, read_changes
 from tools.goldens.compare import ask_all, compare
 from tools.goldens.masks import MASKED, mask
-from tools.goldens.values import column, differences, kept
+from tools.goldens.values import as_kept, column, differences
 
 SEED = "LABTOOLS_GOLDENS_SEED"
 """Repeats a draw."""
@@ -43,7 +43,9 @@ def test_sixty_drawn_goldens_hold(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\ngoldens drawn with {SEED}={seed}")
     kinds = ("json", "hash", "median")
-    goldens = {(kind, key): value for kind in kinds for key, value in store.read(kind).items()}
+    goldens = {
+        (kind, key): value for kind in kinds for key, value in store.read_goldens(kind).items()
+    }
     cases = [case for case in possible(kinds)[0] if (case.kind, case.key) in goldens]
     drawn = draw(cases, DRAWN, seed)
     assert len(drawn) == DRAWN
@@ -61,7 +63,7 @@ def test_every_shipped_record_has_its_goldens(repository: Path) -> None:
         for record in read_records(path)[0]
         if record.problem.operation == "decode"
     ]
-    assert len(store.read("median")) == len(records) == len(store.read("hash"))
+    assert len(store.read_goldens("median")) == len(records) == len(store.read_goldens("hash"))
 
 
 def test_the_files_are_small() -> None:
@@ -182,14 +184,14 @@ def test_a_long_list_becomes_columns_that_notice_each_change() -> None:
         paths = {path.split("/")[0] for path, _, _ in differences(before, column(changed))}
         assert paths == {field}
     assert list(differences(before, column(rows[1:] + rows[:1])))
-    assert kept(rows, whole=True) == rows
+    assert as_kept(rows, whole=True) == rows
 
 
 def test_goldens_are_equal_bytes_when_equal(tmp_path: Path) -> None:
     goldens = {"b": {"x": 1.5}, "a": [1, None]}
     assert store.write("json", goldens, tmp_path)
     first = store.path_of("json", tmp_path).read_bytes()
-    assert store.read("json", tmp_path) == goldens
+    assert store.read_goldens("json", tmp_path) == goldens
     assert not store.write("json", dict(reversed(goldens.items())), tmp_path)
     assert store.path_of("json", tmp_path).read_bytes() == first
 
@@ -197,7 +199,7 @@ def test_goldens_are_equal_bytes_when_equal(tmp_path: Path) -> None:
 def test_damaged_goldens_are_said_to_be_damaged(tmp_path: Path) -> None:
     store.path_of("json", tmp_path).write_bytes(b"nothing")
     with pytest.raises(LabError, match="cannot be read"):
-        store.read("json", tmp_path)
+        store.read_goldens("json", tmp_path)
 
 
 def test_masks_hide_the_machine_and_nothing_else() -> None:

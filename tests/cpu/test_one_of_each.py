@@ -290,7 +290,7 @@ CONCEPTS = {
         # tools, one looks at the processes of a page's kernel and one spreads the goldens.
         (
             *("measure/worker.py", "measure/cpu/runner.py", "measure/gpu/clocks.py"),
-            *("tools/execute.py", "tools/goldens/compare.py", "tools/compare_layouts.py"),
+            *("tools/execute.py", "tools/goldens/compare.py"),
         ),
     ),
     "error format": Concept(shaping_an_error, ("problem/errors.py",)),

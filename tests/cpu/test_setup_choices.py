@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.choose import Choice, Driver, choose_cupy, choose_torch
+from tools.choose import BuildChoice, Driver, choose_cupy, choose_torch
 
 ROOT = Path(__file__).resolve().parents[2]
 CUDA_11 = Driver(11, 8, "an old GPU")
@@ -83,7 +83,7 @@ def test_what_this_machine_would_get() -> None:
     command = [sys.executable, "tools/install.py", "lab", "--explain"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     answer = json.loads(done.stdout)
-    torch, cupy = Choice(**answer["torch"]), Choice(**answer["cupy"])
+    torch, cupy = BuildChoice(**answer["torch"]), BuildChoice(**answer["cupy"])
     if answer["driver"] == "None":
         assert cupy.kind == "none"
         assert torch.kind == ("cpu" if sys.platform == "linux" else "pypi")

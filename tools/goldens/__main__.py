@@ -44,7 +44,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="tools.goldens", description=(__doc__ or "").splitlines()[0]
     )
     add = parser.add_argument
-    add("--only", choices=store.KINDS, action="append", help="one kind; repeatable")
+    add("--only", choices=store.GOLDEN_KINDS, action="append", help="one kind; repeatable")
     add("--match", metavar="PATTERN", help="goldens whose key contains this")
     add("--draw", type=int, metavar="N", help="a sample of so many")
     add("--seed", type=int, help="of the sample; drawn anew and printed without it")
@@ -57,7 +57,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _run(chosen: argparse.Namespace) -> int:
     if chosen.show:
         return _show(chosen.show)
-    kinds = chosen.only or store.KINDS
+    kinds = chosen.only or store.GOLDEN_KINDS
     cases, left_out = possible(kinds)
     if chosen.match:
         cases = [one for one in cases if fnmatch.fnmatchcase(one.key, f"*{chosen.match}*")]
@@ -69,14 +69,16 @@ def _run(chosen: argparse.Namespace) -> int:
         print(f"{count} left out: {why}", flush=True)
     if chosen.write:
         return _write(cases, kinds, chosen, bool(left_out))
-    goldens = {(kind, key): value for kind in kinds for key, value in store.read(kind).items()}
+    goldens = {
+        (kind, key): value for kind in kinds for key, value in store.read_goldens(kind).items()
+    }
     changes = read_changes()
     whole = not (chosen.match or chosen.draw or left_out)
     began = time.monotonic()
     wanted = [one for one in changes if one.kind == "*" or one.kind in kinds]
     answers = ask_all(cases, chosen.jobs, _progress)
     verdict = compare(goldens, answers, wanted, whole)
-    if set(kinds) != set(store.KINDS):
+    if set(kinds) != set(store.GOLDEN_KINDS):
         verdict.unused = [one for one in verdict.unused if one.kind != "*"]
     print(f"{verdict} ({time.monotonic() - began:.0f} s)")
     return 0 if verdict.ok else 1
@@ -98,7 +100,7 @@ def _write(
     for (kind, key), value in ask_all(cases, chosen.jobs, _progress):
         found[kind][key] = value
     for kind, goldens in found.items():
-        kept = store.read(kind) if chosen.match and store.path_of(kind).is_file() else {}
+        kept = store.read_goldens(kind) if chosen.match and store.path_of(kind).is_file() else {}
         changed = store.write(kind, kept | goldens)
         path = store.path_of(kind)
         print(
@@ -112,7 +114,7 @@ def _show(key: str) -> int:
     found = [case for (_, name), case in every_case().items() if name == key]
     for case in found:
         print(f"{case.kind}: {case.key}")
-        print("kept:", json.dumps(store.read(case.kind).get(key), indent=1))
+        print("kept:", json.dumps(store.read_goldens(case.kind).get(key), indent=1))
         print("now:", json.dumps(case.answer(), indent=1))
     if not found:
         print(f"there is no golden {key!r}", file=sys.stderr)

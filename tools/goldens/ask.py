@@ -12,12 +12,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-Json = Any
-ROOT = Path(__file__).resolve().parents[2]
-RECORDS = ROOT / "kernels" / "records"
+from tools.install import ROOT
+
+from .values import Json
+
+RECORD_FILES = ROOT / "kernels" / "records"
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,13 @@ def held_records() -> tuple[Held, ...]:
     from labtools.record import read_records
 
     found = []
-    for path in sorted(RECORDS.glob("*/*.jsonl.gz")):
+    for path in sorted(RECORD_FILES.glob("*/*.jsonl.gz")):
         lines = gzip.decompress(path.read_bytes()).decode().splitlines()
         raws = [json.loads(line) for line in lines if line.strip()]
         records, problems = read_records(path)
         if problems:
             raise problems[0]
-        name = path.relative_to(RECORDS).as_posix()
+        name = path.relative_to(RECORD_FILES).as_posix()
         pairs = zip(raws, records, strict=True)
         found += [Held(name, *pair) for pair in pairs if "operation" not in pair[0]["workload"]]
     return tuple(found)
@@ -64,7 +65,7 @@ def run_command(arguments: Sequence[str]) -> tuple[int, str]:
     return int(status), out.getvalue()
 
 
-def forecast_of(held: Held) -> Json:
+def forecast_answer(held: Held) -> Json:
     """The forecast of a record's rung, knobs and workload on the record's GPU."""
     from labtools.predict import forecast, load_gpu
     from labtools.problem import load_rung
@@ -166,7 +167,7 @@ def nvrtc_version() -> str | None:
         return None
 
 
-def locked_nvrtc() -> str:
+def goldens_nvrtc() -> str:
     """The compiler that the goldens belong to: the one that the lock file pins."""
     from tools.write_listings import locked_nvrtc as locked
 

@@ -10,11 +10,10 @@ from typing import Any
 
 from . import ask
 from .commands import Command, answer, commands
-from .store import KINDS
-from .values import digest, kept
+from .store import GOLDEN_KINDS
+from .values import Json, as_kept, digest
 
-Json = Any
-SHARES = {"json": 22, "forecast": 10, "hash": 14, "median": 14}
+DRAWN_SHARES = {"json": 22, "forecast": 10, "hash": 14, "median": 14}
 """How 60 drawn goldens are spread; another number is spread alike."""
 MOST_SECONDS = 24.0
 """What 60 drawn goldens may take together, by what is known of them."""
@@ -25,7 +24,7 @@ class GoldenCase:
     """One question.
 
     Attributes:
-        kind: one of `KINDS`.
+        kind: one of `GOLDEN_KINDS`.
         key: names it within its kind; does not change when the code does.
         needs: as in `Command`.
         seconds: that it takes, about.
@@ -41,12 +40,12 @@ class GoldenCase:
     def answer(self) -> Json:
         """What the project says now, in the form that is kept."""
         if isinstance(self.subject, Command):
-            return kept(answer(self.subject), self.subject.whole)
+            return as_kept(answer(self.subject), self.subject.whole)
         if self.kind == "forecast":
-            return kept(ask.forecast_of(self.subject), whole=True)
+            return as_kept(ask.forecast_answer(self.subject), whole=True)
         if self.kind == "hash":
             return {**ask.hashes_of(self.subject), **ask.freshness_of(self.subject)}
-        return kept(ask.times_of(self.subject))
+        return as_kept(ask.times_of(self.subject))
 
 
 @lru_cache(maxsize=1)
@@ -108,7 +107,7 @@ def record_key(held: ask.Held) -> str:
 def missing_here() -> dict[str, str]:
     """What answers depend on and this machine has not, each with a sentence."""
     found = {}
-    here, pinned = ask.nvrtc_version(), ask.locked_nvrtc()
+    here, pinned = ask.nvrtc_version(), ask.goldens_nvrtc()
     if here != pinned:
         found["compiler"] = (
             f"machine code is compared with NVRTC {pinned}, here is {here or 'none'}"
@@ -122,7 +121,7 @@ def missing_here() -> dict[str, str]:
     return found
 
 
-def possible(kinds: Iterable[str] = KINDS) -> tuple[list[GoldenCase], dict[str, int]]:
+def possible(kinds: Iterable[str] = GOLDEN_KINDS) -> tuple[list[GoldenCase], dict[str, int]]:
     """The cases that this machine can answer, and how many it cannot, by reason."""
     missing = missing_here()
     wanted = set(kinds)
@@ -147,12 +146,14 @@ def draw(cases: Iterable[GoldenCase], count: int, seed: int) -> list[GoldenCase]
     by_kind: dict[str, list[GoldenCase]] = {}
     for case in sorted(cases, key=lambda one: (one.kind, one.key)):
         by_kind.setdefault(case.kind, []).append(case)
-    whole = sum(SHARES[kind] for kind in by_kind)
+    whole = sum(DRAWN_SHARES[kind] for kind in by_kind)
     chosen: list[GoldenCase] = []
-    left_s = MOST_SECONDS * count / sum(SHARES.values())
+    left_s = MOST_SECONDS * count / sum(DRAWN_SHARES.values())
     for number, (kind, some) in enumerate(by_kind.items(), 1):
         left = count - len(chosen)
-        share = left if number == len(by_kind) else min(left, round(count * SHARES[kind] / whole))
+        share = (
+            left if number == len(by_kind) else min(left, round(count * DRAWN_SHARES[kind] / whole))
+        )
         chance.shuffle(some)
         taken: list[GoldenCase] = []
         for case in some:

@@ -21,7 +21,7 @@ from typing import Any
 
 from labtools.problem import LabError
 
-from .store import FOLDER, KINDS
+from .store import FOLDER, GOLDEN_KINDS
 from .values import ABSENT
 
 CHANGES = FOLDER / "changes.toml"
@@ -69,11 +69,11 @@ def read_changes(path: Path = CHANGES) -> tuple[Change, ...]:
             "an entry has kind, key, path and reason, and now if wanted",
         ) from error
     for change in changes:
-        if change.kind not in ("*", *KINDS) or len(change.reason) < 10:
+        if change.kind not in ("*", *GOLDEN_KINDS) or len(change.reason) < 10:
             raise LabError(
                 f"{path.name} has an entry that says too little.",
                 f"its kind is {change.kind!r} and its reason {change.reason!r}",
-                f"kinds are {', '.join(KINDS)} and *; a reason is a sentence",
+                f"kinds are {', '.join(GOLDEN_KINDS)} and *; a reason is a sentence",
             )
     return changes
 

@@ -19,26 +19,26 @@ from typing import Any
 
 from . import ask
 from .masks import mask
+from .values import Json
 
-Json = Any
-HEADLINE = "8,32,8,4096,128"
+HEADLINE_SHORT = "8,32,8,4096,128"
 SMALL = "2,8,2,65,128"
 GPUS = (
     *("t4", "l4", "rtx3090", "rtx4090", "a10", "a100-40gb", "a100-80gb"),
     *("h100", "h100-pcie", "h200", "b200", "rtx5090"),
 )
-ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+COMPILED_FOR = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 WORKLOADS = (
     "8,32,8,4096,64",
     "1,32,8,16384,128",
     "64,32,8,1024,128",
     "1,32,32,512,128",
     "16,64,8,2048,128",
-    f"{HEADLINE}/bf16",
-    f"{HEADLINE}/paged16",
-    f"{HEADLINE}/paged64",
-    f"{HEADLINE}/bf16/paged16",
-    f"{HEADLINE}/warm",
+    f"{HEADLINE_SHORT}/bf16",
+    f"{HEADLINE_SHORT}/paged16",
+    f"{HEADLINE_SHORT}/paged64",
+    f"{HEADLINE_SHORT}/bf16/paged16",
+    f"{HEADLINE_SHORT}/warm",
     "@ragged.json",
     "@paged.json",
 )
@@ -194,11 +194,11 @@ def _knob_changes(kernel: str) -> Iterator[str]:
 
 def _compiling() -> Iterator[Command]:
     for kernel in (*RUNGS, *STUDIES):
-        for arch in ARCHS:
+        for arch in COMPILED_FOR:
             yield _one(f"compile {kernel} --arch {arch}", "compiler", seconds=0.5)
         for knob in _knob_changes(kernel):
             yield _one(f"compile {kernel} {knob}", "compiler", seconds=0.5)
-        for workload in ("8,32,8,4096,64", f"{HEADLINE}/bf16", f"{HEADLINE}/paged16"):
+        for workload in ("8,32,8,4096,64", f"{HEADLINE_SHORT}/bf16", f"{HEADLINE_SHORT}/paged16"):
             yield _one(f"compile {kernel} -w {workload}", "compiler", seconds=0.5)
             yield _one(f"compile {kernel} -w {workload} --arch sm_80", "compiler", seconds=0.5)
         yield _one(f"compile {kernel} --sass", "compiler", seconds=0.5)
@@ -235,7 +235,7 @@ def _deriving() -> Iterator[Command]:
             yield _one(f"derive --gpu {gpu} -w {workload}")
     for suffix in ("/bf16", "/paged16", "/paged64", "/warm"):
         for bits in (16, 8, 4):
-            yield _one(f"derive --gpu h200 -w {HEADLINE}{suffix} --bits {bits}")
+            yield _one(f"derive --gpu h200 -w {HEADLINE_SHORT}{suffix} --bits {bits}")
     yield _one("derive --gpu h200 -w @ragged.json")
     yield _one("derive", "no gpu")
     yield _one("derive --gpu h200", whole=True)
@@ -245,15 +245,20 @@ def _kept() -> Iterator[Command]:
     own = "no own records"
     for kernel in (*RUNGS, *STUDIES, "sdpa", "baseline:flashinfer", "read_sweep", "r03", "unknown"):
         yield _one(f"records --rung {kernel}", own, seconds=3)
-        yield _one(f"records --rung {kernel} -w {HEADLINE} --all", own)
+        yield _one(f"records --rung {kernel} -w {HEADLINE_SHORT} --all", own)
     yield _one("records", own, seconds=30)
     yield _one("records --all", own, seconds=40)
     for gpu in ("h200", "H200", "a100", "unknown"):
         yield _one(f"records --gpu {gpu} --rung r05", own)
-    for workload in (HEADLINE, "1,32,8,16384,128", "64,32,8,1024,128", f"{HEADLINE}/paged16"):
+    for workload in (
+        HEADLINE_SHORT,
+        "1,32,8,16384,128",
+        "64,32,8,1024,128",
+        f"{HEADLINE_SHORT}/paged16",
+    ):
         yield _one(f"records -w {workload}", own, seconds=3)
     yield _one("records -w @ragged.json", own)
-    yield _one(f"records --rung r03 -w {HEADLINE} --gpu h200", own, whole=True)
+    yield _one(f"records --rung r03 -w {HEADLINE_SHORT} --gpu h200", own, whole=True)
     yield _one("claims", own, seconds=3, whole=True)
     for claim in CLAIMS:
         yield _one(f"claims --id {claim}", own)

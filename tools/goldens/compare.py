@@ -7,13 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 from .cases import GoldenCase, every_case
 from .changes import Change, find_change
-from .values import ABSENT, differences
+from .values import ABSENT, Json, differences
 
-Json = Any
 Id = tuple[str, str]
 """Kind and key."""
 MOST_SHOWN = 40
@@ -21,7 +19,7 @@ MOST_PATHS = 6
 
 
 @dataclass
-class Verdict:
+class GoldenVerdict:
     """What a comparison found.
 
     Attributes:
@@ -77,7 +75,7 @@ def compare(
     answers: Iterable[tuple[Id, Json]],
     changes: Sequence[Change] = (),
     whole: bool = False,
-) -> Verdict:
+) -> GoldenVerdict:
     """Compare answers with goldens.
 
     Args:
@@ -87,7 +85,7 @@ def compare(
         whole: the answers are all there are, so that a golden without an answer is missing and an
             entry of ``changes`` that fits nothing is stale.
     """
-    verdict = Verdict()
+    verdict = GoldenVerdict()
     seen = set()
     for (kind, key), now in answers:
         seen.add((kind, key))
@@ -103,7 +101,7 @@ def compare(
 
 
 def _enter(
-    verdict: Verdict,
+    verdict: GoldenVerdict,
     changes: Sequence[Change],
     kind: str,
     key: str,

@@ -10,11 +10,11 @@ import re
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from .ask import ROOT
+from tools.install import ROOT
 
-Json = Any
+from .values import Json
+
 MASKED = "<masked>"
 
 RULES: tuple[tuple[str, str, str], ...] = (

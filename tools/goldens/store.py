@@ -10,14 +10,13 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from labtools.problem import LabError
+from tools.install import ROOT
 
-from .ask import ROOT
+from .values import Json
 
-Json = Any
-KINDS = ("json", "forecast", "hash", "median")
+GOLDEN_KINDS = ("json", "forecast", "hash", "median")
 FOLDER = ROOT / "tests" / "goldens"
 
 
@@ -26,7 +25,7 @@ def path_of(kind: str, folder: Path = FOLDER) -> Path:
     return folder / f"{kind}.jsonl.gz"
 
 
-def read(kind: str, folder: Path = FOLDER) -> dict[str, Json]:
+def read_goldens(kind: str, folder: Path = FOLDER) -> dict[str, Json]:
     """The goldens of one kind by key.
 
     Raises:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 Json = Any
-DIGITS = 12
+KEPT_DIGITS = 12
 """Significant digits of a kept number."""
-TOLERANCE = 1e-9
+RELATIVE_TOLERANCE = 1e-9
 """Relative. The same arithmetic gives the same number, but numpy adds in another order where a
 processor has wider registers, and that moves the last digits. A changed rule moves far more."""
 NEAR_ZERO = 1e-12
@@ -21,12 +21,12 @@ COLUMN_DIGITS = 6
 """Of the single numbers of a column, which are kept as one hash; their sum is kept besides."""
 
 
-def rounded(value: float, digits: int = DIGITS) -> float | None:
+def rounded(value: float, digits: int = KEPT_DIGITS) -> float | None:
     """A number as it is kept; None for one that is not finite."""
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None
 
 
-def kept(value: Json, whole: bool = False) -> Json:
+def as_kept(value: Json, whole: bool = False) -> Json:
     """An answer as it is kept.
 
     Args:
@@ -34,12 +34,12 @@ def kept(value: Json, whole: bool = False) -> Json:
         whole: keep long lists as they are.
     """
     if isinstance(value, dict):
-        return {name: kept(one, whole) for name, one in value.items()}
+        return {name: as_kept(one, whole) for name, one in value.items()}
     if isinstance(value, list):
         long = len(value) > LONG and any(isinstance(one, (dict, list)) for one in value)
         if long and not whole:
             return column(value)
-        return [kept(one, whole) for one in value]
+        return [as_kept(one, whole) for one in value]
     if isinstance(value, float):
         return rounded(value)
     if isinstance(value, str) and len(value) > 2000 and not whole:
@@ -122,7 +122,7 @@ def same(before: Json, now: Json) -> bool:
     if _is_number(before) and _is_number(now):
         if isinstance(before, int) and isinstance(now, int):
             return before == now
-        return math.isclose(before, now, rel_tol=TOLERANCE, abs_tol=NEAR_ZERO)
+        return math.isclose(before, now, rel_tol=RELATIVE_TOLERANCE, abs_tol=NEAR_ZERO)
     return type(before) is type(now) and bool(before == now)
 
 

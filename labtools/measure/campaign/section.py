@@ -19,7 +19,7 @@ def combined(rung: str, **values: Sequence[int]) -> tuple[Choice, ...]:
     return tuple((rung, dict(zip(values, chosen, strict=True))) for chosen in every)
 
 
-def one_at_a_time(
+def one_knob_at_a_time(
     rung: str, base: Mapping[str, int] | None = None, **others: Iterable[int]
 ) -> tuple[Choice, ...]:
     """The rung at ``base``, and with one knob at a time at another value."""

@@ -21,12 +21,12 @@ from ..tables import Cell, Shown, Word, format_value, make_note, make_table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SHARES = ("of it", "of the ceiling", "of all", "of the issue slots", "of the time")
+PERCENT_UNITS = ("of it", "of the ceiling", "of all", "of the issue slots", "of the time")
 """Units of a number that is shown in percent."""
 
 
 def _say(value: float, unit: str) -> str:
-    if unit in SHARES:
+    if unit in PERCENT_UNITS:
         return f"{100 * value:.3g} % {unit}"
     if float(value).is_integer():
         value = int(value)

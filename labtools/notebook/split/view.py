@@ -11,6 +11,7 @@ from typing import Any
 
 import traitlets
 
+from labtools.measure.campaign.decode.splits import PIECES
 from labtools.predict import load_gpu
 from labtools.problem import HEADLINE, LabError, Workload
 
@@ -18,7 +19,7 @@ from ..bench import Bench, View, slider
 from ..records import GpuRecords, Variant, forecast_of
 from .figures import time_parts
 
-BATCHES, LENGTHS, PIECES = (1, 8, 64), (512, 4096), (1, 2, 4, 8, 16, 32)
+BATCHES, LENGTHS = (1, 8, 64), (512, 4096)
 
 
 def split_tables(

@@ -34,7 +34,7 @@ RESULT_US = 0.012
 """To read one partial result of one head from memory; the blocks of a cluster divide them."""
 REST_US = 2.2
 """What a call takes besides, so that times can be said to be near to each other."""
-NEAR_FACTOR, NEAR_US = 1.05, 0.3
+CLOSE_FACTOR, NEAR_US = 1.05, 0.3
 """Times within such a factor or difference are not told apart: then the fewest clusters of a pair
 are taken, so that the least goes through memory, and after that the largest ones."""
 
@@ -275,7 +275,7 @@ def choose_division(ways: Sequence[Division]) -> Division:
     one with the largest clusters.
     """
     least = min(way.time_us for way in ways)
-    limit = max(least + NEAR_US, NEAR_FACTOR * (least + REST_US) - REST_US)
+    limit = max(least + NEAR_US, CLOSE_FACTOR * (least + REST_US) - REST_US)
     near = [way for way in ways if way.time_us <= limit]
     return min(near, key=lambda way: (way.clusters, -way.cluster))
 

@@ -6,6 +6,7 @@ from labtools.problem import HEADLINE
 
 from ..section import Choice, Plan, Section, combined
 from .shapes import grid, shapes
+from .splits import PIECES
 
 _LADDER: tuple[Choice, ...] = (
     ("r00_two_passes", {}),
@@ -79,10 +80,9 @@ QUICK = Plan(
 )
 
 
-_PIECES = (1, 2, 4, 8, 16, 32)
 _SPLITS = (
-    *combined("s01_warp_rows", rows=(1, 4), split=_PIECES),
-    *combined("s00_block_rows", unroll=(4,), split=_PIECES),
+    *combined("s01_warp_rows", rows=(1, 4), split=PIECES),
+    *combined("s00_block_rows", unroll=(4,), split=PIECES),
 )
 _BYTES = (
     *combined("s01_warp_rows", rows=(1, 4), split=(1, 8)),

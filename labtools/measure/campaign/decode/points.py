@@ -16,7 +16,7 @@ from labtools.predict.accuracy import point_families
 from labtools.problem import LabError, Problem, Workload, load_rung
 
 from ...gpu.job import ceiling_candidates, rung_candidate
-from ..section import Choice, Plan, Section, one_at_a_time
+from ..section import Choice, Plan, Section, one_knob_at_a_time
 from .shapes import shapes
 
 CEILING_FAMILY = "read_sweep"
@@ -78,25 +78,25 @@ S04, S05 = "s04_gqa_warp", "s05_head_parallel_block"
 
 # Every kernel with every knob but the split, one at a time.
 _EVERY_KNOB = (
-    *one_at_a_time(R00, unroll=(1, 8)),
-    *one_at_a_time(R01, {"prefetch_v": 1}, unroll=(1, 2, 8), prefetch_v=(0,)),
-    *one_at_a_time(R02, unroll=(1, 2, 8), dims_per_thread=(2, 4)),
-    *one_at_a_time(R03, unroll=(1, 2, 8), launch_bounds=(0,)),
-    *one_at_a_time(S00, unroll=(1, 2, 8)),
-    *one_at_a_time(S01, rows=(1, 2, 8), launch_bounds=(0,)),
-    *one_at_a_time(S02, rows=(1, 2)),
-    *one_at_a_time(S03, rows=(2, 8), stages=(2, 4)),
-    *one_at_a_time(S04, group=(1, 2, 8), rows=(2,)),
-    *one_at_a_time(S05, warps=(2, 8), rows=(1, 4)),
+    *one_knob_at_a_time(R00, unroll=(1, 8)),
+    *one_knob_at_a_time(R01, {"prefetch_v": 1}, unroll=(1, 2, 8), prefetch_v=(0,)),
+    *one_knob_at_a_time(R02, unroll=(1, 2, 8), dims_per_thread=(2, 4)),
+    *one_knob_at_a_time(R03, unroll=(1, 2, 8), launch_bounds=(0,)),
+    *one_knob_at_a_time(S00, unroll=(1, 2, 8)),
+    *one_knob_at_a_time(S01, rows=(1, 2, 8), launch_bounds=(0,)),
+    *one_knob_at_a_time(S02, rows=(1, 2)),
+    *one_knob_at_a_time(S03, rows=(2, 8), stages=(2, 4)),
+    *one_knob_at_a_time(S04, group=(1, 2, 8), rows=(2,)),
+    *one_knob_at_a_time(S05, warps=(2, 8), rows=(1, 4)),
 )
 # One or two of every kernel.
 _FEW_KNOBS = (
     *((R00, {}), (R01, {"prefetch_v": 1}), (R02, {}), (R02, {"dims_per_thread": 2})),
-    *one_at_a_time(R03, unroll=(8,)),
+    *one_knob_at_a_time(R03, unroll=(8,)),
     *((S00, {}), (S00, {"unroll": 8})),
-    *one_at_a_time(S01, rows=(8,)),
+    *one_knob_at_a_time(S01, rows=(8,)),
     *((S02, {}), (S03, {}), (S04, {})),
-    *one_at_a_time(S05, warps=(8,)),
+    *one_knob_at_a_time(S05, warps=(8,)),
 )
 
 _WARM_L2 = (
@@ -106,10 +106,10 @@ _WARM_L2 = (
         "warm_l2",
         _warm("8,32,8,512,128"),
         (
-            *one_at_a_time(R02, unroll=(8,)),
-            *one_at_a_time(S00, {"split": 4}, split=(1, 2)),
-            *one_at_a_time(S01, {"split": 4}, split=(1, 2), rows=(8,)),
-            *one_at_a_time(S05, {"split": 4}, split=(1,)),
+            *one_knob_at_a_time(R02, unroll=(8,)),
+            *one_knob_at_a_time(S00, {"split": 4}, split=(1, 2)),
+            *one_knob_at_a_time(S01, {"split": 4}, split=(1, 2), rows=(8,)),
+            *one_knob_at_a_time(S05, {"split": 4}, split=(1,)),
             *((S02, {"split": 4}), (S03, {"split": 4}), (S04, {"split": 4})),
         ),
         ceiling=True,
@@ -120,7 +120,7 @@ _WARM_L2 = (
         (
             *((R01, {}), (R02, {"dims_per_thread": 4}), (S00, {})),
             *((R03, {}), (S01, {}), (S03, {}), (S05, {})),
-            *one_at_a_time(S04, {"group": 1}, rows=(2,)),
+            *one_knob_at_a_time(S04, {"group": 1}, rows=(2,)),
         ),
         ceiling=True,
     ),
@@ -143,16 +143,16 @@ _CHAIN = (
         shapes("2,16,2,3000,128"),
         (
             *((R02, {}), (S00, {"unroll": 8}), (R03, {}), (S01, {"rows": 8}), (S05, {})),
-            *one_at_a_time(S04, {"group": 8}, group=(2, 4), rows=(2,)),
+            *one_knob_at_a_time(S04, {"group": 8}, group=(2, 4), rows=(2,)),
         ),
     ),
     PointSet(
         "chain",
         shapes("1,32,32,4096,128"),
         (
-            *one_at_a_time(S00, {"split": 2}, split=(1, 4)),
-            *one_at_a_time(S01, {"split": 2}, split=(1, 4), rows=(8,)),
-            *one_at_a_time(S02, {"split": 2}, split=(4,)),
+            *one_knob_at_a_time(S00, {"split": 2}, split=(1, 4)),
+            *one_knob_at_a_time(S01, {"split": 2}, split=(1, 4), rows=(8,)),
+            *one_knob_at_a_time(S02, {"split": 2}, split=(4,)),
             *((S03, {"split": 2}), (S04, {"group": 1, "split": 2})),
         ),
     ),
@@ -163,24 +163,24 @@ _CROSSOVER = (
         "crossover",
         shapes("16,32,32,1024,128"),
         (
-            *one_at_a_time(R02, {"dims_per_thread": 4, "unroll": 8}, dims_per_thread=(2,)),
-            *one_at_a_time(S00, {"split": 2, "unroll": 8}, split=(4,), unroll=(4,)),
+            *one_knob_at_a_time(R02, {"dims_per_thread": 4, "unroll": 8}, dims_per_thread=(2,)),
+            *one_knob_at_a_time(S00, {"split": 2, "unroll": 8}, split=(4,), unroll=(4,)),
             *((R03, {"unroll": 8}), (S01, {"rows": 8})),
-            *one_at_a_time(S01, {"split": 2}, rows=(8,)),
-            *one_at_a_time(S01, {"split": 4, "rows": 2}, rows=(1,)),
-            *one_at_a_time(S05, warps=(2,), rows=(1, 4)),
-            *one_at_a_time(S02, {"split": 4}, rows=(2,)),
-            *one_at_a_time(S03, {"split": 2}, stages=(2,), split=(1,)),
+            *one_knob_at_a_time(S01, {"split": 2}, rows=(8,)),
+            *one_knob_at_a_time(S01, {"split": 4, "rows": 2}, rows=(1,)),
+            *one_knob_at_a_time(S05, warps=(2,), rows=(1, 4)),
+            *one_knob_at_a_time(S02, {"split": 4}, rows=(2,)),
+            *one_knob_at_a_time(S03, {"split": 2}, stages=(2,), split=(1,)),
         ),
     ),
     PointSet(
         "crossover",
         shapes("32,32,32,512,128"),
         (
-            *one_at_a_time(R02, unroll=(8,), dims_per_thread=(4,)),
-            *one_at_a_time(S00, unroll=(8,), split=(2,)),
-            *one_at_a_time(R03, unroll=(2, 8), launch_bounds=(0,)),
-            *one_at_a_time(S01, rows=(2, 8), launch_bounds=(0,)),
+            *one_knob_at_a_time(R02, unroll=(8,), dims_per_thread=(4,)),
+            *one_knob_at_a_time(S00, unroll=(8,), split=(2,)),
+            *one_knob_at_a_time(R03, unroll=(2, 8), launch_bounds=(0,)),
+            *one_knob_at_a_time(S01, rows=(2, 8), launch_bounds=(0,)),
             *((S03, {}), (S03, {"rows": 2}), (S04, {"group": 1}), (S04, {"group": 1, "rows": 2})),
             *((S05, {"warps": 2}), (S02, {"split": 2})),
         ),
@@ -189,10 +189,10 @@ _CROSSOVER = (
         "crossover",
         shapes("64,32,8,1024,128"),
         (
-            *one_at_a_time(R02, {"dims_per_thread": 4}, unroll=(8,)),
+            *one_knob_at_a_time(R02, {"dims_per_thread": 4}, unroll=(8,)),
             *((R03, {"unroll": 8}), (S05, {})),
-            *one_at_a_time(S01, {"split": 2}, rows=(8,)),
-            *one_at_a_time(S04, {"split": 8}, rows=(2,), split=(4,)),
+            *one_knob_at_a_time(S01, {"split": 2}, rows=(8,)),
+            *one_knob_at_a_time(S04, {"split": 8}, rows=(2,), split=(4,)),
             *((S02, {"split": 4}), (S03, {"split": 2})),
         ),
     ),
@@ -200,8 +200,8 @@ _CROSSOVER = (
         "crossover",
         shapes("24,16,16,1024,64"),
         (
-            *one_at_a_time(S00, {"split": 4}, split=(8,)),
-            *one_at_a_time(S01, {"split": 4}, rows=(8,), split=(8,)),
+            *one_knob_at_a_time(S00, {"split": 4}, split=(8,)),
+            *one_knob_at_a_time(S01, {"split": 4}, rows=(8,), split=(8,)),
             *((S03, {"split": 4}), (S05, {"split": 2})),
         ),
     ),
@@ -211,7 +211,7 @@ _CROSSOVER = (
         (
             *((R02, {"dims_per_thread": 4}), (R03, {}), (R03, {"unroll": 8})),
             *((S01, {"rows": 8}), (S01, {"split": 2}), (S05, {})),
-            *one_at_a_time(S04, {"group": 2, "split": 4}, rows=(2,)),
+            *one_knob_at_a_time(S04, {"group": 2, "split": 4}, rows=(2,)),
         ),
     ),
     # A full machine of blocks that wait for barriers: memory is kept less than half busy.
@@ -219,7 +219,7 @@ _CROSSOVER = (
         "crossover",
         shapes("64,32,32,512,128"),
         (
-            *one_at_a_time(R01, {"prefetch_v": 1}, unroll=(8,), prefetch_v=(0,)),
+            *one_knob_at_a_time(R01, {"prefetch_v": 1}, unroll=(8,), prefetch_v=(0,)),
             *((R02, {}), (S00, {}), (R00, {}), (R00, {"unroll": 8})),
         ),
     ),
@@ -230,12 +230,12 @@ _BANDWIDTH = (
         "bandwidth",
         shapes("64,32,32,512,128"),
         (
-            *one_at_a_time(R02, {"dims_per_thread": 4, "unroll": 8}, unroll=(4,)),
-            *one_at_a_time(R03, unroll=(8,)),
-            *one_at_a_time(S01, {"split": 2}, split=(1,), rows=(2, 8), launch_bounds=(0,)),
+            *one_knob_at_a_time(R02, {"dims_per_thread": 4, "unroll": 8}, unroll=(4,)),
+            *one_knob_at_a_time(R03, unroll=(8,)),
+            *one_knob_at_a_time(S01, {"split": 2}, split=(1,), rows=(2, 8), launch_bounds=(0,)),
             *((S01, {"rows": 8}), (S02, {"split": 2}), (S04, {"group": 1, "rows": 2, "split": 2})),
-            *one_at_a_time(S03, stages=(2, 4), rows=(8,)),
-            *one_at_a_time(S05, warps=(2, 8), rows=(1, 4)),
+            *one_knob_at_a_time(S03, stages=(2, 4), rows=(8,)),
+            *one_knob_at_a_time(S05, warps=(2, 8), rows=(1, 4)),
         ),
         ceiling=True,
     ),
@@ -243,8 +243,8 @@ _BANDWIDTH = (
         "bandwidth",
         shapes("32,32,32,2048,128"),
         (
-            *one_at_a_time(S01, {"split": 4}, rows=(8,), split=(8,)),
-            *one_at_a_time(S05, {"split": 2}, warps=(8,)),
+            *one_knob_at_a_time(S01, {"split": 4}, rows=(8,), split=(8,)),
+            *one_knob_at_a_time(S05, {"split": 2}, warps=(8,)),
             *((S02, {"split": 4}), (S03, {"split": 4})),
             (S04, {"group": 1, "rows": 2, "split": 4}),
         ),
@@ -254,7 +254,7 @@ _BANDWIDTH = (
         "bandwidth",
         shapes("64,32,16,1024,128"),
         (
-            *one_at_a_time(S01, {"split": 2}, rows=(8,)),
+            *one_knob_at_a_time(S01, {"split": 2}, rows=(8,)),
             *((S05, {"rows": 4}), (S04, {"group": 2, "rows": 2, "split": 4})),
         ),
         ceiling=True,
@@ -271,7 +271,7 @@ _BANDWIDTH = (
     PointSet(
         "bandwidth",
         shapes("64,32,32,1024,64"),
-        (*one_at_a_time(S01, {"split": 2}, rows=(8,)), (S03, {"split": 2}), (S05, {})),
+        (*one_knob_at_a_time(S01, {"split": 2}, rows=(8,)), (S03, {"split": 2}), (S05, {})),
         ceiling=True,
     ),
 )
@@ -281,15 +281,15 @@ _LAUNCH = (
         "launch",
         _warm("1,8,2,1,128", "8,32,8,2,128"),
         (
-            *one_at_a_time(R01, {"prefetch_v": 1}, prefetch_v=(0,)),
-            *one_at_a_time(R02, unroll=(1,), dims_per_thread=(4,)),
-            *one_at_a_time(S00, unroll=(1,)),
-            *one_at_a_time(R03, unroll=(1, 8)),
-            *one_at_a_time(S01, rows=(1, 8)),
-            *one_at_a_time(S02, rows=(1,)),
-            *one_at_a_time(S03, rows=(2,)),
-            *one_at_a_time(S04, group=(1,)),
-            *one_at_a_time(S05, warps=(2,)),
+            *one_knob_at_a_time(R01, {"prefetch_v": 1}, prefetch_v=(0,)),
+            *one_knob_at_a_time(R02, unroll=(1,), dims_per_thread=(4,)),
+            *one_knob_at_a_time(S00, unroll=(1,)),
+            *one_knob_at_a_time(R03, unroll=(1, 8)),
+            *one_knob_at_a_time(S01, rows=(1, 8)),
+            *one_knob_at_a_time(S02, rows=(1,)),
+            *one_knob_at_a_time(S03, rows=(2,)),
+            *one_knob_at_a_time(S04, group=(1,)),
+            *one_knob_at_a_time(S05, warps=(2,)),
         ),
     ),
     PointSet("launch", _warm("1,8,2,1,128"), ((R00, {}), (R00, {"unroll": 1}))),
@@ -311,8 +311,8 @@ _TAIL = (
         shapes("133,32,8,256,128"),
         (
             *((R01, {"prefetch_v": 1}), (R02, {}), (R02, {"dims_per_thread": 4}), (S00, {})),
-            *one_at_a_time(R03, unroll=(8,)),
-            *one_at_a_time(S01, rows=(1, 8)),
+            *one_knob_at_a_time(R03, unroll=(8,)),
+            *one_knob_at_a_time(S01, rows=(1, 8)),
             *((S02, {}), (S03, {}), (S05, {"warps": 2})),
         ),
     ),
@@ -320,7 +320,7 @@ _TAIL = (
         "tail",
         shapes("67,32,8,256,128"),
         (
-            *one_at_a_time(R02, unroll=(8,)),
+            *one_knob_at_a_time(R02, unroll=(8,)),
             *((R01, {}), (S00, {})),
             *((R00, {}), (S05, {})),
         ),
@@ -329,7 +329,7 @@ _TAIL = (
         "tail",
         shapes("34,32,8,512,128"),
         (
-            *one_at_a_time(S05, {"warps": 8}, warps=(4,), rows=(1, 4)),
+            *one_knob_at_a_time(S05, {"warps": 8}, warps=(4,), rows=(1, 4)),
             (S01, {"split": 4}),
             (S04, {}),
         ),
@@ -350,7 +350,7 @@ _TAIL = (
         (
             *((R02, {}), (S00, {"split": 4}), (S00, {"split": 8})),
             *((R03, {}), (S02, {}), (S03, {}), (S04, {}), (S05, {})),
-            *one_at_a_time(S01, {"rows": 8}, split=(4, 8)),
+            *one_knob_at_a_time(S01, {"rows": 8}, split=(4, 8)),
         ),
     ),
     PointSet(
@@ -368,7 +368,7 @@ _TAIL = (
         (
             *((R02, {}), (S00, {})),
             *((R03, {}), (S01, {}), (S03, {}), (S05, {})),
-            *one_at_a_time(S01, {"split": 8}, split=(16,)),
+            *one_knob_at_a_time(S01, {"split": 8}, split=(16,)),
         ),
     ),
 )
