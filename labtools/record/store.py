@@ -5,11 +5,9 @@ from __future__ import annotations
 import gzip
 import os
 import tempfile
-import threading
 import time
 import warnings
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from labtools.problem import LabError, Problem
+from labtools.toolchain.cache import Recent
 
 from .folders import own_records_dir, shipped_records_dir
 from .locks import file_lock
@@ -178,13 +177,12 @@ def read_records(path: Path) -> tuple[list[Record], list[LabError]]:
     try:
         with path.open("rb") as file:
             mark = _mark_of(os.fstat(file.fileno()))
-            with _lock:
-                kept = _kept.get(str(path))
+            kept = _files.get(str(path))
             if kept is None or kept.mark != mark:
                 began_ns = time.time_ns()
                 kept = _Contents(mark, *_parse_records(path, file.read()))
                 if began_ns - max(mark.changed_ns, mark.modified_ns) > _SETTLED_NS:
-                    _keep(str(path), kept)
+                    _files.put(str(path), kept)
     except OSError as error:
         return [], [_damage(path, None, error.strerror or str(error))]
     return list(kept.records), list(kept.problems)
@@ -212,21 +210,11 @@ class _Contents:
 _SETTLED_NS = 100_000_000
 """A file that changed less long ago may change again within one tick of its clock. It is read,
 and not kept."""
-_MOST_FILES = 256
-_kept: OrderedDict[str, _Contents] = OrderedDict()
-_lock = threading.Lock()
+_files: Recent[_Contents] = Recent(256)
 
 
 def _mark_of(found: os.stat_result) -> _Mark:
     return _Mark(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_dev, found.st_ino)
-
-
-def _keep(path: str, contents: _Contents) -> None:
-    with _lock:
-        _kept[path] = contents
-        _kept.move_to_end(path)
-        while len(_kept) > _MOST_FILES:
-            _kept.popitem(last=False)
 
 
 def _parse_records(path: Path, data: bytes) -> tuple[list[Record], list[LabError]]:

@@ -33,10 +33,11 @@ import tempfile
 import threading
 import warnings
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -144,6 +145,39 @@ def binary_mark(path: Path) -> str:
     """
     found = path.stat()
     return _binary_mark(str(path), found.st_size, found.st_mtime_ns)
+
+
+class Recent(Generic[T]):
+    """The values of this process that were asked for last, by key; several threads may ask.
+
+    Args:
+        most: how many; then the one that was not asked for the longest goes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[str, T] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> T | None:
+        """The value of a key, or None."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def put(self, key: str, value: T) -> None:
+        """Keep a value."""
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > self._most:
+                self._values.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._values.clear()
 
 
 # -------------------------------------------------------------------------------------- folders

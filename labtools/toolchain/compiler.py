@@ -14,9 +14,7 @@ import importlib.util
 import io
 import json
 import re
-import threading
 import traceback
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +22,7 @@ from typing import Any, Literal
 
 from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir
 
-from .cache import binary_mark, kept
+from .cache import Recent, binary_mark, kept
 from .cubin import Cubin, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompileError, CompilerMissing, parse_compile_log
 from .options import (
@@ -42,9 +40,7 @@ CompilerName = Literal["auto", "cuda-core", "cupy"]
 
 _LOADED = Path("/proc/self/maps")
 """Linux lists the libraries of this process there."""
-_KEPT = 256
-_kept: OrderedDict[str, Cubin] = OrderedDict()
-_lock = threading.Lock()
+_cubins: Recent[Cubin] = Recent(256)
 
 
 @dataclass(frozen=True)
@@ -118,10 +114,9 @@ def compile_cubin(
     defines = dict(defines or {})
     folders = all_include_dirs(include_dirs)
     key = _key(source, arch, defines, name, folders, found)
-    with _lock:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
+    known = _cubins.get(key)
+    if known is not None:
+        return known
     run = _compile_with_cuda_core if found.name == "cuda-core" else _compile_with_cupy
     builds = _nvrtc_builds(found)
     if builds:
@@ -139,10 +134,7 @@ def compile_cubin(
             log=log,
         )
     cubin = Cubin(image, arch, log, found.version, entries, name)
-    with _lock:
-        _kept[key] = cubin
-        while len(_kept) > _KEPT:
-            _kept.popitem(last=False)
+    _cubins.put(key, cubin)
     return cubin
 
 

@@ -10,7 +10,7 @@ import io
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from labtools.problem import LabError
@@ -106,16 +106,10 @@ def read_entries(image: bytes, arch: str, log: str) -> dict[str, Resources]:
                 "its report (ptxas -v) has no line for this kernel",
                 "compile again; if it stays, this compiler's report is in a form not known here",
             )
-        found = reported[name]
-        entries[name] = Resources(
-            registers=found.registers,
-            shared_bytes=found.shared_bytes,
-            local_bytes=found.local_bytes,
-            spill_store_bytes=found.spill_store_bytes,
-            spill_load_bytes=found.spill_load_bytes,
+        entries[name] = replace(
+            reported[name],
             max_threads=_max_threads(sections, name),
-            code_hash=_hash_code(sections, names, name, arch, found),
-            entry=name,
+            code_hash=_hash_code(sections, names, arch, reported[name]),
         )
     return entries
 
@@ -123,15 +117,10 @@ def read_entries(image: bytes, arch: str, log: str) -> dict[str, Resources]:
 # ---------------------------------------------------------------------------- assembler log
 
 
-@dataclass
-class _Reported:
-    registers: int = 0
-    shared_bytes: int = 0
-    local_bytes: int = 0
-    spill_store_bytes: int = 0
-    spill_load_bytes: int = 0
-
-
+_REPORTED = (
+    *("registers", "shared_bytes", "local_bytes", "spill_store_bytes", "spill_load_bytes"),
+)
+"""Fields of `Resources` that the assembler says."""
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 _FUNCTION = re.compile(r"Function properties for (\S+)")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -140,32 +129,35 @@ _SMEM = re.compile(r"(\d+) bytes smem")
 _CUMULATIVE = re.compile(r"(\d+) bytes cumulative stack size")
 
 
-def parse_assembler_log(log: str) -> dict[str, _Reported]:
-    """Read ``ptxas -v``: resources by kernel. Called functions count with their caller."""
-    reported: dict[str, _Reported] = {}
-    current: _Reported | None = None
+def parse_assembler_log(log: str) -> dict[str, Resources]:
+    """Read ``ptxas -v``: resources by kernel. Called functions count with their caller.
+
+    It says nothing of the launch bound and the code.
+    """
+    reported: dict[str, dict[str, Any]] = {}
+    current: dict[str, int] | None = None
     name = function = ""
     for line in log.splitlines():
         if entry := _ENTRY.search(line):
             name = function = entry[1]
-            current = _Reported()
+            current = dict.fromkeys(_REPORTED, 0)
         elif properties := _FUNCTION.search(line):
             function = properties[1]
         elif current is None:
             continue
         elif stack := _STACK.search(line):
             if function == name:
-                current.local_bytes = int(stack[1])
-            current.spill_store_bytes += int(stack[2])
-            current.spill_load_bytes += int(stack[3])
+                current["local_bytes"] = int(stack[1])
+            current["spill_store_bytes"] += int(stack[2])
+            current["spill_load_bytes"] += int(stack[3])
         elif used := _USED.search(line):
-            current.registers = int(used[1])
+            current["registers"] = int(used[1])
             if smem := _SMEM.search(line):
-                current.shared_bytes = int(smem[1])
+                current["shared_bytes"] = int(smem[1])
             if cumulative := _CUMULATIVE.search(line):
-                current.local_bytes = max(current.local_bytes, int(cumulative[1]))
+                current["local_bytes"] = max(current["local_bytes"], int(cumulative[1]))
             reported[name] = current  # only now is the kernel's report complete
-    return reported
+    return {name: Resources(**found, entry=name) for name, found in reported.items()}
 
 
 # ------------------------------------------------------------------------------------- ELF
@@ -233,10 +225,10 @@ _CONSTANT_BANK = re.compile(
 
 
 def _hash_code(
-    sections: Sequence[Any], entries: Sequence[str], name: str, arch: str, reported: _Reported
+    sections: Sequence[Any], entries: Sequence[str], arch: str, reported: Resources
 ) -> str:
     """SHA-256 over what the GPU executes and what decides how many copies of it fit."""
-    digest = hashlib.sha256()
+    digest, name = hashlib.sha256(), reported.entry
 
     def add(label: str, data: bytes) -> None:
         digest.update(f"{label} {len(data)}\n".encode())

@@ -17,10 +17,8 @@ import gzip
 import hashlib
 import json
 import re
-import threading
 import time
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -29,12 +27,14 @@ from typing import Any
 
 from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir, repository_root
 
-from .cache import binary_mark, code_digest, content_key, is_kept, kept
+from .cache import Recent, binary_mark, code_digest, content_key, is_kept, kept
 from .compiler import compile_cubin, source_name
 from .cubin import Cubin, Resources
 from .errors import CompileError, CompilerMissing
 from .options import C_HEADERS, all_include_dirs, check_arch, cuda_include_dir
 from .sass import (
+    CODE_LINE,
+    HIGH_LINE,
     LISTING_OPTIONS,
     Sass,
     SourceLine,
@@ -51,9 +51,6 @@ CUDA_PREFIX = "cuda/"
 
 _READER = code_digest("problem", "toolchain")
 """The code that makes typed instructions of a cubin, as it was when this was imported."""
-_KEPT = 96
-_kept: OrderedDict[str, MachineCode] = OrderedDict()
-_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -142,6 +139,9 @@ class StoredListing:
         return expand_lines(self.lines)
 
 
+_codes: Recent[MachineCode] = Recent(96)
+
+
 def machine_code(
     rung: Rung,
     workload: Problem,
@@ -162,10 +162,9 @@ def machine_code(
     arch = check_arch(arch or limits.arch)
     defines = rung.defines(workload, limits, knobs)
     key = _key(rung, defines, arch)
-    with _lock:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
+    known = _codes.get(key)
+    if known is not None:
+        return known
     began = time.perf_counter()
     try:
         code = _compile(rung, defines, arch, began)
@@ -173,10 +172,7 @@ def machine_code(
         raise
     except LabError as error:
         code = _read_stored(rung, defines, arch, began, error)
-    with _lock:
-        _kept[key] = code
-        while len(_kept) > _KEPT:
-            _kept.popitem(last=False)
+    _codes.put(key, code)
     return code
 
 
@@ -485,10 +481,6 @@ def _without_lines(sass: Sass) -> Sass:
 
 # -------------------------------------------------------------------------------- compact lines
 
-_CODE = re.compile(
-    r"^\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+(?P<text>[^;]*?)\s*;?\s*/\* 0x(?P<low>[0-9a-f]{16}) \*/"
-)
-_HIGH = re.compile(r"^\s*/\* 0x(?P<high>[0-9a-f]{16}) \*/")
 _KEPT_LINE = re.compile(r"^\s*(\.target\s|\.section\s+\.text\.|//## File |[.\w$]+:\s*$)")
 _STORED_CODE = re.compile(r"^(?P<low>[0-9a-f]{16}) (?P<high>[0-9a-f]{16}) (?P<text>.*)$")
 
@@ -502,7 +494,7 @@ def compact_lines(listing: str) -> list[str]:
     kept: list[str] = []
     address = 0
     for line in listing.splitlines():
-        code = _CODE.match(line)
+        code = CODE_LINE.match(line)
         if code:
             if int(code["address"], 16) != address:
                 raise LabError(
@@ -513,7 +505,7 @@ def compact_lines(listing: str) -> list[str]:
             address += INSTRUCTION_BYTES
             kept.append(f"{code['low']} {code['text']}")
             continue
-        high = _HIGH.match(line)
+        high = HIGH_LINE.match(line)
         if high:
             low, _, text = kept[-1].partition(" ")
             kept[-1] = f"{low} {high['high']} {text}"

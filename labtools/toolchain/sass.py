@@ -41,10 +41,12 @@ analysis adds nothing to the text of these architectures and takes a third of th
 _SECTION = re.compile(r"^\s*\.section\s+(?:\.text\.(?P<entry>[\w$]+))?", re.MULTILINE)
 _LABEL = re.compile(r"^(\.L_x_\d+|[\w$.]+):\s*$")
 _LINE = re.compile(r'//## File "(?P<file>[^"]*)", line (?P<line>\d+)(?P<inlined> inlined at)?')
-_CODE = re.compile(
+CODE_LINE = re.compile(
     r"^\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+(?P<text>[^;]*?)\s*;?\s*/\* 0x(?P<low>[0-9a-f]{16}) \*/"
 )
-_HIGH = re.compile(r"^\s*/\* 0x(?P<high>[0-9a-f]{16}) \*/")
+"""An instruction as nvdisasm prints it: address, text, the lower half of its encoding."""
+HIGH_LINE = re.compile(r"^\s*/\* 0x(?P<high>[0-9a-f]{16}) \*/")
+"""The line below it: the upper half."""
 _PREDICATE = re.compile(r"^@(?P<negated>!?)(?P<name>U?P(?:\d+|T))\s+")
 _TARGET = re.compile(r"`\((?P<label>[^)]*)\)")
 _KERNEL = re.compile(r"^//-+ (?P<name>\S+)\s+-+$", re.MULTILINE)
@@ -525,11 +527,11 @@ def _parse_entry(text: str, entry: str) -> Iterable[Instruction]:
         if label:
             pending.append(label[1])
             continue
-        code = _CODE.match(line)
+        code = CODE_LINE.match(line)
         if not code:
             continue
         fresh_line = True
-        high = _HIGH.match(lines[number + 1]) if number + 1 < len(lines) else None
+        high = HIGH_LINE.match(lines[number + 1]) if number + 1 < len(lines) else None
         if high is None:
             raise LabError(
                 f"The listing of {entry} has an instruction without its encoding.",

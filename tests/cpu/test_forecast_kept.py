@@ -26,7 +26,7 @@ WORKLOAD = Workload.parse("2,8,2,301,128")
 @pytest.fixture(autouse=True)
 def cold(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    listings._kept.clear()
+    listings._codes.clear()
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def modelled(monkeypatch):
 def test_a_kept_forecast_is_equal_to_a_fresh_one(modelled, monkeypatch):
     rung = load_rung("r03")
     made = forecast(rung, WORKLOAD, "h200")
-    listings._kept.clear()
+    listings._codes.clear()
     again = forecast(rung, WORKLOAD, "h200")
     assert len(modelled) == 1 and again is not made
     monkeypatch.setenv(SIZE_VARIABLE, "0")
@@ -89,7 +89,7 @@ def test_whatever_it_follows_from_makes_another(modelled, monkeypatch):
     assert len(modelled) == len(asked) and len(times) > len(asked) // 2
     assert times == {ask().time_us for ask in asked}
     assert len(modelled) == len(asked)
-    monkeypatch.setattr(forecasting, "_MODEL_CODE", "another rule")
+    monkeypatch.setattr(forecasting, "MODEL_CODE", "another rule")
     forecast(rung, WORKLOAD, gpu)
     assert len(modelled) == len(asked) + 1
 

@@ -67,12 +67,12 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         raise CompilerMissing("There is no CUDA compiler here.", "nothing is installed", "pages")
 
     monkeypatch.setattr(listings, "compile_cubin", missing)
-    listings._kept.clear()
+    listings._codes.clear()
 
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    listings._kept.clear()
+    listings._codes.clear()
 
 
 # --------------------------------------------------------------------------------- in step
@@ -214,7 +214,7 @@ def test_a_stored_listing_is_what_would_be_compiled(
     rung = load_rung(rung_id)
     cubin = compile_rung(rung, WORKLOAD, LIMITS)
     here = parse_listings(portable_listing(cubin, rung))
-    listings._kept.clear()
+    listings._codes.clear()
     monkeypatch.setattr(listings, "disassembler", _no_disassembler)
     there = machine_code(rung, WORKLOAD, LIMITS)
     assert there.stored and there.origin == f"stored listing, NVRTC {locked_nvrtc()}"

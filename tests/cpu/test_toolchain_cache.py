@@ -545,15 +545,15 @@ def test_typed_instructions_are_read_when_asked_for_and_damage_is_mended(folder,
     from labtools.toolchain import listings, sass
 
     rung, workload = load_rung("r02"), Workload.parse("2,8,2,301,128")
-    listings._kept.clear()
+    listings._codes.clear()
     made = listings.machine_code(rung, workload, LIMITS)
-    listings._kept.clear()
+    listings._codes.clear()
     again = listings.machine_code(rung, workload, LIMITS)
     assert "_all" not in vars(again.entries) and again.content == made.content
     for file in files(folder / "instructions"):
         file.write_bytes(file.read_bytes()[:-3])
     assert content_key(again.entries) == content_key(made.entries)
-    listings._kept.clear()
+    listings._codes.clear()
 
     def runs(*_):
         raise AssertionError("nvdisasm ran")
