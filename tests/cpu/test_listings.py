@@ -248,7 +248,7 @@ def test_the_disassembler_is_asked_where_no_stored_listing_has_this_very_code(
 
 
 def _code_anew(rung: Rung) -> MachineCode:
-    listings._kept.clear()
+    listings._codes.clear()
     code = machine_code(rung, WORKLOAD, LIMITS)
     assert code.entries["decode_r03"].instructions
     return code
