@@ -185,7 +185,7 @@ class Rung:
         limiter: what it attacks.
         cost: what it gives up.
         launch: pure function of a problem, the GPU's `Limits` and resolved knobs.
-        knobs: compile-time choices.
+        knobs: choices made when it is compiled or laid out.
         parent: id of the rung it changes, or None.
         parent_knobs: knobs at which the parent is compared.
         supports: returns why a problem of its operation cannot run, or None. A rung that gives
