@@ -36,7 +36,7 @@ LEAST_BYTES = 16_000_000
 MOST_DRAWN_BYTES = 600_000_000
 LONGEST = 500_000
 SEED = 9
-BUDGET_S = 0.15
+LAYOUT_BUDGET_S = 0.15
 FEW_PAIRS = (
     *("1,8,1,16384", "1,8,1,65536", "1,8,1,250000", "1,4,1,131072", "1,1,1,500000"),
     *("2,8,1,65536", "1,16,2,131072", "3,8,1,65536", "4,8,1,32768", "1,16,4,16384", "1,4,4,131072"),
@@ -150,7 +150,7 @@ class LayoutBench:
             workload,
             processes=self._processes,
             rounds=self._rounds,
-            budget_s=BUDGET_S,
+            budget_s=LAYOUT_BUDGET_S,
             ceiling=False,
             pool=self._pool,
         )
