@@ -16,14 +16,13 @@ import numpy as np
 from labtools.toolchain.sass import Instruction, Sass
 
 from .lanes import BUFFER_SPACING, Buffers
-from .trace import Executed, Execution, Repeat, Trace
+from .trace import SHARED_OPCODES, Executed, Execution, Repeat, Trace
 
 SECTOR_BYTES = 32
 SAMPLED_TRIPS = 5
 _LOADS = {"LDG", "LD", "LDGSTS"}
 _STORES = {"STG", "ST"}
 _ATOMICS = {"ATOM", "ATOMG", "RED", "REDG"}
-_SHARED = {"LDS", "STS", "LDSM", "STSM", "ATOMS"}
 
 
 @dataclass(frozen=True)
@@ -291,7 +290,7 @@ class _Requests:
 
     def _touch(self, step: Execution, address: np.ndarray | None, counted: bool) -> None:
         one = self.code[step.index]
-        if one.base in _SHARED:
+        if one.base in SHARED_OPCODES:
             if id(step) not in self.shared:
                 self.shared[id(step)] = self._conflicts(step, address)
             return
@@ -428,7 +427,7 @@ class _Requests:
         """The request of one warp at one step, or None if it is no memory instruction."""
         one = self.code[step.index]
         width = one.access_bytes
-        if one.base in _SHARED:
+        if one.base in SHARED_OPCODES:
             waves = self.shared.get(id(step), {}).get(warp)
             if waves is None:
                 return None

@@ -47,9 +47,9 @@ COUNTER_BYTES = 64
 
 _GLOBAL_LOADS = {"LDG", "LD", "LDGSTS", "ATOM", "ATOMG"}
 _GLOBAL_STORES = {"STG", "ST", "RED", "REDG"}
-_SHARED = {"LDS", "STS", "LDSM", "STSM", "ATOMS"}
+SHARED_OPCODES = {"LDS", "STS", "LDSM", "STSM", "ATOMS"}
 _JUMPS = {"BRA", "JMP", "EXIT", "RET", "CALL", "BRX", "JMX"}
-_MEMORY = _GLOBAL_LOADS | _GLOBAL_STORES | _SHARED
+_MEMORY = _GLOBAL_LOADS | _GLOBAL_STORES | SHARED_OPCODES
 _FLOATS = {"F16", "F16x2", "F32", "F64", "BF16", "BF16_V2"}
 
 
@@ -571,7 +571,7 @@ class _Follower:
             memory = memory[1:]
         if not memory:
             return None
-        wide = one.base not in _SHARED
+        wide = one.base not in SHARED_OPCODES
         return state.address(memory[0], wide and ("E" in one.modifiers or one.base == "LDGSTS"))
 
     # ------------------------------------------------------------------------- loops

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +18,7 @@ from labtools.problem import Limits
 from labtools.problem.limits import GB_PER_S_OF_SM, clusters_by_rule
 
 from .compiler import compile_cubin
-from .device import DeviceInfo, device_query
+from .device import DeviceInfo, call_driver, device_query
 
 CLUSTER_SIZES = (2, 4, 8)
 """Eight blocks is the most that every GPU of compute capability 9.0 and up can run."""
@@ -89,18 +88,18 @@ def ask_driver(ordinal: int) -> dict[int, int]:
         raise RuntimeError("there is no GPU")
     smem_bytes = device.smem_per_block_optin_bytes
     image = compile_cubin(_SOURCE, device.arch, name="alone.cu").image
-    handle = _call(driver.cuDeviceGet, ordinal)
-    context = _call(driver.cuDevicePrimaryCtxRetain, handle)
+    handle = call_driver(driver.cuDeviceGet, ordinal)
+    context = call_driver(driver.cuDevicePrimaryCtxRetain, handle)
     try:
-        _call(driver.cuCtxSetCurrent, context)
-        function = _call(
-            driver.cuModuleGetFunction, _call(driver.cuModuleLoadData, image), b"alone"
+        call_driver(driver.cuCtxSetCurrent, context)
+        function = call_driver(
+            driver.cuModuleGetFunction, call_driver(driver.cuModuleLoadData, image), b"alone"
         )
         dynamic = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _call(driver.cuFuncSetAttribute, function, dynamic, smem_bytes)
+        call_driver(driver.cuFuncSetAttribute, function, dynamic, smem_bytes)
         return {
             size: int(
-                _call(
+                call_driver(
                     *(driver.cuOccupancyMaxActiveClusters, function),
                     _config(driver, size, device.sm_count, smem_bytes),
                 )
@@ -108,7 +107,7 @@ def ask_driver(ordinal: int) -> dict[int, int]:
             for size in CLUSTER_SIZES
         }
     finally:
-        _call(driver.cuDevicePrimaryCtxRelease, handle)
+        call_driver(driver.cuDevicePrimaryCtxRelease, handle)
 
 
 def _config(driver: Any, size: int, sm_count: int, smem_bytes: int) -> Any:
@@ -123,13 +122,6 @@ def _config(driver: Any, size: int, sm_count: int, smem_bytes: int) -> Any:
     config.sharedMemBytes = smem_bytes
     config.attrs, config.numAttrs = [cluster], 1
     return config
-
-
-def _call(function: Callable[..., Any], *args: Any) -> Any:
-    result, *values = function(*args)
-    if int(result) != 0:
-        raise RuntimeError(f"{function.__name__} returned {result}")
-    return values[0] if values else None
 
 
 if __name__ == "__main__":

@@ -105,24 +105,32 @@ def device_query(ordinal: int = 0) -> DeviceInfo | None:
     return None
 
 
+def call_driver(function: Callable[..., Any], *args: Any) -> Any:
+    """What a function of the driver gives besides its status.
+
+    Raises:
+        RuntimeError: the function failed.
+    """
+    result, *values = function(*args)
+    if int(result) != 0:
+        raise RuntimeError(f"{function.__name__} returned {result}")
+    return values[0] if values else None
+
+
 def _ask_bindings(ordinal: int) -> DeviceInfo:
     from cuda.bindings import driver
 
-    def call(function: Callable[..., Any], *args: Any) -> Any:
-        result, *values = function(*args)
-        if int(result) != 0:
-            raise RuntimeError(f"{function.__name__} returned {result}")
-        return values[0] if values else None
-
-    call(driver.cuInit, 0)
-    device = call(driver.cuDeviceGet, ordinal)
+    call_driver(driver.cuInit, 0)
+    device = call_driver(driver.cuDeviceGet, ordinal)
 
     def attribute(number: int) -> int:
-        return int(call(driver.cuDeviceGetAttribute, driver.CUdevice_attribute(number), device))
+        return int(
+            call_driver(driver.cuDeviceGetAttribute, driver.CUdevice_attribute(number), device)
+        )
 
-    name = call(driver.cuDeviceGetName, 128, device)
-    memory_bytes = int(call(driver.cuDeviceTotalMem, device))
-    version = int(call(driver.cuDriverGetVersion))
+    name = call_driver(driver.cuDeviceGetName, 128, device)
+    memory_bytes = int(call_driver(driver.cuDeviceTotalMem, device))
+    version = int(call_driver(driver.cuDriverGetVersion))
     return describe_device(name.split(b"\0")[0].decode(), memory_bytes, version, attribute, ordinal)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -418,19 +419,56 @@ def test_a_planted_second_definition_is_found(name: str, tmp_path: Path) -> None
 
 # ------------------------------------------------------------------------------------ the names
 
+BY_AGREEMENT = {"main", "load_ipython_extension", "__getattr__", "__all__"}
+"""Names that others look for: who runs a program, IPython, and the import of a package."""
 
-def class_names(root: Path) -> dict[str, list[str]]:
-    """Where each class name is defined, a private one too."""
-    found: dict[str, list[str]] = defaultdict(list)
+
+def is_command(node: ast.stmt) -> bool:
+    """A function of the command line: it has the command's name, which a room's may have too."""
+    decorators = getattr(node, "decorator_list", ())
+    return any(".command" in ast.unparse(decorator) for decorator in decorators)
+
+
+def named_by(node: ast.stmt) -> list[str]:
+    """The names that a statement defines; a type variable is a placeholder and no name."""
+    if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+        return [node.name]
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        if isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "TypeVar":
+            return []
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        parts = [part for target in targets for part in (target, *getattr(target, "elts", ()))]
+        return [part.id for part in parts if isinstance(part, ast.Name)]
+    return []
+
+
+def statements_of(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """What a module defines, under a condition too."""
+    for node in body:
+        yield node
+        if isinstance(node, (ast.If, ast.Try, ast.With)):
+            yield from statements_of(node.body)
+            yield from statements_of(getattr(node, "orelse", []))
+
+
+def definitions(root: Path) -> dict[str, set[str]]:
+    """The files that define each name: every class, and what is public of a module besides."""
+    found: dict[str, set[str]] = defaultdict(set)
     for path in files_of(root, PROGRAM):
-        for node in ast.walk(parse(path)):
+        tree, file = parse(path), name_of(path, root)
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                found[node.name].append(f"{name_of(path, root)}:{node.lineno}")
+                found[node.name].add(f"{file}:{node.lineno}")
+        for node in statements_of(tree.body):
+            for name in named_by(node):
+                public = not name.startswith("_") and not is_command(node)
+                if public and name not in BY_AGREEMENT and not isinstance(node, ast.ClassDef):
+                    found[name].add(file)
     return found
 
 
 def names_twice(root: Path) -> dict[str, list[str]]:
-    return {name: places for name, places in class_names(root).items() if len(places) > 1}
+    return {name: sorted(at) for name, at in definitions(root).items() if len(at) > 1}
 
 
 def shadowed_modules(root: Path) -> list[str]:
@@ -448,27 +486,104 @@ def shadowed_modules(root: Path) -> list[str]:
     return found
 
 
-def field_twins(root: Path, least: int = 4) -> list[tuple[str, str]]:
-    """Dataclasses and schemas that hold fields of the same names, so that one type stands twice."""
-    known: dict[frozenset[str], str] = {}
+def fields_of(node: ast.ClassDef) -> dict[str, str]:
+    """Name and type of each field."""
+    return {
+        part.target.id: ast.unparse(part.annotation)
+        for part in node.body
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+    }
+
+
+def field_twins(root: Path, least: int = 4, shared: int = 5) -> list[tuple[str, str]]:
+    """Types that stand twice: ``least`` fields and all of the same names, or ``shared`` of the
+    same name and type. What both have from a base, as an abstract class names it, is no twin.
+    """
+    classes = [
+        node
+        for path in files_of(root, PLACES)
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.ClassDef)
+    ]
+    by_name = {node.name: fields_of(node) for node in classes}
+    own = {
+        node.name: {
+            name: kind
+            for name, kind in fields_of(node).items()
+            if not any(name in by_name.get(ast.unparse(base), {}) for base in node.bases)
+        }
+        for node in classes
+    }
     found = []
-    for path in files_of(root, ("labtools",)):
-        for node in ast.walk(parse(path)):
-            if not isinstance(node, ast.ClassDef):
-                continue
-            fields = frozenset(
-                part.target.id
-                for part in node.body
-                if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
-            )
-            if len(fields) >= least:
-                if fields in known:
-                    found.append((known[fields], node.name))
-                known.setdefault(fields, node.name)
+    for (first, a), (second, b) in itertools.combinations(own.items(), 2):
+        same_names = a.keys() == b.keys() and len(a) >= least
+        if same_names or len(a.items() & b.items()) >= shared:
+            found.append((first, second))
     return found
 
 
-def test_a_class_name_is_defined_once() -> None:
+def bodies_twice(root: Path, least: int = 70) -> list[str]:
+    """Functions of ``least`` letters and more that say the same, of which one is in a library or
+    a tool; a page that stands alone may show what another page shows."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in files_of(root):
+        for function in functions_of(parse(path)):
+            body = function.body
+            if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+                body = body[1:]  # its docstring
+            text = "\n".join(map(ast.unparse, body))
+            if len(text) >= least:
+                found[text].append(f"{name_of(path, root)}:{function.lineno} {function.name}")
+    return [
+        " and ".join(places)
+        for places in found.values()
+        if len(places) > 1 and any(".py:" in place for place in places)
+    ]
+
+
+def values_twice(root: Path, least: int = 15) -> list[str]:
+    """Patterns of regular expressions that stand twice, and private constants of one name and one
+    value: allowed files of a concept are looked through as well."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in files_of(root, PROGRAM):
+        tree, file = parse(path), name_of(path, root)
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Call)
+                and ast.unparse(node.func).startswith("re.")
+                and node.args
+            ):
+                pattern = ast.unparse(node.args[0])
+                if isinstance(node.args[0], (ast.Constant, ast.JoinedStr)) and len(pattern) > least:
+                    found[f"pattern {pattern}"].add(f"{file}:{node.lineno}")
+        for statement in tree.body:
+            value = getattr(statement, "value", None)
+            if isinstance(value, (ast.Constant, ast.Tuple, ast.Set, ast.Dict, ast.List)):
+                for name in named_by(statement):
+                    text = ast.unparse(value)
+                    if name.startswith("_") and len(text) > least:
+                        found[f"{name} = {text}"].add(f"{file}:{statement.lineno}")
+    return [f"{what}: {', '.join(sorted(at))}" for what, at in found.items() if len(at) > 1]
+
+
+TWO_SIDES = {
+    ("Baseline", "Rung"): "both can be timed; one is a library's call and the other a kernel",
+    ("Design", "BlockPlan"): "derived by formulas, and chosen by the rule; tests compare them",
+    ("Gpu", "Limits"): "what the data sheet says, and the part that a launch may depend on",
+    ("Gpu", "DeviceInfo"): "what the data sheet says, and what the device answers",
+    ("Limits", "DeviceInfo"): "what a launch may depend on, and what the device answers",
+    ("Instruction", "_Printed"): "an instruction at its place, and what its text alone says",
+    ("ClaimRow", "Claim"): "a row of the command line also says the finding",
+    ("LaunchAnswer", "LaunchForecast"): "a row of the command line is flat",
+    ("ForecastAnswer", "Forecast"): "a row of the command line is flat",
+    ("ForecastAnswer", "RecordRow"): "rows of the command line that say what ran",
+    ("RecordRow", "TimedRow"): "rows of the command line that say what ran",
+    ("RecordRow", "Record"): "a row of the command line is flat",
+}
+"""Types that share fields and are two, with the reason."""
+
+
+def test_a_name_is_defined_once() -> None:
     assert names_twice(ROOT) == {}
 
 
@@ -477,25 +592,95 @@ def test_no_function_shadows_its_module() -> None:
 
 
 def test_no_type_is_written_twice() -> None:
-    assert field_twins(ROOT) == []
+    twins = {frozenset(pair): pair for pair in field_twins(ROOT)}
+    allowed = {frozenset(pair) for pair in TWO_SIDES}
+    assert sorted(pair for key, pair in twins.items() if key not in allowed) == []
+
+
+def test_no_function_is_written_twice() -> None:
+    assert bodies_twice(ROOT) == []
+
+
+def test_no_pattern_and_no_private_constant_is_written_twice() -> None:
+    assert values_twice(ROOT) == []
 
 
 def test_planted_names_are_found(tmp_path: Path) -> None:
-    root = tmp_path / "labtools"
-    for room, text in (
-        ("record", "class Pair:\n    a: int\n    b: int\n    c: int\n    d: int\n"),
-        ("predict", "class Pair:\n    x: int\n\nclass Twin:\n    d: int\n    c: int\n"
-                    "    b: int\n    a: int\n"),
-    ):  # fmt: skip
-        (root / room).mkdir(parents=True)
-        (root / room / "made.py").write_text(text)
-    (root / "predict" / "__init__.py").write_text("from .made import made\n")
-    assert list(names_twice(tmp_path)) == ["Pair"]
-    assert field_twins(tmp_path) == [("Twin", "Pair")]
+    library, tools = tmp_path / "labtools", tmp_path / "tools"
+    for file, text in (
+        (
+            library / "record" / "made.py",
+            "class Pair:\n    a: int\n    b: int\n    c: int\n    d: int\n\n"
+            "class _Hidden: ...\n\nLIMIT = 3\nAlias = int\n\ndef show(x): ...\n",
+        ),
+        (
+            library / "predict" / "made.py",
+            "class Pair:\n    x: int\n\nclass Twin:\n    d: int\n    c: int\n    b: int\n"
+            "    a: int\n\nclass _Hidden: ...\n\nif True:\n    LIMIT: int = 4\n",
+        ),
+        (tools / "made.py", "Alias, OTHER = str, 1\n\ndef show(y): ...\n\ndef main(): ...\n"),
+        (tools / "more.py", "def main(): ...\n\ndef _own(): ...\n"),
+        (library / "predict" / "__init__.py", "from .made import made\n"),
+    ):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert set(names_twice(tmp_path)) == {"Pair", "_Hidden", "LIMIT", "Alias", "show"}
     assert shadowed_modules(tmp_path) == ["labtools/predict: made"]
+
+
+def plant_both(root: Path, first: str, second: str, place: str = "tools") -> None:
+    for where, text in (("labtools", first), (place, second)):
+        plant(root, where, text)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("a: int\n    b: int\n    c: int\n    d: int", "d: str\n    c: int\n    b: int\n    a: x"),
+        (
+            "a: int\n    b: int\n    c: int\n    d: int\n    e: str\n    f: int",
+            "g: int\n    e: str\n    d: int\n    c: int\n    b: int\n    a: int",
+        ),
+    ],
+    ids=["all names", "a part"],
+)
+@pytest.mark.parametrize("place", ["tools", "book"])
+def test_planted_types_are_found(first: str, second: str, place: str, tmp_path: Path) -> None:
+    plant_both(tmp_path, f"class One:\n    {first}\n", f"class Two:\n    {second}\n", place)
+    assert field_twins(tmp_path) == [("One", "Two")]
+
+
+def test_what_a_base_names_is_no_twin(tmp_path: Path) -> None:
+    fields = "    a: int\n    b: int\n    c: int\n    d: int\n    e: int\n"
+    plant(tmp_path, "labtools", f"class Base:\n{fields}\nclass One(Base):\n{fields}    f: int\n")
+    assert field_twins(tmp_path) == []
+
+
+@pytest.mark.parametrize("place", ["tools", "labs"])
+def test_planted_functions_are_found(place: str, tmp_path: Path) -> None:
+    body = "    found = [one for one in many if one.name == 'r03_one_warp']\n    return found[0]\n"
+    first = f"class Kept:\n    def find(self, many):\n{body.replace('    ', '        ')}"
+    second = f'def look(many):\n    """Looks."""\n{body}'
+    plant_both(tmp_path, first, second, place)
+    (found,) = bodies_twice(tmp_path)
+    assert "find" in found
+    assert "look" in found
+
+
+def test_planted_patterns_and_constants_are_found(tmp_path: Path) -> None:
+    first = (
+        "import re\n_LINE = re.compile(r'^(?P<low>[0-9a-f]{16})$')\n_SET = {'LDS', 'STS', 'LDSM'}\n"
+    )
+    second = (
+        "import re\n\ndef read(x):\n    return re.match(r'^(?P<low>[0-9a-f]{16})$', x)\n\n"
+        "_SET = {'LDS', 'STS', 'LDSM'}\n"
+    )
+    plant_both(tmp_path, first, second)
+    found = values_twice(tmp_path)
+    assert [one.split(" ")[0] for one in found] == ["pattern", "_SET"]
 
 
 def test_the_scan_sees_the_project() -> None:
     names = {name_of(path, ROOT) for path in files_of(ROOT)}
     assert {"record/query.py", "tools/toc.py", "book/predict.md", "labs/lab03_chain.md"} <= names
-    assert len(class_names(ROOT)) > 150
+    assert len(definitions(ROOT)) > 700
