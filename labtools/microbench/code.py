@@ -14,7 +14,7 @@ from typing import Literal
 from labtools.problem import kernels_dir
 from labtools.toolchain import Cubin, compile_cubin
 from labtools.toolchain.options import split_arch
-from labtools.toolchain.sass import Instruction, Loop, Sass, loads_in_flight, read_sass
+from labtools.toolchain.sass import Instruction, Sass, innermost, loads_in_flight, read_sass
 
 OTHERS = 20
 """Instructions beside the expected ones that a trip may have: counter, branch, a few moves."""
@@ -144,7 +144,9 @@ def check_code(sass: Sass, check: CodeCheck) -> list[str]:
     """What is wrong with one kernel's machine code; empty when nothing is."""
     if check.where == "kernel":
         return _count(sass.instructions, check, exactly=False)
-    trips = _innermost(sass.loops)
+    # A wait that spins on itself is part of the loop around it.
+    long = [loop for loop in sass.loops if loop.last - loop.first > 2]
+    trips = innermost(long or sass.loops)
     if check.where == "loop":
         clocks = [one.index for one in sass.instructions if "SR_CLOCKLO" in one.text]
         if len(clocks) < 2:
@@ -154,18 +156,6 @@ def check_code(sass: Sass, check: CodeCheck) -> list[str]:
         return ["there is no loop to time"]
     # Where a warp may diverge, the compiler keeps a slow copy out of line: the best trip counts.
     return min((_judge(loop.instructions, check) for loop in trips), key=len)
-
-
-def _innermost(loops: Sequence[Loop]) -> list[Loop]:
-    # A wait that spins on itself is part of the loop around it.
-    long = [loop for loop in loops if loop.last - loop.first > 2] or loops
-    return [
-        loop
-        for loop in long
-        if not any(
-            one is not loop and loop.first <= one.first and one.last <= loop.last for one in long
-        )
-    ]
 
 
 def _judge(trip: Sequence[Instruction], check: CodeCheck) -> list[str]:

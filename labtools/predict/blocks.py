@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from labtools.problem import Launch
+from labtools.toolchain.operands import GLOBAL_ATOMICS
 from labtools.toolchain.sass import Sass
 
 from .lanes import lanes_of_block, lanes_of_blocks
@@ -22,7 +23,6 @@ from .trace import Executed, Repeat, Trace, run_trace
 MOST_BLOCKS = 8192
 """Blocks of a large grid that are told apart; the others repeat them."""
 MOST_CLASSES = 5
-ATOMICS = ("ATOM", "ATOMG", "RED", "REDG")
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class LaunchBlocks:
                 if isinstance(item, Repeat):
                     walk(item.body)
                     continue
-                atomic = self.sass.instructions[item.index].base in ATOMICS
+                atomic = self.sass.instructions[item.index].base in GLOBAL_ATOMICS
                 if atomic and item.address is not None and item.executing.any():
                     places.setdefault(item.index, set()).update(
                         item.address[item.executing][:64].tolist()

@@ -15,6 +15,7 @@ from labtools.problem import Launch, Problem, Rung, operation_of, timed_launches
 from labtools.record import RecordStore, best_read_gb_per_s
 from labtools.toolchain.cubin import Resources
 from labtools.toolchain.listings import MachineCode, machine_code
+from labtools.toolchain.operands import GLOBAL_LOADS
 from labtools.toolchain.sass import Loop, Sass
 
 from .forecasting import forecast, what_if
@@ -36,7 +37,6 @@ READER_FIELDS = (
 TOP_LINKS = 6
 _WIDEST_LOAD = 16
 _WARP = 32
-_LOADS = ("LDG", "LD", "LDGSTS")
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _facts_of(
 
 def _load_widths(loop: Loop) -> list[int]:
     """Bytes a lane of every load from global memory in one trip, copies to shared memory too."""
-    return [one.access_bytes for one in loop.instructions if one.base in _LOADS]
+    return [one.access_bytes for one in loop.instructions if one.base in GLOBAL_LOADS]
 
 
 def _source_lines(loop: Loop) -> tuple[str, int, int] | None:

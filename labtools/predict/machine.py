@@ -18,6 +18,12 @@ from typing import Any
 import numpy as np
 
 from labtools.problem import LabError
+from labtools.toolchain.operands import (
+    GLOBAL_ACCESSES,
+    GLOBAL_LOADS,
+    GLOBAL_STORES,
+    SHARED_ACCESSES,
+)
 from labtools.toolchain.sass import Instruction
 
 from .latencies import Latencies, load_latencies
@@ -41,10 +47,7 @@ _FP32 = {"FFMA", "FADD", "FMUL", "FFMA2", "FADD2", "FMUL2"}
 _IMAD = {"IMAD", "UIMAD"}
 _FP16 = {"HFMA2", "HADD2", "HMUL2", "HFMA2_MMA", "HMNMX2", "HSET2", "HSETP2"}
 _XU = {"MUFU", "I2F", "F2I", "F2F", "POPC", "FLO", "BREV", "FRND", "I2FP_XU"}
-_LSU = {
-    *("LDG", "LD", "STG", "ST", "LDS", "STS", "LDL", "STL", "LDSM", "STSM", "ATOM", "ATOMG"),
-    *("ATOMS", "RED", "REDG", "LDGSTS", "SHFL", "REDUX"),
-}
+_LSU = {*GLOBAL_ACCESSES, *SHARED_ACCESSES, "LDL", "STL", "SHFL", "REDUX"}
 _TENSOR = {"HMMA", "IMMA", "QMMA", "BMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA"}
 _CONTROL = {
     *("BRA", "EXIT", "BAR", "BSSY", "BSYNC", "WARPSYNC", "NOP", "DEPBAR", "LDGDEPBAR", "CALL"),
@@ -212,7 +215,7 @@ class Machine:
             return "shuffle"
         if base == "MEMBAR":
             return "fence"
-        if base in ("LDS", "STS", "LDSM", "STSM", "ATOMS"):
+        if base in SHARED_ACCESSES:
             return "shared"
         if base == "MUFU":
             return "special"
@@ -220,7 +223,7 @@ class Machine:
             return "convert"
         if base in _TENSOR:
             return "tensor"
-        if base in ("LDG", "LD", "LDGSTS", "LDGDEPBAR", "ATOM", "ATOMG", "DEPBAR"):
+        if base in GLOBAL_LOADS or base in ("LDGDEPBAR", "ATOM", "ATOMG", "DEPBAR"):
             return "memory"
         if base == "BAR":
             return "barrier"
@@ -275,7 +278,7 @@ class Machine:
             return self.intervals["half_to_float"]
         if unit == "tensor" and "1688" in one.modifiers:
             return self.intervals["tensor"] / 2  # half the products of the one measured
-        if unit == "lsu" and one.base in ("LDG", "LD", "STG", "ST", "LDGSTS"):
+        if unit == "lsu" and (one.base in GLOBAL_LOADS or one.base in GLOBAL_STORES):
             return self.intervals["global"]
         return self.intervals.get(unit, 1.0)
 
@@ -285,9 +288,9 @@ class Machine:
         base = one.base
         if base in ("SHFL", "REDUX"):
             return table["shuffle"]
-        if base in ("LDS", "STS", "LDSM", "STSM", "ATOMS"):
+        if base in SHARED_ACCESSES:
             return table["shared"] * (request.wavefronts if request is not None else 1)
-        if base in ("LDG", "LD", "STG", "ST", "LDGSTS", "RED", "REDG", "ATOM", "ATOMG"):
+        if base in GLOBAL_ACCESSES:
             waves = request.wavefronts if request is not None else 1
             return table["global"] * waves
         return 0.0

@@ -13,16 +13,20 @@ from functools import cached_property
 
 import numpy as np
 
+from labtools.toolchain.operands import (
+    GLOBAL_ACCESSES,
+    GLOBAL_ATOMICS,
+    GLOBAL_LOADS,
+    GLOBAL_STORES,
+    SHARED_ACCESSES,
+)
 from labtools.toolchain.sass import Instruction, Sass
 
 from .lanes import BUFFER_SPACING, Buffers
-from .trace import SHARED_OPCODES, Executed, Execution, Repeat, Trace
+from .trace import Executed, Execution, Repeat, Trace
 
 SECTOR_BYTES = 32
 SAMPLED_TRIPS = 5
-_LOADS = {"LDG", "LD", "LDGSTS"}
-_STORES = {"STG", "ST"}
-_ATOMICS = {"ATOM", "ATOMG", "RED", "REDG"}
 
 
 @dataclass(frozen=True)
@@ -290,11 +294,11 @@ class _Requests:
 
     def _touch(self, step: Execution, address: np.ndarray | None, counted: bool) -> None:
         one = self.code[step.index]
-        if one.base in SHARED_OPCODES:
+        if one.base in SHARED_ACCESSES:
             if id(step) not in self.shared:
                 self.shared[id(step)] = self._conflicts(step, address)
             return
-        if one.base not in _LOADS | _STORES | _ATOMICS or not step.executing.any():
+        if one.base not in GLOBAL_ACCESSES or not step.executing.any():
             return
         width = one.access_bytes
         tallies = self.tally.setdefault(id(step), {})
@@ -318,7 +322,7 @@ class _Requests:
         warps = np.tile(self.warp[lanes], pieces)
         coded = np.unique(sectors * np.uint64(64) + warps)
         warp_of, sector_of = coded & np.uint64(63), coded >> np.uint64(6)
-        store = one.base not in _LOADS
+        store = one.base not in GLOBAL_LOADS
         for warp in np.unique(warp_of):
             mine = sector_of[warp_of == warp].tolist()
             fresh = [sector for sector in mine if sector not in self.seen]
@@ -427,7 +431,7 @@ class _Requests:
         """The request of one warp at one step, or None if it is no memory instruction."""
         one = self.code[step.index]
         width = one.access_bytes
-        if one.base in SHARED_OPCODES:
+        if one.base in SHARED_ACCESSES:
             waves = self.shared.get(id(step), {}).get(warp)
             if waves is None:
                 return None
@@ -439,9 +443,9 @@ class _Requests:
         kind = "load"
         if one.base == "LDGSTS":
             kind = "async"
-        elif one.base in _STORES:
+        elif one.base in GLOBAL_STORES:
             kind = "store"
-        elif one.base in _ATOMICS:
+        elif one.base in GLOBAL_ATOMICS:
             kind = "atomic"
         sectors = max(1.0, tally.sectors / trips)
         return Request(
@@ -466,7 +470,7 @@ def _spans(items: Sequence[Executed], code: Sequence) -> list[tuple[Execution, i
     for item in items:
         if isinstance(item, Execution):
             one = code[item.index]
-            if one.base in _LOADS and item.address is not None and item.executing.any():
+            if one.base in GLOBAL_LOADS and item.address is not None and item.executing.any():
                 used = item.address[item.executing]
                 width = one.access_bytes
                 found.append((item, int(used.min()), int(used.max()) + width))
@@ -506,7 +510,7 @@ def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, n
                 walk(item.body, item.second, _trips(item) - 1)
                 continue
             one = trace.sass.instructions[item.index]
-            if one.base not in _LOADS or item.address is None or not item.executing.any():
+            if one.base not in GLOBAL_LOADS or item.address is None or not item.executing.any():
                 continue
             address = item.address.view(np.int64)
             buffer = int(address[item.executing][0] // BUFFER_SPACING) - 1

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from labtools.problem import LabError
+from labtools.toolchain.operands import GLOBAL_ACCESSES, SHARED_ACCESSES
 from labtools.toolchain.sass import Instruction, Sass
 
 from .lanes import Buffers, Lanes
@@ -45,11 +46,8 @@ PATIENCE = 24
 COUNTER_BYTES = 64
 """A workspace no larger than this holds counters that all blocks share."""
 
-_GLOBAL_LOADS = {"LDG", "LD", "LDGSTS", "ATOM", "ATOMG"}
-_GLOBAL_STORES = {"STG", "ST", "RED", "REDG"}
-SHARED_OPCODES = {"LDS", "STS", "LDSM", "STSM", "ATOMS"}
 _JUMPS = {"BRA", "JMP", "EXIT", "RET", "CALL", "BRX", "JMX"}
-_MEMORY = _GLOBAL_LOADS | _GLOBAL_STORES | SHARED_OPCODES
+_MEMORY = GLOBAL_ACCESSES | SHARED_ACCESSES
 _FLOATS = {"F16", "F16x2", "F32", "F64", "BF16", "BF16_V2"}
 
 
@@ -571,7 +569,7 @@ class _Follower:
             memory = memory[1:]
         if not memory:
             return None
-        wide = one.base not in SHARED_OPCODES
+        wide = one.base not in SHARED_ACCESSES
         return state.address(memory[0], wide and ("E" in one.modifiers or one.base == "LDGSTS"))
 
     # ------------------------------------------------------------------------- loops

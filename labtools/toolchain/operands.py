@@ -164,7 +164,13 @@ _NO_RESULT = frozenset(
         *("UTMACCTL", "ISBERD", "STT", "B2R_RESULT", "ACQSHMINIT", "UTCBAR"),
     }
 )
-_GLOBAL = frozenset({"LDG", "STG", "LD", "ST", "RED", "REDG", "ATOM", "ATOMG", "LDGSTS"})
+GLOBAL_LOADS = frozenset({"LDG", "LD", "LDGSTS"})
+"""Into registers, or with ``LDGSTS`` into shared memory."""
+GLOBAL_STORES = frozenset({"STG", "ST"})
+GLOBAL_ATOMICS = frozenset({"ATOM", "ATOMG", "RED", "REDG"})
+"""With and without an answer."""
+GLOBAL_ACCESSES = GLOBAL_LOADS | GLOBAL_STORES | GLOBAL_ATOMICS
+SHARED_ACCESSES = frozenset({"LDS", "STS", "LDSM", "STSM", "ATOMS"})
 _PAIRS = frozenset({"IADD", "IADD3", "MOV", "SEL", "CS2R", "LOP3", "IMNMX", "VIMNMX"})
 """Opcodes of which ``.64`` makes all operands register pairs."""
 _WIDTHS = {"64": 2, "96": 3, "128": 4, "256": 8}
@@ -181,7 +187,7 @@ def registers_of(opcode: str, operands: Sequence[Operand]) -> tuple[set[str], se
         (uses if base == "P2R" else defines).update(f"P{n}" for n in range(7) if mask >> n & 1)
     for place, operand in enumerate(operands):
         width = _width(base, modifiers, place, results, operand)
-        in_global = base in _GLOBAL and not (base == "LDGSTS" and place == 0)
+        in_global = base in GLOBAL_ACCESSES and not (base == "LDGSTS" and place == 0)
         names = _names(operand, width, in_global and "E" in modifiers)
         if place < results:
             defines |= names

@@ -201,6 +201,17 @@ class Loop:
         return 32 * sum(one.access_bytes for one in loads_in_flight(self.instructions))
 
 
+def innermost(loops: Sequence[Loop]) -> list[Loop]:
+    """Those of some loops that hold no other of them."""
+    return [
+        loop
+        for loop in loops
+        if not any(
+            one is not loop and loop.first <= one.first and one.last <= loop.last for one in loops
+        )
+    ]
+
+
 def loads_in_flight(
     trip: Sequence[Instruction], loads: str = "LDG|LD", *, copies: bool = True
 ) -> tuple[Instruction, ...]:
@@ -291,8 +302,7 @@ class Sass:
     @cached_property
     def innermost_loops(self) -> tuple[Loop, ...]:
         """Loops that hold no other loop."""
-        parents = {loop.parent for loop in self.loops}
-        return tuple(loop for number, loop in enumerate(self.loops) if number not in parents)
+        return tuple(innermost(self.loops))
 
     def loop_at(self, first: int, last: int) -> Loop:
         """The loop with these first and last instructions, or these as if they were one."""

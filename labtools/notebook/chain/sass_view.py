@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from labtools.problem import LabError, Rung
+from labtools.toolchain.operands import GLOBAL_LOADS
 from labtools.toolchain.sass import Control, Instruction, Loop, Sass, SourceLine
 
 from ..figures import GREYS, draw_picture
@@ -192,7 +193,7 @@ def _source_text(source: SourceLine | None, sources: Mapping[str, Sequence[str]]
 
 def _kind(instruction: Instruction, is_head: bool) -> str:
     kinds = ["lt-sass-head"] if is_head else []
-    if instruction.base in ("LDG", "LDGSTS", "LD"):
+    if instruction.base in GLOBAL_LOADS:
         kinds.append("lt-sass-load")
     if instruction.control.wait:
         kinds.append("lt-sass-wait")
