@@ -1,16 +1,16 @@
 """All shipped decode kernels on drawn workloads, run on the CPU against the float64 oracle.
 
 Every workload is given to all kernels that take it, with drawn knobs, in the even order of warps
-and in one adversarial order. `test_enough_was_drawn` counts what the others drew.
+and in one adversarial order. Each test counts what it drew.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 
 import pytest
 from devices import LIMITS
-from hypothesis import HealthCheck, Phase, assume, example, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from labtools.measure.cpu import run_on_cpu
@@ -35,10 +35,6 @@ WIDE = [rung for rung in RUNGS if rung.supports(Workload.parse("1,4,1,9,128/bf16
 """The rungs that take pages and bfloat16."""
 SMEM_BYTES = 227 * 1024
 """Of one block on sm_90."""
-
-drawn: dict[tuple[str, int], list[Workload]] = defaultdict(list)
-explicit: list[Workload] = []
-runs: dict[str, int] = defaultdict(int)
 
 
 @st.composite
@@ -75,9 +71,13 @@ KNOBS = st.fixed_dictionaries(
 )
 
 
-def check_all(workload: Workload, knobs: dict[str, dict[str, int]]) -> None:
-    """Every kernel, or an AssertionError that says which one and why."""
+def check_all(workload: Workload, knobs: dict[str, dict[str, int]]) -> list[str]:
+    """Run every kernel that takes the workload; an AssertionError says which is wrong, and why.
+
+    Returns: the kernels.
+    """
     inputs = make_inputs(workload)
+    ran = []
     for index, rung in enumerate(RUNGS):
         if rung.supports(workload) is not None:
             continue
@@ -85,7 +85,8 @@ def check_all(workload: Workload, knobs: dict[str, dict[str, int]]) -> None:
         orders = (0, 1 + (workload.seed + index) % 3)
         run = run_on_cpu(rung, workload, chosen, orders=orders, inputs=inputs)
         assert run.ok, f"{rung.id} {chosen} on {workload!r}: {run}"
-        runs[rung.id] += 1
+        ran.append(rung.id)
+    return ran
 
 
 def fitting(rung: Rung, workload: Workload, knobs: dict[str, int]) -> dict[str, int]:
@@ -97,7 +98,21 @@ def fitting(rung: Rung, workload: Workload, knobs: dict[str, int]) -> dict[str, 
     return knobs if max(one.smem_bytes for one in launches) <= SMEM_BYTES else {}
 
 
-def draw_and_check(kind: str, head_dim: int) -> None:
+HAS_KIND = {
+    "long": lambda workload: workload.kv_len >= 1024,
+    "grouped": lambda workload: workload.group_size >= 4,
+    "ragged": lambda workload: min(workload.lengths) < workload.kv_len,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_drawn_workloads(kind, head_dim):
+    """Eleven of each kind and head dimension, each on every kernel that takes it."""
+    drawn: list[Workload] = []
+    runs: Counter[str] = Counter()
+
     @settings(
         max_examples=DRAWS,
         deadline=None,
@@ -108,35 +123,39 @@ def draw_and_check(kind: str, head_dim: int) -> None:
     )
     @given(workload=workloads(kind, head_dim), knobs=KNOBS)
     def check(workload: Workload, knobs: dict[str, dict[str, int]]) -> None:
-        assume(workload not in drawn[kind, head_dim])
-        check_all(workload, knobs)
-        drawn[kind, head_dim].append(workload)
+        assume(workload not in drawn)
+        runs.update(check_all(workload, knobs))
+        drawn.append(workload)
 
-    drawn.pop((kind, head_dim), None)
     check()
+    assert len(drawn) >= 10
+    assert all(HAS_KIND[kind](one) and one.head_dim == head_dim for one in drawn)
+    for rung in RUNGS:
+        if rung.supports(Workload(1, 4, 1, 9, head_dim)) is None:
+            assert runs[rung.id] >= 10, rung.id
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("head_dim", HEAD_DIMS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_drawn_workloads(kind, head_dim):
-    draw_and_check(kind, head_dim)
+ALWAYS = (
+    Workload(3, 8, 2, 1, 128, distribution="large"),
+    Workload(2, 8, 2, 1, 64, distribution="one_hot"),
+    Workload(2, 6, 3, 31, 64, distribution="rising"),
+    Workload(2, 4, 1, 31, 128, distribution="constant_v"),
+    Workload(2, 8, 2, 33, 128, distribution="late_peaked"),
+    Workload(2, 3, 3, 33, 64, distribution="normal"),
+    Workload(1, 2, 1, 4097, 128, distribution="late_peaked"),
+    Workload(1, 2, 2, 4097, 64, distribution="large"),
+)
 
 
-@example(Workload(3, 8, 2, 1, 128, distribution="large"))
-@example(Workload(2, 8, 2, 1, 64, distribution="one_hot"))
-@example(Workload(2, 6, 3, 31, 64, distribution="rising"))
-@example(Workload(2, 4, 1, 31, 128, distribution="constant_v"))
-@example(Workload(2, 8, 2, 33, 128, distribution="late_peaked"))
-@example(Workload(2, 3, 3, 33, 64, distribution="normal"))
-@example(Workload(1, 2, 1, 4097, 128, distribution="late_peaked"))
-@example(Workload(1, 2, 2, 4097, 64, distribution="large"))
-@settings(phases=(Phase.explicit,), deadline=None, database=None)
-@given(workload=workloads("grouped", 64))
+@pytest.mark.parametrize("workload", ALWAYS, ids=repr)
 def test_lengths_that_are_always_tried(workload):
-    check_all(workload, {})
-    if workload not in explicit:
-        explicit.append(workload)
+    assert check_all(workload, {})
+
+
+def test_they_and_the_drawn_ones_are_enough():
+    assert len(KINDS) * len(HEAD_DIMS) * 10 >= 60
+    assert {1, 31, 33, 4097} <= {workload.kv_len for workload in ALWAYS}
+    assert {workload.distribution for workload in ALWAYS} == set(DISTRIBUTIONS)
 
 
 @pytest.mark.parametrize("rung", WIDE, ids=lambda rung: rung.id)
@@ -154,26 +173,3 @@ def test_pages_and_bfloat16(rung):
 
 def test_some_rungs_take_pages_and_bfloat16():
     assert {"r09", "r10", "r11"} <= {rung.id[:3] for rung in WIDE}
-
-
-@pytest.mark.slow
-def test_enough_was_drawn():
-    for kind in KINDS:
-        for head_dim in HEAD_DIMS:
-            if not drawn[kind, head_dim]:  # when this test runs alone
-                draw_and_check(kind, head_dim)
-    if not explicit:
-        test_lengths_that_are_always_tried()
-    every = list(dict.fromkeys(workload for some in drawn.values() for workload in some))
-    assert len(every) >= 60
-    assert sum(workload.kv_len >= 1024 for workload in every) >= 15
-    assert sum(workload.group_size >= 4 for workload in every) >= 15
-    assert sum(len(set(workload.lengths.tolist())) > 1 or
-               min(workload.lengths) < workload.kv_len for workload in every) >= 15  # fmt: skip
-    assert sum(workload.head_dim == 128 for workload in every) * 2 >= len(every)
-    tried = [*every, *explicit]
-    assert {1, 31, 33, 4097} <= {workload.kv_len for workload in tried}
-    assert {workload.distribution for workload in tried} == set(DISTRIBUTIONS)
-    for rung in RUNGS:
-        taken = [dim for dim in HEAD_DIMS if rung.supports(Workload(1, 4, 1, 9, dim)) is None]
-        assert runs[rung.id] >= 30 * len(taken) > 0, rung.id
