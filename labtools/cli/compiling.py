@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from labtools.predict import gpu_or_default
 from labtools.problem import LabError, Limits, Problem, Rung
+from labtools.problem.rung import say_knobs
 from labtools.toolchain import CompileError, CompilerMissing, compile_rung, disassemble
 from labtools.toolchain.cubin import Cubin, Resources
 from labtools.toolchain.options import check_arch
@@ -57,7 +58,7 @@ class Compiled(Answer):
         """A table of the kernels, then their machine code where it was asked for."""
         from rich.table import Table
 
-        knobs = " ".join(f"{key}={value}" for key, value in self.knobs.items())
+        knobs = say_knobs(self.knobs, " ")
         console.print(
             f"{self.rung}  {knobs}  computed by NVRTC {self.nvrtc_version}, launched as on "
             f"{self.limits}",

@@ -19,6 +19,7 @@ from labtools.predict import (
     what_if,
 )
 from labtools.problem import Problem
+from labtools.problem.rung import say_knobs
 
 from .given import check_supported, choose_workload, read_knobs, read_rung
 from .outcome import WHERE_ASKED, Answer, plain, taken_from, typed
@@ -110,7 +111,7 @@ class ForecastAnswer(Answer):
 
     def _say_time(self) -> list[str]:
         low, high = self.band_us
-        knobs = " ".join(f"{key}={value}" for key, value in self.knobs.items())
+        knobs = say_knobs(self.knobs, " ")
         return [
             f"{self.rung}  {knobs}  on {self.gpu}",
             f"forecast  {self.time_us:.2f} us  (band {low:.2f} to {high:.2f}), "

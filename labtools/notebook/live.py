@@ -14,6 +14,7 @@ from labtools.problem import (
     load_rung,
     operation_of,
 )
+from labtools.problem.rung import say_knobs
 from labtools.record import Record
 from labtools.toolchain import cuda_status
 
@@ -170,4 +171,4 @@ def live_speedup(
 
 
 def _name_knobs(record: Record) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted(record.knobs.items())) or "-"
+    return say_knobs(sorted(record.knobs.items())) or "-"

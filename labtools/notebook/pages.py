@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
+import stat
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from labtools.problem import LabError, repository_root
 from labtools.record.folders import work_dir
+from labtools.record.whole import write_whole
 
 PAGE_FOLDERS = ("book", "labs")
 START_PAGE = "book/index.md"
@@ -136,12 +135,8 @@ def find_page(page: str, root: Path | None = None) -> str:
 
 
 def _copy(source: Path, copy: Path) -> None:
-    """Copy by way of a temporary file, so that a copy is whole or not there."""
     copy.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=copy.parent, prefix=".copying-", delete=False) as waiting:
-        waiting.write(source.read_bytes())
-    shutil.copymode(source, waiting.name)
-    os.replace(waiting.name, copy)
+    write_whole(copy, source.read_bytes(), mode=stat.S_IMODE(source.stat().st_mode))
 
 
 def _digest(path: Path) -> str:
@@ -158,6 +153,4 @@ def _read_manifest(work: Path) -> dict[str, str]:
 
 
 def _write_manifest(work: Path, origins: dict[str, str]) -> None:
-    waiting = work / f"{_MANIFEST}.new"
-    waiting.write_text(json.dumps(origins, indent=1, sort_keys=True))
-    waiting.replace(work / _MANIFEST)
+    write_whole(work / _MANIFEST, json.dumps(origins, indent=1, sort_keys=True).encode())

@@ -12,6 +12,7 @@ from typing import Any
 
 from labtools.predict import Forecast, forecast, load_gpu
 from labtools.problem import HEADLINE, Problem, Rung, load_rung
+from labtools.problem.rung import say_knobs
 from labtools.record import (
     Record,
     RecordStore,
@@ -212,7 +213,7 @@ def _row(record: Record, check_fresh: bool) -> list[Cell]:
         state = "fresh" if answer.fresh else f"stale: {answer.reason}"
     return [
         record.candidate,
-        ", ".join(f"{name}={value}" for name, value in sorted(record.knobs.items())),
+        say_knobs(sorted(record.knobs.items())),
         f"{spread.median_us:.1f}",
         f"{low:.1f} to {high:.1f}",
         str(spread.processes),

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
-import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labtools.problem import KernelError, LabError, repository_root
+from labtools.record.whole import write_whole
 
 from .pages import list_pages
 
@@ -106,9 +106,7 @@ def sync(check: bool = False, root: Path | None = None) -> SyncReport:
         raise _refuse(edited)
     if not check:
         for page, text in texts.items():
-            waiting = page.with_name(f".{page.name}.new")
-            waiting.write_text(text, encoding="utf-8")
-            os.replace(waiting, page)
+            write_whole(page, text.encode())
     written = [] if check else [page.relative_to(root).as_posix() for page in texts]
     return SyncReport(tuple(cells), tuple(written))
 

@@ -20,6 +20,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from labtools.problem import LabError, Problem, Rung, load_rung, timed_launches
+from labtools.problem.rung import say_knobs
 from labtools.record import Record
 from labtools.record.bound import CountedBound, counted_bound
 
@@ -110,7 +111,7 @@ class Point:
     @property
     def label(self) -> str:
         """Rung's number with its knobs."""
-        knobs = " ".join(f"{name}={value}" for name, value in self.knobs.items())
+        knobs = say_knobs(self.knobs, " ")
         return f"{self.rung.split('_')[0]} {knobs}".strip()
 
     def time_us(self, which: Which = "forecast") -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labtools.problem import Launch, Problem, Rung, operation_of, timed_launches
+from labtools.problem.rung import say_knobs
 from labtools.record import RecordStore, best_read_gb_per_s
 from labtools.toolchain.cubin import Resources
 from labtools.toolchain.listings import MachineCode, machine_code
@@ -112,7 +113,7 @@ class Checklist:
     @property
     def key(self) -> str:
         """A fixed name for the journal: kernel, knobs, workload and GPU."""
-        knobs = ",".join(f"{name}={value}" for name, value in sorted(self.knobs.items()))
+        knobs = say_knobs(sorted(self.knobs.items()), ",")
         return f"checklist {self.rung_id} {knobs} {self.workload.key()} {self.gpu.name}"
 
 

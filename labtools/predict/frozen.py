@@ -17,6 +17,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from labtools.problem import LabError, Rung
+from labtools.problem.rung import say_knobs
 from labtools.record.fields import LaunchField, ProblemField
 from labtools.toolchain.cache import content_key
 from labtools.toolchain.cubin import Resources
@@ -58,7 +59,7 @@ class FrozenListing:
     @property
     def name(self) -> str:
         """For a message: kernel, knobs, workload and GPU."""
-        knobs = ",".join(f"{name}={value}" for name, value in self.knobs.items())
+        knobs = say_knobs(self.knobs, ",")
         return " ".join(filter(None, (self.kernel, knobs, str(self.workload), self.gpu)))
 
     @property

@@ -7,7 +7,7 @@ import importlib.util
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +26,11 @@ from .problem import (
     Supports,
     operation_of,
 )
+
+
+def say_knobs(knobs: Mapping[str, int] | Iterable[tuple[str, int]], between: str = ", ") -> str:
+    """``unroll=4, launch_bounds=1``: names and values in the order given."""
+    return between.join(f"{name}={value}" for name, value in dict(knobs).items())
 
 
 class UnknownRung(LabError):

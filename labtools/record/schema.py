@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from labtools.problem import Limits, Problem, problem_from_dict
 from labtools.problem.limits import assumed_limits
+from labtools.problem.rung import say_knobs
 
 from .fields import ComparisonField, HashesField, KeptLaunchField, ResourcesField
 
@@ -269,7 +270,7 @@ class Record(Run):
 
     def identity(self) -> tuple[str, ...]:
         """What a newer record of the same thing shares with this one."""
-        knobs = ",".join(f"{name}={self.knobs[name]}" for name in sorted(self.knobs))
+        knobs = say_knobs(sorted(self.knobs.items()), ",")
         return (
             self.provenance.gpu_slug,
             self.candidate,

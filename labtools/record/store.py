@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import tempfile
 import time
 import warnings
 import zlib
@@ -22,6 +21,7 @@ from .folders import own_records_dir, shipped_records_dir
 from .locks import file_lock
 from .query import select
 from .schema import Record
+from .whole import write_whole
 
 _ENDINGS = (".jsonl.gz", ".jsonl")
 
@@ -140,7 +140,7 @@ def append_records(path: Path, records: Iterable[Record], *, supersede: bool = F
             if supersede:
                 gone = {record.identity() for record in added}
                 old = [record for record in old if record.identity() not in gone]
-            _write_whole(path, [*old, *added])
+            _write_records(path, [*old, *added])
     except OSError as error:
         raise LabError(
             f"The records could not be written to {path}.",
@@ -150,22 +150,12 @@ def append_records(path: Path, records: Iterable[Record], *, supersede: bool = F
     return path
 
 
-def _write_whole(path: Path, records: list[Record]) -> None:
+def _write_records(path: Path, records: list[Record]) -> None:
     text = "".join(record.model_dump_json() + "\n" for record in records)
     data = text.encode()
     if path.name.endswith(".gz"):
         data = gzip.compress(data, 9, mtime=0)  # equal records give an equal file
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_whole(path, data, durable=True)
 
 
 def read_records(path: Path) -> tuple[list[Record], list[LabError]]:

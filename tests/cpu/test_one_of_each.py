@@ -257,7 +257,39 @@ def deciding_by_a_message(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
+def writing_whole(tree: ast.AST) -> Iterator[int]:
+    """A file moved to its place: ``os.replace``, or ``replace`` of a path, which takes one."""
+    for node in ast.walk(tree):
+        if method_name(node) == "replace":
+            assert isinstance(node, ast.Call)
+            called = ast.unparse(node.func)
+            one = len(node.args) == 1 and not node.keywords and called != "dataclasses.replace"
+            if one or called == "os.replace":
+                yield node.lineno
+
+
+def saying_knobs(tree: ast.AST) -> Iterator[int]:
+    """Names and values joined to ``name=value``, as of a mapping of knobs."""
+    for node in ast.walk(tree):
+        if method_name(node) != "join":
+            continue
+        assert isinstance(node, ast.Call)
+        for part in node.args:
+            if not isinstance(part, ast.GeneratorExp) or not isinstance(part.elt, ast.JoinedStr):
+                continue
+            pieces = part.elt.values
+            pair = len(pieces) == 3 and isinstance(pieces[1], ast.Constant)
+            if pair and getattr(pieces[1], "value", "") == "=":
+                yield node.lineno
+
+
 CONCEPTS = {
+    # What sets up the environment runs without the library.
+    "writing a file whole": Concept(writing_whole, ("record/whole.py", "tools/install.py")),
+    # A microbenchmark has values for the preprocessor and no knobs.
+    "knobs as text": Concept(
+        saying_knobs, ("problem/rung.py", "microbench/run.py", "cli/recorded.py")
+    ),
     # Torch and the libraries on top of it raise a plain RuntimeError without a code. A compiler's
     # log is all that it says of a source, and is read into a message.
     "deciding by a message": Concept(
@@ -351,6 +383,13 @@ PLANTED: dict[str, str | tuple[str, ...]] = {
         "import re\n\ndef hangs(error):\n    return re.search('timed out', str(error))",
         "def ours(error):\n    return error.what.startswith('There is no')",
         "def cuda(error):\n    return type(error).__name__ in ('CUDARuntimeError',)",
+    ),
+    "writing a file whole": (
+        "import os\n\ndef write(path, text):\n    os.replace('beside', path)",
+        "def write(path, text):\n    path.with_suffix('.new').replace(path)",
+    ),
+    "knobs as text": (
+        "def label(knobs):\n    return ' '.join(f'{name}={value}' for name, value in knobs.items())"
     ),
     "bound": (
         "def limit(dram, issued):\n"

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from labtools.problem.rung import say_knobs
+
 from . import ask
 from .commands import Command, answer, commands
 from .store import GOLDEN_KINDS
@@ -74,7 +76,7 @@ def point_key(raw: dict[str, Any]) -> str:
     What a launch is laid out for is no part of it: older lines have the number of SMs as a knob.
     """
     chosen = sorted((name, value) for name, value in raw["knobs"].items() if name != "sms")
-    knobs = ",".join(f"{name}={value}" for name, value in chosen)
+    knobs = say_knobs(chosen, ",")
     return " ".join(filter(None, (raw["candidate"], knobs, workload_key(raw["workload"]))))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,9 +26,10 @@ from labtools.problem import (
     load_rung,
     timed_launches,
 )
-from labtools.problem.rung import load_by_path
+from labtools.problem.rung import load_by_path, say_knobs
 from labtools.record.fields import LaunchField, SchemeField
 from labtools.record.schema import Kind
+from labtools.record.whole import write_whole
 from labtools.toolchain import (
     CompilerMissing,
     Cubin,
@@ -92,14 +92,7 @@ def _write(path: Path, data: bytes) -> Path:
     if path.is_file() and path.read_bytes() == data:
         os.utime(path)  # it is in use, so it goes last
         return path
-    handle, partial = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(partial, path)
-    except OSError:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    write_whole(path, data)
     return path
 
 
@@ -262,7 +255,7 @@ class Candidate:
     @property
     def label(self) -> str:
         """The id with its knobs: what tells two candidates of one measurement apart."""
-        knobs = ",".join(f"{name}={value}" for name, value in self.knobs.items())
+        knobs = say_knobs(self.knobs, ",")
         return " ".join(filter(None, (self.id, knobs, self.experiment)))
 
     @property

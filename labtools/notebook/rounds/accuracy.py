@@ -24,6 +24,7 @@ from labtools.predict.accuracy import (
     points_of,
 )
 from labtools.problem import LabError, load_rung
+from labtools.problem.rung import say_knobs
 from labtools.record import Record, RecordStore, describe_records
 from labtools.record.bound import explain_disagreement
 
@@ -339,7 +340,7 @@ def show_pairs(pairs: Sequence[Pair]) -> Shown:
 
 def _others(pair: Pair) -> str:
     rest = {name: value for name, value in pair.first.knobs.items() if name != pair.knob}
-    return " ".join(f"{name}={value}" for name, value in rest.items())
+    return say_knobs(rest, " ")
 
 
 def _workload(point: Point) -> str:

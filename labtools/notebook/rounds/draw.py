@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from labtools.predict import load_gpu, occupancy, waves
 from labtools.problem import HEADLINE, LabError, Rung, Workload, load_rung
+from labtools.problem.rung import say_knobs
 from labtools.record import Record, RecordStore, Variant
 from labtools.record.prediction import direction_of
 from labtools.record.query import every_pair
@@ -48,7 +49,7 @@ class Side:
     knobs: tuple[tuple[str, int], ...]
 
     def __str__(self) -> str:
-        return f"{self.rung}({', '.join(f'{name}={value}' for name, value in self.knobs)})"
+        return f"{self.rung}({say_knobs(self.knobs)})"
 
 
 @dataclass(frozen=True)

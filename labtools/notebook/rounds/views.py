@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from labtools.predict import Forecast, achieved_occupancy, forecast, load_gpu, model_name, waves
 from labtools.predict.checklist import CodeFacts, code_facts
 from labtools.problem import load_rung
+from labtools.problem.rung import say_knobs
 from labtools.record.prediction import JournalRow, ModelPrediction, Prediction, Score
 
 from ..diff import show_diff
@@ -65,7 +66,7 @@ def show_rounds(rounds: Sequence[Round]) -> Shown:
 def _same_knobs(round_: Round) -> str:
     before, after = dict(round_.baseline.knobs), dict(round_.candidate.knobs)
     stays = {n: v for n, v in {**before, **after}.items() if n not in round_.changed}
-    return ", ".join(f"{name}={value}" for name, value in sorted(stays.items()))
+    return say_knobs(sorted(stays.items()))
 
 
 def show_question(round_: Round, place: int, total: int) -> Shown:

@@ -14,6 +14,7 @@ from typing import Any
 
 from labtools.problem import LabError, Workload, load_rung
 from labtools.problem.limits import MIB
+from labtools.problem.rung import say_knobs
 from labtools.record import (
     Record,
     RecordStore,
@@ -591,7 +592,7 @@ def _knobs(record: Record) -> str:
         return ""
     usual = load_rung(record.candidate).resolve_knobs()
     changed = {name: value for name, value in record.knobs.items() if usual.get(name) != value}
-    return f" ({', '.join(f'{k}={v}' for k, v in changed.items())})" if changed else ""
+    return f" ({say_knobs(changed)})" if changed else ""
 
 
 def _pending(what: str) -> Finding:
