@@ -17,6 +17,7 @@ from labtools.problem.decode.block_plan import (
     TILES_FOR_EIGHT_WARPS,
     RingKernel,
     plan_blocks,
+    tile_bytes,
 )
 
 TILE = 16
@@ -24,10 +25,9 @@ TILE = 16
 
 def plan(problem, limits, knobs):
     """Warps, stages, pieces and clusters: a knob that is not 0, or the rule's choice."""
-    row_bytes = 2 * problem.head_dim * problem.element_bytes
     kernel = RingKernel(
         tile=TILE,
-        slot_bytes=TILE * row_bytes,
+        slot_bytes=tile_bytes(TILE, problem.head_dim, 8 * problem.element_bytes),
         stages={8: 3, 4: 3, 2: 3},
         tiles_for_most=(TILES_FOR_EIGHT_WARPS, TILES_FOR_EIGHT_WARPS),
         sm_gb_per_s={8: 92, 4: 92},

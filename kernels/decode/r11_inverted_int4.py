@@ -19,7 +19,7 @@ from labtools.problem import (
     kernel_supports,
     quantise_launches,
 )
-from labtools.problem.decode.block_plan import BLOCK_KNOBS, RingKernel, plan_blocks
+from labtools.problem.decode.block_plan import BLOCK_KNOBS, RingKernel, plan_blocks, tile_bytes
 
 SCHEME = SCHEMES[CHOSEN_INT4]
 BITS = 4
@@ -29,10 +29,9 @@ TILE = 64
 def plan(problem, limits, knobs):
     """Warps, stages, pieces and clusters: a knob that is not 0, or the rule's choice."""
     tile, dim = knobs["tile"], problem.head_dim
-    slot_bytes = tile * (2 * dim * BITS // 8 + 4) + 4 * dim
     kernel = RingKernel(
         tile=tile,
-        slot_bytes=slot_bytes,
+        slot_bytes=tile_bytes(tile, dim, BITS),
         scale_rows=SCHEME.k.group,
         block_bytes=16 * dim,
         warp_bytes=2 * dim,

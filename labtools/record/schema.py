@@ -209,12 +209,12 @@ class Run(_Schema):
         except Exception as error:  # pydantic reports a ValueError with the field's name
             raise ValueError(str(error)) from None
 
-    @property
+    @functools.cached_property
     def problem(self) -> Problem:
         """The workload as an object. Records of one workload share it."""
         return _workload_of(json.dumps(self.workload))
 
-    @property
+    @functools.cached_property
     def problem_key(self) -> str:
         """The workload's key, which two records share only if they are about the same problem."""
         return _key_of(self.problem)

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import math
 import random
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -298,7 +299,7 @@ def _side(record: Record) -> Side:
 def _level(pair: _Pair, everywhere: Sequence[float]) -> int:
     """How hard a round is. The ratios decide, so a level says a little about the answer."""
     seen = {direction_of(ratio) for ratio in everywhere if not _unclear(ratio)}
-    usual = _middle([abs(math.log2(ratio)) for ratio in everywhere])
+    usual = statistics.median([abs(math.log2(ratio)) for ratio in everywhere])
     unlike = abs(abs(math.log2(pair.ratio)) - usual) > math.log2(_LARGE_FROM)
     if len(seen) > 1 or unlike or _has_tail(pair.first) or _has_tail(pair.second):
         return 3
@@ -308,10 +309,6 @@ def _level(pair: _Pair, everywhere: Sequence[float]) -> int:
 
 def _unclear(ratio: float) -> bool:
     return _SAME_BELOW < max(ratio, 1 / ratio) < _CLEAR_FROM
-
-
-def _middle(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]
 
 
 def _workload(record: Record) -> Workload:

@@ -21,7 +21,9 @@ from labtools.problem.decode.block_plan import (
     Division,
     choose_division,
     divisions,
+    join_bytes,
     plan_of,
+    tile_bytes,
 )
 
 from ..banks import Tile, TileReport, check_tile
@@ -96,15 +98,6 @@ class Work:
     tensor_cycles: float
     unit_cycles: float
     cycles: float
-
-
-def tile_bytes(keys: int, head_dim: int, bits: int) -> int:
-    """Bytes of K and V of one tile in shared memory, scales and biases of a low-bit cache included.
-
-    Those are fp16: for K one of each a dim, for V one of each a key.
-    """
-    beside = 0 if bits == 16 else 4 * head_dim + 4 * keys
-    return 2 * keys * head_dim * bits // 8 + beside
 
 
 def tile_work(keys: int, head_dim: int, bits: int, machine: Machine) -> Work:
@@ -739,14 +732,11 @@ class _Derivation:
             ),
         )
 
-    def _join_bytes(self, warps: int) -> int:
-        """Shared memory in which the warps of a block join: each head's sums, maximum, weight."""
-        return 128 * -(-warps * self.group * (self.dim + 6) * 4 // 128)
-
     def _smem_bytes(self, warps: int, stages: int | None = None) -> int:
         """Dynamic shared memory of a block of so many warps."""
         stages = self.stages if stages is None else stages
-        return max(warps * stages * self.tile_bytes, self._join_bytes(warps))
+        joining = 128 * -(-join_bytes(warps, self.group, self.dim) // 128)
+        return max(warps * stages * self.tile_bytes, joining)
 
     def _residency(self) -> DesignStep:
         steps = self.dim // MATRIX_DEPTH

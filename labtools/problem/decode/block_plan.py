@@ -50,6 +50,20 @@ BLOCK_KNOBS = (
 """The knobs of `plan_blocks`: none is compiled, each decides the layout that is."""
 
 
+def tile_bytes(keys: int, head_dim: int, bits: int) -> int:
+    """Bytes of K and V of one tile in shared memory, scales and biases of a low-bit cache included.
+
+    Those are fp16: for K one of each a dim, for V one of each a key.
+    """
+    beside = 0 if bits == 16 else 4 * head_dim + 4 * keys
+    return 2 * keys * head_dim * bits // 8 + beside
+
+
+def join_bytes(warps: int, group_size: int, head_dim: int) -> int:
+    """Shared memory in which the warps of a block join: each head's sums, maximum and weight."""
+    return warps * group_size * (head_dim + 6) * 4
+
+
 @dataclass(frozen=True)
 class RingKernel:
     """What the rule must know of a kernel whose warps stream tiles through rings.
@@ -440,8 +454,8 @@ def _fit_rings(
             f"here {warps} warps share {warps * turns} tiles",
             "more stages, or more warps and pieces",
         )
-    merge = warps * workload.group_size * (workload.head_dim + 6) * 4
-    smem_bytes = max(block_bytes + warps * ring * kernel.slot_bytes, merge)
+    joining = join_bytes(warps, workload.group_size, workload.head_dim)
+    smem_bytes = max(block_bytes + warps * ring * kernel.slot_bytes, joining)
     if smem_bytes > room + block_bytes:
         raise LabError(
             f"{warps} warps with {ring} tiles each do not fit.",
