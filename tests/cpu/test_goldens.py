@@ -17,7 +17,7 @@ from tools.goldens.cases import draw, every_case, possible
 from tools.goldens.changes import Change, find_change, read_changes
 from tools.goldens.compare import ask_all, compare
 from tools.goldens.masks import MASKED, mask
-from tools.goldens.store import KINDS
+from tools.goldens.store import GOLDEN_KINDS
 from tools.goldens.values import ABSENT, as_kept, column, differences
 
 SEED = "LABTOOLS_GOLDENS_SEED"
@@ -44,7 +44,9 @@ def test_sixty_drawn_goldens_hold(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\ngoldens drawn with {SEED}={seed}")
     goldens = {
-        (kind, key): value for kind in KINDS for key, value in store.read_goldens(kind).items()
+        (kind, key): value
+        for kind in GOLDEN_KINDS
+        for key, value in store.read_goldens(kind).items()
     }
     cases = [case for case in possible()[0] if (case.kind, case.key) in goldens]
     drawn = draw(cases, DRAWN, seed)
