@@ -462,7 +462,7 @@ def _rows(known: Latencies, name: str, otherwise: float) -> Curve:
 
 
 def _slowest(known: Latencies, name: str) -> float:
-    """Latency on the slowest SM over that on the middle one, the median over row sizes."""
+    """Latency on the slowest SM over that on the middle one, the upper middle over row sizes."""
     middle, slow = known.by_number(f"latency.{name}"), known.by_number(f"latency.{name}_slowest")
     ratios = sorted(slow[size] / middle[size] for size in slow if size in middle)
     return ratios[len(ratios) // 2] if ratios else 1.0
