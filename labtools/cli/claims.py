@@ -6,13 +6,13 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from labtools.predict.decode.claim_checks import check_claim, gather_evidence
 from labtools.record import DamagedRecordWarning
 from labtools.record.claims import VERDICTS, Claim, Finding, load_ledger, say_number
 
-from .outcome import Answer, typed
+from .outcome import Answer, parts, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,32 +24,33 @@ if TYPE_CHECKING:
 class ClaimRow:
     """A claim with our value and the verdict."""
 
-    id: str
-    group: str
-    source: str
-    claim: str
-    claimed: Any
-    unit: str
-    how: str
-    check: str | None
-    ours: Any
-    interval: tuple[float, float] | None
-    verdict: str
-    reason: str
-    origin: str | None
-    where: str
-    page: str
-    cell: str
+    claim: Claim
+    finding: Finding
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        **parts("id group source", of="claim"),
+        **{"claim": "claim.text", "claimed": "claim.value"},
+        **parts("unit how check", of="claim"),
+        "ours": "finding.value",
+        **parts("interval verdict reason origin where", of="finding"),
+        **{"page": "page", "cell": "claim.cell"},
+    }
+
+    @property
+    def page(self) -> str:
+        """The file where a reader redoes it."""
+        return f"book/{self.claim.page}.md"
 
     def cells(self) -> list[str]:
         """Its row of the table."""
+        claim, finding = self.claim, self.finding
         return [
-            self.id,
-            self.claim,
-            say_number(self.claimed, self.unit),
-            say_number(self.ours, self.unit),
-            self.verdict,
-            self.origin or self.how,
+            claim.id,
+            claim.text,
+            say_number(claim.value, claim.unit),
+            say_number(finding.value, claim.unit),
+            finding.verdict,
+            finding.origin or claim.how,
         ]
 
 
@@ -73,9 +74,10 @@ class ClaimsChecked(Answer):
         console.print(table, soft_wrap=False)
         if len(self.claims) == 1:
             (row,) = self.claims
-            console.print(f"{row.verdict}: {row.reason}", markup=False)
+            console.print(f"{row.finding.verdict}: {row.finding.reason}", markup=False)
             console.print(
-                f"source {row.source}; redo it in {row.page}, cell {row.cell}", markup=False
+                f"source {row.claim.source}; redo it in {row.page}, cell {row.claim.cell}",
+                markup=False,
             )
             return
         counted = ", ".join(f"{count} {name}" for name, count in self.verdicts.items())
@@ -94,30 +96,9 @@ def list_claims(claim_id: str | None, progress: Progress) -> ClaimsChecked:
     rows = []
     for claim in claims:
         progress(f"checking {claim.id}")
-        rows.append(_row(claim, check_claim(claim, evidence)))
-    counted = Counter(row.verdict for row in rows)
+        rows.append(ClaimRow(claim, check_claim(claim, evidence)))
+    counted = Counter(row.finding.verdict for row in rows)
     verdicts: dict[str, int] = {name: counted[name] for name in VERDICTS if counted[name]}
     return ClaimsChecked(
         tuple(rows), verdicts, {str(name): text for name, text in VERDICTS.items()}
-    )
-
-
-def _row(claim: Claim, finding: Finding) -> ClaimRow:
-    return ClaimRow(
-        claim.id,
-        claim.group,
-        claim.source,
-        claim.text,
-        claim.value,
-        claim.unit,
-        claim.how,
-        claim.check,
-        finding.value,
-        finding.interval,
-        finding.verdict,
-        finding.reason,
-        finding.origin,
-        finding.where,
-        f"book/{claim.page}.md",
-        claim.cell,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from labtools.predict import (
     ChainLink,
@@ -22,7 +22,7 @@ from labtools.problem import Problem
 from labtools.problem.rung import say_knobs
 
 from .given import check_supported, choose_workload, read_knobs, read_rung
-from .outcome import WHERE_ASKED, Answer, plain, taken_from, typed
+from .outcome import Answer, parts, plain, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,32 +43,63 @@ class TripsForecast:
 class LinkForecast:
     """An instruction of the chain: its text and place, when it issues, and what it waits for."""
 
-    text: str
-    line: int | None
-    file: str | None
-    issue: float
-    cause: str
-    cycles: Mapping[str, float]
+    link: ChainLink
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        **{"text": "link.text", "line": "line", "file": "file"},
+        **parts("issue cause cycles", of="link"),
+    }
+
+    @property
+    def line(self) -> int | None:
+        """Of the source, where it is known."""
+        return self.link.source.line if self.link.source else None
+
+    @property
+    def file(self) -> str | None:
+        """The source's name without its folder, where it is known."""
+        return self.link.source.file.rpartition("/")[2] if self.link.source else None
 
 
 @dataclass(frozen=True)
 class LaunchAnswer:
     """One launch of a forecast, with the occupancy and the waves that it stands on."""
 
-    entry: str
-    time_us: float
-    blocks: int
-    threads: int
-    loops: tuple[TripsForecast, ...]
-    dram_bytes: float
-    l2_bytes: float
-    issue_share: float
-    load_latency_cycles: float
-    true_chain_cycles: float | None
-    chain: tuple[LinkForecast, ...]
-    occupancy: Mapping[str, Any]
-    achieved_occupancy: Mapping[str, Any]
-    waves: Mapping[str, Any]
+    made: LaunchForecast
+    gpu: Gpu
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        **parts("entry time_us blocks threads", of="made"),
+        "loops": "loops",
+        **parts("dram_bytes l2_bytes issue_share load_latency_cycles", of="made"),
+        **{"true_chain_cycles": "made.true_chain_cycles", "chain": "chain"},
+        **parts("occupancy achieved_occupancy waves"),
+    }
+
+    @property
+    def loops(self) -> tuple[TripsForecast, ...]:
+        """Of the first warp."""
+        return tuple(TripsForecast(*trips) for trips in self.made.trips)
+
+    @property
+    def chain(self) -> tuple[LinkForecast, ...]:
+        """The main loop's instructions."""
+        return tuple(LinkForecast(link) for link in self.made.chain)
+
+    @property
+    def occupancy(self) -> dict[str, Any]:
+        """What fits on an SM."""
+        return _computed(self.made.occupancy)
+
+    @property
+    def achieved_occupancy(self) -> dict[str, Any]:
+        """What this grid fills of it."""
+        return _computed(achieved_occupancy(self.gpu, self.made.occupancy, self.made.blocks))
+
+    @property
+    def waves(self) -> dict[str, Any]:
+        """How often the GPU is filled."""
+        return _computed(waves(self.gpu, self.made.occupancy, self.made.blocks))
 
 
 @dataclass(frozen=True)
@@ -86,23 +117,31 @@ class ForecastAnswer(Answer):
     rung: str
     workload: Problem
     knobs: Mapping[str, int]
-    gpu: str
-    origin: str
-    time_us: float
-    band_us: tuple[float, float]
-    bound: str
-    bound_reason: str
-    terms_us: Mapping[str, float]
-    gb_per_s: float
-    in_flight_bytes: float
-    chain_stack: tuple[Any, ...]
-    calibrated: bool
+    gpu: Gpu
+    made: Forecast
     model: str
-    code: str
-    note: str
-    floor: Mapping[str, Any]
-    launches: tuple[LaunchAnswer, ...]
-    what_if: WhatIf | None = field(default=None, metadata=WHERE_ASKED)
+    what_if: WhatIf | None = None
+    origin: str = "forecast"
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        **parts("rung workload knobs"),
+        **{"gpu": "gpu.name", "origin": "origin"},
+        **parts("time_us band_us bound bound_reason terms_us gb_per_s", of="made"),
+        **{"in_flight_bytes": "made.in_flight_bytes", "chain_stack": "made.stack"},
+        **{"calibrated": "made.calibrated", "model": "model"},
+        **parts("code note", of="made"),
+        **{"floor": "floor", "launches": "launches", "what_if": "what_if?"},
+    }
+
+    @property
+    def floor(self) -> dict[str, Any]:
+        """What no kernel can beat."""
+        return _computed(self.made.floor)
+
+    @property
+    def launches(self) -> tuple[LaunchAnswer, ...]:
+        """In order."""
+        return tuple(LaunchAnswer(launch, self.gpu) for launch in self.made.launches)
 
     def show(self, console: Console) -> None:
         """The time, what it stands on, and where one warp's time goes."""
@@ -110,17 +149,18 @@ class ForecastAnswer(Answer):
             console.print(line, markup=False)
 
     def _say_time(self) -> list[str]:
-        low, high = self.band_us
+        made, floor = self.made, self.made.floor
+        low, high = made.band_us
         knobs = say_knobs(self.knobs, " ")
         return [
-            f"{self.rung}  {knobs}  on {self.gpu}",
-            f"forecast  {self.time_us:.2f} us  (band {low:.2f} to {high:.2f}), "
-            f"bound: {self.bound}, model: {self.model}",
-            f"          {self.bound_reason}",
-            f"computed  floor {self.floor['time_us']:.2f} us: {self.floor['bytes']:,} bytes at "
-            f"{self.floor['dram_gb_per_s']:,.0f} GB/s",
-            f"forecast  {self.gb_per_s:,.0f} GB/s from memory, "
-            f"{self.in_flight_bytes:,.0f} bytes in flight an SM",
+            f"{self.rung}  {knobs}  on {self.gpu.name}",
+            f"forecast  {made.time_us:.2f} us  (band {low:.2f} to {high:.2f}), "
+            f"bound: {made.bound}, model: {self.model}",
+            f"          {made.bound_reason}",
+            f"computed  floor {floor.time_us:.2f} us: {floor.bytes:,} bytes at "
+            f"{floor.dram_gb_per_s:,.0f} GB/s",
+            f"forecast  {made.gb_per_s:,.0f} GB/s from memory, "
+            f"{made.in_flight_bytes:,.0f} bytes in flight an SM",
         ]
 
     def _say_launches(self) -> list[str]:
@@ -128,7 +168,7 @@ class ForecastAnswer(Answer):
         for launch in self.launches:
             resident, achieved = launch.occupancy, launch.achieved_occupancy
             lines.append(
-                f"computed  {launch.entry}: "
+                f"computed  {launch.made.entry}: "
                 f"{resident['blocks_per_sm']} blocks an SM by {resident['limiter']}, theoretical "
                 f"occupancy {resident['theoretical']:.1%}, of this grid {achieved['achieved']:.1%}"
                 f", {launch.waves['waves']:.2f} waves"
@@ -143,7 +183,7 @@ class ForecastAnswer(Answer):
 
     def _say_chain(self) -> list[str]:
         lines = ["forecast  one warp's time:"]
-        for part in self.chain_stack:
+        for part in self.made.stack:
             if part.share >= 0.01:
                 lines.append(
                     f"            {part.share:6.1%}  {part.name} ({part.cycles:,.0f} cycles)"
@@ -153,7 +193,7 @@ class ForecastAnswer(Answer):
             lines.append(f"forecast  with one kind of latency {factor:g} times as long:")
             for name, time_us in sorted(self.what_if.time_us.items(), key=lambda item: item[1]):
                 lines.append(f"            {time_us:10.2f} us  {name}")
-        return [*lines, self.note] if self.note else lines
+        return [*lines, self.made.note] if self.made.note else lines
 
 
 def forecast_rung(
@@ -177,44 +217,7 @@ def forecast_rung(
     if factor is not None:
         progress("asking what if")
         asked = WhatIf(factor, what_if(rung, workload, gpu, knobs, factor))
-    return _answer(made, gpu, rung=rung.id, workload=workload, knobs=knobs, what_if=asked)
-
-
-def _answer(made: Forecast, gpu: Gpu, **given: Any) -> ForecastAnswer:
-    return taken_from(
-        ForecastAnswer,
-        made,
-        gpu=gpu.name,
-        origin="forecast",
-        model=model_name(),
-        chain_stack=made.stack,
-        floor=_computed(made.floor),
-        launches=tuple(_launch(launch, gpu) for launch in made.launches),
-        **given,
-    )
-
-
-def _launch(made: LaunchForecast, gpu: Gpu) -> LaunchAnswer:
-    return taken_from(
-        LaunchAnswer,
-        made,
-        loops=tuple(TripsForecast(*trips) for trips in made.trips),
-        chain=tuple(_link(link) for link in made.chain),
-        occupancy=_computed(made.occupancy),
-        achieved_occupancy=_computed(achieved_occupancy(gpu, made.occupancy, made.blocks)),
-        waves=_computed(waves(gpu, made.occupancy, made.blocks)),
-    )
-
-
-def _link(link: ChainLink) -> LinkForecast:
-    source = link.source
-    return taken_from(
-        LinkForecast,
-        link,
-        line=source.line if source else None,
-        file=source.file.rpartition("/")[2] if source else None,
-        cycles=dict(link.cycles),
-    )
+    return ForecastAnswer(rung.id, workload, knobs, gpu, made, model_name(), asked)
 
 
 def _computed(found: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import operator
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -74,11 +75,25 @@ WHERE_ASKED: dict[str, Any] = {"where_asked": True}
 """Metadata of a field that the JSON holds only where the caller asked for it: not where None."""
 
 
+def parts(names: str, of: str = "") -> dict[str, str]:
+    """Parts of an ``in_json`` that are called as what they are: ``parts("id group", of="claim")``.
+
+    Args:
+        names: of them, with spaces between.
+        of: where they are found; the value itself where it is empty.
+    """
+    return {name: f"{of}.{name}" if of else name for name in names.split()}
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a command found out. A command's own answer is a dataclass of this kind: its fields are
     what ``--json`` writes, but for those that begin with an underscore; `show` prints the same for
     a person.
+
+    A type that holds what other rooms found writes its ``in_json`` instead: what the JSON calls a
+    part, and where that is found, such as ``{"claimed": "claim.value"}``. A part whose place ends
+    with a question mark is left out where it is None.
     """
 
     @property
@@ -154,7 +169,8 @@ def write_json(data: Any) -> None:
 def plain(value: Any) -> Any:
     """A value as JSON can hold it.
 
-    A dataclass is its fields but for those that its text leaves out (``repr=False``), a schema what
+    What says itself what the JSON holds of it (``in_json``, see `Answer`) is that. Another
+    dataclass is its fields but for those that its text leaves out (``repr=False``), a schema what
     pydantic makes of it, and what has a form of its own for JSON (`to_dict`: a workload, a data
     sheet) is that.
     """
@@ -166,6 +182,13 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item) for item in value]
+    if (places := getattr(type(value), "in_json", None)) is not None:
+        found = ((name, place, _part_at(value, place)) for name, place in places.items())
+        return {
+            name: plain(held)
+            for name, place, held in found
+            if held is not None or not place.endswith("?")
+        }
     if hasattr(value, "to_dict"):
         return plain(value.to_dict())
     if hasattr(value, "model_dump"):
@@ -181,6 +204,11 @@ def plain(value: Any) -> Any:
     if hasattr(value, "item"):  # a numpy scalar
         return plain(value.item())
     return str(value)
+
+
+def _part_at(value: Any, place: str) -> Any:
+    """``value.claim.text`` for ``claim.text``."""
+    return operator.attrgetter(place.removesuffix("?"))(value)
 
 
 def show_error(error: Exception, as_json: bool) -> Status:

@@ -7,24 +7,22 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from labtools.problem import LabError, Problem
+from labtools.problem import LabError
 from labtools.record import (
-    Counters,
     DamagedRecordWarning,
-    ForecastMade,
     Freshness,
     Record,
     RecordStore,
-    SanitizerVerdict,
+    Summary,
     freshness,
     summary,
 )
 from labtools.record.staleness import CodeNow
 
 from .given import read_workload
-from .outcome import Answer, taken_from
+from .outcome import Answer, parts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,52 +33,64 @@ _RECORD_COLUMNS = (
     *("rung", "knobs", "workload", "gpu", "median us", "spread", "samples", "source", "date", ""),
 )
 _RIGHT = ("median us", "spread", "samples")
-_VERSIONS = ("driver", "cuda", "nvrtc", "torch", "cudnn", "flashinfer", "cupy")
 
 
 @dataclass(frozen=True)
 class RecordRow:
     """A record, and whether it still belongs to the code as it stands."""
 
-    rung: str
-    kind: str
-    gpu: str
-    gpu_slug: str
-    workload: Problem
-    workload_short: str
-    knobs: Mapping[str, int]
-    median_us: float
-    spread: float
-    iqr_us: tuple[float, float]
-    processes: int
-    samples: int
-    gb_per_s: float
-    right: bool
-    source_hash: str
-    sass_hash: str | None
-    date: str
-    stale: bool
-    freshness: str
-    protocol: str
-    campaign: str
-    forecast: ForecastMade | None
-    counters: Counters | None
-    sanitizer: tuple[SanitizerVerdict, ...]
-    versions: Mapping[str, str | None]
-    file: str | None
+    record: Record
+    timed: Summary
+    state: Freshness
     origin: str = "recorded"
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        **{"rung": "record.candidate", "kind": "record.kind"},
+        **parts("gpu gpu_slug", of="record.provenance"),
+        **{"workload": "record.problem", "workload_short": "workload_short"},
+        **parts("knobs median_us", of="record"),
+        **parts("spread iqr_us processes samples", of="timed"),
+        **{"gb_per_s": "record.gb_per_s", "right": "record.comparison.ok"},
+        **parts("source_hash sass_hash", of="record.hashes"),
+        **{"date": "date", "stale": "stale", "freshness": "state.reason"},
+        **parts("protocol campaign forecast counters sanitizer", of="record"),
+        **{"versions": "versions", "file": "record.file", "origin": "origin"},
+    }
+
+    @property
+    def workload_short(self) -> str:
+        """As a person writes it."""
+        return str(self.record.problem)
+
+    @property
+    def date(self) -> str:
+        """When it was measured, ISO 8601."""
+        return self.record.provenance.date.isoformat()
+
+    @property
+    def stale(self) -> bool:
+        """It is about other code than that of now."""
+        return not self.state.fresh
+
+    @property
+    def versions(self) -> dict[str, str | None]:
+        """Of what it was measured with."""
+        made = self.record.provenance
+        names = ("driver", "cuda", "nvrtc", "torch", "cudnn", "flashinfer", "cupy")
+        return {name: getattr(made, name) for name in names}
 
     def cells(self) -> tuple[str, ...]:
         """Its row of the table."""
+        record, timed = self.record, self.timed
         return (
-            self.rung,
-            " ".join(f"{name}={value}" for name, value in self.knobs.items()),
+            record.candidate,
+            " ".join(f"{name}={value}" for name, value in record.knobs.items()),
             self.workload_short,
-            self.gpu_slug,
-            f"{self.median_us:.2f}",
-            f"{self.spread:.1%}",
-            f"{self.processes} x {self.samples // self.processes}",
-            self.source_hash[:8],
+            record.provenance.gpu_slug,
+            f"{record.median_us:.2f}",
+            f"{timed.spread:.1%}",
+            f"{timed.processes} x {timed.samples // timed.processes}",
+            record.hashes.source_hash[:8],
             self.date[:10],
             "stale" if self.stale else "fresh",
         )
@@ -108,9 +118,8 @@ class RecordsListed(Answer):
         console.out("\n".join(_columns(cells, console.width)), highlight=False)
         for row in self.records:
             if row.stale:
-                console.print(
-                    f"stale: {row.rung} {row.workload_short}: {row.freshness}", markup=False
-                )
+                what = f"{row.record.candidate} {row.workload_short}"
+                console.print(f"stale: {what}: {row.state.reason}", markup=False)
 
 
 def _columns(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
@@ -147,30 +156,5 @@ def list_records(
     rows, now = [], CodeNow()
     for number, record in enumerate(found):
         progress("comparing records with their sources", number, len(found))
-        rows.append(_row(record, freshness(record, now)))
+        rows.append(RecordRow(record, summary(record), freshness(record, now)))
     return RecordsListed(tuple(rows), tuple(store.problems))
-
-
-def _row(record: Record, state: Freshness) -> RecordRow:
-    made, timed = record.provenance, summary(record)
-    return taken_from(
-        RecordRow,
-        record,
-        rung=record.candidate,
-        gpu=made.gpu,
-        gpu_slug=made.gpu_slug,
-        workload=record.problem,
-        workload_short=str(record.problem),
-        spread=timed.spread,
-        iqr_us=timed.iqr_us,
-        processes=timed.processes,
-        samples=timed.samples,
-        right=record.comparison.ok,
-        source_hash=record.hashes.source_hash,
-        sass_hash=record.hashes.sass_hash,
-        date=made.date.isoformat(),
-        stale=not state.fresh,
-        freshness=state.reason,
-        versions={name: getattr(made, name) for name in _VERSIONS},
-        origin="recorded",
-    )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from labtools.measure import run
 from labtools.measure.bench import bench_together, default_candidates, every_baseline
 from labtools.measure.campaign.plan import load_plan
 from labtools.measure.campaign.run import CampaignReport, record_campaign, record_rung
-from labtools.measure.check import CheckCase, CheckReport
-from labtools.measure.fault import Fault
+from labtools.measure.check import CheckReport
 from labtools.measure.gpu.job import Candidate, require_device
-from labtools.measure.gpu.measure import PROCESSES, ROUNDS, Timing
+from labtools.measure.gpu.measure import PROCESSES, ROUNDS
 from labtools.problem import (
     Baseline,
     LabError,
@@ -25,10 +25,10 @@ from labtools.problem import (
     operation_of,
 )
 from labtools.record import (
-    Provenance,
     Ratio,
     Record,
     Standing,
+    Summary,
     paired_ratio,
     say_verdict,
     summary,
@@ -36,7 +36,7 @@ from labtools.record import (
 from labtools.toolchain import cuda_status
 
 from .given import check_supported, choose_workload, read_knobs, read_rung, read_target
-from .outcome import WHERE_ASKED, Answer, Status, taken_from, typed
+from .outcome import Answer, Status, parts, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,168 +57,164 @@ _VERSIONS = ("driver", "cuda", "torch", "cudnn", "flashinfer", "cupy", "nvrtc")
 class TimedRow:
     """What was timed now and how long it took; microseconds, and 10^9 bytes a second."""
 
-    candidate: str
-    kind: str
-    knobs: Mapping[str, int]
-    median_us: float
-    spread: float
-    processes: int
-    gb_per_s: float
-    iqr_us: tuple[float, float]
-    samples: int
-    protocol: str
-    gpu: str
-    provenance: Provenance
-    notes: tuple[str, ...]
-    origin: str
+    record: Record
 
-
-def _timed(record: Record) -> dict[str, Any]:
-    """What a `TimedRow` takes that is not the record's own."""
-    found = summary(record)
-    return {
-        "median_us": found.median_us,
-        "spread": found.spread,
-        "processes": found.processes,
-        "iqr_us": found.iqr_us,
-        "samples": found.samples,
-        "gpu": record.provenance.gpu,
-        "origin": "live",
+    in_json: ClassVar[Mapping[str, str]] = {
+        **parts("candidate kind knobs", of="record"),
+        **parts("median_us spread processes", of="timed"),
+        "gb_per_s": "record.gb_per_s",
+        **parts("iqr_us samples", of="timed"),
+        "protocol": "record.protocol",
+        **{"gpu": "record.provenance.gpu", "provenance": "record.provenance"},
+        **{"notes": "record.notes", "origin": "origin"},
     }
+
+    @cached_property
+    def timed(self) -> Summary:
+        """Its median and its spread."""
+        return summary(self.record)
+
+    @property
+    def origin(self) -> str:
+        """Measured now."""
+        return "live"
 
 
 @dataclass(frozen=True)
 class RatioRow:
     """Two times of the same processes, the first over the second, with its interval."""
 
-    ratio: float
-    interval: tuple[float, float]
-    processes: int | None = field(default=None, metadata=WHERE_ASKED)
-    against: str | None = field(default=None, metadata=WHERE_ASKED)
-    equal: bool | None = field(default=None, metadata=WHERE_ASKED)
-    verdict: str | None = field(default=None, metadata=WHERE_ASKED)
+    found: Ratio
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        **{"ratio": "found.ratio", "interval": "interval", "processes": "found.processes"},
+    }
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 %."""
+        return (self.found.low, self.found.high)
 
     def __str__(self) -> str:
         low, high = self.interval
-        return f"{self.ratio:.3f} [{low:.3f}, {high:.3f}]"
+        return f"{self.found.ratio:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def _against_peer(ratio: Ratio | None) -> RatioRow | None:
+@dataclass(frozen=True)
+class PeerRow(RatioRow):
     """A peer's time over the candidate's, with the verdict."""
-    if ratio is None:
-        return None
-    return RatioRow(
-        ratio.ratio,
-        (ratio.low, ratio.high),
-        ratio.processes,
-        ratio.first,
-        ratio.equal,
-        say_verdict(ratio),
-    )
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        **RatioRow.in_json,
+        **{"against": "found.first", "equal": "found.equal", "verdict": "verdict"},
+    }
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        return say_verdict(self.found)
 
 
-def _to_floor(ratio: Ratio | None) -> RatioRow | None:
-    if ratio is None:
-        return None
-    return RatioRow(ratio.ratio, (ratio.low, ratio.high), ratio.processes)
+@dataclass(frozen=True)
+class BaseRow(RatioRow):
+    """The time of the baseline that was asked for over the candidate's."""
 
+    against: str
 
-def _times_as_fast(base: Record | None, record: Record) -> RatioRow | None:
-    """The time of the baseline that was asked for over the record's."""
-    if base is None:
-        return None
-    found = paired_ratio(base, record)
-    interval = (found.low, found.high)
-    return RatioRow(found.ratio, interval, None, base.candidate, found.equal)
+    in_json: ClassVar[Mapping[str, str]] = {
+        **{"ratio": "found.ratio", "interval": "interval"},
+        **{"against": "against", "equal": "found.equal"},
+    }
 
 
 @dataclass(frozen=True)
 class StandingRow(TimedRow):
     """Where a candidate stands among its peers and to its floor."""
 
-    kv_bits: int
-    read_bytes: int
-    against_fastest_fair: RatioRow | None
-    against_fastest_fair_low_bit: RatioRow | None
-    to_floor: RatioRow | None
-    floor_us: float | None
-    floor_read_by: str | None
-    worst_error: float | None
-    tolerance: float | None
-    times_as_fast: RatioRow | None
+    standing: Standing
+    base: Record | None
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        **TimedRow.in_json,
+        **parts("kv_bits read_bytes", of="record"),
+        **parts("against_fastest_fair against_fastest_fair_low_bit to_floor"),
+        **{"floor_us": "standing.floor_us", "floor_read_by": "standing.reader"},
+        **parts("worst_error tolerance", of="record.comparison"),
+        "times_as_fast": "times_as_fast",
+    }
+
+    @property
+    def against_fastest_fair(self) -> PeerRow | None:
+        """Beside libraries that keep 16 bits."""
+        return PeerRow(self.standing.against) if self.standing.against else None
+
+    @property
+    def against_fastest_fair_low_bit(self) -> PeerRow | None:
+        """Beside libraries that keep as few bits."""
+        return PeerRow(self.standing.against_low_bit) if self.standing.against_low_bit else None
+
+    @property
+    def to_floor(self) -> RatioRow | None:
+        """Beside the best read rate."""
+        return RatioRow(self.standing.to_floor) if self.standing.to_floor else None
+
+    @cached_property
+    def times_as_fast(self) -> BaseRow | None:
+        """Beside the baseline that was asked for."""
+        if self.base is None:
+            return None
+        return BaseRow(paired_ratio(self.base, self.record), self.base.candidate)
 
     def cells(self) -> list[str]:
         """Its row of the table."""
+        record, error = self.record, self.record.comparison.worst_error
         peer = self.against_fastest_fair_low_bit or self.against_fastest_fair
         return [
-            " ".join((self.candidate, *(f"{k}={v}" for k, v in self.knobs.items()))),
-            f"{self.median_us:.2f}",
-            f"{self.spread:.1%}",
+            " ".join((record.candidate, *(f"{k}={v}" for k, v in record.knobs.items()))),
+            f"{self.timed.median_us:.2f}",
+            f"{self.timed.spread:.1%}",
             f"{peer} {peer.verdict}" if peer else "",
             str(self.to_floor or ""),
-            f"{self.gb_per_s:,.0f}",
-            "" if self.worst_error is None else f"{self.worst_error:.1e}",
+            f"{record.gb_per_s:,.0f}",
+            "" if error is None else f"{error:.1e}",
             str(self.times_as_fast or ""),
         ]
-
-
-def _standing_row(standing: Standing, base: Record | None) -> StandingRow:
-    record = standing.record
-    return taken_from(
-        StandingRow,
-        record,
-        **_timed(record),
-        against_fastest_fair=_against_peer(standing.against),
-        against_fastest_fair_low_bit=_against_peer(standing.against_low_bit),
-        to_floor=_to_floor(standing.to_floor),
-        floor_us=standing.floor_us,
-        floor_read_by=standing.reader,
-        worst_error=record.comparison.worst_error,
-        tolerance=record.comparison.tolerance,
-        times_as_fast=_times_as_fast(base, record),
-    )
 
 
 # -------------------------------------------------------------------------------------------- run
 
 
 @dataclass(frozen=True)
-class CheckAnswer:
-    """What a check found; see `labtools.measure.check.CheckReport`."""
-
-    rung: str
-    on: str
-    ok: bool
-    planned: int
-    worst_error: float | None
-    summary: str
-    cases: tuple[CheckCase, ...]
-    faults: list[Fault]
-
-
-def checked_fields(report: CheckReport) -> dict[str, Any]:
-    """A check as JSON tells it: its cases, and the faults of either machine in one form."""
-    return {
-        **{name: getattr(report, name) for name in ("rung", "on", "ok", "planned")},
-        "worst_error": report.worst_error,
-        "summary": report.summary,
-        "cases": tuple(replace(case, faults=_faults(case.faults)) for case in report.cases),
-        "faults": _faults(report.faults),
-    }
-
-
-def _faults(faults: Sequence[Fault]) -> list[Fault]:
-    return [taken_from(Fault, fault) for fault in faults]
-
-
-@dataclass(frozen=True)
-class Ran(Answer, CheckAnswer):
+class Ran(Answer):
     """A check, and on a GPU how long a right kernel takes."""
 
+    found: run.RungRun
     workload: Problem
     knobs: Mapping[str, int]
-    timing: TimedRow | None
-    timing_failed: tuple[str, ...] | None = field(default=None, metadata=WHERE_ASKED)
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        **{**CheckReport.in_json, **parts(" ".join(CheckReport.in_json), of="found.check")},
+        "ok": "ok",
+        **parts("workload knobs timing"),
+        "timing_failed": "timing_failed?",
+    }
+
+    @property
+    def ok(self) -> bool:
+        """Right, and timed if it was to be timed."""
+        return self.found.ok
+
+    @property
+    def timing(self) -> TimedRow | None:
+        """The time, where there is one."""
+        timing = self.found.timing
+        return TimedRow(timing.records[0]) if timing and timing.records else None
+
+    @property
+    def timing_failed(self) -> tuple[str, ...] | None:
+        """Why there is no time, where one was wanted."""
+        timing = self.found.timing
+        return tuple(timing.failures.values()) if timing and not timing.records else None
 
     @property
     def status(self) -> Status:
@@ -227,14 +223,14 @@ class Ran(Answer, CheckAnswer):
 
     def show(self, console: Console) -> None:
         """The verdict, and the time."""
-        console.print(self.summary, markup=False)
-        timing = self.timing
-        if timing:
+        console.print(self.found.check.summary, markup=False)
+        if self.timing:
+            timed, record = self.timing.timed, self.timing.record
             console.print(
-                f"live  {timing.median_us:.2f} us (spread {timing.spread:.1%}, "
-                f"{timing.processes} processes, {timing.samples} samples), "
-                f"{timing.gb_per_s:,.0f} GB/s of "
-                f"{operation_of(self.workload).bytes_name}, on {timing.gpu}",
+                f"live  {timed.median_us:.2f} us (spread {timed.spread:.1%}, "
+                f"{timed.processes} processes, {timed.samples} samples), "
+                f"{record.gb_per_s:,.0f} GB/s of "
+                f"{operation_of(self.workload).bytes_name}, on {record.provenance.gpu}",
                 markup=False,
             )
             console.print("against libraries: labtools bench")
@@ -269,19 +265,7 @@ def run_named_rung(
     found = run.run_rung(
         rung, workload, knobs, on=on, quick=quick, **_effort(quick), progress=progress
     )
-    timing, failed = _timing_of(found.timing)
-    given = {**checked_fields(found.check), "ok": found.ok}
-    return Ran(**given, workload=workload, knobs=knobs, timing=timing, timing_failed=failed)
-
-
-def _timing_of(timing: Timing | None) -> tuple[TimedRow | None, tuple[str, ...] | None]:
-    """The time, or why there is none; neither where none was wanted."""
-    if timing is None:
-        return None, None
-    if not timing.records:
-        return None, tuple(timing.failures.values())
-    record = timing.records[0]
-    return taken_from(TimedRow, record, **_timed(record)), None
+    return Ran(found, workload, knobs)
 
 
 def check_host_memory(workload: Problem) -> None:
@@ -334,17 +318,17 @@ class Benched(Answer):
             table.add_column(column, justify="right")
         for row in self.candidates:
             table.add_row(*row.cells())
-        console.print(f"live  {self.candidates[0].gpu}", markup=False)
+        console.print(f"live  {self.candidates[0].record.provenance.gpu}", markup=False)
         console.print(table, soft_wrap=False)
         console.print(f"fastest fair peer: {self.fastest_fair_baseline}", markup=False)
         kept = operation_of(self.workload).bytes_name
         for row in self.candidates:
             peer, wide = row.against_fastest_fair_low_bit, row.against_fastest_fair
             if peer:
-                besides = f"; {wide} against {wide.against}" if wide else ""
+                besides = f"; {wide} against {wide.found.first}" if wide else ""
                 console.print(
-                    f"{row.candidate} keeps {kept} in {row.kv_bits} bits, so its peer is "
-                    f"{peer.against}{besides}",
+                    f"{row.record.candidate} keeps {kept} in {row.record.kv_bits} bits, so its "
+                    f"peer is {peer.found.first}{besides}",
                     markup=False,
                 )
         installed = ", ".join(f"{name} {value}" for name, value in self.versions.items() if value)
@@ -379,7 +363,7 @@ def bench_candidates(
     )
     timing = found.timing
     base = next((r for r in timing.records if r.candidate == f"baseline:{against.id}"), None)
-    rows = tuple(_standing_row(standing, base) for standing in found.standings)
+    rows = tuple(StandingRow(standing.record, standing, base) for standing in found.standings)
     if not rows:
         reasons = "; ".join(f"{label}: {why}" for label, why in timing.failures.items())
         raise LabError(
@@ -439,30 +423,36 @@ def _usual_baseline(workload: Problem) -> str:
 
 @dataclass(frozen=True)
 class PlanRecorded(Answer):
-    """What a campaign did; see `labtools.measure.campaign.run.CampaignReport`."""
+    """What a campaign did."""
 
-    file: Path
-    workloads: int
-    measured: int
-    resumed: int
-    records: tuple[TimedRow, ...]
-    failures: Mapping[str, str]
-    left_out: Mapping[str, str]
-    ok: bool
+    found: CampaignReport
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        **{"file": "found.path", "workloads": "found.groups"},
+        **parts("measured resumed", of="found"),
+        "records": "records",
+        **parts("failures left_out ok", of="found"),
+    }
+
+    @property
+    def records(self) -> tuple[TimedRow, ...]:
+        """Those that were written now."""
+        return tuple(TimedRow(record) for record in self.found.records)
 
     @property
     def status(self) -> Status:
         """1 when something could not be measured."""
-        return Status.RIGHT if self.ok else Status.WRONG
+        return Status.RIGHT if self.found.ok else Status.WRONG
 
     def show(self, console: Console) -> None:
         """How many were measured, and what was not."""
+        found = self.found
         console.print(
-            f"{self.measured} workloads measured, {self.resumed} were there already, "
-            f"{len(self.records)} records in {self.file}",
+            f"{found.measured} workloads measured, {found.resumed} were there already, "
+            f"{len(found.records)} records in {found.path}",
             markup=False,
         )
-        for title, reasons in (("failed", self.failures), ("left out", self.left_out)):
+        for title, reasons in (("failed", found.failures), ("left out", found.left_out)):
             for label, why in reasons.items():
                 console.print(f"{title}: {label}: {why}", markup=False)
 
@@ -488,7 +478,7 @@ def record_plan(
         stale=stale,
         progress=progress,
     )
-    return _recorded(report)
+    return PlanRecorded(report)
 
 
 def record_one(
@@ -519,13 +509,8 @@ def record_one(
         sanitize=sanitize,
         progress=progress,
     )
-    return _recorded(report)
+    return PlanRecorded(report)
 
 
 def _effort(quick: bool) -> dict[str, int]:
     return {"processes": QUICK_PROCESSES, "rounds": QUICK_ROUNDS} if quick else {}
-
-
-def _recorded(report: CampaignReport) -> PlanRecorded:
-    rows = tuple(taken_from(TimedRow, record, **_timed(record)) for record in report.records)
-    return taken_from(PlanRecorded, report, file=report.path, workloads=report.groups, records=rows)

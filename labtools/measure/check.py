@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from labtools.predict import DEFAULT_GPU, load_gpu
 from labtools.problem import (
@@ -81,6 +81,12 @@ class CheckReport:
     ok: bool
     cases: list[CheckCase]
     planned: int
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        name: name
+        for name in ("rung", "on", "ok", "planned", "worst_error", "summary", "cases", "faults")
+    }
+    """What the JSON holds."""
 
     @property
     def faults(self) -> list[Fault]:

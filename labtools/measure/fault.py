@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,12 @@ class Fault:
     line: int | None = None
     block: tuple[int, int, int] | None = None
     thread: tuple[int, int, int] | None = None
+
+    # A fault on the CPU knows more, which is in its text.
+    in_json: ClassVar[Mapping[str, str]] = {
+        name: name for name in ("kind", "message", "file", "line", "block", "thread")
+    }
+    """What the JSON of either machine holds."""
 
     def __str__(self) -> str:
         return self.message
