@@ -12,7 +12,7 @@ from labtools.predict.decode.claim_checks import check_claim, gather_evidence
 from labtools.record import DamagedRecordWarning
 from labtools.record.claims import VERDICTS, Claim, Finding, load_ledger, say_number
 
-from .outcome import Answer, parts, typed
+from .outcome import Answer, parts, print_table, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,14 +64,8 @@ class ClaimsChecked(Answer):
 
     def show(self, console: Console) -> None:
         """A table; of a single claim also why, and where to redo it."""
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False)
-        for column in ("id", "claim", "claimed", "ours", "verdict", "checked"):
-            table.add_column(column, overflow="fold")
-        for row in self.claims:
-            table.add_row(*row.cells())
-        console.print(table, soft_wrap=False)
+        columns = ("id", "claim", "claimed", "ours", "verdict", "checked")
+        print_table(console, columns, [row.cells() for row in self.claims])
         if len(self.claims) == 1:
             (row,) = self.claims
             console.print(f"{row.finding.verdict}: {row.finding.reason}", markup=False)

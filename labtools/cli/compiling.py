@@ -14,7 +14,7 @@ from labtools.toolchain.cubin import Cubin, Resources
 from labtools.toolchain.options import check_arch
 
 from .given import check_supported, choose_workload, read_knobs, read_rung
-from .outcome import WHERE_ASKED, Answer, UsageProblem, taken_from, typed
+from .outcome import WHERE_ASKED, Answer, UsageProblem, print_table, taken_from, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,21 +56,15 @@ class Compiled(Answer):
 
     def show(self, console: Console) -> None:
         """A table of the kernels, then their machine code where it was asked for."""
-        from rich.table import Table
-
         knobs = say_knobs(self.knobs, " ")
         console.print(
             f"{self.rung}  {knobs}  computed by NVRTC {self.nvrtc_version}, launched as on "
             f"{self.limits}",
             markup=False,
         )
-        table = Table(box=None, pad_edge=False)
-        columns = ("arch", "kernel", "registers", "shared B", "spill stores B", "spill loads B")
-        for column in (*columns, "stack B", "threads"):
-            table.add_column(column, justify="left" if column in ("arch", "kernel") else "right")
-        for kernel in self.kernels:
-            table.add_row(*kernel.cells())
-        console.print(table, soft_wrap=False)
+        numbers = ("registers", "shared B", "spill stores B", "spill loads B", "stack B", "threads")
+        rows = [kernel.cells() for kernel in self.kernels]
+        print_table(console, ("arch", "kernel", *numbers), rows, right=numbers)
         for title, listing in (self.sass or {}).items():
             console.print(f"\n{title}\n{listing}", markup=False)
 

@@ -17,7 +17,7 @@ from labtools.toolchain import Prerequisite, cuda_status
 from labtools.toolchain.cache import SIZE_VARIABLE, cache_dir, cache_state, size_of
 from labtools.toolchain.device import DeviceInfo
 
-from .outcome import Answer
+from .outcome import Answer, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,13 +44,9 @@ class Examined(Answer):
 
     def show(self, console: Console) -> None:
         """One line a link, with why and what still works where it is missing."""
-        from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False, show_header=False)
-        table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
+        rows = []
         for link in self.links:
             lines = [link.found]
             for label, text in (("why", link.why), ("still works", link.still_works)):
@@ -58,9 +54,10 @@ class Examined(Answer):
             if link.fix and not link.ok:
                 lines.append(f"to fix: {link.fix}")
             mark = "here" if link.ok else "missing"
-            table.add_row(mark, link.name, Text("\n".join(lines)))
+            rows.append((mark, link.name, Text("\n".join(lines))))
         console.print(f"labtools {self.labtools}, Python {self.python}, {self.system}")
-        console.print(table, soft_wrap=False)
+        columns = ("state", "link", "found")
+        print_table(console, columns, rows, whole=("state", "link"), headed=False)
         for can, text in (
             (self.can_compile, "compile for any GPU"),
             (self.can_run_on_cpu, "check kernels on the CPU"),

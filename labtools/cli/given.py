@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .outcome import WrongKernel, typed, wrong_kernel
+from .outcome import typed
 
 if TYPE_CHECKING:
     from labtools.problem import Baseline, Problem, Rung, Workload
@@ -131,7 +131,7 @@ def check_supported(
 
     Also calls a rung's launch function once, so that a mistake in it is told as one.
     """
-    from labtools.problem import LabError, Rung
+    from labtools.problem import KernelError, LabError, Rung
 
     with typed():
         if reason := _call_own(target, target.supports, workload):
@@ -142,11 +142,11 @@ def check_supported(
         try:
             _call_own(target, target.launches, workload, load_gpu(DEFAULT_GPU).limits, knobs)
         except LabError as error:
-            raise WrongKernel(error) from error
+            raise KernelError(error.what, error.why, error.still_works) from error
 
 
 def _call_own(target: Rung | Baseline, function: Callable[..., Any], *arguments: Any) -> Any:
-    from labtools.problem import LabError
+    from labtools.problem import KernelError, LabError
 
     try:
         return function(*arguments)
@@ -155,7 +155,7 @@ def _call_own(target: Rung | Baseline, function: Callable[..., Any], *arguments:
     except (Exception, SystemExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         where = f", {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
-        raise wrong_kernel(
+        raise KernelError(
             f"The Python of {target.id} failed on {arguments[0]}.",
             f"{type(error).__name__}: {error}{where}",
             "correct the rung's .py file; every other rung is unaffected",

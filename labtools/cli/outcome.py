@@ -8,13 +8,14 @@ import math
 import operator
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from labtools.problem import LabError
     from labtools.toolchain.progress import Progress
@@ -40,21 +41,6 @@ class UsageProblem(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
-
-
-class WrongKernel(Exception):
-    """Wraps an error that the kernel's author made, so that it ends with status 1."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-def wrong_kernel(what: str, why: str, still_works: str) -> WrongKernel:
-    """A message about the kernel or its launch function."""
-    from labtools.problem import LabError
-
-    return WrongKernel(LabError(what, why, still_works))
 
 
 @contextlib.contextmanager
@@ -151,6 +137,36 @@ def present(work: Callable[[Progress], Answer], as_json: bool) -> None:
     raise typer.Exit(int(answer.status))
 
 
+def print_table(
+    console: Console,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    right: Collection[str] = (),
+    whole: Collection[str] = (),
+    headed: bool = True,
+) -> None:
+    """Print rows of text side by side, folded where they are too wide.
+
+    Args:
+        console: where to.
+        columns: their names.
+        rows: cells of each.
+        right: columns that stand flush right.
+        whole: columns that are never folded.
+        headed: print the names.
+    """
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=headed)
+    for name in columns:
+        justify: Literal["left", "right"] = "right" if name in right else "left"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=name in whole)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table, soft_wrap=False)
+
+
 def _make_console(width: int | None) -> Console:
     from rich.console import Console
 
@@ -234,8 +250,6 @@ def _judge(error: Exception) -> tuple[Status, LabError]:
         )
     if isinstance(error, UsageProblem):
         return Status.USAGE, as_lab_error(error.error)
-    if isinstance(error, WrongKernel):
-        return Status.WRONG, as_lab_error(error.error)
     if isinstance(error, KernelError):
         return Status.WRONG, error
     expected = isinstance(error, (LabError, MemoryError))

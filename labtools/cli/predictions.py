@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from labtools.record.journal import Journal, JournalWarning
 from labtools.record.prediction import JournalRow
 
-from .outcome import Answer
+from .outcome import Answer, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,17 +36,16 @@ class PredictionsListed(Answer):
         if not self.predictions:
             console.print("no prediction yet")
             return
-        from rich.table import Table
+        columns = ("when", "question", "predicted", "measured", "source", "verdict")
+        print_table(console, columns, self._rows())
 
-        table = Table(box=None, pad_edge=False)
-        for column in ("when", "question", "predicted", "measured", "source", "verdict"):
-            table.add_column(column, overflow="fold")
+    def _rows(self) -> Iterator[tuple[str, ...]]:
         for row in self.predictions:
             guess, answer = row.prediction, row.reveal
             verdict = row.score.verdict if row.score else "no answer shown yet"
             if guess.after_reveal:
                 verdict = f"made after the answer was shown; does not count. {verdict}"
-            table.add_row(
+            yield (
                 guess.at.astimezone().strftime("%Y-%m-%d %H:%M"),
                 guess.question_id,
                 f"{guess.direction} {guess.ratio:.2f}x",
@@ -53,7 +53,6 @@ class PredictionsListed(Answer):
                 answer.source if answer else "",
                 verdict,
             )
-        console.print(table, soft_wrap=False)
 
 
 def list_predictions(question: str | None) -> PredictionsListed:

@@ -14,7 +14,7 @@ from labtools.measure.profiler.sanitize import TOOLS, SanitizerReport, sanitize_
 from labtools.problem import LabError, Problem, Rung
 
 from .given import check_supported, choose_workload, read_knobs, read_rung, read_target
-from .outcome import Answer, Status, taken_from, typed
+from .outcome import Answer, Status, print_table, taken_from, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,24 +33,20 @@ class Profiled(Answer, ProfileReport):
 
     def show(self, console: Console) -> None:
         """A table a kernel."""
-        from rich.table import Table
-
         console.print(f"{self.target}  live, {self.tool}", markup=False)
         for kernel in self.kernels:
             console.print(
                 f"\n{kernel.kernel}  grid {kernel.grid} block {kernel.block}", markup=False
             )
-            table = Table(box=None, pad_edge=False, show_header=False)
-            table.add_column()
-            table.add_column(justify="right")
-            table.add_column()
+            rows = []
             for counter in CHOSEN_COUNTERS:
                 value = kernel.values[counter.name]
                 shown = "missing" if value is None else f"{value:,.10g}"
-                table.add_row(counter.name, shown, counter.doc)
+                rows.append((counter.name, shown, counter.doc))
             for reason, share in kernel.stall_shares.items():
-                table.add_row(f"stall {reason}", f"{share:.1%}", "of a warp's time")
-            console.print(table, soft_wrap=False)
+                rows.append((f"stall {reason}", f"{share:.1%}", "of a warp's time"))
+            columns = ("counter", "value", "what it is")
+            print_table(console, columns, rows, right=("value",), headed=False)
         if self.report_path:
             console.print(f"report: {self.report_path}", markup=False)
 

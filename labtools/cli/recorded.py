@@ -54,7 +54,7 @@ class RecordRow:
         **parts("source_hash sass_hash", of="record.hashes"),
         **{"date": "date", "stale": "stale", "freshness": "state.reason"},
         **parts("protocol campaign forecast counters sanitizer", of="record"),
-        **{"versions": "versions", "file": "record.file", "origin": "origin"},
+        **{"versions": "record.provenance.versions", "file": "record.file", "origin": "origin"},
     }
 
     @property
@@ -71,13 +71,6 @@ class RecordRow:
     def stale(self) -> bool:
         """It is about other code than that of now."""
         return not self.state.fresh
-
-    @property
-    def versions(self) -> dict[str, str | None]:
-        """Of what it was measured with."""
-        made = self.record.provenance
-        names = ("driver", "cuda", "nvrtc", "torch", "cudnn", "flashinfer", "cupy")
-        return {name: getattr(made, name) for name in names}
 
     def cells(self) -> tuple[str, ...]:
         """Its row of the table."""
@@ -125,7 +118,7 @@ class RecordsListed(Answer):
 def _columns(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     """Rows of text side by side, the widest columns folded until all fit.
 
-    Rich's table does the same for a few rows; for more than a thousand it takes seconds.
+    `print_table` does the same for a few rows; for more than a thousand rich takes seconds.
     """
     right = [name in _RIGHT for name in cells[0]]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

@@ -36,7 +36,7 @@ from labtools.record import (
 from labtools.toolchain import cuda_status
 
 from .given import check_supported, choose_workload, read_knobs, read_rung, read_target
-from .outcome import Answer, Status, parts, typed
+from .outcome import Answer, Status, parts, print_table, typed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +47,6 @@ QUICK_PROCESSES = 1
 QUICK_ROUNDS = 5
 HOST_BYTES_PER_BYTE = 8
 """Drawing inputs and the float64 oracle need about this many times the bytes of the inputs."""
-_VERSIONS = ("driver", "cuda", "torch", "cudnn", "flashinfer", "cupy", "nvrtc")
 
 
 # ---------------------------------------------------------------------------------- what is timed
@@ -308,18 +307,13 @@ class Benched(Answer):
 
     def show(self, console: Console) -> None:
         """A table, then who the peers were."""
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False)
-        table.add_column("candidate", overflow="fold")
-        for column in ("median us", "spread", "against fastest fair peer", "times its floor"):
-            table.add_column(column, justify="right")
-        for column in ("GB/s read", "worst error", f"times as fast as {self.baseline}"):
-            table.add_column(column, justify="right")
-        for row in self.candidates:
-            table.add_row(*row.cells())
+        numbers = (
+            *("median us", "spread", "against fastest fair peer", "times its floor"),
+            *("GB/s read", "worst error", f"times as fast as {self.baseline}"),
+        )
         console.print(f"live  {self.candidates[0].record.provenance.gpu}", markup=False)
-        console.print(table, soft_wrap=False)
+        rows = [row.cells() for row in self.candidates]
+        print_table(console, ("candidate", *numbers), rows, right=numbers)
         console.print(f"fastest fair peer: {self.fastest_fair_baseline}", markup=False)
         kept = operation_of(self.workload).bytes_name
         for row in self.candidates:
@@ -377,7 +371,7 @@ def bench_candidates(
         baseline=f"baseline:{against.id}",
         fastest_fair_baseline=fastest.candidate if fastest else None,
         best_read_gb_per_s=timing.best_read_gb_per_s,
-        versions={name: getattr(made, name) for name in _VERSIONS},
+        versions=made.versions,
         candidates=rows,
         not_timed=timing.failures,
         _asked=frozenset(candidate.label for candidate in asked),

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .campaign.run import CampaignReport, record_campaign, record_rung
-    from .check import CheckCase, CheckReport, check_rung
+    from .case import CheckCase
+    from .check import CheckReport, check_rung
     from .cpu import CpuRun, run_on_cpu
     from .gpu.job import rung_candidate
     from .gpu.measure import Timing, measure_live, time_candidates
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "campaign.run": ("CampaignReport", "record_campaign", "record_rung"),
-    "check": ("CheckCase", "CheckReport", "check_rung"),
+    "case": ("CheckCase",),
+    "check": ("CheckReport", "check_rung"),
     "cpu": ("CpuRun", "run_on_cpu"),
     "gpu.run": ("GpuRun", "run_cases_on_gpu", "run_on_gpu"),
     "gpu.job": ("rung_candidate",),

@@ -7,12 +7,11 @@ an answer left over from the first cannot pass for the second.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from labtools.predict import DEFAULT_GPU, load_gpu
 from labtools.problem import (
-    Comparison,
     Drawn,
     LabError,
     Problem,
@@ -22,13 +21,12 @@ from labtools.problem import (
 )
 from labtools.toolchain.progress import Progress, silent
 
+from .case import CheckCase, second_draw
 from .fault import Fault
 
 if TYPE_CHECKING:
     from .gpu.pool import LivePool
 
-SECOND_DRAW = 7919
-"""Added to a workload's seed for the second draw."""
 ENOUGH_WRONG = 3
 """After this many wrong cases the rest would teach nothing."""
 MANY_VISITS = 200_000
@@ -37,31 +35,6 @@ orders of warps on a sample of blocks."""
 SAMPLED_BLOCKS = 8
 QUICK_CASES = 6
 ALL_ORDERS = (0, 1, 2, 3)
-
-
-@dataclass(frozen=True)
-class CheckCase:
-    """One workload of a check.
-
-    Args:
-        workload: what was computed; of two draws the one that is wrong, if one is.
-        ok: right in both draws, and no fault.
-        comparison: with the oracle, the worse of the two draws; None when a fault ended the run.
-        faults: what the kernel did besides computing wrong numbers.
-    """
-
-    workload: Problem
-    ok: bool
-    comparison: Comparison | None
-    faults: list[Fault] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        if self.ok:
-            return f"{self.workload}: {self.comparison}"
-        parts = [str(fault) for fault in self.faults]
-        if self.comparison is not None and not self.comparison.ok:
-            parts.append(str(self.comparison))
-        return f"{self.workload}: " + "\n".join(parts or ["it was not run to its end"])
 
 
 @dataclass(frozen=True)
@@ -189,7 +162,7 @@ def _check_on_cpu(
         # The wanted workload meets every order of warps; each small one the even order and one
         # of the adversarial ones in turn. The second draw comes in a random order.
         orders = ALL_ORDERS if index == 0 else (0, 1 + index % 3)
-        second = workload.replace(seed=workload.seed + SECOND_DRAW)
+        second = second_draw(workload)
         plan: list[tuple[Problem, tuple[int, ...], int | None]]
         if workload.visits > MANY_VISITS:
             plan = [
@@ -199,13 +172,13 @@ def _check_on_cpu(
             ]
         else:
             plan = [(workload, orders, None), (second, (3,), None)]
-        results = []
+        results: list[CheckCase] = []
         inputs: Drawn | None = None
         for drawn, some_orders, blocks in plan:
             if inputs is None or inputs.problem != drawn:
                 inputs = operation_of(drawn).draw(drawn)
             run = run_on_cpu(rung, drawn, knobs, orders=some_orders, blocks=blocks, inputs=inputs)
-            results.append(CheckCase(drawn, run.ok, run.comparison, list(run.faults)))
+            results.append(run)
             if not run.ok:
                 break
         case = _worse_of(results, workload)
@@ -225,33 +198,28 @@ def _check_on_gpu(
 ) -> list[CheckCase]:
     from .gpu.run import run_cases_on_gpu
 
-    drawn = [
-        workload.replace(seed=workload.seed + extra)
-        for workload in cases
-        for extra in (0, SECOND_DRAW)
-    ]
-
+    drawn = [one for workload in cases for one in (workload, second_draw(workload))]
     runs = run_cases_on_gpu(rung, drawn, knobs, progress=progress, pool=pool)
     done = []
     for index, workload in enumerate(cases):
         pair = runs[2 * index : 2 * index + 2]
         if not pair:
             break
-        results = [
-            CheckCase(run.workload, run.ok, run.comparison, list(run.faults)) for run in pair
-        ]
-        if len(pair) < 2 and results[0].ok:
+        if len(pair) < 2 and pair[0].ok:
             break  # the second draw was never run: not a case that may count as right
-        done.append(_worse_of(results, workload))
+        done.append(_worse_of(pair, workload))
     progress("checked", len(done), len(cases))
     return done
 
 
 def _worse_of(results: Sequence[CheckCase], workload: Problem) -> CheckCase:
-    """One case out of the draws of one workload: the first wrong one, else the less exact."""
+    """One case out of the draws of one workload: the first wrong one, else the less exact.
+
+    What a run knows besides, such as its output, is not kept.
+    """
     for result in results:
         if not result.ok:
-            return result
+            return CheckCase(result.workload, False, result.comparison, list(result.faults))
     worst = max(results, key=_error_of)
     return CheckCase(workload, True, worst.comparison, [])
 

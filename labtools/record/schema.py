@@ -75,6 +75,12 @@ class Provenance(_Schema):
     tree_hash: str
     command: str
 
+    @property
+    def versions(self) -> dict[str, str | None]:
+        """Of the driver and of what computed beside it."""
+        names = ("driver", "cuda", "nvrtc", "torch", "cudnn", "flashinfer", "cupy")
+        return {name: getattr(self, name) for name in names}
+
 
 class ProcessSamples(_Schema):
     """Times of one child process.

@@ -36,7 +36,9 @@ from .options import (
 )
 from .sources import expand_includes, hash_source, used_headers
 
-CompilerName = Literal["auto", "cuda-core", "cupy"]
+CompilerName = Literal["auto", "live", "cuda-core", "cupy"]
+_FIRST_CHOICES = {"auto": ("cuda-core", "cupy"), "live": ("cupy", "cuda-core")}
+"""``live`` takes CuPy's NVRTC, as `cupy.RawKernel` does, where it is there."""
 
 _LOADED = Path("/proc/self/maps")
 """Linux lists the libraries of this process there."""
@@ -63,13 +65,14 @@ def find_compiler(compiler: CompilerName = "auto") -> Compiler:
     """The NVRTC that will compile.
 
     Args:
-        compiler: ``cuda-core``, ``cupy`` (the one `cupy.RawKernel` uses), or the first that works.
+        compiler: ``cuda-core``, ``cupy`` (the one `cupy.RawKernel` uses), or the first of them that
+            works; ``live`` begins with CuPy's.
 
     Raises:
         CompilerMissing: none can be reached; says why for each.
     """
     reasons = []
-    for name in ("cuda-core", "cupy") if compiler == "auto" else (compiler,):
+    for name in _FIRST_CHOICES.get(compiler, (compiler,)):
         try:
             version = _nvrtc_version(name)
         except Exception as error:  # a missing library surfaces as any of a dozen types
@@ -410,7 +413,7 @@ def kernel_hashes(
 ) -> Hashes:
     """The identity of what runs; the arguments are those of `compile_rung`.
 
-    For a live measurement ask with ``compiler="cupy"``: that is the NVRTC whose code ran.
+    For a live measurement ask with ``compiler="live"``: that is the NVRTC whose code ran.
 
     Raises:
         CompileError: it does not compile.

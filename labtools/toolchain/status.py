@@ -85,6 +85,11 @@ class Prerequisite:
     fix: str = ""
 
 
+def nothing_runs(why: str, still_works: str = "") -> LabError:
+    """What to raise where a GPU is wanted and none can be used."""
+    return LabError("Nothing can run on a GPU here.", why, still_works or _WITHOUT_GPU)
+
+
 @dataclass(frozen=True)
 class CudaStatus:
     """All links, in the order from source to measurement."""
@@ -116,9 +121,8 @@ class CudaStatus:
             link = self[name]
             if not link.ok:
                 why = f"{link.why}. {link.fix}".rstrip(". ") + "."
-                return LabError("Nothing can run on a GPU here.", why, link.still_works)
-        return LabError(
-            "Nothing can run on a GPU here.",
+                return nothing_runs(why, link.still_works)
+        return nothing_runs(
             "driver, GPU and CuPy are all here, but CuPy does not reach the GPU; "
             "`import cupy; cupy.cuda.runtime.getDeviceCount()` shows its own message",
             _WITHOUT_GPU,

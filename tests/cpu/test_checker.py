@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from labtools.cli.outcome import plain
-from labtools.measure.check import SECOND_DRAW, CheckCase, CheckReport, check_rung
+from labtools.measure.case import SECOND_DRAW, CheckCase
+from labtools.measure.check import CheckReport, check_rung
 from labtools.problem import Comparison, LabError, Workload, battery, load_rung
 from tests.wrong_kernels import NUMBERS, WRONG_KERNELS, edit_source, make_wrong, write_wrong
 

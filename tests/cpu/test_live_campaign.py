@@ -249,8 +249,8 @@ def test_a_kernel_that_kills_the_checks_process_fails_alone():
         for rung, workload, _ in jobs:
             if rung.id.startswith("r02"):
                 fault = Fault("misaligned", "misaligned address")
-                return [*runs, GpuRun(None, False, [fault], None, workload)]
-            runs.append(GpuRun(None, True, [], None, workload))
+                return [*runs, GpuRun(workload, False, faults=[fault])]
+            runs.append(GpuRun(workload, True))
         return runs
 
     wanted = {("bad", 64): (bad, SMALL), ("good", 64): (good, SMALL)}

@@ -295,7 +295,7 @@ def test_runs_cross_with_their_output_and_without(dtype):
     bits = np.arange(24, dtype=np.uint16).reshape(1, 3, 8) + 0x7C00
     out = bits.view(element_dtype(dtype))
     comparison = Comparison(False, float("inf"), (0, 2), 1e-3, ["2 elements are NaN"])
-    run = GpuRun(out, False, [Fault("out_of_bounds", "a word")], comparison, HEADLINE)
+    run = GpuRun(HEADLINE, False, comparison, [Fault("out_of_bounds", "a word")], out)
     arrived = cross(run, GpuRun)
     assert arrived.out.dtype == out.dtype
     assert arrived.out.tobytes() == out.tobytes()

@@ -41,14 +41,13 @@ from labtools.record import (
     slug_of_gpu,
 )
 from labtools.record.staleness import stale_records
-from labtools.toolchain import DeviceInfo
+from labtools.toolchain import DeviceInfo, kernel_hashes
 from labtools.toolchain.clusters import query_clusters
 from labtools.toolchain.progress import Progress, silent, words_of
 
 from ..gpu.job import (
     Candidate,
     ceiling_candidates,
-    hashes_for_live,
     require_device,
     rung_candidate,
 )
@@ -400,7 +399,7 @@ def group_key(
     parts = []
     for one in candidates:
         if isinstance(one.target, Rung):
-            hashes = hashes_for_live(one.target, workload, limits, one.knobs)
+            hashes = kernel_hashes(one.target, workload, limits, one.knobs, compiler="live")
             code = hashes.sass_hash or hashes.source_hash
         else:
             code = hash_python_file(one.target.source) if one.target.source else ""

@@ -41,7 +41,7 @@ class Section:
             counters of every rung of the section, without verdicts.
         counters: read the counters of a bound of every rung of the section.
         sanitize: choices whose verdicts are wanted besides.
-        stratum: of a section of points for the forecast, which one; see `campaign_points`.
+        stratum: of a section of points for the forecast, which one; see `decode.points`.
         timing: ``stream`` launches every call of these rungs by itself, beside the graphs of other
             sections; see `Candidate`.
         outside: move what these rungs allocate in every call out of it.

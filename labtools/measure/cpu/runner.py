@@ -35,6 +35,7 @@ from labtools.toolchain import source_name
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import normalise_source
 
+from ..case import CheckCase
 from .build import Executable, build_kernel
 from .faults import CpuFault, explain_faults
 from .places import LineTable
@@ -49,34 +50,27 @@ STATIC_SHARED_BYTES = 48 * 1024
 
 
 @dataclass(frozen=True)
-class CpuRun:
+class CpuRun(CheckCase):
     """What running a rung on the CPU gave.
 
     Args:
+        faults: what the kernel did that it must not do, under any order.
         out: the output; parts that were not reached hold poison.
-        ok: no fault under any order, and the output agrees with the oracle.
-        faults: what the kernel did that it must not do.
-        comparison: the output against the oracle; None when a fault ended the run.
         orders: the orders of warps that were run.
         blocks: blocks that were run, over all orders.
         printed: what the kernel printed, at most 64 KiB.
     """
 
-    out: np.ndarray
-    ok: bool
-    faults: list[CpuFault] = field(default_factory=list)
-    comparison: Comparison | None = None
+    faults: Sequence[CpuFault] = ()
+    out: np.ndarray = field(default_factory=lambda: np.empty(0))
     orders: tuple[int, ...] = ()
     blocks: int = 0
     printed: str = ""
 
     def __str__(self) -> str:
         if self.ok:
-            return f"CPU run: {self.comparison}; no fault under {len(self.orders)} orders of warps"
-        parts = [str(fault) for fault in self.faults]
-        if self.comparison is not None and not self.comparison.ok:
-            parts.append(str(self.comparison))
-        return "CPU run: " + "\n".join(parts)
+            return f"CPU run: {self.told}; no fault under {len(self.orders)} orders of warps"
+        return f"CPU run: {self.told}"
 
 
 def run_on_cpu(
@@ -165,7 +159,7 @@ def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Pr
     comparison: Comparison | None = None
     refused = _refuse_shared(executable, rung.source_text)
     if refused:
-        return CpuRun(out, False, [CpuFault("launch", refused)])
+        return CpuRun(workload, False, faults=[CpuFault("launch", refused)], out=out)
     done_blocks = 0
     printed = ""
     tried: list[int] = []
@@ -213,7 +207,7 @@ def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Pr
                 break
             first_out = out
     ok = not faults and comparison is not None and comparison.ok
-    return CpuRun(out, ok, faults, comparison, tuple(tried), done_blocks, printed)
+    return CpuRun(workload, ok, comparison, faults, out, tuple(tried), done_blocks, printed)
 
 
 # ---- buffers ----

@@ -12,6 +12,7 @@ import numpy as np
 from labtools.problem import Comparison, Drawn, Part, Problem, StoredAs, operation_of, poisoned
 from labtools.record.fields import ArrayField, ProblemField
 
+from ..case import CheckCase
 from ..channel import Reporter
 from ..fault import Fault
 from ..worker import NOTEBOOK_ALIVE
@@ -45,34 +46,18 @@ def drawn_on_host(problem: Problem) -> bool:
 
 
 @dataclass(frozen=True)
-class GpuRun:
+class GpuRun(CheckCase):
     """What one run on the GPU gave.
 
     Args:
         out: of the workload's shape and type, or None when the kernel did not get that far.
-        ok: no fault, and right.
-        faults: what went wrong besides the numbers.
-        comparison: with the oracle; None when there is no output.
-        workload: what was computed.
         seconds: in the child, inputs and oracle included.
         environment: versions of what was loaded.
     """
 
-    out: ArrayField
-    ok: bool
-    faults: list[Fault]
-    comparison: Comparison | None
-    workload: ProblemField
+    out: ArrayField = None
     seconds: float = 0.0
     environment: dict[str, str | None] = field(default_factory=dict, compare=False)
-
-    def __str__(self) -> str:
-        if self.ok:
-            return f"{self.workload}: {self.comparison}"
-        parts = [str(fault) for fault in self.faults]
-        if self.comparison is not None and not self.comparison.ok:
-            parts.append(str(self.comparison))
-        return f"{self.workload}: " + "; ".join(parts or ["it was not run"])
 
 
 @dataclass(frozen=True)

@@ -31,17 +31,15 @@ from labtools.record.fields import LaunchField, SchemeField
 from labtools.record.schema import Kind
 from labtools.record.whole import write_whole
 from labtools.toolchain import (
-    CompilerMissing,
     Cubin,
     DeviceInfo,
-    Hashes,
     compile_cubin,
     compile_rung,
     cuda_status,
     device_query,
-    kernel_hashes,
 )
 from labtools.toolchain.cache import in_folder, prune_kept
+from labtools.toolchain.status import nothing_runs
 
 CEILING = "read_sweep"
 MICROBENCH = "microbench"
@@ -62,11 +60,7 @@ def require_device() -> DeviceInfo:
         raise status.why_not_live()
     device = device_query()
     if device is None:
-        raise LabError(
-            "Nothing can run on a GPU here.",
-            "the GPU does not answer",
-            "compiling, forecasts, records and the CPU runner",
-        )
+        raise nothing_runs("the GPU does not answer")
     return device
 
 
@@ -96,36 +90,11 @@ def _write(path: Path, data: bytes) -> Path:
     return path
 
 
-def compile_for_live(
-    rung: Rung, workload: Problem, limits: Limits, knobs: Mapping[str, int] | None
-) -> Cubin:
-    """Compile with CuPy's NVRTC, as `cupy.RawKernel` does, else with the one that is there.
-
-    Raises:
-        CompileError: the source does not compile; names the line.
-    """
-    try:
-        return compile_rung(rung, workload, limits, knobs, compiler="cupy")
-    except CompilerMissing:
-        return compile_rung(rung, workload, limits, knobs)
-
-
-def hashes_for_live(
-    rung: Rung, workload: Problem, limits: Limits, knobs: Mapping[str, int] | None
-) -> Hashes:
-    """The hashes of what `compile_for_live` gives."""
-    hashes = kernel_hashes(rung, workload, limits, knobs, compiler="cupy")
-    return hashes if hashes.sass_hash else kernel_hashes(rung, workload, limits, knobs)
-
-
 def fill_cubin(arch: str) -> Path:
     """The compiled kernel that fills buffers with random numbers."""
     source = kernels_dir() / MICROBENCH / "fill.cu"
-    try:
-        cubin = compile_cubin(source.read_text(), arch, name=source.name, compiler="cupy")
-    except CompilerMissing:
-        cubin = compile_cubin(source.read_text(), arch, name=source.name)
-    return store_cubin(cubin)
+    text = source.read_text()
+    return store_cubin(compile_cubin(text, arch, name=source.name, compiler="live"))
 
 
 @dataclass(frozen=True)
@@ -327,7 +296,7 @@ def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
     launches = target.launches(workload, limits, candidate.knobs)
     if candidate.outside:
         launches = move_outside(launches)
-    cubin = compile_for_live(target, workload, limits, candidate.knobs)
+    cubin = compile_rung(target, workload, limits, candidate.knobs, compiler="live")
     for launch in launches:
         cubin.resources_of(launch.entry)  # refuses a name that the code does not hold
     return Job(

@@ -36,7 +36,7 @@ from labtools.record import (
     median_us,
     paired_ratio,
 )
-from labtools.toolchain import DeviceInfo, Hashes
+from labtools.toolchain import DeviceInfo, Hashes, compile_rung, kernel_hashes
 from labtools.toolchain.progress import Progress, silent
 
 from ..worker import WorkerDied
@@ -44,9 +44,7 @@ from .job import (
     Candidate,
     bytes_in_call,
     ceiling_candidates,
-    compile_for_live,
     fill_cubin,
-    hashes_for_live,
     make_job,
     require_device,
     rung_candidate,
@@ -417,8 +415,8 @@ def _code_fields(
             "hashes": Hashes(source_hash=hash_python_file(source)),
             "provenance": make_provenance(device, result.environment, clocks),
         }
-    hashes = hashes_for_live(target, workload, limits, candidate.knobs)
-    cubin = compile_for_live(target, workload, limits, candidate.knobs)
+    hashes = kernel_hashes(target, workload, limits, candidate.knobs, compiler="live")
+    cubin = compile_rung(target, workload, limits, candidate.knobs, compiler="live")
     launches = target.launches(workload, limits, candidate.knobs)
     entries = dict.fromkeys(launch.entry for launch in launches)
     own = not target.source.resolve().is_relative_to(kernels_dir())

@@ -38,7 +38,7 @@ def check_with(worker: Worker, request: CheckRequest) -> list[GpuRun]:
             kind, why = "hang", hang_message(died.step.limit_s)
         workload = cases[min(len(runs), len(cases) - 1)].workload
         fault = Fault(kind, f"{why}; {NOTEBOOK_ALIVE}")
-        runs.append(GpuRun(None, False, [fault], None, workload))
+        runs.append(GpuRun(workload, False, faults=[fault]))
     return runs
 
 

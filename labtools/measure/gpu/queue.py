@@ -19,12 +19,11 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from labtools.problem import LabError
-from labtools.toolchain.progress import Progress, silent
+from labtools.toolchain.progress import SAY_EVERY_S, Progress, silent
 
 LOCKS_VARIABLE = "LABTOOLS_GPU_LOCKS"
 LONGEST_WAIT_S = 3600.0
 _POLL_S = 0.05
-_SAY_EVERY_S = 5.0
 
 
 def gpu_locks_dir() -> Path:
@@ -78,7 +77,7 @@ def hold_gpu(
     """
     locks = [_lock_of(gpu) for gpu in gpus]
     started = time.monotonic()
-    said = -_SAY_EVERY_S
+    said = -SAY_EVERY_S
     while True:
         for index, lock in enumerate(locks):
             try:
@@ -102,7 +101,7 @@ def hold_gpu(
                 f"{_read_holder(locks[0])} has been measuring on it for over {waited:.0f} s",
                 "try again later; recorded measurements and the CPU runner need no GPU",
             )
-        if waited - said >= _SAY_EVERY_S:
+        if waited - said >= SAY_EVERY_S:
             said = waited
             progress(f"waiting for the GPU: {_read_holder(locks[0])} is measuring on it")
         time.sleep(_POLL_S)

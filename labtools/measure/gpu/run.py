@@ -12,6 +12,7 @@ from labtools.predict import limits_of
 from labtools.problem import Problem, Rung
 from labtools.toolchain.progress import Progress, silent
 
+from ..case import second_draw
 from ..worker import Worker
 from .check import HOST_ELEMENTS, Case, CheckRequest, GpuRun
 from .job import fill_cubin, make_job, require_device, rung_candidate
@@ -20,7 +21,6 @@ from .pool import LivePool, check_with
 __all__ = ["GpuRun", "run_cases_on_gpu", "run_jobs_on_gpu", "run_on_gpu"]
 
 GPU_TIME_LIMIT_S = 20.0
-SECOND_SEED = 7919
 
 
 def run_on_gpu(
@@ -53,7 +53,7 @@ def run_on_gpu(
     """
     cases = [workload]
     if workload.streamed_elements <= HOST_ELEMENTS:
-        cases.append(workload.replace(seed=workload.seed + SECOND_SEED))
+        cases.append(second_draw(workload))
     runs = run_cases_on_gpu(
         rung, cases, knobs, time_limit_s=time_limit_s, stop_at_first=True, progress=progress
     )

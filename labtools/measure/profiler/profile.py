@@ -20,7 +20,7 @@ from typing import Literal
 
 from labtools.predict import limits_of
 from labtools.problem import Baseline, LabError, Launch, Limits, Problem, Rung
-from labtools.toolchain import CompilerMissing, compile_cubin
+from labtools.toolchain import compile_cubin
 from labtools.toolchain.progress import Progress, silent
 
 from ..gpu.job import Candidate, Job, fill_cubin, make_job, require_device, store_cubin
@@ -420,10 +420,7 @@ class _Batch:
 
 def _empty_job(arch: str) -> Job:
     """A kernel that does nothing."""
-    try:
-        cubin = compile_cubin(_EMPTY_SOURCE, arch, name="empty.cu", compiler="cupy")
-    except CompilerMissing:
-        cubin = compile_cubin(_EMPTY_SOURCE, arch, name="empty.cu")
+    cubin = compile_cubin(_EMPTY_SOURCE, arch, name="empty.cu", compiler="live")
     return Job(*(_EMPTY_ENTRY, "rung"), cubin=str(store_cubin(cubin)), launches=(_EMPTY_LAUNCH,))
 
 

@@ -1,0 +1,58 @@
+"""What became of one workload in a check, on whichever machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from labtools.problem import Comparison, Problem
+from labtools.record.fields import ProblemField
+
+from .fault import Fault
+
+P = TypeVar("P", bound=Problem)
+
+SECOND_DRAW = 7919
+"""Added to a workload's seed for the second draw."""
+
+
+def second_draw(workload: P) -> P:
+    """The same workload with other inputs, for which an answer to the first is wrong."""
+    return workload.replace(seed=workload.seed + SECOND_DRAW)
+
+
+@dataclass(frozen=True)
+class CheckCase:
+    """One workload of a check.
+
+    Args:
+        workload: what was computed; of two draws the one that is wrong, if one is.
+        ok: right in both draws, and no fault.
+        comparison: with the oracle, the worse of the two draws; None when a fault ended the run.
+        faults: what the kernel did besides computing wrong numbers.
+    """
+
+    workload: ProblemField
+    ok: bool
+    comparison: Comparison | None = None
+    faults: Sequence[Fault] = ()
+
+    # A run of one machine knows more, such as the output.
+    in_json: ClassVar[Mapping[str, str]] = {
+        name: name for name in ("workload", "ok", "comparison", "faults")
+    }
+    """What the JSON of either machine holds."""
+
+    @property
+    def told(self) -> str:
+        """What was found, without the workload."""
+        if self.ok:
+            return str(self.comparison)
+        parts = [str(fault) for fault in self.faults]
+        if self.comparison is not None and not self.comparison.ok:
+            parts.append(str(self.comparison))
+        return "\n".join(parts or ["it was not run to its end"])
+
+    def __str__(self) -> str:
+        return f"{self.workload}: {self.told}"
