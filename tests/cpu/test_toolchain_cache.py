@@ -505,7 +505,7 @@ def build(tmp_path):
     (tmp_path / "deep.cuh").write_text("#define VALUE 1\n")
 
     def build(source=KERNEL, arch="sm_90", defines=None):
-        compiler_module._kept.clear()
+        compiler_module._cubins.clear()
         found = compile_cubin(source, arch, defines, "one.cu", [tmp_path], "cuda-core")
         return found.entries["one"].code_hash
 
@@ -571,7 +571,7 @@ def test_code_for_measuring_children_is_whole_and_of_this_user(build, tmp_path):
     """A file that a crash or a full disk cut off, or that something changed, is written anew."""
     from labtools.measure.gpu.job import store_cubin
 
-    compiler_module._kept.clear()
+    compiler_module._cubins.clear()
     (tmp_path / "mine.cuh").write_text("#define VALUE 7\n")
     made = compile_cubin(KERNEL, "sm_90", {}, "one.cu", [tmp_path], "cuda-core")
     path = store_cubin(made)
