@@ -38,7 +38,7 @@ check:
 	@$(INSTALL) test
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
-	$(RUN) -m labtools.notebook.sync --check
+	$(RUN) -m labtools sync --check
 	@# The types are looked at while the tests run; both must be right.
 	$(RUN) -m mypy & types=$$!; \
 	$(RUN) -m pytest tests/cpu --fast -q -n 2 --dist worksteal $(ARGS); tests=$$?; \
@@ -55,7 +55,7 @@ book:
 
 sync:
 	@$(INSTALL) lab
-	@$(RUN) -m labtools.notebook.sync $(ARGS)
+	@$(RUN) -m labtools sync $(ARGS)
 
 listings:
 	@$(INSTALL) lab

@@ -9,16 +9,14 @@ refused, never overwritten. The learner's copies in ``work/`` are not looked at.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import hashlib
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from labtools.problem import KernelError, LabError, repository_root
+from labtools.problem import KernelError, repository_root
 from labtools.record.whole import write_whole
 
 from .pages import list_pages
@@ -242,21 +240,3 @@ def _launch_text(file: Path) -> list[str]:
         "A rung's file has one at its top level, and pages show it.",
         "Write one, or take the launch cell out of the page.",
     )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run from ``make sync``; the exit status is 1 when a cell differs and may not be written."""
-    parser = argparse.ArgumentParser(description="Write kernels' text into the pages.")
-    parser.add_argument("--check", action="store_true", help="compare only")
-    options = parser.parse_args(argv)
-    try:
-        report = sync(check=options.check)
-    except LabError as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(report.describe())
-    return 0 if report.ok or not options.check else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -312,8 +312,8 @@ CONCEPTS = {
     "child program": Concept(
         being_a_program,
         # Besides the command line: the one child of measuring, the question how many clusters
-        # fit, which must not leave a context behind, and make sync.
-        ("measure/child.py", "toolchain/clusters.py", "notebook/sync.py", "__main__.py"),
+        # fit, which must not leave a context behind.
+        ("measure/child.py", "toolchain/clusters.py", "__main__.py"),
         # What stands in tools is run from the Makefile.
         ("labtools", "book", "labs"),
     ),

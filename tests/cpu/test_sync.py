@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labtools.notebook.sync import main, sync
+from labtools.cli import main
+from labtools.notebook.sync import sync
 from labtools.problem import LabError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -200,5 +201,5 @@ def test_the_books_own_cells_hold_their_sources() -> None:
 
 
 def test_the_command_compares(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--check"]) == (0 if sync(check=True, root=ROOT).ok else 1)
+    assert main(["sync", "--check"]) == (0 if sync(check=True, root=ROOT).ok else 1)
     assert "cells" in capsys.readouterr().out
