@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from labtools.problem import LabError
+from labtools.problem.rung import say_knobs
 from labtools.record import (
     DamagedRecordWarning,
     Freshness,
@@ -77,7 +78,7 @@ class RecordRow:
         record, timed = self.record, self.timed
         return (
             record.candidate,
-            " ".join(f"{name}={value}" for name, value in record.knobs.items()),
+            say_knobs(record.knobs, " "),
             self.workload_short,
             record.provenance.gpu_slug,
             f"{record.median_us:.2f}",

@@ -24,6 +24,7 @@ from labtools.problem import (
     load_baseline,
     operation_of,
 )
+from labtools.problem.rung import say_knobs
 from labtools.record import (
     Ratio,
     Record,
@@ -169,7 +170,7 @@ class StandingRow(TimedRow):
         record, error = self.record, self.record.comparison.worst_error
         peer = self.against_fastest_fair_low_bit or self.against_fastest_fair
         return [
-            " ".join((record.candidate, *(f"{k}={v}" for k, v in record.knobs.items()))),
+            f"{record.candidate} {say_knobs(record.knobs, ' ')}".rstrip(),
             f"{self.timed.median_us:.2f}",
             f"{self.timed.spread:.1%}",
             f"{peer} {peer.verdict}" if peer else "",
