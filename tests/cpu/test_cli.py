@@ -9,8 +9,9 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -20,10 +21,13 @@ from labtools.cli.outcome import (
     WHERE_ASKED,
     Answer,
     UsageProblem,
+    parts,
     plain,
     show_error,
     taken_from,
 )
+from labtools.measure.cpu.faults import CpuFault
+from labtools.measure.cpu.runner import CpuRun
 from labtools.measure.worker import child_environment
 from labtools.problem import KernelError, LabError, Workload
 from labtools.toolchain import CompileError
@@ -448,6 +452,40 @@ def test_an_answer_is_its_fields_in_json() -> None:
         "missing": None,
     }
     assert plain(dataclasses.replace(found, asked="yes"))["asked"] == "yes"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shown:
+    """A type that holds another and says what the JSON calls its parts."""
+
+    inner: _Inner
+    asked: str | None = None
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        **parts("rate where", of="inner"),
+        **{"double": "double", "asked": "asked?", "never": "asked"},
+    }
+
+    @property
+    def double(self) -> float:
+        return 2 * self.inner.rate
+
+
+def test_a_type_says_once_what_its_json_holds() -> None:
+    inner = _Inner(1.5, Path("x"))
+    flat = {"rate": 1.5, "where": "x", "double": 3.0}
+    assert list(plain(_Shown(inner)).items()) == [*flat.items(), ("never", None)]
+    assert plain(_Shown(inner, "a")) == {**flat, "asked": "a", "never": "a"}
+    assert plain([_Shown(inner)])[0]["double"] == 3.0
+
+
+def test_what_only_one_machine_knows_is_not_in_the_json() -> None:
+    """A check's JSON is the same of either."""
+    fault = CpuFault("race", "two threads", order=3, places=(("a.cu", 1),))
+    run = CpuRun(Workload(1, 1, 1, 4, 64), False, faults=[fault], printed="a word")
+    assert list(plain(run)) == ["workload", "ok", "comparison", "faults"]
+    (told,) = plain(run)["faults"]
+    assert list(told) == ["kind", "message", "file", "line", "block", "thread"]
 
 
 def test_a_dataclass_is_taken_from_attributes_of_the_same_names() -> None:

@@ -142,6 +142,7 @@ def test_cupy_takes_over_without_cuda_core(monkeypatch: pytest.MonkeyPatch) -> N
             raise ImportError("No module named 'cuda'")
         return real(name)
 
+    assert find_compiler("live").name == "cupy"
     monkeypatch.setattr(compiler_module, "_nvrtc_version", only_cupy)
     assert find_compiler().name == "cupy"
     assert compile_cubin(HEAD + "  out[0] = n;\n}\n").entries
