@@ -119,10 +119,28 @@ def order_of(fixtures: Sequence[str]) -> int:
     return 0 if "page_run" in fixtures else 2 if "built_site" in fixtures else 1
 
 
+def deal_out(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
+    """The items in an order in which each process begins with its share of the long ones.
+
+    Each process is given one block of the order, of equal length; what it has not begun, others
+    that are done may take. A long one that is left for the end would be waited for by all.
+    """
+    long = [item for item in items if item.get_closest_marker("long")]
+    others = [item for item in items if not item.get_closest_marker("long")]
+    share = -(-len(items) // processes)
+    dealt: list[pytest.Item] = []
+    for process in range(processes):
+        mine = long[process::processes]
+        rest = max(0, share - len(mine))
+        dealt += mine + others[:rest]
+        del others[:rest]
+    return dealt + others
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     fast = config.getoption("--fast")
     listed = slow_list()
-    # Pages first: they take longest. The site last: it takes their outputs.
+    # Pages first, since others wait for them. The site last: it takes their outputs.
     items.sort(key=lambda item: order_of(getattr(item, "fixturenames", ())))
     for item in items:
         if "built_site" in getattr(item, "fixturenames", ()):
@@ -148,6 +166,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
         items[:] = [item for item in items if item not in gone]
+    items[:] = deal_out(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
 @pytest.fixture(scope="session")

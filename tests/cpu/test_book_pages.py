@@ -176,6 +176,7 @@ def test_some_pages_have_solutions_and_all_of_them_are_executed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("page", WITH_SOLUTIONS, ids=lambda page: page.stem)
 def test_solutions_run_after_the_page(page: Path, page_run: Callable[[str], Any]) -> None:
     """In the one run of the page that test_notebooks looks at too."""

@@ -106,8 +106,9 @@ HAS_KIND = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head_dim", HEAD_DIMS)
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_drawn_workloads(kind, head_dim):
     """Eleven of each kind and head dimension, each on every kernel that takes it."""
     drawn: list[Workload] = []
