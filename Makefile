@@ -32,7 +32,8 @@ lab:
 test:
 	@$(INSTALL) test
 	@$(RUN) -m tools.chromium
-	$(RUN) -m pytest tests -n 2 --dist worksteal $(ARGS)
+	@# Three at a time, on two cores too: many tests wait for a child, a browser or a time limit.
+	$(RUN) -m pytest tests -n 3 --dist worksteal $(ARGS)
 
 check:
 	@$(INSTALL) test

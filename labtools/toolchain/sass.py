@@ -507,6 +507,7 @@ def _read_arch(listing: str) -> str:
     return arch["arch"]
 
 
+@functools.lru_cache(maxsize=4)  # one listing is asked for each of its kernels
 def _split_entries(listing: str) -> dict[str, str]:
     """The text of each kernel's own sections."""
     marks = list(_SECTION.finditer(listing))
