@@ -53,7 +53,10 @@ def _watch(root, log):
     seen = set()
     def look(event, arguments):
         if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], (str, bytes)):
-            path = os.path.abspath(os.fsdecode(arguments[0]))
+            name = os.fsdecode(arguments[0])
+            if event == "open" and arguments[1] is None and not os.path.isabs(name):
+                return  # relative to an open folder: so a tree elsewhere is removed
+            path = os.path.abspath(name)
             if path.startswith(root) and path not in seen:
                 seen.add(path)
                 handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -104,6 +104,20 @@ def test_solutions_are_no_part_of_the_page(tmp_path: Path) -> None:
     assert "the solution is wrong" in wrong.solution_error
 
 
+def test_what_a_page_opens_is_noted_and_a_tree_removed_elsewhere_is_not(tmp_path: Path) -> None:
+    (tmp_path / "read.txt").write_text("")
+    code = (
+        "import pathlib, shutil, tempfile\n"
+        "open('read.txt').close()\n"
+        "folder = pathlib.Path(tempfile.mkdtemp())\n"
+        "(folder / 'inner' / 'deep').mkdir(parents=True)\n"
+        "shutil.rmtree(folder)"
+    )
+    opened = run_page(small_book(tmp_path, code), tmp_path).opened
+    assert "read.txt" in opened
+    assert not {"inner", "deep"} & set(opened)
+
+
 COUNTED = """
 from pathlib import Path
 with open("runs.log", "a") as log:
