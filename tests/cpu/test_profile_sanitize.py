@@ -228,12 +228,12 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str,
     def environment() -> dict[str, str]:
         return {"FAKE_PLAN": json.dumps(steps)}
 
-    original = sanitize_module.run_call
+    original = sanitize_module.run_watched
 
     def run(*args: object, **options: object) -> object:
         return original(*args, extra_env=environment(), **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sanitize_module, "run_call", run)
+    monkeypatch.setattr(sanitize_module, "run_watched", run)
     return steps
 
 

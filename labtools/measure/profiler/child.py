@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
 from labtools.problem import LabError, Problem, operation_of, poisoned
 from labtools.record.fields import ProblemField
@@ -27,6 +27,7 @@ from ..gpu.device import (
 )
 from ..gpu.faults import cuda_fault
 from ..gpu.job import Job, baseline_of
+from ..worker import Finished, run_call
 
 Mode = Literal["ncu", "sanitizer", "nsight"]
 """Under ncu, under compute-sanitizer, or with nsight-python attaching from inside."""
@@ -86,6 +87,31 @@ class WatchedResult:
     number: int
     problem: str = ""
     dead: bool = False
+
+
+def run_watched(
+    request: WatchRequest, *, time_limit_s: float, **options: Any
+) -> tuple[Finished[None], list[WatchedResult]]:
+    """Launch a request's items in a child of their own.
+
+    Args:
+        request: what is to be launched.
+        time_limit_s: for the child's whole life.
+        options: as for `Worker`; the watching program is its ``prefix``.
+
+    Returns:
+        How the child ended, and what came of each item that it got to.
+    """
+    results: list[WatchedResult] = []
+    finished = run_call(
+        launch_items,
+        request,
+        time_limit_s=time_limit_s,
+        on_item=results.append,
+        tidy=True,
+        **options,
+    )
+    return finished, results
 
 
 def launch_items(report: Reporter[WatchedResult], request: WatchRequest) -> None:

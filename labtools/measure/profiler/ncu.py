@@ -17,8 +17,8 @@ from labtools.toolchain import find_tool, tool_version
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.tools import NSIGHT_PYTHON_NEEDS_NCU
 
-from ..worker import Finished, run_call, run_child
-from .child import WatchedResult, WatchRequest, launch_items
+from ..worker import Finished, run_child
+from .child import WatchedResult, WatchRequest, run_watched
 from .counters import COUNTERS, Counter, KernelCounters, metrics_to_request, parse_ncu_csv
 
 CounterSet = Literal["chosen", "full"]
@@ -222,15 +222,8 @@ def run_under_ncu(
         prefix = ncu_command(
             ncu, report, counters=counters, warm=warm, without=dropped, wanted=wanted
         )
-        results: list[WatchedResult] = []
-        finished = run_call(
-            launch_items,
-            request,
-            time_limit_s=time_limit_s,
-            on_item=results.append,
-            prefix=prefix,
-            tidy=True,
-            progress=progress,
+        finished, results = run_watched(
+            request, time_limit_s=time_limit_s, prefix=prefix, progress=progress
         )
         run = NcuRun(finished, results, report, dropped)
         if counters == "full" or report.exists():
@@ -249,9 +242,7 @@ def run_with_nsight(
 ) -> NcuRun:
     """Launch a request's items in a child that attaches the profiler to itself."""
     path = os.pathsep.join([str(Path(ncu.path).parent), os.environ.get("PATH", "")])
-    results: list[WatchedResult] = []
-    finished = run_call(
-        launch_items,
+    finished, results = run_watched(
         replace(
             request,
             mode="nsight",
@@ -260,9 +251,7 @@ def run_with_nsight(
             output_prefix=f"{folder}{os.sep}nsight-",
         ),
         time_limit_s=time_limit_s,
-        on_item=results.append,
         extra_env={"PATH": path},
-        tidy=True,
     )
     reports = sorted(folder.glob("nsight-*.ncu-rep"))
     return NcuRun(finished, results, reports[0] if reports else folder / "none")

@@ -21,8 +21,8 @@ from labtools.toolchain.progress import Progress, silent
 
 from ..gpu.job import fill_cubin, require_device
 from ..gpu.queue import share_this_gpu
-from ..worker import Finished, run_call
-from .child import WatchedResult, WatchRequest, launch_items
+from ..worker import Finished
+from .child import WatchedResult, WatchRequest, run_watched
 from .profile import watched_item
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
@@ -323,15 +323,7 @@ def sanitize_rung(
         # Only what the kernel does counts; libraries probe the driver with calls that may fail.
         prefix += ["--report-api-errors", "no"] if tool == "memcheck" else []
         with share_this_gpu(f"{tool} over {rung.id}", progress):
-            results: list[WatchedResult] = []
-            finished = run_call(
-                launch_items,
-                request,
-                time_limit_s=time_limit_s,
-                on_item=results.append,
-                prefix=prefix,
-                tidy=True,
-            )
+            finished, results = run_watched(request, time_limit_s=time_limit_s, prefix=prefix)
         reports.append(_judge(tool, finished, results))
     return reports
 
