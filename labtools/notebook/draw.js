@@ -27,3 +27,23 @@ function badge(word, name) {
   return html("span", { class: `prov prov-${word} ${name}`,
     style: `border:${border} currentColor` }, [word]);
 }
+
+// ipywidgets draws a label beside a control but does not tie it to a slider's handle or a list.
+function nameControls(el) {
+  const controls = el.closest(".lt-bench")?.querySelectorAll(".widget-hslider, .widget-dropdown");
+  for (const control of controls ?? []) {
+    const label = control.querySelector(".widget-label")?.textContent ?? "";
+    control.querySelector(".noUi-handle, select")?.setAttribute("aria-label", label);
+  }
+}
+
+// Draws now and whenever one of the model's values changes; what it returns ends that.
+function drawAndRedraw(model, el, names, draw) {
+  const events = names.map((name) => `change:${name}`);
+  for (const event of events) model.on(event, draw);
+  draw();
+  requestAnimationFrame(() => nameControls(el));
+  return () => {
+    for (const event of events) model.off(event, draw);
+  };
+}

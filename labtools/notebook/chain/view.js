@@ -8,14 +8,6 @@ function swatch(colour) {
     "aria-hidden": "true" });
 }
 
-// ipywidgets draws a label beside a slider but does not tie it to the handle.
-function nameSliders(el) {
-  for (const slider of el.closest(".lt-bench")?.querySelectorAll(".widget-hslider") ?? []) {
-    const label = slider.querySelector(".widget-label")?.textContent ?? "";
-    slider.querySelector(".noUi-handle")?.setAttribute("aria-label", label);
-  }
-}
-
 function drawStack(pinned, shown) {
   const bars = pinned === shown ? [["now", shown]] : [["pinned", pinned], ["now", shown]];
   const longest = Math.max(...bars.map(([, state]) => state.stack_cycles));
@@ -280,7 +272,7 @@ function render({ model, el }) {
         html("p", { class: "lt-ch-note" }, [shown.answer_text]),
       );
     }
-    requestAnimationFrame(() => nameSliders(el));
+    requestAnimationFrame(() => nameControls(el));
   }
 
   const events = { "change:content": draw, "change:busy": sayBusy };

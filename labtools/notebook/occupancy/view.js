@@ -139,14 +139,6 @@ function key(fillClass, text) {
   return html("span", { class: "lt-occ-key" }, [html("span", { class: fillClass }), ` ${text}`]);
 }
 
-// ipywidgets draws a label beside a slider but does not tie it to the handle.
-function nameSliders(el) {
-  for (const slider of el.closest(".lt-bench")?.querySelectorAll(".widget-hslider") ?? []) {
-    const label = slider.querySelector(".widget-label")?.textContent ?? "";
-    slider.querySelector(".noUi-handle")?.setAttribute("aria-label", label);
-  }
-}
-
 function render({ model, el }) {
   const patternId = freshId("lt-occ-hatch");
   const root = html("section", { class: "lt-occ", "aria-label": "Occupancy of one SM" });
@@ -189,13 +181,7 @@ function render({ model, el }) {
     );
   }
 
-  const events = [...INDEXES.map((name) => `change:${name}`), "change:tables"];
-  for (const event of events) model.on(event, draw);
-  draw();
-  requestAnimationFrame(() => nameSliders(el));
-  return () => {
-    for (const event of events) model.off(event, draw);
-  };
+  return drawAndRedraw(model, el, [...INDEXES, "tables"], draw);
 }
 
 export default { render };

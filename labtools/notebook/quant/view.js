@@ -62,13 +62,6 @@ function draw(points, chosen, limit, alt) {
   return picture;
 }
 
-function nameLists(el) {
-  for (const box of el.closest(".lt-bench")?.querySelectorAll(".widget-dropdown") ?? []) {
-    const label = box.querySelector(".widget-label")?.textContent ?? "";
-    box.querySelector("select")?.setAttribute("aria-label", label);
-  }
-}
-
 function render({ model, el }) {
   const root = html("section", { class: "lt-qu", "aria-label": "Error, bytes and time" });
   el.append(root);
@@ -108,13 +101,7 @@ function render({ model, el }) {
     );
   }
 
-  const events = [...INDEXES.map((name) => `change:${name}`), "change:tables"];
-  for (const event of events) model.on(event, show);
-  show();
-  requestAnimationFrame(() => nameLists(el));
-  return () => {
-    for (const event of events) model.off(event, show);
-  };
+  return drawAndRedraw(model, el, [...INDEXES, "tables"], show);
 }
 
 export default { render };

@@ -121,14 +121,6 @@ function drawTable(state) {
     "aria-label": "The same in numbers, scrolls sideways" }, [table]);
 }
 
-// ipywidgets draws a label beside a slider but does not tie it to the handle.
-function nameSliders(el) {
-  for (const slider of el.closest(".lt-bench")?.querySelectorAll(".widget-hslider") ?? []) {
-    const label = slider.querySelector(".widget-label")?.textContent ?? "";
-    slider.querySelector(".noUi-handle")?.setAttribute("aria-label", label);
-  }
-}
-
 function render({ model, el }) {
   const ids = { merge: freshId("lt-split-merge"), launch: freshId("lt-split-launch") };
   const root = html("section", { class: "lt-split", "aria-label": "What a split call is made of" });
@@ -160,13 +152,7 @@ function render({ model, el }) {
     );
   }
 
-  const events = [...INDEXES.map((name) => `change:${name}`), "change:tables"];
-  for (const event of events) model.on(event, draw);
-  draw();
-  requestAnimationFrame(() => nameSliders(el));
-  return () => {
-    for (const event of events) model.off(event, draw);
-  };
+  return drawAndRedraw(model, el, [...INDEXES, "tables"], draw);
 }
 
 export default { render };

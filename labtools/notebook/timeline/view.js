@@ -30,14 +30,6 @@ function headline(number, what, word) {
     html("span", { class: "lt-tl-value" }, [number]), ` ${what} `, badge(word, "lt-tl-badge")]);
 }
 
-// ipywidgets draws a label beside a slider but does not tie it to the handle.
-function nameSliders(el) {
-  for (const slider of el.closest(".lt-bench")?.querySelectorAll(".widget-hslider") ?? []) {
-    const label = slider.querySelector(".widget-label")?.textContent ?? "";
-    slider.querySelector(".noUi-handle")?.setAttribute("aria-label", label);
-  }
-}
-
 function render({ model, el }) {
   const id = freshId("lt-tl");
   const root = html("section", { class: "lt-tl", "aria-label": "Inside the timed call" });
@@ -91,13 +83,7 @@ function render({ model, el }) {
     );
   }
 
-  const events = [...INDEXES.map((name) => `change:${name}`), "change:tables"];
-  for (const event of events) model.on(event, draw);
-  draw();
-  requestAnimationFrame(() => nameSliders(el));
-  return () => {
-    for (const event of events) model.off(event, draw);
-  };
+  return drawAndRedraw(model, el, [...INDEXES, "tables"], draw);
 }
 
 export default { render };
