@@ -18,8 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from playwright.sync_api import TimeoutError as NothingShown
+from playwright.sync_api import expect, sync_playwright
+
 from labtools.problem import repository_root
 
+expect.set_options(timeout=20_000)  # as a page's own limit below
 SCREENSHOTS = repository_root() / "_build" / "screenshots"
 CHROMIUM_FLAGS = (
     "--no-sandbox",
@@ -99,8 +103,6 @@ def _answers(server: Server) -> bool:
 @contextmanager
 def start_browser(width: int = 1280, height: int = 1000) -> Iterator[Any]:
     """A page of a headless Chromium."""
-    from playwright.sync_api import sync_playwright
-
     with sync_playwright() as playwright:
         executable = os.environ.get("LABTOOLS_CHROMIUM", "/usr/bin/chromium")
         browser = playwright.chromium.launch(
@@ -128,8 +130,6 @@ def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
 
 def open_notebook(page: Any, server: Server, path: str) -> None:
     """Open a notebook alone on the screen and wait until its kernel is ready."""
-    from playwright.sync_api import TimeoutError as NothingShown
-
     tries = 3  # JupyterLab's page stays blank once in a while; a person would load it again
     for attempt in range(1, tries + 1):
         page.goto(f"{server.url}/doc/tree/{path}?token={server.token}&reset")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import Server, open_notebook, run_all, shoot, wait_for
+from driver import Server, expect, open_notebook, run_all, shoot, wait_for
 from test_labs import commit_by_keyboard, gates, kernel_is_idle, slide, unrun_cells
 
 from labtools.notebook.tables import say_time
@@ -23,8 +23,8 @@ def refusals(page: Any) -> list[str]:
     return list(found.all_text_contents())
 
 
-def shown_time(page: Any) -> str:
-    return str(page.locator(".lt-ch-value").text_content())
+def shown_time(page: Any) -> Any:
+    return page.locator(".lt-ch-value")
 
 
 def forecast_text(name: str, **knobs: int) -> str:
@@ -38,10 +38,11 @@ def chosen_row(page: Any) -> int:
 
 def walk_the_table(page: Any) -> None:
     """The longest wait is chosen at first; arrows move, and a button goes to what it waited for."""
-    wait_for(lambda: page.locator(".lt-ch-list tr.lt-ch-on").count(), 5, "a chosen row")
+    chosen = page.locator(".lt-ch-list tr.lt-ch-on")
+    expect(chosen).to_have_count(1)
     longest = chosen_row(page)
-    assert "memory: HBM" in page.locator(".lt-ch-detail").text_content()
-    page.locator(".lt-ch-list tr.lt-ch-on").focus()
+    expect(page.locator(".lt-ch-detail")).to_contain_text("memory: HBM")
+    chosen.focus()
     page.keyboard.press("ArrowDown")
     assert chosen_row(page) == longest + 1
     page.keyboard.press("Home")
@@ -52,8 +53,8 @@ def walk_the_table(page: Any) -> None:
     assert chosen_row(page) == longest
     page.get_by_role("button", name="What it waited for").click()
     assert chosen_row(page) < longest
-    assert page.locator(".lt-ch-list tr.lt-ch-on").text_content().count("LDG") == 1
-    assert "row.cuh:" in page.locator(".lt-ch-source").text_content()
+    expect(chosen).to_have_text(re.compile("^((?!LDG).)*LDG((?!LDG).)*$"))
+    expect(page.locator(".lt-ch-source")).to_contain_text("row.cuh:")
 
 
 def test_lab03_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
@@ -67,24 +68,24 @@ def test_lab03_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     page.keyboard.type('\nmy_answer = "load of k"')
     run_all(page)
     assert "waits for your prediction" in "".join(refusals(page))
-    assert page.get_by_text("You were right.").count() == 1
+    expect(page.get_by_text("You were right.")).to_have_count(1)
 
     # A knob compiles and forecasts; the pin keeps what it is compared with.
     page.locator(".lt-ch").scroll_into_view_if_needed()
-    assert shown_time(page) == forecast_text("r03", unroll=1)
+    expect(shown_time(page)).to_have_text(forecast_text("r03", unroll=1))
     walk_the_table(page)
     shoot(page, "lab03-bench", page.locator(".lt-bench"))
     slide(page, "unroll", "ArrowRight", 2)
-    wait_for(lambda: shown_time(page) == forecast_text("r03", unroll=4), 20, "unroll 4")
-    assert "faster than the pinned setting" in page.locator(".lt-ch-change").text_content()
-    assert page.locator(".lt-ch-row").count() == 2
+    expect(shown_time(page)).to_have_text(forecast_text("r03", unroll=4))
+    expect(page.locator(".lt-ch-change")).to_contain_text("faster than the pinned setting")
+    expect(page.locator(".lt-ch-row")).to_have_count(2)
     shoot(page, "lab03-bench-compared", page.locator(".lt-bench"))
     page.get_by_role("button", name="Pin this setting").click()
-    wait_for(lambda: page.locator(".lt-ch-row").count() == 1, 5, "the pin")
+    expect(page.locator(".lt-ch-row")).to_have_count(1)
     page.get_by_label("kernel", exact=True).select_option(index=2)
-    wait_for(lambda: shown_time(page) == forecast_text("r02", unroll=4), 20, "r02")
-    assert page.get_by_role("slider", name="dims_per_thread", exact=True).count() == 1
-    assert "slower than the pinned setting" in page.locator(".lt-ch-change").text_content()
+    expect(shown_time(page)).to_have_text(forecast_text("r02", unroll=4))
+    expect(page.get_by_role("slider", name="dims_per_thread", exact=True)).to_have_count(1)
+    expect(page.locator(".lt-ch-change")).to_contain_text("slower than the pinned setting")
 
     for number, _ in enumerate(GATES):
         commit_by_keyboard(page, gates(page).nth(number), "faster", "2")
@@ -105,16 +106,16 @@ def test_static_lab03_offers_settings_and_no_dead_knob(built_site: Path, page: A
     page.context.set_offline(True)
     page.goto((built_site / "labs/lab03_chain.html").as_uri())
     page.locator(".lt-ch").wait_for()
-    assert shown_time(page) == forecast_text("r03", unroll=1)
+    expect(shown_time(page)).to_have_text(forecast_text("r03", unroll=1))
     assert page.locator(".lt-bench").count() == 0
     walk_the_table(page)
     page.get_by_label("setting", exact=True).select_option(index=1)
-    assert shown_time(page) == forecast_text("r03", unroll=4)
-    assert "faster than the pinned setting" in page.locator(".lt-ch-change").text_content()
+    expect(shown_time(page)).to_have_text(forecast_text("r03", unroll=4))
+    expect(page.locator(".lt-ch-change")).to_contain_text("faster than the pinned setting")
     page.get_by_role("button", name="Pin this setting").click()
-    assert page.locator(".lt-ch-change").count() == 0
+    expect(page.locator(".lt-ch-change")).to_have_count(0)
     page.get_by_label("setting", exact=True).select_option(index=0)
-    assert "slower than the pinned setting" in page.locator(".lt-ch-change").text_content()
+    expect(page.locator(".lt-ch-change")).to_contain_text("slower than the pinned setting")
     shoot(page, "static-lab03", page.locator(".lt-ch"))
     assert page.locator(".lt-gate-static").count() == len(GATES)
     results = page.locator("details.lt-result")

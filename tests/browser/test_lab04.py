@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from driver import Server, open_notebook, run_all, shoot, wait_for
+from driver import Server, expect, open_notebook, run_all, shoot, wait_for
 
 from labtools.notebook.rounds.draw import draw_rounds, recorded_answer
 from labtools.notebook.tables import say_time
@@ -43,7 +43,7 @@ def test_lab04_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     run_all(page)
     game = page.locator(".lt-rounds")
     game.get_by_text("Round 1 of 9").wait_for()
-    assert button(page, "Reveal the measurement").is_disabled()
+    expect(button(page, "Reveal the measurement")).to_be_disabled()
     assert say_time(first.baseline_us or 0) not in game.inner_html()
     assert "prov-recorded" not in game.inner_html()
     shoot(page, "lab04-question", game)
@@ -67,24 +67,23 @@ def test_lab04_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     page.keyboard.press("Enter")
     game.get_by_text("The model has committed too").wait_for()
     (said,) = wait_for_lines(lab_server, "model", "labs/lab04_predict", 1)
-    assert said["seal"][:12] in game.inner_text()
+    expect(game).to_contain_text(said["seal"][:12])
     assert "prov-recorded" not in game.inner_html()
     assert lines_of(lab_server, "reveal") == [] or before["prediction"] > 0
     shoot(page, "lab04-committed", game)
 
     button(page, "Reveal the measurement").focus()
     page.keyboard.press("Enter")
-    game.get_by_text("The model's reason").wait_for()
-    text = game.inner_text()
-    assert say_time(first.baseline_us or 0) in text
-    assert "After 1 round" in text
-    assert "direction right" in text
+    expect(game).to_contain_text("The model's reason")
+    expect(game).to_contain_text(say_time(first.baseline_us or 0))
+    expect(game).to_contain_text("After 1 round")
+    expect(game).to_contain_text("direction right")
     shoot(page, "lab04-revealed", game)
 
     # The second round begins blank; the first is still there behind it.
     button(page, "Next round").click()
     game.get_by_text("Round 2 of 9").wait_for()
-    assert button(page, "Reveal the measurement").is_disabled()
+    expect(button(page, "Reveal the measurement")).to_be_disabled()
     second = recorded_answer(rounds[1])
     assert say_time(second.baseline_us or 0) not in game.locator(".lt-gate").inner_html()
     button(page, "Previous round").click()
@@ -101,7 +100,7 @@ def test_checklist_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     run_all(page)
     view = page.locator(".lt-check-page")
     view.get_by_text("What must move").wait_for()
-    assert view.locator(".lt-check-item").count() == 13
+    expect(view.locator(".lt-check-item")).to_have_count(13)
     field = view.get_by_label("Which result would show that your reason is wrong?")
     field.fill("unroll 8 changes nothing")
     field.blur()
@@ -115,9 +114,9 @@ def test_checklist_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     knob = view.locator(".widget-dropdown", has_text="unroll").locator("select")
     knob.select_option("1")
     button(page, "Fill in").click()
-    wait_for(lambda: view.locator('[data-item="bound"]').inner_text() != old, 60, "the new list")
     view.get_by_text("Filled.").wait_for(timeout=60_000)
-    assert "unroll 1" in view.inner_text()
+    expect(view.locator('[data-item="bound"]')).not_to_have_text(old, use_inner_text=True)
+    expect(view).to_contain_text("unroll 1")
 
     page.set_viewport_size({"width": 390, "height": 844})
     view.scroll_into_view_if_needed()

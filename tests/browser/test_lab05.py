@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import Server, open_notebook, run_all, shoot, wait_for
+from driver import Server, expect, open_notebook, run_all, shoot, wait_for
 from test_labs import commit_by_keyboard, gates, kernel_is_idle, slide, unrun_cells
 
 from labtools.notebook.records import Variant, forecast_of
@@ -16,8 +16,8 @@ LAB05 = "labs/lab05_split.md"
 GATES = 3
 
 
-def shown(page: Any) -> str:
-    return str(page.locator(".lt-split-time").text_content())
+def shown(page: Any) -> Any:
+    return page.locator(".lt-split-time")
 
 
 def expected(pieces: int, **changes: int) -> str:
@@ -29,15 +29,14 @@ def expected(pieces: int, **changes: int) -> str:
 
 
 def walk_the_bench(page: Any) -> None:
-    page.locator(".lt-split").wait_for()
-    assert shown(page) == expected(1)
-    assert page.locator(".lt-split-decode").count() == 6
+    expect(shown(page)).to_have_text(expected(1))
+    expect(page.locator(".lt-split-decode")).to_have_count(6)
     slide(page, "pieces", "ArrowRight", 2)
-    wait_for(lambda: shown(page) == expected(4), 5, "four pieces")
-    assert page.locator(".lt-split-table tr.lt-split-chosen th").text_content() == "4"
+    expect(shown(page)).to_have_text(expected(4))
+    expect(page.locator(".lt-split-table tr.lt-split-chosen th")).to_have_text("4")
     slide(page, "batch B", "ArrowLeft")
-    wait_for(lambda: shown(page) == expected(4, batch=1), 5, "batch 1")
-    assert page.locator(".lt-split-bound").text_content() == "chain"
+    expect(shown(page)).to_have_text(expected(4, batch=1))
+    expect(page.locator(".lt-split-bound")).to_have_text("chain")
 
 
 def test_lab05_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:

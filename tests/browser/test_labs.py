@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from driver import Server, open_notebook, run_all, shoot, wait_for
+from driver import Server, expect, open_notebook, run_all, shoot, wait_for
 
 from labtools.notebook.tables import say_time
 from labtools.predict import achieved_occupancy, floors, load_gpu, occupancy
@@ -62,8 +62,8 @@ def slide(page: Any, label: str, key: str, times: int = 1) -> None:
         page.keyboard.press(key)
 
 
-def shown_share(page: Any, name: str) -> str:
-    return page.locator(f'.lt-occ [data-value="{name}"]').text_content()
+def shown_share(page: Any, name: str) -> Any:
+    return page.locator(f'.lt-occ [data-value="{name}"]')
 
 
 def journal_lines(server: Server, page: str) -> list[dict[str, Any]]:
@@ -84,27 +84,28 @@ def test_lab01_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     run_all(page)
     assert stopped_at_gate(page)
     assert unrun_cells(page) > 3
-    assert gates(page).count() == 1
+    expect(gates(page)).to_have_count(1)
     wait_for(lambda: in_sight(page, gates(page)), 5, "the gate to be in sight")
-    assert "run has stopped" in gates(page).text_content()
+    expect(gates(page)).to_contain_text("run has stopped")
     shoot(page, "lab01-stopped")
 
     # The bench: what the picture says is what the calculator says.
     ada = load_gpu("rtx4090")
-    assert shown_share(page, "achieved") == "4.2 %"
-    assert shown_share(page, "theoretical") == "50.0 %"
+    expect(shown_share(page, "achieved")).to_have_text("4.2 %")
+    expect(shown_share(page, "theoretical")).to_have_text("50.0 %")
     slide(page, "most blocks / SM", "ArrowRight", 2)
-    assert shown_share(page, "theoretical") == "33.3 %"
+    expect(shown_share(page, "theoretical")).to_have_text("33.3 %")
     slide(page, "most blocks / SM", "ArrowLeft", 2)
     slide(page, "blocks in grid", "End")
     grid = 8192
-    assert shown_share(page, "achieved") == "50.0 %"
+    expect(shown_share(page, "achieved")).to_have_text("50.0 %")
     slide(page, "threads / block", "ArrowRight")
+    expect(page.locator(".widget-readout").first).to_have_text("64")
     (_, registers) = page.locator(".widget-readout").all_text_contents()[0:2]
     fits = occupancy(ada, 64, int(registers), 0)
     real = achieved_occupancy(ada, fits, grid)
-    assert shown_share(page, "theoretical") == f"{100 * fits.theoretical:.1f} %"
-    assert shown_share(page, "achieved") == f"{100 * real.achieved:.1f} %"
+    expect(shown_share(page, "theoretical")).to_have_text(f"{100 * fits.theoretical:.1f} %")
+    expect(shown_share(page, "achieved")).to_have_text(f"{100 * real.achieved:.1f} %")
     shoot(page, "lab01-bench", page.locator(".lt-bench"))
 
     # The gate, twice; Run All goes on as far as the reader has predicted.
@@ -115,13 +116,15 @@ def test_lab01_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     shoot(page, "lab01-committed")
     run_all(page)
     assert stopped_at_gate(page)
-    assert gates(page).count() == 2
-    assert page.get_by_text("1.80x faster").count() >= 2  # in the form and beside the result
+    expect(gates(page)).to_have_count(2)
+    wait_for(
+        lambda: page.get_by_text("1.80x faster").count() >= 2, 20, "the guess beside the result"
+    )
     gates(page).nth(1).get_by_role("slider").focus()
     for _ in range(30):
         page.keyboard.press("ArrowLeft")
-    assert gates(page).nth(1).get_by_role("radio", name="slower").is_checked()
-    assert "slower" in gates(page).nth(1).locator(".lt-gate-preview").text_content()
+    expect(gates(page).nth(1).get_by_role("radio", name="slower")).to_be_checked()
+    expect(gates(page).nth(1).locator(".lt-gate-preview")).to_contain_text("slower")
     shoot(page, "lab01-second-gate")
     gates(page).nth(1).get_by_role("button", name="Commit prediction").click()
     gates(page).nth(1).get_by_role("button", name="Guess again").wait_for()
@@ -135,7 +138,7 @@ def test_lab01_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     wait_for(lambda: kernel_is_idle(lab_server, LAB01), 60, "the restarted kernel")
     run_all(page)
     assert not stopped_at_gate(page)
-    assert gates(page).locator(".lt-gate-status").all_text_contents()[0].startswith("Committed")
+    expect(gates(page).locator(".lt-gate-status").first).to_have_text(re.compile("^Committed"))
     kinds = [line["kind"] for line in journal_lines(lab_server, "labs/lab01_occupancy")]
     assert kinds.count("prediction") == 2
 
@@ -156,21 +159,17 @@ def test_lab02_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     assert stopped_at_gate(page)
 
     value = page.locator(".lt-tl-value").first
-    fair = value.text_content()
     page.get_by_label("timed call", exact=True).select_option(index=2)
-    wait_for(lambda: value.text_content() != fair, 5, "the other timed call")
     moved = (1 + 2 * HEADLINE.group_size) * HEADLINE.kv_bytes
     moved += HEADLINE.minimal_bytes - HEADLINE.kv_bytes - 4 * HEADLINE.batch
     expected_us = moved / load_gpu("rtx4090").dram_gb_per_s / 1e3
-    assert value.text_content() == f"{say_time(expected_us)} us"
+    expect(value).to_have_text(f"{say_time(expected_us)} us")
     floor_us = floors(HEADLINE, load_gpu("rtx4090")).time_us
-    assert f"{say_time(floor_us)} us" in page.locator(".lt-tl").text_content()
-    assert "claimed" in page.locator(".lt-tl").text_content()
+    expect(page.locator(".lt-tl")).to_contain_text(f"{say_time(floor_us)} us")
+    expect(page.locator(".lt-tl")).to_contain_text("claimed")
     shoot(page, "lab02-bench", page.locator(".lt-bench"))
-    long = value.text_content()
     slide(page, "KV length", "ArrowRight")
-    wait_for(lambda: value.text_content() != long, 5, "the other length")
-    assert value.text_content() == f"{say_time(2 * expected_us)} us"
+    expect(value).to_have_text(f"{say_time(2 * expected_us)} us")
 
     commit_by_keyboard(page, gates(page).nth(1), "faster", "12")
     run_all(page)
@@ -193,9 +192,9 @@ def test_static_labs_stay_alive(built_site: Any, page: Any) -> None:
     page.context.set_offline(True)
     page.goto((built_site / "labs/lab01_occupancy.html").as_uri())
     page.locator(".lt-occ").wait_for()
-    assert shown_share(page, "achieved") == "4.2 %"
+    expect(shown_share(page, "achieved")).to_have_text("4.2 %")
     slide(page, "blocks in grid", "End")
-    wait_for(lambda: shown_share(page, "achieved") == "50.0 %", 5, "the slider")
+    expect(shown_share(page, "achieved")).to_have_text("50.0 %")
     shoot(page, "static-lab01", page.locator(".lt-bench"))
     assert gates(page).count() == 0, "a form that nothing answers"
     assert page.locator(".lt-gate-static").count() == 2
@@ -207,7 +206,7 @@ def test_static_labs_stay_alive(built_site: Any, page: Any) -> None:
     page.goto((built_site / "labs/lab02_baseline.html").as_uri())
     value = page.locator(".lt-tl-value").first
     value.wait_for()
-    before = value.text_content()
+    before = str(value.text_content())
     page.get_by_label("timed call", exact=True).select_option(index=2)
-    wait_for(lambda: value.text_content() != before, 5, "the list")
+    expect(value).not_to_have_text(before)
     shoot(page, "static-lab02", page.locator(".lt-bench"))

@@ -341,13 +341,14 @@ class PredictionRounds(StatusLine):
 
     def _open_round(self) -> None:
         round_ = self.round
+        self._reveal_button.disabled = True
         self._head.value = _STYLE + show_question(round_, self.place, len(self.rounds)).html
         self._hint_area.value, self._result.value = "", ""
         self._back.disabled = self.place == 0
         self._next.disabled = self.place == len(self.rounds) - 1
         if self._journal is None:
             self._form.children = ()
-            for button in (*self._hint_buttons.values(), self._reveal_button):
+            for button in self._hint_buttons.values():
                 button.disabled = True
             self._say(self._trouble)
             return
@@ -379,11 +380,11 @@ class PredictionRounds(StatusLine):
     def _after_commit(self) -> None:
         self._say("The model reads the machine code.")
         said = self.commit_model()
+        self._reveal_button.disabled = False
         if said is not None:
             self._say(f"The model has committed too. Its prediction is sealed: {said.seal[:12]}.")
         else:
             self._say(f"The model has no answer here. {self.refusal}")
-        self._reveal_button.disabled = False
 
     def _click_hint(self, name: str, _: Any) -> None:
         self._guard(lambda: self._show_hint(name))
@@ -404,8 +405,8 @@ class PredictionRounds(StatusLine):
         if self.gate is not None:
             self.gate.refresh()
         self._say("")
-        self._result.value = f'<div role="status">{shown.html}</div>'
         self._board.value = self.scoreboard().html
+        self._result.value = f'<div role="status">{shown.html}</div>'
 
     def _rows(self) -> list[JournalRow]:
         return self._journal.history(self.round.question_id) if self._journal else []
