@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import tomllib
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,6 +11,7 @@ from typing import Any, Literal
 
 from labtools.problem import LabError, Limits
 from labtools.problem.limits import GB_PER_S_OF_SM, clusters_by_rule
+from labtools.record import slug_of_gpu
 from labtools.toolchain import DeviceInfo, device_query
 from labtools.toolchain.clusters import own_limits, query_clusters
 
@@ -248,7 +248,7 @@ def merge_device(info: DeviceInfo, clusters: dict[int, int] | None = None) -> Gp
             **{key: rules[key] for key in (*_GRANULARITY_FIELDS, "max_registers_per_thread")},
             **answers,
         },
-        name=_slug(info.name),
+        name=slug_of_gpu(info.name),
         dram_gb_per_s=info.dram_gb_per_s,
         fp16_tensor_tflops=None,
         fp32_tflops=None,
@@ -335,16 +335,9 @@ def _build(name: str) -> Gpu:
     )
 
 
-def _slug(name: str) -> str:
-    """``NVIDIA GeForce RTX 4090`` to ``rtx4090``; ``A100-SXM4-80GB`` to ``a100-sxm4-80gb``."""
-    words = re.sub(r"\b(nvidia|geforce|tesla|gpu|corporation)\b", " ", name.lower())
-    slug = re.sub(r"[^a-z0-9]+", "-", words).strip("-")
-    return re.sub(r"^rtx-(\d+)", r"rtx\1", slug)
-
-
 def _find(name: str) -> str | None:
-    wanted = _slug(name)
+    wanted = slug_of_gpu(name)
     for known, raw in _sheets()["gpu"].items():
-        if wanted in {known, _slug(raw["title"]), *map(_slug, raw["aliases"])}:
+        if wanted in {known, slug_of_gpu(raw["title"]), *map(slug_of_gpu, raw["aliases"])}:
             return known
     return None

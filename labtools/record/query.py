@@ -237,7 +237,7 @@ def _key_of(workload: Problem | str | Mapping[str, Any]) -> str:
 
 
 def _gpu_fits(record: Record, wanted: str) -> bool:
-    # ``rtx4090``, ``rtx-4090`` and ``NVIDIA GeForce RTX 4090`` are one GPU; ``a100`` is any A100.
+    # Older records say ``rtx-4090`` where newer ones say ``rtx4090``; ``a100`` is any A100.
     slug = record.provenance.gpu_slug
     return (
         slug == wanted

@@ -298,7 +298,11 @@ def _key_of(workload: Problem) -> str:
 
 
 def slug_of_gpu(name: str) -> str:
-    """``NVIDIA H200`` to ``h200``, ``NVIDIA GeForce RTX 4090`` to ``rtx-4090``."""
+    """``NVIDIA H200`` to ``h200``, ``NVIDIA GeForce RTX 4090`` to ``rtx4090``.
+
+    Data sheets and records call a GPU by it.
+    """
     words = re.findall(r"[a-z0-9]+", name.lower())
-    kept = [word for word in words if word not in ("nvidia", "geforce", "tesla", "gpu")]
-    return "-".join(kept) or "unknown"
+    brand = ("nvidia", "corporation", "geforce", "tesla", "gpu")
+    slug = "-".join(word for word in words if word not in brand)
+    return re.sub(r"^rtx-(\d+)", r"rtx\1", slug) or "unknown"

@@ -79,7 +79,7 @@ def test_names_and_slugs():
     assert make_record("baseline:sdpa").name == "sdpa"
     assert make_record().name == "r03_one_warp"
     assert slug_of_gpu("NVIDIA H200") == "h200"
-    assert slug_of_gpu("NVIDIA GeForce RTX 4090") == "rtx-4090"
+    assert slug_of_gpu("NVIDIA GeForce RTX 4090") == "rtx4090"
     assert slug_of_gpu("Tesla T4") == "t4"
     assert slug_of_gpu("") == "unknown"
 
