@@ -279,27 +279,32 @@ def _passing_folder(name: str) -> Path:
     return Path(_passing[key].name)
 
 
-def prune_kept(name: str, most_entries: int, spare: Collection[Path] = ()) -> None:
-    """Bring a folder of `in_folder` down to a number of entries and to its part of the limit.
+def prune_kept(name: str, written: int, spare: Collection[Path] = ()) -> None:
+    """Bring a folder of `in_folder` down to its part of the limit, now and then.
 
     Args:
         name: as for `cache_dir`.
-        most_entries: how many may stay.
+        written: bytes that were written there since the last call.
         spare: what is still needed, whenever it was used.
     """
     folder = cache_dir(name) if limit_bytes() else None
-    if folder is not None:
-        prune_folder(folder, most_entries, share_bytes(name), spare)
+    if folder is not None and _size_is_due(written, share_bytes(name)):
+        prune_folder(folder, share_bytes(name), spare)
 
 
-def prune_folder(
-    folder: Path, most_entries: int, most_bytes: int, spare: Collection[Path] = ()
-) -> None:
+def _size_is_due(written: int, most: int) -> bool:
+    """Whether to look at the size of a folder after this many bytes were written to it.
+
+    On average once for each 64th of what it may hold, by whichever process.
+    """
+    return _chance.random() * most < written * SIZE_CHECKS
+
+
+def prune_folder(folder: Path, most_bytes: int, spare: Collection[Path] = ()) -> None:
     """Remove what was not used for the longest time from a folder of files and folders.
 
     Args:
         folder: its entries are removed whole; the one that was used last stays.
-        most_entries: how many may stay.
         most_bytes: how large all that stays may be.
         spare: entries that stay whenever they were used.
     """
@@ -312,7 +317,7 @@ def prune_folder(
     total = 0
     for number, (_, path) in enumerate(entries):
         total += size_of(path)
-        if number and path not in spare and (number >= most_entries or total > most_bytes):
+        if number and path not in spare and total > most_bytes:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -426,8 +431,7 @@ class _Store:
             _say_once(f"{self.folder} cannot be written (is the disk full?), so nothing is kept")
             return
         most = share_bytes("kept")
-        # On average once for each 64th of the limit written, by whichever process.
-        if _chance.random() * most < len(data) * SIZE_CHECKS:
+        if _size_is_due(len(data), most):
             with contextlib.suppress(OSError):
                 self._files.enforce_store_limits(most)
 

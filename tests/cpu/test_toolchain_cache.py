@@ -203,7 +203,7 @@ def test_a_limit_that_is_no_number_is_said_once(monkeypatch):
     assert len(said) == 1
 
 
-def test_a_folder_is_pruned_by_number_and_by_size(tmp_path):
+def test_a_folder_is_pruned_by_size(tmp_path):
     for number in range(6):
         place = tmp_path / f"{number}"
         place.mkdir()
@@ -213,13 +213,13 @@ def test_a_folder_is_pruned_by_number_and_by_size(tmp_path):
     def left() -> str:
         return "".join(sorted(path.name for path in tmp_path.iterdir()))
 
-    prune_folder(tmp_path, 5, 10_000)
-    assert left() == "12345"
-    prune_folder(tmp_path, 5, 350)
+    prune_folder(tmp_path, 10_000)
+    assert left() == "012345"
+    prune_folder(tmp_path, 350)
     assert left() == "345"
-    prune_folder(tmp_path, 5, 10)  # the one that was used last stays
+    prune_folder(tmp_path, 10)  # the one that was used last stays
     assert left() == "5"
-    prune_folder(tmp_path / "nowhere", 1, 1)
+    prune_folder(tmp_path / "nowhere", 1)
 
 
 # ----------------------------------------------------------------------------------- trouble
@@ -410,10 +410,10 @@ def test_the_folders_together_keep_to_the_limit(folder, monkeypatch):
         path = place / str(number)
         path.write_bytes(bytes(50_000))
         os.utime(path, (1000 + number, 1000 + number))
-    prune_kept("cubins", 100, {place / "0"})
+    prune_kept("cubins", 50_000, {place / "0"})
     assert sorted(one.name for one in place.iterdir()) == ["0", "3", "4"]
     monkeypatch.setenv(SIZE_VARIABLE, "0")
-    prune_kept("cubins", 0)
+    prune_kept("cubins", 50_000)
     assert len(list(place.iterdir())) == 3  # not its folder any more
 
 

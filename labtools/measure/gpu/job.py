@@ -43,8 +43,6 @@ from labtools.toolchain.status import nothing_runs
 
 CEILING = "read_sweep"
 MICROBENCH = "microbench"
-MOST_CUBINS = 2000
-"""Kept for measuring children; many more than one campaign needs at once."""
 
 TimingWay = Literal["graph", "stream"]
 
@@ -73,7 +71,7 @@ def store_cubin(cubin: Cubin) -> Path:
     name = f"{hashlib.sha256(cubin.image).hexdigest()}.cubin"
     path = in_folder("cubins", lambda folder: _write(folder / name, cubin.image), "compiled code")
     _stored.add(path)
-    prune_kept("cubins", MOST_CUBINS, _stored)
+    prune_kept("cubins", len(cubin.image), _stored)
     return path
 
 

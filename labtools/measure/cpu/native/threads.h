@@ -439,7 +439,8 @@ static void run_block(int order) {
     f.index = {i % S.block_dim.x, i / S.block_dim.x % S.block_dim.y, i / (S.block_dim.x * S.block_dim.y)};
     f.open.clear();
     f.groups.clear();
-    prepare(f.context, f.stack, STACK_BYTES, thread_main);
+    // Tops at one offset of a page each would share a few sets of the cache.
+    prepare(f.context, f.stack, STACK_BYTES - i % 64 * 64, thread_main);
     set_can_run(f, true);
   }
   poison_shared();
