@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 import numpy as np
@@ -464,8 +465,8 @@ def _rows(known: Latencies, name: str, otherwise: float) -> Curve:
 def _slowest(known: Latencies, name: str) -> float:
     """Latency on the slowest SM over that on the middle one, the upper middle over row sizes."""
     middle, slow = known.by_number(f"latency.{name}"), known.by_number(f"latency.{name}_slowest")
-    ratios = sorted(slow[size] / middle[size] for size in slow if size in middle)
-    return ratios[len(ratios) // 2] if ratios else 1.0
+    ratios = [slow[size] / middle[size] for size in slow if size in middle]
+    return median_high(ratios) if ratios else 1.0
 
 
 def _barrier(known: Latencies) -> tuple[float, float]:
@@ -523,13 +524,10 @@ def _load_curve(points: Sequence[Mapping[str, Any]], known: Latencies) -> LoadCu
     shares: list[float] = []
     waits: list[float] = []
     for low, high in zip(edges, edges[1:], strict=False):
-        inside = sorted(
-            (wait, share) for share, wait in samples if low < share <= high and wait > 0
-        )
+        inside = [one for one in samples if low < one[0] <= high and one[1] > 0]
         if not inside:
             continue
-        wait, _ = inside[len(inside) // 2]
-        share = sorted(share for _, share in inside)[len(inside) // 2]
+        share, wait = (median_high(values) for values in zip(*inside, strict=True))
         if waits and wait <= waits[-1]:
             continue
         shares.append(share)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heappushpop
 from typing import Any
 
 from labtools.toolchain.sass import Instruction, Sass
@@ -30,6 +30,8 @@ _TRIP, _END, _LEAVE = -1, -2, -3
 _WARP_READY, _PART_ISSUES = 0, 1
 _WHOLE = 0.999
 """Shares that add up to this make one miss."""
+_Due = tuple[float, int, int]
+"""A cycle, what is due then, and the number of the warp or of the sub-partition."""
 QUEUE_CYCLES = 12.0
 """An instruction for the SM's load/store unit issues only if less work than this waits there."""
 
@@ -233,7 +235,7 @@ class _Code:
 
     Attributes:
         kind: one of the constants above.
-        index: position in the kernel.
+        index, line: position in the kernel, and that of its line in the instruction cache.
         stall: cycles before the warp's next instruction.
         waits: scoreboards that must be free.
         sets_result, sets_read: scoreboards held until the result is there, until the operands
@@ -248,12 +250,12 @@ class _Code:
     """
 
     __slots__ = (
-        *("fetch", "index", "interval", "kind", "latency", "sets_read", "sets_result"),
+        *("fetch", "index", "interval", "kind", "latency", "line", "sets_read", "sets_result"),
         *("sm_interval", "stall", "traffic", "unit", "waits"),
     )
 
     def __init__(self, kind: int, index: int) -> None:
-        self.kind, self.index = kind, index
+        self.kind, self.index, self.line = kind, index, index >> 3
         self.stall = self.interval = self.latency = self.sm_interval = self.fetch = 0.0
         self.waits: tuple[int, ...] = ()
         self.sets_result = self.sets_read = -1
@@ -507,7 +509,7 @@ class _Simulation:
         self.trip_now = -1
         self.issued = self.dram_bytes = self.l2_bytes = 0.0
         self.flight = self.latency_sum = self.latency_count = 0.0
-        self.queue: list[tuple[float, int, int]] = []
+        self.queue: list[_Due] = []
 
         self._set_up(flat, [encode(op) for op in flat.ops])
         self.watched = self.warps[0] if watch else None
@@ -541,11 +543,13 @@ class _Simulation:
         # Blocks that wait for a place on what is simulated (a sub-partition, or the SM).
         self.waiting_blocks = max(0, -(-total // self.placement.slots) - len(self.blocks))
         for warp in self.warps:
-            self._settle(warp, 0.0)
+            self._queue_up(warp, 0.0)
         queue, warps, parts = self.queue, self.warps, self.parts
         choose = self._choose_first if self.fair else self._choose_same_or_youngest
-        while queue:
-            time, event, number = heappop(queue)
+        due: _Due | None = heappop(queue)
+        while due is not None:
+            time, event, number = due
+            added = None  # to the queue, before the next one is taken from it
             if event == _WARP_READY:
                 warp = warps[number]
                 part = warp.part
@@ -553,18 +557,22 @@ class _Simulation:
                 warp.ready_since = time
                 if not part.armed:
                     part.armed = True
-                    heappush(queue, (max(time, part.slot_free), _PART_ISSUES, part.number))
-                continue
-            part = parts[number]
-            place = choose(part, time)
-            if place < 0:
-                continue
-            warp = part.pool.pop(place)
-            if part.pool:
-                heappush(queue, (time + 1, _PART_ISSUES, number))
+                    free = part.slot_free
+                    added = (free if free > time else time, _PART_ISSUES, part.number)
             else:
-                part.armed = False
-            self._issue(warp, part, time)
+                part = parts[number]
+                place = choose(part, time)
+                if place >= 0:
+                    warp = part.pool.pop(place)
+                    if part.pool:
+                        heappush(queue, (time + 1, _PART_ISSUES, number))
+                    else:
+                        part.armed = False
+                    added = self._issue(warp, part, time)
+            if added is not None:
+                due = heappushpop(queue, added)
+            else:
+                due = heappop(queue) if queue else None
         cycles = max(warp.end for warp in warps)
         factor = self.placement.represents
         return SmRun(
@@ -621,7 +629,7 @@ class _Simulation:
 
     # ------------------------------------------------------------------- an issue
 
-    def _issue(self, warp: _Warp, part: _Part, now: float) -> None:
+    def _issue(self, warp: _Warp, part: _Part, now: float) -> _Due | None:
         """Issue a warp's next instruction, and find when the one after it may issue."""
         code = warp.next
         kind = code.kind
@@ -655,7 +663,8 @@ class _Simulation:
             warp.block.arrived.append((warp, following))
             self._release(warp.block, now)
         else:
-            self._settle(warp, following)
+            return self._settle(warp, following)
+        return None
 
     def _hold_scoreboards(self, warp: _Warp, code: _Code, now: float, served: float) -> None:
         """What an instruction whose latency varies does, and when its result is there."""
@@ -749,22 +758,21 @@ class _Simulation:
 
     # ------------------------------------------------------------------- what comes after it
 
-    def _settle(self, warp: _Warp, now: float) -> None:
-        """Pass marks, find when the warp's next instruction may issue, and queue it."""
+    def _settle(self, warp: _Warp, now: float) -> _Due | None:
+        """Pass marks and find when the warp's next instruction may issue; None if it leaves."""
         code = warp.stream[warp.place]
         while code.kind < 0:
             if code.kind == _LEAVE:
                 warp.end = max(warp.end, max(warp.last_issue, now) + warp.correction)
                 self._retire(warp, now)
-                return
+                return None
             self._turn(warp, code)
             warp.place += 1
             code = warp.stream[warp.place]
         warp.next = code
         ready = now
-        line = code.index >> 3
-        if line not in self.lines:
-            self.lines.add(line)
+        if code.line not in self.lines:
+            self.lines.add(code.line)
             ready += self.line_cycles
             warp.fetch_spent += self.line_cycles
         warp.stall_end = ready
@@ -777,7 +785,13 @@ class _Simulation:
             allowed = int(code.latency)
             if len(warp.groups) > allowed:
                 ready = max(ready, warp.groups[-1 - allowed])
-        heappush(self.queue, (ready, _WARP_READY, warp.number))
+        return ready, _WARP_READY, warp.number
+
+    def _queue_up(self, warp: _Warp, now: float) -> None:
+        """Queue the moment at which a warp's next instruction may issue."""
+        due = self._settle(warp, now)
+        if due is not None:
+            heappush(self.queue, due)
 
     def _turn(self, warp: _Warp, turn: _Turn) -> None:
         """Note the begin of a loop's trip, or its end with what the trips left out would take."""
@@ -815,7 +829,7 @@ class _Simulation:
         free = max(now, arrival, self.barrier_free + self.barrier_cycles)
         for warp, ready in there:
             warp.barrier_spent += free - ready
-            self._settle(warp, free)
+            self._queue_up(warp, free)
 
     def _retire(self, warp: _Warp, now: float) -> None:
         """A warp has left; when its whole block has, another block takes the place."""
@@ -832,4 +846,4 @@ class _Simulation:
             other.start_over()
             other.age = self.youngest
             self.youngest += 1
-            self._settle(other, begin)
+            self._queue_up(other, begin)
