@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import subprocess
@@ -16,6 +17,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Children of tests find the project, and what the tests themselves were given, wherever they run.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+# Processes that run beside each other fill the cores; threads of their libraries would only wait.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for _library in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(_library, "1")
 
 import tools.light_jsonschema  # noqa: E402, F401  (before nbformat)
 from tools.slow_list import (  # noqa: E402
@@ -135,6 +141,11 @@ def deal_out(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
         dealt += mine + others[:rest]
         del others[:rest]
     return dealt + others
+
+
+def pytest_collection_finish() -> None:
+    # Tests and modules stay to the end: no collection need look at them again.
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
