@@ -144,7 +144,7 @@ def deal_out(items: Sequence[pytest.Item], processes: int) -> list[pytest.Item]:
 
 
 def pytest_collection_finish() -> None:
-    # Tests and modules stay to the end: no collection need look at them again.
+    # Tests and modules stay to the end, so the search for garbage may pass them over.
     gc.freeze()
 
 

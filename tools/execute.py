@@ -128,10 +128,10 @@ def read_page(page: str, root: Path = ROOT) -> NotebookNode:
 
 def page_environment() -> dict[str, str]:
     """The environment of a page's kernel: this Python, and nobody there to predict."""
-    env = {**os.environ, "LABTOOLS_READER": "0", "JUPYTER_PREFER_ENV_PATH": "1"}
     # Pages side by side share the cores; libraries that take them all for each would only wait.
     threads = str(max(1, (os.cpu_count() or 1) // JOBS))
-    env = {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, **env}
+    env = {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, **os.environ}
+    env |= {"LABTOOLS_READER": "0", "JUPYTER_PREFER_ENV_PATH": "1"}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), env.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     # Pages run with whatever python the kernel spec names; that must be this environment's.
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])

@@ -557,8 +557,7 @@ class _Simulation:
                 warp.ready_since = time
                 if not part.armed:
                     part.armed = True
-                    free = part.slot_free
-                    added = (free if free > time else time, _PART_ISSUES, part.number)
+                    added = (max(time, part.slot_free), _PART_ISSUES, part.number)
             else:
                 part = parts[number]
                 place = choose(part, time)

@@ -284,7 +284,7 @@ def prune_kept(name: str, written: int, spare: Collection[Path] = ()) -> None:
 
     Args:
         name: as for `cache_dir`.
-        written: bytes that were written there since the last call.
+        written: how many bytes, at most, were written there since the last call.
         spare: what is still needed, whenever it was used.
     """
     folder = cache_dir(name) if limit_bytes() else None

@@ -29,6 +29,7 @@ def expected(pieces: int, **changes: int) -> str:
 
 
 def walk_the_bench(page: Any) -> None:
+    page.locator(".lt-split").wait_for()
     expect(shown(page)).to_have_text(expected(1))
     expect(page.locator(".lt-split-decode")).to_have_count(6)
     slide(page, "pieces", "ArrowRight", 2)

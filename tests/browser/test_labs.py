@@ -206,7 +206,7 @@ def test_static_labs_stay_alive(built_site: Any, page: Any) -> None:
     page.goto((built_site / "labs/lab02_baseline.html").as_uri())
     value = page.locator(".lt-tl-value").first
     value.wait_for()
-    before = str(value.text_content())
+    before = value.text_content()
     page.get_by_label("timed call", exact=True).select_option(index=2)
-    expect(value).not_to_have_text(before)
+    wait_for(lambda: value.text_content() != before, 20, "the list")
     shoot(page, "static-lab02", page.locator(".lt-bench"))
