@@ -96,28 +96,29 @@ def compare_output(
     compared = ~np.isnan(expected).all(axis=-1)
     if not compared.any():
         return Comparison(False, np.inf, nowhere, tolerance, ["nothing was compared"])
+    parts = np.argwhere(compared)
+    found, wanted = out[compared], expected[compared]
     problems = []
-    unwritten = is_poison(out) & compared[..., None]
-    not_finite = ~np.isfinite(out) & ~unwritten & compared[..., None]
+    unwritten = is_poison(found)
+    not_finite = ~np.isfinite(found) & ~unwritten
     for mask, text in ((unwritten, "never written"), (not_finite, "NaN or infinite")):
         if mask.any():
-            first = tuple(int(i) for i in np.argwhere(mask)[0])
+            part, element = np.argwhere(mask)[0]
+            first = (*parts[part], element)
             problems.append(
                 f"{int(mask.sum())} elements {text}, the first at {_where(first, axes)}"
             )
-    error = _relative_error(out, expected)
-    error[~compared] = -1.0
-    worst = np.unravel_index(int(np.argmax(error)), error.shape)
-    worst_index = tuple(int(i) for i in worst)
-    worst_error = float(error[worst_index])
+    error = _relative_error(found, wanted)
+    worst = int(np.argmax(error))
+    worst_index = tuple(int(i) for i in parts[worst])
+    worst_error = float(error[worst])
     wrong = int((error > tolerance).sum())
     if wrong and not problems:
         problems.append(
-            f"{wrong} of {int(compared.sum())} {name_parts(axes)} are off, the worst by "
+            f"{wrong} of {len(parts)} {name_parts(axes)} are off, the worst by "
             f"{worst_error:.1e} relative at {_where(worst_index, axes)} (limit {tolerance:g})"
         )
-    pairs = int(compared.sum())
-    return Comparison(not problems, worst_error, worst_index, tolerance, problems, pairs=pairs)
+    return Comparison(not problems, worst_error, worst_index, tolerance, problems, pairs=len(parts))
 
 
 def merge_comparisons(found: Sequence[Comparison]) -> Comparison:
