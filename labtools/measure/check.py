@@ -7,6 +7,7 @@ an answer left over from the first cannot pass for the second.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -154,39 +155,58 @@ def _check_on_cpu(
     knobs: Mapping[str, int] | None,
     progress: Progress,
 ) -> list[CheckCase]:
-    from .cpu import run_on_cpu
+    from .cpu import build_for_cpu
 
     done: list[CheckCase] = []
-    for index, workload in enumerate(cases):
-        progress(f"check {index} of {len(cases)}: {workload}", index, len(cases))
-        # The wanted workload meets every order of warps; each small one the even order and one
-        # of the adversarial ones in turn. The second draw comes in a random order.
-        orders = ALL_ORDERS if index == 0 else (0, 1 + index % 3)
-        second = second_draw(workload)
-        plan: list[tuple[Problem, tuple[int, ...], int | None]]
-        if workload.visits > MANY_VISITS:
-            plan = [
-                (workload, orders[1:], SAMPLED_BLOCKS),
-                (workload, orders[:1], None),
-                (second, (3,), SAMPLED_BLOCKS),
-            ]
-        else:
-            plan = [(workload, orders, None), (second, (3,), None)]
-        results: list[CheckCase] = []
-        inputs: Drawn | None = None
-        for drawn, some_orders, blocks in plan:
-            if inputs is None or inputs.problem != drawn:
-                inputs = operation_of(drawn).draw(drawn)
-            run = run_on_cpu(rung, drawn, knobs, orders=some_orders, blocks=blocks, inputs=inputs)
-            results.append(run)
-            if not run.ok:
+    beside = ThreadPoolExecutor(1)
+    built: list[Future[object]] = []
+    try:
+        for index, workload in enumerate(cases):
+            progress(f"check {index} of {len(cases)}: {workload}", index, len(cases))
+            if built:
+                built[index - 1].exception()  # waits; what was refused is told where it is run
+            done.append(_check_case_on_cpu(rung, index, workload, knobs))
+            if _is_enough(done):
                 break
-        case = _worse_of(results, workload)
-        done.append(case)
-        if _is_enough(done):
-            break
+            if not built and done[0].ok:
+                # A wrong kernel mostly shows in its first case. A right one is compiled for the
+                # later cases, with their own definitions, while those before them run.
+                built = [beside.submit(build_for_cpu, rung, one, knobs) for one in cases[1:]]
+    finally:
+        beside.shutdown(cancel_futures=True)
     progress("checked", len(done), len(cases))
     return done
+
+
+def _check_case_on_cpu(
+    rung: Rung, index: int, workload: Problem, knobs: Mapping[str, int] | None
+) -> CheckCase:
+    """One case of the battery, with two draws of its inputs; the first wrong run ends it."""
+    from .cpu import run_on_cpu
+
+    # The wanted workload meets every order of warps; each small one the even order and one
+    # of the adversarial ones in turn. The second draw comes in a random order.
+    orders = ALL_ORDERS if index == 0 else (0, 1 + index % 3)
+    second = second_draw(workload)
+    plan: list[tuple[Problem, tuple[int, ...], int | None]]
+    if workload.visits > MANY_VISITS:
+        plan = [
+            (workload, orders[1:], SAMPLED_BLOCKS),
+            (workload, orders[:1], None),
+            (second, (3,), SAMPLED_BLOCKS),
+        ]
+    else:
+        plan = [(workload, orders, None), (second, (3,), None)]
+    results: list[CheckCase] = []
+    inputs: Drawn | None = None
+    for drawn, some_orders, blocks in plan:
+        if inputs is None or inputs.problem != drawn:
+            inputs = operation_of(drawn).draw(drawn)
+        run = run_on_cpu(rung, drawn, knobs, orders=some_orders, blocks=blocks, inputs=inputs)
+        results.append(run)
+        if not run.ok:
+            break
+    return _worse_of(results, workload)
 
 
 def _check_on_gpu(

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from labtools.cli.outcome import plain
+from labtools.measure import cpu
 from labtools.measure.case import SECOND_DRAW, CheckCase
 from labtools.measure.check import CheckReport, check_rung
-from labtools.problem import Comparison, LabError, Workload, battery, load_rung
+from labtools.problem import Comparison, LabError, Workload, battery, load_rung, operation_of
+from labtools.toolchain import CompileError
 from tests.wrong_kernels import NUMBERS, WRONG_KERNELS, edit_source, make_wrong, write_wrong
 
 SMALL = Workload(2, 8, 2, 48, 128)
@@ -92,8 +94,6 @@ def test_planted_race_names_both_lines():
 
 
 def test_a_case_is_drawn_twice(monkeypatch):
-    import labtools.measure.cpu as cpu
-
     seen = []
     true_run = cpu.run_on_cpu
 
@@ -111,6 +111,48 @@ def test_check_stops_when_enough_is_wrong():
     report = check_rung(make_wrong("does_nothing"), SMALL)
     assert 1 <= len(report.cases) < report.planned
     assert "more were not run" in report.summary
+
+
+def count_builds(monkeypatch) -> list[str]:
+    """The workloads for which a check compiles ahead of their turn."""
+    built: list[str] = []
+    build = cpu.build_for_cpu
+
+    def note(rung, workload, knobs=None, limits=None):
+        built.append(str(workload))
+        return build(rung, workload, knobs, limits)
+
+    monkeypatch.setattr(cpu, "build_for_cpu", note)
+    return built
+
+
+def test_a_right_kernel_is_compiled_ahead_of_its_later_cases(monkeypatch):
+    built = count_builds(monkeypatch)
+    report = check_rung(load_rung("r03"), SMALL, quick=True)
+    assert report.ok
+    assert built == [str(case.workload) for case in report.cases[1:]]
+
+
+def test_a_kernel_wrong_from_the_first_case_on_is_compiled_for_no_other(monkeypatch):
+    built = count_builds(monkeypatch)
+    assert not check_rung(make_wrong("wrong_scale"), SMALL, quick=True).ok
+    assert built == []
+
+
+def test_what_does_not_compile_for_a_later_case_is_told(monkeypatch):
+    rung = load_rung("r03")
+    rung = rung.with_source(rung.source_text + "\n#ifdef SIX\n#error not for six heads\n#endif\n")
+    later = SMALL.replace(num_qo_heads=6)
+    true_defines = type(rung).defines
+
+    def defines(self, workload, *rest):
+        six = {"SIX": "1"} if workload.num_qo_heads == 6 else {}
+        return {**true_defines(self, workload, *rest), **six}
+
+    monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL, later])
+    monkeypatch.setattr(type(rung), "defines", defines)
+    with pytest.raises(CompileError, match="not for six heads"):
+        check_rung(rung, SMALL)
 
 
 def test_hang_is_told_once():

@@ -192,6 +192,24 @@ def test_comparison_accepts_rounding_and_rejects_the_rest() -> None:
     assert not compare_output(good, np.full_like(expected, np.nan)).ok
 
 
+def test_only_parts_that_the_oracle_computed_are_compared_and_named_by_their_places() -> None:
+    inputs = make_inputs(SMALL)
+    whole, _ = attention_oracle(inputs)
+    some, _ = attention_oracle(inputs, pairs=[(1, 3), (0, 2)])
+    out = whole.astype(np.float16)
+    out[0, 1] = np.nan  # nobody knows what is right there
+    verdict = SMALL.compare(out, some)
+    assert verdict.ok
+    assert verdict.pairs == 2
+    out[1, 3] = out[0, 2]
+    assert SMALL.compare(out, some).worst_index == (1, 3)
+    assert "1 of 2" in SMALL.compare(out, some).problems[0]
+    out[1, 3, 7] = np.inf
+    assert "1 elements NaN or infinite, the first at sequence 1, head 3, dim 7" in str(
+        SMALL.compare(out, some)
+    )
+
+
 def test_one_wrong_head_is_not_lost_among_many() -> None:
     expected = np.random.default_rng(0).standard_normal((64, 64, 64))
     out = expected.astype(np.float16)

@@ -20,6 +20,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -300,8 +301,10 @@ def _build_in(
     cached = _load(final)
     if cached is not None:
         return cached
-    runtime = _build_runtime(cache, compiler)
-    prelude = _build_prelude(cache, compiler, headers)
+    with ThreadPoolExecutor(1) as beside:  # the first time both take some seconds
+        building = beside.submit(_build_runtime, cache, compiler)
+        prelude = _build_prelude(cache, compiler, headers)
+        runtime = building.result()
     with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as temporary:
         folder = Path(temporary) / "kernel"
         folder.mkdir()

@@ -121,6 +121,23 @@ def run_on_cpu(
         return _run_built(wanted, inputs, workers, progress)
 
 
+def build_for_cpu(
+    rung: Rung,
+    workload: Problem,
+    knobs: Mapping[str, int] | None = None,
+    limits: Limits | None = None,
+) -> Executable:
+    """What `run_on_cpu` runs, compiled or taken from the cache; arguments and errors are its."""
+    limits = limits or load_gpu(DEFAULT_GPU).limits
+    return build_kernel(
+        rung.source_text,
+        source_name(rung),
+        [launch.entry for launch in rung.launches(workload, limits, knobs)],
+        rung.defines(workload, limits, knobs),
+        rung.include_dirs,
+    )
+
+
 @dataclass(frozen=True)
 class _Wanted:
     """What is to be run; the fields are the arguments of `run_on_cpu`."""
@@ -139,13 +156,7 @@ def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Pr
     rung, workload, knobs, limits = wanted.rung, wanted.workload, wanted.knobs, wanted.limits
     orders, blocks, time_limit_s = wanted.orders, wanted.blocks, wanted.time_limit_s
     launches = rung.launches(workload, limits, knobs)
-    executable = build_kernel(
-        rung.source_text,
-        source_name(rung),
-        [launch.entry for launch in launches],
-        rung.defines(workload, limits, knobs),
-        rung.include_dirs,
-    )
+    executable = build_for_cpu(rung, workload, knobs, limits)
     scheme = rung.scheme(workload, knobs)
     if len(launches) > 1:
         blocks = None
