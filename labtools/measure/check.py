@@ -157,30 +157,21 @@ def _check_on_cpu(
 ) -> list[CheckCase]:
     from .cpu import build_for_cpu
 
-    limits = load_gpu(DEFAULT_GPU).limits
-
-    def code_of(one: Problem) -> str:
-        entries = [launch.entry for launch in rung.launches(one, limits, knobs)]
-        return repr((entries, sorted(rung.defines(one, limits, knobs).items())))
-
     done: list[CheckCase] = []
     beside = ThreadPoolExecutor(1)
-    built: dict[str, Future[object]] = {}
+    built: list[Future[object]] = []
     try:
         for index, workload in enumerate(cases):
             progress(f"check {index} of {len(cases)}: {workload}", index, len(cases))
             if built:
-                built[code_of(workload)].exception()  # waits; why it fails is told where it is run
+                built[index - 1].exception()  # waits; why it fails is told where it is run
             done.append(_check_case_on_cpu(rung, index, workload, knobs))
             if _is_enough(done):
                 break
             if not built and done[0].ok:
                 # A wrong kernel mostly shows in its first case. A right one is compiled for the
                 # later cases, with their own definitions, while those before them run.
-                for one in cases[1:]:
-                    code = code_of(one)
-                    if code not in built:
-                        built[code] = beside.submit(build_for_cpu, rung, one, knobs)
+                built = [beside.submit(build_for_cpu, rung, one, knobs) for one in cases[1:]]
     finally:
         beside.shutdown(cancel_futures=True)
     progress("checked", len(done), len(cases))

@@ -31,7 +31,7 @@ from labtools.problem import (
     operation_of,
     poisoned,
 )
-from labtools.toolchain import source_name
+from labtools.toolchain import launched_entries, source_name
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import normalise_source
 
@@ -132,7 +132,7 @@ def build_for_cpu(
     return build_kernel(
         rung.source_text,
         source_name(rung),
-        [launch.entry for launch in rung.launches(workload, limits, knobs)],
+        launched_entries(rung, workload, limits, knobs),
         rung.defines(workload, limits, knobs),
         rung.include_dirs,
     )
