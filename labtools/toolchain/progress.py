@@ -58,12 +58,13 @@ class ProgressLine:
         line = f"{text} ({done / total:.0%})" if total else text
         if not text or line == self._last:
             return
-        self._last = line
         stream = self._stream or sys.stderr
         if stream.isatty():
+            self._last = line
             self._redraw(line, stream)
         elif time.monotonic() - self._said_at >= SAY_EVERY_S:
-            self._said_at = time.monotonic()
+            # What came too early is not shown, so that it may be said again.
+            self._last, self._said_at = line, time.monotonic()
             print(line, file=stream, flush=True)
 
     def _redraw(self, line: str, stream: TextIO) -> None:

@@ -6,19 +6,23 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from devices import LIMITS
+from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from labtools.measure.channel import Channel, read
 from labtools.measure.fault import Fault
+from labtools.measure.gpu import queue
 from labtools.measure.gpu.check import Case, GpuRun
 from labtools.measure.gpu.clocks import ClockWatch, parse_smi_line
 from labtools.measure.gpu.faults import cuda_fault
@@ -33,7 +37,7 @@ from labtools.measure.gpu.plan import (
     takes_part,
 )
 from labtools.measure.gpu.provenance import describe_command, hash_folders, merge_clocks
-from labtools.measure.gpu.queue import gpu_locks_dir, hold_gpu
+from labtools.measure.gpu.queue import gpu_locks_dir, hold_gpu, share_this_gpu
 from labtools.problem import (
     HEADLINE,
     Comparison,
@@ -386,6 +390,43 @@ def test_waiting_has_an_end(locks):
     finally:
         holder.kill()
         holder.wait()
+
+
+def test_a_shared_hold_ends_with_its_last_thread(locks, monkeypatch):
+    runtime = SimpleNamespace(deviceGetPCIBusId=lambda ordinal: "gpu-0")
+    cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    kept = []  # a lock that nobody refers to any more may be given back for that alone
+
+    def lock_of(gpu: str, make: Callable[[str], FileLock] = queue._lock_of) -> FileLock:
+        kept.append(make(gpu))
+        return kept[-1]
+
+    monkeypatch.setattr(queue, "_lock_of", lock_of)
+    first_leaves, second_in = threading.Event(), threading.Event()
+
+    def stay(purpose: str, told: threading.Event, wait_for: threading.Event) -> None:
+        with share_this_gpu(purpose):
+            told.set()
+            assert wait_for.wait(30)
+
+    first_in = threading.Event()
+    first = threading.Thread(target=stay, args=("first", first_in, second_in))
+    first.start()
+    assert first_in.wait(30)
+    second = threading.Thread(target=stay, args=("second", second_in, first_leaves))
+    second.start()
+    first.join(30)
+    with (
+        pytest.raises(LabError, match="did not become free"),
+        hold_gpu(["gpu-0"], "too early", longest_wait_s=0.1),
+    ):
+        pass
+    first_leaves.set()
+    second.join(30)
+    assert not first.is_alive() and not second.is_alive()
+    with hold_gpu(["gpu-0"], "mine", longest_wait_s=0.5) as index:
+        assert index == 0
 
 
 def test_every_user_may_lock(locks):

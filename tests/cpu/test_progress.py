@@ -29,6 +29,20 @@ def test_elsewhere_a_line_comes_every_few_seconds(monkeypatch: pytest.MonkeyPatc
     assert all(line.startswith("comparing (") for line in lines)
 
 
+def test_words_that_came_too_early_are_shown_when_they_are_said_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    stream = io.StringIO()
+    with ProgressLine(stream) as progress:
+        progress("timing")
+        for _ in range(3):
+            progress("waiting for the GPU")
+            now[0] += progress_module.SAY_EVERY_S
+    assert stream.getvalue() == "timing\nwaiting for the GPU\n"
+
+
 def test_the_same_words_are_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress_module, "SAY_EVERY_S", 0.0)
     stream = io.StringIO()

@@ -40,7 +40,8 @@ def gpu_locks_dir() -> Path:
 
 def _lock_of(gpu: str) -> FileLock:
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", gpu)
-    return FileLock(str(gpu_locks_dir() / f"{name}.lock"), mode=0o666)
+    # Not a thread's own: the last thread that shares a hold gives it back, whoever took it.
+    return FileLock(str(gpu_locks_dir() / f"{name}.lock"), mode=0o666, thread_local=False)
 
 
 def _holder_file(lock: FileLock) -> Path:
