@@ -6,8 +6,10 @@ an answer left over from the first cannot pass for the second.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -35,6 +37,8 @@ MANY_VISITS = 200_000
 orders of warps on a sample of blocks."""
 SAMPLED_BLOCKS = 8
 QUICK_CASES = 6
+CASES_AT_ONCE = 2
+"""Most of a case is waiting for one process or another, so two pay on one core too."""
 ALL_ORDERS = (0, 1, 2, 3)
 
 
@@ -155,31 +159,86 @@ def _check_on_cpu(
     knobs: Mapping[str, int] | None,
     progress: Progress,
 ) -> list[CheckCase]:
-    from .cpu import build_for_cpu
+    def tell(index: int) -> None:
+        progress(f"check {index} of {len(cases)}: {cases[index]}", index, len(cases))
 
-    done: list[CheckCase] = []
-    beside = ThreadPoolExecutor(1)
-    built: list[Future[object]] = []
-    try:
-        for index, workload in enumerate(cases):
-            progress(f"check {index} of {len(cases)}: {workload}", index, len(cases))
-            if built:
-                built[index - 1].exception()  # waits; why it fails is told where it is run
-            done.append(_check_case_on_cpu(rung, index, workload, knobs))
+    tell(0)
+    done = [_check_case_on_cpu(rung, 0, cases[0], knobs)]
+    with contextlib.ExitStack() as stack:
+        # A wrong kernel mostly shows in its first case, and may end with the next one. A right one
+        # goes through all of them, so that it pays to begin with later ones.
+        beside = stack.enter_context(_SideBySide(rung, cases, knobs)) if done[0].ok else None
+        for index in range(1, len(cases)):
             if _is_enough(done):
                 break
-            if not built and done[0].ok:
-                # A wrong kernel mostly shows in its first case. A right one is compiled for the
-                # later cases, with their own definitions, while those before them run.
-                built = [beside.submit(build_for_cpu, rung, one, knobs) for one in cases[1:]]
-    finally:
-        beside.shutdown(cancel_futures=True)
+            tell(index)
+            if beside is not None:
+                done.append(beside.result(index))
+            else:
+                done.append(_check_case_on_cpu(rung, index, cases[index], knobs))
     progress("checked", len(done), len(cases))
     return done
 
 
+class _Stopped(Exception):
+    """A case that nobody waits for any more."""
+
+
+class _SideBySide:
+    """The cases behind the first one, two at a time, each compiled while those before it run.
+
+    Args:
+        rung, cases, knobs: as for `check_rung`.
+    """
+
+    def __init__(
+        self, rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None
+    ) -> None:
+        self._rung, self._cases, self._knobs = rung, cases, knobs
+        self._stop = threading.Event()
+        self._compiling, self._running = ThreadPoolExecutor(1), ThreadPoolExecutor(CASES_AT_ONCE)
+
+    def __enter__(self) -> _SideBySide:
+        from .cpu import build_for_cpu
+
+        self._built = [
+            self._compiling.submit(build_for_cpu, self._rung, one, self._knobs)
+            for one in self._cases[1:]
+        ]
+        self._results = [
+            self._running.submit(self._check, index) for index in range(1, len(self._cases))
+        ]
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+        self._compiling.shutdown(cancel_futures=True)
+        self._running.shutdown(cancel_futures=True)
+
+    def result(self, index: int) -> CheckCase:
+        """The answer of a case; waits for it.
+
+        Raises:
+            LabError: as `check_rung`.
+        """
+        return self._results[index - 1].result()
+
+    def _check(self, index: int) -> CheckCase:
+        self._built[index - 1].exception()  # waits; why it fails is told where it is run
+        workload = self._cases[index]
+        return _check_case_on_cpu(self._rung, index, workload, self._knobs, self._go_on)
+
+    def _go_on(self, text: str, done: int = 0, total: int = 0, /) -> None:
+        if self._stop.is_set():
+            raise _Stopped
+
+
 def _check_case_on_cpu(
-    rung: Rung, index: int, workload: Problem, knobs: Mapping[str, int] | None
+    rung: Rung,
+    index: int,
+    workload: Problem,
+    knobs: Mapping[str, int] | None,
+    progress: Progress = silent,
 ) -> CheckCase:
     """One case of the battery, with two draws of its inputs; the first wrong run ends it."""
     from .cpu import run_on_cpu
@@ -202,7 +261,15 @@ def _check_case_on_cpu(
     for drawn, some_orders, blocks in plan:
         if inputs is None or inputs.problem != drawn:
             inputs = operation_of(drawn).draw(drawn)
-        run = run_on_cpu(rung, drawn, knobs, orders=some_orders, blocks=blocks, inputs=inputs)
+        run = run_on_cpu(
+            rung,
+            drawn,
+            knobs,
+            orders=some_orders,
+            blocks=blocks,
+            inputs=inputs,
+            progress=progress,
+        )
         results.append(run)
         if not run.ok:
             break

@@ -24,7 +24,7 @@ from .machine import Machine
 from .residency import occupancy
 from .result import LaunchForecast
 from .sheets import Gpu
-from .sm_model import Pressure, SmRun, Where, simulate_sm
+from .sm_model import FilledSm, Pressure, SmRun, Where
 from .streams import BlockStreams, LoopNode, Node
 
 COMPETING = 1.06
@@ -72,6 +72,7 @@ class LaunchModel:
         shared = self.resident.smem_per_block_bytes * self.resident.blocks_per_sm
         self.l1_bytes = max(16 * 1024.0, machine.l1_bytes - shared)
         self._runs: dict[tuple[int, int, int], tuple[SmRun, Pressure]] = {}
+        self._slow_sms: dict[tuple[int, int, int], FilledSm] = {}
 
     def scaled(self, scale: Mapping[str, float]) -> LaunchModel:
         """The same launch with latencies scaled by class; what it executes is not traced anew."""
@@ -137,17 +138,7 @@ class LaunchModel:
         trips = 6 if on_sm * len(streams.warps) <= 16 else 4
         sms = active / on_sm
 
-        def run(pressure: Pressure, watch: bool = False) -> SmRun:
-            return simulate_sm(
-                streams,
-                on_sm,
-                self.machine,
-                self.where,
-                pressure,
-                trips,
-                watch,
-                dict(self.scale),
-            )
+        sm = FilledSm(streams, on_sm, self.machine, self.where, trips, self.scale)
 
         def wanted(result: SmRun) -> Pressure:
             return Pressure(
@@ -155,7 +146,7 @@ class LaunchModel:
                 self.machine.l2_queue(self._rate(result.l2_bytes, result, sms, False)),
             )
 
-        result = run(Pressure())
+        result = sm.simulate(watch=False)
         need = wanted(result)
         if max(need.dram, need.l2) < 3.0:
             return self._slowest(streams, on_sm, need, trips), need
@@ -168,7 +159,7 @@ class LaunchModel:
                 if memory_bound
                 else (Pressure(min(need.dram, guess), guess))
             )
-            result = run(now)
+            result = sm.simulate(now, watch=False)
             need = wanted(result)
             target = need.dram if memory_bound else need.l2
             if target > guess:
@@ -182,10 +173,16 @@ class LaunchModel:
 
     def _slowest(self, streams: BlockStreams, on_sm: int, pressure: Pressure, trips: int) -> SmRun:
         """The SM that is farthest from memory: it ends last, so its time is the kernel's."""
-        slow = self._slow_pressure(pressure)
-        return simulate_sm(
-            streams, on_sm, self.machine, self.where, slow, trips, True, self._slow_scale
-        )
+        return self._slow_sm(streams, on_sm, trips).simulate(self._slow_pressure(pressure))
+
+    def _slow_sm(self, streams: BlockStreams, blocks: int, trips: int) -> FilledSm:
+        """The slowest SM with so many blocks on it."""
+        key = (id(streams), blocks, trips)  # the streams live as long as this launch does
+        if key not in self._slow_sms:
+            self._slow_sms[key] = FilledSm(
+                streams, blocks, self.machine, self.where, trips, self._slow_scale
+            )
+        return self._slow_sms[key]
 
     @cached_property
     def _slow_scale(self) -> dict[str, float]:
@@ -318,9 +315,7 @@ class LaunchModel:
         run, pressure = self.run_at(0, on_sm, min(total, on_sm * self.sms))
         streams = self.blocks.classes[0].streams
         pressure = self._slow_pressure(pressure)
-        alone = simulate_sm(
-            streams, 1, self.machine, self.where, pressure, 6, False, self._slow_scale
-        ).cycles
+        alone = self._slow_sm(streams, 1, 6).simulate(pressure, watch=False).cycles
         if run.cycles <= COMPETING * alone:
             return None
         through = -(-total // self.sms)
@@ -337,17 +332,8 @@ class LaunchModel:
 
         def passing(blocks: int) -> float:
             runs = [
-                simulate_sm(
-                    streams,
-                    min(on_sm, blocks),
-                    self.machine,
-                    self.where,
-                    pressure,
-                    trips,
-                    False,
-                    self._slow_scale,
-                    total=blocks,
-                    fair=False,
+                self._slow_sm(streams, min(on_sm, blocks), trips).simulate(
+                    pressure, watch=False, total=blocks, fair=False
                 )
                 for trips in (4, 9)
             ]

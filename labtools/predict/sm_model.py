@@ -125,42 +125,59 @@ class Pressure:
     l2: float = 0.0
 
 
-def simulate_sm(
-    streams: BlockStreams,
-    blocks: int,
-    machine: Machine,
-    where: Where,
-    pressure: Pressure | None = None,
-    trips: int = 6,
-    watch: bool = True,
-    scale: Mapping[str, float] | None = None,
-    total: int | None = None,
-    fair: bool = True,
-) -> SmRun:
-    """Simulate one SM that holds ``blocks`` equal blocks from start to end.
+class FilledSm:
+    """One SM that holds ``blocks`` equal blocks, every instruction beside the machine's numbers.
+
+    What a simulation takes from it does not depend on the load on memory, so one of them serves
+    for many.
 
     Args:
         streams: what the warps of a block issue.
         blocks: resident blocks, all started together.
         machine: latencies, intervals and shared units of the GPU.
         where: levels that serve loads.
-        pressure: what the traffic of all SMs adds to each load.
         trips: trips of a loop that are simulated; the slope comes from the later half.
-        watch: keep the first warp's issues.
         scale: factors on latencies by class, for "what if": shared, shuffle, memory, barrier, ...
-        total: blocks that pass through the SM; each one that ends makes room for another. None is
-            ``blocks``.
-        fair: the warp that has been ready longest issues first, and loops are extrapolated from
-            their last trips. Otherwise a sub-partition goes on with the warp that it issued last
-            and else takes the youngest (Huerta et al., "Analyzing Modern NVIDIA GPU cores",
-            arXiv 2503.20481), and nothing is extrapolated: ``cycles`` is that of the cut loops.
     """
-    placement = _place_warps(streams, blocks, machine.sub_partitions)
-    encode = _Encoder(streams.sass, machine, where, scale or {}, placement.share)
-    simulation = _Simulation(
-        streams.flat(trips), placement, encode, pressure or Pressure(), trips, fair, watch
-    )
-    return simulation.run(total or blocks)
+
+    def __init__(
+        self,
+        streams: BlockStreams,
+        blocks: int,
+        machine: Machine,
+        where: Where,
+        trips: int = 6,
+        scale: Mapping[str, float] | None = None,
+    ) -> None:
+        self.blocks, self.machine, self.trips = blocks, machine, trips
+        self.placement = _place_warps(streams, blocks, machine.sub_partitions)
+        encode = _Encoder(streams.sass, machine, where, scale or {}, self.placement.share)
+        self.barrier_factor = encode.factor("barrier")
+        flat = streams.flat(trips)
+        self.warps = _put_into_numbers(flat, [encode(op) for op in flat.ops], self.placement)
+
+    def simulate(
+        self,
+        pressure: Pressure | None = None,
+        watch: bool = True,
+        total: int | None = None,
+        fair: bool = True,
+    ) -> SmRun:
+        """Simulate the SM from start to end.
+
+        Args:
+            pressure: what the traffic of all SMs adds to each load.
+            watch: keep the first warp's issues.
+            total: blocks that pass through the SM; each one that ends makes room for another. None
+                is ``blocks``.
+            fair: the warp that has been ready longest issues first, and loops are extrapolated from
+                their last trips. Otherwise a sub-partition goes on with the warp that it issued
+                last and else takes the youngest (Huerta et al., "Analyzing Modern NVIDIA GPU
+                cores", arXiv 2503.20481), and nothing is extrapolated: ``cycles`` is that of the
+                cut loops.
+        """
+        simulation = _Simulation(self, pressure or Pressure(), fair, watch)
+        return simulation.run(total or self.blocks)
 
 
 # -------------------------------------------------------------------------- what is simulated
@@ -383,6 +400,25 @@ def _depbar_allowed(one: Instruction) -> int:
     return int(numbers[0] or 0) if numbers else 0
 
 
+def _put_into_numbers(
+    flat: FlatStreams, codes: Sequence[_Code], placement: _Placement
+) -> list[list[_Code | _Turn]]:
+    """The stream of each simulated warp, with its marks; equal streams are one list."""
+    turns = [_Turn(_END if mark.trip is None else _TRIP, mark) for mark in flat.marks]
+    leave = _Turn(_LEAVE, None)
+    known: dict[int, list[_Code | _Turn]] = {}
+    found = []
+    for which, _, _ in placement.warps:
+        numbers = flat.warps[which]
+        if id(numbers) not in known:
+            known[id(numbers)] = [
+                *(codes[place] if place >= 0 else turns[-1 - place] for place in numbers),
+                leave,
+            ]
+        found.append(known[id(numbers)])
+    return found
+
+
 # ---------------------------------------------------------------------------- the simulation
 
 
@@ -479,21 +515,12 @@ class _Simulation:
     cycle all warps become ready before any issues.
     """
 
-    def __init__(
-        self,
-        flat: FlatStreams,
-        placement: _Placement,
-        encode: _Encoder,
-        pressure: Pressure,
-        trips: int,
-        fair: bool,
-        watch: bool,
-    ) -> None:
-        machine = encode.machine
-        self.trips, self.fair, self.placement = trips, fair, placement
+    def __init__(self, sm: FilledSm, pressure: Pressure, fair: bool, watch: bool) -> None:
+        machine, placement = sm.machine, sm.placement
+        self.trips, self.fair, self.placement = sm.trips, fair, placement
         self.l2_pressure, self.dram_pressure = pressure.l2, pressure.dram
-        self.barrier_cycles = machine.barrier_cycles * encode.factor("barrier")
-        self.barrier_step = machine.barrier_interval * placement.share * encode.factor("barrier")
+        self.barrier_cycles = machine.barrier_cycles * sm.barrier_factor
+        self.barrier_step = machine.barrier_interval * placement.share * sm.barrier_factor
         self.fill_cycles = placement.share / machine.fill_bytes_per_cycle
         self.line_cycles = machine.cold_line_cycles
         self.read_cycles = machine.operand_read_cycles
@@ -511,29 +538,20 @@ class _Simulation:
         self.flight = self.latency_sum = self.latency_count = 0.0
         self.queue: list[_Due] = []
 
-        self._set_up(flat, [encode(op) for op in flat.ops])
+        self._set_up(sm.warps)
         self.watched = self.warps[0] if watch else None
         self.youngest = len(self.warps)
         self.waiting_blocks = 0
 
-    def _set_up(self, flat: FlatStreams, codes: Sequence[_Code]) -> None:
+    def _set_up(self, streams: Sequence[list[_Code | _Turn]]) -> None:
         """Warps on their sub-partitions, in their blocks."""
-        turns = [_Turn(_END if mark.trip is None else _TRIP, mark) for mark in flat.marks]
-        leave = _Turn(_LEAVE, None)
-        streams: dict[int, list[Any]] = {}
         self.parts: dict[int, _Part] = {}
         self.blocks: dict[int, _Block] = {}
         self.warps: list[_Warp] = []
-        for number, (which, part, block) in enumerate(self.placement.warps):
-            numbers = flat.warps[which]
-            if id(numbers) not in streams:
-                streams[id(numbers)] = [
-                    *(codes[place] if place >= 0 else turns[-1 - place] for place in numbers),
-                    leave,
-                ]
+        for number, (_, part, block) in enumerate(self.placement.warps):
             on = self.parts.setdefault(part, _Part(part))
             of = self.blocks.setdefault(block, _Block())
-            warp = _Warp(number, streams[id(numbers)], on, of)
+            warp = _Warp(number, streams[number], on, of)
             of.warps.append(warp)
             of.left += 1
             self.warps.append(warp)

@@ -1,8 +1,9 @@
 """The typed machine code of a rung: compiled here, or read from a listing that was stored.
 
-A forecast needs the machine code and nothing else. Where there is a compiler and a disassembler,
-the code is made here. Where there is none (macOS), a listing that travels with the project stands
-in, if it was made from the same source, definitions and headers.
+A forecast needs the machine code and nothing else. A listing that travels with the project stands
+in for a compilation where it says the same: made from the same text, definitions and headers, by
+the version of the compiler that is here. Any other code is compiled and disassembled here. Where
+there is no compiler (macOS), a listing of the same source serves, whichever version made it.
 
 Stored listings are ``kernels/listings/<arch>/<rung>.json.gz``. The lines of all listings of one
 file are stored once, in a table; a listing names them by number. Addresses are left out, because
@@ -11,7 +12,6 @@ instructions of these architectures all take 16 bytes. `tools.write_listings` wr
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gzip
 import hashlib
@@ -28,7 +28,7 @@ from typing import Any
 from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir, repository_root
 
 from .cache import Recent, binary_mark, code_digest, content_key, is_kept, kept
-from .compiler import compile_cubin, source_name
+from .compiler import compile_cubin, find_compiler, source_name
 from .cubin import Cubin, Resources
 from .errors import CompileError, CompilerMissing
 from .options import C_HEADERS, all_include_dirs, check_arch, cuda_include_dir
@@ -153,7 +153,8 @@ def machine_code(
 
     ``arch`` names another architecture than that of ``limits``, for the same layout.
 
-    The last few dozen answers are kept, so asking again costs nothing.
+    The last few dozen answers are kept, so asking again costs nothing. A shipped kernel as it was
+    shipped is read from its stored listing if the compiler here is of the version that made it.
 
     Raises:
         CompileError: the source does not compile; names the line.
@@ -166,12 +167,17 @@ def machine_code(
     if known is not None:
         return known
     began = time.perf_counter()
-    try:
-        code = _compile(rung, defines, arch, began)
-    except CompileError:
-        raise
-    except LabError as error:
-        code = _read_stored(rung, defines, arch, began, error)
+    alike = _stored_alike(rung, defines, arch)
+    if alike is not None:
+        code = _of_stored(alike, rung, arch, began)
+    else:
+        try:
+            code = _compile(rung, defines, arch, began)
+        except CompileError:
+            raise
+        except LabError as error:
+            instead = _stored_or_raise(rung, defines, arch, error)
+            code = _of_stored(instead, rung, arch, began)
     _codes.put(key, code)
     return code
 
@@ -199,16 +205,8 @@ def _compile(rung: Rung, defines: Mapping[str, str], arch: str, began: float) ->
     named = (source_name(rung), rung.text is None, repository_root(), cuda_include_dir())
     parts = (_READER, cubin.image, binary_mark(disassembler()), named)
 
-    def disassembled() -> dict[str, Sass]:
-        stored = None
-        with contextlib.suppress(LabError):  # a damaged file costs a run of the disassembler
-            stored = _stored_of(rung, defines, arch)
-        if stored and stored.text_hash == text_hash_of(rung) and stored.resources == cubin.entries:
-            return parse_listings(stored.listing)  # the same machine code, at the same lines
-        return parse_listings(portable_listing(cubin, rung))
-
     def read() -> dict[str, Sass]:
-        return kept("instructions", parts, disassembled)
+        return kept("instructions", parts, lambda: parse_listings(portable_listing(cubin, rung)))
 
     entries = _KeptEntries(cubin.entries, read)
     if not is_kept("instructions", parts):
@@ -412,29 +410,52 @@ def _stored_of(rung: Rung, defines: Mapping[str, str], arch: str) -> StoredListi
     return next((one for one in listings if one.source_hash == wanted), None)
 
 
-def _read_stored(
-    rung: Rung, defines: Mapping[str, str], arch: str, began: float, because: LabError
-) -> MachineCode:
+def _stored_alike(rung: Rung, defines: Mapping[str, str], arch: str) -> StoredListing | None:
+    """The listing that a compilation here would give: of this very text, by this version."""
+    try:
+        version = find_compiler().version
+        found = _stored_of(rung, defines, arch)
+    except LabError:  # no compiler, or a damaged file, which costs a compilation
+        return None
+    if found is None or (found.nvrtc_version, found.text_hash) != (version, text_hash_of(rung)):
+        return None
+    return found
+
+
+def _stored_or_raise(
+    rung: Rung, defines: Mapping[str, str], arch: str, because: LabError
+) -> StoredListing:
+    """The listing that stands in where nothing can be compiled, whichever version made it."""
     found = _stored_of(rung, defines, arch)
     if found is None:
         path = stored_path(rung.id, arch)
         listings = read_stored(path) if path.is_file() else []
         raise _no_code(rung, defines, arch, listings, because)
-    entries = parse_listings(found.listing)
-    if found.text_hash != text_hash_of(rung):
-        # Comments or spaces differ: the same code, but its line numbers are those of another text.
-        entries = {name: _without_lines(sass) for name, sass in entries.items()}
+    return found
+
+
+def _of_stored(found: StoredListing, rung: Rung, arch: str, began: float) -> MachineCode:
+    lines_hold = found.text_hash == text_hash_of(rung)
+    parts = (_READER, found.lines, lines_hold)
+
+    def parsed() -> dict[str, Sass]:
+        entries = parse_listings(found.listing)
+        if not lines_hold:
+            # Comments or spaces differ: the same code, but its line numbers are of another text.
+            entries = {name: _without_lines(sass) for name, sass in entries.items()}
+        return {name: entries[name] for name in found.resources}
+
     return MachineCode(
         rung_id=rung.id,
         arch=arch,
-        entries={name: entries[name] for name in found.resources},
+        entries=_KeptEntries(found.resources, lambda: kept("instructions", parts, parsed)),
         resources=found.resources,
         origin=f"stored listing, NVRTC {found.nvrtc_version}",
         stored=True,
         nvrtc_version=found.nvrtc_version,
         compile_s=time.perf_counter() - began,
         source_hash=found.source_hash,
-        content=content_key(_READER, found.lines, found.text_hash == text_hash_of(rung)),
+        content=content_key(*parts),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import psutil
 import pytest
 
 from labtools.cli.outcome import plain
@@ -139,20 +140,39 @@ def test_a_kernel_wrong_from_the_first_case_on_is_compiled_for_no_other(monkeypa
     assert built == []
 
 
-def test_what_does_not_compile_for_a_later_case_is_told(monkeypatch):
-    rung = load_rung("r03")
-    rung = rung.with_source(rung.source_text + "\n#ifdef SIX\n#error not for six heads\n#endif\n")
-    later = SMALL.replace(num_qo_heads=6)
+def define_six(monkeypatch, rung, battery) -> None:
+    """These cases make up the battery, and ``SIX`` is defined for those with six heads."""
     true_defines = type(rung).defines
 
     def defines(self, workload, *rest):
         six = {"SIX": "1"} if workload.num_qo_heads == 6 else {}
         return {**true_defines(self, workload, *rest), **six}
 
-    monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL, later])
+    monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: battery)
     monkeypatch.setattr(type(rung), "defines", defines)
+
+
+def test_what_does_not_compile_for_a_later_case_is_told(monkeypatch):
+    rung = load_rung("r03")
+    rung = rung.with_source(rung.source_text + "\n#ifdef SIX\n#error not for six heads\n#endif\n")
+    define_six(monkeypatch, rung, [SMALL, SMALL.replace(num_qo_heads=6)])
     with pytest.raises(CompileError, match="not for six heads"):
         check_rung(rung, SMALL)
+
+
+def test_later_cases_side_by_side_end_with_the_first_that_hangs(monkeypatch):
+    right, endless = load_rung("r03"), make_wrong("endless_loop")
+    rung = right.with_source(
+        f"#ifdef SIX\n{endless.source_text}\n#else\n{right.source_text}\n#endif\n"
+    )
+    six = SMALL.replace(num_qo_heads=6)
+    battery = [SMALL, SMALL.replace(kv_len=70), six, six.replace(seed=7), SMALL.replace(kv_len=3)]
+    define_six(monkeypatch, rung, battery)
+    report = check_rung(rung, SMALL)
+    assert [case.workload for case in report.cases] == battery[:3]
+    assert [case.ok for case in report.cases] == [True, True, False]
+    assert fault_kinds(report) == {"hang"}
+    assert not psutil.Process().children(recursive=True)
 
 
 def test_hang_is_told_once():

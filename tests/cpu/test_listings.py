@@ -15,6 +15,8 @@ from labtools.problem import LabError, Rung, Workload, load_rung
 from labtools.toolchain import (
     CompileError,
     CompilerMissing,
+    Cubin,
+    compile_cubin,
     compile_rung,
     find_compiler,
     find_tool,
@@ -145,8 +147,10 @@ def test_the_pinned_compiler_makes_the_stored_listing(rung_id: str, arch: str) -
 
 @needs_tools
 def test_machine_code_is_compiled_here() -> None:
+    rung = load_rung("s02")
+    rung = rung.with_source(rung.source_text + "// not what is stored\n")
     began = time.perf_counter()
-    code = machine_code(load_rung("s02"), WORKLOAD, LIMITS, {"split": 2})
+    code = machine_code(rung, WORKLOAD, LIMITS, {"split": 2})
     took = time.perf_counter() - began
     assert code.origin == f"compiled here with NVRTC {compiler.version}"  # type: ignore[union-attr]
     assert (
@@ -157,12 +161,9 @@ def test_machine_code_is_compiled_here() -> None:
         }
     )
     assert not code.stored and 0 < code.compile_s <= took < 20
-    assert (
-        code.source_hash
-        == kernel_hashes(load_rung("s02"), WORKLOAD, LIMITS, {"split": 2}).source_hash
-    )
+    assert code.source_hash == kernel_hashes(rung, WORKLOAD, LIMITS, {"split": 2}).source_hash
     began = time.perf_counter()
-    assert machine_code(load_rung("s02"), WORKLOAD, LIMITS, {"split": 2}) is code
+    assert machine_code(rung, WORKLOAD, LIMITS, {"split": 2}) is code
     assert time.perf_counter() - began < 0.1
 
 
@@ -223,28 +224,39 @@ def test_a_stored_listing_is_what_would_be_compiled(
 
 
 @needs_locked
-def test_the_disassembler_is_asked_where_no_stored_listing_has_this_very_code(
+def test_the_compiler_is_asked_where_no_stored_listing_says_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
 
-    def count(cubin: Any, rung: Any) -> str:
-        asked.append(rung.source_text)
-        return portable_listing(cubin, rung)
+    def count(source: str, *arguments: Any) -> Cubin:
+        asked.append(source)
+        return compile_cubin(source, *arguments)
 
-    monkeypatch.setattr(listings, "portable_listing", count)
-    monkeypatch.setenv("LABTOOLS_CACHE_MIB", "0")
+    monkeypatch.setattr(listings, "compile_cubin", count)
     rung = load_rung("r03")
     found = listings._stored_of(rung, rung.defines(WORKLOAD, LIMITS), "sm_90")
     assert found is not None
-    code = _code_anew(rung)
-    assert not asked and not code.stored
-    assert _code_anew(rung.with_source(rung.source_text + "\n// longer")).resources
+    stored = _code_anew(rung)
+    assert not asked and stored.stored
+    assert not _code_anew(rung.with_source(rung.source_text + "\n// longer")).stored
     assert len(asked) == 1  # lines of another text
-    other = {name: replace(one, code_hash="0" * 64) for name, one in found.resources.items()}
-    monkeypatch.setattr(listings, "_stored_of", lambda *_: replace(found, resources=other))
-    assert same(_code_anew(rung), code)
-    assert len(asked) == 2
+    older = replace(found, nvrtc_version="12.0")
+    monkeypatch.setattr(listings, "_stored_of", lambda *_: older)
+    compiled = _code_anew(rung)
+    assert len(asked) == 2 and not compiled.stored
+    assert same(stored, compiled)
+
+
+@needs_locked
+def test_a_damaged_file_of_listings_costs_a_compilation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rung = load_rung("r03")
+    (tmp_path / "sm_90").mkdir()
+    (tmp_path / "sm_90" / f"{rung.id}.json.gz").write_bytes(b"no listing")
+    monkeypatch.setattr(listings, "listings_dir", lambda: tmp_path)
+    assert not _code_anew(rung).stored
 
 
 def _code_anew(rung: Rung) -> MachineCode:
