@@ -24,7 +24,7 @@ from .machine import Machine
 from .residency import occupancy
 from .result import LaunchForecast
 from .sheets import Gpu
-from .sm_model import FilledSm, Pressure, SmRun, Where
+from .sm_model import OccupiedSm, Pressure, SmRun, Where
 from .streams import BlockStreams, LoopNode, Node
 
 COMPETING = 1.06
@@ -72,7 +72,7 @@ class LaunchModel:
         shared = self.resident.smem_per_block_bytes * self.resident.blocks_per_sm
         self.l1_bytes = max(16 * 1024.0, machine.l1_bytes - shared)
         self._runs: dict[tuple[int, int, int], tuple[SmRun, Pressure]] = {}
-        self._slow_sms: dict[tuple[int, int, int], FilledSm] = {}
+        self._slow_sms: dict[tuple[int, int, int], OccupiedSm] = {}
 
     def scaled(self, scale: Mapping[str, float]) -> LaunchModel:
         """The same launch with latencies scaled by class; what it executes is not traced anew."""
@@ -138,7 +138,7 @@ class LaunchModel:
         trips = 6 if on_sm * len(streams.warps) <= 16 else 4
         sms = active / on_sm
 
-        sm = FilledSm(streams, on_sm, self.machine, self.where, trips, self.scale)
+        sm = OccupiedSm(streams, on_sm, self.machine, self.where, trips, self.scale)
 
         def wanted(result: SmRun) -> Pressure:
             return Pressure(
@@ -175,11 +175,11 @@ class LaunchModel:
         """The SM that is farthest from memory: it ends last, so its time is the kernel's."""
         return self._slow_sm(streams, on_sm, trips).simulate(self._slow_pressure(pressure))
 
-    def _slow_sm(self, streams: BlockStreams, blocks: int, trips: int) -> FilledSm:
+    def _slow_sm(self, streams: BlockStreams, blocks: int, trips: int) -> OccupiedSm:
         """The slowest SM with so many blocks on it."""
         key = (id(streams), blocks, trips)  # the streams live as long as this launch does
         if key not in self._slow_sms:
-            self._slow_sms[key] = FilledSm(
+            self._slow_sms[key] = OccupiedSm(
                 streams, blocks, self.machine, self.where, trips, self._slow_scale
             )
         return self._slow_sms[key]

@@ -125,7 +125,7 @@ class Pressure:
     l2: float = 0.0
 
 
-class FilledSm:
+class OccupiedSm:
     """One SM that holds ``blocks`` equal blocks, every instruction beside the machine's numbers.
 
     What a simulation takes from it does not depend on the load on memory, so one of them serves
@@ -515,7 +515,7 @@ class _Simulation:
     cycle all warps become ready before any issues.
     """
 
-    def __init__(self, sm: FilledSm, pressure: Pressure, fair: bool, watch: bool) -> None:
+    def __init__(self, sm: OccupiedSm, pressure: Pressure, fair: bool, watch: bool) -> None:
         machine, placement = sm.machine, sm.placement
         self.trips, self.fair, self.placement = sm.trips, fair, placement
         self.l2_pressure, self.dram_pressure = pressure.l2, pressure.dram

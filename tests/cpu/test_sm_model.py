@@ -9,7 +9,7 @@ import pytest
 
 from labtools.predict.machine import machine_of
 from labtools.predict.sheets import load_gpu
-from labtools.predict.sm_model import FilledSm, Pressure, SmRun, Where
+from labtools.predict.sm_model import OccupiedSm, Pressure, SmRun, Where
 from labtools.predict.streams import BlockStreams, LoopNode, Node, Op, Request, count_ops
 from labtools.toolchain.sass import Sass, parse_listings
 
@@ -60,7 +60,7 @@ def run(
     where = options.pop("where", HBM)
     block = BlockStreams(sass, tuple(streams), {0: 1e6})  # type: ignore[arg-type]
     filled = {name: options.pop(name) for name in ("trips", "scale") if name in options}
-    sm = FilledSm(block, blocks, machine, where, **filled)  # type: ignore[arg-type]
+    sm = OccupiedSm(block, blocks, machine, where, **filled)  # type: ignore[arg-type]
     return sm.simulate(**options)  # type: ignore[arg-type]
 
 
