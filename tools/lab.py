@@ -16,8 +16,6 @@ from labtools.notebook.pages import START_PAGE, make_copies
 from labtools.problem import repository_root
 from labtools.record.folders import work_dir
 
-FIRST_PORT = 8888
-
 
 def server_environment(environ: Mapping[str, str], work: Path) -> dict[str, str]:
     """The environment in which JupyterLab runs: what was there, plus the lab's own settings."""
@@ -32,16 +30,17 @@ def server_environment(environ: Mapping[str, str], work: Path) -> dict[str, str]
     return env
 
 
-def server_command(work: Path, extra: Sequence[str] = (), port: int = FIRST_PORT) -> list[str]:
-    """The command that starts the server. A port in use is no matter: the next free one is taken.
+def server_command(work: Path, extra: Sequence[str] = ()) -> list[str]:
+    """The command that starts the server.
+
+    The port is Jupyter's own, 8888 or the next one that is free, unless the reader names one: what
+    is given twice is refused.
 
     Args:
         work: the folder served.
-        extra: further arguments for JupyterLab, such as ``--no-browser``.
-        port: the first port to try.
+        extra: further arguments for JupyterLab, such as ``--ServerApp.port=9471``.
     """
-    command = [sys.executable, "-m", "jupyterlab"]
-    command += ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"]
+    command = [sys.executable, "-m", "jupyterlab", "--ServerApp.ip=127.0.0.1"]
     command += [f"--ServerApp.root_dir={work}", f"--LabApp.default_url=/lab/tree/{START_PAGE}"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         # Jupyter refuses root by default; a container often has nobody else.

@@ -38,7 +38,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int,
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        command = server_command(work, ["--no-browser"], port)
+        command = server_command(work, ["--no-browser", f"--ServerApp.port={port}"])
         log = work / "server.log"
         with open(log, "w") as out:
             process = subprocess.Popen(command, env=env, stdout=out, stderr=out, cwd=ROOT)
