@@ -38,7 +38,7 @@ orders of warps on a sample of blocks."""
 SAMPLED_BLOCKS = 8
 QUICK_CASES = 6
 CASES_AT_ONCE = 2
-"""Most of a case is waiting for one process or another, so two pay on one core too."""
+"""A case alone keeps one core busy: its draws and comparisons wait for its runs."""
 ALL_ORDERS = (0, 1, 2, 3)
 
 
@@ -159,23 +159,20 @@ def _check_on_cpu(
     knobs: Mapping[str, int] | None,
     progress: Progress,
 ) -> list[CheckCase]:
-    def tell(index: int) -> None:
-        progress(f"check {index} of {len(cases)}: {cases[index]}", index, len(cases))
+    def check(index: int) -> CheckCase:
+        return _check_case_on_cpu(rung, index, cases[index], knobs)
 
-    tell(0)
-    done = [_check_case_on_cpu(rung, 0, cases[0], knobs)]
+    done: list[CheckCase] = []
     with contextlib.ExitStack() as stack:
-        # A wrong kernel mostly shows in its first case, and may end with the next one. A right one
-        # goes through all of them, so that it pays to begin with later ones.
-        beside = stack.enter_context(_SideBySide(rung, cases, knobs)) if done[0].ok else None
-        for index in range(1, len(cases)):
+        for index, workload in enumerate(cases):
+            progress(f"check {index} of {len(cases)}: {workload}", index, len(cases))
+            done.append(check(index))
             if _is_enough(done):
                 break
-            tell(index)
-            if beside is not None:
-                done.append(beside.result(index))
-            else:
-                done.append(_check_case_on_cpu(rung, index, cases[index], knobs))
+            if index == 0 and done[0].ok:
+                # A wrong kernel mostly shows in its first case, and may end with the next one. A
+                # right one goes through all of them, so that it pays to begin with later ones.
+                check = stack.enter_context(_SideBySide(rung, cases, knobs)).result
     progress("checked", len(done), len(cases))
     return done
 
