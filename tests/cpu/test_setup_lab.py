@@ -75,12 +75,17 @@ def test_token_is_on(served: tuple[str, int, str, int]) -> None:
     assert status_of(f"{address}/api/contents/book?token=wrong") == 403
 
 
+LISTENS = "0A"
+"""The state of a socket that waits for connections, as Linux writes it."""
+
+
 def test_only_this_machine_is_served(served: tuple[str, int, str, int]) -> None:
     _, port, _, _ = served
     listening = Path("/proc/net/tcp")
     if not listening.exists():
         pytest.skip("no /proc here")
     rows = [line.split() for line in listening.read_text().splitlines()[1:]]
+    rows = [row for row in rows if row[3] == LISTENS]  # not somebody's connection from that port
     bound = {row[1].split(":")[0] for row in rows if int(row[1].split(":")[1], 16) == port}
     assert bound == {"0100007F"}, "127.0.0.1 and nothing else"
 
