@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.choose import TORCH_CHOICES, BuildChoice, choose_cupy, choose_torch, find_driver
+from tools.compile_loop import why_not
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST, NEWEST = (3, 11), (3, 13)
@@ -256,6 +257,18 @@ def install_project(python: Path, stamps: Stamps) -> None:
     stamps.write("project", value)
 
 
+def install_loop(python: Path, stamps: Stamps) -> None:
+    """Machine code of the forecast's inner loop; where it cannot be made, the loop stays Python."""
+    loop = ROOT / "labtools" / "predict" / "sm_loop.py"
+    value = fingerprint(loop, ROOT / LOCKS["lab"], sys.version, str(why_not()))
+    if stamps.fits("loop", value):
+        return
+    say("Compiling the forecast's inner loop.")
+    # It says itself what is missing.
+    subprocess.run([str(python), "-m", "tools.compile_loop"], cwd=ROOT, check=False)
+    stamps.write("loop", value)
+
+
 def install(purpose: str, venv: Path, request: str) -> None:
     """Bring ``venv`` to what ``purpose`` (``lab`` or ``test``) needs."""
     begun = time.monotonic()
@@ -297,6 +310,7 @@ def install(purpose: str, venv: Path, request: str) -> None:
             stamps.write("torch-request", request)
         install_torch(python, stamps, torch, asked_now=bool(request))
         install_project(python, stamps)
+        install_loop(python, stamps)
     taken_s = time.monotonic() - begun
     if taken_s > 5:
         say(f"Installed in {taken_s:.0f} s.")

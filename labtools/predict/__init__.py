@@ -7,7 +7,7 @@ from .forecasting import CLASSES, forecast, what_if
 from .machine import machine_of
 from .residency import AchievedOccupancy, Occupancy, Waves, achieved_occupancy, occupancy, waves
 from .result import ChainLink, Forecast, LaunchForecast, Slice
-from .roofline import Floors, floors
+from .roofline import Floors, floors, sheet_floor_us
 from .sheets import (
     DEFAULT_GPU,
     Gpu,

@@ -60,6 +60,12 @@ class LaunchBlocks:
         both = (*self._profile.notes, *self.classes[self.main_class].trace.notes)
         return tuple(dict.fromkeys(both))
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Jumps on data that may make the launch execute something else."""
+        both = (*self._profile.doubts(), *self.classes[self.main_class].trace.doubts())
+        return tuple(dict.fromkeys(both))
+
     @cached_property
     def _profile(self) -> Trace:
         """Thread 0 of each block (of the first `MOST_BLOCKS` of a larger grid)."""

@@ -578,14 +578,15 @@ def _ask_bound(said: Forecast) -> Item:
         "chain": "the simulated chain, waits for memory included",
         "launch": "launch overhead",
     }
-    low, high = said.band_us
+    band = "none" if said.band_us is None else "{:.4g} to {:.4g}".format(*said.band_us)
+    why = "calibrated" if said.calibrated else "uncalibrated GPU"
     facts = [
         Fact("forecast (us)", said.time_us, "forecast", model_name()),
         Fact(
             "band (us)",
-            f"{low:.4g} to {high:.4g}",
+            band,
             "forecast",
-            "calibrated" if said.calibrated else "uncalibrated GPU",
+            "; ".join(said.doubts) or why,
         ),
         Fact("times the floor", said.time_us / said.floor.time_us, "forecast"),
         Fact("read from HBM (GB/s)", said.gb_per_s, "forecast"),

@@ -7,6 +7,7 @@ load waits. The grid then runs through the GPU block by block.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ from .grid import LaunchModel
 from .machine import Machine, machine_of, measured_band
 from .memory import CallMemory
 from .result import Forecast, LaunchForecast
-from .roofline import floors
+from .roofline import floors, least_bytes
 from .sheets import Gpu, load_gpu
 
 MODEL_ROOMS = ("problem", "toolchain", "record", "predict")
@@ -66,7 +67,8 @@ def forecast(
 
     def make() -> Forecast:
         models = _models(launches, workload, gpu, code, machine)
-        return _predict(models, workload, gpu, code, scale or {})
+        made = _predict(models, workload, gpu, code, scale or {})
+        return _with_doubts(made, workload, launches, gpu)
 
     return kept("forecast", (*_content(launches, workload, gpu, code, machine), scale or {}), make)
 
@@ -157,7 +159,7 @@ def _predict(
         notes.insert(
             0,
             f"uncalibrated: the latencies of {gpu.title} were not measured by this project, so the "
-            "band is wider",
+            f"band is wider; those here were {machine.numbers_of}",
         )
     return Forecast(
         time_us=time_us,
@@ -174,6 +176,34 @@ def _predict(
         floor=floors(workload, gpu),
         note="; ".join(notes),
     )
+
+
+def _with_doubts(
+    made: Forecast, workload: Problem, launches: Sequence[Launch], gpu: Gpu
+) -> Forecast:
+    """The forecast, without a band where something says that the model does not know."""
+    doubts = [doubt for launch in made.launches for doubt in launch.doubts]
+    least = least_bytes(workload, launches)
+    floor_us = least / gpu.dram_gb_per_s / 1e3 if gpu.dram_gb_per_s else 0.0
+    in_l2 = workload.cache_state == "warm" and least <= gpu.l2_bytes
+    if made.time_us < floor_us and not in_l2:
+        doubts.append(
+            f"{made.time_us:.4g} us is less than the {floor_us:.4g} us in which the memory of "
+            f"{gpu.title} moves the {least:,.0f} bytes of a call: the trace does not see all "
+            "that is read"
+        )
+    needed = workload.set_bytes + sum(one.bytes for launch in launches for one in launch.workspace)
+    if needed > gpu.memory_gb * 1e9:
+        doubts.append(
+            f"the call needs {needed / 1e9:,.0f} GB, and {gpu.title} has {gpu.memory_gb:g} GB"
+        )
+    if not doubts:
+        return made
+    doubts = list(dict.fromkeys(doubts))
+    note = "; ".join(("no band: the model does not know how long this takes", made.note)).rstrip(
+        "; "
+    )
+    return dataclasses.replace(made, band_us=None, doubts=tuple(doubts), note=note)
 
 
 def what_if(

@@ -400,6 +400,7 @@ class LaunchModel:
             main_loop=main,
             true_chain_cycles=(true_chain(self.sass, main, machine) if main is not None else None),
             notes=self.blocks.notes,
+            doubts=self.blocks.doubts,
         )
 
     def _any_run(self, number: int) -> tuple[SmRun, int]:

@@ -2,9 +2,10 @@
 
 There are two kinds of table. A GPU's own is made from the record of this project's microbenchmarks
 on that very GPU, ``kernels/records/<gpu>/microbench.json.gz``, when it is first asked for; its
-forecasts are *calibrated*. ``latencies/sm_XX.toml`` holds what others published about an
-architecture. What nobody published there is taken unchanged from the NVIDIA H200, and its source
-says so.
+forecasts are *calibrated*. A GPU without one takes the numbers of a measured GPU of its own
+architecture, whose SMs are the same. ``latencies/sm_XX.toml`` holds what others published about an
+architecture and stands in for the rest; what nobody published there is taken unchanged from the
+NVIDIA H200. Each number's source says which it was.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ class Latencies:
         curves: lists of points by name, for example ``hbm``: bandwidth by bytes in flight.
         curves_of: the GPU that the curves were measured on; None when there are none.
         num_sms, l2_bytes: of that GPU, to scale its curves with; 0 when there are none.
+        sibling: short name of the measured GPU of this architecture whose numbers these are, or
+            None.
         about: date, driver and the like.
     """
 
@@ -82,6 +85,7 @@ class Latencies:
     curves_of: str | None = None
     num_sms: int = 0
     l2_bytes: int = 0
+    sibling: str | None = None
     about: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def entry(self, name: str) -> LatencyEntry:
@@ -133,6 +137,16 @@ class Latencies:
     def launch(self, name: str, default: float | None = None) -> float:
         """A time of launching: ``empty`` in us, ``block.128`` in ns a block."""
         return self.value(f"launch.{name}", default)
+
+    @property
+    def numbers_of(self) -> str:
+        """Whose the latencies are, in words."""
+        if self.calibrated:
+            return "measured on this very GPU"
+        if self.sibling:
+            return _measured_on(self.sibling)
+        reference = f", and {ASSUMED} where nobody published them" if self.curves_of else ""
+        return f"published by others{reference}"
 
     @property
     def sm_mhz(self) -> float | None:
@@ -187,27 +201,52 @@ def _load(name: str, title: str, arch: str, stamp: object) -> Latencies:
     for own in dict.fromkeys((name, slug_of_gpu(title))):
         if not own.startswith("sm_") and own in files:
             return read_table(files[own], name)
+    sibling = _sibling(arch, files)
+    entries = {}
+    if sibling:
+        entries = _of_another(read_table(files[sibling], sibling), _measured_on(sibling))
     published = _published(arch, files)
     found = read_table(published, name) if published else None
-    entries = dict(found.entries) if found else {}
-    if REFERENCE not in files:
+    entries = {**(found.entries if found else {}), **entries}
+    if sibling is None and REFERENCE not in files:
         return Latencies(name, arch, False, entries, {}, about=found.about if found else {})
-    base = read_table(files[REFERENCE], REFERENCE)
-    for key, entry in base.entries.items():
-        # A clock is a property of one card; the data sheet has this one's.
-        if key not in entries and not key.startswith("clock."):
-            entries[key] = dataclasses.replace(entry, source=ASSUMED)
+    base = read_table(files[sibling or REFERENCE], sibling or REFERENCE)
+    if sibling is None:
+        entries = {**_of_another(base, ASSUMED), **entries}
     return Latencies(
         gpu=name,
         arch=arch,
         calibrated=False,
         entries=entries,
         curves=base.curves,
-        curves_of=REFERENCE,
+        curves_of=sibling or REFERENCE,
         num_sms=base.num_sms,
         l2_bytes=base.l2_bytes,
+        sibling=sibling,
         about=found.about if found else {},
     )
+
+
+def _sibling(arch: str, files: Mapping[str, Path]) -> str | None:
+    """A measured GPU of an architecture: the reference if it is one, else the first by name."""
+    measured = sorted(
+        (name for name in files if not name.startswith("sm_")),
+        key=lambda name: (name != REFERENCE, name),
+    )
+    return next((name for name in measured if read_table(files[name]).arch == arch), None)
+
+
+def _measured_on(sibling: str) -> str:
+    return f"measured on {load_gpu(sibling).title}, of the same architecture"
+
+
+def _of_another(table: Latencies, source: str) -> dict[str, LatencyEntry]:
+    """The numbers of another GPU; a clock is a property of one card, and the data sheet has it."""
+    return {
+        key: dataclasses.replace(entry, source=source)
+        for key, entry in table.entries.items()
+        if not key.startswith("clock.")
+    }
 
 
 def _published(arch: str, files: Mapping[str, Path]) -> Path | None:

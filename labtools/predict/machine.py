@@ -162,6 +162,7 @@ class Machine:
         operand_read_cycles: from issue until a memory instruction has read its operands.
         launch_us: an empty launch by number of blocks.
         start_us: fixed cost of a launch that works, beyond an empty one.
+        numbers_of: whose latencies these are, where they are not the GPU's own.
         sources: where each number comes from.
     """
 
@@ -196,6 +197,7 @@ class Machine:
     operand_read_cycles: float
     launch_us: Curve
     start_us: float
+    numbers_of: str = ""
     sources: dict[str, str] = field(default_factory=dict, repr=False)
 
     def chunk_share(self, chunk_bytes: float) -> float:
@@ -398,6 +400,7 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         operand_read_cycles=known.interval("lds32") + known.latency("alu", 4.0),
         launch_us=_launch_curve(known),
         start_us=FITTED["start_us"],
+        numbers_of="" if known.calibrated else known.numbers_of,
         sources={name: entry.source for name, entry in known.entries.items()},
     )
 

@@ -74,6 +74,7 @@ class LaunchForecast:
         main_loop: (first, last) instruction of the main loop, or None.
         true_chain_cycles: cycles a trip of the main loop if only true dependencies counted.
         notes: branches on data and what was assumed.
+        doubts: those of them that may change the time by much.
     """
 
     entry: str
@@ -96,6 +97,7 @@ class LaunchForecast:
     main_loop: tuple[int, int] | None
     true_chain_cycles: float | None
     notes: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ class Forecast:
 
     Attributes:
         time_us: the prediction.
-        band_us: (lower, upper) end; as wide as the model's errors on kernels it was tried on.
+        band_us: (lower, upper) end; as wide as the model's errors on kernels it was tried on. None
+            where ``doubts`` says why the model does not know.
         bound: ``bandwidth``, ``issue``, ``chain`` or ``launch``.
         bound_reason: one sentence.
         terms_us: what the time would be by each limit alone, and the launch overhead.
@@ -116,10 +119,11 @@ class Forecast:
         code: where the machine code came from.
         floor: the roofline floor of the workload.
         note: what to know about this forecast.
+        doubts: reasons why this kernel is none of those that the band stands on.
     """
 
     time_us: float
-    band_us: tuple[float, float]
+    band_us: tuple[float, float] | None
     bound: str
     bound_reason: str
     terms_us: Mapping[str, float]
@@ -131,6 +135,7 @@ class Forecast:
     code: str
     floor: Floors
     note: str
+    doubts: tuple[str, ...] = ()
 
     @property
     def main_launch(self) -> LaunchForecast:

@@ -32,6 +32,7 @@ _COMPARE = {
     "EQ": operator.eq,
     "NE": operator.ne,
 }
+_COMBINE = {"AND": operator.and_, "OR": operator.or_, "XOR": operator.xor}
 
 
 @dataclass(frozen=True, eq=False)
@@ -589,11 +590,33 @@ def _compare(state: State, one: Instruction) -> list[tuple[str, Value]]:
                 strict = _COMPARE["LT" if kind in ("LT", "LE") else "GT"](a, b)
                 result = strict | (equal & low)
     other = state.predicate(rest[0]) if rest else state.lanes.true
-    combine = {"AND": operator.and_, "OR": operator.or_, "XOR": operator.xor}
-    how = combine[next((m for m in one.modifiers if m in combine), "AND")]
+    how = _COMBINE[next((m for m in one.modifiers if m in _COMBINE), "AND")]
     if other is None:
         return []
     return [(first.name, how(result, other)), (second.name, how(~result, other))]
+
+
+def _compare_floats(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    first, second, a_operand, b_operand = _take(one.operands, 4)
+    rest = one.operands[4:]
+    kind = one.modifiers[0] if one.modifiers else ""
+    unordered = kind.endswith("U") and kind[:-1] in _COMPARE
+    test = _COMPARE.get(kind[:-1] if unordered else kind)
+    a, b = _float(state, a_operand), _float(state, b_operand)
+    other = state.predicate(rest[0]) if rest else state.lanes.true
+    if test is None or a is None or b is None or other is None:
+        return []
+    no_number = np.isnan(a) | np.isnan(b)
+    _remember(state, kind.removesuffix("U"), _in_order(a), _in_order(b), 32, True)
+    result = test(a, b) & ~no_number | (no_number & unordered)
+    how = _COMBINE[next((m for m in one.modifiers[1:] if m in _COMBINE), "AND")]
+    return [(first.name, how(result, other)), (second.name, how(~result, other))]
+
+
+def _in_order(value: np.ndarray) -> np.ndarray:
+    """Floats as integers in the same order; within a power of two equal steps stay equal."""
+    bits = value.view(np.int32).astype(np.int64)
+    return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
 
 
 def _remember(
@@ -763,19 +786,29 @@ def _function_unit(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination.name, result.astype(np.float32).view(np.uint32))]
 
 
+def _float(state: State, operand: Operand) -> np.ndarray | None:
+    """An operand as float32, with ``-`` and ``|x|`` applied."""
+    if operand.kind == "number":  # an instruction on floats prints 1 for 1.0
+        return np.full(state.lanes.count, operand.value or 0.0, np.float32)
+    plain = state._plain(operand)
+    if plain is None:
+        return None
+    number = plain.view(np.float32)
+    if operand.absolute:
+        number = np.abs(number)
+    return -number if operand.negated else number
+
+
 def _float_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]]:
     operands = [o for o in one.operands if o.kind != "predicate"]
     two = one.base.removeprefix("U") in ("FADD", "FMUL")
     destination, *sources = _take(operands, 3 if two else 4)
     values = []
     for source in sources:
-        plain = state._plain(source)
-        if plain is None:
+        number = _float(state, source)
+        if number is None:
             return []
-        number = plain.view(np.float32)
-        if source.absolute:
-            number = np.abs(number)
-        values.append(-number if source.negated else number)
+        values.append(number)
     with np.errstate(all="ignore"):
         base = one.base.removeprefix("U")
         if base == "FADD":
@@ -1022,6 +1055,7 @@ _HANDLERS: Mapping[str, Handler] = {
     "LOP3": _logic,
     "PLOP3": _predicate_logic,
     "ISETP": _compare,
+    "FSETP": _compare_floats,
     "SEL": _select,
     "IMNMX": _least_or_most,
     "VIMNMX": _least_or_most,

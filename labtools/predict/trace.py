@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from labtools.problem import LabError
-from labtools.toolchain.operands import GLOBAL_ACCESSES, SHARED_ACCESSES
+from labtools.toolchain.operands import GLOBAL_ACCESSES, JUMPS, SHARED_ACCESSES
 from labtools.toolchain.sass import Instruction, Sass
 
 from .lanes import Buffers, Lanes
@@ -41,18 +41,39 @@ MOST_SAMPLED_LANES = 1 << 14
 """How many trips, and lanes in all, are tried before a loop is jumped through."""
 
 PATIENCE = 24
-"""Trips after which a register that changes irregularly is given up as unknown."""
+"""Trips after which a register that changes irregularly is given up as unknown, unless a jump
+depends on it."""
+
+MOST_SWING = 0.2
+"""A jump on data whose two ways differ by more than this share of all instructions leaves the time
+open: about as much as the band is wide."""
 
 COUNTER_BYTES = 64
 """A workspace no larger than this holds counters that all blocks share."""
 
-_JUMPS = {"BRA", "JMP", "EXIT", "RET", "CALL", "BRX", "JMX"}
 _MEMORY = GLOBAL_ACCESSES | SHARED_ACCESSES
 _FLOATS = {"F16", "F16x2", "F32", "F64", "BF16", "BF16_V2"}
 
 
 class TraceError(LabError):
     """The machine code does not say how often a loop runs."""
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """A jump on data, and the way that was taken for granted.
+
+    Attributes:
+        place: position in the kernel.
+        text: one sentence.
+        trips: it decides how often a loop runs, or whether the rest runs at all.
+        swing: instructions by which its two ways differ, at each execution.
+    """
+
+    place: int
+    text: str
+    trips: bool
+    swing: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,18 +139,33 @@ class Trace:
     lanes: Lanes
     items: tuple[Executed, ...] = field(repr=False)
     notes: tuple[str, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
+
+    def doubts(self) -> tuple[str, ...]:
+        """Why the trace may not be what the kernel executes: jumps on data that decide much."""
+        total = max(1, int(self.executed().sum()))
+        found = []
+        for one in self.assumptions:
+            if not one.trips:
+                at = int(_count(self.items, self.lanes.count, one.place).sum())
+                if at * one.swing <= MOST_SWING * total:
+                    continue
+            found.append(one.text)
+        return tuple(found)
 
     def executed(self) -> np.ndarray:
         """[N] instructions that each lane came by, in all trips."""
         return _count(self.items, self.lanes.count)
 
 
-def _count(items: Sequence[Executed], lanes: int) -> np.ndarray:
+def _count(items: Sequence[Executed], lanes: int, place: int | None = None) -> np.ndarray:
+    """[lanes] instructions in all trips; only those at one place where it is named."""
     total = np.zeros(lanes, np.int64)
     for item in items:
         if isinstance(item, Repeat):
-            total += (item.count if item.counts is None else item.counts) * _count(item.body, lanes)
-        else:
+            trips = item.count if item.counts is None else item.counts
+            total += trips * _count(item.body, lanes, place)
+        elif place is None or item.index == place:
             total += item.active
     return total
 
@@ -148,7 +184,8 @@ def run_trace(sass: Sass, lanes: Lanes, buffers: Buffers) -> Trace:
     state = State(lanes)
     groups = {0: lanes.true}
     follower.run(state, groups, items)
-    return Trace(sass, lanes, tuple(items), tuple(dict.fromkeys(follower.notes)))
+    assumptions = tuple(follower.assumptions.values())
+    return Trace(sass, lanes, tuple(items), tuple(dict.fromkeys(follower.notes)), assumptions)
 
 
 @dataclass
@@ -205,8 +242,10 @@ class _Follower:
         self.places = sass.index_of_address
         self.entry = sass.entry
         self.live = sass.live_names
+        self.deciding = sass.deciding_names
         self.buffers = buffers
         self.notes: list[str] = []
+        self.assumptions: dict[int, Assumption] = {}
         self.steps = 0
         self.loops = sass.loops
         self.assumed: dict[int, bool] = {}
@@ -279,7 +318,7 @@ class _Follower:
         """Execute one instruction; returns where a taken backward branch went, or None."""
         executing, unknown_guard = self._executing(state, one, active)
         base = one.base
-        if base in _JUMPS:
+        if base in JUMPS:
             if unknown_guard and not self._assume(one, place):
                 executing = np.zeros_like(active)
             items.append(Execution(place, active, executing))
@@ -493,7 +532,7 @@ class _Follower:
 
     def _guess(self, one: Instruction, place: int) -> bool:
         if one.base in ("EXIT", "RET"):
-            self._note(one, "taken as not leaving")
+            self._note(one, "taken as not leaving", trips=True)
             return False
         if (one.base != "BRA" and one.base != "JMP") or one.target is None:
             return True
@@ -501,7 +540,7 @@ class _Follower:
         if self._is_slow_path(place + 1, target):
             return True
         if target <= place:
-            self._note(one, "taken as not going round again")
+            self._note(one, "taken as not going round again", trips=True)
             return False
         stays, goes = self._reach(place + 1, place), self._reach(target, place)
         more = len(goes - stays) > len(stays - goes)
@@ -511,8 +550,19 @@ class _Follower:
         taken = bool(goes) and (not stays or more)
         if asked is not None and asked.base == "FSETP":
             taken = (asked.modifiers[0] in ("NE", "NEU")) != one.predicate_negated
-        self._note(one, "taken as branching" if taken else "taken as not branching")
+        leaves = self._in_loop(place) and not (stays and goes)
+        skips = any(loop.first in goes ^ stays for loop in self.loops)
+        self._note(
+            one,
+            "taken as branching" if taken else "taken as not branching",
+            # A vote and a question for infinity say themselves which way is the usual one.
+            trips=asked is None and (leaves or skips),
+            swing=0 if asked else max(len(goes - stays), len(stays - goes)),
+        )
         return taken
+
+    def _in_loop(self, place: int) -> bool:
+        return any(loop.first <= place <= loop.last for loop in self.loops)
 
     def _asked(self, branch: Instruction, place: int) -> Instruction | None:
         """The vote, or the comparison with infinity, that a branch depends on alone; else None."""
@@ -520,13 +570,13 @@ class _Follower:
         flags |= {branch.predicate} if branch.predicate else set()
         if len(flags) != 1:
             return None
-        for one in reversed(self.code[:place]):
-            if flags & one.defines:
-                infinite = any(o.kind == "number" and o.value == -math.inf for o in one.operands)
-                equal = one.modifiers[:1] in (("EQ",), ("NE",), ("NEU",))
-                known = one.base == "VOTE" or (one.base == "FSETP" and infinite and equal)
-                return one if known else None
-        return None
+        one = next((one for one in reversed(self.code[:place]) if flags & one.defines), None)
+        if one is None:
+            return None
+        infinite = any(o.kind == "number" and o.value == -math.inf for o in one.operands)
+        equal = one.modifiers[:1] in (("EQ",), ("NE",), ("NEU",))
+        known = one.base == "VOTE" or (one.base == "FSETP" and infinite and equal)
+        return one if known else None
 
     def _is_slow_path(self, start: int, end: int) -> bool:
         """Does the compiler's own code for rare numbers stand between two places?"""
@@ -553,9 +603,11 @@ class _Follower:
                 place += 1
         return frozenset(found)
 
-    def _note(self, one: Instruction, what: str) -> None:
+    def _note(self, one: Instruction, what: str, trips: bool = False, swing: int = 0) -> None:
         line = f" (line {one.source.line})" if one.source else ""
-        self.notes.append(f"a branch depends on data{line} and is {what}: {one.text}")
+        text = f"a branch depends on data{line} and is {what}: {one.text}"
+        self.notes.append(text)
+        self.assumptions[one.index] = Assumption(one.index, text, trips, swing)
 
     def _go(self, groups: dict[int, np.ndarray], place: int, lanes: np.ndarray) -> None:
         if not lanes.any() or place >= len(self.code):
@@ -605,7 +657,8 @@ class _Follower:
             change = _change(twice.state, once.state, live)
             if change is None or not _same_change(change, once.state, now.state, live):
                 if len(visits) > PATIENCE and period == 1:
-                    _forget_irregular(state, change, once.state, now.state, live)
+                    decides = frozenset().union(*(self.deciding[place] for place in now.groups))
+                    _forget_irregular(state, change, once.state, now.state, live, decides)
                     visits.clear()
                     return False
                 continue
@@ -774,7 +827,7 @@ class _Follower:
             if not unknown:
                 np.logical_or(bad, executing != item.executing[source], out=bad)
             executing = item.executing[source]
-            if one.base in _JUMPS:
+            if one.base in JUMPS:
                 continue
             address = self._address(state, one) if one.base in _MEMORY else None
             if (
@@ -976,8 +1029,12 @@ def _forget_irregular(
     before: State,
     after: State,
     live: frozenset[str],
+    kept: frozenset[str],
 ) -> None:
-    """Make unknown what does not change by a fixed amount, so that the rest can be followed."""
+    """Make unknown what does not change by a fixed amount, so that the rest can be followed.
+
+    What is ``kept`` stays known: a jump depends on it, and the trips are walked through.
+    """
     other = _change(before, after, live)
     if change is None or other is None:
         names = {
@@ -996,7 +1053,7 @@ def _forget_irregular(
             for name in {*change, *other}
             if name not in change or name not in other or (change[name] != other[name]).any()
         }
-    for name in names:
+    for name in names - kept:
         state.values[name] = None
         state.valid.pop(name, None)
 

@@ -5,6 +5,7 @@ numpy only, with ml_dtypes where bfloat16 is asked for.
 
 from .baseline import Baseline, list_baselines, load_baseline
 from .compare import (
+    MOST_TOLERANCE,
     TOLERANCE,
     Comparison,
     compare_output,

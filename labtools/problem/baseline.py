@@ -70,6 +70,16 @@ class Baseline:
         """Its file: `source`, or where a shipped one of its operation stands."""
         return self.source or baselines_dir(self.operation) / f"{self.id}.py"
 
+    @property
+    def own_page_size(self) -> int | None:
+        """Tokens of the pages that it copies a contiguous cache into, outside the timed call.
+
+        None of one that reads the cache as it lies. A file says it with ``PAGE_SIZE``, or takes it
+        from the one that it shares its code with.
+        """
+        module = load_by_path(self.path)
+        return getattr(getattr(module, "_SHARED", module), "PAGE_SIZE", None)
+
     def tolerance_for(self, problem: Problem) -> float:
         """Relative error of one part of the output against the oracle that it is allowed."""
         return LIBRARY_TOLERANCE[problem.dtype] if self.tolerance is None else self.tolerance

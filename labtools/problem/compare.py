@@ -13,6 +13,11 @@ TOLERANCE = {"float16": 1e-3, "bfloat16": 4e-3}
 """Worst relative error of one part of the output by its type; rounding the output alone gives
 about 2e-4 in fp16 and eight times that in bf16, which has three bits less."""
 
+MOST_TOLERANCE = {"float16": 4e-3, "bfloat16": 1.6e-2}
+"""The largest error that a kernel may ask for by the type of the output, whatever it says."""
+MOST_TOLERANCE_IN_8_BITS = 0.05
+"""The same for one whose preparation keeps inputs in eight bits and names no scheme of them."""
+
 _POISON_BITS = {2: 0x7E5A, 4: 0x7FC05A5A, 8: 0x7FF85A5A5A5A5A5A}
 _BFLOAT16_POISON = 0x7FC5  # 0x7E5A is a number in bf16
 
@@ -137,6 +142,11 @@ def merge_comparisons(found: Sequence[Comparison]) -> Comparison:
         cases=sum(one.cases for one in found),
         pairs=sum(one.pairs for one in found),
     )
+
+
+def worst_relative_error(out: np.ndarray, expected: np.ndarray) -> float:
+    """The largest ||out - expected|| / ||expected|| over the parts, as `Comparison` has it."""
+    return float(_relative_error(out, expected).max())
 
 
 def _relative_error(out: np.ndarray, expected: np.ndarray) -> np.ndarray:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
+
+from .text import mend_text, shorten
 
 
 class LabError(Exception):
@@ -27,7 +30,8 @@ class LabError(Exception):
 
     def to_dict(self) -> dict[str, str]:
         """The three parts, as JSON holds them."""
-        return {"what": self.what, "why": self.why, "still_works": self.still_works}
+        said = {"what": self.what, "why": self.why, "still_works": self.still_works}
+        return {part: _sayable(text) for part, text in said.items()}
 
     def __str__(self) -> str:
         parts = [self.what]
@@ -35,11 +39,16 @@ class LabError(Exception):
             parts.append(f"Why: {self.why}")
         if self.still_works:
             parts.append(f"What still works: {self.still_works}")
-        return "\n".join(parts)
+        return _sayable("\n".join(parts))
 
     def _render_traceback_(self) -> list[str]:
         """Tell IPython to print the message alone, without a stack trace."""
         return str(self).splitlines()
+
+
+def _sayable(text: str) -> str:
+    """What was given is told again only as far as a reader, or a terminal, can take it."""
+    return shorten(mend_text(text))
 
 
 def _blank(kind: type[LabError], *args: Any) -> LabError:
@@ -54,6 +63,17 @@ class KernelError(LabError):
     """
 
 
+_REFUSALS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
+    *(errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EBADF),
+)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the system had no room, no memory or no place: no mistake of ours or the reader's."""
+    return isinstance(error, OSError) and error.errno in _REFUSALS
+
+
 def as_lab_error(error: BaseException) -> LabError:
     """Any failure in the one shape of message, for the command line, pages and widgets alike."""
     if isinstance(error, LabError):
@@ -63,6 +83,12 @@ def as_lab_error(error: BaseException) -> LabError:
             "There is not enough memory.",
             str(error) or "the system refused an allocation",
             "a smaller workload; forecasts and records",
+        )
+    if is_refusal(error):
+        return LabError(
+            "The system refused something that is needed.",
+            str(error),
+            "the same where there is room; whatever writes nothing",
         )
     return LabError(
         "This is a mistake in labtools.",

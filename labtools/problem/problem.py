@@ -13,7 +13,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy as np
 from .compare import TOLERANCE, Comparison, compare_output
 from .dtypes import element_bytes
 from .errors import LabError
+from .text import given_path, read_given
 
 DEFAULT_OPERATION = "decode"
 """The operation of a short form without a prefix, of JSON that names none, and of a rung that
@@ -31,6 +31,10 @@ CACHE_STATES = ("cold", "warm")
 DTYPES = ("float16", "bfloat16")
 LARGEST = 2**31 - 1
 """Kernels take sizes as int."""
+LARGEST_SET = 2**42
+"""Bytes of one set of buffers, more than the GPUs of a node have."""
+MOST_PARTS = 2**24
+"""Sequences or rows of one problem: what is known of each is kept in arrays of this length."""
 SHORT_DTYPES = {"fp16": {"dtype": "float16"}, "bf16": {"dtype": "bfloat16"}}
 """Options of the short form that every operation with these types has."""
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
@@ -184,6 +188,18 @@ class Problem(ABC):
     def part_visits(self) -> int:
         """`visits` of one part, at most."""
         return -(-self.visits // max(1, self.num_parts))
+
+    @property
+    def call_inputs(self) -> tuple[str, ...]:
+        """Inputs that are other ones in every call: no preparation may see them."""
+        return tuple(self.inputs)
+
+    def blank(self) -> Self:
+        """The problem without what only its inputs follow from: what a rung's functions are given.
+
+        A launch follows from the shape. One that knew the seed could know the answer.
+        """
+        return self.replace(seed=0, distribution=self.distributions[0])
 
     @property
     def layout(self) -> str:
@@ -421,6 +437,21 @@ class Problem(ABC):
                 why = f"it must be at most {LARGEST}, an int of a kernel"
                 self.refuse(f"{name} is {value!r}", why)
             object.__setattr__(self, name, int(value))
+        first = getattr(self, self.shape_fields[0])
+        if first > MOST_PARTS:
+            self.refuse(
+                f"{self.shape_fields[0]} is {first}", f"it must be at most {MOST_PARTS} by itself"
+            )
+
+    def check_size(self) -> None:
+        """Refuse buffers that no node has the memory for, and an output of endless parts."""
+        if self.num_parts > MOST_PARTS:
+            self.refuse(f"{self.short()} has {self.num_parts} parts", f"{MOST_PARTS} are the most")
+        if self.set_bytes > LARGEST_SET:
+            self.refuse(
+                f"{self.short()} takes {self.set_bytes / 1e9:,.0f} GB",
+                f"no node has GPUs with more than {LARGEST_SET / 1e9:,.0f} GB",
+            )
 
     def check_kind(self, **choices: Sequence[str]) -> None:
         """Refuse a seed that is no whole number, and fields that are not among their choices.
@@ -439,6 +470,12 @@ class Problem(ABC):
         for name, allowed in every.items():
             if getattr(self, name) not in allowed:
                 self.refuse(f"{name} is {getattr(self, name)!r}", f"it must be one of {allowed}")
+
+
+def span(name: str, values: Iterable[int]) -> str:
+    """``S 1 to 4113``, or ``D 128`` where there is one value only."""
+    found = sorted(set(values))
+    return f"{name} {found[0]}" + (f" to {found[-1]}" if len(found) > 1 else "")
 
 
 def is_whole(value: object) -> bool:
@@ -487,6 +524,14 @@ class Operation(ABC, Generic[P, D]):
         One that the kernel refuses through ``supports`` is left out, except the given one.
         """
 
+    def covered(self, cases: Sequence[P]) -> list[str]:
+        """What cases cover, each in a few words such as ``C 1 to 5001``."""
+        names = zip(self.problem.letters.split(","), self.problem.shape_fields, strict=True)
+        said = [span(letter, [getattr(one, field) for one in cases]) for letter, field in names]
+        for field in ("distribution", "dtype"):
+            said.append(", ".join(dict.fromkeys(str(getattr(one, field)) for one in cases)))
+        return said
+
     @abstractmethod
     def draw_problems(
         self, count: int, seed: int, supports: Supports = lambda problem: None
@@ -506,6 +551,43 @@ class Operation(ABC, Generic[P, D]):
             part: which part.
             fetch: ``fetch(name, index)`` gives a copy of ``buffer[index]``.
         """
+
+    @abstractmethod
+    def alter_part(
+        self,
+        problem: P,
+        part: Part,
+        fetch: Callable[..., np.ndarray],
+        store: Callable[..., None],
+        rng: np.random.Generator,
+    ) -> None:
+        """Change a few elements of the inputs, at places drawn anew, so that a part's answer is
+        another one by far: an answer that was kept, or looked up by some of the inputs, is wrong.
+
+        Args:
+            problem: whose buffers they are.
+            part: which part.
+            fetch: as for `read_part`.
+            store: ``store(name, index, array)`` puts an array into ``buffer[index]``.
+            rng: draws the places.
+        """
+
+    def alter(self, inputs: D, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """The buffers that `alter_part` changes, after it did so for every part."""
+        arrays = inputs.buffers()
+        changed: dict[str, np.ndarray] = {}
+
+        def fetch(name: str, index: Any) -> np.ndarray:
+            return changed.get(name, arrays[name])[index]  # type: ignore[no-any-return]
+
+        def store(name: str, index: Any, array: np.ndarray) -> None:
+            if name not in changed:
+                changed[name] = arrays[name].copy()
+            changed[name][index] = array
+
+        for part in np.ndindex(*inputs.problem.part_shape):
+            self.alter_part(inputs.problem, part, fetch, store, rng)
+        return changed
 
     def fills(self, problem: P, seed: int) -> list[Fill] | None:
         """How a GPU makes normal inputs itself; None where the CPU draws them, whatever their size.
@@ -527,6 +609,15 @@ class Operation(ABC, Generic[P, D]):
 
     def read_scheme(self, data: Mapping[str, Any]) -> Any:
         """The scheme whose fields these are."""
+        raise NotImplementedError(f"{self.name} has no such schemes")
+
+    def errors_of_scheme(self, problem: P, keeps: Any) -> Mapping[str, float]:
+        """The error that comes from keeping the inputs in few bits alone, by kind of inputs.
+
+        Args:
+            problem: whose inputs they are.
+            keeps: a `StoredAs`; None is what the libraries with as few bits keep.
+        """
         raise NotImplementedError(f"{self.name} has no such schemes")
 
     def expect(
@@ -603,6 +694,6 @@ def scheme_from_dict(data: Mapping[str, Any]) -> StoredAs:
 
 def _read_json(path: str, kind: type[Problem]) -> Any:
     try:
-        return json.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        return json.loads(read_given(given_path(path)))
+    except (OSError, ValueError, RecursionError) as error:
         kind.refuse(f"the file {path}", f"it could not be read as JSON: {error}")

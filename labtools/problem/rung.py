@@ -15,17 +15,20 @@ from typing import Any
 
 import numpy as np
 
+from .compare import MOST_TOLERANCE, MOST_TOLERANCE_IN_8_BITS
 from .errors import LabError
 from .limits import Limits
 from .paths import kernels_dir
 from .problem import (
     DEFAULT_OPERATION,
+    OUTPUT_BUFFER,
     Buffer,
     Problem,
     StoredAs,
     Supports,
     operation_of,
 )
+from .text import given_path, is_file, mend_text, read_given
 
 
 def say_knobs(knobs: Mapping[str, int] | Iterable[tuple[str, int]], between: str = ", ") -> str:
@@ -151,6 +154,16 @@ def timed_launches(launches: Sequence[Launch]) -> list[Launch]:
     return [launch for launch in launches if not launch.prepare]
 
 
+def move_outside(launches: Sequence[Launch]) -> list[Launch]:
+    """The launches with every workspace allocated once, before all calls."""
+    return [
+        dataclasses.replace(
+            one, workspace=tuple(dataclasses.replace(n, in_call=False) for n in one.workspace)
+        )
+        for one in launches
+    ]
+
+
 LaunchFunction = Callable[[Any, Limits, Mapping[str, int]], list[Launch]]
 LAUNCH_FORM = "launch(problem, limits, knobs)"
 
@@ -161,16 +174,20 @@ class OfOperation:
 
     Args:
         operation: the name of the operation.
-        asked: is asked about problems of it.
+        asked: is asked about problems of it, `Problem.blank`: their shape and type.
+        refuses: why inputs of a distribution are refused, by its name.
     """
 
     operation: str
     asked: Supports
+    refuses: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, problem: Problem) -> str | None:
         if problem.operation != self.operation:
             return f"it computes {self.operation} and not {problem.operation}"
-        return self.asked(problem)
+        if problem.distribution in self.refuses:
+            return self.refuses[problem.distribution]
+        return self.asked(problem.blank())
 
 
 def usual_refusal(problem: Problem) -> str | None:
@@ -193,11 +210,14 @@ class Rung:
         knobs: choices made when it is compiled or laid out.
         parent: id of the rung it changes, or None.
         parent_knobs: knobs at which the parent is compared.
-        supports: returns why a problem of its operation cannot run, or None. A rung that gives
-            none takes what the operation takes for usual: of decode every shape, but fp16 and a
-            contiguous cache only.
+        supports: returns why a problem of its operation cannot run, or None, from its shape and
+            type alone. A rung that gives none takes what the operation takes for usual: of decode
+            every shape, but fp16 and a contiguous cache only.
+        refuses: why inputs of some distribution cannot be computed, by its name, such as scores too
+            large for codes of eight bits. What is refused is named in every check.
         tolerance: largest relative error of one part of the output against the oracle, for a
-            kernel that rounds more than its output; None takes `Problem.tolerance`.
+            kernel that rounds more than its output; None takes `Problem.tolerance`. More than
+            `MOST_TOLERANCE` is cut down to it; see `tolerance_for`.
         stores: how the rung stores inputs that it does not read as they are given, from problem
             and resolved knobs, such as a `Scheme` of K and V; its output is held against the
             oracle of the inputs as they are after that. None: as they are.
@@ -229,12 +249,14 @@ class Rung:
     defines_extra: Callable[[Any, Limits, Mapping[str, int]], dict[str, str]] | None = None
     plan: Callable[[Any, Limits, Mapping[str, int]], Any] | None = None
     operation: str = DEFAULT_OPERATION
+    refuses: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("launch", "defines_extra", "plan"):
             _check_form(self.id, name, getattr(self, name))
         if not isinstance(self.supports, OfOperation):  # as it is in a copy of a rung
-            object.__setattr__(self, "supports", OfOperation(self.operation, self.supports))
+            asked = OfOperation(self.operation, self.supports, self.refuses)
+            object.__setattr__(self, "supports", asked)
         if self.tolerance is not None and not 0 < self.tolerance < 1:
             raise LabError(
                 f"{self.id} states a tolerance of {self.tolerance!r}.",
@@ -256,8 +278,8 @@ class Rung:
         if self.text is not None:
             return self.text
         try:
-            return self.source.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            return read_given(self.source)
+        except (OSError, ValueError) as error:
             raise LabError(
                 f"The source of {self.id} cannot be read.",
                 f"{self.source}: {error}",
@@ -310,7 +332,8 @@ class Rung:
         defines = own | {
             one.name.upper(): str(values[one.name]) for one in self.knobs if one.compiled
         }
-        extra = self.defines_extra(problem, limits, values) if self.defines_extra else {}
+        blank = problem.blank()
+        extra = self.defines_extra(blank, limits, values) if self.defines_extra else {}
         if taken := sorted(set(extra) & set(defines)):
             raise LabError(
                 f"{self.id} defines {', '.join(taken)} twice.",
@@ -328,7 +351,7 @@ class Rung:
         """
         if self.stores is None:
             return None
-        scheme = self.stores(problem, self.resolve_knobs(knobs))
+        scheme = self.stores(problem.blank(), self.resolve_knobs(knobs))
         operation_of(problem).check_scheme(self.id, scheme)
         return scheme
 
@@ -343,7 +366,7 @@ class Rung:
         reason = self.supports(problem)
         if reason:
             raise LabError(f"{self.id} cannot run {problem}.", reason, "choose another workload")
-        launches = self.launch(problem, limits, self.resolve_knobs(knobs))
+        launches = self.launch(problem.blank(), limits, self.resolve_knobs(knobs))
         if not isinstance(launches, (list, tuple)) or not all(
             isinstance(one, Launch) for one in launches
         ):
@@ -368,6 +391,19 @@ class Rung:
         _check_buffers(self.id, problem, launches)
         return list(launches)
 
+    def tolerance_for(self, problem: Problem, launches: Sequence[Launch]) -> float:
+        """The relative error that is allowed of one part of the output.
+
+        What the rung states, but no more than its type of output may have. One whose preparation
+        keeps inputs in eight bits may have `MOST_TOLERANCE_IN_8_BITS`, unless it names the scheme.
+        """
+        if self.tolerance is None:
+            return problem.tolerance
+        kept = [one for launch in launches if launch.prepare for one in launch.workspace]
+        in_8_bits = self.stores is None and any(one.dtype in ("int8", "uint8") for one in kept)
+        most = MOST_TOLERANCE_IN_8_BITS if in_8_bits else MOST_TOLERANCE[problem.dtype]
+        return min(self.tolerance, most)
+
     def knob_combinations(self) -> list[dict[str, int]]:
         """Every combination of the values of compiled knobs; the others have their defaults."""
         names = [knob.name for knob in self.knobs]
@@ -378,7 +414,8 @@ class Rung:
 
     def with_source(self, text: str) -> Rung:
         """A copy that compiles ``text`` instead of the file."""
-        edited = self.edited or text.strip() != self.source.read_text("utf-8").strip()
+        text = mend_text(text)
+        edited = self.edited or text.strip() != read_given(self.source).strip()
         return dataclasses.replace(self, text=text, edited=edited)
 
     def with_launch(self, launch: LaunchFunction) -> Rung:
@@ -413,6 +450,14 @@ def _check_buffers(rung: str, problem: Problem, launches: Sequence[Launch]) -> N
                     "correct the launch function, or choose a workload that has it",
                 )
     prepared = {name for one in launches if one.prepare for name in one.named}
+    hidden = sorted(prepared & {*problem.call_inputs, OUTPUT_BUFFER})
+    if hidden:
+        raise LabError(
+            f"{rung} prepares with {' and '.join(hidden)}.",
+            "a launch with prepare=True runs once, before all calls: the output and what a call "
+            f"brings ({', '.join(problem.call_inputs)}) are not there yet",
+            "launch it in the call, or prepare from the other inputs alone",
+        )
     for one in launches:
         for space in one.workspace:
             if space.in_call and space.name in prepared:
@@ -457,7 +502,7 @@ def load_rung(name: str | Path) -> Rung:
             "it does not define RUNG = Rung(...)",
             "compare it with kernels/decode/r03_one_warp.py",
         )
-    if not rung.source.is_file():
+    if not is_file(rung.source):
         raise LabError(
             f"The rung {rung.id} has no source.",
             f"{rung.source} does not exist",
@@ -469,9 +514,10 @@ def load_rung(name: str | Path) -> Rung:
 def _find_rung(name: str | Path) -> Path:
     text = str(name)
     if text.endswith((".py", ".cu")) or "/" in text:
-        path = Path(text).expanduser()
-        path = path if path.suffix == ".py" else path.with_suffix(".py")
-        if path.is_file():
+        path = given_path(text)
+        if path.suffix != ".py" and path.name:
+            path = path.with_suffix(".py")
+        if is_file(path):
             return path.resolve()
         raise UnknownRung(
             f"There is no rung at {text}.",
@@ -503,9 +549,9 @@ def load_by_path(path: Path) -> ModuleType:
     sys.modules[name] = module  # so that inspect and pickle find the module's functions
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # it may raise whatever it likes
         del sys.modules[name]
-        if isinstance(error, LabError):
+        if isinstance(error, (LabError, KeyboardInterrupt)):
             raise
         raise LabError(
             f"{path} could not be loaded.",

@@ -6,29 +6,34 @@ these alone, so that a claim with another number gets another verdict.
 
 from __future__ import annotations
 
-import itertools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from labtools.problem import LabError, Workload, load_rung
+from labtools.problem.decode.scheme import Scheme, TensorScheme
 from labtools.problem.limits import MIB
 from labtools.problem.rung import say_knobs
 from labtools.record import (
     Record,
     RecordStore,
     Variant,
+    at_default_knobs,
     describe_record,
+    describe_records,
+    measured_together,
     pair,
     paired_ratio,
+    same_output,
+    say_timed,
     select,
     timings_of,
     with_counters,
 )
-from labtools.record.bound import counted_bound
-from labtools.record.claims import Claim, Finding, Ledger, Verdict, load_ledger
-from labtools.record.prediction import SAME_WITHIN
+from labtools.record.claims import Claim, Finding, Ledger, Number, Verdict, load_ledger
+from labtools.record.prediction import SAME_WITHIN, direction_of
 
 from ..residency import occupancy
 from ..roofline import floors
@@ -117,7 +122,7 @@ def judge(claimed: float, ours: float, tolerance: float) -> Verdict:
     return "slip" if factor < SLIP_WITHIN else "refuted"
 
 
-def _computed(value: float | tuple[float, float] | None, verdict: Verdict, reason: str) -> Finding:
+def _computed(value: Number | None, verdict: Verdict, reason: str) -> Finding:
     return Finding(value=value, verdict=verdict, reason=reason, origin="computed")
 
 
@@ -170,6 +175,31 @@ def _is_version(name: str) -> bool:
     return name[0] == "v" and name.removesuffix("_ms")[1:].isdigit()
 
 
+@_check
+def kept_in_history(claim: Claim, evidence: Evidence) -> Finding:
+    """The commits of the repository that the ledger names, beside what was slower in the table."""
+    found = evidence.figures["history"]
+    kept = [name for name, one in found.items() if name != "source" and len(set(one.values())) == 2]
+    told = "; ".join(
+        f"{name} {found[name]['tried']}, taken back in {found[name]['reverted']}" for name in kept
+    )
+    return _judged(claim, len(kept), f"the repository's history has {told}")
+
+
+@_check
+def heads_of_model(claim: Claim, evidence: Evidence) -> Finding:
+    """The table of the model's own paper."""
+    paper = evidence.figures["llama3"]
+    ours = (paper["num_qo_heads"], paper["num_kv_heads"], paper["dim"] / paper["num_qo_heads"])
+    same = tuple(claim.value) == ours if isinstance(claim.value, tuple) else False
+    return _computed(
+        ours,
+        "holds" if same else "refuted",
+        f"the paper's table gives {ours[0]} and {ours[1]} heads, and {paper['dim']} dims over "
+        f"{ours[0]} heads are {ours[2]:.0f}",
+    )
+
+
 # times of the card that the source used
 
 
@@ -192,7 +222,7 @@ def time_on_their_card(claim: Claim, evidence: Evidence) -> Finding:
         kind, _, name = claim.given["candidate"].rpartition(":")
         command = f"labtools record r03 --baseline {name}" if kind else f"labtools record {name}"
         return Finding(
-            verdict="not checkable",
+            verdict="possible",
             reason=f"it is of an {load_gpu(claim.given['gpu']).title}{possible}. On such a card, "
             f"{command} makes the record that decides",
         )
@@ -310,9 +340,20 @@ def data_sheet(claim: Claim, evidence: Evidence) -> Finding:
 
 @_check
 def gain_of_one_warp(claim: Claim, evidence: Evidence) -> Finding:
-    """The published times before and after."""
-    steps = evidence.figures["ladder"]
-    return _judged(claim, steps["v2_ms"] / steps["v3_ms"], "v2 over v3, as published")
+    """The published times before and after, and whether a lane's loads became wider as well."""
+    steps, given = evidence.figures["ladder"], claim.given
+    gain = steps["v2_ms"] / steps["v3_ms"]
+    verdict = judge(claim.number, gain, claim.tolerance)
+    row = evidence.workload.head_dim * 2
+    before, after = row // given["threads_before"], row // given["threads_after"]
+    if verdict == "holds" and before != after:
+        verdict = "incomplete"
+    return _computed(
+        gain,
+        verdict,
+        f"v2 over v3, as published; with the threads of a block a lane's load of a row went from "
+        f"{before} to {after} bytes, which is a second change",
+    )
 
 
 def _achieved(evidence: Evidence, warps_a_block: int) -> float:
@@ -399,27 +440,93 @@ def own_rule(claim: Claim, evidence: Evidence) -> Finding:
     )
 
 
+_LOADS, _BARRIER = "long_scoreboard", "barrier"
+_STALL = re.compile(r"stall_(\w+)_cycles")
+_NOT_WAITING = ("selected", "not_selected")
+
+
+def _waits(record: Record) -> dict[str, float]:
+    """By reason, the cycles that a warp of a profiled record waits between two instructions."""
+    values = record.counters.values if record.counters else {}
+    return {
+        match[1]: value
+        for name, value in values.items()
+        if (match := _STALL.fullmatch(name)) and value is not None
+        if match[1] not in _NOT_WAITING
+    }
+
+
+def _profiled(evidence: Evidence, gpu: str, workload: Workload) -> dict[str, Record]:
+    """Of each shipped rung of the published ladder, the newest record with counters."""
+    found: dict[str, Record] = {}
+    records = select(evidence.records, gpu=gpu, workload=workload, kind="rung", shipped=True)
+    for record in at_default_knobs(with_counters(records)):
+        if record.candidate.startswith("r0") and _waits(record):
+            found.setdefault(record.candidate, record)
+    return dict(sorted(found.items()))
+
+
 @_check
 def bound_of_ladder(claim: Claim, evidence: Evidence) -> Finding:
-    """The share of some rungs whose counters show a chain."""
-    workload, bounds = Workload.parse(claim.given["workload"]), []
-    for name in claim.given["candidates"]:
-        counted = with_counters(_records_of(evidence, claim.given["gpu"], name, workload))
-        if not counted or counted[0].counters is None:
-            return _pending(f"counters of {name} on {workload}")
-        bounds.append(counted_bound(counted[0].counters.values, counted[0].median_us).bound)
-        where = describe_record(counted[0])
-    share = bounds.count("chain") / len(bounds)
-    told = ", ".join(
-        f"{name.split('_')[0]} {bound or 'undecided'}"
-        for name, bound in zip(claim.given["candidates"], bounds, strict=True)
-    )
+    """The share of the rungs that wait longer for their own instructions than for loads.
+
+    A chain of arithmetic, as the guide counts it, shows as waits for instructions, shared memory
+    and barriers; a load that is on its way is another wait.
+    """
+    workload = Workload.parse(claim.given["workload"])
+    profiled = _profiled(evidence, claim.given["gpu"], workload)
+    if not profiled:
+        return _pending(f"counters of the ladder's rungs on {workload}")
+    by_loads = {
+        name: waits.get(_LOADS, 0.0) / sum(waits.values())
+        for name, record in profiled.items()
+        if (waits := _waits(record))
+    }
+    share = sum(part < 0.5 for part in by_loads.values()) / len(by_loads)
+    told = ", ".join(f"{name.split('_')[0]} {part:.0%}" for name, part in by_loads.items())
     return Finding(
         value=share,
         verdict="holds" if share > claim.number else "refuted",
-        reason=f"by their counters: {told}",
+        reason=f"the part of its waiting that is for loads, by its counters: {told}",
         origin="recorded",
-        where=where,
+        where=describe_records(profiled.values()),
+    )
+
+
+@_check
+def idle_at_barriers(claim: Claim, evidence: Evidence) -> Finding:
+    """What the warps of the step before waited for."""
+    workload = Workload.parse(claim.given["workload"])
+    record = _profiled(evidence, claim.given["gpu"], workload).get(claim.given["candidate"])
+    if record is None:
+        return _pending(f"counters of {claim.given['candidate']} on {workload}")
+    waits = _waits(record)
+    parts = {name: value / sum(waits.values()) for name, value in waits.items()}
+    return Finding(
+        value=parts.get(_BARRIER, 0.0),
+        verdict="holds" if parts.get(_BARRIER, 0.0) > claim.number else "refuted",
+        reason=f"of their waiting {parts.get(_BARRIER, 0.0):.0%} is at barriers and "
+        f"{parts.get(_LOADS, 0.0):.0%} for loads, by the counters of {record.candidate}",
+        origin="recorded",
+        where=describe_record(record),
+    )
+
+
+@_check
+def backend_of_sdpa(claim: Claim, evidence: Evidence) -> Finding:
+    """Which named backend gives the default's output, by the errors of both."""
+    workload, gpu = Workload.parse(claim.given["workload"]), claim.given["gpu"]
+    records = measured_together(select(evidence.records, gpu=gpu, workload=workload))
+    default = next((one for one in records if one.candidate == "baseline:sdpa"), None)
+    if default is None:
+        return _pending(f"SDPA beside its named backends on {workload}")
+    same = [one.name for one in same_output(default, records) if one.name.startswith("sdpa_")]
+    return Finding(
+        verdict="holds" if set(same) & set(claim.given["named"]) else "refuted",
+        reason=f"on this card the default's error is that of {' and '.join(same) or 'none'} "
+        "to the last digit; on the source's card nothing says which it was",
+        origin="recorded",
+        where=describe_record(default),
     )
 
 
@@ -435,25 +542,18 @@ def factor_of_correction(claim: Claim, evidence: Evidence) -> Finding:
 
 @_check
 def bytes_of_cache(claim: Claim, evidence: Evidence) -> Finding:
-    """Codes and fp16 scales of K and V; how many scales a row has is tried out."""
+    """Codes and fp16 scales of K and V, with what the source says shares a scale."""
     workload, bits = evidence.workload, claim.given["bits"]
-    rows = 2 * workload.batch * workload.num_kv_heads * workload.kv_len
-    codes = rows * workload.head_dim * bits / 8 / MIB
     if bits == 16:
-        return _judged(claim, codes, "the shape of K and V")
-    one_scale = rows * 2 / MIB / 2  # of K alone, or of V alone
-    made = {
-        (k, v): codes + (k + v) * one_scale for k, v in itertools.product((1, 2, 4, 8), repeat=2)
-    }
-    (k, v), ours = min(made.items(), key=lambda item: (abs(item[1] - claim.number), item[0]))
-    return _judged(
-        claim,
-        ours,
-        f"{codes:.0f} MiB of codes; with {k} fp16 scales a row of one of K and V and {v} of the "
-        "other it comes out so"
-        if (k, v) != (1, 1)
-        else f"{codes:.0f} MiB of codes and one fp16 scale a row",
+        return _judged(claim, workload.kv_bytes / MIB, "the shape of K and V")
+    k, v = (TensorScheme(bits, **claim.given[name]) for name in ("k", "v"))
+    ours = Scheme("as published", k, v).kv_bytes(workload) / MIB
+    codes = workload.kv_bytes * bits / 16 / MIB
+    told = " and ".join(
+        f"{name} a channel over {part.group} tokens" if part.axis == "channel" else f"{name} a row"
+        for name, part in (("K", k), ("V", v))
     )
+    return _judged(claim, ours, f"{codes:.0f} MiB of codes, and one fp16 scale for {told}")
 
 
 @_check
@@ -508,6 +608,18 @@ def split_by_batch(claim: Claim, evidence: Evidence) -> Finding:
 
 
 @_check
+def rate_left(claim: Claim, evidence: Evidence) -> Finding:
+    """The rate at which the kernel read K and V before the split, as a share of the peak."""
+    rate = evidence.workload.kv_bytes / evidence.figures["ladder"]["v3_ms"] / 1e6
+    share = rate / evidence.dram_gb_per_s
+    return _judged(
+        claim,
+        share,
+        f"it read K and V at {rate:.0f} GB/s of {evidence.dram_gb_per_s:.0f}, so most was left",
+    )
+
+
+@_check
 def cost_of_a_call(claim: Claim, evidence: Evidence) -> Finding:
     """What the split added, batch by batch: the same at every batch is a cost of the call."""
     by_batch = evidence.figures["ladder"]["by_batch"]
@@ -517,7 +629,7 @@ def cost_of_a_call(claim: Claim, evidence: Evidence) -> Finding:
     constant = low > 0 and high / low < 1.1
     return _computed(
         low,
-        "incomplete" if constant and claim.number < low else "holds",
+        "inconsistent" if constant and claim.number < low else "holds",
         f"batch {batches[0]} to {batches[-1]} pay {low:.0f} to {high:.0f} us more while the work "
         f"grows to {batches[-1] / batches[0]:g} times: "
         "something is paid once a call. That it is the allocation is an inference",
@@ -546,9 +658,11 @@ def recorded_ratio(claim: Claim, evidence: Evidence) -> Finding:
     """Time of ``first`` over time of ``second`` on one GPU, paired within processes."""
     given = claim.given
     workload = Workload.parse(given["workload"])
-    records = select(evidence.records, gpu=given.get("gpu", "h200"), shipped=True)
+    gpu = given.get("gpu", "h200")
+    records = select(evidence.records, gpu=gpu, shipped=True, experiment=None)
     first, second = (
-        Variant(given[side], given.get(f"{side}_knobs") or {}) for side in ("first", "second")
+        Variant(given[side], given.get(f"{side}_knobs") or {}, given.get(f"{side}_as", ""))
+        for side in ("first", "second")
     )
     try:
         found = pair(records, first, second, workload)
@@ -563,7 +677,11 @@ def _ratio_finding(claim: Claim, above: Record, below: Record) -> Finding:
     found = paired_ratio(above, below)
     low, high = found.low, found.high
     margin = 1 + claim.tolerance
-    if low <= claim.number * margin and claim.number / margin <= high:
+    ways = say_timed(above), say_timed(below)
+    near = low <= claim.number * margin and claim.number / margin <= high
+    if claim.number == 1.0:  # nothing changed, which the rule of predictions decides
+        near = direction_of(found.ratio, (low, high)) == "same"
+    if near:
         verdict: Verdict = "holds"
     elif _direction(claim.number) == _direction(found.ratio):
         verdict = "direction only"
@@ -573,7 +691,8 @@ def _ratio_finding(claim: Claim, above: Record, below: Record) -> Finding:
         value=found.ratio,
         verdict=verdict,
         reason=f"{above.candidate}{_knobs(above)} {above.median_us:.1f} us, "
-        f"{below.candidate}{_knobs(below)} {below.median_us:.1f} us, {found.processes} processes",
+        f"{below.candidate}{_knobs(below)} {below.median_us:.1f} us, {found.processes} processes"
+        + (f"; both by {ways[0]}" if ways[0] == ways[1] else f"; by {ways[0]}, and {ways[1]}"),
         origin="recorded",
         interval=(low, high),
         where=describe_record(above),

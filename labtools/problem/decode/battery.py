@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ..errors import LabError
-from ..problem import DTYPES
+from ..problem import DTYPES, span
 from .workload import DISTRIBUTIONS, PAGE_SIZES, Workload
 
 ODD_LENGTHS = (1, 31, 33, 130)
 RAGGED = ((97, 1, 64), (64, 97, 1), (1, 64, 97))
 """Taken in turn, so that no sequence is always the full one: lengths ignored for it alone show."""
+WHOLE_CASES = ("normal", "rising", "large", "one_hot")
+"""With sequences of one length too; the others have them where the cases are long."""
+LONG_CASES = (
+    *((1, 1, 4113, "late_peaked"), (3, 1, 1100, "rising"), (9, 1, 1030, "early_peaked")),
+    *((1, 1, 601, "sunk"), (1, 1, 1301, "normal")),
+)
+"""Heads, KV heads, length: more than a thousand keys, and other groups than the usual ones."""
+GROUPS = ((10, 2, "rising"), (7, 1, "large"), (18, 2, "one_hot"))
+"""Five, seven and nine query heads a KV head, where there is more than one too."""
+MANY = 131
+"""Sequences, more than a warp or a block takes at a time."""
 EVERY_END = (*((29 * i + 40) % 64 + 1 for i in range(64)), 127, 128, 129, 255, 256, 257)
 """Every length of 1..64, shuffled, and those around 128 and 256: every way a tile can end."""
 
@@ -23,7 +34,9 @@ def battery(
     """The given workload, then small ones that cover what it may leave out.
 
     The small ones keep the head dimension and take every distribution, odd lengths, ragged
-    lengths (each of 1..64 among them) and grouped heads with more than one KV head. They have the
+    lengths (each of 1..64 among them), grouped heads with more than one KV head, a few thousand
+    keys with the weight at either end, groups of an odd size and of sixteen, and many sequences.
+    They have the
     given workload's element type and layout, and if it is paged some have the other page size. A
     workload that the kernel refuses through ``supports`` is left out, except the given one.
     """
@@ -36,7 +49,8 @@ def battery(
         page_size=workload.page_size,
     )
     for index, distribution in enumerate(DISTRIBUTIONS):
-        cases.append(small.replace(distribution=distribution))
+        if distribution in WHOLE_CASES:
+            cases.append(small.replace(distribution=distribution))
         ragged = RAGGED[index % len(RAGGED)]
         cases.append(small.replace(distribution=distribution, seq_lens=ragged))
     for length in ODD_LENGTHS:
@@ -56,12 +70,37 @@ def battery(
             distribution="late_peaked",
         )
     )
+    for heads, kv_heads, length, distribution in LONG_CASES:
+        shape = {"num_qo_heads": heads, "num_kv_heads": kv_heads, "kv_len": length}
+        cases.append(small.replace(batch=1, distribution=distribution, **shape))
+    for index, (heads, kv_heads, distribution) in enumerate(GROUPS):
+        shape = {"num_qo_heads": heads, "num_kv_heads": kv_heads, "kv_len": 33 + 7 * index}
+        cases.append(small.replace(batch=2, distribution=distribution, **shape))
+    lengths = tuple(5 * i % 11 + 1 for i in range(MANY))
+    many = small.replace(batch=MANY, num_qo_heads=1, num_kv_heads=1, kv_len=11)
+    cases.append(many.replace(seq_lens=lengths))
     for size in PAGE_SIZES if workload.is_paged else ():
         other = small.replace(page_size=size, distribution="late_peaked", kv_len=2 * size + 1)
         cases.append(other)
         cases.append(other.replace(seq_lens=(size, 2 * size + 1, size + 1)))
     unique = dict.fromkeys(cases)
     return [case for case in unique if case is workload or not supports(case)]
+
+
+def covered(cases: Sequence[Workload]) -> list[str]:
+    """What workloads cover, each in a few words."""
+    lengths = [int(n) for case in cases for n in (min(case.lengths), max(case.lengths))]
+    said = [
+        span("S", lengths),
+        span("groups", [case.group_size for case in cases]),
+        span("B", [case.batch for case in cases]),
+        span("D", [case.head_dim for case in cases]),
+    ]
+    if any(case.seq_lens for case in cases):
+        said.append("ragged lengths")
+    for field in ("distribution", "dtype", "layout"):
+        said.append(", ".join(dict.fromkeys(str(getattr(case, field)) for case in cases)))
+    return said
 
 
 SHORTEST_DRAWN, LONGEST_DRAWN = 1, 3000

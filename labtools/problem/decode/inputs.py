@@ -4,10 +4,13 @@ Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a pro
 
 ``normal``       no profile; q, k, v standard normal.
 ``late_peaked``  the last rows weigh most, so a kernel that drops them is far off.
+``early_peaked`` the first rows weigh most, so a kernel that reads only the end is far off.
 ``rising``       the scores climb, so the maximum moves often: a missing rescale shows.
 ``large``        scores past +-100, so exp overflows unless the maximum is subtracted. For every
                  other (sequence, KV head) all scores are below -100: a maximum that starts at
                  zero leaves no weight at all.
+``sunk``         all scores are below -5000: any number that a maximum starts at shows, unless it is
+                 as low as a number can be. One row takes all the weight, whatever is rounded.
 ``one_hot``      one row takes all the weight, so the output is that row of v.
 ``constant_v``   v is the same in every row, so the weights must sum to one.
 """
@@ -27,6 +30,7 @@ LARGE_SPREAD = 60.0
 LARGE_PEAK = 150.0
 LARGE_FALL = 260.0
 ONE_HOT_PEAK = 60.0
+SUNK, SUNK_PEAK = -9000.0, -6000.0
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,11 @@ def _score_profile(workload: Workload, rng: np.random.Generator) -> np.ndarray:
             row = profile[sequence, head, :length]
             if workload.distribution == "late_peaked":
                 row[length - max(1, length // 64) :] = LATE_PEAK
+            elif workload.distribution == "early_peaked":
+                row[: max(1, length // 64)] = LATE_PEAK
+            elif workload.distribution == "sunk":
+                row[:] = SUNK
+                row[rng.integers(length)] = SUNK_PEAK
             elif workload.distribution == "rising":
                 row[:] = np.linspace(-RISE, RISE, length)
             elif workload.distribution == "large":

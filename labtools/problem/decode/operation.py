@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..errors import LabError
 from ..problem import Fill, Operation, Part, Supports
-from .battery import battery, draw_workloads
+from .accuracy import errors_of_scheme
+from .battery import battery, covered, draw_workloads
 from .inputs import Inputs, make_inputs, make_page_table
 from .oracle import attention_oracle
 from .quantise import dequantise_inputs
 from .scheme import Scheme, TensorScheme
 from .workload import HEADLINE, Workload
+
+_ALTERED = 8.0
+"""Times a usual row of V: it shows though it is one of thousands."""
 
 
 class DecodeAttention(Operation[Workload, Inputs]):
@@ -43,6 +47,10 @@ class DecodeAttention(Operation[Workload, Inputs]):
     ) -> list[Workload]:
         """`battery`."""
         return battery(problem, supports)
+
+    def covered(self, cases: Sequence[Workload]) -> list[str]:
+        """`covered`."""
+        return covered(cases)
 
     def draw_problems(
         self, count: int, seed: int, supports: Supports = lambda problem: None
@@ -95,6 +103,28 @@ class DecodeAttention(Operation[Workload, Inputs]):
             workload=small,
         )
 
+    def alter_part(
+        self,
+        problem: Workload,
+        part: Part,
+        fetch: Callable[..., np.ndarray],
+        store: Callable[..., None],
+        rng: np.random.Generator,
+    ) -> None:
+        """Another row of V where most weight is, and the key of that row at another place too."""
+        sequence, head = part
+        mine = self.read_part(problem, part, fetch)
+        keys = mine.k[0, 0]
+        top = int(np.argmax(keys.astype(np.float32) @ mine.q[0, 0].astype(np.float32)))
+        other = int(rng.integers(len(keys)))
+        fresh = _ALTERED * rng.standard_normal(problem.head_dim, dtype=np.float32)
+        for name, row, array in (("v", top, fresh.astype(keys.dtype)), ("k", other, keys[top])):
+            place: tuple[int, ...] = (sequence, head // problem.group_size, row)
+            if problem.is_paged:
+                page = fetch("page_table", (sequence,))[row // problem.page_size]
+                place = (int(page), place[1], row % problem.page_size)
+            store(name, place, array)
+
     def stored(self, inputs: Inputs, scheme: Scheme) -> Inputs:
         """`dequantise_inputs`."""
         return dequantise_inputs(inputs, scheme)
@@ -108,6 +138,10 @@ class DecodeAttention(Operation[Workload, Inputs]):
                 "by token has no such scale",
                 "a scheme with a scale a row, a group or a channel",
             )
+
+    def errors_of_scheme(self, problem: Workload, keeps: Scheme | None) -> Mapping[str, float]:
+        """`errors_of_scheme`."""
+        return errors_of_scheme(problem, keeps)
 
     def read_scheme(self, data: Mapping[str, Any]) -> Scheme:
         """The scheme whose fields these are."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..dtypes import element_bytes
 from ..errors import LabError
 from .workload import Workload
 
@@ -108,6 +109,21 @@ class Scheme:
     def stored_bytes(self, problem: Workload) -> int:
         """`kv_bytes`."""
         return self.kv_bytes(problem)
+
+    def tail_bytes(self, workload: Workload) -> float:
+        """Bytes that a server's cache holds above `kv_bytes` on average while tokens come in.
+
+        What shares a scale along tokens has no codes until its group is full. Until then its
+        tokens stay in the workload's type: half a group, on average, of every sequence. The rungs
+        here are given full groups and do not read such a tail.
+        """
+        heads, dim = workload.batch * workload.num_kv_heads, workload.head_dim
+        wide = dim * element_bytes(workload.dtype)
+        return sum(
+            heads * (part.group - 1) / 2 * (wide - part.code_dims(dim))
+            for part in (self.k, self.v)
+            if part.axis == "channel"
+        )
 
     def kv_bytes(self, workload: Workload) -> int:
         """Bytes of codes, scales and biases that attention must read, each once."""

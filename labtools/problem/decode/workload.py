@@ -11,7 +11,9 @@ import numpy as np
 
 from ..problem import SHORT_DTYPES, Buffer, Problem, is_whole
 
-DISTRIBUTIONS = ("normal", "late_peaked", "rising", "large", "one_hot", "constant_v")
+DISTRIBUTIONS = (
+    *("normal", "late_peaked", "early_peaked", "rising", "large", "sunk", "one_hot", "constant_v"),
+)
 """Input distributions; `labtools.problem.decode.inputs` says what each one is for."""
 
 LAYOUTS = ("contiguous", "paged")
@@ -105,6 +107,7 @@ class Workload(Problem):
                 f"page_size is {self.page_size} and the cache is contiguous",
                 "only a paged cache has pages",
             )
+        self.check_size()
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, as JSON can hold them; without a page size where there are no pages."""
@@ -208,6 +211,11 @@ class Workload(Problem):
     def part_visits(self) -> int:
         """Keys of one sequence, padded."""
         return self.kv_len
+
+    @property
+    def call_inputs(self) -> tuple[str, ...]:
+        """The query; the cache is written before."""
+        return ("q",)
 
     @property
     def inputs(self) -> dict[str, Buffer]:

@@ -4,6 +4,7 @@ The distributions of x, each row by itself; weight is about 1, so that leaving i
 
 ``normal``       standard normal.
 ``late_peaked``  the last elements are the largest, so a kernel that drops them is far off.
+``early_peaked`` the first elements are the largest, so a kernel that reads only the end is far off.
 ``large``        around 10^4, whose squares are past the range of fp16.
 ``tiny``         below 10^-3, where the epsilon decides.
 ``one_hot``      one element is large and all others are small.
@@ -30,7 +31,9 @@ TINY = 3e-4
 ONE_HOT = 500.0
 ODD_COLUMNS = (1, 2, 7, 8, 31, 33, 255, 257, 1000, 2056, 5001)
 """Below, at and above what a warp or a block takes at a time; some a multiple of 8, some odd."""
+_WIDE = ((33003, "late_peaked"), (16384, "early_peaked"), (20011, "constant"), (9001, "tiny"))
 WEIGHT_SPREAD = 0.25
+_OUTWEIGHS = 4.0
 
 _SHORTEST_DRAWN, _LONGEST_DRAWN = 1, 6000
 _MOST_DRAWN_ELEMENTS = 2**20
@@ -96,6 +99,9 @@ class RowNorm(Operation[Rows, RowInputs]):
             for count in ODD_COLUMNS
         ]
         cases += [small.replace(rows=1), small.replace(rows=257, columns=8)]
+        # So wide that no block holds a row, and so long that a sum of small squares must not drown.
+        cases += [small.replace(rows=2, columns=count, distribution=one) for count, one in _WIDE]
+        cases += [small.replace(rows=1031, columns=3, distribution="one_hot")]
         unique = dict.fromkeys(cases)
         return [case for case in unique if case is problem or not supports(case)]
 
@@ -138,6 +144,24 @@ class RowNorm(Operation[Rows, RowInputs]):
         one = problem.replace(rows=1)
         return RowInputs(fetch("x", part)[None], fetch("weight", slice(None)), one)
 
+    def alter_part(
+        self,
+        problem: Rows,
+        part: Part,
+        fetch: Callable[..., np.ndarray],
+        store: Callable[..., None],
+        rng: np.random.Generator,
+    ) -> None:
+        """One element that outweighs the others of its row, and the weight of another column."""
+        x, weight = fetch("x", part), fetch("weight", slice(None))
+        place, column = (int(one) for one in rng.integers(problem.columns, size=2))
+        wide = x.astype(np.float32)
+        peak = min(_OUTWEIGHS * float(np.abs(wide).max()) + 1, LARGEST_FP16)
+        there = peak if wide[place] < 0 else -peak
+        store("x", (*part, slice(place, place + 1)), np.array([there]).astype(x.dtype))
+        other = 1.0 if weight[column] > 2 else 3.0
+        store("weight", slice(column, column + 1), np.array([other]).astype(weight.dtype))
+
 
 def _draw_weight(problem: Rows, seed: int) -> np.ndarray:
     """Weights around 1, ``[C]`` in the problem's type."""
@@ -151,6 +175,8 @@ def _shape_rows(x: np.ndarray, distribution: str, rng: np.random.Generator) -> N
     rows, columns = x.shape
     if distribution == "late_peaked":
         x[:, columns - max(1, columns // 64) :] += _LATE_PEAK
+    elif distribution == "early_peaked":
+        x[:, : max(1, columns // 64)] += _LATE_PEAK
     elif distribution == "large":
         x *= LARGE
     elif distribution == "tiny":

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 
 from ..problem import SHORT_DTYPES, Buffer, Problem
 
-ROW_DISTRIBUTIONS = ("normal", "late_peaked", "large", "tiny", "one_hot", "constant", "zero_rows")
+ROW_DISTRIBUTIONS = (
+    *("normal", "late_peaked", "early_peaked", "large", "tiny", "one_hot", "constant", "zero_rows"),
+)
 """Input distributions; `labtools.problem.rows.operation` says what each one is for."""
 EPSILON = 1e-6
 """Added to the mean of the squares, so that a row of zeros has an answer."""
@@ -56,6 +58,12 @@ class Rows(Problem):
     def __post_init__(self) -> None:
         self.check_shape()
         self.check_kind()
+        self.check_size()
+
+    @property
+    def call_inputs(self) -> tuple[str, ...]:
+        """The rows; the weight stays."""
+        return ("x",)
 
     @property
     def inputs(self) -> dict[str, Buffer]:

@@ -1,0 +1,585 @@
+"""The loop of an SM's simulation: which warp issues when, one issue after another.
+
+It takes plain numbers and gives plain numbers, and imports nothing of labtools: ``make`` compiles
+this file to machine code where the machine can (see `native`): it takes a third of the time and
+gives the same numbers to the last bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush, heappushpop
+from typing import Final
+
+FIXED: Final = 0
+VARIABLE: Final = 1
+LOAD: Final = 2
+BARRIER: Final = 3
+STORE: Final = 4
+DEPBAR: Final = 5
+ASYNC: Final = 6
+COMMIT: Final = 7
+EXIT: Final = 8
+FENCE: Final = 9
+"""Kinds of a `Code`: what the simulation does with an instruction."""
+TRIP_BEGINS: Final = 10
+LOOP_ENDS: Final = 11
+STREAM_ENDS: Final = 12
+"""Kinds of a `Turn`."""
+SCOREBOARDS: Final = 6
+QUEUE_CYCLES: Final = 12.0
+"""An instruction for the SM's load/store unit issues only if less work than this waits there."""
+
+_WARP_READY: Final = 0
+_PART_ISSUES: Final = 1
+_WHOLE: Final = 0.999
+"""Shares that add up to this make one miss."""
+_Due = tuple[float, int, int]
+"""A cycle, what is due then, and the number of the warp or of the sub-partition."""
+Issue = tuple[int, int, float, float, float, int, int, str, float, float, float, float]
+"""What an `Event` says, in its order; -1 where that says None."""
+
+
+class Streamed:
+    """What stands in a warp's stream: a `Code` or a `Turn`."""
+
+    __slots__ = ()
+
+
+class Code(Streamed):
+    """One instruction with the machine's numbers.
+
+    Attributes:
+        kind: one of the constants above.
+        index, line: position in the kernel, and that of its line in the instruction cache.
+        stall: cycles before the warp's next instruction.
+        waits: scoreboards that must be free.
+        sets_result, sets_read: scoreboards held until the result is there, until the operands
+            have been read; -1 for none.
+        unit: position of its pipe in the machine's list.
+        interval: cycles that the pipe is taken.
+        latency: cycles of a variable latency or a fence; for ``DEPBAR`` the groups of copies that
+            may still be under way.
+        sm_interval: cycles of the unit for loads, stores and shuffles that the SM has once.
+        fetch: cycles of a taken branch.
+        missing: share of a load's executions that miss the L1.
+        l2_bytes: asked of the L2 at each miss, or stored.
+        from_dram: share of the misses that go to memory.
+        dram_bytes: moved by memory at each miss, on average, or stored there.
+        l1, l2, dram: latency of a load by the level that serves it, cycles.
+    """
+
+    __slots__ = (
+        *("dram", "dram_bytes", "fetch", "from_dram", "index", "interval", "kind", "l1", "l2"),
+        *("l2_bytes", "latency", "line", "missing", "sets_read", "sets_result", "sm_interval"),
+        *("stall", "unit", "waits"),
+    )
+
+    def __init__(self, kind: int, index: int) -> None:
+        self.kind, self.index, self.line = kind, index, index >> 3
+        self.stall = self.interval = self.latency = self.sm_interval = self.fetch = 0.0
+        self.waits: tuple[int, ...] = ()
+        self.sets_result = self.sets_read = -1
+        self.unit = 0
+        self.missing = self.l2_bytes = self.from_dram = self.dram_bytes = 0.0
+        self.l1 = self.l2 = self.dram = 0.0
+
+
+class Turn(Streamed):
+    """A mark in a stream.
+
+    Attributes:
+        kind: a trip of a loop begins (``TRIP_BEGINS``), its last one has ended (``LOOP_ENDS``), or
+            the whole stream has (``STREAM_ENDS``).
+        first: position in the kernel of the loop's first instruction.
+        count: trips of the loop, those left out of the stream among them.
+        trip: the one that begins.
+    """
+
+    __slots__ = ("count", "first", "kind", "trip")
+
+    def __init__(self, kind: int, first: int = 0, count: int = 0, trip: int = 0) -> None:
+        self.kind, self.first, self.count, self.trip = kind, first, count, trip
+
+
+_NOTHING: Final = Code(FIXED, 0)
+
+
+class Warp:
+    """One simulated warp.
+
+    Attributes:
+        number: of the warp; 0 is the one that is watched.
+        part, block: the sub-partition and the block that it belongs to.
+        stream: what it issues, marks among it.
+        place: in its stream; `next` is the instruction there.
+        free_at, producer, level: by scoreboard: when it is free, the instruction that holds it,
+            the level of memory that serves that.
+        groups: cycle when each group of its asynchronous copies is complete.
+        copies_end: cycle when its last asynchronous copy is.
+        last_issue, stall_end: cycle of the last issue, and when its stall count had passed.
+        fence_until, fence: when its last fence lets it go on, and where that stands.
+        ready_since: cycle since when it could issue.
+        barrier_spent, fetch_spent: cycles since the last issue.
+        correction: cycles of trips that were not simulated.
+        begins: by loop around it, when each trip began, corrections included.
+        weight, weights: trips that an issue stands for; the same outside each loop around it.
+        end: cycle when it left, corrections included.
+        age: the greater the younger.
+    """
+
+    __slots__ = (
+        *("age", "barrier_spent", "begins", "block", "copies_end", "correction", "end", "fence"),
+        *("fence_until", "fetch_spent", "free_at", "groups", "last_issue", "level", "next"),
+        *("number", "part", "place", "producer", "ready_since", "stall_end", "stream", "weight"),
+        "weights",
+    )
+
+    def __init__(
+        self, number: int, stream: list[Streamed], part: SubPartition, block: Block
+    ) -> None:
+        self.number = self.age = number
+        self.stream, self.part, self.block = stream, part, block
+        self.next = _NOTHING
+        self.producer = [-1] * SCOREBOARDS
+        self.level = [""] * SCOREBOARDS
+        self.last_issue = self.stall_end = self.ready_since = self.end = 0.0
+        self.barrier_spent = self.fetch_spent = self.correction = 0.0
+        self.begins: list[list[float]] = []
+        self.weight = 1.0
+        self.weights: list[float] = []
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Become a warp of the block that takes the place of one that has left."""
+        self.place = 0
+        self.free_at = [0.0] * SCOREBOARDS
+        self.groups: list[float] = []
+        self.fence_until, self.fence = 0.0, -1
+        self.copies_end = 0.0
+
+
+class SubPartition:
+    """One sub-partition.
+
+    Attributes:
+        number: of the sub-partition.
+        pool: warps that could issue, in the order in which they became ready.
+        armed: an event is queued at which one of them may issue.
+        slot_free: cycle when the issue slot is free.
+        pipes_free: the same of each pipe, by its position in the machine's list.
+        last: the warp that issued last.
+    """
+
+    __slots__ = ("armed", "last", "number", "pipes_free", "pool", "slot_free")
+
+    def __init__(self, number: int, pipes: int) -> None:
+        self.number = number
+        self.pool: list[Warp] = []
+        self.armed = False
+        self.slot_free = 0.0
+        self.pipes_free = [0.0] * pipes
+        self.last: Warp | None = None
+
+
+class Block:
+    """A block's place on the SM: its warps, how many have not left, who stands at the barrier."""
+
+    __slots__ = ("arrived", "left", "warps")
+
+    def __init__(self) -> None:
+        self.warps: list[Warp] = []
+        self.left = 0
+        self.arrived: list[tuple[Warp, float]] = []
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The machine's numbers that belong to no instruction, in cycles unless said.
+
+    Attributes:
+        pipes: of a sub-partition.
+        trips: of a loop that stand in a stream at most.
+        barrier: from the last arrival until the warps go on.
+        barrier_step: the barrier unit takes one arrival in so many.
+        fill: of the path from the L2, per byte.
+        line: until a line of instructions is there that the SM has not fetched.
+        read: until an instruction has read its operands.
+        l2_pressure, dram_pressure: added to a load on that level by the traffic of all SMs.
+    """
+
+    pipes: int
+    trips: int
+    barrier: float
+    barrier_step: float
+    fill: float
+    line: float
+    read: float
+    l2_pressure: float
+    dram_pressure: float
+
+
+class Simulation:
+    """The SM from the first instruction to the last warp's exit.
+
+    Two kinds of event stand in one queue: a warp is ready, and a sub-partition may issue. At one
+    cycle all warps become ready before any issues.
+
+    Args:
+        numbers: of the machine.
+        places: sub-partition and block of each warp.
+        streams: what each warp issues; equal ones may be one list.
+        fair: the warp that has been ready longest issues first, and loops are extrapolated from
+            their last trips; otherwise the one that issued last, else the youngest, and nothing is
+            extrapolated.
+        watch: keep the first warp's issues.
+
+    Attributes:
+        cycles: from the first instruction to the last warp's exit, all trips counted.
+        issued, dram_bytes, l2_bytes: of what is simulated, all trips counted.
+        flight: byte cycles under way of loads that miss the L1.
+        latency_sum, latency_count: cycles and number of these loads.
+        issues: of the first warp, loops cut short.
+        slopes: (first instruction, trips, cycles a trip) of each loop of the first warp.
+    """
+
+    def __init__(
+        self,
+        numbers: Numbers,
+        places: Sequence[tuple[int, int]],
+        streams: Sequence[list[Streamed]],
+        fair: bool,
+        watch: bool,
+    ) -> None:
+        self.trips, self.fair = numbers.trips, fair
+        self.l2_pressure, self.dram_pressure = numbers.l2_pressure, numbers.dram_pressure
+        self.barrier_cycles, self.barrier_step = numbers.barrier, numbers.barrier_step
+        self.fill_cycles, self.line_cycles = numbers.fill, numbers.line
+        self.read_cycles = numbers.read
+
+        self.unit_free = 0.0  # the load/store and shuffle unit of the SM
+        self.fill_free = 0.0  # the path from the L2
+        self.barrier_free = 0.0  # the barrier unit of the SM takes one arrival after another
+        self.lines: set[int] = set()  # of instructions, that the SM has fetched
+        self.misses: dict[Code, float] = {}  # parts of a miss that have added up
+        self.drams: dict[Code, float] = {}
+        self.issues: list[Issue] = []
+        self.slopes: list[tuple[int, int, float]] = []
+        self.trip_now = -1
+        self.cycles = self.issued = self.dram_bytes = self.l2_bytes = 0.0
+        self.flight = self.latency_sum = self.latency_count = 0.0
+        self.queue: list[_Due] = []
+
+        self.parts: dict[int, SubPartition] = {}
+        self.blocks: dict[int, Block] = {}
+        self.warps: list[Warp] = []
+        for number, (part, block) in enumerate(places):
+            if part not in self.parts:
+                self.parts[part] = SubPartition(part, numbers.pipes)
+            of = self.blocks.setdefault(block, Block())
+            warp = Warp(number, streams[number], self.parts[part], of)
+            of.warps.append(warp)
+            of.left += 1
+            self.warps.append(warp)
+        self.watched: Warp | None = self.warps[0] if watch else None
+        self.youngest = len(self.warps)
+        self.waiting_blocks = 0
+
+    def run(self, blocks: int) -> None:
+        """Simulate until so many blocks have passed through their places.
+
+        Args:
+            blocks: at least those that have a place.
+        """
+        self.waiting_blocks = max(0, blocks - len(self.blocks))
+        for warp in self.warps:
+            self._queue_up(warp, 0.0)
+        queue, warps, parts = self.queue, self.warps, self.parts
+        due = heappop(queue)
+        while True:
+            time, event, number = due
+            added: _Due | None = None  # to the queue, before the next one is taken from it
+            if event == _WARP_READY:
+                warp = warps[number]
+                part = warp.part
+                part.pool.append(warp)
+                warp.ready_since = time
+                if not part.armed:
+                    part.armed = True
+                    added = (max(time, part.slot_free), _PART_ISSUES, part.number)
+            else:
+                part = parts[number]
+                if self.fair:
+                    place = self._choose_first(part, time)
+                else:
+                    place = self._choose_same_or_youngest(part, time)
+                if place >= 0:
+                    warp = part.pool.pop(place)
+                    if part.pool:
+                        heappush(queue, (time + 1.0, _PART_ISSUES, number))
+                    else:
+                        part.armed = False
+                    added = self._issue(warp, part, time)
+            if added is not None:
+                due = heappushpop(queue, added)
+            elif queue:
+                due = heappop(queue)
+            else:
+                break
+        self.cycles = max([warp.end for warp in warps])
+
+    # ------------------------------------------------------------------- who issues
+
+    def _choose_first(self, part: SubPartition, now: float) -> int:
+        """Position in the pool of the warp that has been ready longest; -1 if no pipe is free.
+
+        The pool is in the order in which its warps became ready.
+        """
+        soonest = math.inf
+        pipes, full = part.pipes_free, self.unit_free - QUEUE_CYCLES
+        for place, warp in enumerate(part.pool):
+            code = warp.next
+            free = pipes[code.unit]
+            if full > free and code.sm_interval:
+                free = full
+            if free <= now:
+                return place
+            if free < soonest:
+                soonest = free
+        heappush(self.queue, (soonest, _PART_ISSUES, part.number))
+        return -1
+
+    def _choose_same_or_youngest(self, part: SubPartition, now: float) -> int:
+        """Position of the warp that issued last, else of the youngest; -1 if no pipe is free."""
+        soonest, best, best_age = math.inf, -1, -1
+        pipes, full = part.pipes_free, self.unit_free - QUEUE_CYCLES
+        for place, warp in enumerate(part.pool):
+            code = warp.next
+            free = pipes[code.unit]
+            if full > free and code.sm_interval:
+                free = full
+            if free > now:
+                if free < soonest:
+                    soonest = free
+            elif warp is part.last:
+                return place
+            elif warp.age > best_age:
+                best, best_age = place, warp.age
+        if best < 0:
+            heappush(self.queue, (soonest, _PART_ISSUES, part.number))
+        return best
+
+    # ------------------------------------------------------------------- an issue
+
+    def _issue(self, warp: Warp, part: SubPartition, now: float) -> _Due | None:
+        """Issue a warp's next instruction, and find when the one after it may issue."""
+        code = warp.next
+        kind = code.kind
+        part.last = warp
+        part.slot_free = now + 1
+        part.pipes_free[code.unit] = now + code.interval
+        self.issued += warp.weight
+        if warp is self.watched:
+            self._keep_issue(warp, code, now)
+        warp.last_issue = now
+        served = now
+        if code.sm_interval:
+            if self.unit_free > now:
+                served = self.unit_free
+            self.unit_free = served + code.sm_interval
+        if kind != FIXED:
+            self._hold_scoreboards(warp, code, now, served)
+        elif code.sets_result >= 0:
+            self._hold(warp, code.sets_result, now, code.index, "")
+        if code.sets_read >= 0:
+            self._hold(warp, code.sets_read, served + self.read_cycles, code.index, "read")
+        warp.place += 1
+        following = now + code.stall + code.fetch
+        warp.fetch_spent += code.fetch
+        if kind == EXIT:
+            warp.place = len(warp.stream) - 1
+            warp.end = max(warp.end, now + warp.correction)
+            self._retire(warp, now)
+        elif kind == BARRIER:
+            self.barrier_free = max(self.barrier_free, now) + self.barrier_step
+            warp.block.arrived.append((warp, following))
+            self._release(warp.block, now)
+        else:
+            return self._settle(warp, following)
+        return None
+
+    def _hold_scoreboards(self, warp: Warp, code: Code, now: float, served: float) -> None:
+        """What an instruction whose latency varies does, and when its result is there."""
+        kind = code.kind
+        done, level = now, ""
+        if kind == VARIABLE:
+            done = served + code.latency
+        elif kind in (LOAD, ASYNC):
+            done, level = self._load(warp, code, now, served)
+            if kind == ASYNC and done > warp.copies_end:
+                warp.copies_end = done
+        elif kind == STORE:
+            self.l2_bytes += code.l2_bytes * warp.weight
+            self.dram_bytes += code.dram_bytes * warp.weight
+            done = served + self.read_cycles
+        elif kind == COMMIT:
+            warp.groups.append(max(warp.copies_end, now))
+            return
+        elif kind == FENCE:
+            warp.fence_until, warp.fence = now + code.latency + self.l2_pressure, code.index
+        if code.sets_result >= 0:
+            self._hold(warp, code.sets_result, done, code.index, level)
+
+    @staticmethod
+    def _hold(warp: Warp, board: int, until: float, index: int, level: str) -> None:
+        """Hold a scoreboard until a cycle; a later one counts."""
+        if until > warp.free_at[board]:
+            warp.free_at[board] = until
+            warp.producer[board] = index
+            warp.level[board] = level
+
+    def _load(self, warp: Warp, code: Code, now: float, served: float) -> tuple[float, str]:
+        """(cycle when a load's data are there, level that served it).
+
+        Shares of misses add up until they make a whole one.
+        """
+        tally = self.misses.get(code, 0.0) + code.missing
+        if tally < _WHOLE:
+            self.misses[code] = tally
+            return served + code.l1, "l1"
+        self.misses[code] = tally - 1.0
+        size, weight = code.l2_bytes, warp.weight
+        begin = self.fill_free if self.fill_free > served else served
+        self.fill_free = begin + size * self.fill_cycles
+        self.l2_bytes += size * weight
+        self.dram_bytes += code.dram_bytes * weight
+        tally = self.drams.get(code, 0.0) + code.from_dram
+        if tally >= _WHOLE:
+            tally -= 1.0
+            done, level = begin + code.dram + self.dram_pressure, "dram"
+        else:
+            done, level = begin + code.l2 + self.l2_pressure, "l2"
+        self.drams[code] = tally
+        self.flight += size * (done - now) * weight
+        self.latency_sum += (done - now) * weight
+        self.latency_count += weight
+        return done, level
+
+    def _keep_issue(self, warp: Warp, code: Code, now: float) -> None:
+        """Keep what the watched warp waited for before this issue."""
+        held = -1
+        for board in code.waits:
+            if held < 0 or warp.free_at[board] > warp.free_at[held]:
+                held = board
+        if held >= 0 and warp.free_at[held] <= warp.stall_end:
+            held = -1
+        fenced = held < 0 and warp.fence_until > warp.stall_end
+        if held >= 0:
+            waited = warp.free_at[held]
+        else:
+            waits = code.kind == DEPBAR or fenced
+            waited = max(warp.stall_end, warp.ready_since if waits else 0.0)
+        producer = warp.fence if fenced else warp.producer[held] if held >= 0 else -1
+        self.issues.append(
+            (
+                *(code.index, self.trip_now, warp.stall_end, waited, now, held, producer),
+                *(warp.level[held] if held >= 0 else "", warp.barrier_spent, warp.fetch_spent),
+                *(warp.last_issue, warp.weight),
+            )
+        )
+        warp.barrier_spent = warp.fetch_spent = 0.0
+
+    # ------------------------------------------------------------------- what comes after it
+
+    def _settle(self, warp: Warp, now: float) -> _Due | None:
+        """Pass marks and find when the warp's next instruction may issue; None if it leaves."""
+        code = warp.stream[warp.place]
+        while isinstance(code, Turn):
+            if code.kind == STREAM_ENDS:
+                warp.end = max(warp.end, max(warp.last_issue, now) + warp.correction)
+                self._retire(warp, now)
+                return None
+            self._turn(warp, code)
+            warp.place += 1
+            code = warp.stream[warp.place]
+        assert isinstance(code, Code)
+        warp.next = code
+        ready = now
+        if code.line not in self.lines:
+            self.lines.add(code.line)
+            ready += self.line_cycles
+            warp.fetch_spent += self.line_cycles
+        warp.stall_end = ready
+        for board in code.waits:
+            if warp.free_at[board] > ready:
+                ready = warp.free_at[board]
+        if warp.fence_until > ready:
+            ready = warp.fence_until
+        if code.kind == DEPBAR:
+            allowed = int(code.latency)
+            if len(warp.groups) > allowed:
+                ready = max(ready, warp.groups[-1 - allowed])
+        return ready, _WARP_READY, warp.number
+
+    def _queue_up(self, warp: Warp, now: float) -> None:
+        """Queue the moment at which a warp's next instruction may issue."""
+        due = self._settle(warp, now)
+        if due is not None:
+            heappush(self.queue, due)
+
+    def _turn(self, warp: Warp, turn: Turn) -> None:
+        """Note the begin of a loop's trip, or its end with what the trips left out would take."""
+        count = turn.count
+        corrected = warp.last_issue + warp.correction
+        if turn.kind == TRIP_BEGINS:
+            if turn.trip == 0:
+                warp.begins.append([])
+                warp.weights.append(warp.weight)
+            if turn.trip == min(count, self.trips) - 1 and count > self.trips:
+                # The last simulated trip stands for all that are left.
+                warp.weight = warp.weights[-1] * (count - self.trips + 1)
+            warp.begins[-1].append(corrected)
+            if warp.number == 0:
+                self.trip_now = turn.trip
+            return
+        times = warp.begins.pop()
+        warp.weight = warp.weights.pop()
+        times.append(corrected)
+        middle = len(times) // 2
+        slope = (times[-1] - times[middle]) / (len(times) - 1 - middle)
+        if count > self.trips and self.fair:
+            warp.correction += (count - self.trips) * slope
+        if warp.number == 0:
+            self.trip_now = -1
+            self.slopes.append((turn.first, count, slope))
+
+    def _release(self, block: Block, now: float) -> None:
+        """Let a block's warps go on if all that have not left stand at the barrier."""
+        there = block.arrived
+        if not there or len(there) < block.left:
+            return
+        block.arrived = []
+        arrival = max(ready for _, ready in there)
+        free = max(now, arrival, self.barrier_free + self.barrier_cycles)
+        for warp, ready in there:
+            warp.barrier_spent += free - ready
+            self._queue_up(warp, free)
+
+    def _retire(self, warp: Warp, now: float) -> None:
+        """A warp has left; when its whole block has, another block takes the place."""
+        block = warp.block
+        block.left -= 1
+        if block.left:
+            self._release(block, now)  # others may have waited at a barrier for this warp alone
+        if block.left or not self.waiting_blocks:
+            return
+        self.waiting_blocks -= 1
+        block.left = len(block.warps)
+        begin = now + warp.correction
+        for other in block.warps:
+            other.start_over()
+            other.age = self.youngest
+            self.youngest += 1
+            self._queue_up(other, begin)

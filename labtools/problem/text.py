@@ -1,0 +1,66 @@
+"""Text that somebody gave: half characters, endless words, and files that are none."""
+
+from __future__ import annotations
+
+import re
+import stat
+from pathlib import Path
+
+MOST_BYTES = 16 * 2**20
+"""Of a source, a header or a workload."""
+LONGEST_WORD = 240
+"""Characters of a word that a message shows whole."""
+_LONG = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
+
+
+def mend_text(text: str) -> str:
+    """The text in characters that UTF-8 can hold: half of a pair becomes U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def read_given(path: Path, most_bytes: int = MOST_BYTES) -> str:
+    """The text of a file that somebody named, without a byte-order mark.
+
+    Raises:
+        OSError: it cannot be read, or is no file: reading a pipe or a device may never end.
+        ValueError: it is too large, or not text in UTF-8.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(f"{path} is no file")
+    with path.open("rb") as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise ValueError(f"it is larger than {most_bytes // 2**20} MiB")
+    return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def given_path(text: str) -> Path:
+    """The path that was typed; a ``~`` of nobody is the name of a folder."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; False of a path that no system can hold."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def shorten(text: str) -> str:
+    """The text with the middle of endless words left out, for a message."""
+    if len(text) <= LONGEST_WORD:
+        return text
+    return _LONG.sub(_cut, text)
+
+
+def _cut(match: re.Match[str]) -> str:
+    word, kept = match[0], LONGEST_WORD // 3
+    return f"{word[:kept]}[... {len(word) - 2 * kept} characters ...]{word[-kept:]}"
