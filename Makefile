@@ -8,6 +8,7 @@
 # make goldens  compare what everything says with what it said; ARGS=--write keeps what it says now
 # make name     write the model's name beside a digest of the code that it was computed with
 # make record   measure on this machine's GPU and write records
+# make manifest bind the shipped records by their hashes, after make record
 # make readme   write the results in README.md from the records
 # make lock     resolve the lock files anew
 #
@@ -23,7 +24,7 @@ ARGS ?=
 RUN = $(VENV)/bin/python
 INSTALL = $(PYTHON) tools/install.py --venv $(VENV) --torch "$(TORCH)"
 
-.PHONY: lab test check format book sync listings band goldens name record lock readme clean
+.PHONY: lab test check format book sync listings band goldens name record manifest lock readme clean
 
 lab:
 	@$(INSTALL) lab
@@ -77,6 +78,10 @@ name:
 record:
 	@$(INSTALL) lab
 	@$(VENV)/bin/labtools record $(ARGS)
+
+manifest:
+	@$(INSTALL) lab
+	@$(RUN) -m tools.write_manifest
 
 readme:
 	@$(INSTALL) lab

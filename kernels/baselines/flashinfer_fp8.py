@@ -1,7 +1,8 @@
 """FlashInfer's batch decode on CUDA cores, over a paged cache of 8-bit floats (e4m3).
 
 Inside the timed call: as ``flashinfer``, with K and V kept in e4m3 with one scale a tensor, and q
-in the workload's type. Outside it: the conversion, which a server makes when it writes the cache.
+in the workload's type. Outside it: ``plan``, the copy of a contiguous cache into pages of 16
+tokens, and the conversion, which a server makes when it writes the cache.
 Half the bytes are read and the output is not that of the 16-bit cache, so it is a peer of rungs
 with an 8-bit cache and of no other.
 """

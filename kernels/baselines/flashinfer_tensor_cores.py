@@ -1,7 +1,9 @@
 """FlashInfer's batch decode on tensor cores, over a paged cache.
 
 Inside the timed call: as ``flashinfer``, with ``use_tensor_cores``: the query heads that share a
-KV head are computed together on the matrix units.
+KV head are computed together on the matrix units. Outside it: ``plan``, which FlashInfer's users
+call once a step for all layers, and, where the cache is contiguous, its copy into pages of 16
+tokens.
 """
 
 from pathlib import Path

@@ -45,13 +45,6 @@ def launch(problem, limits, knobs):
     return [quantise, *decode]
 
 
-def supports(workload):
-    """Scores past +-100 are refused: a code's half step is then a tenth of a unit of the score."""
-    if workload.distribution == "large":
-        return "its scores are so large that rounding k to eight bits moves the weights too far"
-    return head_dims(64, 128)(workload)
-
-
 RUNG = Rung(
     id="s02_warp_int8",
     title="One warp, INT8 cache",
@@ -64,7 +57,9 @@ RUNG = Rung(
         Knob("launch_bounds", (0, 1), 1, "1 tells the compiler the block size"),
         Knob("split", (1, 2, 4, 8, 16, 32), 1, "pieces of a sequence, joined by a second launch"),
     ),
-    supports=supports,
+    supports=head_dims(64, 128),
+    # A code's half step is then a tenth of a unit of the score.
+    refuses={"large": "its scores are so large that eight bits of k move the weights too far"},
     launch=launch,
     tolerance=0.05,
 )

@@ -2,10 +2,20 @@
 
 from typing import TYPE_CHECKING, Any
 
+from .circumstances import (
+    RecordedError,
+    RecordedText,
+    RecordedTime,
+    distinguish,
+    say_layout,
+    say_oracle,
+    say_timed,
+)
 from .claims import Claim, Finding, Ledger, load_ledger, published_figures
 from .folders import own_records_dir, shipped_records_dir
 from .query import (
     LEAST_PROCESSES,
+    Errors,
     Standing,
     Tried,
     Variant,
@@ -13,9 +23,11 @@ from .query import (
     at_default_knobs,
     describe_record,
     describe_records,
+    errors_of,
     fair_peers,
     measured_together,
     pair,
+    same_output,
     say_verdict,
     select,
     standings,

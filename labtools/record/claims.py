@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from labtools.problem import LabError, repository_root
 
+from .prediction import SAME_WITHIN
+
 How = Literal["computed", "recorded", "live", "not checkable"]
 """From published figures and data sheets; from this project's records; from a record of the card
 that it is about, which a reader may make; not from anything here."""
@@ -26,6 +28,7 @@ Verdict = Literal[
     "incomplete",
     "misattributed",
     "refuted",
+    "possible",
     "pending",
     "not checkable",
 ]
@@ -37,6 +40,7 @@ VERDICTS: dict[Verdict, str] = {
     "incomplete": "the number is right, and more than one thing changed",
     "misattributed": "the number is true of something else than what it is said of",
     "refuted": "it is not so",
+    "possible": "it does not lie below its floor; only a record of the source's card decides",
     "pending": "the record that decides is not there yet",
     "not checkable": "nothing here can decide it",
 }
@@ -87,6 +91,19 @@ class Claim(BaseModel):
             raise ValueError("a claim has a check, or is not checkable")
         if (self.how == "not checkable") != bool(self.reason):
             raise ValueError("what is not checkable says why; a verdict of a check is not typed")
+        return self
+
+    @model_validator(mode="after")
+    def _same_is_narrow(self) -> Claim:
+        if (
+            self.check == "recorded_ratio"
+            and self.value == 1.0
+            and self.tolerance > SAME_WITHIN - 1 + 1e-9
+        ):
+            raise ValueError(
+                f"that nothing changed holds within {SAME_WITHIN - 1:.0%} and no more, as a "
+                "prediction of the same does"
+            )
         return self
 
     @property

@@ -82,16 +82,16 @@ LaunchField = Annotated[Launch, BeforeValidator(_read_launch), PlainSerializer(_
 
 
 def kept_launch(launch: Launch) -> Launch:
-    """The part of a launch that a record keeps: what runs, not where its scratch buffers lie."""
-    if not launch.workspace and not launch.prepare:
-        return launch
-    return dataclasses.replace(launch, workspace=(), prepare=False)
+    """The part of a launch that a record keeps: what runs, whether that is timed, and what the
+    timed call allocates. Where scratch buffers lie that were there before says nothing of it."""
+    timed = tuple(space for space in launch.workspace if space.in_call)
+    return launch if timed == launch.workspace else dataclasses.replace(launch, workspace=timed)
 
 
 def _write_kept(launch: Launch) -> dict[str, Any]:
-    data = _write_launch(launch)
-    del data["workspace"], data["prepare"]
-    return data
+    data = _write_launch(kept_launch(launch))
+    # What hardly any launch has is written where there is some.
+    return {key: held for key, held in data.items() if held or key not in ("workspace", "prepare")}
 
 
 def _read_kept(data: Any, make: ValidatorFunctionWrapHandler) -> Launch:

@@ -126,11 +126,19 @@ def three_digits(number: float) -> str:
 
 @dataclass(frozen=True)
 class Compared:
-    """A rung on a workload against the fastest fair libraries that were timed with it."""
+    """A rung on a workload against the fastest fair libraries that were timed with it.
+
+    Args:
+        workload: what both ran.
+        rung: its id.
+        standing: where it stands.
+        peers: records of the libraries that its ratios are against.
+    """
 
     workload: Problem
     rung: str
     standing: Standing
+    peers: tuple[Record, ...] = ()
 
 
 def compare_rungs(
@@ -155,8 +163,11 @@ def compare_rungs(
             # A campaign with more rungs, but without this one, says nothing of it.
             together = measured_together(here, having=rung)
             by_name = {standing.record.candidate: standing for standing in standings(together)}
-            if rung in by_name and by_name[rung].against is not None:
-                found.append(Compared(workload, rung, by_name[rung]))
+            mine_here = by_name.get(rung)
+            if mine_here is not None and mine_here.against is not None:
+                ratios = (mine_here.against, mine_here.against_low_bit)
+                peers = tuple(by_name[one.first].record for one in ratios if one is not None)
+                found.append(Compared(workload, rung, mine_here, peers))
     return found
 
 

@@ -1,12 +1,14 @@
 """The prediction journal: what a reader guessed before a result was shown, and how it scored.
 
 Every entry goes first into an append-only file of JSON lines, which is fsynced, and then into a
-database. The lines are the truth and the database is an index over them, so a damaged, missing
-or unreachable database costs nothing: it is filled from the lines again.
+database. The lines are the truth and the database is an index over them: before each question it
+takes in what the lines have got since. So a damaged, missing, full or unreachable database costs
+nothing. Without one the lines answer alone, and it is filled from them again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import math
 import os
@@ -23,6 +25,8 @@ from filelock import FileLock, Timeout
 from pydantic import ValidationError
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, StaticPool
+
+from labtools.problem.text import mend_text
 
 from .folders import work_dir
 from .prediction import (
@@ -43,6 +47,7 @@ from .prediction import (
     Score,
     Source,
     direction_of,
+    model_says,
     score,
 )
 
@@ -83,7 +88,7 @@ class Journal:
         reader: str | None = None,
     ) -> None:
         self.notices: list[str] = []
-        self.reader = reader or _reader_name()
+        self.reader = mend_text(reader or _reader_name())
         chosen = str(url or os.environ.get(URL_VARIABLE) or work_dir() / "journal.sqlite")
         if "://" not in chosen:
             chosen = f"sqlite:///{Path(chosen).expanduser().resolve()}"
@@ -104,6 +109,7 @@ class Journal:
             raise self._cannot_write(error) from error
         self._lock = FileLock(str(self.lines) + ".lock", timeout=_LOCK_TIMEOUT_S)
         self._engine: sa.Engine | None = None
+        self._indexed = 0  # bytes of the lines that the database of this engine holds
 
     # -- what a page calls -----------------------------------------------------------------
 
@@ -205,7 +211,7 @@ class Journal:
 
     def history(self, question_id: str | None = None) -> list[JournalRow]:
         """This reader's predictions, oldest first, each with the first reveal that followed."""
-        with self._locked():
+        with self._locked(to_write=False):
             entries = self._select(question_id)
         rows = []
         for index, entry in enumerate(entries):
@@ -258,7 +264,7 @@ class Journal:
         *,
         baseline_us: float,
         candidate_us: float,
-        band: Interval,
+        band: Interval | None,
         model: str,
         gpu: str,
         bounds: tuple[str, str] = ("", ""),
@@ -271,7 +277,7 @@ class Journal:
             question_id: the question's fixed name.
             page: the page it stands on.
             baseline_us, candidate_us: the forecasts, microseconds.
-            band: low and high end of baseline time / candidate time.
+            band: low and high end of baseline time / candidate time; None where there is none.
             model: name and version of the model.
             gpu: short name.
             bounds: what binds the baseline and the candidate.
@@ -282,15 +288,13 @@ class Journal:
         with self._locked():
             entries = self._select(question_id)
             try:
-                said = ModelPrediction(
+                said = model_says(
+                    question_id,
+                    page,
                     reader=self.reader,
-                    question_id=question_id,
-                    page=page,
-                    # Six digits are more than the model knows, and the same on every machine.
-                    ratio=_six_digits(baseline_us / candidate_us if candidate_us > 0 else -1.0),
-                    band=(_six_digits(band[0]), _six_digits(band[1])),
-                    baseline_us=_six_digits(baseline_us),
-                    candidate_us=_six_digits(candidate_us),
+                    baseline_us=baseline_us,
+                    candidate_us=candidate_us,
+                    band=band,
                     bounds=bounds,
                     model=model,
                     gpu=gpu,
@@ -310,7 +314,7 @@ class Journal:
 
     def model_prediction(self, question_id: str) -> ModelPrediction | None:
         """What the model had said last before the answer was shown, or None."""
-        with self._locked():
+        with self._locked(to_write=False):
             return _counted_model(self._select(question_id), question_id)
 
     def log_hint(self, question_id: str, page: str, hint: str) -> None:
@@ -332,7 +336,7 @@ class Journal:
 
     def hints(self, question_id: str) -> tuple[str, ...]:
         """The hints that the reader took before committing, in order."""
-        with self._locked():
+        with self._locked(to_write=False):
             return _hints_of(self._select(question_id), question_id)
 
     def write_notes(self, question_id: str, page: str, fields: Mapping[str, str]) -> Notes:
@@ -349,48 +353,66 @@ class Journal:
 
     def notes(self, question_id: str) -> Notes | None:
         """What the reader wrote last, or None."""
-        with self._locked():
+        with self._locked(to_write=False):
             return _last_notes(self._select(question_id))
 
     # -- lines -----------------------------------------------------------------------------
 
     def _keep(self, entry: AnyEntry) -> None:
-        """Append to the lines, then to the database. The caller holds the lock."""
+        """Append to the lines, and let the database take it in. The caller holds the lock."""
         self._append([entry.model_dump_json()])
-        self._in_database(lambda connection: _insert(connection, [entry]))
+        self._in_database(lambda connection: None)
 
     def _append(self, bodies: list[str]) -> None:
-        """Add lines and wait until they are on disk."""
+        """Add lines and wait until they are on disk; what could not be written whole is undone."""
         new = not self.lines.exists()
         text = "".join(body + "\n" for body in bodies).encode()
         try:
-            with open(self.lines, "ab+") as file:
-                if file.tell() and not _ends_with_newline(file):
+            with open(self.lines, "ab+", buffering=0) as file:
+                before = file.tell()
+                if before and not _ends_with_newline(file):
                     text = b"\n" + text  # a process died in mid-line; leave its line alone
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+                try:
+                    left = memoryview(text)
+                    while left:
+                        left = left[file.write(left) :]
+                    os.fsync(file.fileno())
+                except OSError:
+                    with contextlib.suppress(OSError):
+                        file.truncate(before)
+                    raise
             if new:
                 _sync_folder(self.lines.parent)
         except OSError as error:
             raise self._cannot_write(error) from error
 
-    def _read_lines(self) -> list[AnyEntry]:
-        if not self.lines.exists():
-            return []
-        entries, unreadable = [], 0
-        for line in self.lines.read_bytes().splitlines():
+    def _read_lines(self, start: int = 0) -> tuple[list[AnyEntry], int]:
+        """The entries from a byte of the lines on, each once, and the end of the last whole line.
+
+        Files that were joined hold an entry twice. The first one counts.
+        """
+        try:
+            with open(self.lines, "rb") as file:
+                file.seek(start)
+                data = file.read()
+        except FileNotFoundError:
+            return [], 0
+        entries: dict[str, AnyEntry] = {}
+        unreadable = 0
+        for line in data.splitlines():
             if line.strip():
                 try:
-                    entries.append(ENTRY.validate_json(line))
+                    entry = ENTRY.validate_json(line)
                 except ValidationError:
                     unreadable += 1
-        if unreadable:
+                else:
+                    entries.setdefault(entry.entry_id, entry)
+        if unreadable and not start:
             self._say(
                 f"{unreadable} line(s) of {self.lines} cannot be read and were left as they are. "
                 f"The other {len(entries)} are used."
             )
-        return entries
+        return list(entries.values()), start + data.rfind(b"\n") + 1
 
     def _cannot_write(self, error: OSError) -> JournalError:
         return JournalError(
@@ -402,10 +424,10 @@ class Journal:
     # -- database --------------------------------------------------------------------------
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, *, to_write: bool = True) -> Iterator[None]:
+        """Hold the journal's lock; a reader goes on without it where the folder takes no file."""
         try:
-            with self._lock:
-                yield
+            self._lock.acquire()
         except Timeout as error:
             raise JournalError(
                 "The prediction journal is busy.",
@@ -413,12 +435,20 @@ class Journal:
                 "wait and run the cell again; nothing was lost",
             ) from error
         except OSError as error:
+            if to_write:
+                raise self._cannot_write(error) from error
+        try:
+            yield
+        except OSError as error:
             raise self._cannot_write(error) from error
+        finally:
+            if self._lock.is_locked:
+                self._lock.release()
 
     def _select(self, question_id: str | None) -> list[AnyEntry]:
         query = sa.select(_ENTRIES.c.body).where(_ENTRIES.c.reader == self.reader)
         if question_id is not None:
-            query = query.where(_ENTRIES.c.question_id == question_id)
+            query = query.where(_ENTRIES.c.question_id == mend_text(question_id))
         query = query.order_by(_ENTRIES.c.at, _ENTRIES.c.entry_id)
         return self._in_database(lambda connection: _entries(connection, query))
 
@@ -426,30 +456,57 @@ class Journal:
         return [entry for entry in self._select(question_id) if isinstance(entry, Reveal)]
 
     def _in_database(self, work: Callable[[sa.Connection], T]) -> T:
-        """Run ``work`` in one transaction; repair a damaged database and run it again."""
+        """Run ``work`` in one transaction, over all that the lines hold.
+
+        A damaged database is repaired first. Where it does not answer at all, a database in memory
+        takes its place for this once.
+        """
         try:
             return self._transaction(work)
-        except (SQLAlchemyError, ImportError, ValidationError, _WrongTables) as error:
-            if self._engine is not None:
-                self._engine.dispose()
-                self._engine = None
+        except _DATABASE_FAILS as error:
+            self._close()
             if self.database is None:
                 self._fall_back(error)
-            elif _is_damage(error):
-                self._set_aside(error)
-            else:
-                raise JournalError(
-                    "The prediction journal's database does not answer.",
-                    f"{self.database}: {getattr(error, 'orig', None) or error}",
-                    f"what you committed is in {self.lines} and enters the database next time",
-                ) from error
-        return self._transaction(work)
+            elif not (_is_damage(error) and self._set_aside(error)):
+                return self._from_lines(error, work)
+        try:
+            return self._transaction(work)
+        except _DATABASE_FAILS as error:
+            self._close()
+            return self._from_lines(error, work)
 
     def _transaction(self, work: Callable[[sa.Connection], T]) -> T:
         if self._engine is None:
             self._engine = self._open()
         with self._engine.begin() as connection:
-            return work(connection)
+            end = self._take_in(connection, self._indexed)
+            done = work(connection)
+        self._indexed = end  # only now is it there for good
+        return done
+
+    def _take_in(self, connection: sa.Connection, start: int) -> int:
+        """Enter what the lines have got since, from this process or another one.
+
+        Returns:
+            The byte at which the next ones begin.
+        """
+        size = self.lines.stat().st_size if self.lines.exists() else 0
+        if size == start:
+            return start
+        entries, end = self._read_lines(start if size > start else 0)
+        wanted = [entry.entry_id for entry in entries]
+        known: set[str] = set()
+        for start in range(0, len(wanted), 500):  # a database takes only so many at once
+            some = _ENTRIES.c.entry_id.in_(wanted[start : start + 500])
+            known.update(connection.execute(sa.select(_ENTRIES.c.entry_id).where(some)).scalars())
+        _insert(connection, [entry for entry in entries if entry.entry_id not in known])
+        return end
+
+    def _close(self) -> None:
+        """Let go of the database; the next one to be opened takes in every line."""
+        if self._engine is not None:
+            self._engine.dispose()
+        self._engine, self._indexed = None, 0
 
     def _open(self) -> sa.Engine:
         engine = sa.create_engine(self.url) if self.database is None else _sqlite_engine(self.url)
@@ -468,32 +525,42 @@ class Journal:
                 if verdict != "ok":
                     raise _WrongTables(str(verdict))
             stored = _entries(connection, sa.select(_ENTRIES.c.body).order_by(_ENTRIES.c.at))
-            kept = self._read_lines()
-            known = {entry.entry_id for entry in stored}
-            _insert(connection, [entry for entry in kept if entry.entry_id not in known])
-        in_lines = {entry.entry_id for entry in kept}
+            end = self._take_in(connection, 0)
+        self._indexed = end
+        in_lines = {entry.entry_id for entry in self._read_lines()[0]}
         missing = [
             entry.model_dump_json()
             for entry in stored
             if entry.reader == self.reader and entry.entry_id not in in_lines
         ]
         if missing:  # the lines were deleted or damaged, or were written on another machine
-            self._append(missing)
+            try:
+                self._append(missing)
+            except JournalError as error:  # the database still has them
+                self._say(str(error))
 
-    def _set_aside(self, error: Exception) -> None:
-        """Move the damaged SQLite file out of the way; the next opening fills a new one."""
+    def _set_aside(self, error: Exception) -> bool:
+        """Move the damaged SQLite file out of the way; the next opening fills a new one.
+
+        Returns:
+            Whether it could be moved.
+        """
         assert self.database is not None
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
         aside = self.database.with_name(f"{self.database.name}.damaged-{stamp}")
         for suffix in ("", "-journal", "-wal", "-shm"):
             part = self.database.with_name(self.database.name + suffix)
-            if part.exists():
-                part.rename(aside.with_name(aside.name + suffix))
+            try:
+                if part.exists():
+                    part.rename(aside.with_name(aside.name + suffix))
+            except OSError:
+                return False
         cause = getattr(error, "orig", None) or error
         self._say(
             f"The prediction journal's database was damaged ({cause}). It is kept as {aside} and "
-            f"a new one was filled from {self.lines} ({len(self._read_lines())} entries)."
+            f"a new one was filled from {self.lines} ({len(self._read_lines()[0])} entries)."
         )
+        return True
 
     def _fall_back(self, error: Exception) -> None:
         """Without the class database, work from the lines; the next journal sends them on."""
@@ -502,9 +569,22 @@ class Journal:
             f"The class journal at {self.url.render_as_string()} cannot be used ({cause}). "
             f"Predictions are kept in {self.lines} and are sent when it answers again."
         )
-        memory = {"check_same_thread": False}
-        self._engine = sa.create_engine("sqlite://", poolclass=StaticPool, connect_args=memory)
+        self._engine = _memory_engine()
         self._fill(self._engine)
+
+    def _from_lines(self, error: Exception, work: Callable[[sa.Connection], T]) -> T:
+        """`_in_database` of the lines alone. The next call asks the database again."""
+        cause = getattr(error, "orig", None) or error
+        self._say(
+            f"The prediction journal's database {self.database} does not answer ({cause}). "
+            f"Predictions are kept in {self.lines} and enter it when it answers again."
+        )
+        self._engine = _memory_engine()
+        try:
+            self._fill(self._engine)
+            return self._transaction(work)
+        finally:
+            self._close()
 
     def _sqlite_path(self) -> Path | None:
         if self.url.get_backend_name() == "sqlite" and self.url.database:
@@ -519,6 +599,9 @@ class Journal:
 
 class _WrongTables(Exception):
     """The file is a database, but not this journal's."""
+
+
+_DATABASE_FAILS = (SQLAlchemyError, ImportError, ValidationError, _WrongTables)
 
 
 _METADATA = sa.MetaData()
@@ -594,6 +677,11 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
     return engine
 
 
+def _memory_engine() -> sa.Engine:
+    memory = {"check_same_thread": False}
+    return sa.create_engine("sqlite://", poolclass=StaticPool, connect_args=memory)
+
+
 def _default_lines() -> Path:
     return work_dir() / "journal.jsonl"
 
@@ -630,10 +718,6 @@ def _hints_of(entries: list[AnyEntry], question_id: str) -> tuple[str, ...]:
 def _last_notes(entries: list[AnyEntry]) -> Notes | None:
     written = [entry for entry in entries if isinstance(entry, Notes)]
     return written[-1] if written else None
-
-
-def _six_digits(value: float) -> float:
-    return float(f"{value:.6g}")
 
 
 def _first_reveal(entries: list[AnyEntry], question_id: str) -> Reveal | None:

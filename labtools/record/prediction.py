@@ -9,9 +9,10 @@ import uuid
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from labtools.problem import LabError
+from labtools.problem.text import mend_text
 
 Direction = Literal["faster", "same", "slower"]
 Source = Literal["live", "recorded", "forecast", "computed", "claimed"]
@@ -22,7 +23,19 @@ SAME_WITHIN = 1.05
 MISUNDERSTOOD_FROM = 4.0
 """Off by this factor or more, the guess had the wrong bottleneck."""
 
+MISUNDERSTOOD = f". {MISUNDERSTOOD_FROM:.0f}x off: you do not yet understand the bottleneck"
+
+SIZES = (
+    (1.1, 2, ": within a tenth"),
+    (1.5, 2, ": close"),
+    (2.0, 1, ": the right order"),
+    (MISUNDERSTOOD_FROM, 1, ": something large is missing from the picture"),
+)
+"""What is said of a guess that is off by up to so much: the factor's digits, and words. From
+`MISUNDERSTOOD_FROM` on it is `MISUNDERSTOOD`."""
+
 Interval = tuple[float, float]
+_Text = Annotated[str, AfterValidator(mend_text)]
 _PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -35,8 +48,8 @@ class _Entry(BaseModel):
 
     entry_id: str = Field(default_factory=lambda: uuid.uuid4().hex)
     at: datetime = Field(default_factory=lambda: datetime.now(UTC))
-    reader: str
-    question_id: Annotated[str, Field(min_length=1)]
+    reader: _Text
+    question_id: Annotated[_Text, Field(min_length=1)]
 
 
 class Prediction(_Entry):
@@ -50,10 +63,10 @@ class Prediction(_Entry):
     """
 
     kind: Literal["prediction"] = "prediction"
-    page: str
+    page: _Text
     direction: Direction
     ratio: _PositiveFloat
-    note: str = ""
+    note: _Text = ""
     after_reveal: bool = False
 
     @model_validator(mode="after")
@@ -83,7 +96,7 @@ class Reveal(_Entry):
     kind: Literal["reveal"] = "reveal"
     measured_ratio: _PositiveFloat
     source: Source
-    what: str = ""
+    what: _Text = ""
     interval: tuple[_PositiveFloat, _PositiveFloat] | None = None
     forecast_ratio: _PositiveFloat | None = None
 
@@ -94,7 +107,7 @@ class ModelPrediction(_Entry):
     Attributes:
         page: where the question stands.
         ratio: baseline time / candidate time, as forecast.
-        band: low and high end of the ratio.
+        band: low and high end of the ratio; None where the model gave none.
         baseline_us, candidate_us: the two forecasts, microseconds.
         bounds: what the model says binds the baseline and the candidate.
         model: name and version of the model.
@@ -105,9 +118,9 @@ class ModelPrediction(_Entry):
     """
 
     kind: Literal["model"] = "model"
-    page: str
+    page: _Text
     ratio: _PositiveFloat
-    band: tuple[_PositiveFloat, _PositiveFloat]
+    band: tuple[_PositiveFloat, _PositiveFloat] | None
     baseline_us: _PositiveFloat
     candidate_us: _PositiveFloat
     bounds: tuple[str, str] = ("", "")
@@ -139,6 +152,45 @@ def seal_of(said: ModelPrediction) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
+def model_says(
+    question_id: str,
+    page: str,
+    *,
+    reader: str,
+    baseline_us: float,
+    candidate_us: float,
+    band: Interval | None,
+    bounds: tuple[str, str],
+    model: str,
+    gpu: str,
+    after_reveal: bool = False,
+) -> ModelPrediction:
+    """A model's prediction, sealed, from its two forecasts in microseconds.
+
+    Six digits are more than the model knows, and the same on every machine.
+
+    Raises:
+        ValidationError: times that are none.
+    """
+    return ModelPrediction(
+        question_id=question_id,
+        page=page,
+        reader=reader,
+        ratio=_six_digits(baseline_us / candidate_us if candidate_us > 0 else -1.0),
+        band=band and (_six_digits(band[0]), _six_digits(band[1])),
+        baseline_us=_six_digits(baseline_us),
+        candidate_us=_six_digits(candidate_us),
+        bounds=bounds,
+        model=model,
+        gpu=gpu,
+        after_reveal=after_reveal,
+    )
+
+
+def _six_digits(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
 class Hint(_Entry):
     """A reader looked at a hint. It costs nothing; it is on record.
 
@@ -148,8 +200,8 @@ class Hint(_Entry):
     """
 
     kind: Literal["hint"] = "hint"
-    page: str
-    hint: Annotated[str, Field(min_length=1)]
+    page: _Text
+    hint: Annotated[_Text, Field(min_length=1)]
     after_commit: bool = False
 
 
@@ -161,8 +213,8 @@ class Notes(_Entry):
     """
 
     kind: Literal["notes"] = "notes"
-    page: str
-    fields: dict[str, str]
+    page: _Text
+    fields: dict[_Text, _Text]
 
 
 AnyEntry = Prediction | Reveal | ModelPrediction | Hint | Notes
@@ -271,19 +323,11 @@ def score(
 
 def _verdict(direction_right: bool, off_by: float) -> str:
     if off_by >= MISUNDERSTOOD_FROM:
-        size = (
-            f"{off_by:.1f}x off. {MISUNDERSTOOD_FROM:.0f}x off: "
-            "you do not yet understand the bottleneck"
-        )
-    elif off_by <= 1.1:
-        size = f"{off_by:.2f}x off: within a tenth"
-    elif off_by <= 1.5:
-        size = f"{off_by:.2f}x off: close"
-    elif off_by <= 2:
-        size = f"{off_by:.1f}x off: the right order"
+        digits, words = 1, MISUNDERSTOOD
     else:
-        size = f"{off_by:.1f}x off: something large is missing from the picture"
-    return f"Direction {'right' if direction_right else 'wrong'}, {size}."
+        digits, words = next((digits, words) for most, digits, words in SIZES if off_by <= most)
+    right = "right" if direction_right else "wrong"
+    return f"Direction {right}, {off_by:.{digits}f}x off{words}."
 
 
 def _positive(value: float, name: str) -> float:

@@ -22,8 +22,10 @@ from labtools.problem import (
     Baseline,
     LabError,
     Problem,
+    StoredAs,
     list_baselines,
     load_rung,
+    operation_of,
     parse_problem,
     problem_from_dict,
 )
@@ -197,6 +199,24 @@ def pair(
     return None
 
 
+def timed_in_one_go(
+    records: Iterable[Record], tried: Sequence[Tried], workload: Problem
+) -> list[Record | None]:
+    """Records of several variants from the processes that timed most of them; None for the rest.
+
+    Of two campaigns with equally many the newer one is taken.
+    """
+    every = list(records)
+    found = [timings_of(every, one, workload) for one in tried]
+    newest = sorted((one for held in found for one in held), key=_date, reverse=True)
+    goes = list(dict.fromkeys(map(_go_of, newest)))
+    chosen = max(
+        goes, key=lambda go: sum(any(_go_of(one) == go for one in held) for held in found),
+        default=None,
+    )  # fmt: skip
+    return [next((one for one in held if _go_of(one) == chosen), None) for held in found]
+
+
 def every_pair(records: Iterable[Record]) -> Iterator[tuple[Record, Record]]:
     """Every two of some records that shared their processes, on one workload.
 
@@ -268,14 +288,15 @@ def at_default_knobs(records: Iterable[Record]) -> list[Record]:
 
 
 def default_knobs(record: Record) -> dict[str, int]:
-    """Every knob of a record's rung at its default; empty of a baseline or a ceiling.
+    """Every knob of a record's rung at its default; empty of a baseline, a ceiling, and of a rung
+    outside the project, whose Python no record makes run.
 
     Raises:
         LabError: the rung is not there any more.
     """
-    if record.kind != "rung":
+    if record.kind != "rung" or record.rung_path is not None:
         return {}
-    return load_rung(record.rung_path or record.candidate).resolve_knobs()
+    return load_rung(record.candidate).resolve_knobs()
 
 
 @functools.lru_cache(maxsize=256)
@@ -287,13 +308,68 @@ def _defaults_if_there(rung: str) -> dict[str, int] | None:
 
 
 def describe_record(record: Record) -> str:
-    """Where and when: ``NVIDIA H200, 2026-11-21``."""
-    return f"{record.provenance.gpu}, {record.provenance.date:%Y-%m-%d}"
+    """Where and when: ``NVIDIA H200, 2026-11-21``, and ``unsigned`` where its file is not ours."""
+    unsigned = ", unsigned" if record.signed is False else ""
+    return f"{record.provenance.gpu}, {record.provenance.date:%Y-%m-%d}{unsigned}"
 
 
 def describe_records(records: Iterable[Record]) -> str:
     """GPUs and dates of some records, each once."""
     return "; ".join(dict.fromkeys(describe_record(record) for record in records))
+
+
+# ---------------------------------------------------------------------------------- how accurate
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Both errors of a candidate, each the worst relative one of a part of the output.
+
+    Args:
+        arithmetic: recorded, against float64 on what its kernel was given; None where the record
+            holds an error against the unquantised cache, in which the kernel's is contained.
+        total: that error; None of every other candidate.
+        of_scheme: computed, from keeping the inputs in few bits alone, by kind of inputs; empty
+            where nothing is kept in fewer bits, or where it is not known how.
+    """
+
+    arithmetic: float | None
+    total: float | None
+    of_scheme: Mapping[str, float]
+
+
+def errors_of(record: Record, scheme: StoredAs | None = None) -> Errors:
+    """Both errors of a record's candidate.
+
+    Args:
+        record: any.
+        scheme: how its rung keeps its inputs; None asks a shipped rung.
+    """
+    error, few = record.comparison.worst_error, record.kv_bits < 16
+    converts = few and record.kind == "baseline"
+    if few and scheme is None and record.kind == "rung" and record.rung_path is None:
+        scheme = load_rung(record.candidate).scheme(record.problem, record.knobs)
+    of_scheme: Mapping[str, float] = {}
+    if few and (converts or scheme is not None):
+        of_scheme = operation_of(record.problem).errors_of_scheme(record.problem, scheme)
+    return Errors(None if converts else error, error if converts else None, of_scheme)
+
+
+def same_output(record: Record, others: Iterable[Record]) -> list[Record]:
+    """Those of some records whose error is the same to the last digit, at the same place.
+
+    Two ways to call one kernel give one output. That the output is the same is inferred from this.
+    """
+    mine = record.comparison
+    return [
+        other
+        for other in others
+        if other is not record
+        and mine.worst_error is not None
+        and other.problem_key == record.problem_key
+        and (other.comparison.worst_error, other.comparison.worst_index)
+        == (mine.worst_error, mine.worst_index)
+    ]
 
 
 # ---------------------------------------------------------------------------------- who is fast

@@ -20,11 +20,13 @@ from labtools.problem.rung import say_knobs
 
 from .fields import ComparisonField, HashesField, KeptLaunchField, ResourcesField
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2: launches say what is not timed and what a call allocates. 1: they say neither."""
 ASSUMED_SMS = 132
 """Multiprocessors that launches assumed where nothing said how many, before records kept Limits."""
 
 Kind = Literal["rung", "baseline", "ceiling"]
+_NAME = re.compile(r"(?:(?:baseline|ceiling):)?(?!.*\.(?:py|cu)$)[^/\\\0\n:]*[^/\\\0\n:.]")
 _Time = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -175,7 +177,9 @@ class Run(_Schema):
 
     Args:
         candidate: a rung's id, ``baseline:NAME`` or ``ceiling:NAME``.
-        rung_path: the rung's file when it is not one of the shipped rungs.
+        rung_path: the rung's file when it is not one of the shipped rungs. It is told and compared;
+            what stands there is never run because of a record.
+        rung_hash: of that file, as `hash_python_file` gives it.
         protocol: name and version of the way it was timed.
         experiment: what was done to the candidate besides its knobs: ``stream`` for plain launches
             where graphs are the rule, ``outside`` for workspaces moved out of the call, or both,
@@ -192,6 +196,7 @@ class Run(_Schema):
     kind: Kind
     title: str = ""
     rung_path: str | None = None
+    rung_hash: str | None = None
     knobs: dict[str, int] = Field(default_factory=dict)
     workload: dict[str, Any]
     limits: Limits | None = None
@@ -206,6 +211,21 @@ class Run(_Schema):
     notes: tuple[str, ...] = ()
     kv_bits: int = 16
     kv_bytes_read: int | None = None
+
+    @field_validator("schema_version")
+    @classmethod
+    def _is_known(cls, value: int) -> int:
+        if not 1 <= value <= SCHEMA_VERSION:
+            raise ValueError(f"it is {value}; this labtools reads 1 to {SCHEMA_VERSION}")
+        return value
+
+    @field_validator("candidate")
+    @classmethod
+    def _is_a_name(cls, value: str) -> str:
+        # A name is looked up in the project's folders: as a path it could lead out of them.
+        if not _NAME.fullmatch(value):
+            raise ValueError("it is no name of a rung, baseline or ceiling")
+        return value
 
     @field_validator("workload")
     @classmethod
@@ -247,7 +267,12 @@ class Run(_Schema):
 
 
 class Record(Run):
-    """A Run with its provenance and the forecast made before it."""
+    """A Run with its provenance and the forecast made before it.
+
+    Args:
+        file: where it was read from.
+        signed: that file is the project's own, byte by byte; None of a record that was never read.
+    """
 
     campaign: str
     provenance: Provenance
@@ -255,6 +280,7 @@ class Record(Run):
     counters: Counters | None = None
     sanitizer: tuple[SanitizerVerdict, ...] = ()
     file: str | None = Field(default=None, exclude=True)
+    signed: bool | None = Field(default=None, exclude=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -263,6 +289,8 @@ class Record(Run):
 
         Rungs had a knob ``sms`` then, for what `Limits.num_sms` says now.
         """
+        if isinstance(data, dict):  # where it lies is not for the record itself to say
+            data = {name: held for name, held in data.items() if name not in ("file", "signed")}
         if not isinstance(data, dict) or data.get("kind") == "baseline" or data.get("limits"):
             return data
         made = data.get("provenance")

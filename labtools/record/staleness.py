@@ -6,6 +6,12 @@ text is compared without comments and layout. Where the text differs, the machin
 this compiler is the one that made the record: another one may give other code for the same text.
 A baseline's code is its own file; the library's version is part of the record's provenance and is
 shown beside the number.
+
+The launch counts with all that its timing means: what is launched before the timed call and not in
+it, what every call allocates, and in how many bits the inputs are kept.
+
+A rung outside the project is compared by its files alone. A record says where they are, and a
+record may come from anywhere: what stands there is read and never run.
 """
 
 from __future__ import annotations
@@ -20,6 +26,8 @@ from typing import Any
 
 from labtools.problem import LabError, Launch, Limits, Rung, kernels_dir, load_rung
 from labtools.problem.baseline import baselines_dir
+from labtools.problem.rung import move_outside
+from labtools.problem.text import is_file, read_given
 
 from .fields import write_argument
 from .schema import Record
@@ -57,6 +65,7 @@ class CodeNow:
 
     def __init__(self) -> None:
         self._rungs: dict[str | Path, Rung] = {}
+        self._words: dict[tuple[Path, str | None], str] = {}
         self._text_hashes: dict[tuple[object, ...], str] = {}
         self._baselines: dict[Path, str] = {}
 
@@ -72,11 +81,14 @@ class CodeNow:
 
     def text_hash(self, rung: Rung, defines: Mapping[str, str]) -> str:
         """The hash of what a rung's source says with some definitions."""
-        from labtools.toolchain.sources import hash_source
+        from labtools.toolchain.sources import hash_words, source_words
 
-        key = (rung.source, rung.text, *sorted(defines.items()))
+        source = (rung.source, rung.text)
+        key = (*source, *sorted(defines.items()))
         if key not in self._text_hashes:
-            self._text_hashes[key] = hash_source(rung.source_text, defines, rung.include_dirs)
+            if source not in self._words:
+                self._words[source] = source_words(rung.source_text, rung.include_dirs)
+            self._text_hashes[key] = hash_words(self._words[source], defines)
         return self._text_hashes[key]
 
     def baseline_hash(self, path: Path) -> str:
@@ -100,6 +112,8 @@ def freshness(record: Record, now: CodeNow | None = None) -> Freshness:
         )
     if record.kind == "baseline":
         return _baseline_freshness(record, now)
+    if record.rung_path is not None:
+        return _own_freshness(record, Path(record.rung_path))
     try:
         rung = now.rung(_where_is(record))
         launches = rung.launches(record.problem, limits_of_record(record), record.knobs)
@@ -124,8 +138,6 @@ def limits_of_record(record: Record) -> Limits:
 
 
 def _where_is(record: Record) -> str | Path:
-    if record.rung_path is not None:
-        return Path(record.rung_path)
     if record.kind == "ceiling":
         return kernels_dir() / "microbench" / f"{record.name}.py"
     return record.name
@@ -137,9 +149,16 @@ def rung_freshness(
     """`freshness` against a given rung, for example one edited on a page."""
     from labtools.toolchain import kernel_hashes, shipped_hash
 
+    if "outside" in record.experiment.split("+"):
+        launches = move_outside(launches)
     if not same_launches(record.launches, launches):
         return Freshness(False, "the launch has changed since")
+    if changed := _change_in_what_is_timed(record, launches):
+        return Freshness(False, changed)
     limits = limits_of_record(record)
+    scheme = rung.scheme(record.problem, record.knobs)
+    if record.kind == "rung" and record.kv_bits != (16 if scheme is None else scheme.bits):
+        return Freshness(False, "the bits in which it keeps its inputs have changed since")
     defines = rung.defines(record.problem, limits, record.knobs)
     text_hash = (now or CodeNow()).text_hash(rung, defines)
     if text_hash == record.hashes.source_hash:
@@ -164,6 +183,48 @@ def rung_freshness(
     return Freshness(False, changed + ", and with it the machine code")
 
 
+def _change_in_what_is_timed(record: Record, launches: Sequence[Launch]) -> str:
+    """What moved into the timed call or out of it, in a sentence; empty where nothing did."""
+    allocates = any(_allocated(launch) for launch in launches)
+    if record.schema_version < 2:
+        # Such a record says only by its protocol that its calls allocated.
+        before = record.protocol == "stream-1" and "stream" not in record.experiment.split("+")
+        same = before == allocates
+    else:
+        if [one.prepare for one in record.launches] != [one.prepare for one in launches]:
+            return "another part of the launches is timed since"
+        same = list(map(_allocated, record.launches)) == list(map(_allocated, launches))
+    return "" if same else "what the timed call allocates has changed since"
+
+
+def _allocated(launch: Launch) -> list[tuple[str, int]]:
+    return sorted((space.name, space.bytes) for space in launch.workspace if space.in_call)
+
+
+def _own_freshness(record: Record, path: Path) -> Freshness:
+    """Of a rung outside the project: its two files as text."""
+    from labtools.toolchain.sources import hash_source
+
+    source = path.with_suffix(".cu")
+    if path.suffix != ".py" or not (is_file(path) and is_file(source)):
+        return Freshness(False, f"its kernel cannot be loaded any more: {path} or its .cu is gone")
+    options = record.provenance.compile_options
+    given = [option[2:].partition("=") for option in options if option.startswith("-D")]
+    defines = {name: value for name, _, value in given}
+    try:
+        if record.rung_hash is not None and hash_python_file(path) != record.rung_hash:
+            return Freshness(False, f"{path.name}, where its launch stands, has changed since")
+        text = read_given(source)
+        found = hash_source(text, defines, (source.resolve().parent, kernels_dir() / "include"))
+    except (OSError, ValueError, SyntaxError, tokenize.TokenError) as error:
+        return Freshness(False, f"its files cannot be read any more: {error}")
+    if found != record.hashes.source_hash:
+        return Freshness(False, "the source, a header, a definition or an option has changed since")
+    if record.rung_hash is None:
+        return Freshness(True, "the source is the same; its launch was not compared")
+    return Freshness(True, "the source, headers, definitions, options and launch file are the same")
+
+
 def _baseline_freshness(record: Record, now: CodeNow) -> Freshness:
     path = baselines_dir(record.problem.operation) / f"{record.name}.py"
     if not path.is_file():
@@ -177,7 +238,7 @@ def hash_python_file(path: Path) -> str:
     """SHA-256 of a Python file's words, without comments, docstrings and layout."""
     words: list[str] = []
     statement: list[tokenize.TokenInfo] = []
-    text = path.read_text(encoding="utf-8")
+    text = read_given(path)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type in (tokenize.NEWLINE, tokenize.ENDMARKER):
             # A statement that is one string is a docstring.

@@ -21,8 +21,11 @@ from .folders import own_records_dir, shipped_records_dir
 from .locks import file_lock
 from .query import select
 from .schema import Record
+from .trust import contradictions, is_signed, shipped_problems
 from .whole import write_whole
 
+_MOST_BYTES = 256 * 2**20
+"""Of a file, inflated; all shipped ones together take a twentieth of it."""
 _ENDINGS = (".jsonl.gz", ".jsonl")
 
 
@@ -38,7 +41,8 @@ class RecordStore:
             reader's own. A folder that does not exist is empty.
 
     Attributes:
-        problems: what could not be read, filled by `load` and `query`.
+        problems: what could not be read, or is not as the project ships it; filled by `load` and
+            `query`.
     """
 
     def __init__(self, folders: Sequence[Path | str] | None = None) -> None:
@@ -59,11 +63,18 @@ class RecordStore:
     def load(self) -> list[Record]:
         """Every record that can be read. A damaged line or file is warned about and left out."""
         self.problems = []
-        records = []
+        records: list[Record] = []
+        shipped = shipped_records_dir()
+        ours = shipped in self.folders
+        changed: dict[str, bool] = {}
         for path in self.files():
-            found, problems = read_records(path)
-            records += found
-            self.problems += problems
+            held = _read(path)
+            records += held.records
+            self.problems += held.problems
+            if ours and path.is_relative_to(shipped):
+                changed[path.relative_to(shipped).as_posix()] = held.signed
+        if ours:
+            self.problems += shipped_problems(changed)
         for problem in self.problems:
             warnings.warn(str(problem), DamagedRecordWarning, stacklevel=2)
         return records
@@ -164,18 +175,25 @@ def read_records(path: Path) -> tuple[list[Record], list[LabError]]:
     A file is read once in a process, and again when it changed: what it held is kept with its
     time, size and inode. Two callers get the same records, in lists of their own.
     """
+    held = _read(path)
+    return list(held.records), list(held.problems)
+
+
+def _read(path: Path) -> _Contents:
     try:
         with path.open("rb") as file:
             mark = _mark_of(os.fstat(file.fileno()))
             kept = _files.get(str(path))
             if kept is None or kept.mark != mark:
                 began_ns = time.time_ns()
-                kept = _Contents(mark, *_parse_records(path, file.read()))
+                data = file.read()
+                kept = _Contents(mark, *_parse_records(path, data), is_signed(path, data))
                 if began_ns - max(mark.changed_ns, mark.modified_ns) > _SETTLED_NS:
                     _files.put(str(path), kept)
     except OSError as error:
-        return [], [_damage(path, None, error.strerror or str(error))]
-    return list(kept.records), list(kept.problems)
+        problem = _damage(path, None, error.strerror or str(error))
+        return _Contents(_Mark(0, 0, 0, 0, 0), [], [problem], False)
+    return kept
 
 
 class _Mark(NamedTuple):
@@ -195,6 +213,7 @@ class _Contents:
     mark: _Mark
     records: list[Record]
     problems: list[LabError]
+    signed: bool
 
 
 _SETTLED_NS = 100_000_000
@@ -208,7 +227,10 @@ def _mark_of(found: os.stat_result) -> _Mark:
 
 
 def _parse_records(path: Path, data: bytes) -> tuple[list[Record], list[LabError]]:
+    """The records of a file's bytes. Those of the project's own files were looked at when they were
+    bound; what others say is computed again."""
     problems: list[LabError] = []
+    signed = is_signed(path, data)
     breaks_off = False
     if path.name.endswith(".gz"):
         data, complaint = _inflate(data)
@@ -224,22 +246,29 @@ def _parse_records(path: Path, data: bytes) -> tuple[list[Record], list[LabError
             continue  # the file breaks off in this line, which was reported already
         try:
             record = Record.model_validate_json(line)
-        except (ValidationError, UnicodeDecodeError) as error:
-            problems.append(_damage(path, number, _first_complaint(error)))
+            why = "" if signed else "; ".join(contradictions(record))
+        except Exception as error:  # a line may hold anything, and each kind fails in its own way
+            why = _first_complaint(error)
+        if why:
+            problems.append(_damage(path, number, why))
         else:
-            records.append(record.model_copy(update={"file": str(path)}))
+            records.append(record.model_copy(update={"file": str(path), "signed": signed}))
     return records, problems
 
 
 def _inflate(data: bytes) -> tuple[bytes, str]:
     """Everything up to the first damage, and what the damage is (empty: none)."""
     pieces: list[bytes] = []
+    size = 0
     while data:
         inflater = zlib.decompressobj(wbits=31)
         try:
             # Small steps: what stands before the damage must come out before it is met.
             for start in range(0, len(data), 512):
                 pieces.append(inflater.decompress(data[start : start + 512]))
+                size += len(pieces[-1])
+                if size > _MOST_BYTES:
+                    return b"".join(pieces), f"it holds more than {_MOST_BYTES // 2**20} MiB"
                 if inflater.eof:
                     data = inflater.unused_data + data[start + 512 :]
                     break
@@ -264,4 +293,4 @@ def _first_complaint(error: Exception) -> str:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         return f"{place}: {first['msg']}" if place else str(first["msg"])
-    return str(error)
+    return f"{type(error).__name__}: {error}" if not isinstance(error, LabError) else error.what
