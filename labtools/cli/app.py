@@ -85,12 +85,18 @@ def run(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer cases, and one timed process.")
     ] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Draw the last cases as a check did that named this seed."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a kernel against the oracle; on a GPU time it too."""
     from .running import run_named_rung
 
-    present(lambda progress: run_named_rung(rung, workload, on, knob, quick, progress), as_json)
+    present(
+        lambda progress: run_named_rung(rung, workload, on, knob, quick, seed, progress), as_json
+    )
 
 
 @app.command(epilog=EPILOG)

@@ -30,7 +30,7 @@ class ClaimRow:
     in_json: ClassVar[Mapping[str, str]] = {
         **parts("id group source", of="claim"),
         **{"claim": "claim.text", "claimed": "claim.value"},
-        **parts("unit how check", of="claim"),
+        **parts("unit how check tolerance", of="claim"),
         "ours": "finding.value",
         **parts("interval verdict reason origin where", of="finding"),
         **{"page": "page", "cell": "claim.cell"},

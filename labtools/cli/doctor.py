@@ -72,8 +72,8 @@ def examine(progress: Progress) -> Examined:
     status = cuda_status()
     progress("reading the records and the journal")
     links = (
-        *(*status.links, _records_link(), _journal_link()),
-        *(_disk_link(), _cache_link()),
+        *(*_system_links(platform.system()), *status.links, _records_link(), _journal_link()),
+        *(_disk_link(), _cache_link(), _loop_link()),
     )
     return Examined(
         labtools=__version__,
@@ -86,6 +86,23 @@ def examine(progress: Progress) -> Examined:
         device=status.device,
         links=links,
         missing=tuple(link.name for link in links if not link.ok),
+    )
+
+
+def _system_links(system: str) -> tuple[Prerequisite, ...]:
+    """What there is to say of the operating system: nothing, unless it is Windows itself."""
+    if system != "Windows":
+        return ()
+    return (
+        Prerequisite(
+            "system",
+            False,
+            "Windows",
+            "make, the CPU runner and the measuring children are made for Linux",
+            "reading the static site in any browser",
+            "take WSL2, a Linux inside Windows: wsl --install -d Debian in PowerShell, then follow "
+            "README.md there; the NVIDIA driver of Windows serves it, and none is installed inside",
+        ),
     )
 
 
@@ -142,6 +159,22 @@ def _disk_link() -> Prerequisite:
             "make room on this disk",
         )
     return Prerequisite("disk", True, text)
+
+
+def _loop_link() -> Prerequisite:
+    from labtools.predict.native import is_compiled
+
+    if is_compiled():
+        return Prerequisite("forecast", True, "its inner loop is compiled")
+    return Prerequisite(
+        "forecast",
+        False,
+        "its inner loop runs as Python",
+        "no compiled one fits its text; `make lab` compiles it where there is a C compiler and "
+        "Python's header",
+        "all forecasts, with the same numbers; those of large workloads take about twice as long",
+        "python -m tools.compile_loop, which says what it lacks",
+    )
 
 
 def _cache_link() -> Prerequisite:

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from .outcome import Status, show_error
+from .outcome import Status, drop_stdout, open_streams, say_unwritten, show_error
+from .watched import answer_watched, can_watch
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,23 +21,68 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status, one of `Status`.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    there = open_streams() if arguments is None else True
+    if arguments is None and can_watch():
+        return answer_watched(
+            lambda: _answer(given, there),
+            lambda why, killed: _say_ended(why, killed, "--json" in given),
+        )
+    return _answer(given, there)
+
+
+def _answer(given: list[str], there: bool) -> int:
+    """The exit status; everything has been said by then.
+
+    Args:
+        given: on the command line.
+        there: stdout is open.
+    """
     # --debug may stand anywhere: it is what one adds after a command has failed.
     debug = "--debug" in given
     as_json = "--json" in given
     rest = [argument for argument in given if argument != "--debug"]
     _end_children_on_signals()
     try:
+        if not there:
+            say_unwritten("it is closed")
         status = _run(rest)
+        sys.stdout.flush()  # what --help and --version print
         # typer turns Ctrl-C into this status, without a word.
         return _say_stopped() if status == Status.INTERRUPTED else status
     except KeyboardInterrupt:
         return _say_stopped()
+    except BrokenPipeError:
+        return drop_stdout(Status.RIGHT)
+    except SystemExit as error:
+        # Where a pipe is closed, typer leaves in its own way.
+        broken = isinstance(error.__context__, BrokenPipeError)
+        return Status.RIGHT if broken or not isinstance(error.code, int) else error.code
     except Exception as error:
         if _is_abort(error):
             return _say_stopped()
         if debug:
             raise
         return show_error(error, as_json)
+
+
+def _say_ended(why: str, killed: bool, as_json: bool) -> int:
+    """What ended the process of a command before it had answered is the code that it ran, or the
+    system."""
+    from labtools.problem import KernelError, LabError
+
+    what = "The command ended before it had answered."
+    if killed:
+        return show_error(
+            LabError(what, f"{why}: most likely the memory ran out", "a smaller workload"), as_json
+        )
+    return show_error(
+        KernelError(
+            what,
+            f"{why}: code that it ran does so, such as the rung's Python",
+            "every other rung; correct the one that was named",
+        ),
+        as_json,
+    )
 
 
 def _say_stopped() -> int:

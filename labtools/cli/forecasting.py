@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,7 +19,7 @@ from labtools.predict import (
     waves,
     what_if,
 )
-from labtools.problem import Problem
+from labtools.problem import LabError, Problem
 from labtools.problem.rung import say_knobs
 
 from .given import check_supported, choose_workload, read_knobs, read_rung
@@ -130,6 +131,7 @@ class ForecastAnswer(Answer):
         **{"in_flight_bytes": "made.in_flight_bytes", "chain_stack": "made.stack"},
         **{"calibrated": "made.calibrated", "model": "model"},
         **parts("code note", of="made"),
+        "doubts": "doubts?",
         **{"floor": "floor", "launches": "launches", "what_if": "what_if?"},
     }
 
@@ -148,14 +150,21 @@ class ForecastAnswer(Answer):
         for line in (*self._say_time(), *self._say_launches(), *self._say_chain()):
             console.print(line, markup=False)
 
+    @property
+    def doubts(self) -> Sequence[str] | None:
+        """Why there is no band; None where there is one."""
+        return self.made.doubts or None
+
     def _say_time(self) -> list[str]:
         made, floor = self.made, self.made.floor
-        low, high = made.band_us
+        band = "no band"
+        if made.band_us is not None:
+            band = "band {:.2f} to {:.2f}".format(*made.band_us)
         knobs = say_knobs(self.knobs, " ")
         return [
             f"{self.rung}  {knobs}  on {self.gpu.name}",
-            f"forecast  {made.time_us:.2f} us  (band {low:.2f} to {high:.2f}), "
-            f"bound: {made.bound}, model: {self.model}",
+            f"forecast  {made.time_us:.2f} us  ({band}), bound: {made.bound}, model: {self.model}",
+            *(f"no band:  {doubt}" for doubt in made.doubts),
             f"          {made.bound_reason}",
             f"computed  floor {floor.time_us:.2f} us: {floor.bytes:,} bytes at "
             f"{floor.dram_gb_per_s:,.0f} GB/s",
@@ -205,6 +214,13 @@ def forecast_rung(
     progress: Progress,
 ) -> ForecastAnswer:
     """The forecast of a rung, and with a factor what each kind of latency would do."""
+    if factor is not None and not 0 < factor < math.inf:
+        with typed():
+            raise LabError(
+                f"--what-if is {factor:g}.",
+                "a latency can only be made a positive number of times as long",
+                "name a factor such as 0.5",
+            )
     rung = read_rung(name)
     workload = choose_workload(workload_text, rung)
     knobs = read_knobs(rung, chosen)

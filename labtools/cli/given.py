@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .outcome import typed
+from .own_code import own_code
 
 if TYPE_CHECKING:
     from labtools.problem import Baseline, Problem, Rung, Workload
 
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 HEADLINE_TEXT = "8,32,8,4096,128"
 SMALL_TEXT = "2,8,2,300,128"
 """What is taken of decode where no workload is typed; each operation has its own two."""
@@ -87,11 +90,13 @@ def choose_decode_workload(text: str | None) -> Workload:
 
 
 def read_rung(name: str) -> Rung:
-    """The rung that was named."""
+    """The rung that was named, whose source can be read."""
     from labtools.problem import load_rung
 
-    with typed():
-        return load_rung(name)
+    with typed(), own_code():
+        rung = load_rung(name)
+        assert rung.source_text is not None  # a source that is no text is refused here
+        return rung
 
 
 def read_target(name: str) -> Rung | Baseline:
@@ -113,7 +118,7 @@ def read_knobs(rung: Rung, chosen: Sequence[str] | None) -> dict[str, int]:
     with typed():
         for text in chosen or ():
             name, equals, value = text.partition("=")
-            if not equals or not value.strip().lstrip("-").isdigit():
+            if not equals or not _WHOLE.fullmatch(value.strip()):
                 raise LabError(
                     f"{text!r} is not a knob.",
                     "a knob is NAME=VALUE with a whole number, for example unroll=4",
@@ -149,10 +154,11 @@ def _call_own(target: Rung | Baseline, function: Callable[..., Any], *arguments:
     from labtools.problem import KernelError, LabError
 
     try:
-        return function(*arguments)
-    except LabError:
+        with own_code():
+            return function(*arguments)
+    except (LabError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         frames = traceback.extract_tb(error.__traceback__)
         where = f", {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
         raise KernelError(

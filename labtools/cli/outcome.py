@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO, TypeVar, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -133,8 +133,72 @@ def present(work: Callable[[Progress], Answer], as_json: bool) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output has seen enough (`| head`): the status is still the work's.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_stdout()
+    except OSError as error:
+        say_unwritten(error.strerror or str(error))
     raise typer.Exit(int(answer.status))
+
+
+def drop_stdout(status: Status = Status.RIGHT) -> Status:
+    """What is still to be written to stdout goes nowhere, at the end of the process too."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return status
+
+
+class _Stderr:
+    """Stderr that may take nothing: the answer counts, and not what is said beside it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """As a file's; characters that it cannot hold are replaced."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """As a file's."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.flush()
+
+
+def open_streams() -> bool:
+    """See to it that there are places for what is said.
+
+    Returns:
+        Whether stdout was open. Where it was not, what is written goes nowhere.
+    """
+    for number in range(3):  # what is opened later must not take the place of one that is closed
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    there = sys.stdout is not None
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = cast(TextIO, _Stderr(sys.stderr))
+    return there
+
+
+def say_unwritten(why: str) -> NoReturn:
+    """Say that the answer went nowhere.
+
+    Raises:
+        LabError: always.
+    """
+    from labtools.problem import LabError
+
+    drop_stdout()
+    raise LabError(
+        "The answer could not be written.", f"stdout: {why}", "the same with another place for it"
+    )
 
 
 def print_table(
@@ -230,15 +294,20 @@ def _part_at(value: Any, place: str) -> Any:
 def show_error(error: Exception, as_json: bool) -> Status:
     """Write one plain message to stderr (and, with ``--json``, its parts to stdout)."""
     status, told = _judge(error)
-    print(str(told), file=sys.stderr)
+    print(str(told), file=sys.stderr, flush=True)
     if as_json:
-        write_json({"error": told, "exit_status": int(status)})
+        try:
+            write_json({"error": told, "exit_status": int(status)})
+            sys.stdout.flush()
+        except OSError:
+            drop_stdout()
     return status
 
 
 def _judge(error: Exception) -> tuple[Status, LabError]:
     """The exit status that an error ends with, and its message."""
     from labtools.problem import KernelError, LabError, as_lab_error
+    from labtools.problem.errors import is_refusal
 
     # typer carries its own copy of click, so its errors are known by what they can do.
     if hasattr(error, "format_message"):
@@ -252,5 +321,5 @@ def _judge(error: Exception) -> tuple[Status, LabError]:
         return Status.USAGE, as_lab_error(error.error)
     if isinstance(error, KernelError):
         return Status.WRONG, error
-    expected = isinstance(error, (LabError, MemoryError))
+    expected = isinstance(error, (LabError, MemoryError)) or is_refusal(error)
     return Status.MISSING if expected else Status.MISTAKE, as_lab_error(error)

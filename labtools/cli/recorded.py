@@ -21,9 +21,10 @@ from labtools.record import (
     summary,
 )
 from labtools.record.staleness import CodeNow
+from labtools.record.trust import doubts
 
 from .given import read_workload
-from .outcome import Answer, parts
+from .outcome import Answer, Status, parts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,6 +44,7 @@ class RecordRow:
     record: Record
     timed: Summary
     state: Freshness
+    doubts: tuple[str, ...] = ()
     origin: str = "recorded"
 
     in_json: ClassVar[Mapping[str, str]] = {
@@ -54,6 +56,7 @@ class RecordRow:
         **{"gb_per_s": "record.gb_per_s", "right": "record.comparison.ok"},
         **parts("source_hash sass_hash", of="record.hashes"),
         **{"date": "date", "stale": "stale", "freshness": "state.reason"},
+        **{"signed": "record.signed", "doubts": "doubts"},
         **parts("protocol campaign forecast counters sanitizer", of="record"),
         **{"versions": "record.provenance.versions", "file": "record.file", "origin": "origin"},
     }
@@ -86,7 +89,7 @@ class RecordRow:
             f"{timed.processes} x {timed.samples // timed.processes}",
             record.hashes.source_hash[:8],
             self.date[:10],
-            "stale" if self.stale else "fresh",
+            ("stale" if self.stale else "fresh") + ("" if record.signed else ", unsigned"),
         )
 
 
@@ -96,6 +99,11 @@ class RecordsListed(Answer):
 
     records: tuple[RecordRow, ...]
     damaged: tuple[LabError, ...]
+
+    @property
+    def status(self) -> Status:
+        """3 where nothing fits and something that might have could not be read."""
+        return Status.MISSING if self.damaged and not self.records else Status.RIGHT
 
     @property
     def asides(self) -> tuple[str, ...]:
@@ -114,6 +122,11 @@ class RecordsListed(Answer):
             if row.stale:
                 what = f"{row.record.candidate} {row.workload_short}"
                 console.print(f"stale: {what}: {row.state.reason}", markup=False)
+            if row.doubts:
+                what = f"{row.record.candidate} {row.workload_short}"
+                console.print(f"doubtful: {what}: {'; '.join(row.doubts)}", markup=False)
+        if any(not row.record.signed for row in self.records):
+            console.print("unsigned: from a file that the project does not ship, such as your own")
 
 
 def _columns(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
@@ -141,7 +154,7 @@ def list_records(
     gpu: str | None, rung: str | None, workload_text: str | None, all_: bool, progress: Progress
 ) -> RecordsListed:
     """The records that fit, each with whether it still belongs to the code as it stands."""
-    workload = read_workload(workload_text) if workload_text else None
+    workload = None if workload_text is None else read_workload(workload_text)
     store = RecordStore()
     with warnings.catch_warnings():
         # What could not be read is said once, in our own words, as a note.
@@ -150,5 +163,6 @@ def list_records(
     rows, now = [], CodeNow()
     for number, record in enumerate(found):
         progress("comparing records with their sources", number, len(found))
-        rows.append(RecordRow(record, summary(record), freshness(record, now)))
+        found_now = freshness(record, now)
+        rows.append(RecordRow(record, summary(record), found_now, tuple(doubts(record))))
     return RecordsListed(tuple(rows), tuple(store.problems))

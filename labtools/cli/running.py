@@ -16,21 +16,29 @@ from labtools.measure.campaign.run import CampaignReport, record_campaign, recor
 from labtools.measure.check import CheckReport
 from labtools.measure.gpu.job import Candidate, require_device
 from labtools.measure.gpu.measure import PROCESSES, ROUNDS
+from labtools.predict import sheet_floor_us
 from labtools.problem import (
     Baseline,
     LabError,
     Problem,
     Rung,
+    StoredAs,
     load_baseline,
     operation_of,
 )
 from labtools.problem.rung import say_knobs
 from labtools.record import (
+    Errors,
     Ratio,
     Record,
     Standing,
     Summary,
+    distinguish,
+    errors_of,
     paired_ratio,
+    say_layout,
+    say_oracle,
+    say_timed,
     say_verdict,
     summary,
 )
@@ -133,15 +141,44 @@ class StandingRow(TimedRow):
 
     standing: Standing
     base: Record | None
+    scheme: StoredAs | None = None
 
     in_json: ClassVar[Mapping[str, str]] = {
         **TimedRow.in_json,
         **parts("kv_bits read_bytes", of="record"),
         **parts("against_fastest_fair against_fastest_fair_low_bit to_floor"),
         **{"floor_us": "standing.floor_us", "floor_read_by": "standing.reader"},
+        "floor_of_data_sheet_us": "floor_of_data_sheet_us",
         **parts("worst_error tolerance", of="record.comparison"),
+        **{"error_arithmetic": "errors.arithmetic", "error_of_scheme": "errors.of_scheme"},
+        **{"error_is_against": "oracle", "timed": "timed_how", "cache_layout": "layout"},
         "times_as_fast": "times_as_fast",
     }
+
+    @cached_property
+    def errors(self) -> Errors:
+        """Of its arithmetic and of what it keeps its inputs in."""
+        return errors_of(self.record, self.scheme)
+
+    @property
+    def floor_of_data_sheet_us(self) -> float | None:
+        """Its bytes at the data sheet's memory rate."""
+        return sheet_floor_us(self.record.read_bytes, self.record.provenance.gpu_slug)
+
+    @property
+    def oracle(self) -> str:
+        """What its worst error is against."""
+        return say_oracle(self.record)
+
+    @property
+    def timed_how(self) -> str:
+        """How it was timed."""
+        return say_timed(self.record)
+
+    @property
+    def layout(self) -> str:
+        """How what it streams lies."""
+        return say_layout(self.record)
 
     @property
     def against_fastest_fair(self) -> PeerRow | None:
@@ -167,7 +204,8 @@ class StandingRow(TimedRow):
 
     def cells(self) -> list[str]:
         """Its row of the table."""
-        record, error = self.record, self.record.comparison.worst_error
+        record, found = self.record, self.errors
+        error, floor = found.arithmetic, self.floor_of_data_sheet_us
         peer = self.against_fastest_fair_low_bit or self.against_fastest_fair
         return [
             f"{record.candidate} {say_knobs(record.knobs, ' ')}".rstrip(),
@@ -175,8 +213,10 @@ class StandingRow(TimedRow):
             f"{self.timed.spread:.1%}",
             f"{peer} {peer.verdict}" if peer else "",
             str(self.to_floor or ""),
+            "" if floor is None else f"{record.median_us / floor:.3f}",
             f"{record.gb_per_s:,.0f}",
             "" if error is None else f"{error:.1e}",
+            " / ".join(f"{one:.2g}" for one in found.of_scheme.values()),
             str(self.times_as_fast or ""),
         ]
 
@@ -244,6 +284,7 @@ def run_named_rung(
     on: str | None,
     chosen: Sequence[str] | None,
     quick: bool,
+    seed: int | None,
     progress: Progress,
 ) -> Ran:
     """Check a rung; on a GPU, and only if it is right, time it."""
@@ -263,7 +304,14 @@ def run_named_rung(
         # The machine is looked at before the kernel, so that the message is about the machine.
         require_device()
     found = run.run_rung(
-        rung, workload, knobs, on=on, quick=quick, **_effort(quick), progress=progress
+        rung,
+        workload,
+        knobs,
+        on=on,
+        quick=quick,
+        **_effort(quick),
+        progress=progress,
+        seed=seed,
     )
     return Ran(found, workload, knobs)
 
@@ -302,6 +350,11 @@ class Benched(Answer):
     _asked: frozenset[str]
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """The inputs that errors of schemes were computed for."""
+        return next(tuple(row.errors.of_scheme) for row in self.candidates if row.errors.of_scheme)
+
+    @property
     def status(self) -> Status:
         """A candidate that cannot run here is a finding; one that was asked for by name is not."""
         return Status.WRONG if self._asked & set(self.not_timed) else Status.RIGHT
@@ -309,12 +362,32 @@ class Benched(Answer):
     def show(self, console: Console) -> None:
         """A table, then who the peers were."""
         numbers = (
-            *("median us", "spread", "against fastest fair peer", "times its floor"),
-            *("GB/s read", "worst error", f"times as fast as {self.baseline}"),
+            *("median us", "spread", "against fastest fair peer", "over the best rate measured"),
+            *("over the data sheet's rate", "GB/s read", "error: arithmetic"),
+            *("error: of the scheme", f"times as fast as {self.baseline}"),
         )
         console.print(f"live  {self.candidates[0].record.provenance.gpu}", markup=False)
         rows = [row.cells() for row in self.candidates]
-        print_table(console, ("candidate", *numbers), rows, right=numbers)
+        added = distinguish(
+            [[row.record] for row in self.candidates],
+            [[row.record] for row in self.candidates if row.errors.arithmetic is not None],
+        )
+        told = zip(*added.values(), strict=True) if added else [()] * len(rows)
+        rows = [[row[0], *texts, *row[1:]] for row, texts in zip(rows, told, strict=True)]
+        print_table(console, ("candidate", *added, *numbers), rows, right=numbers)
+        if any(row.errors.of_scheme for row in self.candidates):
+            console.print(
+                "error: of the scheme [computed] is what the cache loses before any kernel, on "
+                f"{' / '.join(self.kinds)} inputs; an FP8 library converts its cache itself, and "
+                "its recorded error against the unquantised cache holds both",
+                markup=False,
+            )
+        console.print(f"last column: times as fast as {self.baseline}", markup=False)
+        reader = self.candidates[0].standing.reader
+        if reader is not None:
+            console.print(
+                f"the best rate was measured of {reader}, and of it says nothing", markup=False
+            )
         console.print(f"fastest fair peer: {self.fastest_fair_baseline}", markup=False)
         kept = operation_of(self.workload).bytes_name
         for row in self.candidates:
@@ -358,7 +431,15 @@ def bench_candidates(
     )
     timing = found.timing
     base = next((r for r in timing.records if r.candidate == f"baseline:{against.id}"), None)
-    rows = tuple(StandingRow(standing.record, standing, base) for standing in found.standings)
+    kept = {
+        one.id: one.target.scheme(workload, one.knobs)
+        for one in unique.values()
+        if isinstance(one.target, Rung)
+    }
+    rows = tuple(
+        StandingRow(one.record, one, base, kept.get(one.record.candidate))
+        for one in found.standings
+    )
     if not rows:
         reasons = "; ".join(f"{label}: {why}" for label, why in timing.failures.items())
         raise LabError(

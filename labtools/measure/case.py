@@ -31,12 +31,14 @@ class CheckCase:
         ok: right in both draws, and no fault.
         comparison: with the oracle, the worse of the two draws; None when a fault ended the run.
         faults: what the kernel did besides computing wrong numbers.
+        printed: what the kernel printed, on the CPU, at most 64 KiB.
     """
 
     workload: ProblemField
     ok: bool
     comparison: Comparison | None = None
     faults: Sequence[Fault] = ()
+    printed: str = ""
 
     # A run of one machine knows more, such as the output.
     in_json: ClassVar[Mapping[str, str]] = {

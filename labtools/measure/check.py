@@ -7,6 +7,7 @@ an answer left over from the first cannot pass for the second.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,9 @@ from labtools.problem import (
     merge_comparisons,
     operation_of,
 )
+from labtools.toolchain import CompilerMissing, compile_rung
 from labtools.toolchain.progress import Progress, silent
+from labtools.toolchain.sources import gpu_only_lines
 
 from .case import CheckCase, second_draw
 from .fault import Fault
@@ -35,11 +38,19 @@ ENOUGH_WRONG = 3
 MANY_VISITS = 200_000
 """`Problem.visits` above which the CPU runs every block once only, and the adversarial
 orders of warps on a sample of blocks."""
+LONG_VISITS = 500
+"""`Problem.part_visits` above which a small case is long, and runs in one order a draw."""
 SAMPLED_BLOCKS = 8
 QUICK_CASES = 6
 CASES_AT_ONCE = 2
 """A case alone keeps one core busy: its draws and comparisons wait for its runs."""
 ALL_ORDERS = (0, 1, 2, 3)
+DRAWN = 4
+"""Cases that are drawn anew for each check, so that no kernel is written for the others alone."""
+MOST_DRAWN_VISITS = 5000
+_CANDIDATES = 24
+MOST_PRINTED = 12
+"""Lines of what a kernel prints that are shown."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,8 @@ class CheckReport:
         ok: every planned case was run and is right.
         cases: those that were run, in order.
         planned: how many cases there were to run.
+        seed: the last `DRAWN` cases were drawn with it; None where none were.
+        not_checked: what this check cannot say.
     """
 
     rung: str
@@ -59,10 +72,15 @@ class CheckReport:
     ok: bool
     cases: list[CheckCase]
     planned: int
+    seed: int | None = None
+    not_checked: tuple[str, ...] = ()
 
     in_json: ClassVar[Mapping[str, str]] = {
         name: name
-        for name in ("rung", "on", "ok", "planned", "worst_error", "summary", "cases", "faults")
+        for name in (
+            *("rung", "on", "ok", "planned", "worst_error", "summary", "cases", "faults"),
+            *("covered", "not_checked", "seed", "printed"),
+        )
     }
     """What the JSON holds."""
 
@@ -82,8 +100,34 @@ class CheckReport:
         return merge_comparisons(found).worst_error if found else None
 
     @property
+    def covered(self) -> list[str]:
+        """What the cases that were run cover, each in a few words."""
+        workloads = [case.workload for case in self.cases]
+        return operation_of(workloads[0]).covered(workloads) if workloads else []
+
+    @property
+    def printed(self) -> str:
+        """What the kernel printed in the first case in which it printed something."""
+        return next((case.printed for case in self.cases if case.printed), "")
+
+    @property
     def summary(self) -> str:
-        """The verdict in plain text."""
+        """The verdict in plain text, and what it speaks for."""
+        lines = [self._verdict, f"covered: {'; '.join(self.covered)}"]
+        if self.seed is not None:
+            lines.append(f"the last cases are drawn: --seed {self.seed} draws the same again")
+        if self.not_checked:
+            lines.append(f"not checked: {'; '.join(self.not_checked)}")
+        if self.printed:
+            shown = self.printed.splitlines()
+            more = len(shown) - MOST_PRINTED
+            lines += ["the kernel printed:", *(f"  {line}" for line in shown[:MOST_PRINTED])]
+            lines += [f"  and {more} lines more"] if more > 0 else []
+        return "\n".join(lines)
+
+    @property
+    def _verdict(self) -> str:
+        """Right or wrong, and the first faults."""
         where = "the CPU" if self.on == "cpu" else "the GPU"
         wrong = [case for case in self.cases if not case.ok]
         if self.ok:
@@ -115,6 +159,7 @@ def check_rung(
     progress: Progress = silent,
     quick: bool = False,
     pool: LivePool | None = None,
+    seed: int | None = None,
 ) -> CheckReport:
     """Run a rung on the workload and on small ones that cover what the workload leaves out.
 
@@ -126,6 +171,7 @@ def check_rung(
         progress: hears of each case.
         quick: only the first few cases; for pages that check often.
         pool: children on the GPU whose first one checks; None starts one for it.
+        seed: draws the last cases; None takes another one each time.
 
     Raises:
         LabError: the rung cannot run at all: it does not compile, does not support the workload,
@@ -137,13 +183,94 @@ def check_rung(
     rung.launches(workload, load_gpu(DEFAULT_GPU).limits, knobs)
     cases = operation_of(workload).battery(workload, rung.supports)
     if quick:
-        cases = _quick_choice(cases)
+        cases, seed = _quick_choice(cases), None
+    else:
+        seed = secrets.randbelow(2**31) if seed is None else seed
+        cases += _draw_cases(rung, workload, cases, knobs, seed)
+    not_checked = _not_checked(rung, workload, on)
     if on == "cpu":
+        not_checked += _compile_for_gpu(rung, workload, knobs)
         done = _check_on_cpu(rung, cases, knobs, progress)
     else:
         done = _check_on_gpu(rung, cases, knobs, progress, pool)
     ok = len(done) == len(cases) and all(case.ok for case in done)
-    return CheckReport(rung.id, on, ok, done, len(cases))
+    return CheckReport(rung.id, on, ok, done, len(cases), seed, tuple(not_checked))
+
+
+def _draw_cases(
+    rung: Rung,
+    workload: Problem,
+    cases: Sequence[Problem],
+    knobs: Mapping[str, int] | None,
+    seed: int,
+) -> list[Problem]:
+    """Problems like the given one in type and layout, with inputs of any kind.
+
+    Of a kernel whose code follows from the shape those come first whose code is compiled anyway,
+    and then one whose code is not.
+    """
+    limits = load_gpu(DEFAULT_GPU).limits
+    key = workload.code_key()
+
+    def refuse(one: Problem) -> str | None:
+        if one.code_key() != key or one.layout != workload.layout:
+            return "other types"
+        return "too long" if one.visits > MOST_DRAWN_VISITS else rung.supports(one)
+
+    try:
+        drawn = operation_of(workload).draw_problems(_CANDIDATES, seed, refuse)
+    except LabError:
+        return []  # it takes hardly anything: the battery covers that
+    code = {tuple(rung.defines(one, limits, knobs).items()) for one in cases}
+    known = [one for one in drawn if tuple(rung.defines(one, limits, knobs).items()) in code]
+    others = [one for one in drawn if one not in known]
+    new = others[: max(1, DRAWN - len(known))] if others else []
+    return [*known[: DRAWN - len(new)], *new]
+
+
+def _not_checked(rung: Rung, workload: Problem, on: str) -> list[str]:
+    """What a check of this rung cannot say."""
+    said = [f"{name}: {why}" for name, why in rung.refuses.items()]
+    said.append("other sizes, types and layouts than these")
+    if on == "cpu":
+        said.append("indices past 4 GiB of a buffer")
+        said.append("how a GPU orders what no barrier orders; how fast it is")
+    return said
+
+
+def _compile_for_gpu(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> list[str]:
+    """Refuse what a GPU's compiler refuses, while the CPU's compiles the same; what is left open.
+
+    Nothing of a kernel runs here before both take it.
+
+    Raises:
+        CompileError: one of the two refuses it.
+        LabError: it needs more registers for a block than there are.
+    """
+    from .cpu import build_for_cpu
+
+    said: list[str] = []
+    limits = load_gpu(DEFAULT_GPU).limits
+    with ThreadPoolExecutor(1) as beside:
+        compiling = beside.submit(compile_rung, rung, workload, limits, knobs)
+        built = build_for_cpu(rung, workload, knobs, limits)
+        try:
+            cubin = compiling.result()
+        except CompilerMissing:
+            return [*said, "whether a GPU's compiler takes it: there is none here"]
+    for launch in rung.launches(workload, limits, knobs):
+        needed = cubin.resources_of(launch.entry).registers * launch.num_threads
+        if needed > limits.registers_per_sm:
+            raise LabError(
+                f"{launch.entry} cannot be launched with {launch.num_threads} threads a block.",
+                f"they need {needed} registers together and a block has {limits.registers_per_sm}",
+                "fewer threads, or __launch_bounds__, which makes the compiler use fewer",
+            )
+    hidden = [] if built.as_gpu else gpu_only_lines(rung.source_text)
+    if hidden:
+        lines = ", ".join(f"{first} to {last}" for first, last in hidden)
+        said.append(f"lines {lines}, which stand under __CUDA_ARCH__: only a GPU runs them")
+    return said
 
 
 def _quick_choice(cases: Sequence[Problem]) -> list[Problem]:
@@ -242,7 +369,9 @@ def _check_case_on_cpu(
 
     # The wanted workload meets every order of warps; each small one the even order and one
     # of the adversarial ones in turn. The second draw comes in a random order.
-    orders = ALL_ORDERS if index == 0 else (0, 1 + index % 3)
+    orders: tuple[int, ...] = ALL_ORDERS if index == 0 else (0, 1 + index % 3)
+    if index and workload.part_visits > LONG_VISITS:
+        orders = orders[:1]  # it is there for its length
     second = second_draw(workload)
     plan: list[tuple[Problem, tuple[int, ...], int | None]]
     if workload.visits > MANY_VISITS:
@@ -303,9 +432,11 @@ def _worse_of(results: Sequence[CheckCase], workload: Problem) -> CheckCase:
     """
     for result in results:
         if not result.ok:
-            return CheckCase(result.workload, False, result.comparison, list(result.faults))
+            return CheckCase(
+                *(result.workload, False, result.comparison, list(result.faults), result.printed)
+            )
     worst = max(results, key=_error_of)
-    return CheckCase(workload, True, worst.comparison, [])
+    return CheckCase(workload, True, worst.comparison, [], worst.printed)
 
 
 def _error_of(case: CheckCase) -> float:

@@ -46,6 +46,7 @@ def run_rung(
     processes: int = PROCESSES,
     rounds: int = ROUNDS,
     progress: Progress = silent,
+    seed: int | None = None,
 ) -> RungRun:
     """Check a rung; on a GPU, and only if it is right, time it.
 
@@ -58,14 +59,15 @@ def run_rung(
         processes: children that time.
         rounds: samples a child.
         progress: see `Progress`.
+        seed: of the cases that are drawn; None takes another one each time.
 
     Raises:
         LabError: as `check_rung` and `time_candidates`.
     """
     if on != "gpu":
-        return RungRun(check_rung(rung, workload, knobs, on, progress, quick))
+        return RungRun(check_rung(rung, workload, knobs, on, progress, quick, seed=seed))
     with LivePool(processes, progress=progress) as pool:
-        check = check_rung(rung, workload, knobs, on, progress, quick, pool)
+        check = check_rung(rung, workload, knobs, on, progress, quick, pool, seed)
         if not check.ok:
             return RungRun(check)
         timing = time_candidates(

@@ -16,6 +16,7 @@ other, for as long as it is kept. A profiler or a sanitizer may stand between th
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -64,6 +65,7 @@ KEPT_BYTES = 8 * 1024 * 1024
 _SUPERVISOR = r"""
 import os, signal, subprocess, sys, threading
 status_fd = int(sys.argv[1])
+seconds, memory = map(int, sys.argv[2].split(","))
 def end(text):
     try:
         os.write(status_fd, text.encode())
@@ -77,8 +79,14 @@ def watch():
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 def reset():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if seconds:
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    if memory:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+if seconds or memory:
+    import resource
 try:
-    child = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, preexec_fn=reset)
+    child = subprocess.Popen(sys.argv[3:], stdin=subprocess.DEVNULL, preexec_fn=reset)
 except OSError as error:
     end("error %d %s" % (error.errno or 0, error.strerror))
 threading.Thread(target=watch, daemon=True).start()
@@ -208,6 +216,9 @@ class Child:
         env: the whole environment (default: ``child_environment()``).
         cwd: where it runs.
         on_stdout_line, on_stderr_line: get each line without its newline, from a reader thread.
+        limit_cpu_s: seconds of processor time that each of its processes may take; 0 is any.
+        limit_bytes: address space that each of them may take; 0 is any. Programs that speak to a
+            GPU reserve far more than they use.
 
     Raises:
         ChildNotStarted: the program is missing.
@@ -221,7 +232,10 @@ class Child:
         cwd: str | os.PathLike[str] | None = None,
         on_stdout_line: Callable[[str], None] | None = None,
         on_stderr_line: Callable[[str], None] | None = None,
+        limit_cpu_s: float = 0,
+        limit_bytes: int = 0,
     ) -> None:
+        self._limits = f"{math.ceil(limit_cpu_s)},{limit_bytes}"
         self.command = tuple(os.fspath(part) for part in command)
         self.result: ChildResult | None = None
         """What became of it, once it has ended."""
@@ -250,7 +264,7 @@ class Child:
         supervisor = [sys.executable, "-I", "-S", "-c", _SUPERVISOR]
         try:
             process = subprocess.Popen(
-                [*supervisor, str(status_write), program, *arguments],
+                [*supervisor, str(status_write), self._limits, program, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -342,6 +356,8 @@ def run_child(
     cwd: str | os.PathLike[str] | None = None,
     on_stdout_line: Callable[[str], None] | None = None,
     on_stderr_line: Callable[[str], None] | None = None,
+    limit_cpu_s: float = 0,
+    limit_bytes: int = 0,
 ) -> ChildResult:
     """Run ``command`` to its end or to ``time_limit_s`` seconds, and return what happened.
 
@@ -357,6 +373,8 @@ def run_child(
         cwd=cwd,
         on_stdout_line=on_stdout_line,
         on_stderr_line=on_stderr_line,
+        limit_cpu_s=limit_cpu_s,
+        limit_bytes=limit_bytes,
     )
     return child.wait(deadline, time_limit_s)
 

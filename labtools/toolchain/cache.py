@@ -28,6 +28,7 @@ import os
 import pickle
 import random
 import shutil
+import stat
 import sys
 import tempfile
 import threading
@@ -190,30 +191,40 @@ def cache_dir(name: str) -> Path | None:
     system's temporary one. It belongs to this user, and nobody else can write in it.
     """
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    if own_folder(kept_at := Path(base) / "labtools" / name, linked=True):
+        return kept_at
+    passing = temporary_folder(name)
+    return passing if own_folder(passing) else None
+
+
+def temporary_folder(name: str) -> Path:
+    """Where this user's folder of that name is in the system's temporary one, if it is ours."""
     user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
-    for folder in (
-        Path(base) / "labtools" / name,
-        Path(tempfile.gettempdir()) / f"labtools-{name}{user}",
-    ):
-        with contextlib.suppress(OSError):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_ours(folder) and os.access(folder, os.W_OK):
-                return folder
-    return None
+    return Path(tempfile.gettempdir()) / f"labtools-{name}{user}"
 
 
-def _is_ours(folder: Path) -> bool:
-    if not hasattr(os, "getuid"):  # Windows: the profile's folder is the user's
-        return True
-    found = folder.lstat()
-    if folder.is_symlink():
-        found = folder.stat()
-    if found.st_uid != os.getuid():
-        _say_once(f"{folder} belongs to another user, so nothing is kept there")
+def own_folder(folder: Path, *, linked: bool = False) -> bool:
+    """Whether a folder is there, or could be made, that belongs to this user and that nobody else
+    can write in.
+
+    Args:
+        folder: is made where it is missing.
+        linked: it may be a link to such a folder. Where everybody can write, a link may be
+            somebody's way to have our files written or removed elsewhere.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not hasattr(os, "getuid"):  # Windows: the profile's folder is the user's
+            return os.access(folder, os.W_OK)
+        found = folder.stat() if linked else folder.lstat()
+        if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
+            _say_once(f"{folder} belongs to another user or is a link, so nothing is kept there")
+            return False
+        if found.st_mode & 0o077:
+            folder.chmod(0o700)
+        return os.access(folder, os.W_OK)
+    except OSError:
         return False
-    if found.st_mode & 0o077:
-        folder.chmod(0o700)
-    return True
 
 
 def in_folder(name: str, work: Callable[[Path], T], what: str) -> T:

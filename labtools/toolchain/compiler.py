@@ -7,12 +7,14 @@ where compilers differ.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
 import importlib.util
 import io
 import json
+import os
 import re
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +24,7 @@ from typing import Any, Literal
 
 from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir
 
+from .apart import Stopped, can_work_apart, work_apart
 from .cache import Recent, binary_mark, kept
 from .cubin import Cubin, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompileError, CompilerMissing, parse_compile_log
@@ -34,12 +37,18 @@ from .options import (
     name_lines,
     split_arch,
 )
-from .sources import expand_includes, hash_source, used_headers
+from .sources import expand_includes, hash_source, odd_include, used_headers
 
 CompilerName = Literal["auto", "live", "cuda-core", "cupy"]
 _FIRST_CHOICES = {"auto": ("cuda-core", "cupy"), "live": ("cupy", "cuda-core")}
 """``live`` takes CuPy's NVRTC, as `cupy.RawKernel` does, where it is there."""
 
+LIMIT_VARIABLE = "LABTOOLS_COMPILE_LIMIT_S"
+KERNEL_LIMIT_S = 5.0
+"""Seconds of processor time for a kernel that somebody wrote; the slowest shipped one takes 1.4."""
+OWN_LIMIT_S = 60.0
+COMPILE_BYTES = 5 * 2**28
+"""Memory that a compiler may take; the shipped kernels take a tenth of it."""
 _LOADED = Path("/proc/self/maps")
 """Linux lists the libraries of this process there."""
 _cubins: Recent[Cubin] = Recent(256)
@@ -95,6 +104,7 @@ def compile_cubin(
     name: str = "kernel.cu",
     include_dirs: Iterable[Path | str] = (),
     compiler: CompilerName = "auto",
+    limit_s: float = OWN_LIMIT_S,
 ) -> Cubin:
     """Compile CUDA C++ for a named architecture.
 
@@ -105,9 +115,12 @@ def compile_cubin(
         name: what messages and line tables call the source.
         include_dirs: searched for ``#include "..."`` before ``kernels/include`` and CUDA's headers.
         compiler: which NVRTC; the default takes cuda-core's, else CuPy's.
+        limit_s: seconds of processor time that it may take; ``LABTOOLS_COMPILE_LIMIT_S`` allows
+            more.
 
     Raises:
-        CompileError: the source does not compile; names the line.
+        CompileError: the source does not compile, and names the line; or it takes too long, or too
+            much memory.
         CompilerMissing: there is no NVRTC here.
         LabError: the compiler does not know the architecture.
     """
@@ -120,13 +133,20 @@ def compile_cubin(
     known = _cubins.get(key)
     if known is not None:
         return known
-    run = _compile_with_cuda_core if found.name == "cuda-core" else _compile_with_cupy
+    refuse_odd_includes(source, folders, name)
+
+    def make() -> tuple[bytes, str]:
+        image, log, failed = _compile_apart(found, source, arch, defines, name, folders, limit_s)
+        if failed:
+            raise _explain(log, source, name, folders)
+        return image, log
+
     builds = _nvrtc_builds(found)
     if builds:
         parts = (key, COMMON_OPTIONS, CUPY_ADDED_OPTIONS, builds, used_headers(source, folders))
-        image, log = kept("cubin", parts, lambda: run(source, arch, defines, name, folders))
+        image, log = kept("cubin", parts, make)
     else:
-        image, log = run(source, arch, defines, name, folders)
+        image, log = make()
     entries = read_entries(image, arch, log)
     if not entries:
         raise CompileError(
@@ -219,13 +239,82 @@ def _import_cupy_nvrtc() -> Any:
     return nvrtc
 
 
+def allowed_s(limit_s: float) -> float:
+    """Seconds of processor time for one compilation: these, or more where the reader says so."""
+    with contextlib.suppress(ValueError):
+        return max(limit_s, min(float(os.environ.get(LIMIT_VARIABLE, "0")), 86400.0))
+    return limit_s
+
+
+def stopped_compiling(name: str, why: str) -> CompileError:
+    """What to say of a compilation that was stopped."""
+    return CompileError(
+        f"{name} is too much for the compiler.",
+        f"{why}: the kernel unrolls, instantiates or includes far too much",
+        f"every other kernel is unaffected; {LIMIT_VARIABLE} allows more seconds",
+        file=name,
+    )
+
+
+def refuse_odd_includes(source: str, folders: Iterable[Path], name: str) -> None:
+    """Refuse an ``#include`` of what is no file: reading a device or a pipe never ends.
+
+    Raises:
+        CompileError: there is one.
+    """
+    if (odd := odd_include(source, folders)) is not None:
+        raise CompileError(
+            f"{name} includes {odd}, which is no file.",
+            "reading it may never end",
+            "include a header; every other kernel is unaffected",
+            file=name,
+        )
+
+
+def _compile_apart(
+    compiler: Compiler,
+    source: str,
+    arch: str,
+    defines: Mapping[str, str],
+    name: str,
+    folders: tuple[Path, ...],
+    limit_s: float,
+) -> tuple[bytes, str, bool]:
+    """The cubin, the log, and whether it failed; in a process of its own where there can be one.
+
+    Raises:
+        CompileError: it took too long, or too much memory.
+    """
+    run = _compile_with_cuda_core if compiler.name == "cuda-core" else _compile_with_cupy
+    if not can_work_apart():
+        return run(source, arch, defines, name, folders)
+
+    def work() -> bytes:
+        try:
+            image, log, failed = run(source, arch, defines, name, folders)
+        except MemoryError:
+            raise
+        except Exception as error:
+            image, log, failed = b"", f"{type(error).__name__}: {error}", True
+        head = json.dumps([log, failed]).encode()
+        return len(head).to_bytes(8, "little") + head + image
+
+    try:
+        data = work_apart(work, limit_s=allowed_s(limit_s), limit_bytes=COMPILE_BYTES)
+    except Stopped as error:
+        raise stopped_compiling(name, str(error)) from None
+    size = int.from_bytes(data[:8], "little")
+    log, failed = json.loads(data[8 : 8 + size])
+    return data[8 + size :], log, failed
+
+
 def _compile_with_cuda_core(
     source: str,
     arch: str,
     defines: Mapping[str, str],
     name: str,
     folders: tuple[Path, ...],
-) -> tuple[bytes, str]:
+) -> tuple[bytes, str, bool]:
     core = _import_cuda_core()
     log = io.StringIO()
     fresh = {"no_cache": True} if _keeps_a_cache(_nvrtc_version("cuda-core")) else {}
@@ -243,8 +332,8 @@ def _compile_with_cuda_core(
     )
     code, failure = _run_program(core, name_lines(source, name), options, log)
     if failure:
-        raise _explain(f"{log.getvalue()}\n{failure}", source, name, folders)
-    return code, log.getvalue()
+        return b"", f"{log.getvalue()}\n{failure}", True
+    return code, log.getvalue(), False
 
 
 def _run_program(core: Any, text: str, options: Any, log: io.StringIO) -> tuple[bytes, str]:
@@ -280,7 +369,7 @@ def _compile_with_cupy(
     defines: Mapping[str, str],
     name: str,
     folders: tuple[Path, ...],
-) -> tuple[bytes, str]:
+) -> tuple[bytes, str, bool]:
     nvrtc = _import_cupy_nvrtc()
     options = (
         f"-arch={arch}",
@@ -296,9 +385,8 @@ def _compile_with_cupy(
         try:
             nvrtc.compileProgram(program, options)
         except nvrtc.NVRTCError as error:
-            log = f"{nvrtc.getProgramLog(program)}\n{error}"
-            raise _explain(log, source, name, folders) from None
-        return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program))
+            return b"", f"{nvrtc.getProgramLog(program)}\n{error}", True
+        return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program)), False
     finally:
         nvrtc.destroyProgram(program)
 
@@ -388,6 +476,7 @@ def compile_rung(
         source_name(rung),
         rung.include_dirs,
         compiler,
+        KERNEL_LIMIT_S,
     )
 
 

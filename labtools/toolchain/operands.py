@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+JUMPS = frozenset(("BRA", "JMP", "EXIT", "RET", "CALL", "BRX", "JMX"))
+"""What may go on somewhere else than at the next instruction."""
+
 _REGISTER = re.compile(r"^(?P<file>UR|UP|R|P|B|SB)(?P<number>\d+|Z|T)(?P<suffix>(?:\.\w+)*)$")
 _NUMBER = re.compile(r"^-?(0x[0-9a-f]+|\d+(\.\d+)?(e[+-]?\d+)?|INF|QNAN)$", re.IGNORECASE)
 _CONSTANT = re.compile(r"^c\[(?P<bank>[^\]]+)\]\[(?P<offset>[^\]]+)\](?P<suffix>(?:\.\w+)*)$")

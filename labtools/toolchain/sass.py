@@ -31,7 +31,7 @@ from labtools.problem import LabError
 from .cache import binary_mark, kept
 from .cubin import Cubin
 from .errors import DisassemblerMissing
-from .operands import Operand, parse_operand, registers_of, split_operands
+from .operands import JUMPS, Operand, parse_operand, registers_of, split_operands
 from .tools import find_tool
 
 LISTING_OPTIONS = ("-c", "-hex", "-g", "-ndf")
@@ -326,18 +326,28 @@ class Sass:
         After a jump to a computed address everything counts as read.
         """
         names = sorted({name for one in self.instructions for name in one.uses})
-        masks = self._liveness(names, (1 << len(names)) - 1)
-        known: dict[int, frozenset[str]] = {}
-        for mask in masks:
-            if mask not in known:
-                known[mask] = frozenset(n for bit, n in enumerate(names) if mask >> bit & 1)
-        return tuple(known[mask] for mask in masks)
+        return _named(self._liveness(names, (1 << len(names)) - 1), names)
 
-    def _liveness(self, names: Sequence[str], after_jump: int) -> list[int]:
-        """One backward pass to a fixed point; sets of names are bits of an int."""
+    @cached_property
+    def deciding_names(self) -> tuple[frozenset[str], ...]:
+        """Of `live_names`, those from which the guard of a later jump follows."""
+        names = sorted({name for one in self.instructions for name in one.uses})
+        return _named(self._liveness(names, 0, for_jumps=True), names)
+
+    def _liveness(
+        self, names: Sequence[str], after_jump: int, for_jumps: bool = False
+    ) -> list[int]:
+        """One backward pass to a fixed point; sets of names are bits of an int.
+
+        Args:
+            names: the order of the bits.
+            after_jump: what counts as read after a jump to a computed address.
+            for_jumps: a jump reads; any other instruction reads where its result is read.
+        """
         code = self.instructions
         bits = {name: 1 << place for place, name in enumerate(names)}
         uses = [sum(bits.get(name, 0) for name in one.uses) for one in code]
+        defines = [sum(bits.get(name, 0) for name in one.defines) for one in code]
         kept = [
             ~sum(bits.get(name, 0) for name in one.defines) if one.predicate is None else -1
             for one in code
@@ -359,11 +369,21 @@ class Sass:
                     after |= after_jump
                 elif target is not None:
                     after |= live[target]
-                before = after & kept[place] | uses[place]
+                reads = not for_jumps or one.base in JUMPS or after & defines[place]
+                before = after & kept[place] | (uses[place] if reads else 0)
                 if before != live[place]:
                     live[place] = before
                     changed = True
         return live[: len(code)]
+
+
+def _named(masks: Sequence[int], names: Sequence[str]) -> tuple[frozenset[str], ...]:
+    """Sets of names from their bits; equal ones are one object."""
+    known: dict[int, frozenset[str]] = {}
+    for mask in masks:
+        if mask not in known:
+            known[mask] = frozenset(n for bit, n in enumerate(names) if mask >> bit & 1)
+    return tuple(known[mask] for mask in masks)
 
 
 # ------------------------------------------------------------------------------- disassembled

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from labtools.problem.text import is_file
+
 from .options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)".*$', re.MULTILINE)
@@ -54,7 +56,7 @@ def expand_includes(
     seen = set() if _seen is None else _seen
 
     def replace(match: re.Match[str]) -> str:
-        path = next((f / match[1] for f in folders if (f / match[1]).is_file()), None)
+        path = next((f / match[1] for f in folders if is_file(f / match[1])), None)
         if path is None:
             return match[0]
         path = path.resolve()
@@ -77,7 +79,7 @@ def used_headers(source: str, include_dirs: Iterable[Path]) -> str:
 
     def follow(names: Iterable[str], places: tuple[Path, ...]) -> None:
         for name in names:
-            path = next((folder / name for folder in places if (folder / name).is_file()), None)
+            path = next((folder / name for folder in places if is_file(folder / name)), None)
             if path is None or path in seen:
                 continue
             found = path.stat()
@@ -90,6 +92,19 @@ def used_headers(source: str, include_dirs: Iterable[Path]) -> str:
     for path in sorted(seen):
         digest.update(f"{path.name} {seen[path]};".encode())
     return digest.hexdigest()
+
+
+def odd_include(source: str, include_dirs: Iterable[Path]) -> str | None:
+    """The name of an ``#include`` that leads to something which is there and is no file."""
+    for name in _ANY_INCLUDE.findall(source):
+        for folder in include_dirs:
+            path = folder / name
+            try:
+                if path.exists() and not path.is_file():
+                    return str(name)
+            except (OSError, ValueError):
+                return str(name)
+    return None
 
 
 class _Header(NamedTuple):
@@ -141,9 +156,44 @@ def normalise_source(source: str) -> str:
     return re.sub(r"\x00(\d+)\x01", lambda match: kept[int(match[1])], text)
 
 
+_CONDITION = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif)\b(.*)")
+
+
+def gpu_only_lines(source: str) -> list[tuple[int, int]]:
+    """First and last line of each part that is compiled for a GPU only, by ``__CUDA_ARCH__``."""
+    found: list[tuple[int, int]] = []
+    stack: list[tuple[bool, int]] = []  # whether such a condition, and where its part begins
+    for number, line in enumerate(source.splitlines(), start=1):
+        directive = _CONDITION.match(line)
+        if directive is None:
+            continue
+        word, condition = directive.groups()
+        asks = "__CUDA_ARCH__" in condition
+        negated = word == "ifndef" or "!" in condition
+        if word in ("if", "ifdef", "ifndef"):
+            stack.append((asks, number if asks and not negated else 0))
+        elif stack:
+            own, start = stack.pop()
+            if start and number > start + 1:
+                found.append((start + 1, number - 1))
+            if word != "endif":
+                begins = number if (own and not start) or (asks and not negated) else 0
+                stack.append((own or asks, begins))
+    return sorted(found)
+
+
 def hash_source(source: str, defines: Mapping[str, str], include_dirs: Iterable[Path]) -> str:
     """SHA-256 of what the source says: its text, its own headers, definitions and options."""
-    text = normalise_source(expand_includes(source, include_dirs))
+    return hash_words(source_words(source, include_dirs), defines)
+
+
+def source_words(source: str, include_dirs: Iterable[Path]) -> str:
+    """What a source and its own headers say, as `normalise_source` writes it."""
+    return normalise_source(expand_includes(source, include_dirs))
+
+
+def hash_words(words: str, defines: Mapping[str, str]) -> str:
+    """`hash_source` of what `source_words` gave: for many definitions of one source."""
     options = (*COMMON_OPTIONS, *CUPY_ADDED_OPTIONS)
-    parts = (text, repr(sorted(defines.items())), repr(sorted(options)))
+    parts = (words, repr(sorted(defines.items())), repr(sorted(options)))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

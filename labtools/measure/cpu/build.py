@@ -2,9 +2,10 @@
 
 The kernel is compiled to assembly with the compiler's thread-sanitizer pass, which puts a call
 before each load and store, and linked with our runtime instead of the sanitizer's. Between the
-two the assembly is touched in three small ways, all of which need names that only the compiler
-knows: gaps between shared variables, ``extern __shared__`` arrays tied to one region, and the C
-library's copies sent through the runtime.
+two the assembly is touched in five small ways, most of which need names that only the compiler
+knows: gaps between shared variables, ``extern __shared__`` arrays tied to one region, device
+variables put into sections of their own with gaps between them, the C library's copies sent through
+the runtime, and NaN for what a local variable holds before it is set.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,12 +31,32 @@ from typing import Any
 from labtools.problem import LabError
 from labtools.toolchain import CompileError, find_cxx_compiler
 from labtools.toolchain.cache import check_room, in_folder, prune_kept, size_of
-from labtools.toolchain.sources import expand_includes
+from labtools.toolchain.compiler import (
+    KERNEL_LIMIT_S,
+    OWN_LIMIT_S,
+    allowed_s,
+    refuse_odd_includes,
+    stopped_compiling,
+)
+from labtools.toolchain.sources import expand_includes, gpu_only_lines
+
+from ..worker import ChildResult, run_child
 
 NATIVE = Path(__file__).parent / "native"
 DYNAMIC_SHARED_BYTES = 227 * 1024
 """The most dynamic shared memory a block may ask for on an H100, H200 or B200."""
-GAP_BYTES = 64
+GAP_BYTES = 4096
+"""Behind each variable: as long as a row of most arrays, so that an index that is off by a row or
+two does not meet the next variable. A whole number of any alignment."""
+CUDA_ARCH = 900
+"""What a kernel's own text takes ``__CUDA_ARCH__`` for: that of the GPU whose launch is run."""
+HOST_COMPILE_BYTES = 2**30
+"""Address space of a compiler. Two may run at a time."""
+_TOO_LONG = re.compile(r"CPU time limit exceeded|terminated program|SIGXCPU|signal 24")
+_TOO_LARGE = re.compile(r"out of memory|memory exhausted|bad_alloc|Cannot allocate memory")
+_ALIVE = "alive"
+_YOUNG_S = 5.0
+"""So long a folder to build in may be without its mark."""
 WITHOUT_CPU_RUNNER = (
     "offline compilation, the pages, predictions and recorded measurements; with a GPU the check "
     "runs there"
@@ -76,18 +99,42 @@ class SharedVariable:
 
 
 @dataclass(frozen=True)
+class DeviceVariable:
+    """A device variable of the kernel, which survives from one launch to the next.
+
+    Args:
+        name: its own.
+        set: it begins with values that the source gives; False for zero throughout.
+        offset: from the start of those that begin alike, in bytes.
+        bytes: its size.
+    """
+
+    name: str
+    set: bool
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Executable:
     """A kernel built for the CPU.
 
     Args:
         path: the program.
         shared: its shared variables.
-        stateful: it has device variables, which survive from one launch to the next.
+        device: its device variables.
+        as_gpu: its own text is compiled as for a GPU, with ``__CUDA_ARCH__`` defined.
     """
 
     path: Path
     shared: tuple[SharedVariable, ...]
-    stateful: bool
+    device: tuple[DeviceVariable, ...]
+    as_gpu: bool = False
+
+    @property
+    def stateful(self) -> bool:
+        """Whether it has device variables."""
+        return bool(self.device)
 
 
 def find_cpu_compiler() -> HostCompiler:
@@ -209,7 +256,7 @@ def _kernel_options(compiler: HostCompiler) -> tuple[str, ...]:
     ]
     if compiler.is_recent:
         # A loop without end stays one, whatever C++ allows a compiler to make of it. A local
-        # variable that nobody set is far off, instead of zero by luck.
+        # variable that nobody set is far off, instead of zero by luck (`adapt_assembly`: NaN).
         options += ["-fno-finite-loops", "-ftrivial-auto-var-init=pattern"]
     if compiler.family == "gcc":
         options += [
@@ -228,11 +275,13 @@ def _kernel_options(compiler: HostCompiler) -> tuple[str, ...]:
             # Lines are asked for, values of variables never; finding them is a fifth of the time.
             "-fno-var-tracking",
             "-fno-var-tracking-assignments",
+            "--param=tsan-distinguish-volatile=1",
             "--param=tsan-instrument-func-entry-exit=0",
         ]
     else:
         options += ["-fno-caret-diagnostics", "-fno-vectorize", "-fno-slp-vectorize"]
         options += ["-mllvm", "-tsan-instrument-func-entry-exit=0"]
+        options += ["-mllvm", "-tsan-distinguish-volatile"]
     return tuple(options)
 
 
@@ -290,6 +339,7 @@ def _build_in(
         *(f"-I{folder}" for folder in (*folders, NATIVE)),
         *(f"-isystem{folder}" for folder in headers),
     )
+    refuse_odd_includes(source, folders, name)
     expanded = expand_includes(source, folders)
     key = _digest(
         [
@@ -305,39 +355,55 @@ def _build_in(
         building = beside.submit(_build_runtime, cache, compiler)
         prelude = _build_prelude(cache, compiler, headers)
         runtime = building.result()
-    with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as temporary:
-        folder = Path(temporary) / "kernel"
+    with _building(cache) as temporary:
+        folder = temporary / "kernel"
         folder.mkdir()
-        unit = folder / "kernel.cpp"
-        unit.write_text(_translation_unit(source, name, entries), "utf-8")
-        assembly = folder / "kernel.s"
-        done = _compile(
-            [
-                *(str(compiler.path), *prelude, *options),
-                *("-S", "-x", "c++", str(unit), "-o", str(assembly)),
-            ],
-            folder,
-        )
-        if done.returncode:
-            raise _compile_error(done.stderr, source, name, entries, folders)
-        text = assembly.read_text("utf-8", "surrogateescape")  # strings may hold any byte
-        changed, stateful = adapt_assembly(text)
-        assembly.write_text(changed, "utf-8", "surrogateescape")
+        unit, assembly = folder / "kernel.cpp", folder / "kernel.s"
         program = folder / "kernel"
-        done = _compile(
-            [
-                *(str(compiler.path), "-no-pie" if compiler.family == "gcc" else "-pie"),
-                *(str(assembly), str(runtime), "-o", str(program)),
-            ],
-            folder,
-        )
-        if done.returncode:
-            raise _link_error(done.stderr, source, name)
-        shared = read_shared_variables(program)
+
+        def make(text: str) -> None:
+            unit.write_text(_translation_unit(text, name, entries), "utf-8")
+            done = _compile(
+                [
+                    *(str(compiler.path), *prelude, *options),
+                    *("-S", "-x", "c++", str(unit), "-o", str(assembly)),
+                ],
+                folder,
+                name,
+            )
+            if done.returncode:
+                raise _compile_error(done.stderr, source, name, entries, folders)
+            made = assembly.read_text("utf-8", "surrogateescape")  # strings may hold any byte
+            assembly.write_text(adapt_assembly(made), "utf-8", "surrogateescape")
+            done = _compile(
+                [
+                    *(str(compiler.path), "-no-pie" if compiler.family == "gcc" else "-pie"),
+                    *(str(assembly), str(runtime), "-o", str(program)),
+                ],
+                folder,
+                name,
+            )
+            if done.returncode:
+                raise _link_error(done.stderr, source, name)
+
+        as_gpu = False
+        for text in _as_gpu(source):
+            with contextlib.suppress(CompileError):
+                make(text)
+                as_gpu = True
+        if not as_gpu:
+            make(source)
+        shared, device = read_shared_variables(program), read_device_variables(program)
         assembly.unlink()
         unit.unlink()
         (folder / "kernel.json").write_text(
-            json.dumps({"stateful": stateful, "shared": [vars(v) for v in shared]})
+            json.dumps(
+                {
+                    "device": [vars(v) for v in device],
+                    "shared": [vars(v) for v in shared],
+                    "as_gpu": as_gpu,
+                }
+            )
         )
         written = size_of(folder)
         _publish(folder, final)
@@ -348,6 +414,21 @@ def _build_in(
     return built
 
 
+def _as_gpu(source: str) -> list[str]:
+    """The kernel's own text with ``__CUDA_ARCH__`` defined, so that what a GPU runs is what is run.
+
+    None where it does not ask; the headers keep their host path, and so does text with inline
+    assembly in the parts in question.
+    """
+    lines = source.splitlines()
+    hidden = gpu_only_lines(source)
+    if not hidden or any(
+        "asm" in line for first, last in hidden for line in lines[first - 1 : last]
+    ):
+        return []
+    return [re.sub(r"\b__CUDA_ARCH__\b", "LAB_CUDA_ARCH", source)]
+
+
 def _quoted(name: str) -> str:
     """The name as it can stand in a #line directive."""
     return name.replace("\\", "/").replace('"', "'")
@@ -356,6 +437,7 @@ def _quoted(name: str) -> str:
 def _translation_unit(source: str, name: str, entries: tuple[str, ...]) -> str:
     lines = [
         '#include "cuda_on_cpu.h"',
+        f"#define LAB_CUDA_ARCH {CUDA_ARCH}",
         f'#line 1 "{_quoted(name)}"',
         source,
         '#line 1 "<launch>"',
@@ -384,10 +466,12 @@ _DIRECTIVE = re.compile(
 )
 """A line that one of the next six may fit."""
 _TLS_SECTION = re.compile(r"\s*\.section\s+\.t(bss|data)")
-_DATA_SECTION = re.compile(r"\s*(\.section\s+)?\.(data|bss)\b(?!\.rel\.ro)")
+_DATA_SECTION = re.compile(r"\s*(?:\.section\s+)?\.(?P<kind>data|bss)\b(?!\.rel\.ro)")
 _ANY_SECTION = re.compile(r"\s*\.(section|text|data|bss)\b")
 _SPACE = re.compile(r"\s*\.(zero|skip)\s+\d+")
-_COMMON = re.compile(r"\s*\.l?comm\s+(?!\.L)")
+_COMMON = re.compile(
+    r"\s*\.l?comm\s+(?!\.L)(?P<name>[^,\s]+)\s*,\s*(?P<bytes>\d+)(?:\s*,\s*(?P<align>\d+))?"
+)
 _OBJECT = re.compile(r"\s*\.type\s+(?!\.L)([^,\s]+),\s*[@%](?:object|gnu_unique_object)")
 _LABEL = re.compile(r"^([A-Za-z_$][\w$.]*):", re.MULTILINE)
 _TLS_USE = re.compile(
@@ -395,30 +479,87 @@ _TLS_USE = re.compile(
     re.IGNORECASE,
 )
 _COPIES = re.compile(r"^(\s*(?:call|jmp|bl|b)\s+)(mem(?:cpy|move|set))\b", re.MULTILINE)
+_UNSET = re.compile(
+    r"(?<![\w.-])(?:-16843010|4278124286|-72340172838076674|18374403900871474942)\b"
+)
+"""What gcc puts into a variable that nobody set, as four or eight bytes: a number."""
+_UNSET_VECTOR = re.compile(r"(\tmovl\t\$)-2(, (%\w+)\n\tv?movd\t\3, %xmm\d+\n\tvpbroadcastb\t)")
+_DEVICE_SECTIONS = {
+    "bss": ("lab_device_zero", '\t.section\t.lab_device_zero,"aw",@nobits'),
+    "data": ("lab_device_set", '\t.section\t.lab_device_set,"aw",@progbits'),
+}
+"""Where device variables go that begin with zero, and the others: a label, and the section."""
 
 
-def adapt_assembly(text: str) -> tuple[str, bool]:
-    """Put gaps behind shared variables, tie dynamic ones to their region, redirect copies.
+def adapt_assembly(text: str) -> str:
+    """Put gaps behind variables, tie dynamic ones to their region, redirect copies.
 
-    Returns:
-        the text, and whether the kernel has device variables that can be written.
+    Device variables go to sections of their own, which begin and end at whole pages.
     """
     pieces, taken = [], 0
-    in_tls = in_data = stateful = False
+    in_tls = in_data = False
+    found = dict.fromkeys(_DEVICE_SECTIONS, False)
+    gap = f"\t.zero\t{GAP_BYTES}"
     for directive in _DIRECTIVE.finditer(text):
         line = directive[0]
+        put: str | None = None
         if _ANY_SECTION.match(line):
             in_tls = bool(_TLS_SECTION.match(line))
-            in_data = bool(_DATA_SECTION.match(line)) and not in_tls
-        stateful |= bool(_COMMON.match(line)) or (in_data and bool(_OBJECT.match(line)))
-        if in_tls and _SPACE.match(line):
-            pieces += [text[taken : directive.end()], f"\n\t.zero\t{GAP_BYTES}"]
+            data = None if in_tls else _DATA_SECTION.match(line)
+            in_data = data is not None
+            if data is not None:
+                kind = data["kind"]
+                put = _DEVICE_SECTIONS[kind][1]
+        common = _COMMON.match(line)
+        if common:
+            found["bss"] = True
+            put = "\n".join([
+                _DEVICE_SECTIONS["bss"][1].replace(".section", ".pushsection"), gap,
+                f"\t.balign\t{common['align'] or 16}", f"\t.type\t{common['name']}, @object",
+                f"\t.size\t{common['name']}, {common['bytes']}", f"{common['name']}:",
+                f"\t.zero\t{common['bytes']}", "\t.popsection",
+            ])  # fmt: skip
+        elif in_data and _OBJECT.match(line):
+            found[kind] = True
+            put = f"{gap}\n{line}"
+        elif in_tls and _SPACE.match(line):
+            put = f"{line}\n{gap}"
+        if put is not None:
+            pieces += [text[taken : directive.start()], put]
             taken = directive.end()
     text = _COPIES.sub(r"\1lab_\2", "".join([*pieces, text[taken:]]))
+    text = _UNSET_VECTOR.sub(r"\1-1\2", _UNSET.sub("-1", text))
     used = {a or b for a, b in _TLS_USE.findall(text)}
     dynamic = sorted(used - set(_LABEL.findall(text)))
     ties = [f"\t.globl\t{name}\n\t.set\t{name}, lab_dynamic_shared" for name in dynamic]
-    return text + "\n".join(["", *ties, ""]), stateful
+    first, last = [], []
+    for kind, (name, section) in _DEVICE_SECTIONS.items():
+        page = [section, *([gap] if found[kind] else []), "\t.balign\t4096"]
+        first += [section, "\t.balign\t4096", f"\t.globl\t{name}", f"{name}:"]
+        last += [*page, f"\t.globl\t{name}_end", f"{name}_end:"]
+    return "\n".join([*first, "\t.text", text, *ties, *last, ""])
+
+
+def read_device_variables(program: Path) -> list[DeviceVariable]:
+    """Names, places and sizes of the device variables, from the program's symbol table."""
+    from elftools.elf.elffile import ELFFile
+
+    variables = []
+    with program.open("rb") as file:
+        elf: Any = ELFFile(file)
+        table = list(elf.get_section_by_name(".symtab").iter_symbols())
+        ends = {one.name: one["st_value"] for one in table if one.name.startswith("lab_device_")}
+        for symbol in table:
+            if symbol["st_info"]["type"] != "STT_OBJECT" or not symbol["st_size"]:
+                continue
+            for number, (name, _) in enumerate(_DEVICE_SECTIONS.values()):
+                if ends[name] <= symbol["st_value"] < ends[f"{name}_end"]:
+                    shown = (
+                        "(guard)" if symbol.name.startswith("_ZGV") else _plain_name(symbol.name)
+                    )
+                    offset = symbol["st_value"] - ends[name]
+                    variables.append(DeviceVariable(shown, bool(number), offset, symbol["st_size"]))
+    return variables
 
 
 def read_shared_variables(program: Path) -> list[SharedVariable]:
@@ -467,8 +608,8 @@ def _build_runtime(cache: Path, compiler: HostCompiler) -> Path:
     key = "runtime-" + _digest([compiler.version, str(compiler.path), *options, _native_digest()])
     final = cache / key
     if not (final / "runtime.o").is_file():
-        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as temporary:
-            folder = Path(temporary) / "runtime"
+        with _building(cache) as temporary:
+            folder = temporary / "runtime"
             folder.mkdir()
             done = _compile(
                 [
@@ -506,8 +647,8 @@ def _build_prelude(
     final = cache / key
     name = "cuda_on_cpu.h.gch"
     if not (final / name).is_file():
-        with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as temporary:
-            folder = Path(temporary) / "prelude"
+        with _building(cache) as temporary:
+            folder = temporary / "prelude"
             folder.mkdir()
             done = _compile(
                 [
@@ -534,26 +675,75 @@ def _headers_digest(headers: tuple[Path, ...]) -> str:
     return _digest(marks)
 
 
-def _compile(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the compiler, whose files all go to ``folder``.
+def _compile(command: list[str], folder: Path, name: str = "") -> ChildResult:
+    """Run the compiler, whose files all go to ``folder``. It ends with this process.
+
+    Args:
+        command: of the compiler.
+        folder: is there.
+        name: what messages call the kernel; empty where the source is our own.
 
     Raises:
         OSError: it failed, and there is no room for what it writes.
+        CompileError: the kernel takes it too long, or too much memory.
     """
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)}
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=300, env=environment, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise LabError(
-            "The C++ compiler did not end within 300 s.",
-            "the kernel unrolls or instantiates far too much, or the machine is overloaded",
-            "try a smaller unroll; every other kernel is unaffected",
-        ) from error
-    if done.returncode:
+    limit_s = allowed_s(KERNEL_LIMIT_S if name else OWN_LIMIT_S)
+    done = run_child(
+        command,
+        time_limit_s=4 * limit_s,
+        env=environment,
+        limit_cpu_s=limit_s,
+        limit_bytes=HOST_COMPILE_BYTES,
+    )
+    if not done.ok:
         check_room(folder)
+        if done.timed_out or _TOO_LONG.search(done.stderr):
+            raise stopped_compiling(
+                name or "The CPU runner's own code",
+                f"it did not end within {limit_s:g} s of processor time",
+            )
+        if _TOO_LARGE.search(done.stderr):
+            raise stopped_compiling(
+                name or "The CPU runner's own code",
+                f"it ran out of memory, of which it may take {HOST_COMPILE_BYTES / 2**30:.1f} GiB",
+            )
     return done
+
+
+@contextlib.contextmanager
+def _building(cache: Path) -> Iterator[Path]:
+    """A folder to build in. What a process that was killed left of its own is removed.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    import fcntl
+
+    for left in cache.glob("build-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _YOUNG_S and _is_dead(left):
+                shutil.rmtree(left, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(dir=cache, prefix="build-") as temporary,
+        open(Path(temporary) / _ALIVE, "wb") as mark,
+    ):
+        fcntl.flock(mark, fcntl.LOCK_EX)  # goes with this process
+        yield Path(temporary)
+
+
+def _is_dead(folder: Path) -> bool:
+    """Whether nobody builds in a folder any more."""
+    import fcntl
+
+    try:
+        with open(folder / _ALIVE, "rb") as mark:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 # ---- the cache ----
@@ -588,7 +778,8 @@ def _load(folder: Path) -> Executable | None:
     if not os.access(program, os.X_OK):
         return None
     shared = tuple(SharedVariable(**item) for item in data["shared"])
-    return Executable(program, shared, bool(data["stateful"]))
+    device = tuple(DeviceVariable(**item) for item in data["device"])
+    return Executable(program, shared, device, bool(data["as_gpu"]))
 
 
 # ---- errors ----

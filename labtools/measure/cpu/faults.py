@@ -22,6 +22,7 @@ FAULT_KINDS = {
     "launch": "a launch that a GPU would refuse, or arguments of the wrong type",
     "hang": "a block that does not end",
     "crash": "a thread or its process that died",
+    "carried": "what one call of the launches left behind and the next one reads",
     "order_dependent": "a result that changes with the order in which warps run",
 }
 

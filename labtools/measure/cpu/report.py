@@ -45,6 +45,7 @@ KINDS = {
     9: "launch",
     10: "hang",
     11: "crash",
+    12: "carried",
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +26,7 @@ from labtools.problem import (
     load_rung,
     timed_launches,
 )
-from labtools.problem.rung import load_by_path, say_knobs
+from labtools.problem.rung import load_by_path, move_outside, say_knobs
 from labtools.record.fields import LaunchField, SchemeField
 from labtools.record.schema import Kind
 from labtools.record.whole import write_whole
@@ -105,7 +105,7 @@ class Job:
         timing: as of a `Candidate`, after it was looked at whether a call allocates memory.
         cubin: the file of the compiled kernel.
         launches: the launches of one call, its preparation before them.
-        tolerance: of the rung; None takes that of the output's type.
+        tolerance: of the rung, `Rung.tolerance_for`; None takes that of the output's type.
         scheme: how inputs are stored; None where they stay as they are.
         baseline: id of a baseline.
         source: the baseline's file where it is no shipped one.
@@ -162,6 +162,20 @@ class Job:
         return workload.call_bytes(read) + sum(
             spaces[name].bytes for name in self.prepared if name in read
         )
+
+    def least_read_bytes(self, workload: Problem) -> int:
+        """Bytes that no call can do without: those of its scheme, or of the inputs that it names.
+
+        A prepared copy in no named scheme counts for what it is, less its padding.
+        """
+        if self.kind != "rung":
+            return 0
+        least = workload.call_bytes(self.read_names)
+        if self.scheme is not None:
+            return least + self.scheme.stored_bytes(workload)
+        read, spaces = self.read_names, self.workspaces
+        kept = sum(spaces[name].bytes for name in self.prepared if name in read)
+        return least + int(kept * workload.used_share)
 
 
 def baseline_of(job: Job) -> Baseline:
@@ -231,6 +245,12 @@ class Candidate:
         stream = "stream" if self.timing == "stream" else ""
         return "+".join(filter(None, (stream, "outside" if self.outside else "")))
 
+    def launches(self, workload: Problem, limits: Limits) -> list[Launch]:
+        """What a rung launches; the errors are those of `Rung.launches`."""
+        assert isinstance(self.target, Rung)
+        launches = self.target.launches(workload, limits, self.knobs)
+        return move_outside(launches) if self.outside else launches
+
     def supports(self, workload: Problem) -> str | None:
         """Why it cannot run a workload, or None."""
         return self.target.supports(workload)
@@ -262,14 +282,6 @@ def ceiling_candidates(num_sms: int) -> list[Candidate]:
     ]
 
 
-def move_outside(launches: Sequence[Launch]) -> list[Launch]:
-    """The launches with every workspace allocated once, before all calls."""
-    return [
-        replace(one, workspace=tuple(replace(space, in_call=False) for space in one.workspace))
-        for one in launches
-    ]
-
-
 def bytes_in_call(launches: Sequence[Launch]) -> int:
     """Bytes that every call allocates and frees."""
     spaces = {space.name: space for one in launches for space in one.workspace if space.in_call}
@@ -291,9 +303,7 @@ def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
             source=str(target.source or ""),
             kv_bits=target.kv_bits,
         )
-    launches = target.launches(workload, limits, candidate.knobs)
-    if candidate.outside:
-        launches = move_outside(launches)
+    launches = candidate.launches(workload, limits)
     cubin = compile_rung(target, workload, limits, candidate.knobs, compiler="live")
     for launch in launches:
         cubin.resources_of(launch.entry)  # refuses a name that the code does not hold
@@ -302,6 +312,6 @@ def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
         timing="stream" if bytes_in_call(launches) else candidate.timing,
         cubin=str(store_cubin(cubin)),
         launches=tuple(launches),
-        tolerance=target.tolerance,
+        tolerance=target.tolerance_for(workload, launches),
         scheme=target.scheme(workload, candidate.knobs),
     )

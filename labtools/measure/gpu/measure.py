@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from labtools.predict import limits_of
+from labtools.predict import limits_of, list_gpus, load_gpu
 from labtools.problem import (
     Baseline,
     Comparison,
@@ -275,8 +275,15 @@ def make_group(
         sample_us=SAMPLE_US,
         budget_s=budget_s,
         with_torch=any(one.kind == "baseline" for one in candidates),
+        dram_gb_per_s=_sheet_rate(limits),
     )
     return TimingGroup(request, limits, refused)
+
+
+def _sheet_rate(limits: Limits) -> float:
+    """The memory rate that a data sheet says, 10^9 bytes a second; 0 where there is none."""
+    known = limits.name in list_gpus()
+    return (load_gpu(limits.name).dram_gb_per_s or 0.0) if known else 0.0
 
 
 def run_group(
@@ -417,8 +424,9 @@ def _code_fields(
         }
     hashes = kernel_hashes(target, workload, limits, candidate.knobs, compiler="live")
     cubin = compile_rung(target, workload, limits, candidate.knobs, compiler="live")
-    launches = target.launches(workload, limits, candidate.knobs)
+    launches = candidate.launches(workload, limits)
     entries = dict.fromkeys(launch.entry for launch in launches)
+    path = target.source.with_suffix(".py").resolve()
     own = not target.source.resolve().is_relative_to(kernels_dir())
     scheme = target.scheme(workload, candidate.knobs)
     return {
@@ -428,7 +436,8 @@ def _code_fields(
         "limits": limits,
         "launches": tuple(launches),
         "resources": tuple(cubin.resources_of(entry) for entry in entries),
-        "rung_path": str(target.source.with_suffix(".py").resolve()) if own else None,
+        "rung_path": str(path) if own else None,
+        "rung_hash": hash_python_file(path) if own and path.is_file() else None,
         "provenance": make_provenance(
             device,
             result.environment,
@@ -453,8 +462,8 @@ def _notes(
     candidate: Candidate, workload: Problem, limits: Limits, result: GroupResult
 ) -> tuple[str, ...]:
     notes = [answer.note for answer in result.answers if answer.note]
-    if isinstance(candidate.target, Rung) and not candidate.outside:
-        held = bytes_in_call(candidate.target.launches(workload, limits, candidate.knobs))
+    if isinstance(candidate.target, Rung):
+        held = bytes_in_call(candidate.launches(workload, limits))
         if held:
             notes.append(f"every call allocates and frees {held} bytes of device memory")
     if isinstance(candidate.target, Rung) and candidate.target.edited:

@@ -2,6 +2,10 @@
 
 Two kernels on one GPU share its memory bandwidth, so a time taken beside another measurement is
 wrong. Whoever measures holds the lock of the GPU; the others wait and say for whom.
+
+The locks of all users lie in one folder where everybody can write. It is sticky, so that nobody
+removes another's lock; a lock is a plain file that is opened without following links, and who holds
+it is written into it.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import tempfile
 import threading
 import time
@@ -16,44 +21,126 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from labtools.problem import LabError
 from labtools.toolchain.progress import SAY_EVERY_S, Progress, silent
 
 LOCKS_VARIABLE = "LABTOOLS_GPU_LOCKS"
 LONGEST_WAIT_S = 3600.0
 _POLL_S = 0.05
+_NOTE_BYTES = 1024
 
 
 def gpu_locks_dir() -> Path:
-    """The folder of the locks, one for all users of the machine."""
+    """The folder of the locks, one for all users of the machine.
+
+    Raises:
+        LabError: it is there and is not safe to use.
+    """
     given = os.environ.get(LOCKS_VARIABLE)
     folder = Path(given) if given else Path(tempfile.gettempdir()) / "labtools-gpu-locks"
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        # Not sticky: Linux forbids opening another user's file for creation in sticky folders.
-        with suppress(PermissionError):
-            folder.chmod(0o777)
+    with suppress(FileExistsError):
+        folder.mkdir(parents=True)
+        folder.chmod(0o1777)
+    found = folder.stat() if given else folder.lstat()
+    mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    if stat.S_ISDIR(found.st_mode) and not found.st_mode & stat.S_ISVTX and mine:
+        folder.chmod(0o1777)
+    elif not stat.S_ISDIR(found.st_mode) or not found.st_mode & stat.S_ISVTX:
+        raise LabError(
+            "The folder of the GPUs' locks is not safe.",
+            f"{folder} is a link, or a folder of another user in which anybody can remove files",
+            f"remove it, or let {LOCKS_VARIABLE} name another folder, the same for all who measure",
+        )
     return folder
 
 
-def _lock_of(gpu: str) -> FileLock:
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", gpu)
-    # Not a thread's own: the last thread that shares a hold gives it back, whoever took it.
-    return FileLock(str(gpu_locks_dir() / f"{name}.lock"), mode=0o666, thread_local=False)
+class GpuLock:
+    """The lock of one GPU, in a file.
+
+    Args:
+        path: the file. The lock goes with the process, also when it is killed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: int | None = None
+
+    def acquire(self, purpose: str) -> bool:
+        """Take it, if nobody has it.
+
+        Raises:
+            LabError: there is something else in its place.
+        """
+        import fcntl
+
+        file = self._open()
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(file)
+            return False
+        note = json.dumps({"pid": os.getpid(), "purpose": purpose[:200]}).encode()[:_NOTE_BYTES]
+        with suppress(OSError):  # a full disk
+            os.ftruncate(file, 0)
+            os.pwrite(file, note, 0)
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        """Give it back."""
+        if self._file is not None:
+            with suppress(OSError):
+                os.ftruncate(self._file, 0)
+            os.close(self._file)
+            self._file = None
+
+    def holder(self) -> str:
+        """Who has it, in words."""
+        try:
+            file = self._open()
+            try:
+                found = json.loads(os.pread(file, _NOTE_BYTES, 0))
+            finally:
+                os.close(file)
+            purpose = "".join(one for one in str(found["purpose"])[:200] if one.isprintable())
+            return f"process {int(found['pid'])} ({purpose})"
+        except (LabError, OSError, ValueError, KeyError, TypeError):
+            return "another process"
+
+    def _open(self) -> int:
+        """The file, made where it is missing.
+
+        An open that may make a file is refused on another user's file in a sticky folder, so the
+        two are apart.
+        """
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            try:
+                file = os.open(self.path, flags)
+            except FileNotFoundError:
+                try:
+                    file = os.open(self.path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+                    os.fchmod(file, 0o666)  # whatever the umask
+                except FileExistsError:  # somebody was faster
+                    file = os.open(self.path, flags)
+        except OSError as error:
+            raise self._refusal(error.strerror or str(error)) from error
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            os.close(file)
+            raise self._refusal("it is no plain file of its own")
+        return file
+
+    def _refusal(self, why: str) -> LabError:
+        return LabError(
+            "The lock of the GPU cannot be used.",
+            f"{self.path}: {why}",
+            f"remove it, or let {LOCKS_VARIABLE} name another folder, the same for all who measure",
+        )
 
 
-def _holder_file(lock: FileLock) -> Path:
-    return Path(lock.lock_file).with_suffix(".holder")
-
-
-def _read_holder(lock: FileLock) -> str:
-    try:
-        holder = json.loads(_holder_file(lock).read_text())
-        return f"process {holder['pid']} ({holder['purpose']})"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
+def _lock_of(gpu: str) -> GpuLock:
+    return GpuLock(gpu_locks_dir() / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', gpu)}.lock")
 
 
 @contextmanager
@@ -74,37 +161,30 @@ def hold_gpu(
         longest_wait_s: give up after this long.
 
     Raises:
-        LabError: every GPU stayed taken.
+        LabError: every GPU stayed taken, or their locks cannot be trusted.
     """
     locks = [_lock_of(gpu) for gpu in gpus]
     started = time.monotonic()
     said = -SAY_EVERY_S
     while True:
         for index, lock in enumerate(locks):
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
+            if not lock.acquire(purpose):
                 continue
             try:
-                with suppress(OSError):
-                    note = json.dumps({"pid": os.getpid(), "purpose": purpose})
-                    _holder_file(lock).write_text(note)
                 yield index
             finally:
-                with suppress(OSError):
-                    _holder_file(lock).unlink()
                 lock.release()
             return
         waited = time.monotonic() - started
         if waited > longest_wait_s:
             raise LabError(
                 "The GPU did not become free.",
-                f"{_read_holder(locks[0])} has been measuring on it for over {waited:.0f} s",
+                f"{locks[0].holder()} has been measuring on it for over {waited:.0f} s",
                 "try again later; recorded measurements and the CPU runner need no GPU",
             )
         if waited - said >= SAY_EVERY_S:
             said = waited
-            progress(f"waiting for the GPU: {_read_holder(locks[0])} is measuring on it")
+            progress(f"waiting for the GPU: {locks[0].holder()} is measuring on it")
         time.sleep(_POLL_S)
 
 

@@ -83,6 +83,8 @@ class TimingRequest:
         with_torch: load torch as well.
         process: the number of the child that is asked.
         device: ordinal of the GPU to take; None for the first that is free.
+        dram_gb_per_s: peak memory rate of its data sheet, 10^9 bytes a second; 0 where it is not
+            known.
     """
 
     purpose: str
@@ -96,6 +98,7 @@ class TimingRequest:
     with_torch: bool = False
     process: int = 0
     device: int | None = None
+    dram_gb_per_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,10 @@ class Player:
         call: runs it once on set ``i``.
         output: the device array that call ``i`` wrote, after a call or a replay.
         poison: spoils every output, so that only what is written anew counts.
+        spoil: the same, but leaves scratch space as the calls left it.
+        prepare: runs the preparation of every set again.
+        prepared: what the preparation wrote for the first set, on the host.
+        least_bytes: what a call must read of one set and cannot do without; 0 where nobody says.
         read_checksum: of the read sweep: runs it on the first set and returns what it found.
         play: runs one sample's launches.
         launches: how many these are.
@@ -183,6 +190,10 @@ class Player:
     output: Callable[[int], Any]
     poison: Callable[[], None]
     read_checksum: Callable[[], int] = lambda: 0
+    spoil: Callable[[], None] = lambda: None
+    prepare: Callable[[], None] = lambda: None
+    prepared: Callable[[], list[bytes]] = list
+    least_bytes: int = 0
     play: Callable[[], None] = lambda: None
     launches: int = 0
     protocol: str = GRAPH_PROTOCOL
@@ -213,7 +224,7 @@ class Checked:
         workload: Problem,
         parts: Mapping[int, list[Part]],
     ) -> None:
-        self._device, self._sets, self._workload, self._parts = device, sets, workload, parts
+        self._device, self._sets, self._workload, self.parts = device, sets, workload, parts
         self._known: dict[StoredAs | None, dict[int, np.ndarray]] = {}
 
     def of(self, scheme: StoredAs | None) -> dict[int, np.ndarray]:
@@ -223,7 +234,7 @@ class Checked:
                 index: expect_on_device(
                     self._device, self._sets[index], self._workload, parts, scheme
                 )
-                for index, parts in self._parts.items()
+                for index, parts in self.parts.items()
             }
         return self._known[scheme]
 
@@ -274,6 +285,7 @@ class _Group:
         )
         self.failures: dict[str, str] = {}
         self.sets: list[BufferSet] = []
+        self.prepared: dict[str, list[bytes]] = {}
         self.checksum: int | None = None
         """What the read sweep must find; None while nobody knows."""
 
@@ -299,8 +311,14 @@ class _Group:
             self._play_rounds(players)
         finally:
             readings = self.clocks.stop()
-        for player in [player for player in players if player.label not in self.failures]:
-            self._attempt(player.label, partial(self._check_after, player))
+        for check in (self._check_after, self._refuse_impossible):
+            for player in self._left(players):
+                self._attempt(player.label, partial(check, player))
+        if any(player.kind == "rung" for player in self._left(players)):
+            with self.report.step(f"altering the inputs of {self.workload}", STEP_LIMIT_S * 4):
+                self._alter_inputs()
+            for player in self._left(players):
+                self._attempt(player.label, partial(self._check_altered, player))
         timed = {
             player.label: self._read_times(player)
             for player in players
@@ -313,6 +331,10 @@ class _Group:
         del self.sets, self.checked
         self.device.release()
         return TimingAnswer(self.request.process, timed, self.failures, clocks=readings, note=note)
+
+    def _left(self, players: Sequence[Player]) -> list[Player]:
+        """Those that have not failed."""
+        return [player for player in players if player.label not in self.failures]
 
     def _read_times(self, player: Player) -> Timed:
         assert player.comparison is not None
@@ -379,6 +401,7 @@ class _Group:
                 player = _baseline_player(device, job, self.sets, workload)
             else:
                 player = _rung_player(device, job, self.sets, workload)
+                self.prepared[label] = player.prepared()
                 _refuse_half_cold(player, workload, self.rotation, device.l2_bytes)
             player.poison()
             for index in self.checked.of(player.scheme):
@@ -478,6 +501,69 @@ class _Group:
         assert player.comparison is not None
         worst = max(player.comparison, after, key=lambda one: one.worst_error or 0.0)
         player.comparison = replace(player.comparison, worst_error=worst.worst_error)
+        if player.prepared() != self.prepared.get(player.label, player.prepared()):
+            raise LabError(
+                f"{player.label} changes what its preparation wrote.",
+                "a call left it other than it was, and every other call reads it too",
+                "its times are thrown away; scratch space of a call is a workspace of its own",
+            )
+
+    def _refuse_impossible(self, player: Player) -> None:
+        """Refuse a time in which what a call must read cannot have come from memory.
+
+        What may still lie in the L2 from the calls before is left out.
+
+        Raises:
+            LabError: it is one.
+        """
+        rate, sets = self.request.dram_gb_per_s, self.rotation.sets
+        if not (rate and player.us and self.rotation.cold and self.workload.cache_state == "cold"):
+            return
+        least = max(0.0, player.least_bytes - self.device.l2_bytes / sets)
+        floor_us, median = least / rate / 1e3, float(np.median(player.us))
+        if median < floor_us:
+            raise LabError(
+                f"{player.label} takes {median:.2f} us on {self.workload}, which cannot be.",
+                f"a call must read {player.least_bytes / 1e6:.2f} MB, and at the {rate:,.0f} GB/s "
+                f"of the data sheet that takes {floor_us:.2f} us",
+                "its times are thrown away: it does not read its inputs in every call",
+            )
+
+    def _alter_inputs(self) -> None:
+        """Change a few elements behind every part that is compared, at the same addresses."""
+        operation = operation_of(self.workload)
+        for index, parts in self.checked.parts.items():
+            buffers = self.sets[index]
+
+            def fetch(name: str, place: Any, buffers: BufferSet = buffers) -> np.ndarray:
+                array = self.device.download(buffers[name][place])
+                return host_view(array, self.workload.inputs[name].dtype)
+
+            def store(
+                name: str, place: Any, array: np.ndarray, buffers: BufferSet = buffers
+            ) -> None:
+                self.device.upload(buffers[name][place], array)
+
+            for part in parts:
+                operation.alter_part(self.workload, part, fetch, store, self.rng)
+        self.checked = Checked(self.device, self.sets, self.workload, self.checked.parts)
+
+    def _check_altered(self, player: Player) -> None:
+        """An answer that was kept, whatever it was looked up by, is wrong for other inputs."""
+        if player.kind != "rung":
+            return
+        device, label = self.device, player.label
+        with self.report.step(f"checking {label} on altered inputs", STEP_LIMIT_S, label):
+            player.prepare()
+            player.play()  # over the answers of before, which are wrong now: none may be left
+            device.synchronize()
+            found = _compare(device, player, self.checked.of(player.scheme))
+        if not found.ok:
+            raise LabError(
+                f"{label} is wrong once its inputs have changed where they lie.",
+                "; ".join(found.problems),
+                "its times are thrown away: it keeps an answer, or a part of one, between calls",
+            )
 
 
 def _rotated_bytes(player: Player, rotation: Rotation) -> int:
@@ -495,11 +581,12 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
     # What a preparation writes belongs to its set: shared by the sets it would be wrong for all
     # but one of them, and it would stay in the L2 from one call to the next.
     own = [allocate_workspaces(device, job.launches, only=prepared) for _ in sets]
-    calls = []
+    calls, preparations = [], []
     for one, mine in zip(sets, own, strict=True):
         named = {**one.named(), **workspaces, **mine, **in_call}
         if job.preparation:
-            bind_launches(device, job.cubin, job.preparation, named)()
+            preparations.append(bind_launches(device, job.cubin, job.preparation, named))
+            preparations[-1]()
         calls.append(bind_launches(device, job.cubin, job.timed, named))
     read_bytes = None
     if prepared:
@@ -509,9 +596,20 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
     blank = device.empty(sets[0].out.shape, sets[0].out.dtype)
     device.upload(blank, poisoned(blank.shape, problem.dtype))
 
-    def poison() -> None:
+    def spoil() -> None:
         for one in sets:
             one.out.data.copy_from_device_async(blank.data, blank.nbytes, device.stream)
+
+    def prepare() -> None:
+        for again in preparations:
+            again()
+
+    def prepared_now() -> list[bytes]:
+        small = [one for one in own[0].values() if one.nbytes <= CHECKSUM_BYTES]
+        return [device.download(one).tobytes() for one in small]
+
+    def poison() -> None:
+        spoil()
         for array in workspaces.values():
             device.set_bytes(array, 0 if job.kind == "ceiling" else 0xFF)
 
@@ -529,6 +627,10 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
         output=lambda index: sets[index].out,
         poison=poison,
         keep=[workspaces, calls, blank, own],
+        spoil=spoil,
+        prepare=prepare,
+        prepared=prepared_now,
+        least_bytes=job.least_read_bytes(problem),
         read_checksum=read_checksum,
         tolerance=job.tolerance,
         read_bytes=read_bytes,

@@ -28,6 +28,8 @@ NOTED_WORKLOADS = (
     *("64,32,8,4096,128", "1,32,32,4096,128", "16,32,8,8192,128", "128,32,8,1024,128"),
 )
 """Those for which libraries' times were noted before, beside the ones of the table."""
+PAGED_WITH = (16, 64)
+"""Tokens of a page, where the varied workloads have their cache in pages."""
 VARIED_WORKLOADS = ("8,32,8,4096,128", "1,32,8,4096,128", "64,32,8,2048,128")
 
 ALONE_LENGTHS = (512, 2048, 16384)
@@ -110,7 +112,7 @@ def bench_sections() -> tuple[Section, ...]:
     small = tuple(one for one in (*table, *noted) if one.kv_bytes <= MOST_R03_KV_BYTES)
     varied = shapes(*VARIED_WORKLOADS)
     paged = tuple(
-        one.replace(layout="paged", page_size=size) for one in varied for size in (16, 64)
+        one.replace(layout="paged", page_size=size) for one in varied for size in PAGED_WITH
     )
     uneven = tuple(ragged(one) for one in varied if one.batch > 1)
     return (

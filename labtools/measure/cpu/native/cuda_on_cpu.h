@@ -255,9 +255,9 @@ LAB_REDUCE(__reduce_xor_sync, unsigned, LAB_REDUCE_XOR)
 
 LAB_INLINE void __threadfence() { lab_fence(); }
 LAB_INLINE void __threadfence_system() { lab_fence(); }
-LAB_INLINE void __threadfence_block() {}
+LAB_INLINE void __threadfence_block() { lab_fence_block(); }
 [[noreturn]] LAB_INLINE void __trap() { lab_trap("__trap()"); }
-LAB_INLINE void __nanosleep(unsigned) {}
+LAB_INLINE void __nanosleep(unsigned) { lab_give_way(); }
 
 // ---- atomics ----
 namespace lab {
@@ -295,6 +295,8 @@ LAB_INLINE T atomicCAS(T* address, typename lab::same<T>::type compare,
   return lab::atomic<T>(address, LAB_ATOMIC_CAS, value, compare);
 }
 
+#include "functions.h"
+
 // ---- loads and stores with a cache hint: the hint says nothing about right or wrong ----
 #define LAB_LOAD(name)                                    \
   template <class T>                                      \
@@ -305,9 +307,17 @@ LAB_LOAD(__ldg)
 LAB_LOAD(__ldca)
 LAB_LOAD(__ldcg)
 LAB_LOAD(__ldcs)
-LAB_LOAD(__ldcv)
 LAB_LOAD(__ldlu)
 #undef LAB_LOAD
+// Asked anew each time, as a flag is; of a vector each load is one anyway.
+template <class T>
+LAB_INLINE typename std::enable_if<std::is_arithmetic<T>::value, T>::type __ldcv(const T* address) {
+  return *static_cast<const volatile T*>(address);
+}
+template <class T>
+LAB_INLINE typename std::enable_if<!std::is_arithmetic<T>::value, T>::type __ldcv(const T* address) {
+  return *address;
+}
 #define LAB_STORE(name)                                                      \
   template <class T>                                                         \
   LAB_INLINE void name(T* address, typename lab::same<T>::type value) {      \

@@ -44,7 +44,7 @@ enum lab_atomic_op : int {
   LAB_ATOMIC_DEC,
 };
 
-enum lab_number : int { LAB_INT, LAB_UNSIGNED, LAB_LONG, LAB_UNSIGNED_LONG, LAB_FLOAT, LAB_DOUBLE };
+enum lab_number : int { LAB_INT, LAB_UNSIGNED, LAB_LONG, LAB_UNSIGNED_LONG, LAB_FLOAT, LAB_DOUBLE, LAB_SHORT };
 
 // What a kernel parameter is: 'p' pointer, 'i' signed, 'u' unsigned, 'f' floating, 's' other.
 struct lab_parameter {
@@ -77,6 +77,10 @@ uint64_t lab_collective(int op, unsigned mask, uint64_t value, int argument, int
 unsigned lab_active_mask();
 uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_t compare);
 void lab_fence();
+void lab_fence_block();
+void lab_give_way();
+long long lab_clock();
+int lab_is_shared(const void* address);
 void lab_copy_async(void* shared, const void* global, size_t bytes, size_t zero_fill);
 void lab_copy_commit();
 void lab_copy_wait(size_t groups_left);

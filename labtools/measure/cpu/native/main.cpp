@@ -1,7 +1,8 @@
 // The child process: reads a job from standard input, runs the kernel on the given buffers,
 // leaves what it found in the shared report. It prints nothing.
 //
-// Exit status: 0 done, 3 a fault ended the run, 4 the job could not be set up (text on stderr).
+// Exit status: 0 done, 3 a fault ended the run, 4 the job could not be set up (text on stderr),
+// 7 done, and no device variable was written, 6 the job is to be run again with every byte of its buffers watched by itself.
 #include <csignal>
 #include <cstdarg>
 #include <cstdlib>
@@ -21,16 +22,22 @@ struct LaunchJob {
   uint32_t smem_bytes = 0;
   std::vector<uint64_t> arguments;
   std::vector<lab_parameter> passed;
+  bool prepare = false;  // once, before all calls
 };
 
 struct Job {
   double limit_s = 20;
-  int workers = 1, order = 0, repeat = 1;
+  int workers = 1, order = 0;
   uint64_t sample = 0;  // blocks of each launch to run, evenly spread; 0 means all
   std::vector<LaunchJob> launches;
 };
 
 static Job job;
+
+struct OtherContent {
+  int buffer, own, other;  // file descriptors of what it holds, and of what it holds in one call
+};
+static std::vector<OtherContent> others;
 
 [[noreturn]] static void give_up(const char* format, ...) {
   va_list list;
@@ -65,10 +72,18 @@ static void read_job() {
       job.workers = int(number());
     } else if (key == "order") {
       job.order = int(number());
-    } else if (key == "repeat") {
-      job.repeat = int(number());
     } else if (key == "sample") {
       job.sample = number();
+    } else if (key == "fine") {
+      fine = number() != 0;
+    } else if (key == "device") {
+      DeviceVariable v;
+      v.name = word();
+      v.ignored = v.name == "(guard)";
+      DeviceSection& s = device_sections[number()];
+      v.base = uintptr_t(&s == device_sections ? lab_device_zero : lab_device_set) + number();
+      v.bytes = number();
+      s.variables.push_back(v);
     } else if (key == "shared" || key == "dynamic") {
       SharedVariable v;
       v.name = word();
@@ -84,6 +99,8 @@ static void read_job() {
       r.bytes = number();
       r.item_bytes = uint32_t(number());
       r.writable = number() != 0;
+      const int other = int(number());  // what one call finds there instead; -1: nothing else
+      if (other >= 0) others.push_back({num_buffers, fd, other});
       if (r.bytes > SLOT_BYTES / 2) give_up("buffer %s is larger than 4 GiB", r.name.c_str());
       if (!map_buffer(r, num_buffers, fd)) give_up("buffer %s could not be mapped", r.name.c_str());
       ++num_buffers;
@@ -92,6 +109,7 @@ static void read_job() {
       l.entry = word();
       for (lab_index* d : {&l.grid, &l.block}) *d = {unsigned(number()), unsigned(number()), unsigned(number())};
       l.smem_bytes = uint32_t(number());
+      l.prepare = number() != 0;
       for (uint64_t n = number(); n > 0; --n) {
         const std::string kind = word();
         const uint32_t bytes = uint32_t(number());
@@ -279,17 +297,46 @@ static void run_launch(const LaunchJob& l, uint32_t first_serial) {
     }
     children.push_back(child);
   }
-  bool bad = false;
+  bool bad = false, needs_fine = false;
   for (size_t left = children.size(); left > 0; --left) {
     int status = 0;
     const pid_t ended = waitpid(-1, &status, 0);
     children.erase(std::remove(children.begin(), children.end(), ended), children.end());
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
+    needs_fine |= WIFEXITED(status) && WEXITSTATUS(status) == NEEDS_FINE;
     if (!bad) tell_of_death(status);
     bad = true;
     for (pid_t other : children) kill(other, SIGKILL);
   }
+  if (needs_fine) _exit(NEEDS_FINE);
   if (bad) stop_run();
+}
+
+// What the preparation wrote, by buffer.
+static std::vector<std::pair<int, std::vector<char>>> prepared_buffers() {
+  std::vector<std::pair<int, std::vector<char>>> found;
+  for (int i = 0; i < num_buffers; ++i) {
+    bool named = false;
+    for (const LaunchJob& l : job.launches)
+      for (size_t k = 0; l.prepare && k < l.arguments.size(); ++k)
+        named |= l.passed[k].kind == 'p' && l.arguments[k] == buffers[i].base;
+    const char* p = reinterpret_cast<const char*>(buffers[i].base);
+    if (named && buffers[i].writable) found.push_back({i, std::vector<char>(p, p + buffers[i].bytes)});
+  }
+  return found;
+}
+
+// A call leaves what was prepared as it was, since every other call reads it too.
+static void compare_prepared(const Region& r, const std::vector<char>& before) {
+  const char* now = reinterpret_cast<const char*>(r.base);
+  const auto differs = std::mismatch(before.begin(), before.end(), now);
+  if (differs.first == before.end()) return;
+  FaultRecord* f = new_fault(CARRIED);
+  if (!f) stop_run();
+  Text(f).add("a call leaves `%s`, which a launch with prepare=True fills once for all calls, other than "
+              "it was: the first change is at byte %lld. Scratch space of a call is a workspace of its own",
+              r.name.c_str(), (long long)(differs.first - before.begin()));
+  publish(f);
 }
 
 static int run() {
@@ -305,42 +352,59 @@ static int run() {
   read_job();
   if (!report) give_up("the job names no report");
   if (!set_up_shared()) give_up("no memory to watch shared variables");
+  if (!set_up_device()) give_up("no memory to watch device variables");
   uint32_t threads = 1;
   uint64_t serials = 1;
+  const int calls = others.empty() ? 1 : 2;
   for (const LaunchJob& l : job.launches) {
     threads = std::max<uint32_t>(threads, std::min<uint32_t>(MAX_THREADS, l.block.x * l.block.y * l.block.z));
     serials += uint64_t(l.grid.x) * l.grid.y * l.grid.z;
-    report->blocks_total += blocks_of(l) * uint64_t(job.repeat);
+    report->blocks_total += blocks_of(l);
   }
-  serials = serials * uint64_t(job.repeat) + 1;
+  serials = serials * uint64_t(calls) + 1;
   if (serials >> 32) give_up("more than 4 thousand million blocks");
   published_capacity = uint32_t(serials);
   published = static_cast<uint32_t*>(reserve(serials * sizeof(uint32_t), MAP_SHARED));
   atomics_taken = static_cast<uint32_t*>(reserve(sizeof(uint32_t), MAP_SHARED));
-  if (!published || !atomics_taken || !make_stacks(threads)) give_up("no memory for the threads' stacks");
+  device_written = static_cast<uint32_t*>(reserve(sizeof(uint32_t), MAP_SHARED));
+  if (!published || !atomics_taken || !device_written || !make_stacks(threads)) give_up("no memory for the threads' stacks");
   catch_signals();
-  // A kernel with device variables is run twice: what the first run left must not help the second.
-  std::vector<std::vector<char>> fresh;
-  if (job.repeat > 1)
-    for (int i = 0; i < num_buffers; ++i) {
-      const char* p = reinterpret_cast<const char*>(buffers[i].base);
-      fresh.emplace_back(p, buffers[i].writable ? p + buffers[i].bytes : p);
-    }
+  // A kernel with device variables is called twice, the first time with a little of its inputs
+  // changed: what that call left must not help the next.
+  std::vector<std::vector<char>> fresh(static_cast<size_t>(num_buffers));
+  for (int i = 0; calls > 1 && i < num_buffers; ++i) {
+    const char* p = reinterpret_cast<const char*>(buffers[i].base);
+    if (buffers[i].writable) fresh[size_t(i)].assign(p, p + buffers[i].bytes);
+  }
   uint32_t serial = 1;
-  for (int round = 0; round < job.repeat; ++round) {
-    for (int i = 0; round > 0 && i < num_buffers; ++i) {
+  for (int call = 0; call < calls; ++call) {
+    for (int i = 0; call > 0 && i < num_buffers; ++i) {
       if (!buffers[i].writable) continue;
       std::copy(fresh[size_t(i)].begin(), fresh[size_t(i)].end(), reinterpret_cast<char*>(buffers[i].base));
       memset(buffers[i].cells, 0, ((buffers[i].bytes >> buffers[i].shift) + 1) * sizeof(Cell));
     }
+    for (const OtherContent& o : others) {
+      const Region& r = buffers[o.buffer];
+      if (mmap(reinterpret_cast<void*>(r.base), r.bytes, PROT_READ, MAP_SHARED | MAP_FIXED,
+               call + 1 < calls ? o.other : o.own, 0) == MAP_FAILED)
+        give_up("buffer %s could not be mapped", r.name.c_str());
+    }
+    for (const LaunchJob& l : job.launches) report->blocks_total += call ? blocks_of(l) : 0;
+    call_serial = serial;
+    std::vector<std::pair<int, std::vector<char>>> prepared;
     for (const LaunchJob& l : job.launches) {
       launch_index = uint32_t(&l - job.launches.data());
+      if (!l.prepare && &l != job.launches.data() && (&l)[-1].prepare) {
+        call_serial = serial;
+        prepared = prepared_buffers();
+      }
       run_launch(l, serial);
       if (report->stop) return 3;
       serial += l.grid.x * l.grid.y * l.grid.z;
     }
+    for (const auto& [buffer, bytes] : prepared) compare_prepared(buffers[buffer], bytes);
   }
-  return 0;
+  return calls > 1 && !*device_written ? CONSTANT : 0;
 }
 
 }  // namespace lab

@@ -6,6 +6,10 @@
 // Order: each granule of shared memory and of each writable buffer remembers its last write and
 // its last read. Two accesses by different threads, one a write, with no barrier between them,
 // are a race whichever of them came first here.
+// Device variables are watched like writable buffers, but for two things: CUDA sets them before the
+// first launch, and what a call leaves in them must not help the next one.
+// A flag orders, too: a fence, then a volatile or atomic write of it, in one thread; a volatile or
+// atomic read of it, then what the fence made visible, in another.
 #pragma once
 #include <sys/mman.h>
 
@@ -17,7 +21,8 @@
 
 namespace lab {
 
-enum : uint8_t { MANY_WARPS = 2, ATOMIC = 4, PENDING = 8 };
+// RELEASE: an atomic or volatile write behind a fence of its thread, or such a read.
+enum : uint8_t { MANY_WARPS = 2, ATOMIC = 4, PENDING = 8, VOLATILE = 16, RELEASE = 32 };
 
 struct Stamp {  // one access
   uint32_t block;    // serial; 0 means never
@@ -26,6 +31,7 @@ struct Stamp {  // one access
   uint32_t address;  // of the code, as linked: below 4 GiB
   uint32_t lanes;    // of its warp: those that made it, or one like it before
   uint32_t clock;    // partial __syncwarp() of those lanes before it, the most of any
+  uint32_t time;     // fences of the block before it
   uint16_t thread;
   uint8_t flags;
 };
@@ -44,6 +50,8 @@ struct Region {
   Cell* cells = nullptr;  // null: reads only, nothing to remember
 };
 
+constexpr int NEEDS_FINE = 6, CONSTANT = 7;  // exit status
+
 constexpr int SLOT_SHIFT = 33;  // 8 GiB of addresses for each buffer
 constexpr uint64_t SLOT_BYTES = 1ull << SLOT_SHIFT;
 constexpr int MAX_BUFFERS = 15;
@@ -51,6 +59,20 @@ constexpr int MAX_BUFFERS = 15;
 struct SharedVariable {
   std::string name;
   uint32_t offset, bytes;
+};
+
+struct DeviceVariable {
+  std::string name;
+  uintptr_t base;
+  uint64_t bytes;
+  bool ignored;  // the compiler's own guard
+};
+
+// The device variables of one section, in the order of their addresses.
+struct DeviceSection {
+  Region region;
+  std::vector<DeviceVariable> variables;
+  const char* initial = nullptr;  // what CUDA sets them to; null for zero
 };
 
 static uintptr_t slots_base = 0;
@@ -62,6 +84,22 @@ static Region shared_region;       // thread-local storage: all shared variables
 static std::vector<uint8_t> owner;  // variable of each shared byte, from 1; 0 is a gap
 constexpr uint8_t IGNORED = 255;   // the compiler's own guard variables
 static uint32_t dynamic_offset = 0;
+
+static DeviceSection device_sections[2];  // those that begin with zero, and the others
+static uint32_t call_serial = 1;          // the first block of this call
+static uint32_t* device_written = nullptr;  // 1 once a kernel has written a device variable
+static bool fine = false;                 // every byte of a buffer is watched by itself
+
+static bool is_device(const Region& r) {
+  return &r == &device_sections[0].region || &r == &device_sections[1].region;
+}
+
+// The variable that an address belongs to, or the last one below it.
+static const DeviceVariable* nearest_variable(const DeviceSection& s, uintptr_t a) {
+  auto above = std::upper_bound(s.variables.begin(), s.variables.end(), a,
+                                [](uintptr_t at, const DeviceVariable& v) { return at < v.base; });
+  return above == s.variables.begin() ? nullptr : &above[-1];
+}
 
 static uint32_t* published = nullptr;  // of each block: 1 + the epoch of its last __threadfence()
 static uint32_t published_capacity = 0;
@@ -110,6 +148,19 @@ static uint32_t* atomics_taken = nullptr;  // 1 while one of the worker processe
   fatal(f);
 }
 
+[[noreturn]] __attribute__((noinline)) static void outside_variable(const DeviceVariable* nearest,
+                                                                    uintptr_t a, size_t n, bool write,
+                                                                    const void* frame) {
+  FaultRecord* f = fault_here(OUT_OF_BOUNDS, frame);
+  if (!f) stop_run();
+  Text text(f);
+  text.add("%s %zu bytes outside every device variable", write ? "writes" : "reads", n);
+  if (nearest)
+    text.add(": at byte %lld of `%s`, which has %llu bytes", (long long)(a - nearest->base),
+             nearest->name.c_str(), (unsigned long long)nearest->bytes);
+  fatal(f);
+}
+
 [[noreturn]] __attribute__((noinline)) static void misaligned(uintptr_t a, size_t alignment,
                                                               const void* frame) {
   FaultRecord* f = fault_here(MISALIGNED, frame);
@@ -127,6 +178,10 @@ static std::string where(const Region& r, uintptr_t a) {
     const uint32_t offset = uint32_t(a - r.base);
     const SharedVariable& v = shared_variables[owner[offset] - 1];
     snprintf(text, sizeof text, "byte %u of shared `%s`", offset - v.offset, v.name.c_str());
+  } else if (is_device(r)) {
+    const DeviceVariable* v = nearest_variable(device_sections[&r == &device_sections[1].region], a);
+    snprintf(text, sizeof text, "byte %llu of the device variable `%s`",
+             (unsigned long long)(v ? a - v->base : 0), v ? v->name.c_str() : "?");
   } else {
     snprintf(text, sizeof text, "element %llu of `%s`",
              (unsigned long long)((a - r.base) / r.item_bytes), r.name.c_str());
@@ -198,6 +253,31 @@ __attribute__((noinline)) static void report_unwritten(const Region& r, uintptr_
   publish(f);
 }
 
+__attribute__((noinline)) static void report_carried(const Region& r, uintptr_t a, uint64_t address) {
+  if (!first_time(address, 1)) return;
+  FaultRecord* f = new_fault(CARRIED);
+  if (!f) stop_run();
+  f->block[0] = S.block.x;
+  f->block[1] = S.block.y;
+  f->block[2] = S.block.z;
+  f->thread = int32_t(S.current->id);
+  f->num_places = 1;
+  one_address(f->places[0], address);
+  Text(f).add("reads %s, which an earlier call of the launches left other than it was at the start: "
+              "every call must work out its answer anew",
+              where(r, a).c_str());
+  publish(f);
+}
+
+// True when a device variable holds what an earlier call left there, and not what it began with.
+static bool carried(const Region& r, const Cell& c, uintptr_t a) {
+  if (!c.write.block || c.write.block >= call_serial) return false;
+  const char* initial = device_sections[&r == &device_sections[1].region].initial;
+  for (uintptr_t i = 0; i < (uintptr_t(1) << r.shift); ++i)
+    if (*reinterpret_cast<const char*>(a + i) != (initial ? initial[a + i - r.base] : 0)) return true;
+  return false;
+}
+
 // True when the access remembered in `s` may happen at the same time as the current thread's.
 static inline bool unordered(const Region& r, const Stamp& s) {
   const Fiber& me = *S.current;
@@ -209,10 +289,14 @@ static inline bool unordered(const Region& r, const Stamp& s) {
     return !(S.uses_atomics && s.block < published_capacity && published[s.block] > s.epoch);
   }
   if (s.epoch != S.epoch) return false;
-  if (s.flags & MANY_WARPS) return true;
-  if (unsigned(s.thread >> 5) != me.warp) return true;
   const Warp& w = S.warps[me.warp];
-  if (s.warp_epoch != w.epoch) return false;
+  if (s.flags & MANY_WARPS) {
+    for (uint32_t i = 0; i < S.num_warps; ++i)
+      if (i != me.warp && w.acquired[i] <= s.time) return true;
+    return false;
+  }
+  if (unsigned(s.thread >> 5) != me.warp) return w.acquired[s.thread >> 5] <= s.time;
+  if (s.warp_epoch != w.epoch || w.acquired[me.warp] > s.time) return false;
   for (uint32_t rest = s.lanes & ~(1u << me.lane); rest; rest &= rest - 1)
     if (!w.partial || w.seen[me.lane][__builtin_ctz(rest)] <= s.clock) return true;
   return false;
@@ -222,39 +306,71 @@ static inline void stamp(Stamp& s, uint64_t address, uint8_t flags) {
   const Fiber& me = *S.current;
   const Warp& w = S.warps[me.warp];
   s = {S.block_serial,  S.epoch,          w.epoch,         uint32_t(address),
-       1u << me.lane,   w.clock[me.lane], uint16_t(me.id), flags};
+       1u << me.lane,   w.clock[me.lane], S.time,          uint16_t(me.id), flags};
 }
 
-enum Access { READ, WRITE, ATOMIC_UPDATE, COPY_PENDING };
+enum Access { READ, WRITE, ATOMIC_UPDATE, COPY_PENDING, VOLATILE_READ, VOLATILE_WRITE };
+
+// A flag was read behind which another thread's fence stands: what that made visible may be read.
+static inline void acquire(const Stamp& written) {
+  if (written.block != S.block_serial) {
+    S.uses_atomics = true;  // `published` says up to where
+    return;
+  }
+  // One lane writes the flag for its warp.
+  const uint32_t warp = written.thread >> 5, first = warp * 32;
+  uint32_t& known = S.warps[S.current->warp].acquired[warp];
+  for (uint32_t i = first; i < std::min(first + 32, S.num_threads); ++i)
+    known = std::max(known, S.fibers[i].fenced);
+}
 
 static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_t address) {
-  const bool writes = access != READ;
-  const bool both_atomic = access == ATOMIC_UPDATE && (c.write.flags & ATOMIC);
-  if (access == READ || access == ATOMIC_UPDATE) {
+  const bool reads = access == READ || access == VOLATILE_READ;
+  const bool synchronises = access >= VOLATILE_READ || access == ATOMIC_UPDATE;
+  bool excused = false, read_excused = false;
+  if (__builtin_expect(synchronises, 0)) {
+    if (access == ATOMIC_UPDATE) excused = c.write.flags & ATOMIC;
+    const bool fenced = S.current->fenced != 0;
+    if (access != ATOMIC_UPDATE || !excused) excused |= (c.write.flags & RELEASE) != 0;
+    // A reader waits for a flag that is written behind a fence.
+    read_excused = !reads && fenced && c.read.flags & (VOLATILE | ATOMIC);
+    excused |= !reads && fenced && c.write.flags & (VOLATILE | ATOMIC);
+    if (access != VOLATILE_WRITE && c.write.flags & RELEASE) acquire(c.write);
+  }
+  if (reads || access == ATOMIC_UPDATE) {
     const bool written =
         &r == &shared_region ? c.write.block == S.block_serial : c.write.block != 0;
-    if (__builtin_expect(!written, 0)) report_unwritten(r, a, address, false);
+    if (is_device(r)) {
+      if (__builtin_expect(reads && carried(r, c, a), 0)) report_carried(r, a, address);
+    } else if (__builtin_expect(!written, 0)) {
+      report_unwritten(r, a, address, false);
+    }
     if (__builtin_expect(c.write.flags & PENDING && c.write.block == S.block_serial, 0))
       report_unwritten(r, a, address, true);
   }
-  if (!both_atomic && unordered(r, c.write)) report_race(r, a, c.write, true, writes, address);
-  if (writes) {
-    if (unordered(r, c.read)) report_race(r, a, c.read, false, true, address);
-    stamp(c.write, address,
-          access == ATOMIC_UPDATE ? uint8_t(ATOMIC) : access == COPY_PENDING ? uint8_t(PENDING) : uint8_t(0));
+  if (!excused && unordered(r, c.write)) report_race(r, a, c.write, true, !reads, address);
+  if (!reads) {
+    if (!read_excused && unordered(r, c.read)) report_race(r, a, c.read, false, true, address);
+    uint8_t flags = access == ATOMIC_UPDATE    ? ATOMIC
+                    : access == COPY_PENDING   ? PENDING
+                    : access == VOLATILE_WRITE ? VOLATILE
+                                               : 0;
+    if (synchronises && S.current->fenced) flags |= RELEASE;
+    stamp(c.write, address, flags);
     return;
   }
   // Remember who reads: one thread, several lanes of one warp, or several warps.
-  uint8_t flags = 0;
+  uint8_t flags = access == VOLATILE_READ ? VOLATILE : 0;
   uint32_t lanes = 0, clock = 0;
   if (c.read.block == S.block_serial && c.read.epoch == S.epoch) {
     if (c.read.flags & MANY_WARPS) return;
     const Fiber& me = *S.current;
     if (unsigned(c.read.thread >> 5) != me.warp)
-      flags = MANY_WARPS;
+      flags = MANY_WARPS | (flags & c.read.flags & VOLATILE);
     else if (unordered(r, c.read)) {  // who is ordered after me is after those before me, too
       lanes = c.read.lanes;
       clock = c.read.clock;
+      flags &= c.read.flags;
     }
   }
   stamp(c.read, address, flags);
@@ -275,8 +391,9 @@ static inline void touch_all(Region& r, uintptr_t a, size_t n, Access access, ui
   const uint64_t offset = a - r.base;
   const uint64_t odd = offset | n;
   if (__builtin_expect(odd & ((1u << r.shift) - 1), 0)) {
-    // A buffer's granule is its element; a part of one cannot be told apart, so it is left out.
-    if (&r != &shared_region) return;
+    // A buffer's granule is its element, and all processes share what is known of it: an access to a
+    // part of one begins the run anew with a granule of a byte.
+    if (&r != &shared_region) _exit(NEEDS_FINE);
     refine(r, odd & 1 ? 0 : 1);
   }
   const uint64_t last = (offset + n - 1) >> r.shift;
@@ -292,15 +409,25 @@ __attribute__((noinline)) static void shared_access(uintptr_t a, size_t n, Acces
   const uint8_t mine = owner[offset];
   if (mine == IGNORED) return;
   if (!mine || offset + n > shared_region.bytes || owner[offset + n - 1] != mine)
-    outside_shared(a, n, access != READ, frame);
+    outside_shared(a, n, access != READ && access != VOLATILE_READ, frame);
   touch_all(shared_region, a, n, access, address);
 }
 
-__attribute__((noinline)) static void other_access(uintptr_t a, size_t n, bool write,
-                                                   const void* frame) {
+__attribute__((noinline)) static void other_access(uintptr_t a, size_t n, Access access,
+                                                   uint64_t address, const void* frame) {
+  const bool write = access != READ && access != VOLATILE_READ;
   if (S.current && on_stack_of(*S.current, a) && on_stack_of(*S.current, a + n - 1)) return;
-  // __constant__ and __device__ variables, tables and text
-  if (a >= uintptr_t(__executable_start) && a + n <= uintptr_t(_end)) return;
+  for (DeviceSection& s : device_sections) {
+    if (a - s.region.base >= s.region.bytes) continue;
+    const DeviceVariable* v = nearest_variable(s, a);
+    if (!v || a + n > v->base + v->bytes) outside_variable(v, a, n, write, frame);
+    if (v->ignored) return;
+    if (access != READ && access != VOLATILE_READ) *device_written = 1;
+    touch_all(s.region, a, n, access, address);
+    return;
+  }
+  // Tables of constants and text
+  if (!write && a >= uintptr_t(__executable_start) && a + n <= uintptr_t(_end)) return;
   wild(a, n, write, frame);
 }
 
@@ -319,17 +446,20 @@ static inline __attribute__((always_inline)) void check(uintptr_t a, size_t n, A
     Region& r = buffers[slot];
     const uint64_t offset = a - r.base;
     if (__builtin_expect(offset >= r.bytes || offset + n > r.bytes, 0))
-      wild(a, n, access != READ, frame);
+      wild(a, n, access != READ && access != VOLATILE_READ, frame);
     if (r.cells)
       touch_all(r, a, n, access, address);
-    else if (access != READ && !r.writable)
+    else if (access != READ && access != VOLATILE_READ && !r.writable)
       write_to_input(r, a, n, frame);
   } else if (a - shared_region.base < shared_region.bytes) {
     shared_access(a, n, access, address, frame);
   } else {
-    other_access(a, n, access != READ, frame);
+    other_access(a, n, access, address, frame);
   }
 }
+
+// A thread that asks the same again and again waits for another, which must get its turn.
+static inline void let_others_run(uint64_t address);
 
 // ---- setting up ----
 
@@ -354,9 +484,39 @@ static bool map_buffer(Region& r, int slot, int fd) {
                  MAP_SHARED | MAP_FIXED, fd, 0);
   if (p == MAP_FAILED) return false;
   if (!r.writable) return true;
-  r.shift = r.item_bytes >= 4 ? 2 : r.item_bytes == 2 ? 1 : 0;
+  r.shift = fine ? 0 : r.item_bytes >= 4 ? 2 : r.item_bytes == 2 ? 1 : 0;
   r.cells = static_cast<Cell*>(reserve(((r.bytes >> r.shift) + 1) * sizeof(Cell), MAP_SHARED));
   return r.cells != nullptr;
+}
+
+// Device variables must be the same for all processes of a run, as they are for all blocks.
+static bool set_up_device() {
+  char* const bounds[2][2] = {{lab_device_zero, lab_device_zero_end}, {lab_device_set, lab_device_set_end}};
+  for (int i = 0; i < 2; ++i) {
+    DeviceSection& s = device_sections[i];
+    Region& r = s.region;
+    r.name = "device";
+    r.base = uintptr_t(bounds[i][0]);
+    r.bytes = uint64_t(bounds[i][1] - bounds[i][0]);
+    r.writable = true;
+    if (s.variables.empty()) {
+      r.bytes = 0;
+      continue;
+    }
+    r.shift = fine ? 0 : 2;
+    std::sort(s.variables.begin(), s.variables.end(),
+              [](const DeviceVariable& x, const DeviceVariable& y) { return x.base < y.base; });
+    r.cells = static_cast<Cell*>(reserve(((r.bytes >> r.shift) + 1) * sizeof(Cell), MAP_SHARED));
+    char* copy = i ? static_cast<char*>(reserve(r.bytes, MAP_PRIVATE)) : nullptr;
+    if (copy) memcpy(copy, bounds[i][0], r.bytes);
+    if (!r.cells || (i && !copy)) return false;
+    void* p = mmap(bounds[i][0], r.bytes, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return false;
+    if (copy) memcpy(bounds[i][0], copy, r.bytes);
+    s.initial = copy;
+  }
+  return true;
 }
 
 static bool set_up_shared() {
@@ -406,6 +566,7 @@ static void poison_shared() {
   extern "C" void name(void* a) {                                                          \
     const uintptr_t p = uintptr_t(a);                                                      \
     if (aligned && __builtin_expect(p & ((bytes) - 1), 0)) lab::misaligned(p, bytes, LAB_FRAME); \
+    if ((access) == lab::VOLATILE_READ) lab::let_others_run(LAB_CALLER);                   \
     lab::check(p, bytes, access, LAB_CALLER, LAB_FRAME);                                   \
   }
 LAB_HOOK(__tsan_read1, 1, lab::READ, false)
@@ -426,6 +587,24 @@ LAB_HOOK(__tsan_unaligned_write2, 2, lab::WRITE, false)
 LAB_HOOK(__tsan_unaligned_write4, 4, lab::WRITE, false)
 LAB_HOOK(__tsan_unaligned_write8, 8, lab::WRITE, false)
 LAB_HOOK(__tsan_unaligned_write16, 16, lab::WRITE, false)
+LAB_HOOK(__tsan_volatile_read1, 1, lab::VOLATILE_READ, false)
+LAB_HOOK(__tsan_volatile_read2, 2, lab::VOLATILE_READ, true)
+LAB_HOOK(__tsan_volatile_read4, 4, lab::VOLATILE_READ, true)
+LAB_HOOK(__tsan_volatile_read8, 8, lab::VOLATILE_READ, true)
+LAB_HOOK(__tsan_volatile_read16, 16, lab::VOLATILE_READ, true)
+LAB_HOOK(__tsan_volatile_write1, 1, lab::VOLATILE_WRITE, false)
+LAB_HOOK(__tsan_volatile_write2, 2, lab::VOLATILE_WRITE, true)
+LAB_HOOK(__tsan_volatile_write4, 4, lab::VOLATILE_WRITE, true)
+LAB_HOOK(__tsan_volatile_write8, 8, lab::VOLATILE_WRITE, true)
+LAB_HOOK(__tsan_volatile_write16, 16, lab::VOLATILE_WRITE, true)
+LAB_HOOK(__tsan_unaligned_volatile_read2, 2, lab::VOLATILE_READ, false)
+LAB_HOOK(__tsan_unaligned_volatile_read4, 4, lab::VOLATILE_READ, false)
+LAB_HOOK(__tsan_unaligned_volatile_read8, 8, lab::VOLATILE_READ, false)
+LAB_HOOK(__tsan_unaligned_volatile_read16, 16, lab::VOLATILE_READ, false)
+LAB_HOOK(__tsan_unaligned_volatile_write2, 2, lab::VOLATILE_WRITE, false)
+LAB_HOOK(__tsan_unaligned_volatile_write4, 4, lab::VOLATILE_WRITE, false)
+LAB_HOOK(__tsan_unaligned_volatile_write8, 8, lab::VOLATILE_WRITE, false)
+LAB_HOOK(__tsan_unaligned_volatile_write16, 16, lab::VOLATILE_WRITE, false)
 #undef LAB_HOOK
 
 extern "C" void __tsan_read_range(void* a, size_t n) {

@@ -20,6 +20,7 @@ enum Kind : uint32_t {
   LAUNCH,
   HANG,
   CRASH,
+  CARRIED,
 };
 
 // A place in the kernel: return addresses, innermost first, of which the reader shows the first

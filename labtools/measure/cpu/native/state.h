@@ -31,6 +31,9 @@ struct Fiber {
   int operation = 0;         // which barrier or collective it waits at
   uint64_t address = 0;      // where it was called from
   int predicate = 0;
+  uint32_t fenced = 0;       // State::time of its last fence
+  uint64_t spin_at = 0;      // the place of its last atomic or volatile read, and how often in a row
+  uint32_t spins = 0;
   std::vector<AsyncCopy> open;
   std::vector<std::vector<AsyncCopy>> groups;
 };
@@ -46,6 +49,7 @@ struct Warp {
   bool partial = false;
   uint32_t clock[32];
   uint32_t seen[32][32];  // seen[l][k]: intervals of lane k that lane l knows to be over
+  uint32_t acquired[MAX_THREADS / 32];  // fences of each other warp that it has heard of by a flag
   int num_groups = 0;
   Group groups[32];
   uint64_t value[32], result[32];
@@ -64,6 +68,7 @@ struct State {
   uint32_t block_serial = 0;   // unique over the whole run, from 1
   uint32_t launch_serial = 0;  // serial of the first block of this launch
   uint32_t linear_block = 0;
+  uint32_t time = 0;  // fences of this block so far
   // Barrier
   uint32_t arrived = 0, epoch = 0;
   uint64_t barrier_address = 0;
@@ -87,6 +92,8 @@ static State S;
 
 extern "C" char __executable_start[];
 extern "C" char _end[];
+// Written by the build: where the device variables lie, at whole pages.
+extern "C" char lab_device_zero[], lab_device_zero_end[], lab_device_set[], lab_device_set_end[];
 
 // Where the loader put a position-independent program; line tables count from zero.
 static inline uint64_t linked_address(uint64_t address) {

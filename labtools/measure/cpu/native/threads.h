@@ -150,6 +150,31 @@ static inline void run_another() {
   go(me->context, next->context);
 }
 
+// Leaves the current thread, which could go on, for the next one that can.
+__attribute__((noinline)) static void give_way() {
+  Fiber* me = S.current;
+  const int p = find_runnable(S.position_of[me->id] + 1u >= S.num_threads ? 0 : S.position_of[me->id] + 1u);
+  Fiber* next = p < 0 ? me : &S.fibers[S.thread_at[p]];
+  if (next == me) {
+    sched_yield();  // perhaps it waits for a block of another process
+    return;
+  }
+  S.current = next;
+  go(me->context, next->context);
+}
+
+constexpr uint32_t SPINS = 16;
+
+static inline void let_others_run(uint64_t address) {
+  Fiber& me = *S.current;
+  if (me.spin_at != address) {
+    me.spin_at = address;
+    me.spins = 0;
+  } else if (++me.spins % SPINS == 0) {
+    give_way();
+  }
+}
+
 // ---- barriers ----
 
 __attribute__((noinline)) static void barrier_site(uint64_t mine, uint64_t theirs) {
@@ -171,6 +196,24 @@ __attribute__((noinline)) static void barrier_site(uint64_t mine, uint64_t their
   publish(f);
 }
 
+// All threads that have not returned are there: from sm_70 on no others are waited for.
+static void release_barrier() {
+  const int operation = S.barrier_operation;
+  S.barrier_result = operation == LAB_BARRIER_AND   ? S.barrier_count == int(S.arrived)
+                     : operation == LAB_BARRIER_OR ? S.barrier_count != 0
+                                                   : S.barrier_count;
+  S.arrived = 0;
+  ++S.epoch;
+  // Keep each thread's own copy: the next barrier may finish before all have read this one.
+  for (uint32_t i = 0; i < S.num_threads; ++i) {
+    Fiber& t = S.fibers[i];
+    if (t.waiting != AT_BARRIER) continue;
+    t.predicate = S.barrier_result;
+    t.waiting = RUNNING;
+    set_can_run(t, true);
+  }
+}
+
 static int barrier(int operation, int predicate, uint64_t address) {
   Fiber& me = *S.current;
   me.operation = operation;
@@ -183,27 +226,14 @@ static int barrier(int operation, int predicate, uint64_t address) {
     barrier_site(address, S.barrier_address);
   }
   S.barrier_count += predicate != 0;
-  if (++S.arrived == S.num_threads) {
-    S.arrived = 0;
-    ++S.epoch;
-    S.barrier_result = operation == LAB_BARRIER_AND   ? S.barrier_count == int(S.num_threads)
-                       : operation == LAB_BARRIER_OR ? S.barrier_count != 0
-                                                     : S.barrier_count;
-    // Keep each thread's own copy: the next barrier may finish before all have read this one.
-    for (uint32_t i = 0; i < S.num_threads; ++i) {
-      Fiber& t = S.fibers[i];
-      t.predicate = S.barrier_result;
-      t.waiting = RUNNING;
-    }
-    const uint32_t full = S.num_threads / 64;
-    for (uint32_t i = 0; i < full; ++i) S.can_run[i] = ~0ull;
-    if (S.num_threads % 64) S.can_run[full] = (1ull << S.num_threads % 64) - 1;
+  me.waiting = AT_BARRIER;
+  if (++S.arrived == S.live) {
+    release_barrier();
     if (S.order == FIRST_WARP_AHEAD || S.order == LAST_WARP_AHEAD || S.order == RANDOM) {
       run_another();  // the favoured thread goes first, not the last to arrive
     }
     return me.predicate;
   }
-  me.waiting = AT_BARRIER;
   set_can_run(me, false);
   run_another();
   return me.predicate;
@@ -395,6 +425,7 @@ static void thread_main() {
     else
       ++i;
   }
+  if (S.arrived && S.arrived == S.live) release_barrier();
   run_another();
   __builtin_trap();
 }
@@ -416,6 +447,7 @@ static void run_block(int order) {
   S.live = n;
   S.arrived = 0;
   S.epoch = 0;
+  S.time = 0;
   S.uses_atomics = false;
   for (uint32_t i = 0; i < S.num_warps; ++i) {
     Warp& w = S.warps[i];
@@ -424,6 +456,7 @@ static void run_block(int order) {
     w.epoch = 0;
     w.num_groups = 0;
     w.partial = false;
+    memset(w.acquired, 0, sizeof w.acquired);
     memset(w.clock, 0, sizeof w.clock);
     memset(w.seen, 0, sizeof w.seen);
   }
@@ -436,6 +469,9 @@ static void run_block(int order) {
     f.lane = i % 32;
     f.waiting = RUNNING;
     f.address = 0;
+    f.fenced = 0;
+    f.spin_at = 0;
+    f.spins = 0;
     f.index = {i % S.block_dim.x, i / S.block_dim.x % S.block_dim.y, i / (S.block_dim.x * S.block_dim.y)};
     f.open.clear();
     f.groups.clear();
@@ -537,14 +573,18 @@ unsigned lab_active_mask() {
 }
 
 uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_t compare) {
-  const size_t bytes = number == LAB_INT || number == LAB_UNSIGNED || number == LAB_FLOAT ? 4 : 8;
+  const size_t bytes = number == LAB_SHORT                                                      ? 2
+                       : number == LAB_INT || number == LAB_UNSIGNED || number == LAB_FLOAT ? 4
+                                                                                             : 8;
   if (uintptr_t(address) % bytes) lab::misaligned(uintptr_t(address), bytes, LAB_FRAME);
+  lab::let_others_run(LAB_CALLER);
   // Blocks of one launch run in several processes. What is remembered of an access is more than
   // one word, so two atomics on one address must not write it at the same time.
   lab::AtomicTurn turn;
   lab::check(uintptr_t(address), bytes, lab::ATOMIC_UPDATE, LAB_CALLER, LAB_FRAME);
   lab::S.uses_atomics = true;
   switch (number) {
+    case LAB_SHORT: return lab::update(static_cast<uint16_t*>(address), op, operand, compare);
     case LAB_INT: return lab::update(static_cast<int32_t*>(address), op, operand, compare);
     case LAB_UNSIGNED: return lab::update(static_cast<uint32_t*>(address), op, operand, compare);
     case LAB_LONG: return lab::update(static_cast<int64_t*>(address), op, operand, compare);
@@ -554,9 +594,23 @@ uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_
   }
 }
 
+void lab_fence_block() { lab::S.current->fenced = ++lab::S.time; }
+
 void lab_fence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  lab_fence_block();
   if (lab::S.block_serial < lab::published_capacity) lab::published[lab::S.block_serial] = lab::S.epoch + 1;
+}
+
+void lab_give_way() { lab::give_way(); }
+
+long long lab_clock() {
+  static long long ticks = 0;
+  return ++ticks;
+}
+
+int lab_is_shared(const void* address) {
+  return uintptr_t(address) - lab::shared_region.base < lab::shared_region.bytes;
 }
 
 void lab_copy_async(void* shared, const void* global, size_t bytes, size_t zero_fill) {
