@@ -1,6 +1,7 @@
 """What the site needs beyond its configuration.
 
-The cache key, local scripts, patient execution, and colours for ``%%cuda`` cells.
+The cache key, local scripts, patient execution, questions that ask before they show, and colours
+for ``%%cuda`` cells.
 
 Settings that depend on the build come in through the environment (see ``tools/book.py``), so that
 ``_config.yml`` stays a plain list of constants.
@@ -19,6 +20,7 @@ from pygments.token import Comment
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from labtools.notebook.static_page import site_script, site_style
 from tools.nbpoll import poll_in_slices
 
 
@@ -37,11 +39,15 @@ class CudaCellLexer(CudaLexer):
             yield index + len(first) + len(newline), token, value
 
 
-def colour_cuda_cells(app: Any, doctree: nodes.document) -> None:
-    """Mark the cells that hold CUDA C++ as such."""
+def colour_cells(app: Any, doctree: nodes.document) -> None:
+    """Mark the cells that hold CUDA C++ as such; a solution is Python below its first line."""
     for block in doctree.findall(nodes.literal_block):
-        if block.astext().startswith("%%cuda"):
+        text = block.astext()
+        if text.startswith("%%cuda"):
             block["language"] = "cuda-cell"
+        elif text.startswith("%%solution"):
+            block.rawsource = text.partition("\n")[2]
+            block.children = [nodes.Text(block.rawsource)]
 
 
 def settle_config(app: Any, config: Any) -> None:
@@ -52,6 +58,11 @@ def settle_config(app: Any, config: Any) -> None:
         config.nb_execution_cache_path = cache
     else:
         config.nb_execution_mode = "force"
+    made = Path(app.doctreedir) / "fieldguide"
+    made.mkdir(parents=True, exist_ok=True)
+    (made / "questions.js").write_text(site_script())
+    (made / "questions.css").write_text(site_style())
+    config.html_static_path = [*config.html_static_path, str(made)]
     assets = os.environ.get("FIELDGUIDE_ASSETS")
     if assets:
         config.html_static_path = [*config.html_static_path, assets]
@@ -72,6 +83,8 @@ def setup(app: Any) -> dict[str, bool]:
     poll_in_slices()
     app.connect("config-inited", settle_config, priority=100)
     app.add_lexer("cuda-cell", CudaCellLexer)
-    app.connect("doctree-read", colour_cuda_cells)
+    app.connect("doctree-read", colour_cells)
     app.add_css_file("fieldguide.css")
+    app.add_css_file("questions.css")
+    app.add_js_file("questions.js")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from labtools.predict.decode.claim_checks import CHECKS, Evidence, check_claim, gather_evidence
 from labtools.problem import Problem, parse_problem
-from labtools.record import Ratio, RecordStore
+from labtools.record import Ratio, RecordedTime, RecordStore
 from labtools.record.claims import VERDICTS, Claim, Finding, say_number
 from labtools.record.headline import compare_rungs, find_headline, say_headline, three_digits
 
-from .tables import Cell, Shown, Word, make_note, make_table
+from .tables import Cell, Shown, Word, make_note, make_table, recorded, say_time
 
 
 @functools.lru_cache(maxsize=1)
@@ -35,8 +35,27 @@ def redo(group: str, evidence: Evidence | None = None) -> Shown:
     if not claims:
         return make_note(f"The ledger has no group {group}.")
     rows = [_row(claim, check_claim(claim, evidence)) for claim in claims]
-    columns = ("id", "claim", "claimed", "ours (95 %)", "verdict", "why", "where from")
-    return make_table(columns, rows) + _show_code(claims)
+    return make_table(_COLUMNS, rows) + _show_code(claims)
+
+
+_COLUMNS = (
+    *("id", "claim", "claimed", "ours (95 %)", "holds within", "verdict", "why", "where from"),
+)
+
+
+def show_claims(*ids: str, evidence: Evidence | None = None) -> Shown:
+    """Some claims of the ledger with their verdicts, for a page that tells of them.
+
+    Args:
+        ids: in the order wanted.
+        evidence: None takes the ledger as it stands and every record.
+
+    Raises:
+        LabError: the ledger has no such claim.
+    """
+    evidence = evidence or _evidence()
+    claims = [evidence.ledger.find(claim_id) for claim_id in ids]
+    return make_table(_COLUMNS, [_row(claim, check_claim(claim, evidence)) for claim in claims])
 
 
 def _row(claim: Claim, found: Finding) -> list[Cell]:
@@ -47,7 +66,10 @@ def _row(claim: Claim, found: Finding) -> list[Cell]:
     claimed: Cell = ""
     if claim.value is not None:
         claimed = Word("claimed", say_number(claim.value, claim.unit))
-    return [claim.id, claim.text, claimed, ours, found.verdict, found.reason, origin]
+    within = "" if claim.value is None or not claim.check else f"{claim.tolerance:.2g}"
+    if within and claim.tolerance:
+        within = f"{100 * claim.tolerance:g} %"
+    return [claim.id, claim.text, claimed, ours, within, found.verdict, found.reason, origin]
 
 
 def _say(ratio: Ratio) -> str:
@@ -114,12 +136,12 @@ def show_rungs_against_libraries(
             [
                 str(compared.workload),
                 compared.rung.split("_")[0],
-                f"{record.median_us:.1f}",
+                say_time(RecordedTime.of(record)),
                 _say(against),
                 against.first.removeprefix("baseline:"),
                 _say(low) if low else "",
                 f"{1 / floor.ratio:.0%}" if floor else "",
-                Word("recorded", f"{record.provenance.gpu}, {record.provenance.date:%Y-%m-%d}"),
+                recorded(record, *compared.peers),
             ]
         )
     missing = sorted(set(rungs) - {compared.rung for compared in found})

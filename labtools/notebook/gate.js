@@ -115,8 +115,8 @@ function render({ model, el }) {
     const state = model.get("state");
     text.textContent = model.get("text");
     form.hidden = state.committed;
-    again.hidden = !state.committed;
-    status.textContent = state.message;
+    again.hidden = !state.committed || state.final === true;
+    status.textContent = `${state.message} ${state.todo ?? ""}`.trim();
     root.dataset.committed = state.committed;
     commit.textContent = "Commit prediction";
     show();
@@ -157,11 +157,22 @@ function render({ model, el }) {
   // Radios, sliders and fields use the keys themselves; the notebook must not see them.
   root.addEventListener("keydown", (event) => event.stopPropagation());
 
-  // A result was refused: bring the reader here, or a stopped Run All would look like a finished one.
+  // A result was refused: bring the reader here, or a stopped Run All would look like a finished
+  // one. Where a guess has just set the run going again, its result is what the reader looks at.
   function onMessage(message) {
-    if (message?.kind !== "waiting") return;
-    status.textContent = "Here the run has stopped. It goes on when you have committed.";
-    scrollHere();
+    const page = document.documentElement.dataset;
+    if (message?.kind === "waiting") {
+      status.textContent = page.ltGoesOn
+        ? "Here the run has stopped. It goes on when you have committed."
+        : "Here the run has stopped. Commit a guess, then run the cells below this one.";
+      if (!page.ltUnderWay) scrollHere();
+    } else if (message?.kind === "go on") {
+      // Whoever can run the cells of this page takes the event; see jupyter_config/labextensions.
+      const event = new CustomEvent("lt-go-on", { bubbles: true, cancelable: true });
+      if (!root.dispatchEvent(event)) {
+        status.textContent = `${model.get("state").message} The cells below run now.`;
+      }
+    }
   }
 
   function scrollHere() {

@@ -6,11 +6,12 @@ import html
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from labtools.problem import LabError
+from labtools.problem import LabError, as_lab_error
 from labtools.record.prediction import JournalError, Prediction, Score, score
 
 from .ratios import Speedup, ratio_table, read_ratio, say_prediction
 from .reader import open_journal, page_name, reader_present
+from .static_page import static_question, static_result
 from .tables import BOX, Shown, make_note
 
 if TYPE_CHECKING:
@@ -56,10 +57,11 @@ class Gate:
         page: str | None = None,
         journal: Journal | None = None,
         reader: bool | None = None,
-        todo: str = "Now run the next cell and the ones below.",
+        todo: str = "Now run the next cell and those below it.",
         on_commit: Callable[[Prediction], None] | None = None,
     ) -> None:
         self._todo, self._on_commit = todo, on_commit
+        self._stopped_a_run = False
         self.question_id = question_id
         self.text = text
         self.baseline = baseline
@@ -68,6 +70,7 @@ class Gate:
         self._has_reader = reader_present() if reader is None else reader
         self._journal: Journal | None = None
         self._journal_failed = ""
+        self._reveal_failed = ""
         self.view: GateView | None = None
         if self._has_reader:
             self._journal, self._journal_failed = open_journal(
@@ -120,12 +123,13 @@ class Gate:
         if not self._has_reader or self._journal_failed:
             return
         if self.prediction is None:
+            self._stopped_a_run = True
             if self.view is not None:
                 self.view.send({"kind": "waiting"})
             raise PredictionPending(
                 "This result waits for your prediction.",
                 "a number that was seen first cannot be predicted",
-                "Commit a guess in the form above, then run this cell and the ones below.",
+                "Commit a guess in the form above. This cell and those below it run after that.",
             )
 
     # -- the answer ------------------------------------------------------------------------
@@ -171,33 +175,44 @@ class Gate:
         answer = live or kept
         guess = self.prediction
         scored = self._reveal(answer, model)
-        if guess is None:
-            print("no prediction")
+        rows: list[tuple[str, Prediction | Speedup | None, str]] = [
+            ("predicted", guess, "no prediction"),
+            ("measured", live, no_measurement),
+            ("recorded", kept, no_record),
+            *([("forecast", model, "")] if model else []),
+        ]
+        if not self._has_reader:
+            # Nobody is here to predict or to lack a GPU: what is not there is not talked about.
+            rows = [row for row in rows if row[1] is not None]
         table = ratio_table(
             self.baseline,
             self.candidate,
-            [
-                ("predicted", guess, "no prediction"),
-                ("measured", live, no_measurement),
-                ("recorded", kept, no_record),
-                *([("forecast", model, "")] if model else []),
-            ],
+            rows,
             caption=f"{self.candidate} against {self.baseline}",
         )
         shown = table + self._say_score(scored, answer, guess, model)
-        return shown if self._has_reader else fold_result(shown)
+        if self._has_reader:
+            return shown
+        return static_result(shown, self.question_id, answer.scored if answer else {})
 
     def _reveal(self, answer: Speedup | None, model: Speedup | None) -> Score | None:
         if answer is None or self._journal is None:
             return None
-        scored = self._journal.reveal(
-            self.question_id,
-            answer.value,
-            answer.source,  # type: ignore[arg-type]
-            answer.what or f"{self.candidate} against {self.baseline}",
-            interval=answer.interval,
-            forecast_ratio=model.value if model else None,
-        )
+        self._reveal_failed = ""
+        try:
+            scored = self._journal.reveal(
+                self.question_id,
+                answer.value,
+                answer.source,  # type: ignore[arg-type]
+                answer.what or f"{self.candidate} against {self.baseline}",
+                interval=answer.interval,
+                forecast_ratio=model.value if model else None,
+            )
+        except JournalError as error:
+            # The reader has committed; a full disk must not keep the answer back.
+            guess = self.prediction
+            self._reveal_failed = str(error)
+            scored = score(guess, answer.value, answer.interval) if guess else None
         self.refresh()
         return scored
 
@@ -221,6 +236,8 @@ class Gate:
             lines.append(f"The model: {own.verdict}")
         if self._journal_failed:
             lines.append(f"Your guess could not be kept. {self._journal_failed}")
+        if self._reveal_failed:
+            lines.append(f"That the answer was shown could not be kept. {self._reveal_failed}")
         if not lines:
             return Shown("", "")
         markup = "<br>".join(html.escape(line) for line in lines)
@@ -233,8 +250,13 @@ class Gate:
             return
         try:
             self.commit(content.get("direction"), content.get("ratio"), content.get("note") or "")  # type: ignore[arg-type]
-        except JournalError as error:
-            self._say(str(error), committed=False)
+        except Exception as error:  # a widget's callback may raise nothing that anybody sees
+            self._say(str(as_lab_error(error)), committed=False)
+            return
+        if self._stopped_a_run and self.view is not None:
+            # The run that stopped here goes on, where the page's frontend can do that.
+            self._stopped_a_run = False
+            self.view.send({"kind": "go on"})
 
     def refresh(self) -> None:
         """Say again in the form what the journal holds."""
@@ -252,15 +274,20 @@ class Gate:
         last = rows[-1].prediction
         late = " (after the answer was shown; does not count)" if last.after_reveal else ""
         kept = f"Committed {last.at:%Y-%m-%d %H:%M} UTC: {say_prediction(last)}{late}."
-        todo = "" if revealed else f" {self._todo}"
         self.view.again_message = _AGAIN_AFTER_REVEAL if revealed else _AGAIN_BEFORE_REVEAL
-        self._say(f"{kept}{todo} {notices}".rstrip(), committed=True)
+        todo = "" if revealed else self._todo
+        self._say(f"{kept} {notices}".rstrip(), committed=True, todo=todo)
 
-    def _say(self, message: str, *, committed: bool) -> None:
+    def _say(self, message: str, *, committed: bool, todo: str = "") -> None:
         if self.view is not None:
             # The serial makes every answer a change, so that the form never waits in vain.
             serial = self.view.state.get("serial", 0) + 1
-            self.view.state = {"message": message, "committed": committed, "serial": serial}
+            self.view.state = {
+                "message": message,
+                "todo": todo,
+                "committed": committed,
+                "serial": serial,
+            }
 
     def __repr__(self) -> str:
         guess = self.prediction
@@ -273,11 +300,8 @@ class Gate:
             f"Decide first: is {self.candidate} faster, the same or slower than {self.baseline}, "
             "and by what factor? Write it down, then open the result below."
         )
-        markup = (
-            f'<div class="lt-gate-static" style="{BOX}"><strong>Your prediction</strong>'
-            f"<p>{html.escape(self.text)}</p><p>{html.escape(advice)}</p></div>"
-        )
-        return Shown(markup, f"{self.text}\n{advice}")
+        form = {"kind": "ratio", "baseline": self.baseline, "candidate": self.candidate}
+        return static_question(self.question_id, self.text, advice, form)
 
     def show(self) -> None:
         """Display the form, or the bare question when nobody is here."""
@@ -315,12 +339,3 @@ def ask(
 
 def _call(thing: Any) -> Any:
     return thing() if callable(thing) else thing
-
-
-def fold_result(shown: Shown) -> Shown:
-    """Close the result until the reader of a static page opens it."""
-    return Shown(
-        '<details class="lt-result"><summary style="cursor:pointer">Result (decide first, then '
-        f"open)</summary>{shown.html}</details>",
-        shown.text,
-    )

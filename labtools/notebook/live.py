@@ -18,8 +18,10 @@ from labtools.problem.rung import say_knobs
 from labtools.record import Record
 from labtools.toolchain import cuda_status
 
+from .check import show_check
 from .gate import Gate
 from .ratios import Speedup, read_ratio
+from .reader import reader_present
 from .tables import make_note, show_table
 
 if TYPE_CHECKING:
@@ -107,6 +109,31 @@ def measure_speedup(
     return read_ratio((first, second), "live")
 
 
+def say_not_live() -> None:
+    """Tell a reader why nothing runs on a GPU here; a page that nobody sits at says nothing."""
+    from IPython.display import display
+
+    if reader_present():
+        display(make_note(str(cuda_status().why_not_live())))
+
+
+def check_here(rung: Rung, problem: Problem) -> None:
+    """Check a kernel on this machine's GPU and show the verdict; without a GPU say why not.
+
+    Args:
+        rung: the kernel.
+        problem: the largest of the checked ones.
+    """
+    from IPython.display import display
+
+    if not can_run_live():
+        say_not_live()
+        return
+    from labtools.measure import check_rung
+
+    display(show_check(check_rung(rung, problem, on="gpu")))
+
+
 def time_here(
     candidates: Sequence[Any], workload: Problem = HEADLINE, gate: Gate | None = None
 ) -> Timing | None:
@@ -127,9 +154,8 @@ def time_here(
 
     if gate is not None:
         gate.require_prediction()
-    status = cuda_status()
-    if not status.can_run_live:
-        display(make_note(str(status.why_not_live())))
+    if not can_run_live():
+        say_not_live()
         return None
     from labtools.measure import time_candidates
 

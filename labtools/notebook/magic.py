@@ -18,12 +18,15 @@ from labtools.problem import (
     load_rung,
     parse_problem,
 )
-from labtools.toolchain.compiler import CompilerName, compile_cubin
+from labtools.problem.text import mend_text
+from labtools.toolchain.compiler import KERNEL_LIMIT_S, CompilerName, compile_cubin
 from labtools.toolchain.cubin import Cubin, Resources
 from labtools.toolchain.device import DeviceInfo, device_query
 from labtools.toolchain.errors import CompileError
 from labtools.toolchain.live import can_launch_here, compile_raw
 from labtools.toolchain.options import DEFAULT_ARCH
+
+from .solution import run_solution
 
 USAGE = (
     "%%cuda NAME [--arch sm_90] [--knob name=value] [--define NAME=value] "
@@ -84,7 +87,7 @@ class PageCells:
 
     def run(self, line: str, cell: str) -> CellKernel:
         """See `run_cuda_cell`."""
-        chosen = _parse_line(line)
+        chosen, cell = _parse_line(line), mend_text(cell)
         rung = _rung_or_none(chosen.name)
         name = rung.id if rung else chosen.name
         self._kernels[name] = CellKernel(name, cell, None, {})
@@ -158,7 +161,7 @@ def _compile_cell(
     label = f"{name} (cell)"
     kernels = {}
     try:
-        cubin = compile_cubin(source, arch, defines, label, include_dirs, compiler)
+        cubin = compile_cubin(source, arch, defines, label, include_dirs, compiler, KERNEL_LIMIT_S)
         if live:
             for entry in cubin.entries:
                 kernels[entry] = compile_raw(source, defines, entry, label, include_dirs)
@@ -182,13 +185,18 @@ def describe_resources(entry: str, resources: Resources, cubin: Cubin, where: st
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Give an IPython shell the ``%%cuda`` cell."""
+    """Give an IPython shell the ``%%cuda`` and the ``%%solution`` cell."""
+
+    def solution(line: str, cell: str) -> None:
+        run_solution(shell, line, cell)
 
     def cuda(line: str, cell: str) -> None:
         run_cuda_cell(line, cell)
 
     cuda.__doc__ = f"Compile the cell's CUDA C++ and keep it for this page.\n\n{USAGE}"
+    solution.__doc__ = "Run the cell when its reader asks for it.\n\n%%solution [show]"
     shell.register_magic_function(cuda, magic_kind="cell", magic_name="cuda")
+    shell.register_magic_function(solution, magic_kind="cell", magic_name="solution")
 
 
 # ------------------------------------------------------------------------------- the line

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from labtools.problem import LabError
 from labtools.record import Ratio as PairedRatio
-from labtools.record import Record, describe_record, paired_ratio
+from labtools.record import Record, RecordedTime, describe_record, paired_ratio
 from labtools.record.prediction import Interval, Prediction, direction_of
 
 from .tables import Cell, Shown, Word, check_word, make_table, say_time
@@ -37,6 +37,11 @@ class Speedup:
     interval: Interval | None = None
     baseline_us: float | None = None
     candidate_us: float | None = None
+
+    @property
+    def scored(self) -> dict[str, Any]:
+        """What a guess is scored against, as `labtools.record.prediction.score` takes it."""
+        return {"ratio": self.value, "interval": self.interval}
 
     def __post_init__(self) -> None:
         check_word(self.source)
@@ -109,8 +114,8 @@ def _read_pair(baseline: Any, candidate: Any, source: str | None, what: str) -> 
             source or "recorded",
             what or describe_record(candidate),
             (paired.low, paired.high),
-            baseline.median_us,
-            candidate.median_us,
+            RecordedTime.of(baseline),
+            RecordedTime.of(candidate),
         )
     if isinstance(baseline, Record) or isinstance(candidate, Record):
         raise LabError(

@@ -15,22 +15,22 @@ from labtools.problem import HEADLINE, Problem, Rung, load_rung
 from labtools.problem.rung import say_knobs
 from labtools.record import (
     Record,
+    RecordedTime,
     RecordStore,
     Tried,
     Variant,
     as_variant,
-    describe_record,
     freshness,
     pair,
     select,
     summary,
     timings_of,
 )
-from labtools.record.query import default_knobs
+from labtools.record.query import default_knobs, timed_in_one_go
 from labtools.toolchain.listings import text_hash_of
 
 from .ratios import Speedup, read_ratio, say_ratio, say_speedup, speedup_cells
-from .tables import Cell, Shown, Word, make_note, make_table, say_time
+from .tables import Cell, Shown, Word, make_note, make_table, recorded, say_time
 
 PENDING = "not measured yet"
 NO_RECORD = "There is no record of {what} for {workload} yet."
@@ -56,10 +56,27 @@ class GpuRecords:
         """The newest record of it on a workload, or None."""
         return next(iter(self.all_of(tried, workload)), None)
 
-    def time_us(self, tried: Tried, workload: Problem) -> float | None:
-        """Its recorded time, or None."""
+    def time_us(self, tried: Tried, workload: Problem) -> RecordedTime | None:
+        """Its newest recorded time, microseconds, or None. It knows its record, so that no sum,
+        difference or ratio is made of times of different processes, and tables say them apart."""
         record = self.find(tried, workload)
-        return record.median_us if record else None
+        return time_of(record)
+
+    def together(
+        self, first: Tried, second: Tried, workload: Problem
+    ) -> tuple[RecordedTime, RecordedTime] | None:
+        """The newest times of two that shared their processes, microseconds, or None."""
+        found = pair(self.every, first, second, workload)
+        return (RecordedTime.of(found[0]), RecordedTime.of(found[1])) if found else None
+
+    def times_together(
+        self, tried: Sequence[Tried], workload: Problem
+    ) -> list[RecordedTime | None]:
+        """Times of several tries in the processes that timed most of them, microseconds.
+
+        Of two campaigns with equally many the newer one is taken; None where it lacks a try.
+        """
+        return [time_of(one) for one in timed_in_one_go(self.every, tried, workload)]
 
     def forecast_us(self, tried: Tried, workload: Problem) -> float:
         """The forecast that was stored before the run, or one made now where there is no run."""
@@ -101,6 +118,11 @@ def forecast_of(tried: Tried, workload: Problem, gpu: str = "h200") -> Forecast:
 @functools.lru_cache(maxsize=256)
 def _forecast(asked: _Asked) -> Forecast:
     return forecast(asked.rung, asked.workload, asked.gpu, asked.knobs)
+
+
+def time_of(record: Record | None) -> RecordedTime | None:
+    """The time of a record that a page found by itself, microseconds; None without one."""
+    return RecordedTime.of(record) if record else None
 
 
 def recorded_speedup(
@@ -217,7 +239,7 @@ def _row(record: Record, check_fresh: bool) -> list[Cell]:
         f"{spread.median_us:.1f}",
         f"{low:.1f} to {high:.1f}",
         str(spread.processes),
-        Word("recorded", describe_record(record)),
+        recorded(record),
         state,
     ]
 
@@ -242,11 +264,11 @@ def show_ratios(
             rows.append([label, "", "", "", "no record yet", ""])
             continue
         low, high = found.interval or (found.value, found.value)
+        times = (found.baseline_us, found.candidate_us)
         rows.append(
             [
                 label,
-                f"{found.baseline_us:.1f}",
-                f"{found.candidate_us:.1f}",
+                *("" if one is None else say_time(one) for one in times),
                 f"{found.value:.3f} ({low:.3f} to {high:.3f})",
                 say_ratio(found.value, found.interval),
                 Word(found.source, found.what),
@@ -302,17 +324,28 @@ def show_tried(
         against = as_variant(against)
         columns.append(f"against {against.name}")
     rows: list[list[Cell]] = []
-    for variant in map(as_variant, tried):
-        record = records.find(variant, workload)
+    variants = [as_variant(one) for one in tried]
+    pairs = {
+        number: pair(records.every, against, variant, workload)
+        for number, variant in enumerate(variants)
+        if against is not None and variant != against
+    }
+    bases = [found[0] for found in pairs.values() if found]
+    for number, variant in enumerate(variants):
+        shared = pairs.get(number)
+        # The time of the processes that the ratio is of, so that each row agrees with itself.
+        if number not in pairs and bases:
+            record: Record | None = bases[0]
+        else:
+            record = shared[1] if shared else records.find(variant, workload)
         row: list[Cell] = [
             variant.name,
             say_time(records.forecast_us(variant, workload)),
-            say_time(record.median_us) if record else PENDING,
+            say_time(RecordedTime.of(record)) if record else PENDING,
         ]
         if against is not None:
-            found = records.ratio(against, variant, workload) if variant != against else None
-            row.append(say_interval(found))
-        row.append(Word("recorded", describe_record(record)) if record else Word("forecast"))
+            row.append(say_interval(read_ratio(shared, "recorded")))
+        row.append(recorded(record) if record else Word("forecast"))
         rows.append(row)
     return make_table([*columns, "where from"], rows, f"Workload {workload}")
 

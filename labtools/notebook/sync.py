@@ -5,6 +5,8 @@ Two kinds of cell are written. A cell whose first line is ``%%cuda NAME`` holds 
 holds the function ``launch`` of that file. Each written cell carries a hash of its text as cell
 metadata (``:synced:``). A cell whose text no longer has that hash was edited by hand: it is
 refused, never overwritten. The learner's copies in ``work/`` are not looked at.
+
+Cells of Python are not written, but folded or opened by the rule of `labtools.notebook.cells`.
 """
 
 from __future__ import annotations
@@ -12,21 +14,24 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from labtools.problem import KernelError, repository_root
 from labtools.record.whole import write_whole
 
+from .cells import code_cells, fold_options
 from .pages import list_pages
 
-_FENCE = re.compile(r"^(?P<ticks>`{3,}|~{3,})\{code-cell\}")
 _CUDA = re.compile(r"^%%cuda\s+(?P<name>\w+)")
 _LAUNCH = re.compile(r"^# launch of (?P<name>\w+) \((?P<path>[^()]+\.py)\)\s*$")
 _SYNCED = re.compile(r"^:?synced:\s*(?P<digest>\S+)\s*$")
 # A name of the ladder must have its file; any other %%cuda name is a page's own experiment.
 _LADDER_NAME = re.compile(r"^[a-z]\d\d_")
+
+
+_FOLDING = "the rule for folded cells"
 
 
 class SyncError(KernelError):
@@ -35,7 +40,7 @@ class SyncError(KernelError):
 
 @dataclass(frozen=True)
 class SyncedCell:
-    """One cell of a page that ``kernels/`` supplies.
+    """One cell of a page that ``kernels/`` supplies, or that is not folded as it should be.
 
     ``state`` is ``same``, ``behind`` (the source has changed since the cell was written),
     ``new`` (never written), or ``edited`` (changed by hand).
@@ -69,15 +74,6 @@ class SyncReport:
         ]
         lines.append(f"{len(self.cells)} cells, {len(self.written)} pages written")
         return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class _Cell:
-    """A code cell of a page's text: line numbers count from 0, ``end`` is the closing fence."""
-
-    start: int
-    body: int
-    end: int
 
 
 def sync(check: bool = False, root: Path | None = None) -> SyncReport:
@@ -125,16 +121,21 @@ def _sync_page(page: Path, root: Path) -> tuple[list[SyncedCell], str]:
     name = page.relative_to(root).as_posix()
     found: list[SyncedCell] = []
     # From the last cell to the first, so that line numbers in front stay valid.
-    for cell in reversed(list(_code_cells(lines))):
+    for cell in reversed(list(code_cells(lines))):
         if cell.body >= cell.end:
             continue
+        options = lines[cell.start + 1 : cell.body]
+        folded = fold_options(options, "\n".join(lines[cell.body : cell.end]))
+        if folded != options:
+            found.append(SyncedCell(name, cell.body + 1, "", _FOLDING, "behind"))
+            lines[cell.start + 1 : cell.body] = folded
+            continue  # such a cell is none of those that kernels/ supplies
         first = lines[cell.body]
         supplied = _find_source(first, root, f"{name}:{cell.body + 1}")
         if supplied is None:
             continue
         rung, source, wanted = supplied
         body = lines[cell.body + 1 : cell.end]
-        options = lines[cell.start + 1 : cell.body]
         kept = next((m["digest"] for line in options if (m := _SYNCED.match(line))), None)
         state = _judge(body, wanted, kept)
         found.append(SyncedCell(name, cell.body + 1, rung, source, state))
@@ -166,40 +167,6 @@ def _with_digest(options: list[str], digest: str) -> list[str]:
         return [*kept[:-1], f"synced: {digest}", kept[-1]]
     # The blank line ends the options, as jupytext writes them.
     return [*kept, f":synced: {digest}", ""]
-
-
-def _code_cells(lines: Sequence[str]) -> Iterator[_Cell]:
-    """The code cells of a MyST notebook's text."""
-    number = 0
-    while number < len(lines):
-        opening = _FENCE.match(lines[number])
-        if opening is None:
-            # A plain fence may show how a cell is written; what is inside it is not a cell.
-            plain = re.match(r"^(`{3,}|~{3,})", lines[number])
-            number = _closing(lines, number, plain[1]) + 1 if plain else number + 1
-            continue
-        end = _closing(lines, number, opening["ticks"])
-        body = number + 1
-        if body < end and lines[body].strip() == "---":
-            while body + 1 < end and lines[body + 1].strip() != "---":
-                body += 1
-            body += 2
-        else:
-            while body < end and lines[body].startswith(":"):
-                body += 1
-        while body < end and not lines[body].strip():
-            body += 1
-        yield _Cell(number, body, end)
-        number = end + 1
-
-
-def _closing(lines: Sequence[str], start: int, ticks: str) -> int:
-    """The line that closes the fence opened at ``start``; past the end when it never closes."""
-    closing = re.compile(rf"^{re.escape(ticks[0])}{{{len(ticks)},}}\s*$")
-    for number in range(start + 1, len(lines)):
-        if closing.match(lines[number]):
-            return number
-    return len(lines)
 
 
 def _find_source(first: str, root: Path, where: str) -> tuple[str, str, list[str]] | None:

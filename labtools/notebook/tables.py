@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from labtools.problem import LabError
+from labtools.record import Record, RecordedError, RecordedText, describe_record, distinguish
+from labtools.record.circumstances import NOTE_TOGETHER, TOGETHER, OfRecords
 
 MEANINGS = {
     "live": "measured now on this machine's GPU",
@@ -77,21 +79,41 @@ class Shown:
 
 @dataclass(frozen=True)
 class Word:
-    """A provenance word in a table cell, and what stands behind it."""
+    """A provenance word in a table cell, and what stands behind it.
+
+    Args:
+        word: one of the five.
+        detail: GPU and day, or a reason.
+        records: where the row's recorded numbers come from.
+        also: a second word, of a row with numbers of two kinds.
+    """
 
     word: str
     detail: str = ""
+    records: tuple[Record, ...] = ()
+    also: str = ""
 
     def __str__(self) -> str:
-        return f"{self.word}: {self.detail}" if self.detail else self.word
+        words = f"{self.word}, {self.also}" if self.also else self.word
+        return f"{words}: {self.detail}" if self.detail else words
 
 
 Cell = str | Word
 
 
+def recorded(*records: Record) -> Word:
+    """``recorded`` with GPU and day, for the cell of a row that holds numbers of these records."""
+    told = dict.fromkeys(describe_record(record) for record in records)
+    return Word("recorded", "; ".join(told), records)
+
+
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> Shown:
-    """A table that scrolls sideways on a narrow screen instead of overflowing it."""
-    grid = [list(row) for row in rows]
+    """A table that scrolls sideways on a narrow screen instead of overflowing it.
+
+    Where recorded numbers of one workload differ in their processes, the way they were timed, the
+    layout of the cache or the oracle, the table gets columns that say so; see `distinguish`.
+    """
+    columns, grid, caption = _with_circumstances(columns, [list(row) for row in rows], caption)
     least = _least_widths(columns, grid)
     head = "".join(
         f'<th scope="col" style="{_CELL};{_RULE}'
@@ -112,6 +134,33 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], caption: 
         f"<tbody>{body}</tbody></table></div>"
     )
     return Shown(markup, _plain_table(columns, grid, caption))
+
+
+def _with_circumstances(
+    columns: Sequence[str], grid: list[list[Cell]], caption: str
+) -> tuple[Sequence[str], list[list[Cell]], str]:
+    """The table with the columns that what its records differ in asks for, before the last one."""
+    rows = [[record for cell in row for record in _records_of(cell)] for row in grid]
+    errors = [
+        [record for cell in row for record in _records_of(cell) if isinstance(cell, _ErrorText)]
+        for row in grid
+    ]
+    added = distinguish(rows, errors)
+    if not added:
+        return columns, grid, caption
+    texts = zip(*added.values(), strict=True)
+    wider = [[*row[:-1], *more, row[-1]] for row, more in zip(grid, texts, strict=True)]
+    if TOGETHER in added:
+        caption = f"{caption}; {NOTE_TOGETHER}" if caption else NOTE_TOGETHER
+    return (*columns[:-1], *added, columns[-1]), wider, caption
+
+
+class _ErrorText(RecordedText):
+    """An error as a table says it."""
+
+
+def _records_of(cell: Any) -> tuple[Record, ...]:
+    return cell.records if isinstance(cell, (Word, OfRecords)) else ()
 
 
 def _least_widths(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> dict[int, str]:
@@ -153,6 +202,8 @@ def show_table(
 ) -> Shown:
     """A table of texts and numbers; a row that ends in a `Word` keeps it, all others get ``word``.
 
+    A row that also holds a recorded time says ``recorded`` beside it.
+
     Args:
         columns: headings; units belong in them.
         rows: one value a column; numbers are written with three or more significant digits.
@@ -165,6 +216,8 @@ def show_table(
         last = row[-1]
         own = last if isinstance(last, Word) else Word(word)
         values = row[:-1] if own is last else row
+        if own.word != "recorded" and any(isinstance(value, OfRecords) for value in values):
+            own = replace(own, also="recorded")  # a row of two kinds of numbers says both
         cells.append([*(format_value(value) for value in values), own])
     return make_table((*columns, "kind"), cells, note)
 
@@ -173,11 +226,20 @@ def format_value(value: Any) -> str:
     """A number as a reader wants it: integers whole, others to three significant digits."""
     if value is None:
         return "-"
+    if isinstance(value, OfRecords):
+        if isinstance(value, str):
+            return value
+        text = _digits(float(value))  # type: ignore[arg-type]
+        kind = _ErrorText if isinstance(value, RecordedError) else RecordedText
+        return kind(text, value.records)
     if isinstance(value, (str, bool)):
         return str(value)
     if isinstance(value, (int, np.integer)):
         return f"{value:,}" if abs(int(value)) >= 100_000 else str(value)
-    number = float(value)
+    return _digits(float(value))
+
+
+def _digits(number: float) -> str:
     if not math.isfinite(number):
         return str(number)
     digits = 0 if number == 0 else max(0, 2 - math.floor(math.log10(abs(number))))
@@ -187,7 +249,8 @@ def format_value(value: Any) -> str:
 def say_time(time_us: float) -> str:
     """Microseconds, without the unit: ``1986``, ``561.3``, ``12.4``, ``3.46``."""
     digits = 0 if time_us >= 1000 else 1 if time_us >= 10 else 2
-    return f"{time_us:.{digits}f}" if time_us >= 0.1 else f"{time_us:.2g}"
+    text = f"{time_us:.{digits}f}" if time_us >= 0.1 else f"{time_us:.2g}"
+    return RecordedText(text, time_us.records) if isinstance(time_us, OfRecords) else text
 
 
 def _plain_table(columns: Sequence[str], rows: list[list[Cell]], caption: str) -> str:
@@ -202,7 +265,8 @@ def _plain_table(columns: Sequence[str], rows: list[list[Cell]], caption: str) -
 
 def _html(cell: Cell) -> str:
     if isinstance(cell, Word):
-        return f"{badge(cell.word)} {_text(cell.detail)}".rstrip()
+        badges = " ".join(badge(word) for word in (cell.word, cell.also) if word)
+        return f"{badges} {_text(cell.detail)}".rstrip()
     return _text(cell)
 
 

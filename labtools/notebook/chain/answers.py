@@ -1,54 +1,15 @@
-"""Answers that the model gives, held back until the reader has written one down."""
+"""What the model says of the waits in a loop: the longest one, and the loads behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from labtools.predict import LaunchForecast
 
-from ..gate import PredictionPending
-from ..reader import reader_present
-from ..tables import Shown, make_note
 from .figures import operation, producer_place, waited
 
 if TYPE_CHECKING:
     from labtools.toolchain.sass import Sass
-
-_PENDING = (
-    "This answer waits for yours.",
-    "what was seen first cannot be predicted",
-    "Set the variable in the cell above, run it, then run this cell and the ones below.",
-)
-
-
-def check_choice(
-    chosen: str, choices: Sequence[str], right: Callable[[], str], why: Callable[[], str]
-) -> Shown:
-    """Compare a written-down choice with what the model says.
-
-    Args:
-        chosen: what the reader wrote; empty when nothing was.
-        choices: what may be written.
-        right: gives the right one of the choices; called only when the answer may be shown.
-        why: gives one sentence with the model's numbers.
-
-    Raises:
-        PredictionPending: a reader is here and has written nothing, or none of the choices.
-    """
-    reader = reader_present()
-    if reader and chosen not in choices:
-        what, why_not, then = _PENDING
-        raise PredictionPending(what, why_not, f"{then} The choices are: {', '.join(choices)}.")
-    answer = right()
-    verdict = ""
-    if chosen in choices:
-        verdict = "You were right. " if chosen == answer else f"You said {chosen}. "
-    shown = make_note(f"{verdict}The model says: {answer}. {why()}", "forecast")
-    if reader:
-        return shown
-    summary = '<summary style="cursor:pointer">Answer (decide first, then open)</summary>'
-    return Shown(f'<details class="lt-result">{summary}{shown.html}</details>', shown.text)
 
 
 def longest_wait(launch: LaunchForecast) -> tuple[int, int | None]:

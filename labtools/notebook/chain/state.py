@@ -128,7 +128,9 @@ def say_cycles(cycles: float, signed: bool = False) -> str:
 
 def _describe(setting: Setting, found: Forecast, record: Record | None) -> ChainState:
     launch = found.main_launch
-    low, high = found.band_us
+    band = "no band: " + "; ".join(found.doubts)
+    if found.band_us is not None:
+        band = "between {} and {} us".format(*(say_time(end) for end in found.band_us))
     rows = _rows(launch, setting.rung)
     where = "one trip of the main loop" if launch.main_loop else "the whole kernel"
     cycles = launch.chain[-1].issue if launch.chain else 0.0
@@ -149,7 +151,7 @@ def _describe(setting: Setting, found: Forecast, record: Record | None) -> Chain
         "message": "",
         "time_us": found.time_us,
         "time_text": f"{say_time(found.time_us)} us",
-        "band_text": f"between {say_time(low)} and {say_time(high)} us",
+        "band_text": band,
         "bound_text": f"{found.bound}: {found.bound_reason}",
         "note": found.note,
         "stack": stack,

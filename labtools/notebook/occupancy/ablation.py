@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from labtools.problem import Workload, load_rung
-from labtools.record import Record, RecordStore, Tried, as_variant, describe_records
+from labtools.record import Record, RecordedTime, RecordStore, Tried, as_variant, describe_records
 
 from ..figures import GREYS, LINES, MARKERS, draw_picture
 from ..live import live_wanted, time_now
 from ..records import GpuRecords
-from ..tables import Cell, Shown, Word, make_note, make_table
+from ..tables import Cell, Shown, Word, make_note, make_table, say_time
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,7 +93,7 @@ def show_ablation(
             "it on. On a machine with a GPU, run this cell again or use labtools record."
         )
     times = {
-        label: [None if record is None else record.median_us for record in row]
+        label: [None if record is None else RecordedTime.of(record) for record in row]
         for label, row in found.items()
     }
     word = Word("recorded", describe_records(known))
@@ -112,7 +112,7 @@ def _show_grid(
     workload: Workload,
 ) -> Shown:
     rows: list[list[Cell]] = [
-        [label, *("no record" if t is None else f"{t:.1f}" for t in row), word]
+        [label, *("no record" if t is None else say_time(t) for t in row), word]
         for label, row in times.items()
     ]
     columns = ["time (us)", *(f"{knob} {value}" for value in values), "where from"]

@@ -222,9 +222,9 @@ def plot_crossing(
     )
 
     def paint(axes: Axes) -> None:
-        low = [forecasts[x].band_us[0] for x in xs]
-        high = [forecasts[x].band_us[1] for x in xs]
-        axes.fill_between(xs, low, high, color=GREYS[3], label="forecast, band")
+        # Where a forecast has no band, the strip has a gap.
+        bands = np.array([forecasts[x].band_us or (np.nan, np.nan) for x in xs])
+        axes.fill_between(xs, bands[:, 0], bands[:, 1], color=GREYS[3], label="forecast, band")
         axes.plot(xs, times, color=GREYS[0], label="forecast")
         for number, (name, label) in enumerate(limits):
             style: dict[str, Any] = {"color": GREYS[1], "linestyle": LINES[1 + number]}

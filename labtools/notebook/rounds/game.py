@@ -20,13 +20,15 @@ from labtools.record.prediction import (
     ModelPrediction,
     Prediction,
     Reveal,
+    model_says,
     score,
 )
 
 from ..gate import Gate, PredictionPending
 from ..live import can_run_live, measure_speedup
-from ..ratios import Speedup, ratio_table
+from ..ratios import Speedup, ratio_table, say_ratio
 from ..reader import open_journal, page_name, reader_present
+from ..static_page import static_question, static_round, static_rounds
 from ..status_line import StatusLine
 from ..tables import BOX, Shown, make_note
 from .draw import Round, Side, interval_in_words, recorded_answer
@@ -207,7 +209,10 @@ class PredictionRounds(StatusLine):
     def scoreboard(self) -> Shown:
         """Every round of this page that the reader has finished: the reader beside the model."""
         if self._journal is None:
-            return make_note("No round has been played: nobody is here to predict.")
+            return make_note(
+                "No round has been played into a journal. Rounds played on the static site have "
+                "their scoreboard under the game."
+            )
         both = self._journal.compare_with_forecast(self.page)
         return show_scores(both.rows)
 
@@ -290,12 +295,71 @@ class PredictionRounds(StatusLine):
         display(self.view if self.view is not None else self.listing())
 
     def listing(self) -> Shown:
-        """The rounds as a table of questions; it holds no answer."""
-        note = make_note(
-            "Each round asks: is the second faster, the same or slower than the first, and by what "
-            "factor? To commit an answer and to see what was measured, open this page in Jupyter."
+        """The rounds as a table of questions, and as a game for a page that nobody sits at."""
+        note = (
+            "The record of the GPU that the round names answers. In Jupyter the guesses go into "
+            "your journal, and a GPU that is there is measured."
         )
-        return show_rounds(self.rounds) + note
+        table = show_rounds(self.rounds)
+        folded = (
+            f'<details><summary style="cursor:pointer">All rounds</summary>{table.html}</details>'
+        )
+        played = static_rounds([self._static_round(at) for at in range(len(self.rounds))], note)
+        return Shown(folded + played, f"{table.text}\n{note}")
+
+    def _static_round(self, at: int) -> str:
+        """One round of a page that nobody sits at: its answer is sealed, not shown."""
+        round_ = self.rounds[at]
+        before, after = say_sides(round_)
+        sealed: dict[str, Any] = {"what": say_change(round_)}
+        said, reason = None, Shown("", "")
+        try:
+            first, second = (
+                self._forecast(round_, round_.baseline),
+                self._forecast(round_, round_.candidate),
+            )
+            said = model_says(
+                round_.question_id,
+                self.page,
+                reader="nobody",
+                baseline_us=first.time_us,
+                candidate_us=second.time_us,
+                band=ratio_band(first, second),
+                bounds=(first.bound, second.bound),
+                model=model_name(),
+                gpu=round_.gpu,
+            )
+            reason = explain_difference(first, second, before, after)
+            sealed |= {
+                "model": {"ratio": said.ratio},
+                "said": say_ratio(said.ratio),
+                "seal": said.seal[:12],
+            }
+        except LabError as error:
+            sealed["refusal"] = f"The model had no answer. {error}"
+        answer = recorded_answer(round_)
+        if answer is not None:
+            sealed |= {"scored": answer.scored, "measured": say_ratio(answer.value)}
+        rows: list[tuple[str, Prediction | Speedup | None, str]] = [
+            ("the model", model_speedup(said), "no answer"),
+            ("measured", answer, "no record"),
+        ]
+        table = ratio_table(before, after, rows, f"{say_change(round_)}, {round_.workload}")
+        sealed["html"] = (table + reason).html
+        hints = {label: MAKE_HINT[name](round_) for name, label in HINTS.items()}
+        form = {"kind": "ratio", "baseline": before, "candidate": after}
+        gate = static_question(
+            round_.question_id, self._question_text(round_), "", form, holds_page=False
+        )
+        question = show_question(round_, at, len(self.rounds))
+        return static_round(question, hints, gate, sealed)
+
+    def _question_text(self, round_: Round) -> str:
+        where = (self._here or load_gpu(round_.gpu)).title
+        return (
+            f"On {where}: {say_change(round_)}. Faster, slower, or the same (within "
+            f"{SAME_WITHIN - 1:.0%}), and by what factor?"
+        )
 
     def _start(self, journal: Journal | None) -> None:
         """At the first round that the reader has not finished."""
@@ -353,11 +417,9 @@ class PredictionRounds(StatusLine):
             self._say(self._trouble)
             return
         before, after = say_sides(round_)
-        where = (self._here or load_gpu(round_.gpu)).title
         self.gate = Gate(
             round_.question_id,
-            f"On {where}: {say_change(round_)}. Faster, slower, or the same (within "
-            f"{SAME_WITHIN - 1:.0%}), and by what factor?",
+            self._question_text(round_),
             before,
             after,
             page=self.page,

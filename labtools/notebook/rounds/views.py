@@ -13,8 +13,8 @@ from labtools.problem.rung import say_knobs
 from labtools.record.prediction import JournalRow, ModelPrediction, Prediction, Score
 
 from ..diff import show_diff
-from ..gate import fold_result
 from ..ratios import Speedup, ratio_table, say_prediction, say_ratio
+from ..static_page import static_result
 from ..tables import BOX, Cell, Shown, Word, make_note, make_table, show_table
 from .draw import LEVELS, Round, Side, example_round, knob_docs, recorded_answer
 
@@ -88,20 +88,21 @@ def show_question(round_: Round, place: int, total: int) -> Shown:
 # ------------------------------------------------------------------------------- scoring
 
 
-def ratio_band(before: Forecast, after: Forecast) -> tuple[float, float]:
+def ratio_band(before: Forecast, after: Forecast) -> tuple[float, float] | None:
     """Low and high end of the ratio of two forecasts, if their errors are independent.
+
+    None where one of the two has no band.
 
     The bands are factors, so their logarithms add in squares. Errors of one model on two versions
     of one kernel mostly share their sign, which makes the true band narrower.
     """
+    if before.band_us is None or after.band_us is None:
+        return None
     ratio = before.time_us / after.time_us
-    down = (_log_end(before, 0), _log_end(after, 1))
-    up = (_log_end(before, 1), _log_end(after, 0))
-    return ratio * math.exp(-math.hypot(*down)), ratio * math.exp(math.hypot(*up))
-
-
-def _log_end(said: Forecast, end: int) -> float:
-    return abs(math.log(said.band_us[end] / said.time_us))
+    first = [abs(math.log(end / before.time_us)) for end in before.band_us]
+    second = [abs(math.log(end / after.time_us)) for end in after.band_us]
+    down, up = math.hypot(first[0], second[1]), math.hypot(first[1], second[0])
+    return ratio * math.exp(-down), ratio * math.exp(up)
 
 
 def show_scores(rows: Sequence[tuple[JournalRow, Score]]) -> Shown:
@@ -209,17 +210,19 @@ def show_example(gpu: str = "h200") -> Shown:
         ("measured", recorded_answer(round_), "no record yet"),
     ]
     table = ratio_table(first, second, rows, f"{say_change(round_)}, {round_.workload}")
-    return fold_result(table + explain_difference(before, after, first, second))
+    return static_result(table + explain_difference(before, after, first, second))
 
 
 def model_speedup(said: ModelPrediction | None) -> Speedup | None:
     if said is None:
         return None
-    low, high = said.band
+    band = "no band"
+    if said.band is not None:
+        band = "band: {} to {}".format(*(say_ratio(end) for end in said.band))
     return Speedup(
         said.ratio,
         "forecast",
-        f"{said.model}; band: {say_ratio(low)} to {say_ratio(high)}",
+        f"{said.model}; {band}",
         baseline_us=said.baseline_us,
         candidate_us=said.candidate_us,
     )

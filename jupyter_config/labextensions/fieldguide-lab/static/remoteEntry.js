@@ -1,0 +1,112 @@
+// A JupyterLab extension without a build step: the container that JupyterLab asks for a module is
+// written by hand. It does two things on a page that is open:
+//
+// 1. A cell that begins with %%cuda is shown in the colours of C++. JupyterLab itself gives every
+//    cell of a notebook the language of its kernel.
+// 2. When a prediction is committed that a run had stopped for, the cells below run.
+(() => {
+  const CUDA = /^\s*%%cuda\b/;
+  const CPP = "text/x-c++src";
+  const FACTORIES = ["Notebook", "Jupytext Notebook"];
+  const notebooks = new Set();
+  let shared = {};
+
+  // ---------------------------------------------------------------------------- colours
+
+  function colour(notebook, model) {
+    if (model.type !== "code") return;
+    const wanted = CUDA.test(model.sharedModel.getSource()) ? CPP : notebook.codeMimetype;
+    if (model.mimeType !== wanted && (wanted === CPP || model.mimeType === CPP)) {
+      model.mimeType = wanted;
+    }
+  }
+
+  function watchCells(notebook, known) {
+    for (const model of notebook.model?.cells ?? []) {
+      if (!known.has(model)) {
+        known.add(model);
+        model.contentChanged.connect(() => colour(notebook, model));
+        // The notebook gives all cells the kernel's language when it has heard from the kernel.
+        model.mimeTypeChanged?.connect(() => colour(notebook, model));
+      }
+      colour(notebook, model);
+    }
+  }
+
+  function watchNotebook(panel) {
+    const notebook = panel.content;
+    if (notebooks.has(panel)) return;
+    notebooks.add(panel);
+    panel.disposed.connect(() => notebooks.delete(panel));
+    const known = new WeakSet();
+    const look = () => watchCells(notebook, known);
+    const follow = () => {
+      notebook.model?.cells.changed.connect(look);
+      look();
+    };
+    notebook.modelChanged.connect(follow);
+    follow();
+  }
+
+  // ---------------------------------------------------------------------------- the run
+
+  async function runBelow(app, panel, place) {
+    const page = document.documentElement.dataset;
+    const notebook = panel.content;
+    page.ltUnderWay = "yes";
+    try {
+      const [newest] = Object.values(shared["@jupyterlab/notebook"] ?? {});
+      const { NotebookActions } = newest ? (await newest.get())() : {};
+      if (NotebookActions?.runCells) {
+        // The reader stays where the guess was made: the result shows just below it.
+        await NotebookActions.runCells(
+          notebook, notebook.widgets.slice(place), panel.sessionContext,
+        );
+      } else {
+        notebook.deselectAll();
+        notebook.activeCellIndex = place;
+        await app.commands.execute("notebook:run-all-below");
+      }
+    } finally {
+      delete page.ltUnderWay;
+    }
+  }
+
+  function goOn(app, event) {
+    for (const panel of notebooks) {
+      const cells = panel.content.widgets;
+      const place = cells.findIndex((cell) => cell.node.contains(event.target));
+      if (place >= 0) {
+        event.preventDefault();
+        runBelow(app, panel, place + 1);
+        return;
+      }
+    }
+  }
+
+  const plugin = {
+    id: "fieldguide-lab:plugin",
+    autoStart: true,
+    activate: (app) => {
+      const extension = {
+        createNew: (panel) => {
+          watchNotebook(panel);
+        },
+      };
+      for (const name of FACTORIES) app.docRegistry.addWidgetExtension(name, extension);
+      document.documentElement.dataset.ltGoesOn = "yes";
+      document.addEventListener("lt-go-on", (event) => goOn(app, event));
+    },
+  };
+
+  window._JUPYTERLAB = window._JUPYTERLAB ?? {};
+  window._JUPYTERLAB["fieldguide-lab"] = {
+    init: (scope) => {
+      shared = scope;
+    },
+    get: (name) =>
+      name === "./extension"
+        ? Promise.resolve(() => ({ __esModule: true, default: plugin }))
+        : Promise.reject(new Error(`fieldguide-lab has no ${name}`)),
+  };
+})();

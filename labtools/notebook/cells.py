@@ -1,0 +1,119 @@
+"""The code cells of a page's text, and which of them are shown folded.
+
+What a page teaches is open: kernels, their launches, and the short cells that a reader may change.
+Plumbing is folded, on the site and in Jupyter: imports, questions, and whatever is long. One rule
+says which it is, and ``make sync`` writes it into the pages. A long cell whose Python is what the
+page teaches carries the tag ``lesson``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+MOST_OPEN_LINES = 6
+"""Lines of Python that a cell may have and stay open; empty lines do not count."""
+
+LESSON = "lesson"
+
+_FENCE = re.compile(r"^(?P<ticks>`{3,}|~{3,})\{code-cell\}")
+_KERNEL = re.compile(r"%%cuda\b|# launch of ")
+_SOLUTION = re.compile(r"%%solution\b")
+_SET_UP = re.compile(r"%load_ext|import |from ")
+_QUESTION = re.compile(r"^(?:\w+ = )?(?:ask\(|\w+\.result\()", re.MULTILINE)
+_WRITTEN = ("tags", "jupyter", "mystnb")
+_PROMPTS = {"code_prompt_show": "Show the solution", "code_prompt_hide": "Hide the solution"}
+
+
+@dataclass(frozen=True)
+class PageCell:
+    """A code cell of a page's text: line numbers count from 0, ``end`` is the closing fence."""
+
+    start: int
+    body: int
+    end: int
+
+
+def code_cells(lines: Sequence[str]) -> Iterator[PageCell]:
+    """The code cells of a MyST notebook's text."""
+    number = 0
+    while number < len(lines):
+        opening = _FENCE.match(lines[number])
+        if opening is None:
+            # A plain fence may show how a cell is written; what is inside it is not a cell.
+            plain = re.match(r"^(`{3,}|~{3,})", lines[number])
+            number = _closing(lines, number, plain[1]) + 1 if plain else number + 1
+            continue
+        end = _closing(lines, number, opening["ticks"])
+        body = number + 1
+        if body < end and lines[body].strip() == "---":
+            while body + 1 < end and lines[body + 1].strip() != "---":
+                body += 1
+            body += 2
+        else:
+            while body < end and lines[body].startswith(":"):
+                body += 1
+        while body < end and not lines[body].strip():
+            body += 1
+        yield PageCell(number, body, end)
+        number = end + 1
+
+
+def _closing(lines: Sequence[str], start: int, ticks: str) -> int:
+    """The line that closes the fence opened at ``start``; past the end when it never closes."""
+    closing = re.compile(rf"^{re.escape(ticks[0])}{{{len(ticks)},}}\s*$")
+    for number in range(start + 1, len(lines)):
+        if closing.match(lines[number]):
+            return number
+    return len(lines)
+
+
+def is_plumbing(source: str) -> bool:
+    """Whether a cell of Python is folded, by its text alone."""
+    lines = [line for line in source.splitlines() if line.strip()]
+    return (
+        len(lines) > MOST_OPEN_LINES
+        or bool(_SET_UP.match(source))
+        or bool(_QUESTION.search(source))
+    )
+
+
+def fold_options(options: Sequence[str], source: str) -> list[str]:
+    """A cell's option lines as the rule wants them; the same lines where they fit it.
+
+    Args:
+        options: the lines between the opening fence and the code.
+        source: the code.
+    """
+    if not source.strip() or _KERNEL.match(source):
+        return list(options)
+    found = _read_options(options)
+    tags = [tag for tag in found.get("tags", ()) if tag not in ("hide-input", "hide-cell")]
+    hidden = {
+        name: value for name, value in found.get("jupyter", {}).items() if "hidden" not in name
+    }
+    wanted = {name: found[name] for name in found if name not in ("tags", "jupyter", "mystnb")}
+    if _SOLUTION.match(source):
+        tags, hidden = ["hide-cell", *tags], {**hidden, "source_hidden": True}
+        wanted["mystnb"] = _PROMPTS
+    elif is_plumbing(source) and LESSON not in tags:
+        tags, hidden = ["hide-input", *tags], {**hidden, "source_hidden": True}
+    wanted |= {name: value for name, value in (("tags", tags), ("jupyter", hidden)) if value}
+    if wanted == found:
+        return list(options)
+    names = [*(name for name in _WRITTEN if name in wanted), *sorted(set(wanted) - set(_WRITTEN))]
+    written = [
+        f":{name}: {yaml.safe_dump(wanted[name], default_flow_style=True, width=1000).strip()}"
+        for name in names
+    ]
+    return [*written, ""] if written else []
+
+
+def _read_options(options: Sequence[str]) -> dict[str, Any]:
+    lines = [line for line in options if line.strip() and line.strip() != "---"]
+    text = "\n".join(line[1:] if line.startswith(":") else line for line in lines)
+    return yaml.safe_load(text) or {}
