@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Give a notebook the ``%%cuda`` magic: ``%load_ext labtools``."""
+    """Give a notebook the cell magics ``%%cuda`` and ``%%solution``: ``%load_ext labtools``."""
     from labtools.notebook.magic import load_ipython_extension as load
 
     load(shell)

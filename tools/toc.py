@@ -61,7 +61,7 @@ def _fill(lines: list[str], text: str, first: int, in_solution: bool) -> None:
             options = _OPTIONS.match(body)
             start += options[0].count("\n") if options else 0
             own = body[options.end() :] if options else body
-            if own.lstrip().startswith("%%"):
+            if own.lstrip().startswith("%%") and not own.lstrip().startswith("%%solution"):
                 continue
             for number, line in enumerate(own.splitlines(), start):
                 lines[number] = "" if line.lstrip().startswith(("%", "!")) else line

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import socket
 import subprocess
@@ -82,6 +81,7 @@ def start_server(folder: Path, environment: dict[str, str] | None = None) -> Ite
         command.append("--allow-root")
     command += [f"--port={port}", f"--IdentityProvider.token={token}"]
     command += [f"--ServerApp.root_dir={folder}", "--ServerApp.port_retries=0"]
+    command += ["--LabApp.expose_app_in_browser=True"]  # for `prompts`
     with open(folder / "server.log", "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=variables, cwd=folder)
     server = Server(f"http://127.0.0.1:{port}", token, folder)
@@ -158,11 +158,27 @@ def run_all(page: Any, seconds: float = 180) -> None:
     wait_until_idle(page, seconds)
 
 
+_PROMPTS = """() => window.jupyterapp.shell.currentWidget.content.widgets
+    .filter(cell => cell.model.type === "code")
+    .map(cell => cell.inputArea?.promptNode?.textContent
+        ?? `[${cell.model.executionCount ?? " "}]:`)
+"""
+
+
+def prompts(page: Any) -> list[str]:
+    """``[3]:``, ``[*]:`` or ``[ ]:`` of each code cell; a folded cell shows its own to nobody."""
+    return list(page.evaluate(_PROMPTS))
+
+
+def unrun_cells(page: Any) -> int:
+    """How many cells have not run."""
+    return prompts(page).count("[ ]:")
+
+
 def wait_until_idle(page: Any, seconds: float = 180) -> None:
     """Wait until no cell is queued or running."""
     time.sleep(0.5)
-    running = page.locator(".jp-InputPrompt").filter(has_text=re.compile(r"\[\*\]"))
-    wait_for(lambda: running.count() == 0, seconds, "the cells to finish")
+    wait_for(lambda: "[*]:" not in prompts(page), seconds, "the cells to finish")
 
 
 def shoot(page: Any, name: str, whole: Any = None) -> Path:

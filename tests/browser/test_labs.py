@@ -7,13 +7,25 @@ import re
 from typing import Any
 
 import pytest
-from driver import Server, expect, open_notebook, run_all, shoot, wait_for
+from driver import (
+    Server,
+    expect,
+    open_notebook,
+    run_all,
+    shoot,
+    unrun_cells,
+    wait_for,
+    wait_until_idle,
+)
 
+from labtools.notebook.cells import is_plumbing
 from labtools.notebook.tables import say_time
 from labtools.predict import achieved_occupancy, floors, load_gpu, occupancy
 from labtools.problem import HEADLINE
+from labtools.record.prediction import score
 
 WAITS = "waits for your prediction"
+SOLVED = re.compile(r"^\d+ registers a thread \[computed\]")
 LAB01 = "labs/lab01_occupancy.md"
 LAB02 = "labs/lab02_baseline.md"
 
@@ -34,10 +46,6 @@ def stopped_at_gate(page: Any) -> bool:
 def in_sight(page: Any, thing: Any) -> bool:
     box, height = thing.bounding_box(), page.viewport_size["height"]
     return box is not None and box["y"] >= 0 and box["y"] + box["height"] <= height
-
-
-def unrun_cells(page: Any) -> int:
-    return page.locator(".jp-InputPrompt").filter(has_text=re.compile(r"^\[ \]:")).count()
 
 
 def commit_by_keyboard(page: Any, gate: Any, direction: str, factor: str) -> None:
@@ -113,13 +121,16 @@ def test_lab01_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     (kept,) = journal_lines(lab_server, "labs/lab01_occupancy")
     assert (kept["direction"], kept["ratio"], kept["note"]) == ("faster", 1.8, "dd x")
     assert kept["page"] == "labs/lab01_occupancy"
-    shoot(page, "lab01-committed")
-    run_all(page)
-    assert stopped_at_gate(page)
+    # Nobody presses anything: the run that stopped goes on as far as the next question, and the
+    # reader stays where the result now shows.
     expect(gates(page)).to_have_count(2)
     wait_for(
         lambda: page.get_by_text("1.80x faster").count() >= 2, 20, "the guess beside the result"
     )
+    wait_for(lambda: kernel_is_idle(lab_server, LAB01), 60, "the run to stop again")
+    assert stopped_at_gate(page)
+    wait_for(lambda: in_sight(page, gates(page).nth(0)), 5, "the first gate to stay in sight")
+    shoot(page, "lab01-committed")
     gates(page).nth(1).get_by_role("slider").focus()
     for _ in range(30):
         page.keyboard.press("ArrowLeft")
@@ -128,10 +139,15 @@ def test_lab01_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     shoot(page, "lab01-second-gate")
     gates(page).nth(1).get_by_role("button", name="Commit prediction").click()
     gates(page).nth(1).get_by_role("button", name="Guess again").wait_for()
-    run_all(page)
+    wait_until_idle(page)
+    wait_for(lambda: unrun_cells(page) == 0, 60, "the rest of the page to run")
     assert not stopped_at_gate(page)
-    assert unrun_cells(page) == 0
     shoot(page, "lab01-end")
+
+    # Solutions wait, even at the end of Run All, until one is asked for.
+    assert page.get_by_text(SOLVED).count() == 0
+    page.get_by_role("button", name="Show the solution").nth(1).click()
+    expect(page.get_by_text(SOLVED)).to_have_count(1)
 
     # After a restart the guesses are still there and nothing is asked again.
     restart_kernel(page, lab_server, LAB01)
@@ -149,13 +165,35 @@ def test_lab01_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
         shoot(page, f"lab01-phone{selector.replace('.', '-')}")
 
 
+CELLS = """() => window.jupyterapp.shell.currentWidget.content.widgets
+    .filter(cell => cell.model.type === "code")
+    .map(cell => [cell.model.sharedModel.getSource(), cell.model.mimeType, cell.inputHidden])
+"""
+
+
+def test_kernels_are_coloured_and_plumbing_is_folded(lab_server: Server, page: Any) -> None:
+    open_notebook(page, lab_server, "book/ladder/r03_one_warp.md")
+    # JupyterLab gives every cell the kernel's language once it knows it; ours keep theirs.
+    wait_for(lambda: "text/x-ipython" in str(page.evaluate(CELLS)), 30, "the kernel's language")
+    cells = page.evaluate(CELLS)
+    (kernel,) = (one for one in cells if one[0].startswith("%%cuda"))
+    assert kernel[1:] == ["text/x-c++src", False]
+    keyword = page.locator(".cm-line", has_text="constexpr int NUM_THREADS").locator("span").first
+    expect(keyword).to_have_text("constexpr")
+    others = [one for one in cells if one is not kernel]
+    assert {mime for _, mime, _ in others} == {"text/x-ipython"}
+    for source, _, hidden in others:
+        assert hidden == (is_plumbing(source) and not source.startswith("# launch of")), source
+
+
 def test_lab02_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     open_notebook(page, lab_server, LAB02)
     run_all(page)
     assert stopped_at_gate(page)
     assert page.locator(".lt-tl").count() == 0, "the answer stands before the question"
     commit_by_keyboard(page, gates(page).nth(0), "faster", "1.91")
-    run_all(page)
+    expect(gates(page)).to_have_count(2)
+    wait_for(lambda: kernel_is_idle(lab_server, LAB02), 60, "the run to stop again")
     assert stopped_at_gate(page)
 
     value = page.locator(".lt-tl-value").first
@@ -172,9 +210,8 @@ def test_lab02_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     expect(value).to_have_text(f"{say_time(2 * expected_us)} us")
 
     commit_by_keyboard(page, gates(page).nth(1), "faster", "12")
-    run_all(page)
+    wait_for(lambda: unrun_cells(page) == 0, 60, "the rest of the page to run")
     assert not stopped_at_gate(page)
-    assert unrun_cells(page) == 0
     shoot(page, "lab02-end")
     page.set_viewport_size({"width": 390, "height": 844})
     page.locator(".lt-tl").scroll_into_view_if_needed()
@@ -187,6 +224,78 @@ def kernel_is_idle(server: Server, path: str) -> bool:
     return session["kernel"]["execution_state"] == "idle"
 
 
+def shown_results(page: Any) -> int:
+    return sum(one.is_visible() for one in page.locator("details.lt-result").all())
+
+
+def predict_on_the_site(page: Any) -> None:
+    """Lab 1 as a page from disk: what is below a question shows with the guess, and stays."""
+    assert shown_results(page) == 0
+    assert not page.get_by_role("heading", name="What to take along").is_visible()
+    expect(gates(page).nth(0)).to_contain_text("The rest of this page waits")
+    gates(page).nth(0).get_by_role("radio", name="faster").focus()
+    page.keyboard.press("Space")
+    gates(page).nth(0).get_by_label("by a factor of").fill("1.8")
+    gates(page).nth(0).get_by_role("button", name="Commit prediction").press("Enter")
+    expect(gates(page).nth(0)).to_contain_text("1.80x faster. It is kept in this browser")
+    expect(gates(page).nth(0).locator(".lt-gate-status")).to_be_focused()
+    result = page.locator("details.lt-result").first
+    assert result.evaluate("element => element.open")
+    expect(result.locator(".lt-score-static")).to_contain_text("You said: 1.80x faster. Direction")
+    assert shown_results(page) == 1, "the second question holds the second result"
+    shoot(page, "static-lab01-committed")
+
+    page.reload()
+    expect(gates(page).nth(0)).to_contain_text("1.80x faster")
+    assert shown_results(page) == 1
+    # A link into what waits leads to the question, and to its place once that is answered.
+    page.goto(page.url + "#what-to-take-along")
+    expect(gates(page).nth(1)).to_contain_text("stands below this question")
+    page.get_by_role("button", name="Show it without a guess").click()
+    wait_for(
+        lambda: in_sight(page, page.get_by_role("heading", name="What to take along")),
+        5,
+        "the part of the page that the link names",
+    )
+    assert shown_results(page) == 2
+    page.get_by_role("button", name="Forget this guess").click()
+    assert shown_results(page) == 0
+
+
+def read_without_a_script(page: Any, address: str) -> None:
+    """Everything shows, but for results, which are folded; the question says what to do."""
+    context = page.context.browser.new_context(java_script_enabled=False)
+    plain = context.new_page()
+    plain.goto(address)
+    assert plain.get_by_role("heading", name="What to take along").is_visible()
+    expect(plain.locator(".lt-gate-static").first).to_contain_text("Decide first")
+    results = plain.locator("details.lt-result")
+    assert results.count() == 2
+    for result in results.all():
+        assert result.is_visible()
+        assert result.get_attribute("open") is None
+    context.close()
+
+
+# Guess, measured ratio, interval: all words of the score, and both sides of each limit.
+SCORED = [
+    (guess, measured, interval)
+    for guess in (0.2, 0.9, 1.0, 1.04, 1.06, 1.6, 2.0, 3.9, 4.0, 9.0)
+    for measured, interval in ((1.0, None), (1.02, (1.01, 1.03)), (0.97, (0.9, 1.1)), (2.0, None))
+]
+
+
+@pytest.mark.slow
+def test_the_site_scores_as_the_journal_does(built_site: Any, page: Any) -> None:
+    page.goto((built_site / "labs/lab01_occupancy.html").as_uri())
+    said = page.evaluate(
+        "cases => cases.map(([ratio, measured, interval]) => "
+        "fieldguide.verdict({ ratio }, { ratio: measured, interval }))",
+        SCORED,
+    )
+    assert said == [score(*case).verdict for case in SCORED]
+
+
 @pytest.mark.slow
 def test_static_labs_stay_alive(built_site: Any, page: Any) -> None:
     page.context.set_offline(True)
@@ -196,16 +305,14 @@ def test_static_labs_stay_alive(built_site: Any, page: Any) -> None:
     slide(page, "blocks in grid", "End")
     expect(shown_share(page, "achieved")).to_have_text("50.0 %")
     shoot(page, "static-lab01", page.locator(".lt-bench"))
-    assert gates(page).count() == 0, "a form that nothing answers"
-    assert page.locator(".lt-gate-static").count() == 2
-    results = page.locator("details.lt-result")
-    assert results.count() == 2
-    assert not results.first.evaluate("element => element.open")
-    assert page.get_by_text("no prediction").count() >= 2
+    predict_on_the_site(page)
+    read_without_a_script(page, (built_site / "labs/lab01_occupancy.html").as_uri())
 
     page.goto((built_site / "labs/lab02_baseline.html").as_uri())
     value = page.locator(".lt-tl-value").first
-    value.wait_for()
+    value.wait_for(state="attached")
+    assert not value.is_visible(), "the answer stands before the question"
+    page.get_by_role("button", name="Show it without a guess").click()
     before = value.text_content()
     page.get_by_label("timed call", exact=True).select_option(index=2)
     wait_for(lambda: value.text_content() != before, 20, "the list")

@@ -32,9 +32,9 @@ _MEASURED = re.compile(
 SECTIONS = (
     "Where we stand",
     "Limiter",
-    "Your prediction",
     "What changes",
     "Kernel and launch",
+    "Your prediction",
     "Check",
     "Measure",
     "Predicted, measured, recorded",

@@ -29,7 +29,7 @@ from labtools.cli.outcome import (
 from labtools.measure.cpu.faults import CpuFault
 from labtools.measure.cpu.runner import CpuRun
 from labtools.measure.worker import child_environment
-from labtools.problem import KernelError, LabError, Workload
+from labtools.problem import KernelError, LabError, Workload, repository_root
 from labtools.toolchain import CompileError
 
 COMMANDS = (
@@ -236,6 +236,18 @@ def test_doctor_says_why_and_what_still_works(cli: Any) -> None:
     person = cli("doctor").out
     for link in data["links"]:
         assert link["name"] in person
+
+
+def test_doctor_leads_from_windows_to_wsl2(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def systems() -> list[dict[str, str]]:
+        return [one for one in cli("doctor", "--json").data["links"] if one["name"] == "system"]
+
+    assert systems() == []
+    monkeypatch.setattr("platform.system", lambda: "Windows")
+    (system,) = systems()
+    assert "WSL2" in system["fix"]
+    assert "wsl --install" in cli("doctor").out.replace("\n", " ")
+    assert "WSL2" in (repository_root() / "README.md").read_text()
 
 
 def test_doctor_says_where_the_cache_is_and_how_large(

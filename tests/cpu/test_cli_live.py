@@ -77,12 +77,13 @@ def test_run_checks_and_then_times(cli: Any, monkeypatch: pytest.MonkeyPatch) ->
 def test_run_compiles_once_draws_once_and_starts_each_child_once(
     cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    compiled: list[str] = []
+    compiled = tmp_path / "compiled"  # a file: the compiler works in a process of its own
     for name in ("_compile_with_cuda_core", "_compile_with_cupy"):
         real = getattr(compiler, name)
 
         def count(source: str, *rest: Any, real: Any = real) -> Any:
-            compiled.append(source)
+            with compiled.open("a") as file:
+                file.write(json.dumps(source) + "\n")
             return real(source, *rest)
 
         monkeypatch.setattr(compiler, name, count)
@@ -100,7 +101,7 @@ def test_run_compiles_once_draws_once_and_starts_each_child_once(
     )
     assert status == 0, data
     assert data["timing"]["processes"] == 1
-    assert compiled.count(source) == 1
+    assert [json.loads(line) for line in compiled.read_text().splitlines()].count(source) == 1
     drawn = [json.loads(line) for line in draws.read_text().splitlines()]
     assert len({one["pid"] for one in drawn}) == 1  # the child that checks is the one that times
     caches = [one["digest"] for one in drawn if one["shape"] == [2, 2, 72, 64]]
@@ -200,6 +201,8 @@ def test_bench_stands_each_against_its_fastest_fair_peer_and_its_floor(cli: Any)
         assert row["to_floor"]["ratio"] >= 1 - 1e-9
         assert row["read_bytes"] == Workload.parse("2,4,2,64,64").kv_bytes
         assert row["worst_error"] < row["tolerance"]
+        assert row["error_arithmetic"] == row["worst_error"] and row["error_of_scheme"] == {}
+        assert row["cache_layout"] == "contiguous" and row["timed"]
     assert data["versions"]["torch"]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from labtools.measure.cpu import FAULT_KINDS, CpuFault, CpuRunnerMissing, build_kernel, run_on_cpu
-from labtools.measure.cpu.build import adapt_assembly
+from labtools.measure.cpu.build import GAP_BYTES, adapt_assembly
 from labtools.measure.cpu.report import REPORT
 from labtools.problem import LabError, Launch, Rung, Workload, Workspace
 from labtools.toolchain import CompileError
@@ -289,8 +289,8 @@ FAULTS = {
         "race", "if (t == 0) s[0] = 0;\n__syncthreads();\natomicAdd(&s[0], 1.f); // here\n"
         "if (t == 40) s[0] = 3; // here"),
     "two threads write the output": ("race", "out[t / 2] = q[t]; // here"),
-    "barrier in a branch": ("barrier", "if (t < 32) __syncthreads(); // here"),
-    "barrier after a return": ("barrier", "if (t == 5) return;\n__syncthreads(); // here"),
+    "barrier in a branch": (
+        "barrier", "if (t < 32) __syncthreads(); // here\nout[t] = 1;\n__syncthreads(); // here"),
     "two different barriers": (
         "barrier", "if (t < 32)\n__syncthreads(); // here\nelse\n__syncthreads(); // here"),
     "barrier and shuffle": (
@@ -314,16 +314,29 @@ FAULTS = {
         "__pipeline_commit(); __pipeline_wait_prior(0); }\nif (t == 40) out[t] = s[0]; // here"),
     "misaligned copy": ("misaligned", "__pipeline_memcpy_async((char*)s + 8, q, 16); // here"),
     "division by zero": ("crash", "out[t] = 7 / (t - 3); // here"),
+    "device array": (
+        "out_of_bounds", "const float* p = table;\nout[t] = __float2half(p[t % 5]); // here"),
+    "race in a device array": (
+        "race", "sums[t] = t; // here\nout[t] = __float2half(sums[t ^ 32]); // here"),
+    "kept from call to call": (
+        "carried", "out[t] = __float2half(sums[t]); // here\nsums[t] = 1;"),
+    "flag without a fence": (
+        "race", "volatile float* flag = s + 63;\nif (t == 0) *flag = 0;\n__syncthreads();\n"
+        "if (t == 40) { s[0] = 1;\n*flag = 1; } // here\n"
+        "if (t == 0) { while (*flag == 0) {} // here\nout[0] = s[0]; }"),
+    "part of an element": (
+        "race", "((char*)out)[t] = 1; // here\nif (t == 40) ((char*)out)[3] = 2; // here"),
     "trap": ("crash", "if (t == 3) __trap(); // here"),
     "endless recursion": ("crash", "out[t] = deep(t);"),
 }  # fmt: skip
+DEVICE = "__device__ float sums[64]; __device__ float table[4] = {1, 2, 3, 4};"
 DEEP = "__device__ __noinline__ int deep(volatile int n) { return deep(n + 1) + n; }"
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_fault_is_named_with_its_line(tmp_path, name):
     kind, body = FAULTS[name]
-    before = DEEP if "deep" in body else ""
+    before = DEEP if "deep" in body else DEVICE
     fault = fault_of(rung_of(tmp_path, S + body, before=before), kind)
     assert fault.kind in FAULT_KINDS
     assert fault.message
@@ -361,9 +374,11 @@ def test_bounds_message_names_the_buffer(tmp_path):
 
 
 def test_deadlock_message_says_who_stands_where(tmp_path):
-    body = "const int t = threadIdx.x;\nif (t == 5) return;\n__syncthreads(); // here"
+    body = "const int t = threadIdx.x;\nif (t == 5) return;\n"
+    body += "if (t >= 32 && t < 48) __shfl_sync(~0u, t, 0); // here\n"
+    body += "else __syncthreads(); // here"
     fault = fault_of(rung_of(tmp_path, body), "barrier")
-    assert "63 threads wait at __syncthreads()" in fault.message
+    assert "47 threads wait at __syncthreads()" in fault.message
     assert "1 has returned" in fault.message
 
 
@@ -671,13 +686,18 @@ def test_assembly_gets_gaps_and_ties():
         '\t.section\t.tbss,"awT",@nobits\n\t.align 4\nred:\n\t.zero\t16\n\t.text\n'
         "f:\n\tmovq\tsmem@gottpoff(%rip), %rax\n\tmovq\tred@tpoff, %rax\n\tcall\tmemcpy\n"
     )
-    changed, stateful = adapt_assembly(text)
-    assert "\t.zero\t16\n\t.zero\t64\n" in changed
+    changed = adapt_assembly(text)
+    assert f"\t.zero\t16\n\t.zero\t{GAP_BYTES}\n" in changed
     assert ".set\tsmem, lab_dynamic_shared" in changed
     assert ".set\tred" not in changed
     assert "call\tlab_memcpy" in changed
-    assert not stateful
-    assert adapt_assembly("\t.bss\n\t.type\tcounter, @object\ncounter:\n\t.zero 4\n")[1]
+    kept = adapt_assembly("\t.bss\n\t.type\tcounter, @object\ncounter:\n\t.zero 4\n")
+    assert f"\t.zero\t{GAP_BYTES}\n\t.type\tcounter, @object\ncounter:" in kept
+    assert "\t.bss" not in kept
+    assert ".balign\t32" in adapt_assembly("\t.local\tx\n\t.comm\tx,64,32\n")
+    unset = "\tmovabsq\t$-72340172838076674, %rax\n\tmovl\t$-2, %eax\n\tvmovd\t%eax, %xmm0\n"
+    unset += "\tvpbroadcastb\t%xmm0, %xmm0\n\tmovl\t$-2, %ecx\n"
+    assert adapt_assembly(unset).count("$-1,") == 2  # NaN; a -2 of the kernel's own stays
 
 
 def test_second_build_comes_from_the_cache(tmp_path, monkeypatch):
@@ -686,7 +706,7 @@ def test_second_build_comes_from_the_cache(tmp_path, monkeypatch):
     first = build_kernel(rung.source_text, "kernel", ["kernel"], {}, rung.include_dirs)
     from labtools.measure.cpu import build
 
-    def refuse(command: list[str], folder: Path) -> None:
+    def refuse(command: list[str], folder: Path, name: str) -> None:
         raise AssertionError(f"compiled again in {folder}")
 
     monkeypatch.setattr(build, "_compile", refuse)

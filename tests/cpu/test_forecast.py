@@ -62,7 +62,9 @@ def test_a_forecast_is_whole(name: str, workload: Workload) -> None:
     if reason := load_rung(name).supports(workload):
         pytest.skip(reason)
     made = forecast(load_rung(name), workload, H200)
-    assert 0 < made.band_us[0] <= made.time_us <= made.band_us[1] < math.inf
+    assert (made.band_us is None) == bool(made.doubts)
+    if made.band_us is not None:
+        assert 0 < made.band_us[0] <= made.time_us <= made.band_us[1] < math.inf
     assert made.bound in BOUNDS and made.bound_reason
     assert made.calibrated and made.gpu == "h200" and made.code
     assert all(0 <= term < math.inf for term in made.terms_us.values())
@@ -336,6 +338,72 @@ def test_gpus_that_were_not_measured_say_so() -> None:
         assert "uncalibrated" in made.note and gpu.title in made.note
         assert made.band_us[1] / made.band_us[0] > width
     assert "uncalibrated" not in own.note
+
+
+# ---------------------------------------------------------------- what a forecast does not know
+
+
+LOOPS = {
+    "int": ("for (int i = 0; i < 700; i++) x += k[i * 64];", 700),
+    "float": ("for (float f = 0.f; f < 700.f; f += 1.f) x += k[(int)f * 64];", 700),
+    "half steps": ("for (float f = 0.f; f < 350.f; f += 0.5f) x += k[(int)f * 64];", 700),
+    "a sum": (
+        "float f = 0.f; while (f < 0.7f) { f += 0.001f; x += k[threadIdx.x + (int)f]; }",
+        700,
+    ),
+    "on data": ("for (int i = 0; k[i * 64] < 3.f; i++) x += k[i * 64];", None),
+    "left on data": ("for (int i = 0; i < 700; i++) { x += k[i * 64]; if (x > 9.f) break; }", None),
+    "returns on data": (
+        "for (int i = 0; i < 700; i++) { x += k[i * 64]; if (x > 9.f) return; }",
+        None,
+    ),
+    "as many as data say": ("int n = (int)k[5]; for (int i = 0; i < n; i++) x += k[i * 64];", None),
+    "two ways": (
+        "if (x > 0.5f) for (int i = 0; i < 700; i++) x += k[i * 64]; else x *= 2.f;",
+        None,
+    ),
+}
+
+
+@needs_tools
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_is_counted_or_there_is_no_band(name: str, tmp_path: Path) -> None:
+    body, trips = LOOPS[name]
+    once = "#pragma unroll 1\n" if body.startswith("for") else ""
+    made = predicted(tmp_path, f"float x = k[threadIdx.x];\n{once}{body}\n" + STORE)
+    if trips is None:
+        assert made.band_us is None
+        assert any("depends on data" in doubt for doubt in made.doubts)
+    else:
+        assert made.band_us is not None and not made.doubts
+        counted = [count for _, count, _ in made.main_launch.trips]
+        assert counted and max(counted) == pytest.approx(trips, abs=1)
+
+
+@needs_tools
+def test_a_time_below_the_floor_has_no_band(tmp_path: Path) -> None:
+    """A kernel that reads a row of an input of many gigabytes."""
+    rung = hand_made(tmp_path, "idle", ONE + STORE)
+    made = forecast(rung, Workload.parse("64,32,8,65536,128"), H200)
+    assert made.time_us < made.floor.time_us
+    assert made.band_us is None
+    assert any("does not see all that is read" in doubt for doubt in made.doubts)
+
+
+def test_what_does_not_fit_the_memory_has_no_band() -> None:
+    made = forecast(load_rung("r03"), Workload.parse("256,32,8,1000000,128"), H200)
+    assert made.band_us is None
+    assert any("1,049 GB" in doubt and "141 GB" in doubt for doubt in made.doubts)
+
+
+def test_a_gpu_takes_the_latencies_of_a_measured_one_of_its_architecture() -> None:
+    """A chain of waits takes as many cycles on both; memory's rate is the sheet's."""
+    workload = Workload.parse("8,32,8,512,128")
+    own, made = (forecast(load_rung("r03"), workload, gpu) for gpu in ("h200", "h100"))
+    assert made.time_us == pytest.approx(own.time_us, rel=0.03)
+    assert "measured on NVIDIA H200" in made.note and "same architecture" in made.note
+    older = forecast(load_rung("r03"), workload, "rtx4090")
+    assert "published by others" in older.note and "same architecture" not in older.note
 
 
 # ------------------------------------------------------------------------------------ speed

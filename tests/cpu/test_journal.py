@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import resource
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -265,12 +268,82 @@ def test_a_locked_database_is_not_called_damaged(
     other = sqlite3.connect(journal.database, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     try:
-        with pytest.raises(JournalError, match="does not answer"):
+        with pytest.warns(JournalWarning, match="does not answer"):
             impatient.commit("c", "page", "same", 1.0)
+        assert [row.prediction.question_id for row in impatient.history()] == list("abc")
     finally:
         other.close()
     assert not list(journal.database.parent.glob("*.damaged-*"))
-    assert len(reopened(journal).history()) == 2
+    for later in (impatient, journal, reopened(journal)):
+        assert [row.prediction.question_id for row in later.history()] == list("abc")
+
+
+@contextmanager
+def full_disk(most_bytes: int) -> Iterator[None]:
+    """Inside, no file can grow beyond this size, neither the lines nor the database."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.filterwarnings("ignore::labtools.record.journal.JournalWarning")
+def test_on_a_full_disk_what_was_said_to_be_kept_is_kept(tmp_path: Path) -> None:
+    refused = []
+    for number, most in enumerate((0, 1700, 4100, 9000, 12288, 16000)):
+        begun = number % 2 * 2  # of two journals one is new
+        journal = Journal(tmp_path / f"{number}.sqlite", reader="reader")
+        said = [f"begun{i}" for i in range(begun)]
+        for question in said:
+            journal.commit(question, "page", "faster", 2.0)
+        with full_disk(most):
+            for i in range(5):
+                try:
+                    said.append(journal.commit(f"q{i}", "p", "same", 1, "why" * 300).question_id)
+                except JournalError as error:
+                    refused.append(str(error))
+                assert [row.prediction.question_id for row in journal.history()] == said
+            fresh = reopened(journal)
+            assert [row.prediction.question_id for row in fresh.history()] == said
+        for later in (journal, reopened(journal)):  # and when there is room again
+            assert [row.prediction.question_id for row in later.history()] == said
+        journal.commit("after", "page", "same", 1.0)
+        assert len(journal.lines.read_text().splitlines()) == len(said) + 1
+    assert 0 < len(refused) < 30
+    assert all("too large" in why for why in refused)
+
+
+def test_joined_lines_are_taken_once(journal: Journal) -> None:
+    commit_three(journal)
+    before = journal.history()
+    for gone in (True, False):
+        journal.lines.write_bytes(journal.lines.read_bytes() * 3)
+        if gone:
+            journal.database.unlink()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for again in (reopened(journal), journal):
+                assert again.history() == before
+
+
+def test_another_process_s_guess_is_seen_though_it_died_before_the_database(
+    journal: Journal,
+) -> None:
+    commit_three(journal)
+    other = reopened(journal)
+    other._in_database = lambda work: work  # type: ignore[method-assign, assignment]
+    other._select_reveals = lambda question: []  # type: ignore[method-assign]
+    other.commit("c", "page", "same", 1.0)
+    assert [row.prediction.question_id for row in journal.history()] == list("abc")
+
+
+def test_half_a_character_costs_itself_and_not_the_guess(journal: Journal) -> None:
+    kept = journal.commit("q\udce9", "page", "faster", 2.0, note="half \ud83d, whole \ud83d\ude00")
+    assert kept.note == "half \ufffd, whole \U0001f600"
+    journal.write_notes("q", "page", {"why": "\udfff"})
+    assert reopened(journal).history()[0].prediction == kept
 
 
 def test_a_class_database_out_of_reach_loses_nothing(tmp_path: Path) -> None:

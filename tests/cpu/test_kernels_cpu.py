@@ -151,6 +151,8 @@ ALWAYS = (
     Workload(2, 3, 3, 33, 64, distribution="normal"),
     Workload(1, 2, 1, 4097, 128, distribution="late_peaked"),
     Workload(1, 2, 2, 4097, 64, distribution="large"),
+    Workload(1, 2, 1, 1100, 128, distribution="early_peaked"),
+    Workload(2, 4, 2, 130, 64, distribution="sunk"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -15,7 +16,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from devices import LIMITS
-from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -37,7 +37,7 @@ from labtools.measure.gpu.plan import (
     takes_part,
 )
 from labtools.measure.gpu.provenance import describe_command, hash_folders, merge_clocks
-from labtools.measure.gpu.queue import gpu_locks_dir, hold_gpu, share_this_gpu
+from labtools.measure.gpu.queue import GpuLock, gpu_locks_dir, hold_gpu, share_this_gpu
 from labtools.problem import (
     HEADLINE,
     Comparison,
@@ -299,7 +299,7 @@ def test_runs_cross_with_their_output_and_without(dtype):
     bits = np.arange(24, dtype=np.uint16).reshape(1, 3, 8) + 0x7C00
     out = bits.view(element_dtype(dtype))
     comparison = Comparison(False, float("inf"), (0, 2), 1e-3, ["2 elements are NaN"])
-    run = GpuRun(HEADLINE, False, comparison, [Fault("out_of_bounds", "a word")], out)
+    run = GpuRun(HEADLINE, False, comparison, [Fault("out_of_bounds", "a word")], out=out)
     arrived = cross(run, GpuRun)
     assert arrived.out.dtype == out.dtype
     assert arrived.out.tobytes() == out.tobytes()
@@ -398,7 +398,7 @@ def test_a_shared_hold_ends_with_its_last_thread(locks, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     kept = []  # a lock that nobody refers to any more may be given back for that alone
 
-    def lock_of(gpu: str, make: Callable[[str], FileLock] = queue._lock_of) -> FileLock:
+    def lock_of(gpu: str, make: Callable[[str], GpuLock] = queue._lock_of) -> GpuLock:
         kept.append(make(gpu))
         return kept[-1]
 
@@ -430,10 +430,50 @@ def test_a_shared_hold_ends_with_its_last_thread(locks, monkeypatch):
 
 
 def test_every_user_may_lock(locks):
-    assert gpu_locks_dir().stat().st_mode & 0o777 == 0o777
+    assert gpu_locks_dir().stat().st_mode & 0o7777 == 0o1777
     with hold_gpu(["0000:18:00.0"], "mine"):
         (lock,) = gpu_locks_dir().glob("*.lock")
         assert lock.stat().st_mode & 0o666 == 0o666
+
+
+def test_nothing_is_written_through_a_lock_that_is_a_link(locks, tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    for kind in ("symbolic", "hard", "pipe", "folder"):
+        place = gpu_locks_dir() / f"{kind}.lock"
+        if kind == "symbolic":
+            place.symlink_to(precious)
+        elif kind == "hard":
+            place.hardlink_to(precious)
+        elif kind == "pipe":
+            os.mkfifo(place)
+        else:
+            place.mkdir()
+        with pytest.raises(LabError, match="cannot be used"), hold_gpu([kind], "mine"):
+            pass
+    (gpu_locks_dir() / "gpu-0.holder").symlink_to(precious)
+    with hold_gpu(["gpu-0"], "mine"):
+        pass
+    assert precious.read_text() == "mine"
+
+
+def test_a_folder_of_locks_that_is_not_safe_is_refused(monkeypatch, tmp_path):
+    monkeypatch.delenv("LABTOOLS_GPU_LOCKS", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder, precious = tmp_path / "labtools-gpu-locks", tmp_path / "precious"
+    precious.mkdir(mode=0o755)
+    folder.symlink_to(precious)
+    with pytest.raises(LabError, match="not safe"):
+        gpu_locks_dir()
+    assert precious.stat().st_mode & 0o7777 == 0o755
+    folder.unlink()
+    folder.mkdir()
+    folder.chmod(0o777)  # as earlier versions left it
+    assert gpu_locks_dir().stat().st_mode & 0o7777 == 0o1777
+    folder.chmod(0o777)
+    monkeypatch.setattr("os.getuid", lambda: 12345)
+    with pytest.raises(LabError, match="not safe"):
+        gpu_locks_dir()
 
 
 # --------------------------------------------------------------------------- provenance

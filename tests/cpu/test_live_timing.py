@@ -9,6 +9,7 @@ import pytest
 from devices import LIMITS
 from live_fake import use_fake_gpu
 
+from labtools.measure.gpu import measure as live_measure
 from labtools.measure.gpu import timing as live_timing
 from labtools.measure.gpu.job import Candidate, baseline_of, make_job
 from labtools.measure.gpu.measure import as_candidate, measure_live, time_candidates
@@ -97,6 +98,8 @@ def test_warm_uses_one_set(monkeypatch, tmp_path):
         ("wrong", "so it is not timed"),
         ("nothing", "never written"),
         ("wrong later", "wrong after it"),
+        ("keeps", "wrong once its inputs have changed"),
+        ("leaves", "wrong once its inputs have changed"),
         ("misaligned", "misaligned address"),
         ("out of memory", "not enough free memory"),
         ("crash", "SIGABRT"),
@@ -113,6 +116,18 @@ def test_a_bad_candidate_has_no_time_and_costs_the_others_nothing(
     assert len(timing.find("r03").samples.processes) == 2
     with pytest.raises(LabError, match="r02_one_barrier has no time"):
         timing.find("r02_one_barrier")
+
+
+def test_a_time_under_the_data_sheets_floor_is_refused(monkeypatch, tmp_path):
+    use_fake_gpu(monkeypatch, tmp_path)
+    monkeypatch.setattr(live_measure, "_sheet_rate", lambda limits: 0.1)
+    timing = time_candidates(["r03"], WORKLOAD, processes=1, rounds=5, ceiling=False)
+    assert not timing.records
+    (problem,) = timing.failures.values()
+    assert "cannot be" in problem
+    assert "0 GB/s of the data sheet" in problem
+    warm = WORKLOAD.replace(cache_state="warm")  # the L2 is no memory
+    assert time_candidates(["r03"], warm, processes=1, rounds=5, ceiling=False).records
 
 
 def test_a_hang_in_timing_is_ended_by_the_childs_own_watchdog(monkeypatch, tmp_path):

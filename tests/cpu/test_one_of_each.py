@@ -297,8 +297,13 @@ CONCEPTS = {
     "reading SASS": Concept(reading_sass, ("toolchain/sass.py",)),
     "loads in flight": Concept(counting_loads_in_flight, ("toolchain/sass.py",)),
     # `paired_ratio` refuses two that do not belong together.
-    "two records of one campaign": Concept(pairing_records, ("record/statistics.py",)),
-    "records of one campaign": Concept(grouping_by_campaign, ("record/query.py",)),
+    # And the rule that says which records of a table were not timed together.
+    "two records of one campaign": Concept(
+        pairing_records, ("record/statistics.py", "record/circumstances.py")
+    ),
+    "records of one campaign": Concept(
+        grouping_by_campaign, ("record/query.py", "record/circumstances.py")
+    ),
     "layout of r09": Concept(laying_out_blocks, ("problem/decode/block_plan.py",)),
     "progress": Concept(showing_progress, ("toolchain/progress.py",)),
     "profiling": Concept(starting_a_profiler, ("measure/profiler/ncu.py",)),

@@ -179,6 +179,21 @@ def test_a_battery_begins_with_the_problem_and_keeps_its_type(name: str) -> None
 
 
 @pytest.mark.parametrize("name", SHIPPED)
+def test_altered_inputs_have_another_answer_in_every_part(name: str) -> None:
+    """Hardly an element is another one, so that what an answer is looked up by is the same."""
+    operation = operation_of(name)
+    for one in examples(name):
+        inputs = operation.draw(one)
+        changed = operation.alter(inputs, np.random.default_rng(3))
+        assert changed
+        assert not {"q", "seq_lens", "page_table"} & set(changed)
+        altered = dataclasses.replace(inputs, **changed)
+        first, second = operation.oracle(inputs), operation.oracle(altered)
+        moved = np.linalg.norm(first - second, axis=-1)
+        assert (moved > 0.02 * np.linalg.norm(first, axis=-1)).all(), one
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_what_a_gpu_draws_are_inputs_of_the_problem(name: str) -> None:
     operation = operation_of(name)
     for one in examples(name):
@@ -292,6 +307,7 @@ def test_the_row_kernel_is_forecast_on_every_sheet(gpu: str) -> None:
             forecast(N00, Rows(8192, 4096), sheet)
         return
     said = forecast(N00, Rows(8192, 4096), sheet)
+    assert said.band_us is not None
     low, high = said.band_us
     assert high is not None
     assert 0 < low < said.time_us < high
@@ -468,6 +484,12 @@ class AddPairs(Operation[Pairs, PairInputs]):
 
     def draw_problems(self, count: int, seed: int, supports: Any = lambda _: None) -> list[Pairs]:
         return [Pairs(1 + index, seed=seed) for index in range(count)]
+
+    def alter_part(
+        self, problem: Pairs, part: Part, fetch: Any, store: Any, rng: np.random.Generator
+    ) -> None:
+        place = (*part, int(rng.integers(64)))
+        store("x", place, fetch("x", place) + np.float16(100))
 
     def read_part(self, problem: Pairs, part: Part, fetch: Callable[..., np.ndarray]) -> PairInputs:
         return PairInputs(fetch("x", part)[None], problem.replace(blocks=1))

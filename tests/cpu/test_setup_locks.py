@@ -169,5 +169,8 @@ def test_environment_yml_is_the_lock() -> None:
     assert tuple(map(int, low)) <= version < tuple(map(int, high))
     pip = next(d["pip"] for d in environment["dependencies"] if isinstance(d, dict))
     assert pip == ["--requirement requirements.lock"]
+    readme = (ROOT / "README.md").read_text()
+    assert "pip install --no-deps --require-hashes -r requirements-cuda13.lock" in readme
     others = {d for d in environment["dependencies"] if isinstance(d, str)} - {python}
-    assert others == {"pip"}, "a package named here could differ from the lock"
+    # torch is in no lock that pip could take here without an index of its own.
+    assert others == {"pip", "pytorch-cpu>=2.5"}, "a package named here could differ from the lock"

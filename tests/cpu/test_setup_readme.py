@@ -28,7 +28,7 @@ README = (ROOT / "README.md").read_text()
 
 def test_the_first_line_names_the_packages() -> None:
     first = README.splitlines()[0]
-    for package in ("python3", "python3-venv", "git", "make", "g++"):
+    for package in ("python3", "python3-venv", "git", "make", "g++", "python3-dev"):
         assert package in first
 
 
@@ -134,6 +134,7 @@ def final(tmp_path: Path, **changes: object) -> RecordStore:
     store = RecordStore([tmp_path])
     gpu = {
         "provenance": {**record("r03_one_warp", 1.0).provenance.model_dump(), "gpu_slug": "h200"}
+        | {"gpu": "NVIDIA H200"}
     }
     store.append(
         "final.jsonl",
@@ -156,7 +157,67 @@ def test_the_last_rungs_by_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert cells[1] == "`sdpa`"
     assert cells[2].startswith("2.00 x (")
     assert cells[3:5] == ["-", "-"]
-    assert cells[5].startswith("1.50 x (")
+    assert float(cells[5]) == pytest.approx(20.0 / (HEADLINE.kv_bytes / 4800e3), abs=0.01)
+    # Libraries with an FP8 cache have pages, so that a contiguous rung does not stand beside one.
+    assert "FP8 library" not in text
+
+
+def test_an_fp8_library_stands_beside_the_same_pages_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tools import readme_table
+
+    monkeypatch.setattr(readme_table, "FINAL_RUNGS", ("r09_none", "r03_one_warp", "r11_none"))
+    paged = HEADLINE.replace(layout="paged", page_size=64).to_dict()
+    store = final(tmp_path, workload=paged)
+    changed = {"workload": paged, "campaign": "pages"}
+    gpu = {"provenance": store.load()[0].provenance.model_dump()}
+    store.append(
+        "pages.jsonl",
+        [
+            record("baseline:flashinfer", 60.0, **gpu, **changed),
+            record("baseline:flashinfer_fp8", 45.0, kv_bits=8, **gpu, **changed),
+            record("r03_one_warp", 30.0, kv_bits=8, **gpu, **changed),
+        ],
+    )
+    text = final_table(RecordStore([tmp_path]))
+    row = next(line for line in text.splitlines() if line.startswith("| `8,32,8,4096,128/paged64`"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[3].startswith("2.00 x (")
+    assert cells[5] == "`flashinfer_fp8`" and cells[6].startswith("1.50 x (")
+
+
+def test_what_differs_besides_the_kernel_has_a_column(tmp_path: Path) -> None:
+    """Protocol, cache layout and both errors stand beside the ratios, and what is left out."""
+    wrong = {"ok": True, "worst_error": 5e-2, "tolerance": 0.1}
+    right = {"ok": True, "worst_error": 3e-4, "tolerance": 1e-3}
+    text = table(
+        tmp_path,
+        record("baseline:sdpa", 40.0, comparison=right, protocol="graph-1"),
+        record("baseline:sdpa_flash", 42.0, comparison=right, protocol="graph-1"),
+        record("baseline:flashinfer_fp8", 30.0, kv_bits=8, comparison=wrong, protocol="graph-1"),
+        record(
+            "r04_split_first", 100.0, comparison=right, protocol="stream-1",
+            notes=("every call allocates and frees 8 bytes of device memory",),
+        ),
+        record("r10_inverted_int8", 20.0, kv_bits=8, comparison=right, protocol="graph-1"),
+    )  # fmt: skip
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    heads, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    by_name = {row[0].split("`")[1]: dict(zip(heads, row, strict=True)) for row in rows[1:]}
+    assert by_name["r04_split_first"]["timed"] == "call by call, allocation in the call"
+    assert "graph replay" in by_name["sdpa"]["timed"]
+    fp8, r10 = by_name["flashinfer_fp8"], by_name["r10_inverted_int8"]
+    assert (fp8["cache layout"], r10["cache layout"]) == ("pages of 16", "contiguous")
+    assert (fp8["error: arithmetic"], r10["error: arithmetic"]) == ("-", "3e-04")
+    of_scheme = "error: of the scheme"
+    assert by_name["sdpa"][of_scheme] == "0"
+    normal, outliers = (float(part) for part in fp8[of_scheme].split("/"))
+    assert 0.02 < normal < outliers < 0.2  # e4m3 has three bits after the point
+    assert float(r10[of_scheme].split("/")[0]) < normal / 2
+    assert "(5e-02, normal inputs) is against the unquantised cache" in text
+    for said in ("`plan`", "half a group on average", "chose", "between two protocols", "floors"):
+        assert said in text
 
 
 def test_the_last_rungs_without_records(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from labtools.predict import native, sm_loop, sm_model
 from labtools.predict.machine import machine_of
 from labtools.predict.sheets import load_gpu
 from labtools.predict.sm_model import OccupiedSm, Pressure, SmRun, Where
@@ -41,6 +42,15 @@ def listing(*lines: tuple[str, int]) -> Sass:
             f"{'':70}/* 0x{control << 41:016x} */",
         ]
     return parse_listings("\n".join(rows))["kernel"]
+
+
+@pytest.fixture(params=["python", "compiled"], autouse=True)
+def _the_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test holds for the loop as Python and as machine code."""
+    if request.param == "python":
+        monkeypatch.setattr(sm_model, "sm_loop", sm_loop)
+    elif not native.is_compiled():
+        pytest.skip("the loop was not compiled into this environment")
 
 
 FFMA = line("FFMA R1, R1, R2, R3")

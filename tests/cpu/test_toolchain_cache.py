@@ -340,12 +340,12 @@ def test_a_full_disk_sends_files_to_the_temporary_folder(full_below, tmp_path):
 def test_a_compiler_that_lacks_room_is_no_mistake_in_the_kernel(folder, monkeypatch):
     from labtools.measure.cpu import build
 
-    real, refused = subprocess.run, []
+    real, refused = build.run_child, []
 
     def run(command, **options):
         if Path(options["env"]["TMPDIR"]).is_relative_to(folder.parent):
             refused.append(command)
-            return subprocess.CompletedProcess(command, 1, "", "one.cu:1: error: full")
+            command = [sys.executable, "-c", "raise SystemExit('one.cu:1: error: full')"]
         return real(command, **options)
 
     def check_room(place):
@@ -353,7 +353,7 @@ def test_a_compiler_that_lacks_room_is_no_mistake_in_the_kernel(folder, monkeypa
             raise full()
 
     build.find_cpu_compiler(), build._native_digest()
-    monkeypatch.setattr(build.subprocess, "run", run)
+    monkeypatch.setattr(build, "run_child", run)
     monkeypatch.setattr(build, "check_room", check_room)
     with pytest.warns(CacheWarning, match="nothing is kept there"):
         path = built_path()
@@ -458,6 +458,33 @@ def test_a_home_that_cannot_be_written_has_the_temporary_folder(tmp_path, monkey
     assert kept("thing", ("a",), lambda: 1) == kept("thing", ("a",), never) == 1
 
 
+@pytest.mark.filterwarnings("ignore::labtools.toolchain.cache.CacheWarning")
+def test_a_link_where_everybody_can_write_is_not_followed(tmp_path, monkeypatch):
+    import tempfile
+
+    from labtools.record.locks import lock_folder
+
+    (tmp_path / "file").write_text("")
+    precious = tmp_path / "precious"
+    precious.mkdir(mode=0o755)
+    for name in ("kept", "locks"):
+        (tmp_path / f"labtools-{name}-{os.getuid()}").symlink_to(precious)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
+    assert lock_folder() == tmp_path / "mine" / "labtools" / "locks"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert cache_dir("kept") is None
+    with pytest.raises(LabError, match="no place for a lock"):
+        lock_folder()
+    assert precious.stat().st_mode & 0o777 == 0o755 and not list(precious.iterdir())
+    # A cache that its owner has put elsewhere is as good as any.
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "home" / "labtools").mkdir(parents=True)
+    (tmp_path / "home" / "labtools" / "kept").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    assert cache_dir("kept") == tmp_path / "home" / "labtools" / "kept"
+
+
 def test_the_folder_of_another_user_is_not_used(folder, tmp_path, monkeypatch):
     """What lies in it would be loaded as Python objects."""
     import tempfile
@@ -489,13 +516,13 @@ def test_a_folder_that_others_may_write_is_closed_first(folder):
 def compiles(monkeypatch):
     """How often NVRTC ran, though nothing is remembered in memory."""
     ran = []
-    real = compiler_module._compile_with_cuda_core
+    real = compiler_module._compile_apart  # NVRTC itself runs in a copy of this process
 
     def counted(*given):
         ran.append(given[3])
         return real(*given)
 
-    monkeypatch.setattr(compiler_module, "_compile_with_cuda_core", counted)
+    monkeypatch.setattr(compiler_module, "_compile_apart", counted)
     return ran
 
 

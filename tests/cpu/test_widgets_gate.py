@@ -81,6 +81,32 @@ def test_a_committed_guess_survives_the_kernel(journal: Journal) -> None:
     assert "do not yet understand" in again.result(recorded=2.0).text
 
 
+def heard_by(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    told: list[str] = []
+    monkeypatch.setattr(gate.view, "send", lambda content: told.append(content["kind"]))
+    return told
+
+
+def test_a_stopped_run_goes_on_after_the_guess(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guess = {"kind": "commit", "direction": "faster", "ratio": 2.0}
+    gate = make_gate(journal)
+    told = heard_by(gate, monkeypatch)
+    with pytest.raises(PredictionPending):
+        gate.require_prediction()
+    gate._receive(None, {**guess, "ratio": 0.5}, [])
+    assert told == ["waiting"], "a refused guess lets nothing run"
+    gate._receive(None, guess, [])
+    gate._receive(None, guess, [])
+    assert told == ["waiting", "go on"], "the run goes on once"
+    # Somebody who runs cell by cell is not run away from.
+    unhurried = Gate("q2", "Which?", "old", "new", page="page", journal=journal, reader=True)
+    told = heard_by(unhurried, monkeypatch)
+    unhurried._receive(None, guess, [])
+    assert told == []
+
+
 def test_a_refused_guess_is_told_in_the_form(journal: Journal) -> None:
     gate = make_gate(journal)
     before = gate.view.state
@@ -92,6 +118,39 @@ def test_a_refused_guess_is_told_in_the_form(journal: Journal) -> None:
     assert not gate.view.state["committed"]
     with pytest.raises(PredictionPending):
         gate.result(2.0)
+
+
+def test_a_guess_in_any_characters_is_kept_and_a_lost_one_is_told(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = make_gate(journal)
+    guess = {"kind": "commit", "direction": "faster", "ratio": 2.0, "note": "half \ud83d"}
+    gate._receive(None, guess, [])
+    assert gate.view.state["committed"]
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(journal, "commit", fail)
+    gate._receive(None, guess, [])
+    assert not gate.view.state["committed"] and "something else" in gate.view.state["message"]
+
+
+def test_an_answer_shows_though_the_journal_cannot_note_it(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = make_gate(journal)
+    gate.commit("faster", 2.0)
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr("labtools.record.journal.os.fsync", fail)
+        shown = gate.result(1.9)
+    assert "Direction right" in shown.text and "No space left on device" in shown.text
+    assert "could not be kept" not in gate.result(1.9).text
+    assert len(journal.lines.read_text().splitlines()) == 2
 
 
 def test_a_guess_after_the_answer_is_marked(journal: Journal) -> None:
@@ -116,8 +175,10 @@ def test_nobody_there(journal: Journal, capsys: pytest.CaptureFixture[str]) -> N
     gate = make_gate(journal, reader=False)
     assert gate.view is None
     shown = gate.result(2.0)
-    assert "no prediction" in capsys.readouterr().out
+    assert capsys.readouterr().out == ""
     assert shown.html.startswith("<details")
+    assert 'data-of="q"' in shown.html
+    assert not re.search("predicted|no GPU here|no record", shown.text), "what is not there is told"
     assert not re.search("Your score", shown.text)
     assert not journal.lines.exists()
 
@@ -164,8 +225,9 @@ def run_cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reader: str | Non
 
 def test_an_executed_notebook_never_blocks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cells = run_cells(monkeypatch, tmp_path, None)
-    assert cells[1].outputs[0].text.strip() == "no prediction"
-    assert "1.50x faster" in cells[1].outputs[1].data["text/plain"]
+    (output,) = cells[1].outputs
+    assert "1.50x faster" in output.data["text/plain"]
+    assert output.data["text/html"].startswith("<details")
     assert cells[2].outputs[0].text == "below\n"
     assert list(tmp_path.iterdir()) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator
@@ -355,10 +356,20 @@ def test_a_live_failure_falls_back_to_the_record(
 
 
 def test_nobody_there_sees_questions_alone(no_gpu: None, journal: Journal) -> None:
-    rounds = draw_rounds(1)
+    rounds = draw_rounds(1, per_level=1)
     game = PredictionRounds(rounds, page=PAGE, reader=False)
     assert game.view is None
     shown = game.listing()
+    # What the site's script tells after a guess is there, and not to be read by accident.
+    packed = re.findall(r'data-sealed="([^"]+)"', shown.html)
+    assert len(packed) == len(rounds)
+    for one, text in zip(rounds, packed, strict=True):
+        sealed = json.loads(base64.b64decode(text))
+        answer = recorded_answer(one)
+        assert say_time(answer.baseline_us) in sealed["html"]
+        assert sealed["scored"]["ratio"] == answer.value
+        assert sealed["model"]["ratio"] > 0
+        assert len(sealed["seal"]) == 12
     for one in rounds:
         answer = recorded_answer(one)
         assert one.id in shown.text

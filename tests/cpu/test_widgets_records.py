@@ -162,7 +162,7 @@ def test_an_ablation_has_a_cell_for_each_case(store: RecordStore) -> None:
     }
     shown = show_ablation(variants, "unroll", (1, 4), HEADLINE, store=store, live=False)
     rows = {line.split("  ")[0]: line for line in shown.text.splitlines()}
-    assert "1000.0" in rows["four warps"]
+    assert "1000 " in rows["four warps"]
     assert "600.0" in rows["four warps"]
     assert "no record" in rows["one warp, barrier"]
     assert "700.0" in rows["one warp, barrier"]

@@ -75,7 +75,7 @@ def forecast_answer(held: Held) -> Json:
     made = forecast(load_rung(record.name), record.problem, gpu, record.knobs)
     return {
         "time_us": made.time_us,
-        "band_us": list(made.band_us),
+        "band_us": made.band_us and list(made.band_us),
         "bound": made.bound,
         "bound_reason": made.bound_reason,
         "terms_us": dict(made.terms_us),

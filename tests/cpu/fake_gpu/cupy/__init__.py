@@ -152,6 +152,8 @@ def _decode(entry, args):
         os.abort()
     if behaviour == "nothing":
         return
+    if behaviour == "leaves" and not np.isnan(out).any():
+        return  # an answer stands there, of whatever question
     group = q.shape[1] // k.shape[1]
     for b, n in enumerate(seq_lens):
         for h in range(q.shape[1]):
@@ -166,6 +168,9 @@ def _decode(entry, args):
         _state.calls[entry] = _state.calls.get(entry, 0) + 1
         if _state.calls[entry] > 3:
             out[0, 0, 0] += 1
+    if behaviour == "keeps":  # the answer of the same queries, wherever the cache lies
+        kept = _state.calls.setdefault(entry, {})
+        out[...] = kept.setdefault((q.ctypes.data, q.tobytes()), out.copy())
     if behaviour == "writes past":
         end = arrays[-1].data.offset + arrays[-1].nbytes
         arrays[-1].data.buffer[end : end + 2] = 0

@@ -1,0 +1,283 @@
+"""What a check is not fooled by, and what it does not refuse: one short run for each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from labtools.measure import check
+from labtools.measure.check import CheckReport, check_rung
+from labtools.measure.cpu import build_for_cpu, run_on_cpu
+from labtools.problem import (
+    MOST_TOLERANCE,
+    LabError,
+    Launch,
+    Limits,
+    Problem,
+    Rung,
+    Workload,
+    attention_oracle,
+    battery,
+    load_rung,
+    make_inputs,
+    operation_of,
+)
+from labtools.toolchain import CompileError
+from labtools.toolchain.sources import gpu_only_lines
+
+R03 = load_rung("r03")
+SMALL = Workload(2, 8, 2, 48, 64)
+ENTRY = 'extern "C" __global__'
+LOOP = "for (int n = 0; n < length; ++n) {"
+STORE = "store_row(out + qo_row * HEAD_DIM + dim, acc, 1.f / weight_sum);"
+FIRST = "float score_max = -INFINITY"
+WEIGHTS = "const float rescale = exp2f(score_max - new_max)"
+KV_HEAD = "head / (num_qo_heads / num_kv_heads)"
+GROUP = "num_qo_heads / num_kv_heads"
+
+
+def edited(*edits: tuple[str, str], base: Rung = R03, **changes: Any) -> Rung:
+    text = base.source_text
+    for old, new in edits:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    return dataclasses.replace(base.with_source(text), **changes)
+
+
+# ---- the battery ----
+
+SHOWN_BY_THE_BATTERY = {
+    "starts at -40": (FIRST, "float score_max = -40.f"),
+    "starts at -5000": (FIRST, "float score_max = -5000.f"),
+    "no rescale after 1024 keys": (
+        WEIGHTS, "const float rescale = n >= 1024 ? 1.f : exp2f(score_max - new_max)"),
+    "the last 512 keys alone": (LOOP, LOOP.replace("n = 0", "n = max(0, length - 512)")),
+    "the first 4096 keys alone": (LOOP, LOOP.replace("n < length", "n < min(length, 4096)")),
+    "one key of 1301 left out": (
+        "dot(q_rmem, k_rmem)", "dot(q_rmem, k_rmem) - (n == 1200 ? 1e30f : 0.f)"),
+    "an odd group": (KV_HEAD, f"({GROUP} % 2 ? head % num_kv_heads : {KV_HEAD})"),
+    "a group of more than 8": (KV_HEAD, f"({GROUP} > 8 ? 0 : {KV_HEAD})"),
+    "more than 128 sequences": (STORE, f"if (sequence < 128) {STORE}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHOWN_BY_THE_BATTERY)
+def test_some_case_of_the_battery_shows_it(name: str) -> None:
+    wrong = edited(SHOWN_BY_THE_BATTERY[name])
+    cases = battery(SMALL)
+    # The small usual cases first: what they show is not what this test is about.
+    assert run_on_cpu(wrong, SMALL, orders=(0,)).ok
+    likely = [one for one in cases if one.kv_len > 600 or one.group_size > 4 or one.batch > 70]
+    likely += [one for one in cases if one.distribution == "sunk"]
+    assert not all(run_on_cpu(wrong, one, orders=(0,)).ok for one in likely)
+
+
+def test_wide_rows_are_in_the_battery_of_rows() -> None:
+    cases = operation_of("rows").battery(operation_of("rows").small)
+    assert max(one.columns for one in cases) > 2**15
+    assert max(one.rows for one in cases) > 1024
+
+
+def test_the_last_cases_are_drawn_and_can_be_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(operation_of(SMALL)), "battery", lambda *_: [SMALL])
+    first, other = check_rung(R03, SMALL, seed=5), check_rung(R03, SMALL)
+    again = check_rung(R03, SMALL, seed=other.seed)
+    drawn = [[case.workload for case in one.cases[1:]] for one in (first, other, again)]
+    assert len(drawn[0]) == check.DRAWN
+    assert drawn[0] != drawn[1] == drawn[2]
+    assert f"--seed {other.seed} draws the same again" in other.summary
+    assert {(one.dtype, one.layout) for one in drawn[0]} == {(SMALL.dtype, SMALL.layout)}
+
+
+def test_a_verdict_says_what_it_covers_and_what_not() -> None:
+    cases = [check.CheckCase(one, True) for one in battery(SMALL)]
+    report = CheckReport("r", "gpu", False, cases, len(cases), None, ("how fast",))
+    assert "S 1 to 4113; groups 1 to 9; B 1 to 131; D 64" in report.summary
+    assert "sunk" in report.summary
+    assert "not checked: how fast" in report.summary
+
+
+# ---- what a GPU's compiler refuses, and what only a GPU sees ----
+
+
+@pytest.mark.parametrize("call", ['system("false")', "abort()", "fork()"])
+def test_what_no_gpu_compiler_takes_is_refused_and_not_run(call: str, tmp_path: Path) -> None:
+    trace = tmp_path / "ran"
+    call = call.replace("false", f"touch {trace}")
+    wrong = edited((STORE, f"{call};\n  {STORE}"), (ENTRY, f'extern "C" int fork();\n{ENTRY}'))
+    with pytest.raises((CompileError, LabError)):
+        check_rung(wrong, SMALL, quick=True)
+    assert not trace.exists()
+
+
+def test_code_for_a_gpu_alone_is_run_or_named() -> None:
+    hidden = "#ifdef __CUDA_ARCH__\n  weight_sum *= 2.f;\n#endif\n  "
+    wrong = edited((STORE, hidden + STORE))
+    assert not run_on_cpu(wrong, SMALL, orders=(0,)).ok
+    right = edited((STORE, hidden.replace("weight_sum *= 2.f;", 'asm("");') + STORE))
+    assert not build_for_cpu(right, SMALL).as_gpu
+    report = check_rung(right, SMALL, quick=True)
+    assert any("under __CUDA_ARCH__" in one for one in report.not_checked)
+
+
+def test_parts_for_a_gpu_alone_are_found() -> None:
+    text = (
+        "a\n#ifdef __CUDA_ARCH__\nb\n#else\nc\n#endif\n#ifndef __CUDA_ARCH__\nd\n#else\ne\n#endif"
+    )
+    assert gpu_only_lines(text) == [(3, 3), (10, 10)]
+    assert gpu_only_lines("#if X\na\n#endif\n#if __CUDA_ARCH__ >= 800\nb\nc\n#endif") == [(5, 6)]
+    assert gpu_only_lines("#if !defined(__CUDA_ARCH__)\na\n#endif") == []
+
+
+def test_too_many_registers_for_a_block_are_refused() -> None:
+    launch = R03.launch
+
+    def wide(problem: Problem, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        every = launch(problem, limits, knobs)
+        return [dataclasses.replace(one, block=(1024, 1, 1)) for one in every]
+
+    many = ", ".join(f"x{i} = q_rmem.x[0] * {i}" for i in range(90))
+    uses = " + ".join(f"x{i} * x{i}" for i in range(90))
+    step = "; ".join(f"x{i} = x{i} * acc.x[0] + x{(i + 1) % 90}" for i in range(90))
+    greedy = edited(
+        (LOOP, f"float {many};\n{LOOP} {step};"), (STORE, f"weight_sum += {uses};\n{STORE}"),
+        ("BOUNDED(NUM_THREADS)", ""),
+    ).with_launch(wide)  # fmt: skip
+    with pytest.raises(LabError, match="registers together"):
+        check_rung(greedy, SMALL)
+
+
+# ---- what a rung may not know ----
+
+
+def test_answers_made_before_the_run_are_wrong_for_the_next_draw() -> None:
+    def answer(problem: Workload, limits: object, knobs: object) -> dict[str, str]:
+        out = attention_oracle(make_inputs(problem))[0].astype(np.float16).view(np.uint16)
+        return {"ANSWER": "{" + ",".join(map(str, out.reshape(-1))) + "}"}
+
+    known = edited(
+        (ENTRY, f"__device__ const unsigned short answer[] = ANSWER;\n{ENTRY}"),
+        (STORE, "for (int i = 0; i < DIMS_PER_THREAD; ++i)\n"
+                "    out[qo_row * HEAD_DIM + dim + i] = "
+                "__ushort_as_half(answer[qo_row * HEAD_DIM + dim + i]);"),
+        defines_extra=answer,
+    )  # fmt: skip
+    assert run_on_cpu(known, SMALL, orders=(0,)).ok  # seed 0 is what a rung is told
+    assert not run_on_cpu(known, SMALL.replace(seed=1), orders=(0,)).ok
+
+
+def test_a_rung_is_asked_about_shapes_alone() -> None:
+    asked: list[Problem] = []
+
+    def supports(problem: Problem) -> None:
+        asked.append(problem)
+
+    rung = dataclasses.replace(R03, supports=supports, refuses={"sunk": "too low"})
+    hard = SMALL.replace(seed=9, distribution="large")
+    assert rung.supports(hard) is None
+    assert asked == [SMALL]
+    assert rung.supports(SMALL.replace(distribution="sunk")) == "too low"
+    report = check_rung(rung, SMALL, quick=True)
+    assert any("too low" in one for one in report.not_checked)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(0.999, None), (2e-3, 2e-3)])
+def test_a_tolerance_has_a_cap(asked: float, given: float | None) -> None:
+    rung = edited((STORE, f"weight_sum *= 1.01f;\n{STORE}"), tolerance=asked)
+    run = run_on_cpu(rung, SMALL, orders=(0,))
+    assert not run.ok
+    assert run.comparison is not None
+    assert run.comparison.tolerance == (given or MOST_TOLERANCE["float16"])
+
+
+# ---- what is kept from call to call ----
+
+KEPT = "__device__ float kept[4096][HEAD_DIM]; __device__ unsigned key[4096][32];\n"
+LOOK_UP = """const unsigned mine = __float_as_uint(q_rmem.x[0]) ^ __half_as_ushort(k_head[0]);
+  if (atomicAdd(&key[qo_row][threadIdx.x], 0u) == mine) {
+    for (int i = 0; i < DIMS_PER_THREAD; ++i)
+      out[qo_row * HEAD_DIM + dim + i] = __float2half(atomicAdd(&kept[qo_row][dim + i], 0.f));
+    return;
+  }
+  for (int i = 0; i < DIMS_PER_THREAD; ++i)
+    atomicExch(&kept[qo_row][dim + i], acc.x[i] / weight_sum);
+  atomicExch(&key[qo_row][threadIdx.x], mine);
+  """
+
+
+def test_an_answer_that_is_looked_up_is_found_out() -> None:
+    """Whatever of the inputs it is looked up by, and though every access is atomic."""
+    cheat = edited((ENTRY, KEPT + ENTRY), (STORE, LOOK_UP + STORE))
+    run = run_on_cpu(cheat, SMALL, orders=(0,))
+    assert run.comparison is not None
+    assert not run.comparison.ok
+
+
+def test_a_call_leaves_what_was_prepared_as_it_was() -> None:
+    rung = load_rung("r06")
+    store = "store_row(out"
+    cheat = edited(
+        (
+            store,
+            "__syncwarp();\n  if (dim == 0) const_cast<half*>(k_scale)[0] = __float2half(1.f);\n  "
+            + store,
+        ),
+        base=rung,
+    )
+    run = run_on_cpu(cheat, Workload(1, 1, 1, 20, 64), orders=(0,))
+    assert {fault.kind for fault in run.faults} == {"carried"}
+    assert "prepare=True" in str(run)
+
+
+# ---- right kernels in other words ----
+
+RIGHT = {
+    "a counter that goes back to zero": (
+        "__device__ unsigned done = 0;\n",
+        "__threadfence(); if (dim == 0) atomicInc(&done, gridDim.x * gridDim.y - 1);"),
+    "a ticket that goes on": (
+        "__device__ unsigned ticket = 0;\n", "if (dim == 0) atomicAdd(&ticket, 1u);"),
+    "scratch of its own": (
+        "__device__ float scratch[4096][32];\n",
+        "scratch[qo_row][threadIdx.x] = weight_sum; weight_sum = scratch[qo_row][threadIdx.x];"),
+    "a table": (
+        "__constant__ float one[4] = {1, 1, 1, 1};\n", "weight_sum *= one[length % 4];"),
+    "a flag that is waited for": (
+        "", "__shared__ volatile int ready; __shared__ float total;\n"
+        "if (threadIdx.x == 0) ready = 0; __syncwarp();\n"
+        "if (threadIdx.x == 31) { total = weight_sum; __threadfence_block(); ready = 1; }\n"
+        "else { while (ready == 0) {} __threadfence_block(); }\nweight_sum = total;"),
+    "functions that only a GPU's compiler knows": (
+        "#include <cfloat>\n",
+        "const long long now = clock64(); __builtin_assume(length > 0);\n"
+        "if (isinf(weight_sum) || isnan(weight_sum) || !isfinite(weight_sum) ||\n"
+        "    signbit(weight_sum) || weight_sum > FLT_MAX || now < 0) return;\n"
+        "if (__dp4a(0x01020304, 0x01010101, 1) != 11 || __half2float(hexp(__float2half(0.f))) != 1)"
+        " return;\nif (__funnelshift_l(1u, 2u, 4) != 32u || __fadd_rz(1.f, 1e-9f) != 1.f) return;"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_kernel_in_other_words_is_right(name: str) -> None:
+    before, words = RIGHT[name]
+    rung = edited((ENTRY, before + ENTRY), (STORE, f"{words}\n  {STORE}"))
+    run = run_on_cpu(rung, SMALL.replace(kv_len=17))
+    assert run.ok, str(run)
+
+
+def test_threads_that_have_returned_are_not_waited_for() -> None:
+    rung = edited((STORE, f"{STORE}\n  if (threadIdx.x < 5) return;\n  __syncthreads();"))
+    run = run_on_cpu(rung, SMALL.replace(kv_len=9))
+    assert run.ok, str(run)
+
+
+def test_what_a_kernel_prints_is_shown() -> None:
+    says = 'if (head == 1 && sequence == 0 && dim == 0) printf("sum %g\\n", weight_sum);\n  '
+    report = check_rung(edited((STORE, says + STORE)), SMALL, quick=True)
+    assert report.ok
+    assert "the kernel printed:\n  sum " in report.summary

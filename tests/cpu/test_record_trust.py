@@ -1,0 +1,312 @@
+"""False and foreign records: each is refused, flagged or shown as unsigned, and none runs code."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from devices import LIMITS
+from record_samples import make_record
+
+from labtools.problem import HEADLINE, Launch, Workload, kernels_dir, load_rung
+from labtools.problem.rung import move_outside
+from labtools.record import (
+    DamagedRecordWarning,
+    Record,
+    RecordStore,
+    freshness,
+    read_records,
+    shipped_records_dir,
+)
+from labtools.record.query import default_knobs, describe_record
+from labtools.record.staleness import CodeNow, rung_freshness
+from labtools.record.trust import contradictions, doubts, read_manifest
+from labtools.toolchain import Hashes
+from tools.write_manifest import manifest_of
+
+WORKLOAD = Workload(2, 8, 2, 65, 128)
+
+
+def put(*places: Any) -> Callable[[dict[str, Any]], None]:
+    """Set what stands at a path of names to a value: ``put("samples", "processes", [])``."""
+    *path, last, value = places
+
+    def change(data: dict[str, Any]) -> None:
+        held: Any = data
+        for name in path:
+            held = held[name]
+        held[last] = value
+
+    return change
+
+
+def times_less(data: dict[str, Any]) -> None:
+    """Median and samples edited together."""
+    for process in data["samples"]["processes"]:
+        process["us"] = [us / 4 for us in process["us"]]
+    data["median_us"] /= 4
+
+
+def samples_less(data: dict[str, Any]) -> None:
+    """The samples edited alone."""
+    median_us = data["median_us"]
+    times_less(data)
+    data["median_us"] = median_us
+
+
+REFUSED = {
+    "an edited median": put("median_us", 1.0),
+    "a median of nothing": put("median_us", 0.0),
+    "an endless median": put("median_us", float("inf")),
+    "edited samples": samples_less,
+    "no samples": put("samples", "processes", []),
+    "samples below zero": put("samples", "processes", 0, "us", [-1.0]),
+    "samples that are none": put("samples", "processes", 0, "us", ["quick"]),
+    "one process twice": put("samples", "processes", 1, "process", 0),
+    "a wrong kernel": put("comparison", "ok", False),
+    "an error above its limit": put("comparison", "worst_error", 0.5),
+    "an error below zero": put("comparison", "worst_error", -1.0),
+    "an error that is none": put("comparison", "worst_error", float("nan")),
+    "an error without a limit": put("comparison", "tolerance", None),
+    "a limit that allows all": put("comparison", "tolerance", 0.999),
+    "another GPU's place": put("provenance", "gpu", "Tesla T4"),
+    "another GPU's name": put("provenance", "gpu_slug", "b200"),
+    "another architecture": put("provenance", "arch", "sm_75"),
+    "no date": put("provenance", "date", "yesterday"),
+    "no provenance": put("provenance", {}),
+    "provenance of another kind": put("provenance", "num_sms", "many"),
+    "a later schema": put("schema_version", 99),
+    "a schema before the first": put("schema_version", 0),
+    "a schema that is no number": put("schema_version", "new"),
+    "a kind that is none": put("kind", "miracle"),
+    "a baseline that says rung": put("candidate", "baseline:sdpa"),
+    "a path for a name": put("candidate", "../../evil"),
+    "a file for a name": put("candidate", "evil.py"),
+    "a ceiling outside its folder": put("candidate", "ceiling:../../../evil"),
+    "no name": put("candidate", ""),
+    "a workload that is none": put("workload", {"batch": -1}),
+    "a workload as text": put("workload", "8,32,8,4096,128"),
+    "an operation that is none": put("workload", "operation", "os.system"),
+    "a field too many": put("faster", True),
+    "a launch of nothing": put("launches", 0, "grid", [0]),
+    "an argument of no type": put("launches", 0, "args", ["__import__ os"]),
+    "a hash that is none": put("hashes", {"hash": "s"}),
+    "a time that nobody takes": put("protocol", None),
+    "knobs that are text": put("knobs", {"unroll": "four"}),
+}
+FLAGGED = {
+    "a date to come": put("provenance", "date", "2099-01-01T00:00:00Z"),
+    "no error at all": put("comparison", "worst_error", 1e-9),
+    "times below its memory's": times_less,
+}
+UNSIGNED = {
+    "another campaign": put("campaign", "mine"),
+    "another hash": put("hashes", "sass_hash", "0"),
+    "another commit": put("provenance", "commit", "0" * 40),
+}
+
+
+@pytest.fixture(scope="module")
+def true_record() -> dict[str, Any]:
+    """What a shipped record says."""
+    records = RecordStore([shipped_records_dir()]).query(rung="r08", workload=HEADLINE)
+    return records[0].model_dump(mode="json")
+
+
+def test_false_records_are_refused_flagged_or_unsigned(
+    true_record: dict[str, Any], tmp_path: Path
+) -> None:
+    lines = []
+    for change in (REFUSED | FLAGGED | UNSIGNED).values():
+        data = json.loads(json.dumps(true_record))
+        change(data)
+        lines.append(json.dumps(data))
+    odd = ["[" * 100_000, '"text"', "null", '{"candidate": "\\ud83d"}', "\x00" * 9]
+    (tmp_path / "mine.jsonl").write_text("\n".join([*lines, *odd, ""]))
+    store = RecordStore([tmp_path])
+    with pytest.warns(DamagedRecordWarning):
+        records = store.load()
+    refused = [int(problem.what.split()[1]) - 1 for problem in store.problems]
+    assert refused == [*range(len(REFUSED)), *range(len(lines), len(lines) + len(odd))]
+    assert all(problem.why and len(str(problem)) < 900 for problem in store.problems)
+    assert [bool(doubts(record)) for record in records] == [True] * len(FLAGGED) + [False] * len(
+        UNSIGNED
+    )
+    assert all(record.signed is False for record in records)
+    assert all(describe_record(record).endswith("unsigned") for record in records)
+
+
+def test_a_record_does_not_say_of_itself_that_it_is_signed(true_record: dict[str, Any]) -> None:
+    data = {**true_record, "signed": True, "file": str(shipped_records_dir() / "x.jsonl")}
+    record = Record.model_validate(data)
+    assert record.signed is None and record.file is None
+
+
+def test_a_file_that_inflates_without_end_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("labtools.record.store._MOST_BYTES", 2**20)
+    (tmp_path / "own.jsonl.gz").write_bytes(gzip.compress(bytes(2**24)))
+    _, problems = read_records(tmp_path / "own.jsonl.gz")
+    assert "more than 1 MiB" in problems[0].why
+
+
+@pytest.mark.parametrize("kind", ["rung", "ceiling"])
+def test_no_record_makes_code_run(kind: str, tmp_path: Path) -> None:
+    """What stands at a record's path is read and compared, and never executed."""
+    ran = tmp_path / "ran"
+    for name in ("mine", "read_sweep"):
+        shutil.copy(kernels_dir() / "decode" / "r03_one_warp.cu", tmp_path / f"{name}.cu")
+        (tmp_path / f"{name}.py").write_text(f"open({str(ran)!r}, 'w')\n")
+    candidate = "mine" if kind == "rung" else "ceiling:read_sweep"
+    record = make_record(candidate, rung_path=str(tmp_path / f"{candidate.split(':')[-1]}.py"))
+    for one in (record, record.model_copy(update={"rung_hash": "0"})):
+        assert not freshness(one).fresh
+        assert default_knobs(one) == {}
+    for odd in ("/dev/zero", "/dev/zero.py", "x" * 5000 + ".py", "\0.py", str(tmp_path)):
+        assert not freshness(record.model_copy(update={"rung_path": odd})).fresh
+    assert not ran.exists()
+
+
+# ---------------------------------------------------------------------- the project's own files
+
+
+def test_the_shipped_files_are_those_of_the_manifest() -> None:
+    assert dict(read_manifest()) == manifest_of(shipped_records_dir()), "run make manifest"
+
+
+def test_what_the_shipped_records_say_agrees_with_itself() -> None:
+    records = RecordStore([shipped_records_dir()]).load()
+    assert records and all(record.signed for record in records)
+    assert [record for record in records if contradictions(record)] == []
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of two shipped files that stands for the project's folder."""
+    folder = tmp_path / "records"
+    (folder / "h200").mkdir(parents=True)
+    for name in ("rows.jsonl.gz", "splits.jsonl.gz"):
+        shutil.copy(shipped_records_dir() / "h200" / name, folder / "h200" / name)
+    (folder / "manifest.json").write_text(json.dumps(manifest_of(folder)))
+    for module in ("store", "trust"):
+        monkeypatch.setattr(f"labtools.record.{module}.shipped_records_dir", lambda: folder)
+    return folder
+
+
+def load_quietly(folder: Path) -> tuple[list[Record], str]:
+    store = RecordStore([folder])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        records = store.load()
+    return records, "\n".join(map(str, store.problems))
+
+
+def test_a_changed_added_or_deleted_shipped_file_is_named(shipped: Path) -> None:
+    records, said = load_quietly(shipped)
+    assert not said and all(record.signed for record in records)
+    rows, splits = shipped / "h200" / "rows.jsonl.gz", shipped / "h200" / "splits.jsonl.gz"
+
+    shutil.copy(rows, shipped / "h200" / "more.jsonl.gz")
+    records, said = load_quietly(shipped)
+    assert "more.jsonl.gz" in said and sum(not record.signed for record in records) > 0
+    (shipped / "h200" / "more.jsonl.gz").unlink()
+
+    text = gzip.decompress(splits.read_bytes()).replace(b'"rounds"', b'"rounds"')
+    splits.write_bytes(gzip.compress(text, 1))
+    records, said = load_quietly(shipped)
+    assert "splits.jsonl.gz is not one that the project ships" in said
+    assert {record.signed for record in records} == {True, False}
+
+    rows.unlink()
+    assert "rows.jsonl.gz is missing" in load_quietly(shipped)[1]
+    (shipped / "manifest.json").write_text("[]")
+    records, said = load_quietly(shipped)
+    assert "list of the shipped records cannot be read" in said
+    assert records and not any(record.signed for record in records)
+
+
+# ------------------------------------------------------------------- what a timing means, all of it
+
+
+def record_of(name: str, workload: Workload, **changes: Any) -> Record:
+    rung = load_rung(name)
+    knobs = rung.resolve_knobs()
+    scheme = rung.scheme(workload, knobs)
+    record = make_record(
+        rung.id,
+        workload=workload,
+        knobs=knobs,
+        limits=LIMITS,
+        kv_bits=16 if scheme is None else scheme.bits,
+        launches=tuple(rung.launches(workload, LIMITS)),
+        hashes=Hashes(CodeNow().text_hash(rung, rung.defines(workload, LIMITS, knobs))),
+        **changes,
+    )
+    return Record.model_validate_json(record.model_dump_json())
+
+
+def timed_too(launches: list[Launch]) -> list[Launch]:
+    return [dataclasses.replace(one, prepare=False) for one in launches]
+
+
+def allocated_in_the_call(launches: list[Launch]) -> list[Launch]:
+    return [
+        dataclasses.replace(
+            one, workspace=tuple(dataclasses.replace(w, in_call=True) for w in one.workspace)
+        )
+        for one in launches
+    ]
+
+
+def test_what_moves_into_the_timed_call_or_out_of_it_stales_a_record() -> None:
+    allocates = record_of("r04", WORKLOAD)
+    prepares = record_of("r06", WORKLOAD)
+    shares = record_of("r08", WORKLOAD)
+    outside = record_of("r04", WORKLOAD, experiment="outside")
+    outside = outside.model_copy(update={"launches": tuple(move_outside(outside.launches))})
+    for record, move, stale in (
+        (allocates, list, False),
+        (allocates, move_outside, True),
+        (prepares, list, False),
+        (prepares, timed_too, True),
+        (shares, list, False),
+        (shares, move_outside, False),  # it allocates nothing in the call
+        (shares, allocated_in_the_call, True),
+        (outside, list, False),
+    ):
+        rung = load_rung(record.candidate)
+        launches = move(rung.launches(record.problem, LIMITS, record.knobs))
+        answer = rung_freshness(record, rung, launches)
+        assert answer.fresh is not stale, (record.candidate, move.__name__, answer.reason)
+    # A larger allocation costs more.
+    (first, *rest) = allocates.launches
+    larger = tuple(dataclasses.replace(space, shape=(7, *space.shape)) for space in first.workspace)
+    grown = allocates.model_copy(
+        update={"launches": (dataclasses.replace(first, workspace=larger), *rest)}
+    )
+    assert not freshness(grown).fresh
+    # A record of the first schema says by its protocol alone that its calls allocated.
+    for protocol, fresh in (("stream-1", True), ("graph-1", False)):
+        old = {**allocates.model_dump(mode="json"), "schema_version": 1, "protocol": protocol}
+        for launch in old["launches"]:
+            launch.pop("workspace", None)
+        assert freshness(Record.model_validate(old)).fresh is fresh
+    assert not freshness(prepares.model_copy(update={"kv_bits": 4})).fresh
+
+
+def test_every_shipped_record_says_what_its_timed_call_holds() -> None:
+    records = RecordStore([shipped_records_dir()]).load()
+    assert {record.schema_version for record in records} == {2}
+    inside = [one for one in records if any(launch.workspace for launch in one.launches)]
+    assert {one.candidate for one in inside} == {"r04_split_first"}
+    assert {one.protocol for one in inside} == {"stream-1"}
+    assert {one.experiment for one in inside} <= {"", "stream"}
+    assert any(launch.prepare for one in records for launch in one.launches)
