@@ -20,12 +20,12 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from labtools.problem import LabError, Problem, Rung, load_rung
-from labtools.problem.rung import say_knobs
+from labtools.problem.rung import least_call_bytes, say_knobs
 from labtools.record import Record
 from labtools.record.bound import CountedBound, counted_bound
 
 from .machine import Machine, machine_of
-from .roofline import floors, least_bytes
+from .roofline import floors
 from .sheets import Gpu, load_gpu
 from .version import model_name
 
@@ -287,7 +287,7 @@ def bytes_roofline_us(
     """
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     machine = machine or machine_of(gpu)
-    moved = least_bytes(workload, rung.launches(workload, gpu.limits, knobs))
+    moved = least_call_bytes(workload, rung.launches(workload, gpu.limits, knobs))
     in_l2 = workload.cache_state == "warm" and moved <= gpu.l2_bytes
     per_cycle = machine.l2_bytes_per_cycle if in_l2 else machine.dram_bytes_per_cycle
     compute_us = floors(workload, gpu).compute_us or 0.0

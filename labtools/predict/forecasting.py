@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from labtools.problem import LabError, Launch, Problem, Rung, timed_launches
+from labtools.problem.rung import least_call_bytes
 from labtools.record.bound import LAUNCH_FACTOR, decide_bound, nearest_bound
 from labtools.toolchain.cache import code_digest, kept
 from labtools.toolchain.listings import MachineCode, machine_code
@@ -23,7 +24,7 @@ from .grid import LaunchModel
 from .machine import Machine, machine_of, measured_band
 from .memory import CallMemory
 from .result import Forecast, LaunchForecast
-from .roofline import floors, least_bytes
+from .roofline import floors, sheet_floor_us
 from .sheets import Gpu, load_gpu
 
 MODEL_ROOMS = ("problem", "toolchain", "record", "predict")
@@ -183,8 +184,8 @@ def _with_doubts(
 ) -> Forecast:
     """The forecast, without a band where something says that the model does not know."""
     doubts = [doubt for launch in made.launches for doubt in launch.doubts]
-    least = least_bytes(workload, launches)
-    floor_us = least / gpu.dram_gb_per_s / 1e3 if gpu.dram_gb_per_s else 0.0
+    least = least_call_bytes(workload, launches)
+    floor_us = sheet_floor_us(least, gpu) or 0.0
     in_l2 = workload.cache_state == "warm" and least <= gpu.l2_bytes
     if made.time_us < floor_us and not in_l2:
         doubts.append(
@@ -200,9 +201,8 @@ def _with_doubts(
     if not doubts:
         return made
     doubts = list(dict.fromkeys(doubts))
-    note = "; ".join(("no band: the model does not know how long this takes", made.note)).rstrip(
-        "; "
-    )
+    notes = ("no band: the model does not know how long this takes", made.note)
+    note = "; ".join(filter(None, notes))
     return dataclasses.replace(made, band_us=None, doubts=tuple(doubts), note=note)
 
 

@@ -140,9 +140,7 @@ class Latencies:
 
     @property
     def numbers_of(self) -> str:
-        """Whose the latencies are, in words."""
-        if self.calibrated:
-            return "measured on this very GPU"
+        """Whose the latencies are, in words, where they are not the GPU's own."""
         if self.sibling:
             return _measured_on(self.sibling)
         reference = f", and {ASSUMED} where nobody published them" if self.curves_of else ""
@@ -201,29 +199,30 @@ def _load(name: str, title: str, arch: str, stamp: object) -> Latencies:
     for own in dict.fromkeys((name, slug_of_gpu(title))):
         if not own.startswith("sm_") and own in files:
             return read_table(files[own], name)
-    sibling = _sibling(arch, files)
-    entries = {}
-    if sibling:
-        entries = _of_another(read_table(files[sibling], sibling), _measured_on(sibling))
     published = _published(arch, files)
     found = read_table(published, name) if published else None
-    entries = {**(found.entries if found else {}), **entries}
-    if sibling is None and REFERENCE not in files:
-        return Latencies(name, arch, False, entries, {}, about=found.about if found else {})
-    base = read_table(files[sibling or REFERENCE], sibling or REFERENCE)
-    if sibling is None:
-        entries = {**_of_another(base, ASSUMED), **entries}
+    known = dict(found.entries) if found else {}
+    about = found.about if found else {}
+    sibling = _sibling(arch, files)
+    measured = sibling or (REFERENCE if REFERENCE in files else None)
+    if measured is None:
+        return Latencies(name, arch, False, known, {}, about=about)
+    base = read_table(files[measured], measured)
+    if sibling:
+        entries = {**known, **_of_another(base, _measured_on(sibling))}
+    else:
+        entries = {**_of_another(base, ASSUMED), **known}
     return Latencies(
         gpu=name,
         arch=arch,
         calibrated=False,
         entries=entries,
         curves=base.curves,
-        curves_of=sibling or REFERENCE,
+        curves_of=measured,
         num_sms=base.num_sms,
         l2_bytes=base.l2_bytes,
         sibling=sibling,
-        about=found.about if found else {},
+        about=about,
     )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from labtools.problem import LabError, Launch, Problem, timed_launches
+from labtools.problem import LabError, Problem
 
 from .sheets import Gpu, load_gpu
 
@@ -42,26 +41,7 @@ class Floors:
     note: str
 
 
-def least_bytes(workload: Problem, launches: Sequence[Launch]) -> float:
-    """Least bytes that a call of these launches moves.
-
-    A kernel that keeps a smaller copy of its inputs reads that one instead.
-
-    Args:
-        launches: of one call, its preparation among them.
-    """
-    named = {name for one in timed_launches(launches) for name in one.named}
-    prepared = {
-        space.name: space.bytes for one in launches if one.prepare for space in one.workspace
-    }
-    moved = float(workload.call_bytes(named))
-    if moved < workload.minimal_bytes:
-        stored = sum(size for name, size in prepared.items() if name in named)
-        moved += workload.used_share * stored
-    return moved
-
-
-def sheet_floor_us(read_bytes: float, gpu: str) -> float | None:
+def sheet_floor_us(read_bytes: float, gpu: Gpu | str) -> float | None:
     """Microseconds that bytes take at the data sheet's memory rate; None where none is known.
 
     No cold kernel that must read them is faster. The best rate that was measured gives a longer
@@ -69,10 +49,10 @@ def sheet_floor_us(read_bytes: float, gpu: str) -> float | None:
 
     Args:
         read_bytes: as they are kept.
-        gpu: slug.
+        gpu: a sheet or its name.
     """
     try:
-        rate = load_gpu(gpu).dram_gb_per_s
+        rate = (load_gpu(gpu) if isinstance(gpu, str) else gpu).dram_gb_per_s
     except LabError:
         return None
     return read_bytes / rate / 1e3 if rate else None

@@ -242,7 +242,7 @@ class _Follower:
         self.places = sass.index_of_address
         self.entry = sass.entry
         self.live = sass.live_names
-        self.deciding = sass.deciding_names
+        self.sass = sass
         self.buffers = buffers
         self.notes: list[str] = []
         self.assumptions: dict[int, Assumption] = {}
@@ -657,7 +657,9 @@ class _Follower:
             change = _change(twice.state, once.state, live)
             if change is None or not _same_change(change, once.state, now.state, live):
                 if len(visits) > PATIENCE and period == 1:
-                    decides = frozenset().union(*(self.deciding[place] for place in now.groups))
+                    decides = frozenset().union(
+                        *(self.sass.deciding_names[place] for place in now.groups)
+                    )
                     _forget_irregular(state, change, once.state, now.state, live, decides)
                     visits.clear()
                     return False

@@ -154,6 +154,36 @@ def timed_launches(launches: Sequence[Launch]) -> list[Launch]:
     return [launch for launch in launches if not launch.prepare]
 
 
+def prepared_bytes(launches: Sequence[Launch]) -> int:
+    """Bytes of what a preparation wrote and a call reads."""
+    sizes = {space.name: space.bytes for one in launches for space in one.workspace}
+    written = {name for one in launches if one.prepare for name in one.named}
+    return sum(sizes.get(name, 0) for name in written & _named_in_calls(launches))
+
+
+def least_call_bytes(
+    problem: Problem, launches: Sequence[Launch], scheme: StoredAs | None = None
+) -> float:
+    """Least bytes that a call of these launches moves.
+
+    The inputs that it names, its output, and what its preparation wrote of the others.
+
+    Args:
+        problem: what is computed.
+        launches: of one call, its preparation among them.
+        scheme: how the prepared inputs are stored; None counts them as they lie, less their
+            padding.
+    """
+    moved = problem.call_bytes(_named_in_calls(launches))
+    if scheme is not None:
+        return moved + scheme.stored_bytes(problem)
+    return moved + problem.used_share * prepared_bytes(launches)
+
+
+def _named_in_calls(launches: Sequence[Launch]) -> set[str]:
+    return {name for one in timed_launches(launches) for name in one.named}
+
+
 def move_outside(launches: Sequence[Launch]) -> list[Launch]:
     """The launches with every workspace allocated once, before all calls."""
     return [

@@ -348,10 +348,7 @@ class Sass:
         bits = {name: 1 << place for place, name in enumerate(names)}
         uses = [sum(bits.get(name, 0) for name in one.uses) for one in code]
         defines = [sum(bits.get(name, 0) for name in one.defines) for one in code]
-        kept = [
-            ~sum(bits.get(name, 0) for name in one.defines) if one.predicate is None else -1
-            for one in code
-        ]
+        kept = [~defines[one.index] if one.predicate is None else -1 for one in code]
         targets = [
             self.index_of_address.get(one.target) if one.target is not None else None
             for one in code

@@ -386,8 +386,8 @@ def _build_in(
             if done.returncode:
                 raise _link_error(done.stderr, source, name)
 
-        as_gpu = False
-        for text in _as_gpu(source):
+        text, as_gpu = _as_gpu(source), False
+        if text is not None:
             with contextlib.suppress(CompileError):
                 make(text)
                 as_gpu = True
@@ -414,7 +414,7 @@ def _build_in(
     return built
 
 
-def _as_gpu(source: str) -> list[str]:
+def _as_gpu(source: str) -> str | None:
     """The kernel's own text with ``__CUDA_ARCH__`` defined, so that what a GPU runs is what is run.
 
     None where it does not ask; the headers keep their host path, and so does text with inline
@@ -425,8 +425,8 @@ def _as_gpu(source: str) -> list[str]:
     if not hidden or any(
         "asm" in line for first, last in hidden for line in lines[first - 1 : last]
     ):
-        return []
-    return [re.sub(r"\b__CUDA_ARCH__\b", "LAB_CUDA_ARCH", source)]
+        return None
+    return re.sub(r"\b__CUDA_ARCH__\b", "LAB_CUDA_ARCH", source)
 
 
 def _quoted(name: str) -> str:

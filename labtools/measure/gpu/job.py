@@ -26,7 +26,13 @@ from labtools.problem import (
     load_rung,
     timed_launches,
 )
-from labtools.problem.rung import load_by_path, move_outside, say_knobs
+from labtools.problem.rung import (
+    least_call_bytes,
+    load_by_path,
+    move_outside,
+    prepared_bytes,
+    say_knobs,
+)
 from labtools.record.fields import LaunchField, SchemeField
 from labtools.record.schema import Kind
 from labtools.record.whole import write_whole
@@ -141,14 +147,13 @@ class Job:
     @property
     def prepared(self) -> list[str]:
         """The workspaces that the preparation names: each set of buffers has its own."""
-        named = [argument for launch in self.preparation for argument in launch.args]
+        named = {name for launch in self.preparation for name in launch.named}
         return [name for name in self.workspaces if name in named]
 
     @property
     def read_names(self) -> set[str]:
         """The buffers that a call names."""
-        named = (argument for launch in self.timed for argument in launch.args)
-        return {argument for argument in named if isinstance(argument, str)}
+        return {name for launch in self.timed for name in launch.named}
 
     def call_read_bytes(self, workload: Problem) -> int:
         """Bytes that one call finds in its set of buffers.
@@ -158,24 +163,13 @@ class Job:
         """
         if self.kind == "baseline":
             return workload.minimal_bytes - workload.streamed_bytes * (16 - self.kv_bits) // 16
-        read, spaces = self.read_names, self.workspaces
-        return workload.call_bytes(read) + sum(
-            spaces[name].bytes for name in self.prepared if name in read
-        )
+        return workload.call_bytes(self.read_names) + prepared_bytes(self.launches)
 
-    def least_read_bytes(self, workload: Problem) -> int:
-        """Bytes that no call can do without: those of its scheme, or of the inputs that it names.
-
-        A prepared copy in no named scheme counts for what it is, less its padding.
-        """
+    def least_bytes(self, workload: Problem) -> float:
+        """Bytes that no call can do without; 0 where nobody says what it reads."""
         if self.kind != "rung":
             return 0
-        least = workload.call_bytes(self.read_names)
-        if self.scheme is not None:
-            return least + self.scheme.stored_bytes(workload)
-        read, spaces = self.read_names, self.workspaces
-        kept = sum(spaces[name].bytes for name in self.prepared if name in read)
-        return least + int(kept * workload.used_share)
+        return least_call_bytes(workload, self.launches, self.scheme)
 
 
 def baseline_of(job: Job) -> Baseline:

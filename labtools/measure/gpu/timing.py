@@ -170,7 +170,6 @@ class Player:
         call: runs it once on set ``i``.
         output: the device array that call ``i`` wrote, after a call or a replay.
         poison: spoils every output, so that only what is written anew counts.
-        spoil: the same, but leaves scratch space as the calls left it.
         prepare: runs the preparation of every set again.
         prepared: what the preparation wrote for the first set, on the host.
         least_bytes: what a call must read of one set and cannot do without; 0 where nobody says.
@@ -190,10 +189,9 @@ class Player:
     output: Callable[[int], Any]
     poison: Callable[[], None]
     read_checksum: Callable[[], int] = lambda: 0
-    spoil: Callable[[], None] = lambda: None
     prepare: Callable[[], None] = lambda: None
     prepared: Callable[[], list[bytes]] = list
-    least_bytes: int = 0
+    least_bytes: float = 0
     play: Callable[[], None] = lambda: None
     launches: int = 0
     protocol: str = GRAPH_PROTOCOL
@@ -486,12 +484,9 @@ class _Group:
         """What was timed must still be right: poison, replay, compare."""
         if player.kind == "ceiling":
             return
-        device = self.device
         with self.report.step(f"checking {player.label} after timing", STEP_LIMIT_S, player.label):
             player.poison()
-            player.play()
-            device.synchronize()
-            after = _compare(device, player, self.checked.of(player.scheme))
+            after = self._play_and_compare(player)
         if not after.ok:
             raise LabError(
                 f"{player.label} was right before timing and wrong after it.",
@@ -507,6 +502,12 @@ class _Group:
                 "a call left it other than it was, and every other call reads it too",
                 "its times are thrown away; scratch space of a call is a workspace of its own",
             )
+
+    def _play_and_compare(self, player: Player) -> Comparison:
+        """Exactly what was timed, once more."""
+        player.play()
+        self.device.synchronize()
+        return _compare(self.device, player, self.checked.of(player.scheme))
 
     def _refuse_impossible(self, player: Player) -> None:
         """Refuse a time in which what a call must read cannot have come from memory.
@@ -552,12 +553,11 @@ class _Group:
         """An answer that was kept, whatever it was looked up by, is wrong for other inputs."""
         if player.kind != "rung":
             return
-        device, label = self.device, player.label
+        label = player.label
         with self.report.step(f"checking {label} on altered inputs", STEP_LIMIT_S, label):
             player.prepare()
-            player.play()  # over the answers of before, which are wrong now: none may be left
-            device.synchronize()
-            found = _compare(device, player, self.checked.of(player.scheme))
+            # Over the answers of before, which are wrong now: none may be left.
+            found = self._play_and_compare(player)
         if not found.ok:
             raise LabError(
                 f"{label} is wrong once its inputs have changed where they lie.",
@@ -596,10 +596,6 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
     blank = device.empty(sets[0].out.shape, sets[0].out.dtype)
     device.upload(blank, poisoned(blank.shape, problem.dtype))
 
-    def spoil() -> None:
-        for one in sets:
-            one.out.data.copy_from_device_async(blank.data, blank.nbytes, device.stream)
-
     def prepare() -> None:
         for again in preparations:
             again()
@@ -609,7 +605,8 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
         return [device.download(one).tobytes() for one in small]
 
     def poison() -> None:
-        spoil()
+        for one in sets:
+            one.out.data.copy_from_device_async(blank.data, blank.nbytes, device.stream)
         for array in workspaces.values():
             device.set_bytes(array, 0 if job.kind == "ceiling" else 0xFF)
 
@@ -627,10 +624,9 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
         output=lambda index: sets[index].out,
         poison=poison,
         keep=[workspaces, calls, blank, own],
-        spoil=spoil,
         prepare=prepare,
         prepared=prepared_now,
-        least_bytes=job.least_read_bytes(problem),
+        least_bytes=job.least_bytes(problem),
         read_checksum=read_checksum,
         tolerance=job.tolerance,
         read_bytes=read_bytes,

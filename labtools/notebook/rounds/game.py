@@ -144,12 +144,7 @@ class PredictionRounds(StatusLine):
         return self._journal.commit_forecast(
             round_.question_id,
             self.page,
-            baseline_us=before.time_us,
-            candidate_us=after.time_us,
-            band=ratio_band(before, after),
-            model=model_name(),
-            gpu=round_.gpu,
-            bounds=(before.bound, after.bound),
+            **_model_answer(round_, before, after),
         )
 
     @property
@@ -319,15 +314,9 @@ class PredictionRounds(StatusLine):
                 self._forecast(round_, round_.candidate),
             )
             said = model_says(
-                round_.question_id,
-                self.page,
+                *(round_.question_id, self.page),
                 reader="nobody",
-                baseline_us=first.time_us,
-                candidate_us=second.time_us,
-                band=ratio_band(first, second),
-                bounds=(first.bound, second.bound),
-                model=model_name(),
-                gpu=round_.gpu,
+                **_model_answer(round_, first, second),
             )
             reason = explain_difference(first, second, before, after)
             sealed |= {
@@ -494,6 +483,18 @@ def play_rounds(
     game = PredictionRounds(rounds, page=page, journal=journal)
     game.show()
     return game
+
+
+def _model_answer(round_: Round, before: Forecast, after: Forecast) -> dict[str, Any]:
+    """What is sealed of the model's answer to a round."""
+    return {
+        "baseline_us": before.time_us,
+        "candidate_us": after.time_us,
+        "band": ratio_band(before, after),
+        "bounds": (before.bound, after.bound),
+        "model": model_name(),
+        "gpu": round_.gpu,
+    }
 
 
 def _button(text: str, on_click: Callable[[Any], None]) -> Any:

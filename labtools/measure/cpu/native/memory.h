@@ -204,13 +204,7 @@ static bool first_time(uint64_t a, uint64_t b) {
 __attribute__((noinline)) static void report_race(const Region& r, uintptr_t a, const Stamp& other,
                                                   bool other_wrote, bool write, uint64_t address) {
   if (!first_time(address, other.address)) return;
-  FaultRecord* f = new_fault(RACE);
-  if (!f) stop_run();
-  f->block[0] = S.block.x;
-  f->block[1] = S.block.y;
-  f->block[2] = S.block.z;
-  f->thread = int32_t(S.current->id);
-  f->num_places = 2;
+  FaultRecord* f = fault_or_stop(RACE, 2);
   one_address(f->places[0], address);
   one_address(f->places[1], other.address);
   Text text(f);
@@ -236,13 +230,7 @@ __attribute__((noinline)) static void report_race(const Region& r, uintptr_t a, 
 __attribute__((noinline)) static void report_unwritten(const Region& r, uintptr_t a,
                                                        uint64_t address, bool pending) {
   if (!first_time(address, 0)) return;
-  FaultRecord* f = new_fault(pending ? ASYNC_COPY : UNINITIALISED);
-  if (!f) stop_run();
-  f->block[0] = S.block.x;
-  f->block[1] = S.block.y;
-  f->block[2] = S.block.z;
-  f->thread = int32_t(S.current->id);
-  f->num_places = 1;
+  FaultRecord* f = fault_or_stop(pending ? ASYNC_COPY : UNINITIALISED, 1);
   one_address(f->places[0], address);
   Text text(f);
   if (pending)
@@ -255,13 +243,7 @@ __attribute__((noinline)) static void report_unwritten(const Region& r, uintptr_
 
 __attribute__((noinline)) static void report_carried(const Region& r, uintptr_t a, uint64_t address) {
   if (!first_time(address, 1)) return;
-  FaultRecord* f = new_fault(CARRIED);
-  if (!f) stop_run();
-  f->block[0] = S.block.x;
-  f->block[1] = S.block.y;
-  f->block[2] = S.block.z;
-  f->thread = int32_t(S.current->id);
-  f->num_places = 1;
+  FaultRecord* f = fault_or_stop(CARRIED, 1);
   one_address(f->places[0], address);
   Text(f).add("reads %s, which an earlier call of the launches left other than it was at the start: "
               "every call must work out its answer anew",

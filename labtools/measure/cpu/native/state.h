@@ -129,22 +129,35 @@ static void one_address(Place& place, uint64_t address) {
   place.count = 1;
 }
 
-static FaultRecord* fault_here(Kind kind, const void* frame) {
+// Ends the run: the memory may be wrong from here on, so nothing after it would mean anything.
+[[noreturn]] static void stop_run() {
+  report->stop = 1;
+  _exit(3);
+}
+
+// A fault of the block and thread that run now; null where the report is full.
+static FaultRecord* fault_of_thread(Kind kind, uint32_t num_places) {
   FaultRecord* f = new_fault(kind);
   if (!f) return nullptr;
   f->block[0] = S.block.x;
   f->block[1] = S.block.y;
   f->block[2] = S.block.z;
   f->thread = S.current ? int32_t(S.current->id) : -1;
-  f->num_places = 1;
-  walk(f->places[0], uintptr_t(frame), 0);
+  f->num_places = num_places;
   return f;
 }
 
-// Ends the run: the memory may be wrong from here on, so nothing after it would mean anything.
-[[noreturn]] static void stop_run() {
-  report->stop = 1;
-  _exit(3);
+static FaultRecord* fault_here(Kind kind, const void* frame) {
+  FaultRecord* f = fault_of_thread(kind, 1);
+  if (f) walk(f->places[0], uintptr_t(frame), 0);
+  return f;
+}
+
+// The same, for a fault that must be told; where the report is full the run ends.
+static FaultRecord* fault_or_stop(Kind kind, uint32_t num_places) {
+  FaultRecord* f = fault_of_thread(kind, num_places);
+  if (!f) stop_run();
+  return f;
 }
 
 [[noreturn]] static void fatal(FaultRecord* f) {

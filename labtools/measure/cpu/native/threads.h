@@ -80,13 +80,8 @@ static const char* operation_name(Waiting waiting, int operation) {
   std::stable_sort(places.begin(), places.end(), [](const Standing& a, const Standing& b) {
     return a.waiting == AT_BARRIER && b.waiting != AT_BARRIER;
   });
-  f = new_fault(places[0].waiting == AT_BARRIER ? BARRIER : COLLECTIVE);
-  if (!f) stop_run();
-  f->block[0] = S.block.x;
-  f->block[1] = S.block.y;
-  f->block[2] = S.block.z;
+  f = fault_or_stop(places[0].waiting == AT_BARRIER ? BARRIER : COLLECTIVE, uint32_t(std::min<size_t>(places.size(), 5)));
   f->thread = int32_t(places[0].first);
-  f->num_places = uint32_t(std::min<size_t>(places.size(), 5));
   Text text(f);
   text.add("deadlock: ");
   for (uint32_t i = 0; i < f->num_places; ++i) {
@@ -181,13 +176,7 @@ __attribute__((noinline)) static void barrier_site(uint64_t mine, uint64_t their
   static int told = 0;
   if (told == 4 || !first_time(mine, theirs)) return;
   ++told;
-  FaultRecord* f = new_fault(BARRIER);
-  if (!f) stop_run();
-  f->block[0] = S.block.x;
-  f->block[1] = S.block.y;
-  f->block[2] = S.block.z;
-  f->thread = int32_t(S.current->id);
-  f->num_places = 2;
+  FaultRecord* f = fault_or_stop(BARRIER, 2);
   f->only_if_lines_differ = 1;
   one_address(f->places[0], mine);
   one_address(f->places[1], theirs);
