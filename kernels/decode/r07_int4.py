@@ -1,10 +1,11 @@
 """r07, INT4 cache: a quarter of the bytes, two codes in one.
 
 Idea: k and v are kept as four-bit codes, two a byte, with one scale a row, written once when
-the cache is written; a row is a quarter of the bytes.
+the cache is written; a row is a quarter of the bytes. With k_group each channel of k has a scale of
+its own for that many rows, as KIVI (arXiv 2402.02750) has it, and q takes it once a group.
 Limiter: bytes from memory.
 Cost: two more loads and some arithmetic for every row, and accuracy: an element is off by up to
-half a step of its row's largest, and there are sixteen times fewer steps.
+half a step of the largest that shares its scale, and there are sixteen times fewer steps.
 """
 
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from labtools.problem import (
+    PER_CHANNEL_INT4,
     PER_ROW_INT4,
     SCHEMES,
     Knob,
@@ -24,7 +26,8 @@ from labtools.problem import (
 
 def launch(problem, limits, knobs):
     """The preparation, which is not timed; then one warp a (sequence, query head)."""
-    cache, prepare = quantise_launches(problem, SCHEMES[PER_ROW_INT4])
+    scheme = PER_CHANNEL_INT4 if knobs["k_group"] else PER_ROW_INT4
+    cache, prepare = quantise_launches(problem, SCHEMES[scheme])
     decode = Launch(
         entry="decode_r07",
         grid=(problem.num_qo_heads, problem.batch),
@@ -51,8 +54,9 @@ RUNG = Rung(
     knobs=(
         Knob("unroll", (1, 2, 4, 8), 4, "KV rows in one trip of the loop"),
         Knob("launch_bounds", (0, 1), 1, "1 tells the compiler the block size"),
+        Knob("k_group", (0, 32), 0, "rows of a channel of K that share a scale; 0: one a row"),
     ),
     supports=head_dims(64, 128),
     launch=launch,
-    stores=lambda workload, knobs: SCHEMES[PER_ROW_INT4],
+    stores=lambda workload, knobs: SCHEMES[PER_CHANNEL_INT4 if knobs["k_group"] else PER_ROW_INT4],
 )

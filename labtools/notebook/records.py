@@ -182,7 +182,7 @@ def find_records(
     for candidate in candidates:
         for record in select(every, candidate=candidate):
             fixed = {**default_knobs(record), **wanted} if defaults else wanted
-            if all(record.knobs.get(k, v) == v for k, v in fixed.items()):
+            if all(record.every_knob.get(k, v) == v for k, v in fixed.items()):
                 found.append(record)
     return found
 

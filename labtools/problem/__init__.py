@@ -35,6 +35,7 @@ from .decode.quantise import (
 from .decode.scheme import (
     CHOSEN_INT4,
     CHOSEN_INT8,
+    PER_CHANNEL_INT4,
     PER_ROW_INT4,
     PER_ROW_INT8,
     SCHEMES,

@@ -16,9 +16,9 @@ from labtools.problem import LabError, repository_root
 
 from .prediction import SAME_WITHIN
 
-How = Literal["computed", "recorded", "live", "not checkable"]
-"""From published figures and data sheets; from this project's records; from a record of the card
-that it is about, which a reader may make; not from anything here."""
+How = Literal["computed", "recorded", "forecast", "live", "not checkable"]
+"""From published figures and data sheets; from this project's records; from the model; from a
+record of the card that it is about, which a reader may make; not from anything here."""
 
 Verdict = Literal[
     "holds",
@@ -157,7 +157,7 @@ class Finding(BaseModel):
         value: our value in the claim's unit; None where there is none.
         verdict: see `VERDICTS`.
         reason: one sentence that says why.
-        origin: ``computed``, ``recorded`` or ``live``; None where nothing was found.
+        origin: ``computed``, ``recorded``, ``forecast`` or ``live``; None where nothing was found.
         interval: 95 % interval of a measured value.
         where: GPU and date of a measured value.
     """
@@ -167,7 +167,7 @@ class Finding(BaseModel):
     value: Number | None = None
     verdict: Verdict
     reason: str
-    origin: Literal["computed", "recorded", "live"] | None = None
+    origin: Literal["computed", "recorded", "forecast", "live"] | None = None
     interval: tuple[float, float] | None = None
     where: str = ""
 

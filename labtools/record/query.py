@@ -11,7 +11,6 @@ processes.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from labtools.problem import (
 )
 
 from .folders import shipped_records_dir
-from .schema import Record, slug_of_gpu
+from .schema import Record, default_knobs_of, slug_of_gpu
 from .statistics import Ratio, best_reader, paired_ratio
 
 LEAST_PROCESSES = 5
@@ -126,7 +125,7 @@ def select(
         and (slug is None or _gpu_fits(record, slug))
         and (candidate is None or record.is_candidate(candidate))
         and not (shipped and record.rung_path is not None)
-        and all(record.knobs.get(name) == value for name, value in (knobs or {}).items())
+        and all(record.every_knob.get(name) == value for name, value in (knobs or {}).items())
         and (key is None or record.problem_key == key)
     ]
     if fresh:
@@ -168,7 +167,7 @@ def timings_of(
     found = select(
         records, candidate=candidate, workload=workload, experiment=variant.experiment, **fits
     )
-    return [record for record in found if record.knobs == knobs]
+    return [record for record in found if record.every_knob == knobs]
 
 
 def pair(
@@ -283,7 +282,7 @@ def at_default_knobs(records: Iterable[Record]) -> list[Record]:
         record
         for record in records
         if record.kind != "rung"
-        or (record.rung_path is None and record.knobs == _defaults_if_there(record.candidate))
+        or (record.rung_path is None and record.every_knob == default_knobs_of(record.candidate))
     ]
 
 
@@ -297,14 +296,6 @@ def default_knobs(record: Record) -> dict[str, int]:
     if record.kind != "rung" or record.rung_path is not None:
         return {}
     return load_rung(record.candidate).resolve_knobs()
-
-
-@functools.lru_cache(maxsize=256)
-def _defaults_if_there(rung: str) -> dict[str, int] | None:
-    try:
-        return load_rung(rung).resolve_knobs()
-    except LabError:
-        return None
 
 
 def describe_record(record: Record) -> str:

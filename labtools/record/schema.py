@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from labtools.problem import Limits, Problem, problem_from_dict
+from labtools.problem import LabError, Limits, Problem, load_rung, problem_from_dict
 from labtools.problem.limits import assumed_limits
 from labtools.problem.rung import say_knobs
 
@@ -302,9 +302,21 @@ class Record(Run):
         given = (made["gpu_slug"], made["arch"], num_sms, made.get("l2_bytes") or 0)
         return {**data, "knobs": knobs, "limits": assumed_limits(*given)}
 
+    @functools.cached_property
+    def every_knob(self) -> dict[str, int]:
+        """Its knobs, and the defaults of those that its rung got since.
+
+        A knob that came later has a default at which the code is what it was, or the record is
+        stale. A rung outside the project, whose Python no record makes run, and one that is gone
+        have the knobs that were kept.
+        """
+        if self.kind != "rung" or self.rung_path is not None:
+            return self.knobs
+        return {**(default_knobs_of(self.candidate) or {}), **self.knobs}
+
     def identity(self) -> tuple[str, ...]:
         """What a newer record of the same thing shares with this one."""
-        knobs = say_knobs(sorted(self.knobs.items()), ",")
+        knobs = say_knobs(sorted(self.every_knob.items()), ",")
         return (
             self.provenance.gpu_slug,
             self.candidate,
@@ -313,6 +325,15 @@ class Record(Run):
             self.problem_key,
             self.experiment,
         )
+
+
+@functools.lru_cache(maxsize=256)
+def default_knobs_of(rung: str) -> dict[str, int] | None:
+    """The knobs of a shipped rung at their defaults; None where it is gone."""
+    try:
+        return load_rung(rung).resolve_knobs()
+    except LabError:
+        return None
 
 
 @functools.lru_cache(maxsize=1024)

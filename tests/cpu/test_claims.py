@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import yaml
 
 from labtools.cli import main
+from labtools.predict import Forecast
+from labtools.predict.decode import claim_checks
 from labtools.predict.decode.claim_checks import (
     CHECKS,
     Evidence,
@@ -17,7 +21,8 @@ from labtools.predict.decode.claim_checks import (
     gather_evidence,
     judge,
 )
-from labtools.problem import LabError
+from labtools.predict.result import Slice
+from labtools.problem import LabError, Rung
 from labtools.record import Claim, Ledger, load_ledger
 from labtools.record.claims import VERDICTS, Finding, ledger_path
 
@@ -125,7 +130,7 @@ def test_a_planted_wrong_claim_is_not_held(claim: Claim, evidence: Evidence) -> 
         pytest.skip("the record that decides is not there yet")
     if isinstance(claim.value, tuple):
         wrong: tuple[object, ...] = ((1.0, 2.0), (9e6, 9e7))
-    elif claim.check in ("bound_of_ladder", "idle_at_barriers"):
+    elif claim.check in ("bound_of_ladder", "share_of_waiting", "chain_of_int4"):
         wrong = (1.5,)  # a share that no count passes
     elif claim.check == "backend_of_sdpa":
         other = claim.model_copy(update={"given": {**claim.given, "named": ["sdpa_math"]}})
@@ -147,7 +152,11 @@ def test_a_planted_wrong_claim_is_not_held(claim: Claim, evidence: Evidence) -> 
 
 
 @pytest.mark.parametrize(
-    "claim_id", ["speedup", "occupancy", "split-bandwidth", "l2-bytes", "more-sms", "int4-mib"]
+    "claim_id",
+    [
+        *("speedup", "occupancy", "split-bandwidth", "l2-bytes", "more-sms", "int4-mib"),
+        "cp-async-hop",
+    ],
 )
 def test_our_own_value_is_held(claim_id: str, evidence: Evidence) -> None:
     """So a verdict against the source is not just a check that never agrees."""
@@ -171,6 +180,10 @@ def test_known_verdicts(evidence: Evidence) -> None:
         "one-warp-gain": "incomplete",  # a lane's loads became four times as wide as well
         "chain-bound": "refuted",
         "idle-at-barriers": "refuted",
+        "cp-async-hop": "inconsistent",
+        "cp-async-hop-h200": "refuted",
+        "cp-async-depth-h200": "refuted",  # four stages against two
+        "int4-chain": "misattributed",
         "split-bandwidth": "refuted",
         "split-allocation": "inconsistent",
         "split-allocation-h200": "refuted",
@@ -182,6 +195,42 @@ def test_known_verdicts(evidence: Evidence) -> None:
     }
     for claim_id, verdict in wanted.items():
         assert check_claim(LEDGER.find(claim_id), evidence).verdict == verdict, claim_id
+
+
+def test_what_int4_saves_is_judged_by_where_it_is_saved(
+    evidence: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same times with the saving elsewhere get another verdict; no saving at all a third."""
+    claim = LEDGER.find("int4-chain")
+    told = {"time_us": 100.0, "memory: HBM": 50.0, "issue": 50.0}
+
+    def made(rung: Rung, *_: object) -> Forecast:
+        cycles = told if rung.id == "r07_int4" else {"time_us": 130.0} | _BEFORE
+        stack = tuple(Slice(name, n, 0.0) for name, n in cycles.items() if name != "time_us")
+        return cast(
+            Forecast,
+            SimpleNamespace(time_us=cycles["time_us"], stack=stack, calibrated=True),
+        )
+
+    monkeypatch.setattr(claim_checks, "forecast", made)
+    assert check_claim(claim, evidence).verdict == "holds"  # 80 to 50 of it is no wait for memory
+    told |= {"memory: HBM": 10.0, "issue": 90.0}
+    assert check_claim(claim, evidence).verdict == "misattributed"
+    told |= {"time_us": 131.0}
+    assert check_claim(claim, evidence).verdict == "refuted"
+
+
+_BEFORE = {"memory: HBM": 50.0, "issue": 80.0}
+
+
+def test_what_cannot_be_forecast_here_is_pending(
+    evidence: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> Forecast:
+        raise LabError("There is no compiler.", "", "")
+
+    monkeypatch.setattr(claim_checks, "forecast", refuse)
+    assert check_claim(LEDGER.find("int4-chain"), evidence).verdict == "pending"
 
 
 def test_a_verdict_follows_the_figures(evidence: Evidence) -> None:

@@ -25,6 +25,8 @@ from labtools.predict import load_gpu
 from labtools.problem import (
     CHOSEN_INT4,
     CHOSEN_INT8,
+    HEADLINE,
+    PER_ROW_INT4,
     SCHEMES,
     Inputs,
     LabError,
@@ -37,6 +39,7 @@ from labtools.problem import (
     dequantise_tensor,
     frontier,
     kernels_dir,
+    load_rung,
     lowest_error_at,
     make_inputs,
     make_outlier_inputs,
@@ -345,6 +348,33 @@ def test_rows_behind_a_length_are_not_read(tmp_path):
     scale = np.ascontiguousarray(run.out).view(np.float16).ravel()[:size].reshape(2, 2, -1)
     assert (scale[1, :, :67] > 0).all() and (scale[1, :, 67:] == 0).all()
     assert (scale[0, :, :150] > 0).all() and (scale[0, :, 150:] == 0).all()
+
+
+# ---- r07's knob: one scale a row, or the published scheme ----
+
+BY_CHANNEL = {"k_group": 32}
+
+
+def test_the_knob_of_r07_changes_what_is_kept_and_counted():
+    rung, limits = load_rung("r07_int4"), load_gpu("h200").limits
+    assert rung.scheme(HEADLINE) == SCHEMES[PER_ROW_INT4]
+    kept = rung.scheme(HEADLINE, BY_CHANNEL)
+    assert (kept.k.axis, kept.k.group, kept.v.axis) == ("channel", BY_CHANNEL["k_group"], "row")
+    spaces = {one.name: one for one in rung.launches(HEADLINE, limits, BY_CHANNEL)[-1].workspace}
+    assert spaces.keys() == {"k_codes", "v_codes", "k_scale", "v_scale"}
+    assert sum(one.bytes for one in spaces.values()) == kept.kv_bytes(HEADLINE)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("", ""), ("k_scale += HEAD_DIM)", "k_scale += 0)"), ("first + K_GROUP,", "first + 31,")],
+    ids=["as it is", "the first group's scales", "a row of each group left out"],
+)
+def test_groups_of_r07_are_checked_against_the_oracle(right, wrong):
+    rung = load_rung("r07_int4")
+    rung = rung.with_source(rung.source_text.replace(right, wrong)) if right else rung
+    workload = Workload(2, 2, 1, 70, 64, seq_lens=(70, 33))
+    assert run_on_cpu(rung, workload, BY_CHANNEL, orders=(0,)).ok == (not right)
 
 
 # ---- what pages show ----

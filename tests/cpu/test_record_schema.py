@@ -17,8 +17,11 @@ from labtools.record import (
     Record,
     Samples,
     SanitizerVerdict,
+    at_default_knobs,
+    select,
     shipped_records_dir,
     slug_of_gpu,
+    timings_of,
 )
 from labtools.toolchain.cubin import Resources
 
@@ -95,6 +98,24 @@ def test_identity_tells_knobs_workloads_and_paths_apart():
         make_record("r02_one_barrier"),
     ]
     assert len({base.identity(), *(one.identity() for one in others)}) == 6
+
+
+def test_a_knob_that_came_later_has_its_default():
+    kept = {"unroll": 4, "launch_bounds": 1}
+    before = make_record("r07_int4", knobs=kept)
+    default, other = (make_record("r07_int4", knobs={**kept, "k_group": n}) for n in (0, 32))
+    assert before.knobs == kept and before.every_knob == default.knobs
+    assert before.identity() == default.identity() != other.identity()
+    records = [before, default, other]
+    assert timings_of(records, "r07") == at_default_knobs(records) == [before, default]
+    assert timings_of(records, ("r07", {"k_group": 32})) == [other]
+    assert select(records, knobs={"k_group": 0}) == [before, default]
+    for alone in (
+        make_record("r07_int4", knobs=kept, rung_path="/somewhere/r07_int4.py"),
+        make_record("r99_gone", knobs=kept),
+        make_record("baseline:sdpa"),
+    ):
+        assert alone.every_knob == alone.knobs
 
 
 @pytest.mark.parametrize("field", ["hashes", "comparison", "resources", "launches"])

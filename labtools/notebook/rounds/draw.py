@@ -270,30 +270,31 @@ def _shipped(name: str) -> Rung | None:
 
 def _step(first: Record, second: Record) -> tuple[str, ...] | None:
     """What leads from one record to the other, if it is one knob or one rung; None otherwise."""
+    before, after = first.every_knob, second.every_knob
     if first.candidate == second.candidate:
-        names = [name for name in first.knobs if first.knobs[name] != second.knobs.get(name)]
-        if len(names) != 1 or first.knobs.keys() != second.knobs.keys():
+        names = [name for name in before if before[name] != after.get(name)]
+        if len(names) != 1 or before.keys() != after.keys():
             return None
         (name,) = names
-        return first.candidate, name, str(first.knobs[name]), str(second.knobs[name])
+        return first.candidate, name, str(before[name]), str(after[name])
     rung = _shipped(second.candidate)
     parent = _shipped(first.candidate)
     if rung is None or parent is None or rung.parent != parent.id:
         return None
-    shared = first.knobs.keys() & second.knobs.keys()
-    if any(first.knobs[name] != second.knobs[name] for name in shared):
+    shared = before.keys() & after.keys()
+    if any(before[name] != after[name] for name in shared):
         return None
     expected = {**parent.resolve_knobs(), **rung.parent_knobs}
-    if any(first.knobs[name] != expected.get(name) for name in first.knobs.keys() - shared):
+    if any(before[name] != expected.get(name) for name in before.keys() - shared):
         return None
     own = rung.resolve_knobs()
-    if any(second.knobs[name] != own.get(name) for name in second.knobs.keys() - shared):
+    if any(after[name] != own.get(name) for name in after.keys() - shared):
         return None
     return first.candidate, "kernel", second.candidate
 
 
 def _side(record: Record) -> Side:
-    return Side(record.candidate, tuple(sorted(record.knobs.items())))
+    return Side(record.candidate, tuple(sorted(record.every_knob.items())))
 
 
 def _level(pair: _Pair, everywhere: Sequence[float]) -> int:

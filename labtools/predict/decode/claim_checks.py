@@ -35,7 +35,9 @@ from labtools.record import (
 from labtools.record.claims import Claim, Finding, Ledger, Number, Verdict, load_ledger
 from labtools.record.prediction import SAME_WITHIN, direction_of
 
+from ..forecasting import forecast
 from ..residency import occupancy
+from ..result import Forecast
 from ..roofline import floors
 from ..sheets import Gpu, load_gpu
 
@@ -221,6 +223,7 @@ def time_on_their_card(claim: Claim, evidence: Evidence) -> Finding:
         possible = f", and possible, at {claim.number / floor:.1f} times its floor" if floor else ""
         kind, _, name = claim.given["candidate"].rpartition(":")
         command = f"labtools record r03 --baseline {name}" if kind else f"labtools record {name}"
+        command += "".join(f" -k {knob}={value}" for knob, value in given.get("knobs", {}).items())
         return Finding(
             verdict="possible",
             reason=f"it is of an {load_gpu(claim.given['gpu']).title}{possible}. On such a card, "
@@ -238,9 +241,13 @@ def time_on_their_card(claim: Claim, evidence: Evidence) -> Finding:
 
 def _low_bit_floor_us(claim: Claim, evidence: Evidence, workload: Workload) -> float:
     """Least time of the bytes that a candidate reads, microseconds; INT8 and INT4 read fewer."""
-    bits = {"r06_int8": 8, "r07_int4": 4}.get(claim.given["candidate"], 16)
-    moved = workload.minimal_bytes - workload.kv_bytes * (16 - bits) // 16
-    if bits < 16 and moved <= evidence.card.l2_bytes:
+    scheme, name = None, claim.given["candidate"]
+    if Variant(name).is_rung:
+        scheme = load_rung(name).scheme(workload, claim.given.get("knobs"))
+    moved = workload.minimal_bytes
+    if scheme is not None:
+        moved += scheme.stored_bytes(workload) - workload.kv_bytes
+    if scheme is not None and moved <= evidence.card.l2_bytes:
         return 0.0  # it may come from the L2 if the same buffers are read again and again
     return moved / evidence.dram_gb_per_s / 1e3
 
@@ -440,7 +447,7 @@ def own_rule(claim: Claim, evidence: Evidence) -> Finding:
     )
 
 
-_LOADS, _BARRIER = "long_scoreboard", "barrier"
+_LOADS = "long_scoreboard"
 _STALL = re.compile(r"stall_(\w+)_cycles")
 _NOT_WAITING = ("selected", "not_selected")
 
@@ -494,18 +501,19 @@ def bound_of_ladder(claim: Claim, evidence: Evidence) -> Finding:
 
 
 @_check
-def idle_at_barriers(claim: Claim, evidence: Evidence) -> Finding:
-    """What the warps of the step before waited for."""
+def share_of_waiting(claim: Claim, evidence: Evidence) -> Finding:
+    """The part of a kernel's waiting that its counters put down to what is named."""
     workload = Workload.parse(claim.given["workload"])
     record = _profiled(evidence, claim.given["gpu"], workload).get(claim.given["candidate"])
     if record is None:
         return _pending(f"counters of {claim.given['candidate']} on {workload}")
     waits = _waits(record)
     parts = {name: value / sum(waits.values()) for name, value in waits.items()}
+    share = sum(parts.get(name, 0.0) for name in claim.given["stalls"])
     return Finding(
-        value=parts.get(_BARRIER, 0.0),
-        verdict="holds" if parts.get(_BARRIER, 0.0) > claim.number else "refuted",
-        reason=f"of their waiting {parts.get(_BARRIER, 0.0):.0%} is at barriers and "
+        value=share,
+        verdict="holds" if share > claim.number else "refuted",
+        reason=f"of their waiting {share:.0%} is {claim.given['called']} and "
         f"{parts.get(_LOADS, 0.0):.0%} for loads, by the counters of {record.candidate}",
         origin="recorded",
         where=describe_record(record),
@@ -584,6 +592,49 @@ def gain_of_int8(claim: Claim, evidence: Evidence) -> Finding:
     )
 
 
+@_check
+def chain_of_int4(claim: Claim, evidence: Evidence) -> Finding:
+    """The part of the time that INT4 saves which the model finds outside of waits for memory.
+
+    On the source's card, with warm caches, since the source reads the same buffers in every call.
+    """
+    given, card = claim.given, evidence.card
+    workload = evidence.workload.replace(cache_state="warm")
+    knobs = given["second_knobs"]
+    rung = load_rung(given["second"])
+    try:
+        before = forecast(load_rung(given["first"]), workload, card)
+        after = forecast(rung, workload, card, knobs)
+    except LabError as error:
+        return Finding(verdict="pending", reason=f"it cannot be forecast here: {error.what}")
+    (memory, rest), (memory_after, rest_after) = (
+        _cycles_of_a_row(made, workload) for made in (before, after)
+    )
+    share = (rest - rest_after) / (memory + rest - memory_after - rest_after)
+    gain = before.time_us / after.time_us
+    fits = rung.scheme(workload, knobs).stored_bytes(workload) <= card.l2_bytes
+    verdict: Verdict = "refuted"
+    if _direction(gain) > 0:
+        verdict = "holds" if share > claim.number else "misattributed"
+    return Finding(
+        value=share,
+        verdict=verdict,
+        reason=f"the forecast{'' if after.calibrated else ', uncalibrated for this card,'} is "
+        f"{gain:.2f}x as fast; of a row's cycles the waits for memory go from {memory:.0f} to "
+        f"{memory_after:.0f}, all others from {rest:.0f} to {rest_after:.0f}; the INT4 cache "
+        f"{'fits' if fits else 'does not fit'} the L2",
+        origin="forecast",
+        where=card.title,
+    )
+
+
+def _cycles_of_a_row(made: Forecast, workload: Workload) -> tuple[float, float]:
+    """Cycles that a row waits for memory, and those of everything else."""
+    memory = sum(one.cycles for one in made.stack if one.name.startswith("memory"))
+    total = sum(one.cycles for one in made.stack)
+    return memory / workload.kv_len, (total - memory) / workload.kv_len
+
+
 # the splits
 
 
@@ -650,6 +701,25 @@ def cp_async(claim: Claim, evidence: Evidence) -> Finding:
     return _judged(claim, steps["v3_ms"] / steps["v5_ms"], "v3 over v5, as published")
 
 
+@_check
+def hop_of_cp_async(claim: Claim, evidence: Evidence) -> Finding:
+    """What asynchronous copies added to a row, from the published times, batch by batch."""
+    by_batch = evidence.figures["ladder"]["by_batch"]
+    to_cycles = 1e3 * float(evidence.card.boost_clock_mhz or math.nan) / evidence.workload.kv_len
+    added = [
+        (after - before) * to_cycles
+        for before, after in zip(by_batch["v3_ms"], by_batch["v5_ms"], strict=True)
+    ]
+    low, high = min(added), max(added)
+    same = judge(claim.number, low, claim.tolerance) == "holds"
+    return _computed(
+        low,
+        "holds" if same else "inconsistent",
+        f"by its own times a row took {low:.0f} to {high:.0f} cycles longer, of which such a hop "
+        f"is {claim.number / high:.0%} to {claim.number / low:.0%}",
+    )
+
+
 # what our records say
 
 
@@ -669,7 +739,11 @@ def recorded_ratio(claim: Claim, evidence: Evidence) -> Finding:
     except LabError:  # a rung that is not there has no records that belong to it
         found = None
     if found is None:
-        return _pending(f"{given['first']} and {given['second']} timed together on {workload}")
+        both = " and ".join(
+            one.candidate + (f" ({say_knobs(one.knobs)})" if one.knobs else "")
+            for one in (first, second)
+        )
+        return _pending(f"{both} timed together on {workload}")
     return _ratio_finding(claim, *found)
 
 

@@ -156,8 +156,8 @@ def _all_schemes() -> dict[str, Scheme]:
     }
     pairs = ["tensor tensor", "row row", "rowa rowa", "g64 g64", "g64a g64a", "g32 g32"]
     pairs += ["g32a g32a", "c256a row", "c256a rowa", "c128 row", "c128a row", "c128a rowa"]
-    pairs += ["c64 row", "c64a row", "c64a rowa", "c64a g64a", "c64a g32a", "c32a rowa"]
-    pairs += ["c32a g32a"]
+    pairs += ["c64 row", "c64a row", "c64a rowa", "c64a g64a", "c64a g32a", "c32 row"]
+    pairs += ["c32a rowa", "c32a g32a"]
     found = {}
     for bits in (8, 4):
         for pair in pairs:
@@ -177,3 +177,5 @@ CHOSEN_INT8 = "int8_kc128a_vrowa"
 CHOSEN_INT4 = "int4_kc256a_vrowa"
 PER_ROW_INT8 = "int8_krow_vrow"
 PER_ROW_INT4 = "int4_krow_vrow"
+PER_CHANNEL_INT4 = "int4_kc32_vrow"
+"""K by channel in groups of 32 tokens and V by row: KIVI's axes and group, without its biases."""

@@ -11,13 +11,17 @@ UNROLLS = (1, 4, 8)
 FITS_L2_AT_EIGHT_BITS = Workload(1, 32, 32, 4096, 128)
 """67 MB in fp16 and half of it in INT8: the L2 of an H200 holds the one and not the other."""
 
-_CHOICES = tuple(choice for rung in QUANT_RUNGS for choice in combined(rung, unroll=UNROLLS))
+_CHOICES = (
+    *(choice for rung in QUANT_RUNGS for choice in combined(rung, unroll=UNROLLS)),
+    *combined("r07_int4", unroll=UNROLLS, k_group=(32,)),
+)
 
 QUANT = Plan(
     "quant",
     "eight and four bits in the one-warp kernel: bytes, the L2, and the chain",
     (
         Section((HEADLINE, FITS_L2_AT_EIGHT_BITS), _CHOICES, ceiling=False, counters=True),
+        Section((HEADLINE,), combined("r05_cp_async"), ceiling=False, counters=True),
         Section(
             tuple(one.replace(cache_state="warm") for one in (HEADLINE, FITS_L2_AT_EIGHT_BITS)),
             _CHOICES,
