@@ -10,7 +10,7 @@ import contextlib
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -23,7 +23,7 @@ from labtools.problem import (
     merge_comparisons,
     operation_of,
 )
-from labtools.toolchain import CompilerMissing, compile_rung
+from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import gpu_only_lines
 
@@ -31,6 +31,7 @@ from .case import CheckCase, second_draw
 from .fault import Fault
 
 if TYPE_CHECKING:
+    from .cpu.build import Executable
     from .gpu.pool import LivePool
 
 ENOUGH_WRONG = 3
@@ -38,11 +39,12 @@ ENOUGH_WRONG = 3
 MANY_VISITS = 200_000
 """`Problem.visits` above which the CPU runs every block once only, and the adversarial
 orders of warps on a sample of blocks."""
-LONG_VISITS = 500
-"""`Problem.part_visits` above which a small case is long, and runs in one order a draw."""
+LONG_VISITS, MANY_PARTS = 500, 60
+"""`Problem.part_visits`, and parts of the output, above which a case is there for its length or for
+its many parts, and runs in one order a draw; the others show what the order of warps does."""
 SAMPLED_BLOCKS = 8
 QUICK_CASES = 6
-CASES_AT_ONCE = 2
+CASES_AT_ONCE = COMPILED_AT_ONCE = 2
 """A case alone keeps one core busy: its draws and comparisons wait for its runs."""
 ALL_ORDERS = (0, 1, 2, 3)
 DRAWN = 4
@@ -197,6 +199,16 @@ def check_rung(
     return CheckReport(rung.id, on, ok, done, len(cases), seed, tuple(not_checked))
 
 
+def _code_of(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> object:
+    """Equal for workloads that run the same code; the workload where that cannot be told."""
+    limits = load_gpu(DEFAULT_GPU).limits
+    try:
+        entries = launched_entries(rung, workload, limits, knobs)
+        return (*entries, *rung.defines(workload, limits, knobs).items())
+    except LabError:
+        return workload  # why is told where it is run
+
+
 def _draw_cases(
     rung: Rung,
     workload: Problem,
@@ -320,15 +332,19 @@ class _SideBySide:
     ) -> None:
         self._rung, self._cases, self._knobs = rung, cases, knobs
         self._stop = threading.Event()
-        self._compiling, self._running = ThreadPoolExecutor(1), ThreadPoolExecutor(CASES_AT_ONCE)
+        self._compiling = ThreadPoolExecutor(COMPILED_AT_ONCE)
+        self._running = ThreadPoolExecutor(CASES_AT_ONCE)
 
     def __enter__(self) -> _SideBySide:
         from .cpu import build_for_cpu
 
-        self._built = [
-            self._compiling.submit(build_for_cpu, self._rung, one, self._knobs)
-            for one in self._cases[1:]
-        ]
+        made: dict[object, Future[Executable]] = {}
+        self._built = []
+        for one in self._cases[1:]:
+            code = _code_of(self._rung, one, self._knobs)
+            if code not in made:
+                made[code] = self._compiling.submit(build_for_cpu, self._rung, one, self._knobs)
+            self._built.append(made[code])
         self._results = [
             self._running.submit(self._check, index) for index in range(1, len(self._cases))
         ]
@@ -370,8 +386,8 @@ def _check_case_on_cpu(
     # The wanted workload meets every order of warps; each small one the even order and one
     # of the adversarial ones in turn. The second draw comes in a random order.
     orders: tuple[int, ...] = ALL_ORDERS if index == 0 else (0, 1 + index % 3)
-    if index and workload.part_visits > LONG_VISITS:
-        orders = orders[:1]  # it is there for its length
+    if index and _is_large(workload):
+        orders = orders[:1]
     second = second_draw(workload)
     plan: list[tuple[Problem, tuple[int, ...], int | None]]
     if workload.visits > MANY_VISITS:
@@ -395,11 +411,16 @@ def _check_case_on_cpu(
             blocks=blocks,
             inputs=inputs,
             progress=progress,
+            workers=1 if index else None,  # the cases behind the first one share the cores
         )
         results.append(run)
         if not run.ok:
             break
     return _worse_of(results, workload)
+
+
+def _is_large(workload: Problem) -> bool:
+    return workload.part_visits > LONG_VISITS or workload.num_parts > MANY_PARTS
 
 
 def _check_on_gpu(

@@ -299,6 +299,8 @@ class Child:
         """
         timed_out = False
         try:
+            if self.result is None:  # Popen.wait would look twenty times a second
+                wait_for_any([self._status], timeout=max(0.0, deadline - time.monotonic()))
             self._process.wait(timeout=max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             timed_out = True

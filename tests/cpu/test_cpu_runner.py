@@ -111,6 +111,40 @@ def test_warp_and_block_functions(tmp_path, body, expected):
     assert np.array_equal(results(rung_of(tmp_path, T + body)), expected(t).astype(float))
 
 
+# Small whole numbers, so that no order of adding rounds.
+PRODUCT = """
+const auto some = [&](int i) { return float((7 * t + 5 * i) % 11 - 5); };
+unsigned a[4];
+for (int i = 0; i < 4; ++i) a[i] = pack_pair<T>(some(2 * i), some(2 * i + 1));
+const unsigned b0 = pack_pair<T>(some(8), some(9)), b1 = pack_pair<T>(some(10), some(11));
+const float before[4] = {some(12), some(13), some(14), some(15)};
+float sum[4] = {before[0], before[1], before[2], before[3]}, by_shuffles[4];
+"""
+
+
+@pytest.mark.parametrize("element", ["half", "__nv_bfloat16"])
+def test_a_matrix_product_is_that_of_the_header(tmp_path, element):
+    body = f"{T}using T = {element};\n{PRODUCT}" + (
+        "mma_m16n8k16<T>(sum, a, b0, b1);\n"
+        "mma_m16n8k16<T>(by_shuffles, a, b0, b1, before);\n"
+        "out[t] = 0;\n"
+        "for (int i = 0; i < 4; ++i) out[t] = float(out[t]) + (sum[i] == by_shuffles[i]);\n"
+    )
+    rung = rung_of(tmp_path, body, before='#include "mma.cuh"')
+    np.testing.assert_array_equal(results(rung), np.full(64, 4))
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [("", "at the matrix product"), ("else return;", "takes all 32 lanes")],
+)
+def test_a_matrix_product_takes_a_whole_warp(tmp_path, others, said):
+    body = f"{T}using T = half;\n{PRODUCT}if (lane < 9) mma_m16n8k16<T>(sum, a, b0, b1);\n"
+    body += f"{others}\n__syncwarp();\nout[t] = sum[0];"
+    fault = fault_of(rung_of(tmp_path, body, before='#include "mma.cuh"'), "collective", (0,))
+    assert said in fault.message
+
+
 def test_shared_memory_static_dynamic_and_in_functions(tmp_path):
     before = """
     template <int N> __device__ float reverse(float x, int t) {

@@ -351,11 +351,9 @@ def _build_in(
     cached = _load(final)
     if cached is not None:
         return cached
-    with ThreadPoolExecutor(1) as beside:  # the first time both take some seconds
-        building = beside.submit(_build_runtime, cache, compiler)
+    with ThreadPoolExecutor(1) as beside, _building(cache) as temporary:
+        building = beside.submit(_build_runtime, cache, compiler)  # seconds, the first time
         prelude = _build_prelude(cache, compiler, headers)
-        runtime = building.result()
-    with _building(cache) as temporary:
         folder = temporary / "kernel"
         folder.mkdir()
         unit, assembly = folder / "kernel.cpp", folder / "kernel.s"
@@ -378,7 +376,7 @@ def _build_in(
             done = _compile(
                 [
                     *(str(compiler.path), "-no-pie" if compiler.family == "gcc" else "-pie"),
-                    *(str(assembly), str(runtime), "-o", str(program)),
+                    *(str(assembly), str(building.result()), "-o", str(program)),
                 ],
                 folder,
                 name,
@@ -475,9 +473,10 @@ _COMMON = re.compile(
 _OBJECT = re.compile(r"\s*\.type\s+(?!\.L)([^,\s]+),\s*[@%](?:object|gnu_unique_object)")
 _LABEL = re.compile(r"^([A-Za-z_$][\w$.]*):", re.MULTILINE)
 _TLS_USE = re.compile(
-    r"([A-Za-z_$][\w$]*)@(?:tpoff|gottpoff|dtpoff|tlsgd)|:(?:got)?tprel\w*:([A-Za-z_$][\w$]*)",
-    re.IGNORECASE,
+    r"@(?:tpoff|gottpoff|dtpoff|tlsgd)|:(?:got)?tprel\w*:([A-Za-z_$][\w$]*)", re.IGNORECASE
 )
+"""The name stands before the sign, or behind it."""
+_LAST_NAME = re.compile(r"[A-Za-z_$][\w$]*\Z")
 _COPIES = re.compile(r"^(\s*(?:call|jmp|bl|b)\s+)(mem(?:cpy|move|set))\b", re.MULTILINE)
 _UNSET = re.compile(
     r"(?<![\w.-])(?:-16843010|4278124286|-72340172838076674|18374403900871474942)\b"
@@ -529,7 +528,11 @@ def adapt_assembly(text: str) -> str:
             taken = directive.end()
     text = _COPIES.sub(r"\1lab_\2", "".join([*pieces, text[taken:]]))
     text = _UNSET_VECTOR.sub(r"\1-1\2", _UNSET.sub("-1", text))
-    used = {a or b for a, b in _TLS_USE.findall(text)}
+    used = set()
+    for use in _TLS_USE.finditer(text):
+        before = _LAST_NAME.search(text[text.rfind("\n", 0, use.start()) + 1 : use.start()])
+        used.add(use[1] or (before[0] if before else ""))
+    used.discard("")
     dynamic = sorted(used - set(_LABEL.findall(text)))
     ties = [f"\t.globl\t{name}\n\t.set\t{name}, lab_dynamic_shared" for name in dynamic]
     first, last = [], []
@@ -541,7 +544,7 @@ def adapt_assembly(text: str) -> str:
 
 
 def read_device_variables(program: Path) -> list[DeviceVariable]:
-    """Names, places and sizes of the device variables, from the program's symbol table."""
+    """The device variables in the program's symbol table, in the order of their places."""
     from elftools.elf.elffile import ELFFile
 
     variables = []
@@ -559,7 +562,7 @@ def read_device_variables(program: Path) -> list[DeviceVariable]:
                     )
                     offset = symbol["st_value"] - ends[name]
                     variables.append(DeviceVariable(shown, bool(number), offset, symbol["st_size"]))
-    return variables
+    return sorted(variables, key=lambda one: (one.set, one.offset))
 
 
 def read_shared_variables(program: Path) -> list[SharedVariable]:
@@ -604,7 +607,8 @@ def _plain_name(symbol: str) -> str:
 
 
 def _build_runtime(cache: Path, compiler: HostCompiler) -> Path:
-    options = (*_common_options(compiler), "-O2", "-g0")
+    # -O2 would take a second more, and win none in a check.
+    options = (*_common_options(compiler), "-O1", "-g0")
     key = "runtime-" + _digest([compiler.version, str(compiler.path), *options, _native_digest()])
     final = cache / key
     if not (final / "runtime.o").is_file():

@@ -61,20 +61,24 @@
 #define warpSize 32
 
 // ---- half: the same results as the header's conversions, by the CPU's own instruction ----
+// <immintrin.h> would make half of what is read here; gcc and clang know the instruction without it.
 #if defined(__F16C__)
-#include <immintrin.h>
 namespace lab {
-LAB_INLINE float to_float(__half h) {
-  return _cvtsh_ss(__half_raw(h).x);
+typedef short Halves __attribute__((vector_size(16)));
+typedef float Floats __attribute__((vector_size(16)));
+LAB_INLINE float from_half_bits(unsigned short bits) {
+  return __builtin_ia32_vcvtph2ps(Halves{short(bits), 0, 0, 0, 0, 0, 0, 0})[0];
 }
+LAB_INLINE float to_float(__half h) { return from_half_bits(__half_raw(h).x); }
 LAB_INLINE __half to_half(float f) {
   __half_raw raw;
-  raw.x = _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT);
+  constexpr int nearest_even = 0;
+  raw.x = (unsigned short)__builtin_ia32_vcvtps2ph(Floats{f, 0, 0, 0}, nearest_even)[0];
   return raw;
 }
 LAB_INLINE float2 to_float2(__half2 h) {
   const __half2_raw raw(h);
-  return make_float2(_cvtsh_ss(raw.x), _cvtsh_ss(raw.y));
+  return make_float2(from_half_bits(raw.x), from_half_bits(raw.y));
 }
 LAB_INLINE __half2 to_half2(float2 f) { return __half2(to_half(f.x), to_half(f.y)); }
 }  // namespace lab
@@ -252,6 +256,37 @@ LAB_REDUCE(__reduce_and_sync, unsigned, LAB_REDUCE_AND)
 LAB_REDUCE(__reduce_or_sync, unsigned, LAB_REDUCE_OR)
 LAB_REDUCE(__reduce_xor_sync, unsigned, LAB_REDUCE_XOR)
 #undef LAB_REDUCE
+
+// ---- the matrix product of mma.cuh ----
+// The header has one for any C++ compiler: 32 shuffles, at each of which every lane waits for the
+// others. This one waits once. A call prefers it, since its sum so far is no constant.
+namespace lab {
+template <class T>
+LAB_INLINE float2 pair_of(unsigned word) {
+  return float2{bits<float>(word << 16), bits<float>(word & 0xffff0000u)};  // bfloat16: upper half
+}
+template <>
+LAB_INLINE float2 pair_of<__half>(unsigned word) {
+  return __half22float2(bits<__half2>(word));
+}
+template <class T>
+using if_half = typename std::enable_if<std::is_same<T, __half>::value ||
+                                        std::is_same<T, __nv_bfloat16>::value>::type;
+}  // namespace lab
+template <class T, class = lab::if_half<T>>
+inline void mma_m16n8k16(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1,
+                         float (&c)[4]) {
+  lab_product mine;
+  for (int i = 0; i < 6; ++i) {
+    const float2 pair = lab::pair_of<T>(i < 4 ? a[i] : i == 4 ? b0 : b1);
+    float* to = i < 4 ? mine.a + 2 * i : mine.b + 2 * (i - 4);
+    to[0] = pair.x;
+    to[1] = pair.y;
+  }
+  for (int i = 0; i < 4; ++i) mine.c[i] = c[i];
+  lab_multiply(&mine);
+  for (int i = 0; i < 4; ++i) d[i] = mine.c[i];
+}
 
 LAB_INLINE void __threadfence() { lab_fence(); }
 LAB_INLINE void __threadfence_system() { lab_fence(); }

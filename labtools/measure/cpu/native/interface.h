@@ -27,6 +27,7 @@ enum lab_collective_op : int {
   LAB_REDUCE_OR,
   LAB_REDUCE_XOR,
   LAB_MATCH_ANY,
+  LAB_PRODUCT,
 };
 
 enum lab_barrier_op : int { LAB_BARRIER, LAB_BARRIER_COUNT, LAB_BARRIER_AND, LAB_BARRIER_OR };
@@ -45,6 +46,12 @@ enum lab_atomic_op : int {
 };
 
 enum lab_number : int { LAB_INT, LAB_UNSIGNED, LAB_LONG, LAB_UNSIGNED_LONG, LAB_FLOAT, LAB_DOUBLE, LAB_SHORT };
+
+// A lane's part of a matrix product, as mma.m16n8k16 takes it: its elements of A, of B and of C, in
+// the order of the registers. Floats, so that one function serves every element type.
+struct lab_product {
+  float a[8], b[4], c[4];
+};
 
 // What a kernel parameter is: 'p' pointer, 'i' signed, 'u' unsigned, 'f' floating, 's' other.
 struct lab_parameter {
@@ -74,6 +81,7 @@ __attribute__((const)) lab_index lab_grid_dim();
 uint64_t lab_argument(int index);  // a pointer, or the bits of a scalar
 int lab_barrier(int op, int predicate);
 uint64_t lab_collective(int op, unsigned mask, uint64_t value, int argument, int width);
+void lab_multiply(lab_product* mine);  // c += a * b, of the whole warp
 unsigned lab_active_mask();
 uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_t compare);
 void lab_fence();

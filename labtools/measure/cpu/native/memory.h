@@ -68,7 +68,7 @@ struct DeviceVariable {
   bool ignored;  // the compiler's own guard
 };
 
-// The device variables of one section, in the order of their addresses.
+// The device variables of one section, in the order of their addresses, as the job names them.
 struct DeviceSection {
   Region region;
   std::vector<DeviceVariable> variables;
@@ -260,17 +260,15 @@ static bool carried(const Region& r, const Cell& c, uintptr_t a) {
   return false;
 }
 
-// True when the access remembered in `s` may happen at the same time as the current thread's.
-static inline bool unordered(const Region& r, const Stamp& s) {
+// What `unordered` says where a look at the stamp alone does not tell.
+__attribute__((noinline)) static bool look_closer(const Stamp& s) {
   const Fiber& me = *S.current;
   if (s.block != S.block_serial) {
-    if (&r == &shared_region) return false;       // another block had its own
     if (s.block < S.launch_serial) return false;  // never, or an earlier launch
     // Blocks order each other through memory: write, __threadfence(), atomic; atomic, read.
     // A write that comes after the last fence of its block is not ordered by it.
     return !(S.uses_atomics && s.block < published_capacity && published[s.block] > s.epoch);
   }
-  if (s.epoch != S.epoch) return false;
   const Warp& w = S.warps[me.warp];
   if (s.flags & MANY_WARPS) {
     for (uint32_t i = 0; i < S.num_warps; ++i)
@@ -282,6 +280,16 @@ static inline bool unordered(const Region& r, const Stamp& s) {
   for (uint32_t rest = s.lanes & ~(1u << me.lane); rest; rest &= rest - 1)
     if (!w.partial || w.seen[me.lane][__builtin_ctz(rest)] <= s.clock) return true;
   return false;
+}
+
+// True when the access remembered in `s` may happen at the same time as the current thread's.
+static inline bool unordered(const Region& r, const Stamp& s) {
+  if (s.block != S.block_serial) {
+    if (!s.block || &r == &shared_region) return false;  // never; or another block had its own
+  } else if (s.epoch != S.epoch) {
+    return false;
+  }
+  return look_closer(s);
 }
 
 static inline void stamp(Stamp& s, uint64_t address, uint8_t flags) {
@@ -360,16 +368,21 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
   c.read.clock = std::max(c.read.clock, clock);
 }
 
-// Shared memory starts with granules of 4 bytes and goes finer when the kernel does.
+// Shared memory starts with granules of 4 bytes and goes finer when the kernel does. From behind, so
+// that nothing is overwritten before it is read; what lies between the variables is never looked at.
 __attribute__((noinline)) static void refine(Region& r, int shift) {
-  while (r.shift > shift) {
-    for (int64_t i = int64_t(r.bytes >> r.shift) - 1; i >= 0; --i)
-      r.cells[2 * i] = r.cells[2 * i + 1] = r.cells[i];
-    --r.shift;
+  for (; r.shift > shift; --r.shift) {
+    for (size_t v = shared_variables.size(); v-- > 0;) {
+      const SharedVariable& one = shared_variables[v];
+      const uint64_t end = one.offset + (one.offset == dynamic_offset ? S.dynamic_bytes : one.bytes);
+      for (uint64_t i = (end + (1u << r.shift) - 1) >> r.shift; i-- > one.offset >> r.shift;)
+        r.cells[2 * i] = r.cells[2 * i + 1] = r.cells[i];
+    }
   }
 }
 
-static inline void touch_all(Region& r, uintptr_t a, size_t n, Access access, uint64_t address) {
+__attribute__((noinline)) static void touch_all(Region& r, uintptr_t a, size_t n, Access access,
+                                                uint64_t address) {
   const uint64_t offset = a - r.base;
   const uint64_t odd = offset | n;
   if (__builtin_expect(odd & ((1u << r.shift) - 1), 0)) {
@@ -486,8 +499,6 @@ static bool set_up_device() {
       continue;
     }
     r.shift = fine ? 0 : 2;
-    std::sort(s.variables.begin(), s.variables.end(),
-              [](const DeviceVariable& x, const DeviceVariable& y) { return x.base < y.base; });
     r.cells = static_cast<Cell*>(reserve(((r.bytes >> r.shift) + 1) * sizeof(Cell), MAP_SHARED));
     char* copy = i ? static_cast<char*>(reserve(r.bytes, MAP_PRIVATE)) : nullptr;
     if (copy) memcpy(copy, bounds[i][0], r.bytes);

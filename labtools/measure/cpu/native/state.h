@@ -54,6 +54,7 @@ struct Warp {
   Group groups[32];
   uint64_t value[32], result[32];
   int argument[32], width[32];
+  float a[16][16], b[16][8], c[16][8];  // of the matrix product that it works out together
 };
 
 enum Order : int { ROUND_ROBIN, FIRST_WARP_AHEAD, LAST_WARP_AHEAD, RANDOM };

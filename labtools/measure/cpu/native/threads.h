@@ -46,7 +46,7 @@ static const char* operation_name(Waiting waiting, int operation) {
       "__shfl_down_sync()",  "__ballot_sync()",     "__any_sync()",        "__all_sync()",
       "__reduce_add_sync()", "__reduce_min_sync()", "__reduce_max_sync()", "__reduce_min_sync()",
       "__reduce_max_sync()", "__reduce_and_sync()", "__reduce_or_sync()",  "__reduce_xor_sync()",
-      "__match_any_sync()"};
+      "__match_any_sync()",  "the matrix product"};
   return waiting == AT_BARRIER ? barriers[operation] : collectives[operation];
 }
 
@@ -77,9 +77,10 @@ static const char* operation_name(Waiting waiting, int operation) {
     if (!known) places.push_back({t.waiting, t.operation, t.address, 1, i});
   }
   // A barrier is the more telling place when both kinds are waited at.
-  std::stable_sort(places.begin(), places.end(), [](const Standing& a, const Standing& b) {
-    return a.waiting == AT_BARRIER && b.waiting != AT_BARRIER;
-  });
+  std::vector<Standing> at_barriers, elsewhere;
+  for (const Standing& p : places) (p.waiting == AT_BARRIER ? at_barriers : elsewhere).push_back(p);
+  places = at_barriers;
+  for (const Standing& p : elsewhere) places.push_back(p);
   f = fault_or_stop(places[0].waiting == AT_BARRIER ? BARRIER : COLLECTIVE, uint32_t(std::min<size_t>(places.size(), 5)));
   f->thread = int32_t(places[0].first);
   Text text(f);
@@ -304,6 +305,14 @@ static uint64_t reduce(int operation, const Warp& w, uint32_t lanes) {
   return total;
 }
 
+// One matrix product, each sum in the order of k. The products of two neighbours are added first.
+static void multiply(Warp& w) {
+  for (int row = 0; row < 16; ++row)
+    for (int k = 0; k < 16; k += 2)
+      for (int column = 0; column < 8; ++column)
+        w.c[row][column] += w.a[row][k] * w.b[k][column] + w.a[row][k + 1] * w.b[k + 1][column];
+}
+
 // All lanes that can come have come: compute every lane's result and let them go on.
 static void complete(Warp& w, Group& group, uint32_t warp_index, const void* frame) {
   const uint32_t lanes = group.arrived;
@@ -332,6 +341,9 @@ static void complete(Warp& w, Group& group, uint32_t warp_index, const void* fra
                             : operation == LAB_ANY  ? ballot != 0
                                                     : ballot == lanes;
     for (int l = 0; l < 32; ++l) w.result[l] = lanes >> l & 1 ? result : w.result[l];
+  } else if (operation == LAB_PRODUCT) {
+    if (lanes != ~0u) bad_collective("a matrix product takes all 32 lanes of a warp", 0, frame);
+    multiply(w);
   } else if (operation == LAB_MATCH_ANY) {
     for (int l = 0; l < 32; ++l) {
       if (!(lanes >> l & 1)) continue;
@@ -550,6 +562,19 @@ int lab_barrier(int op, int predicate) { return lab::barrier(op, predicate, LAB_
 
 uint64_t lab_collective(int op, unsigned mask, uint64_t value, int argument, int width) {
   return lab::collective(op, mask, value, argument, width, LAB_CALLER, LAB_FRAME);
+}
+
+void lab_multiply(lab_product* mine) {
+  lab::Warp& w = lab::S.warps[lab::S.current->warp];
+  const unsigned lane = lab::S.current->lane, row = lane / 4, column = lane % 4 * 2;
+  for (unsigned i = 0; i < 8; ++i)  // pairs: this row, row + 8, then both with k + 8
+    w.a[row + i / 2 % 2 * 8][column + i / 4 * 8 + i % 2] = mine->a[i];
+  for (unsigned i = 0; i < 4; ++i) {
+    w.b[column + i / 2 * 8 + i % 2][row] = mine->b[i];
+    w.c[row + i / 2 * 8][column + i % 2] = mine->c[i];
+  }
+  lab::collective(LAB_PRODUCT, ~0u, 0, 0, 32, LAB_CALLER, LAB_FRAME);
+  for (unsigned i = 0; i < 4; ++i) mine->c[i] = w.c[row + i / 2 * 8][column + i % 2];
 }
 
 unsigned lab_active_mask() {
