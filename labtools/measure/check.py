@@ -245,7 +245,8 @@ def _not_checked(rung: Rung, workload: Problem, on: str) -> list[str]:
     said = [f"{name}: {why}" for name, why in rung.refuses.items()]
     said.append("other sizes, types and layouts than these")
     if on == "cpu":
-        said.append("indices past 4 GiB of a buffer")
+        said.append("indices past 4 GiB of a buffer, and what an int or a short cannot count")
+        said.append("a pointer past the end of a thread's own array")
         said.append("how a GPU orders what no barrier orders; how fast it is")
     return said
 

@@ -115,6 +115,14 @@ def test_check_stops_when_enough_is_wrong():
     assert "more were not run" in report.summary
 
 
+def test_a_check_on_the_cpu_says_what_it_leaves_open():
+    report = check_rung(load_rung("r03"), SMALL, quick=True)
+    open_ones = "; ".join(report.not_checked)
+    for word in ("4 GiB", "short", "thread's own array"):
+        assert word in open_ones
+    assert open_ones in report.summary
+
+
 def count_builds(monkeypatch) -> list[str]:
     """The workloads for which a check compiles ahead of their turn."""
     built: list[str] = []
