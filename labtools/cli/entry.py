@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from .outcome import Status, drop_stdout, open_streams, say_unwritten, show_error
+from .outcome import Status, drop_stdout, is_usage, open_streams, say_unwritten, show_error
 from .watched import answer_watched, can_watch
 
 
@@ -46,7 +46,8 @@ def _answer(given: list[str], there: bool) -> int:
         if not there:
             say_unwritten("it is closed")
         status = _run(rest)
-        sys.stdout.flush()  # what --help and --version print
+        if not sys.stdout.closed:
+            sys.stdout.flush()  # what --help and --version print
         # typer turns Ctrl-C into this status, without a word.
         return _say_stopped() if status == Status.INTERRUPTED else status
     except KeyboardInterrupt:
@@ -60,7 +61,7 @@ def _answer(given: list[str], there: bool) -> int:
     except Exception as error:
         if _is_abort(error):
             return _say_stopped()
-        if debug:
+        if debug and not is_usage(error):
             raise
         return show_error(error, as_json)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import traceback
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .outcome import typed
-from .own_code import own_code
+from .own_code import StoppedItself, guard, own_code
 
 if TYPE_CHECKING:
     from labtools.problem import Baseline, Problem, Rung, Workload
@@ -91,12 +90,18 @@ def choose_decode_workload(text: str | None) -> Workload:
 
 def read_rung(name: str) -> Rung:
     """The rung that was named, whose source can be read."""
-    from labtools.problem import load_rung
+    from labtools.problem import LabError, load_rung
 
-    with typed(), own_code():
-        rung = load_rung(name)
+    with typed():
+        try:
+            with own_code():
+                rung = load_rung(name)
+        except StoppedItself as error:
+            raise LabError(
+                f"{name} could not be loaded.", str(error), "every other rung is unaffected"
+            ) from error
         assert rung.source_text is not None  # a source that is no text is refused here
-        return rung
+        return guard(rung)
 
 
 def read_target(name: str) -> Rung | Baseline:
@@ -134,35 +139,20 @@ def check_supported(
 ) -> None:
     """Refuse a workload that the target cannot run, before anything is compiled.
 
-    Also calls a rung's launch function once, so that a mistake in it is told as one.
+    Also calls a rung's functions once, so that a mistake in them is told as one.
     """
     from labtools.problem import KernelError, LabError, Rung
 
     with typed():
-        if reason := _call_own(target, target.supports, workload):
+        if reason := target.supports(workload):
             raise LabError(f"{target.id} cannot run {workload}.", reason, "choose another workload")
     if isinstance(target, Rung):
         from labtools.predict import DEFAULT_GPU, load_gpu
 
         try:
-            _call_own(target, target.launches, workload, load_gpu(DEFAULT_GPU).limits, knobs)
+            limits = load_gpu(DEFAULT_GPU).limits
+            target.launches(workload, limits, knobs)
+            target.defines(workload, limits, knobs)
+            target.scheme(workload, knobs)
         except LabError as error:
             raise KernelError(error.what, error.why, error.still_works) from error
-
-
-def _call_own(target: Rung | Baseline, function: Callable[..., Any], *arguments: Any) -> Any:
-    from labtools.problem import KernelError, LabError
-
-    try:
-        with own_code():
-            return function(*arguments)
-    except (LabError, KeyboardInterrupt):
-        raise
-    except BaseException as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        where = f", {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
-        raise KernelError(
-            f"The Python of {target.id} failed on {arguments[0]}.",
-            f"{type(error).__name__}: {error}{where}",
-            "correct the rung's .py file; every other rung is unaffected",
-        ) from error

@@ -45,11 +45,16 @@ class UsageProblem(Exception):
 
 @contextlib.contextmanager
 def typed() -> Any:
-    """Inside, a LabError is about what was typed: an unknown rung, a bad workload."""
-    from labtools.problem import LabError
+    """Inside, a LabError is about what was typed: an unknown rung, a bad workload.
+
+    One about a kernel stays what it is.
+    """
+    from labtools.problem import KernelError, LabError
 
     try:
         yield
+    except KernelError:
+        raise
     except LabError as error:
         raise UsageProblem(error) from error
 
@@ -123,6 +128,8 @@ def present(work: Callable[[Progress], Answer], as_json: bool) -> None:
         answer = work(progress)
     for note in answer.asides:
         print(note, file=sys.stderr)
+    if sys.stdout.closed:
+        say_unwritten("it was closed")
     try:
         if as_json:
             write_json(answer)
@@ -160,6 +167,9 @@ class _Stderr:
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
         return len(text)
+
+    def close(self) -> None:
+        """It stays open: what is still to be said is said here."""
 
     def flush(self) -> None:
         """As a file's."""
@@ -299,9 +309,15 @@ def show_error(error: Exception, as_json: bool) -> Status:
         try:
             write_json({"error": told, "exit_status": int(status)})
             sys.stdout.flush()
-        except OSError:
+        except (OSError, ValueError):  # there is no room, or it was closed
             drop_stdout()
     return status
+
+
+def is_usage(error: Exception) -> bool:
+    """Whether it is what typer says of a command line."""
+    # typer carries its own copy of click, so its errors are known by what they can do.
+    return hasattr(error, "format_message")
 
 
 def _judge(error: Exception) -> tuple[Status, LabError]:
@@ -309,11 +325,10 @@ def _judge(error: Exception) -> tuple[Status, LabError]:
     from labtools.problem import KernelError, LabError, as_lab_error
     from labtools.problem.errors import is_refusal
 
-    # typer carries its own copy of click, so its errors are known by what they can do.
-    if hasattr(error, "format_message"):
+    if is_usage(error):
         context = getattr(error, "ctx", None)
         return Status.USAGE, LabError(
-            error.format_message(),
+            cast(Any, error).format_message(),
             context.get_usage() if context else "the command line was not understood",
             "labtools --help lists the commands, COMMAND --help the options of one",
         )

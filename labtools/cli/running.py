@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from labtools.measure.bench import bench_together, default_candidates, every_bas
 from labtools.measure.campaign.plan import load_plan
 from labtools.measure.campaign.run import CampaignReport, record_campaign, record_rung
 from labtools.measure.check import CheckReport
+from labtools.measure.cpu.memory import check_host_memory
 from labtools.measure.gpu.job import Candidate, require_device
 from labtools.measure.gpu.measure import PROCESSES, ROUNDS
 from labtools.predict import sheet_floor_us
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
 QUICK_PROCESSES = 1
 QUICK_ROUNDS = 5
-HOST_BYTES_PER_BYTE = 8
-"""Drawing inputs and the float64 oracle need about this many times the bytes of the inputs."""
 
 
 # ---------------------------------------------------------------------------------- what is timed
@@ -314,22 +312,6 @@ def run_named_rung(
         seed=seed,
     )
     return Ran(found, workload, knobs)
-
-
-def check_host_memory(workload: Problem) -> None:
-    """Refuse what would take the machine's memory, before the system starts to kill processes."""
-    needed = HOST_BYTES_PER_BYTE * sum(drawn.bytes for drawn in workload.inputs.values())
-    try:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return  # a system that does not tell; numpy will say so when it has too little
-    if needed > there:
-        raise LabError(
-            f"{workload} does not fit the memory of this machine.",
-            f"its inputs and the oracle need about {needed / 1024**3:.0f} GiB and the machine has "
-            f"{there / 1024**3:.0f} GiB",
-            "a smaller workload checks the same code; forecasts and records need no memory",
-        )
 
 
 # ------------------------------------------------------------------------------------------ bench

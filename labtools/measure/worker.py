@@ -47,6 +47,7 @@ from .channel import (
     signature_of,
 )
 from .child import LEAVE_AT_ONCE, PRELOAD
+from .resident import WORKER_BYTES, most_of_machine
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -62,10 +63,12 @@ KEPT_BYTES = 8 * 1024 * 1024
 # The supervisor is plain text given to `python -c`, not a module: starting it must not import
 # labtools (60 ms and more), and it must work with the isolated interpreter flags -I -S.
 # fd 0 is the lifeline. Its first bytes are nothing; end of file means that the parent has gone.
-_SUPERVISOR = r"""
-import os, signal, subprocess, sys, threading
+_SUPERVISOR = (
+    Path(__file__).with_name("resident.py").read_text("utf-8")
+    + r"""
+import signal, subprocess, sys, threading, time
 status_fd = int(sys.argv[1])
-seconds, memory = map(int, sys.argv[2].split(","))
+seconds, memory, resident = map(int, sys.argv[2].split(","))
 def end(text):
     try:
         os.write(status_fd, text.encode())
@@ -76,6 +79,10 @@ def watch():
     while os.read(0, 4096):
         pass
     end("orphaned")
+def weigh():
+    while largest_resident(child.pid) <= resident:
+        time.sleep(0.25)
+    end("large %d" % resident)
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 def reset():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -90,9 +97,12 @@ try:
 except OSError as error:
     end("error %d %s" % (error.errno or 0, error.strerror))
 threading.Thread(target=watch, daemon=True).start()
+if resident:
+    threading.Thread(target=weigh, daemon=True).start()
 code = child.wait()
 end("exit %d" % code)
 """
+)
 
 
 @dataclass(frozen=True)
@@ -107,6 +117,8 @@ class ChildResult:
     seconds: float
     timed_out: bool
     time_limit_s: float
+    too_large_bytes: int = 0
+    """The limit on its memory, where it was stopped for that."""
 
     @property
     def ok(self) -> bool:
@@ -128,6 +140,8 @@ class ChildResult:
         """One phrase: how it ended."""
         if self.timed_out:
             return f"was stopped at its time limit of {self.time_limit_s:g} s"
+        if self.too_large_bytes:
+            return f"was stopped at its limit of {self.too_large_bytes / 2**30:.1f} GiB of memory"
         if self.signal_name:
             return f"was ended by {self.signal_name}"
         return f"ended with status {self.returncode}"
@@ -219,6 +233,7 @@ class Child:
         limit_cpu_s: seconds of processor time that each of its processes may take; 0 is any.
         limit_bytes: address space that each of them may take; 0 is any. Programs that speak to a
             GPU reserve far more than they use.
+        limit_resident_bytes: memory that each of them may have; 0 is any.
 
     Raises:
         ChildNotStarted: the program is missing.
@@ -234,8 +249,9 @@ class Child:
         on_stderr_line: Callable[[str], None] | None = None,
         limit_cpu_s: float = 0,
         limit_bytes: int = 0,
+        limit_resident_bytes: int = 0,
     ) -> None:
-        self._limits = f"{math.ceil(limit_cpu_s)},{limit_bytes}"
+        self._limits = f"{math.ceil(limit_cpu_s)},{limit_bytes},{limit_resident_bytes}"
         self.command = tuple(os.fspath(part) for part in command)
         self.result: ChildResult | None = None
         """What became of it, once it has ended."""
@@ -340,6 +356,7 @@ class Child:
             *(self.command, code, self._out.text(), self._err.text(), seconds),
             timed_out,
             float(time_limit_s),
+            int(rest) if word == "large" else 0,
         )
         return self.result
 
@@ -437,7 +454,11 @@ class Worker:
         try:
             self._door.bind(address)
             self._door.listen(1)
-            self._child = Child(command, env=child_environment(extra_env))
+            self._child = Child(
+                command,
+                env=child_environment(extra_env),
+                limit_resident_bytes=most_of_machine(WORKER_BYTES),
+            )
         except BaseException:
             self._close_door()
             raise

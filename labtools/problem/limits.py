@@ -8,6 +8,12 @@ from dataclasses import dataclass, field
 MIB = 2**20
 """Bytes of a mebibyte."""
 
+MOST_GRID = (2**31 - 1, 65535, 65535)
+"""Blocks of a launch in x, y and z, on every GPU of CUDA."""
+MOST_BLOCK = (1024, 1024, 64)
+"""Threads of a block in x, y and z."""
+MOST_THREADS = 1024
+"""Threads of a block, together."""
 CLUSTERS_SINCE = 90
 """Clusters came with sm_90."""
 GB_PER_S_OF_SM = 4800 / 132

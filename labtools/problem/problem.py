@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ class Buffer:
     @property
     def elements(self) -> int:
         """How many there are."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(int(n) for n in self.shape)
 
     @property
     def bytes(self) -> int:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.machinery
 import importlib.util
 import inspect
 import itertools
+import math
+import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from .checked import check_fields, check_name, is_text
 from .compare import MOST_TOLERANCE, MOST_TOLERANCE_IN_8_BITS
-from .errors import LabError
-from .limits import Limits
+from .dtypes import element_bytes
+from .errors import KernelError, LabError
+from .limits import MOST_BLOCK, MOST_GRID, MOST_THREADS, Limits
 from .paths import kernels_dir
 from .problem import (
     DEFAULT_OPERATION,
@@ -62,6 +68,8 @@ class Knob:
     compiled: bool = True
 
     def __post_init__(self) -> None:
+        check_fields(self, "A knob")
+        check_name(self.name, "A knob")
         if self.default not in self.choices:
             raise ValueError(f"knob {self.name}: default {self.default} is not a choice")
 
@@ -83,6 +91,21 @@ class Workspace:
     shape: tuple[int, ...]
     dtype: str
     in_call: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, "A workspace")
+        check_name(self.name, "A workspace")
+        try:
+            element_bytes(self.dtype)
+            usable = min(self.shape, default=1) >= 0
+        except TypeError:
+            usable = False
+        if not usable:
+            raise LabError(
+                f"The workspace {self.name} is {self.shape} of {self.dtype!r}.",
+                "sizes are 0 or more, and a type is called as numpy calls it, or bfloat16",
+                "correct the launch function",
+            )
 
     @property
     def bytes(self) -> int:
@@ -116,7 +139,9 @@ class Launch:
     prepare: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("grid", "block"):
+        check_fields(self, "A launch")
+        check_name(self.entry, "The kernel of a launch")
+        for name, most in (("grid", MOST_GRID), ("block", MOST_BLOCK)):
             dims = tuple(int(n) for n in getattr(self, name))
             if not 1 <= len(dims) <= 3 or min(dims) < 1:
                 raise LabError(
@@ -124,7 +149,26 @@ class Launch:
                     "a launch needs one to three sizes of at least 1",
                     "correct the launch function",
                 )
-            object.__setattr__(self, name, (*dims, 1, 1)[:3])
+            whole = (*dims, 1, 1)[:3]
+            if any(n > limit for n, limit in zip(whole, most, strict=True)):
+                raise LabError(
+                    f"The launch of {self.entry} has {name} {dims}.",
+                    f"a GPU takes at most {most}",
+                    "a smaller workload, or another launch function",
+                )
+            object.__setattr__(self, name, whole)
+        if self.num_threads > MOST_THREADS:
+            raise LabError(
+                f"The launch of {self.entry} has blocks of {self.num_threads} threads.",
+                f"a GPU takes at most {MOST_THREADS}",
+                "correct the launch function",
+            )
+        if self.smem_bytes < 0:
+            raise LabError(
+                f"The launch of {self.entry} asks for {self.smem_bytes} bytes of shared memory.",
+                "less than none cannot be had",
+                "correct the launch function",
+            )
         for arg in self.args:
             if not isinstance(arg, (str, np.generic)):
                 raise LabError(
@@ -141,12 +185,12 @@ class Launch:
     @property
     def num_blocks(self) -> int:
         """Blocks of the grid."""
-        return int(np.prod(self.grid))
+        return math.prod(self.grid)
 
     @property
     def num_threads(self) -> int:
         """Threads of one block."""
-        return int(np.prod(self.block))
+        return math.prod(self.block)
 
 
 def timed_launches(launches: Sequence[Launch]) -> list[Launch]:
@@ -206,18 +250,23 @@ class OfOperation:
         operation: the name of the operation.
         asked: is asked about problems of it, `Problem.blank`: their shape and type.
         refuses: why inputs of a distribution are refused, by its name.
+        rung: whose answer it is, for a message.
     """
 
     operation: str
     asked: Supports
     refuses: Mapping[str, str] = field(default_factory=dict)
+    rung: str = field(default="", compare=False)
 
     def __call__(self, problem: Problem) -> str | None:
         if problem.operation != self.operation:
             return f"it computes {self.operation} and not {problem.operation}"
         if problem.distribution in self.refuses:
             return self.refuses[problem.distribution]
-        return self.asked(problem.blank())
+        reason = _ask(self.rung, self.asked, problem.blank())
+        if reason is not None and not is_text(reason):
+            raise _wrong_answer(self.rung, "supports", "a reason in words, or None", reason)
+        return reason or None
 
 
 def usual_refusal(problem: Problem) -> str | None:
@@ -282,11 +331,19 @@ class Rung:
     refuses: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_fields(self, "The rung")
+        check_name(self.id, "The rung", in_c=False)
         for name in ("launch", "defines_extra", "plan"):
             _check_form(self.id, name, getattr(self, name))
         if not isinstance(self.supports, OfOperation):  # as it is in a copy of a rung
-            asked = OfOperation(self.operation, self.supports, self.refuses)
+            asked = OfOperation(self.operation, self.supports, self.refuses, self.id)
             object.__setattr__(self, "supports", asked)
+        if not re.fullmatch(r"sm_[0-9]{2,3}", self.min_arch):
+            raise LabError(
+                f"{self.id} needs {self.min_arch!r} at least.",
+                "an architecture is called sm_90, for example",
+                "name one as min_arch, or leave it out",
+            )
         if self.tolerance is not None and not 0 < self.tolerance < 1:
             raise LabError(
                 f"{self.id} states a tolerance of {self.tolerance!r}.",
@@ -363,7 +420,10 @@ class Rung:
             one.name.upper(): str(values[one.name]) for one in self.knobs if one.compiled
         }
         blank = problem.blank()
-        extra = self.defines_extra(blank, limits, values) if self.defines_extra else {}
+        extra = {}
+        if self.defines_extra is not None:
+            extra = _ask(self.id, self.defines_extra, blank, limits, values)
+            extra = _check_defines(self.id, extra)
         if taken := sorted(set(extra) & set(defines)):
             raise LabError(
                 f"{self.id} defines {', '.join(taken)} twice.",
@@ -371,7 +431,7 @@ class Rung:
                 "defined already",
                 "give the definition another name",
             )
-        return defines | {name: str(value) for name, value in extra.items()}
+        return defines | extra
 
     def scheme(self, problem: Problem, knobs: Mapping[str, int] | None = None) -> Any:
         """How inputs are stored for a problem, a `StoredAs`; None where they stay as they are.
@@ -381,7 +441,9 @@ class Rung:
         """
         if self.stores is None:
             return None
-        scheme = self.stores(problem.blank(), self.resolve_knobs(knobs))
+        scheme = _ask(self.id, self.stores, problem.blank(), self.resolve_knobs(knobs))
+        if getattr(scheme, "operation", None) != self.operation:
+            raise _wrong_answer(self.id, "stores", f"a scheme of {self.operation}", scheme)
         operation_of(problem).check_scheme(self.id, scheme)
         return scheme
 
@@ -391,20 +453,18 @@ class Rung:
         """`launch` with every knob resolved and the result checked.
 
         Raises:
-            LabError: the rung does not support the problem, or launches nothing.
+            LabError: the rung does not support the problem, launches nothing, or asks for more
+                shared memory than the GPU has.
+            KernelError: its own Python fails.
         """
         reason = self.supports(problem)
         if reason:
             raise LabError(f"{self.id} cannot run {problem}.", reason, "choose another workload")
-        launches = self.launch(problem.blank(), limits, self.resolve_knobs(knobs))
+        launches = _ask(self.id, self.launch, problem.blank(), limits, self.resolve_knobs(knobs))
         if not isinstance(launches, (list, tuple)) or not all(
             isinstance(one, Launch) for one in launches
         ):
-            raise LabError(
-                f"The launch function of {self.id} returned {launches!r}.",
-                "it must return a list of Launch(...)",
-                "correct the launch function",
-            )
+            raise _wrong_answer(self.id, "launch", "a list of Launch(...)", launches)
         if not launches:
             raise LabError(
                 f"{self.id} launches nothing for {problem}.",
@@ -419,6 +479,13 @@ class Rung:
                 "correct the launch function",
             )
         _check_buffers(self.id, problem, launches)
+        for one in launches:
+            if one.smem_bytes > limits.smem_per_block_bytes:
+                raise LabError(
+                    f"{one.entry} cannot launch with {one.smem_bytes} bytes of shared memory.",
+                    f"a block on {limits.name} may have {limits.smem_per_block_bytes}",
+                    "other knobs, or another GPU",
+                )
         return list(launches)
 
     def tolerance_for(self, problem: Problem, launches: Sequence[Launch]) -> float:
@@ -452,6 +519,54 @@ class Rung:
         """A copy that launches with ``launch``."""
         edited = self.edited or not _same_text(launch, self.launch)
         return dataclasses.replace(self, launch=launch, edited=edited)
+
+
+def _ask(rung: str, function: Callable[..., Any], problem: Problem, *more: Any) -> Any:
+    """What a rung's own function answers. Whatever it raises is a mistake in the rung.
+
+    Raises:
+        KernelError: it failed.
+    """
+    try:
+        return function(problem, *more)
+    except (LabError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        raise KernelError(
+            f"The Python of {rung or 'the rung'} failed on {problem}.",
+            f"{_say_error(error)}, {frames[-1].filename} line {frames[-1].lineno}",
+            "correct the rung's .py file; every other rung is unaffected",
+        ) from error
+
+
+def _say_error(error: BaseException) -> str:
+    """Its type and its text, which may be of the reader's own making and fail too."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def _wrong_answer(rung: str, function: str, wanted: str, answer: Any) -> KernelError:
+    return KernelError(
+        f"The function {function} of {rung or 'the rung'} returned what it must not.",
+        f"it must return {wanted}, and this is of type {type(answer).__name__}",
+        "correct the rung's .py file; every other rung is unaffected",
+    )
+
+
+def _check_defines(rung: str, extra: Any) -> dict[str, str]:
+    """What `Rung.defines_extra` gave, as text by name."""
+    wanted = "a dict of text or numbers by their names in C"
+    if not isinstance(extra, Mapping) or not all(
+        is_text(name) and (is_text(value) or isinstance(value, (int, float, np.generic)))
+        for name, value in extra.items()
+    ):
+        raise _wrong_answer(rung, "defines_extra", wanted, extra)
+    for name in extra:
+        check_name(name, f"A definition of {rung}")
+    return {name: str(value) for name, value in extra.items()}
 
 
 def _check_form(rung: str, name: str, function: Callable[..., Any] | None) -> None:
@@ -526,7 +641,7 @@ def load_rung(name: str | Path) -> Rung:
     path = _find_rung(name)
     module = load_by_path(path)
     rung = getattr(module, "RUNG", None)
-    if not isinstance(rung, Rung):
+    if type(rung) is not Rung:
         raise LabError(
             f"{path} is not a rung.",
             "it does not define RUNG = Rung(...)",
@@ -538,6 +653,7 @@ def load_rung(name: str | Path) -> Rung:
             f"{rung.source} does not exist",
             "a rung is two files: NAME.py and NAME.cu beside it",
         )
+    operation_of(rung.operation)  # refuses one that nobody has registered
     return rung
 
 
@@ -573,7 +689,8 @@ def load_by_path(path: Path) -> ModuleType:
         LabError: the file does not import.
     """
     name = f"_labtools_loaded_{abs(hash(str(path))):x}_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    loader = importlib.machinery.SourceFileLoader(name, str(path))  # whatever it is called
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # so that inspect and pickle find the module's functions
@@ -585,7 +702,7 @@ def load_by_path(path: Path) -> ModuleType:
             raise
         raise LabError(
             f"{path} could not be loaded.",
-            f"{type(error).__name__}: {error}",
+            _say_error(error),
             "every other rung is unaffected",
         ) from error
     return module

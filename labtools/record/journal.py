@@ -50,6 +50,7 @@ from .prediction import (
     model_says,
     score,
 )
+from .whole import sync_folder
 
 URL_VARIABLE = "LABTOOLS_JOURNAL_URL"
 NAME_VARIABLE = "LABTOOLS_READER_NAME"
@@ -105,6 +106,9 @@ class Journal:
         self.lines = Path(lines) if lines else default
         try:
             self.lines.parent.mkdir(parents=True, exist_ok=True)
+            for path in filter(None, (self.lines, self.database)):
+                if path.exists() and not path.is_file():  # reading a device may never end
+                    raise OSError(f"{path} is no file")
         except OSError as error:
             raise self._cannot_write(error) from error
         self._lock = FileLock(str(self.lines) + ".lock", timeout=_LOCK_TIMEOUT_S)
@@ -365,11 +369,12 @@ class Journal:
 
     def _append(self, bodies: list[str]) -> None:
         """Add lines and wait until they are on disk; what could not be written whole is undone."""
-        new = not self.lines.exists()
         text = "".join(body + "\n" for body in bodies).encode()
         try:
             with open(self.lines, "ab+", buffering=0) as file:
                 before = file.tell()
+                if not before:
+                    sync_folder(self.lines.parent)  # it may be new
                 if before and not _ends_with_newline(file):
                     text = b"\n" + text  # a process died in mid-line; leave its line alone
                 try:
@@ -381,8 +386,6 @@ class Journal:
                     with contextlib.suppress(OSError):
                         file.truncate(before)
                     raise
-            if new:
-                _sync_folder(self.lines.parent)
         except OSError as error:
             raise self._cannot_write(error) from error
 
@@ -494,13 +497,17 @@ class Journal:
         if size == start:
             return start
         entries, end = self._read_lines(start if size > start else 0)
+        self._enter(connection, entries)
+        return end
+
+    def _enter(self, connection: sa.Connection, entries: list[AnyEntry]) -> None:
+        """Enter what the database does not hold yet."""
         wanted = [entry.entry_id for entry in entries]
         known: set[str] = set()
         for start in range(0, len(wanted), 500):  # a database takes only so many at once
             some = _ENTRIES.c.entry_id.in_(wanted[start : start + 500])
             known.update(connection.execute(sa.select(_ENTRIES.c.entry_id).where(some)).scalars())
         _insert(connection, [entry for entry in entries if entry.entry_id not in known])
-        return end
 
     def _close(self) -> None:
         """Let go of the database; the next one to be opened takes in every line."""
@@ -525,9 +532,10 @@ class Journal:
                 if verdict != "ok":
                     raise _WrongTables(str(verdict))
             stored = _entries(connection, sa.select(_ENTRIES.c.body).order_by(_ENTRIES.c.at))
-            end = self._take_in(connection, 0)
+            entries, end = self._read_lines()
+            self._enter(connection, entries)
         self._indexed = end
-        in_lines = {entry.entry_id for entry in self._read_lines()[0]}
+        in_lines = {entry.entry_id for entry in entries}
         missing = [
             entry.model_dump_json()
             for entry in stored
@@ -652,6 +660,7 @@ def _columns(entry: AnyEntry) -> dict[str, Any]:
         "kind": entry.kind,
         "page": None,
         "direction": None,
+        "ratio": None,  # a database takes many rows at once only where all name the same columns
         "after_reveal": None,
         "source": None,
         "body": entry.model_dump_json(),
@@ -741,16 +750,6 @@ def _ends_with_newline(file: Any) -> bool:
     file.seek(-1, os.SEEK_END)
     last: bytes = file.read(1)
     return last == b"\n"
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new file's name durable too, where the system can."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 __all__ = [

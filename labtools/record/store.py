@@ -21,8 +21,8 @@ from .folders import own_records_dir, shipped_records_dir
 from .locks import file_lock
 from .query import select
 from .schema import Record
-from .trust import contradictions, is_signed, shipped_problems
-from .whole import write_whole
+from .trust import contradictions, hash_file, is_signed, shipped_problems
+from .whole import is_left_over, remove_left_over, write_whole
 
 _MOST_BYTES = 256 * 2**20
 """Of a file, inflated; all shipped ones together take a twentieth of it."""
@@ -52,11 +52,13 @@ class RecordStore:
         self.problems: list[LabError] = []
 
     def files(self) -> list[Path]:
-        """The record files, sorted by path."""
+        """The record files, sorted by path. What killed writers left beside them goes."""
         found: list[Path] = []
         for folder in self.folders:
             for path in sorted(folder.rglob("*")):
-                if path.name.endswith(_ENDINGS) and not path.name.startswith("."):
+                if is_left_over(path):
+                    remove_left_over(path)
+                elif path.name.endswith(_ENDINGS) and not path.name.startswith("."):
                     found.append(path)
         return found
 
@@ -141,8 +143,7 @@ def append_records(path: Path, records: Iterable[Record], *, supersede: bool = F
         with file_lock(path):
             old, problems = read_records(path) if path.exists() else ([], [])
             if problems:
-                damaged = path.with_name(f".{path.name}.damaged")
-                damaged.write_bytes(path.read_bytes())
+                damaged = _set_aside(path)
                 warnings.warn(
                     f"{path} was damaged; what it held is kept in {damaged}. {problems[0].what}",
                     DamagedRecordWarning,
@@ -159,6 +160,16 @@ def append_records(path: Path, records: Iterable[Record], *, supersede: bool = F
             "give another folder with --out",
         ) from error
     return path
+
+
+def _set_aside(path: Path) -> Path:
+    """A copy of a damaged file, beside it; what an earlier copy held is not lost."""
+    data = path.read_bytes()
+    copy = path.with_name(f".{path.name}.damaged")
+    if copy.exists() and copy.read_bytes() != data:
+        copy = path.with_name(f".{path.name}.{hash_file(data)[:12]}.damaged")
+    write_whole(copy, data, durable=True)
+    return copy
 
 
 def _write_records(path: Path, records: list[Record]) -> None:
@@ -187,7 +198,8 @@ def _read(path: Path) -> _Contents:
             if kept is None or kept.mark != mark:
                 began_ns = time.time_ns()
                 data = file.read()
-                kept = _Contents(mark, *_parse_records(path, data), is_signed(path, data))
+                signed = is_signed(path, data)
+                kept = _Contents(mark, *_parse_records(path, data, signed), signed)
                 if began_ns - max(mark.changed_ns, mark.modified_ns) > _SETTLED_NS:
                     _files.put(str(path), kept)
     except OSError as error:
@@ -226,11 +238,10 @@ def _mark_of(found: os.stat_result) -> _Mark:
     return _Mark(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_dev, found.st_ino)
 
 
-def _parse_records(path: Path, data: bytes) -> tuple[list[Record], list[LabError]]:
+def _parse_records(path: Path, data: bytes, signed: bool) -> tuple[list[Record], list[LabError]]:
     """The records of a file's bytes. Those of the project's own files were looked at when they were
     bound; what others say is computed again."""
     problems: list[LabError] = []
-    signed = is_signed(path, data)
     breaks_off = False
     if path.name.endswith(".gz"):
         data, complaint = _inflate(data)

@@ -30,6 +30,23 @@ def can_work_apart() -> bool:
     return sys.platform == "linux"
 
 
+def limit_memory(more_bytes: int) -> tuple[int, int]:
+    """Let this process take so much address space beside what it has, and no more.
+
+    Returns:
+        The limits that it had, for ``resource.setrlimit``; a system without /proc keeps them.
+    """
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with contextlib.suppress(OSError, ValueError):
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + more_bytes
+        if all(limit == resource.RLIM_INFINITY or most < limit for limit in before):
+            resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
+    return before
+
+
 def work_apart(work: Callable[[], bytes], *, limit_s: float, limit_bytes: int) -> bytes:
     """Do work in a copy of this process.
 
@@ -103,11 +120,7 @@ def _be_the_copy(
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         seconds = max(1, int(limit_s + 0.999))
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-        most = pages * os.sysconf("SC_PAGE_SIZE") + limit_bytes
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        if hard == resource.RLIM_INFINITY or most < hard:
-            resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+        limit_memory(limit_bytes)
         left = memoryview(b"+" + work())
         while left:
             left = left[os.write(writer, left) :]

@@ -28,7 +28,7 @@ def check_arch(arch: str) -> str:
     Raises:
         LabError: it does not.
     """
-    if not re.fullmatch(r"sm_\d{2,3}[af]?", arch):
+    if not re.fullmatch(r"sm_[0-9]{2,3}[af]?", arch):
         raise LabError(
             f"{arch!r} is not a GPU architecture.",
             "an architecture looks like sm_90: the compute capability 9.0 without its dot",

@@ -35,6 +35,9 @@ def add(report: Reporter[float], request: Sum) -> Sum:
 def _end(ending: str) -> None:
     if ending == "crash":
         os.abort()
+    if ending == "fill":
+        held = b"x" * 2**29
+        time.sleep(len(held))
     if ending == "hang":
         time.sleep(600)
     if ending == "raise":

@@ -137,7 +137,9 @@ def test_python_of_a_rung_that_goes_wrong_is_told(
     in_launch = PYTHON.replace("    return [", "    {}\n    return [", 1)
     wrong = ("1 / 0", "raise SystemExit(0)", "raise GeneratorExit", "raise BaseException('x')",
              "while True: pass", "__import__('time').sleep(3600)", "bytearray(1 << 40)",
-             "raise Exception('\\ud83d')", "(lambda f: f(f))(lambda f: f(f))")  # fmt: skip
+             "raise Exception('\\ud83d')", "(lambda f: f(f))(lambda f: f(f))",
+             "raise KeyboardInterrupt",
+             "raise type('E', (Exception,), {'__str__': lambda s: 1 / 0})()")  # fmt: skip
     for text in (*wrong, "def (", "x = 1\x00", "x = 1", "RUNG = 3"):
         assert told("compile", write(text))[0] in (WRONG, USAGE), text
     for text in wrong:
@@ -150,14 +152,80 @@ def test_python_of_a_rung_that_goes_wrong_is_told(
     assert load_rung(write(source=b"\xef\xbb\xbf" + SOURCE.encode())).source_text == SOURCE
 
 
+FIELDS = {
+    "id": ("None", "3", "'\\ud83d'", "'a/b'", "''"),
+    "source": ("None", "'mine.cu'", "Path('a\\0b')"),
+    "title": ("b'x'",),
+    "launch": ("None", "lambda: []", "lambda a, b, c: 3", "lambda a, b, c: [3]"),
+    "knobs": ("3", "({},)"),
+    "supports": ("3", "lambda p: 3"),
+    "tolerance": ("'x'", "float('nan')"),
+    "stores": ("lambda p, k: 3",),
+    "min_arch": ("90", "'x'"),
+    "defines_extra": ("{}", "lambda a, b, c: 3", "lambda a, b, c: {'A B': 1}",
+                      "lambda a, b, c: {'A': 'x\\0y'}"),
+    "operation": ("'nope'", "3"),
+    "refuses": ("3",),
+}  # fmt: skip
+LAUNCHES = {
+    "entry": ("None", "'\\ud83d'", "'a b'"),
+    "grid": ("3", "(2**40,)", "(1, 65536)", "(1.5,)", "()"),
+    "block": ("(4096,)", "(32, 33)", "(1, 1, 65)"),
+    "smem_bytes": ("-1", "2**40", "None"),
+    "args": ("3", "(None,)"),
+    "workspace": ("(3,)", "(Workspace('w', (-1,), 'int8'),)", "(Workspace('w', (1,), 'nope'),)"),
+}
+
+
+def test_every_field_of_a_rung_and_of_a_launch_is_held_against_what_it_must_be(
+    told: Callable[..., tuple[int, str]], write: Callable[..., str]
+) -> None:
+    for name, texts in FIELDS.items():
+        for text in texts:
+            wrong = PYTHON.replace("RUNG = Rung(", "GIVEN = dict(")
+            wrong += f"\nRUNG = Rung(**{{**GIVEN, {name!r}: {text}}})\n"
+            status, said = told("compile", write(wrong))
+            assert status in (WRONG, USAGE) and (name in said or "called" in said), said
+    for name, texts in LAUNCHES.items():
+        for text in texts:
+            given = {"entry": "'mine'", "grid": "(1,)", "block": "(32,)", name: text}
+            made = ", ".join(f"{one}={value}" for one, value in given.items())
+            wrong = PYTHON.replace("    return [", f"    return [Launch({made})]\n    return [", 1)
+            wrong = "from labtools.problem import Workspace\n" + wrong.partition('"""\n')[2]
+            assert told("compile", write(wrong))[0] == WRONG, (name, text)
+
+
+def test_a_function_that_fails_when_it_is_asked_again_is_told(
+    told: Callable[..., tuple[int, str]], write: Callable[..., str]
+) -> None:
+    changes = PYTHON.replace("RUNG = ", "ASKED = []\nRUNG = ")
+    for text in ("1 / 0", "return 3"):
+        wrong = f"    ASKED.append(1)\n    if len(ASKED) > 1:\n        {text}\n    return ["
+        status, said = told("compile", write(changes.replace("    return [", wrong, 1)))
+        assert status == WRONG and "mine" in said
+
+
+def test_a_check_that_wants_too_much_memory_is_refused(
+    told: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = ("run", "r03", "--on", "cpu", "-w", "8,32,8,16384,128")
+    status, said = told(*large)
+    assert status == MISSING and "LABTOOLS_CHECK_GIB" in said
+    monkeypatch.setenv("LABTOOLS_CHECK_GIB", "x")
+    assert "a number of GiB" in told(*large)[1]
+
+
 def test_code_that_ends_the_process_is_told_too(write: Callable[..., str]) -> None:
+    stays = "while True:\n    try:\n        while True: str()\n    except BaseException: str()"
+    sooner = "import signal; signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)\n"
     for text, status, why in (
         ("import os; os._exit(0)", WRONG, "ended from within, with status 0"),
         ("import os; os.kill(os.getpid(), 9)", MISSING, "ended by SIGKILL"),
+        (sooner + stays, WRONG, "did not end in its time"),
     ):
         done = run_labtools("compile", write(text), "--json")
-        assert (done.returncode, json.loads(done.stdout)["exit_status"]) == (status, status)
         assert why in done.stderr
+        assert (done.returncode, json.loads(done.stdout)["exit_status"]) == (status, status)
 
 
 def run_labtools(*arguments: str, redirect: str = "") -> subprocess.CompletedProcess[str]:

@@ -495,9 +495,6 @@ def test_result_that_depends_on_the_order_of_warps(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"block": (2048,)}, "2048 threads"),
-        ({"smem_bytes": 300_000}, "300000 bytes"),
-        ({"grid": (1, 70_000)}, "65535"),
         ({"args": ("q", "k")}, "takes 3 arguments"),
         ({"args": ("q", "k", np.int32(3))}, "argument 2 of kernel is a pointer"),
         ({"args": (np.float32(1), "k", "out")}, "argument 0"),
@@ -507,6 +504,19 @@ def test_launch_that_a_gpu_would_refuse(tmp_path, change, message):
     (fault,) = run_on_cpu(rung_of(tmp_path, "", **change), ONE).faults
     assert fault.kind == "launch"
     assert message in fault.message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"block": (2048,)}, "at most .1024"),
+        ({"smem_bytes": 300_000}, "300000 bytes"),
+        ({"grid": (1, 70_000)}, "65535"),
+    ],
+)
+def test_sizes_that_no_gpu_takes_are_refused_before_anything_runs(tmp_path, change, message):
+    with pytest.raises(LabError, match=message):
+        run_on_cpu(rung_of(tmp_path, "", **change), ONE)
 
 
 def test_scalar_of_the_wrong_type_is_refused(tmp_path):

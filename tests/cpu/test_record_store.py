@@ -215,9 +215,9 @@ def parses(monkeypatch):
     seen = []
     parse = store._parse_records
 
-    def counted(path, data):
+    def counted(path, data, signed):
         seen.append(path.name)
-        return parse(path, data)
+        return parse(path, data, signed)
 
     monkeypatch.setattr(store, "_parse_records", counted)
     return seen

@@ -127,3 +127,9 @@ def test_a_long_temporary_folder_is_no_matter(
     monkeypatch.setattr("tempfile.tempdir", str(deep))
     assert run_call(child_functions.add, Sum((1.0,)), time_limit_s=60).answered
     assert not list(deep.iterdir())
+
+
+def test_a_child_that_takes_too_much_memory_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("labtools.measure.worker.WORKER_BYTES", 2**28)
+    with Worker() as worker, pytest.raises(WorkerDied, match=r"limit of 0\.[23] GiB of memory"):
+        worker.call(child_functions.add, Sum((-1.0,), "fill"), time_limit_s=60)

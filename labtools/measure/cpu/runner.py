@@ -36,8 +36,10 @@ from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import normalise_source
 
 from ..case import CheckCase
+from ..resident import largest_resident
 from .build import Executable, build_kernel
 from .faults import CpuFault, explain_faults
+from .memory import check_host_memory, most_bytes, too_large
 from .places import LineTable
 from .report import REPORT, read_faults
 
@@ -47,6 +49,7 @@ ORDERS = (0, 1, 2, 3)
 CPU_TIME_LIMIT_S = 20.0
 LARGEST_BUFFER = 2**32
 STATIC_SHARED_BYTES = 48 * 1024
+_LOOK_S = 0.05
 NEEDS_FINE, CONSTANT = 6, 7
 """A child's exit status: the kernel takes parts of a buffer's elements; it is done, and wrote none
 of its device variables."""
@@ -114,6 +117,7 @@ def run_on_cpu(
     limits = limits or load_gpu(DEFAULT_GPU).limits
     wanted = _Wanted(rung, workload, knobs, limits, tuple(orders) or (0,), blocks, time_limit_s)
     if inputs is None:
+        check_host_memory(workload)
         inputs = operation_of(workload).draw(workload)
     try:
         return _run_built(wanted, inputs, workers, progress)
@@ -287,14 +291,7 @@ def _fitting(
                 f"it has {size / 2**30:.1f} GiB and the limit is {LARGEST_BUFFER / 2**30:.0f} GiB",
                 "try a smaller workload",
             )
-    available = _available_bytes()
-    if available is not None and sum(sizes.values()) > 0.8 * available:
-        raise LabError(
-            "There is not enough memory to run this workload on the CPU.",
-            f"its buffers take {sum(sizes.values()) / 1e9:.1f} GB and "
-            f"{available / 1e9:.1f} GB are free",
-            "try a smaller workload",
-        )
+    check_host_memory(workload, sum(sizes[name] for name in sizes if name not in inputs))
     yield from inputs.items()
 
 
@@ -303,13 +300,6 @@ def _altered(executable: Executable, inputs: Drawn) -> dict[str, np.ndarray]:
     if not executable.stateful or executable.path in _CONSTANT:
         return {}
     return operation_of(inputs.problem).alter(inputs, np.random.default_rng(inputs.problem.seed))
-
-
-def _available_bytes() -> int | None:
-    with contextlib.suppress(OSError, IndexError, ValueError):
-        text = Path("/proc/meminfo").read_text()
-        return int(text.partition("MemAvailable:")[2].split()[0]) * 1024
-    return None
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
@@ -520,18 +510,27 @@ def _wait(
     """Wait for the child, and say whether it stood still for too long.
 
     The child's own clock names a hanging thread; this one is for a child that cannot even do that.
+
+    Raises:
+        LabError: it took more memory than a check may.
     """
-    pidfd = os.pidfd_open(child.pid)
+    pidfd, most = os.pidfd_open(child.pid), most_bytes()
     try:
         still_s, last = 0.0, -1
         while still_s < 2 * time_limit_s + 10:
-            ended, _, _ = select.select([pidfd], [], [], 0.1)
+            ended, _, _ = select.select([pidfd], [], [], _LOOK_S)
             tell()
             if ended:
                 child.wait()
                 return False
+            if largest_resident(child.pid) > most:
+                raise too_large(
+                    "The kernel took too much memory to be checked on the CPU.",
+                    "what it writes is watched, in 16 to 64 bytes for each byte",
+                    most,
+                )
             now = int(report["blocks_done"][0])
-            still_s = still_s + 0.1 if now == last else 0.0
+            still_s = still_s + _LOOK_S if now == last else 0.0
             last = now
         return True
     finally:

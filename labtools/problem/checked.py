@@ -1,0 +1,122 @@
+"""Whether what a reader wrote is what it must be: the fields of a rung and of its launches."""
+
+from __future__ import annotations
+
+import functools
+import numbers
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import LabError
+
+LONGEST_NAME = 200
+"""Characters of a name."""
+_IN_C = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OF_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
+    bool: ("True or False", (bool, np.bool_)),
+    int: ("a whole number", (numbers.Integral,)),
+    float: ("a number", (numbers.Real,)),
+    Path: ("a Path, such as Path(__file__).with_suffix('.cu')", (Path,)),
+    type(None): ("None", (type(None),)),
+}
+"""Types by their annotation: in words, and what passes for one."""
+
+
+def check_fields(value: Any, whose: str) -> None:
+    """Hold every field of a dataclass against its annotation.
+
+    Args:
+        value: the dataclass; a list passes for a tuple, of any length.
+        whose: who has the field, in words that begin a sentence.
+
+    Raises:
+        LabError: names the first field that does not fit.
+    """
+    for name, kind in _kinds_of(type(value)).items():
+        if not _fits(getattr(value, name), kind):
+            found = type(getattr(value, name)).__name__
+            raise LabError(
+                f"{whose} has no usable {name}.",
+                f"{name} must be {_say(kind)}; what stands there is of type {found}",
+                "correct the rung's .py file; every other rung is unaffected",
+            )
+
+
+def check_name(name: str, whose: str, *, in_c: bool = True) -> None:
+    """Refuse what is no name.
+
+    Args:
+        name: as it was given.
+        whose: of what, in words that begin a sentence.
+        in_c: a name in C; otherwise one that a file may have.
+
+    Raises:
+        LabError: it is none.
+    """
+    form = _IN_C if in_c else _OF_FILE
+    if len(name) > LONGEST_NAME or not form.fullmatch(name):
+        raise LabError(
+            f"{whose} is called {name!r}.",
+            f"a name is 1 to {LONGEST_NAME} letters, digits and underscores"
+            + (", and begins with no digit" if in_c else ", with dots and hyphens between"),
+            "give it another name; every other rung is unaffected",
+        )
+
+
+def is_text(value: Any) -> bool:
+    """Whether it is text that a file and a command line can hold."""
+    try:
+        return isinstance(value, str) and "\0" not in value and bool(value.encode() or True)
+    except UnicodeEncodeError:
+        return False
+
+
+@functools.lru_cache(maxsize=32)
+def _kinds_of(of: Any) -> dict[str, Any]:
+    return typing.get_type_hints(of)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if kind is Any:
+        return True
+    if kind is str:
+        return is_text(value)
+    if kind in _SIMPLE:
+        return isinstance(value, _SIMPLE[kind][1])
+    outer, inner = typing.get_origin(kind), typing.get_args(kind)
+    if outer in (typing.Union, types.UnionType):
+        return any(_fits(value, one) for one in inner)
+    if outer is tuple:
+        return isinstance(value, (tuple, list)) and all(_fits(one, inner[0]) for one in value)
+    if outer is Mapping:
+        key, held = inner
+        return isinstance(value, Mapping) and all(
+            _fits(k, key) and _fits(v, held) for k, v in value.items()
+        )
+    if outer is Callable:
+        return callable(value)
+    return isinstance(value, kind)
+
+
+def _say(kind: Any) -> str:
+    if kind is str:
+        return "text in UTF-8"
+    if kind in _SIMPLE:
+        return _SIMPLE[kind][0]
+    outer, inner = typing.get_origin(kind), typing.get_args(kind)
+    if outer in (typing.Union, types.UnionType):
+        return " or ".join(_say(one) for one in inner)
+    if outer is tuple:
+        return f"a tuple, each part of it {_say(inner[0])}"
+    if outer is Mapping:
+        return f"a mapping from {_say(inner[0])} to {_say(inner[1])}"
+    if outer is Callable:
+        return "a function"
+    return "anything" if kind is Any else f"a {kind.__name__}"
