@@ -29,7 +29,7 @@ _SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
 """Types by their annotation: in words, and what passes for one."""
 
 
-def check_fields(value: Any, whose: str) -> None:
+def check_fields(value: object, whose: str) -> None:
     """Hold every field of a dataclass against its annotation.
 
     Args:
