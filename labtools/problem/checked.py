@@ -7,9 +7,9 @@ import numbers
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -29,7 +29,7 @@ _SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
 """Types by their annotation: in words, and what passes for one."""
 
 
-def check_fields(value: object, whose: str) -> None:
+def check_fields(value: Any, whose: str) -> None:
     """Hold every field of a dataclass against its annotation.
 
     Args:
@@ -39,7 +39,7 @@ def check_fields(value: object, whose: str) -> None:
     Raises:
         LabError: names the first field that does not fit.
     """
-    for name, kind in _kinds_of(type(value)).items():
+    for name, kind in _kinds_of(cast(Hashable, type(value))).items():
         if not _fits(getattr(value, name), kind):
             found = type(getattr(value, name)).__name__
             raise LabError(
