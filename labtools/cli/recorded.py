@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _RECORD_COLUMNS = (
     *("rung", "knobs", "workload", "gpu", "median us", "spread", "samples", "source", "date", ""),
 )
+_MOST_SAID = 10
+"""Things that could not be read that are said one by one."""
 _RIGHT = ("median us", "spread", "samples")
 
 
@@ -108,7 +110,9 @@ class RecordsListed(Answer):
     @property
     def asides(self) -> tuple[str, ...]:
         """What could not be read."""
-        return tuple(str(problem) for problem in self.damaged)
+        told = [str(problem) for problem in self.damaged[:_MOST_SAID]]
+        more = len(self.damaged) - len(told)
+        return (*told, *([f"And {more} more; --json names them."] if more else []))
 
     def show(self, console: Console) -> None:
         """A table, then why stale ones are."""

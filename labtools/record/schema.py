@@ -223,7 +223,7 @@ class Run(_Schema):
     @classmethod
     def _is_a_name(cls, value: str) -> str:
         # A name is looked up in the project's folders: as a path it could lead out of them.
-        if not _NAME.fullmatch(value):
+        if not (_NAME.fullmatch(value) and value.isprintable()):
             raise ValueError("it is no name of a rung, baseline or ceiling")
         return value
 

@@ -26,6 +26,8 @@ from .whole import is_left_over, remove_left_over, write_whole
 
 _MOST_BYTES = 256 * 2**20
 """Of a file, inflated; all shipped ones together take a twentieth of it."""
+_MOST_TOLD = 100
+"""Damaged lines of a file that are told one by one."""
 _ENDINGS = (".jsonl.gz", ".jsonl")
 
 
@@ -192,12 +194,14 @@ def read_records(path: Path) -> tuple[list[Record], list[LabError]]:
 
 def _read(path: Path) -> _Contents:
     try:
+        if not path.is_file():  # reading a device or a pipe may never end
+            raise OSError("it is no file")
         with path.open("rb") as file:
             mark = _mark_of(os.fstat(file.fileno()))
             kept = _files.get(str(path))
             if kept is None or kept.mark != mark:
                 began_ns = time.time_ns()
-                data = file.read()
+                data = file.read(_MOST_BYTES)
                 signed = is_signed(path, data)
                 kept = _Contents(mark, *_parse_records(path, data, signed), signed)
                 if began_ns - max(mark.changed_ns, mark.modified_ns) > _SETTLED_NS:
@@ -249,6 +253,7 @@ def _parse_records(path: Path, data: bytes, signed: bool) -> tuple[list[Record],
         if complaint:
             problems.append(_damage(path, None, complaint))
     records: list[Record] = []
+    damaged: list[tuple[int, str]] = []
     lines = data.split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -261,9 +266,14 @@ def _parse_records(path: Path, data: bytes, signed: bool) -> tuple[list[Record],
         except Exception as error:  # a line may hold anything, and each kind fails in its own way
             why = _first_complaint(error)
         if why:
-            problems.append(_damage(path, number, why))
+            damaged.append((number, why))
         else:
             records.append(record.model_copy(update={"file": str(path), "signed": signed}))
+    problems += [_damage(path, number, why) for number, why in damaged[:_MOST_TOLD]]
+    if len(damaged) > _MOST_TOLD:
+        problems.append(
+            _damage(path, None, f"{len(damaged) - _MOST_TOLD} more of its lines are damaged")
+        )
     return records, problems
 
 

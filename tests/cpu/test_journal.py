@@ -364,6 +364,23 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         Journal(tmp_path / "file" / "journal.sqlite")
 
 
+@pytest.mark.parametrize("name", ["journal.jsonl", "journal.sqlite"])
+def test_what_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).symlink_to("/dev/zero")
+    with pytest.raises(JournalError, match="is no file"):
+        Journal(tmp_path / "journal.sqlite", lines=tmp_path / "journal.jsonl")
+
+
+def test_a_deleted_database_takes_in_entries_of_every_kind(journal: Journal) -> None:
+    journal.write_notes("q", "page", {"why": "a"})
+    commit_three(journal)
+    journal.log_hint("q", "page", "first")
+    before = journal.history()
+    journal.database.unlink()
+    fresh = reopened(journal)
+    assert fresh.history() == before and fresh.notes("q").fields == {"why": "a"}
+
+
 # -- processes -----------------------------------------------------------------------------
 
 COMMIT_LOOP = """

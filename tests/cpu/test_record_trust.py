@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Callable
@@ -310,3 +311,15 @@ def test_every_shipped_record_says_what_its_timed_call_holds() -> None:
     assert {one.protocol for one in inside} == {"stream-1"}
     assert {one.experiment for one in inside} <= {"", "stream"}
     assert any(launch.prepare for one in records for launch in one.launches)
+
+
+def test_what_is_no_file_is_told_and_a_file_of_rubbish_in_few_words(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    (tmp_path / "b.jsonl").symlink_to("/dev/zero")
+    (tmp_path / "c.jsonl").write_text("{}\n" * 1000)
+    store = RecordStore([tmp_path])
+    with pytest.warns(DamagedRecordWarning):
+        assert store.load() == []
+    said = [problem.why for problem in store.problems]
+    assert said[:2] == ["it is no file"] * 2 and said[-1].startswith("900 more")
+    assert len(said) == 103
