@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from labtools.measure import trip_counts_of
 from labtools.predict import (
     ChainLink,
     Forecast,
@@ -228,11 +229,12 @@ def forecast_rung(
     with typed():
         gpu = gpu_or_default(gpu_name)
     progress(f"reading the machine code of {rung.id} for {gpu.arch}")
-    made = forecast(rung, workload, gpu, knobs)
+    counts = trip_counts_of(rung, workload, knobs, gpu.limits)
+    made = forecast(rung, workload, gpu, knobs, counts=counts)
     asked = None
     if factor is not None:
         progress("asking what if")
-        asked = WhatIf(factor, what_if(rung, workload, gpu, knobs, factor))
+        asked = WhatIf(factor, what_if(rung, workload, gpu, knobs, factor, counts=counts))
     return ForecastAnswer(rung.id, workload, knobs, gpu, made, model_name(), asked)
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .campaign.run import CampaignReport, record_campaign, record_rung
     from .case import CheckCase
     from .check import CheckReport, check_rung
+    from .counts import trip_counts_of
     from .cpu import CpuRun, run_on_cpu
     from .gpu.job import rung_candidate
     from .gpu.measure import Timing, measure_live, time_candidates
@@ -23,6 +24,7 @@ _HOMES = {
     "campaign.run": ("CampaignReport", "record_campaign", "record_rung"),
     "case": ("CheckCase",),
     "check": ("CheckReport", "check_rung"),
+    "counts": ("trip_counts_of",),
     "cpu": ("CpuRun", "run_on_cpu"),
     "gpu.run": ("GpuRun", "run_cases_on_gpu", "run_on_gpu"),
     "gpu.job": ("rung_candidate",),

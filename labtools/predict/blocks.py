@@ -5,6 +5,7 @@ Nothing here depends on a latency, so one launch's blocks serve every "what if".
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,14 +16,21 @@ from labtools.problem import Launch
 from labtools.toolchain.operands import GLOBAL_ATOMICS
 from labtools.toolchain.sass import Sass
 
+from .counts import TripCounts, compare_counts, decided_lines
 from .lanes import lanes_of_block, lanes_of_blocks
 from .memory import CallMemory
 from .streams import BlockStreams, LoopNode, Node, block_spans, block_streams, union_bytes
-from .trace import Executed, Repeat, Trace, run_trace
+from .trace import Assumption, Executed, Repeat, Trace, TraceError, run_trace
 
 MOST_BLOCKS = 8192
 """Blocks of a large grid that are told apart; the others repeat them."""
 MOST_CLASSES = 5
+WHOLE_BLOCKS = 4
+"""Whole blocks that stand for a grid where thread 0 alone does not say what a block executes."""
+SAME_WORK = 0.05
+"""By so much thread 0 followed alone may differ from thread 0 followed in its block."""
+MOST_SPREAD = 0.2
+"""By so much those blocks may differ."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +57,31 @@ class LaunchBlocks:
         launch: what is launched.
         sass: its machine code.
         memory: the buffers of the call.
+        counts: where data are followed, the launch's position in the call, and who runs blocks.
     """
 
-    def __init__(self, launch: Launch, sass: Sass, memory: CallMemory) -> None:
-        self.launch, self.sass, self.memory = launch, sass, memory
+    def __init__(
+        self,
+        launch: Launch,
+        sass: Sass,
+        memory: CallMemory,
+        counts: tuple[int, TripCounts] | None = None,
+    ) -> None:
+        self.launch, self.sass, self.memory, self.counts = launch, sass, memory, counts
+        self._traces: dict[int, Trace] = {}
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Branches on data and what was assumed, of every block and of the main class's."""
-        both = (*self._profile.notes, *self.classes[self.main_class].trace.notes)
+        of_grid = self._profile.notes if self._told_apart else ()
+        both = (*of_grid, *self.classes[self.main_class].trace.notes, *self._agreement[0])
         return tuple(dict.fromkeys(both))
 
     @property
     def doubts(self) -> tuple[str, ...]:
         """Jumps on data that may make the launch execute something else."""
-        both = (*self._profile.doubts(), *self.classes[self.main_class].trace.doubts())
+        of_grid = self._profile.doubts() if self._told_apart else self._spread_doubts
+        both = (*of_grid, *self.classes[self.main_class].trace.doubts(), *self._agreement[1])
         return tuple(dict.fromkeys(both))
 
     @cached_property
@@ -73,10 +91,92 @@ class LaunchBlocks:
         lanes = lanes_of_blocks(self.launch, self.memory.buffers, self.sass.arch, blocks)
         return run_trace(self.sass, lanes, self.memory.buffers)
 
+    def _trace(self, block: int) -> Trace:
+        """All threads of one block."""
+        if block not in self._traces:
+            lanes = lanes_of_block(self.launch, self.memory.buffers, self.sass.arch, block)
+            self._traces[block] = run_trace(self.sass, lanes, self.memory.buffers)
+        return self._traces[block]
+
+    @cached_property
+    def _told_apart(self) -> bool:
+        """Thread 0 of each block says what the block executes.
+
+        Where data are followed it need not: what other threads tell it is not known to it alone.
+        """
+        if self.counts is None:
+            return True
+        if self._profile.doubts():
+            return False
+        alone = self._profile.executed()
+        for block in self._samples[[0, -1]]:
+            whole = float(self._trace(int(block)).executed()[0])
+            if abs(whole - alone[block]) > SAME_WORK * whole:
+                return False
+        return True
+
+    @cached_property
+    def _samples(self) -> np.ndarray:
+        """Some blocks, evenly spread."""
+        last = min(self.launch.num_blocks, MOST_BLOCKS) - 1
+        return np.unique(np.linspace(0, last, WHOLE_BLOCKS).astype(np.int64))
+
+    @cached_property
+    def _sampled(self) -> np.ndarray:
+        """[samples, threads] instructions of those blocks."""
+        return np.array([self._trace(int(block)).executed() for block in self._samples])
+
+    @property
+    def _spread_doubts(self) -> tuple[str, ...]:
+        """Whole blocks that differ, where thread 0 does not tell them apart."""
+        total = self._sampled.sum(axis=1)
+        if total.max() <= (1 + MOST_SPREAD) * total.min():
+            return ()
+        return (
+            f"{len(total)} blocks of {self.sass.entry} that were followed with the inputs execute "
+            f"{total.min():,} to {total.max():,} instructions, and the others are not known",
+        )
+
+    @cached_property
+    def _executed(self) -> np.ndarray:
+        """[profiled blocks] instructions of thread 0; of a middle block where it cannot tell."""
+        executed = self._profile.executed()
+        if self._told_apart:
+            return executed
+        return np.full(len(executed), int(np.median(self._sampled[:, 0])))
+
+    @cached_property
+    def _agreement(self) -> tuple[list[str], list[str]]:
+        """What a run on the CPU says of the loops that data decide: (notes, doubts)."""
+        if self.counts is None:
+            return [], []
+        number, counts = self.counts
+        largest = np.argsort(-self.worth, kind="stable")[: counts.most_blocks]
+        blocks = [self.classes[level].block for level in largest]
+        loops = decided_lines(self.sass, self._without_data)
+        notes: list[str] = []
+        doubts: list[str] = []
+        for block, lines in zip(blocks, counts.count(number, blocks), strict=True):
+            said, against = compare_counts(self._trace(block), lines, loops, block)
+            notes += said
+            doubts += against
+        return notes, doubts
+
+    @property
+    def _without_data(self) -> list[Assumption] | None:
+        """Jumps whose way the machine code alone does not say; None where it says nothing."""
+        plain = dataclasses.replace(self.memory.buffers, data={})
+        block = self.classes[self.main_class].block
+        lanes = lanes_of_block(self.launch, plain, self.sass.arch, block)
+        try:
+            return run_trace(self.sass, lanes, plain).doubted() or None
+        except TraceError:
+            return None
+
     @cached_property
     def class_of_block(self) -> np.ndarray:
         """[blocks] position in `classes`, in launch order."""
-        executed = self._profile.executed()
+        executed = self._executed
         levels = np.unique(executed)
         if len(levels) > MOST_CLASSES:
             edges = np.quantile(executed, np.linspace(0, 1, MOST_CLASSES + 1)[1:-1])
@@ -91,7 +191,7 @@ class LaunchBlocks:
     @cached_property
     def work_of_block(self) -> np.ndarray:
         """[blocks] instructions of a block over those of its class's representative."""
-        executed = self._profile.executed().astype(float)
+        executed = self._executed.astype(float)
         number = self.class_of_block[: len(executed)]
         chosen = np.array([executed[one.block] for one in self.classes])
         work = executed / np.maximum(1.0, chosen[number])
@@ -102,14 +202,13 @@ class LaunchBlocks:
     @cached_property
     def classes(self) -> list[BlockClass]:
         """A representative block for each class, with its streams."""
-        executed = self._profile.executed()
+        executed = self._executed
         number = self.class_of_block[: len(executed)]
         found = []
         for level in range(int(number.max()) + 1):
             members = np.flatnonzero(number == level)
             middle = members[np.argsort(executed[members], kind="stable")[len(members) // 2]]
-            lanes = lanes_of_block(self.launch, self.memory.buffers, self.sass.arch, int(middle))
-            trace = run_trace(self.sass, lanes, self.memory.buffers)
+            trace = self._trace(int(middle))
             found.append(
                 BlockClass(
                     int(middle),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from labtools.problem import LabError, Launch, Problem, Rung, timed_launches
@@ -19,6 +19,7 @@ from labtools.toolchain.cache import code_digest, kept
 from labtools.toolchain.listings import MachineCode, machine_code
 
 from .blocks import LaunchBlocks
+from .counts import TripCounts
 from .explain import chain_share
 from .grid import LaunchModel
 from .machine import Machine, machine_of, measured_band
@@ -26,6 +27,7 @@ from .memory import CallMemory
 from .result import Forecast, LaunchForecast
 from .roofline import floors, sheet_floor_us
 from .sheets import Gpu, load_gpu
+from .trace import TraceError
 
 MODEL_ROOMS = ("problem", "toolchain", "record", "predict")
 MODEL_CODE = code_digest(*MODEL_ROOMS)
@@ -42,6 +44,7 @@ def forecast(
     scale: Mapping[str, float] | None = None,
     code: MachineCode | None = None,
     machine: Machine | None = None,
+    counts: Callable[[], TripCounts] | None = None,
 ) -> Forecast:
     """Predict the time of one call of a rung from its machine code. No GPU is needed.
 
@@ -54,6 +57,9 @@ def forecast(
             in `CLASSES`, and ``bandwidth`` scales the memory ceiling.
         code: the machine code, if it is at hand.
         machine: other latencies than those of the table, for an experiment.
+        counts: called where a jump on data leaves open how often a loop runs. The kernel is then
+            followed once more with the inputs, and what that gives is believed where a run of
+            some blocks agrees.
 
     Raises:
         CompileError: the source does not compile.
@@ -71,7 +77,29 @@ def forecast(
         made = _predict(models, workload, gpu, code, scale or {})
         return _with_doubts(made, workload, launches, gpu)
 
-    return kept("forecast", (*_content(launches, workload, gpu, code, machine), scale or {}), make)
+    content = (*_content(launches, workload, gpu, code, machine), scale or {})
+    if counts is None:
+        return kept("forecast", content, make)
+    try:
+        first: Forecast | TraceError = kept("forecast", content, make)
+    except TraceError as error:
+        first = error
+    if isinstance(first, Forecast) and not any(launch.doubts for launch in first.launches):
+        return first
+    asked = counts()
+
+    def make_counted() -> Forecast:
+        models = _models(launches, workload, gpu, code, machine, asked)
+        made = _predict(models, workload, gpu, code, scale or {})
+        return dataclasses.replace(_with_doubts(made, workload, launches, gpu), counted=True)
+
+    try:
+        return kept("forecast_counted", (*content, asked.content), make_counted)
+    except LabError as error:
+        if isinstance(first, TraceError):
+            raise first from error
+        doubt = f"nor do the inputs and a run on the CPU say it: {error.what.rstrip('.')}"
+        return dataclasses.replace(first, doubts=(*first.doubts, doubt))
 
 
 def _content(
@@ -94,10 +122,11 @@ def _models(
     gpu: Gpu,
     code: MachineCode,
     machine: Machine,
+    counts: TripCounts | None = None,
 ) -> list[LaunchModel]:
-    """A model of each timed launch."""
+    """A model of each timed launch; with ``counts`` it follows what data decide."""
     timed = timed_launches(launches)
-    memory = CallMemory(workload, launches, timed)
+    memory = CallMemory(workload, launches, timed, counts.inputs() if counts else None)
     missing = [launch.entry for launch in timed if launch.entry not in code.entries]
     if missing:
         raise LabError(
@@ -107,13 +136,22 @@ def _models(
         )
     return [
         LaunchModel(
-            LaunchBlocks(launch, code.entries[launch.entry], memory),
+            LaunchBlocks(
+                launch,
+                code.entries[launch.entry],
+                memory,
+                (_place(launches, launch), counts) if counts else None,
+            ),
             code.resources[launch.entry],
             gpu,
             machine,
         )
         for launch in timed
     ]
+
+
+def _place(launches: Sequence[Launch], launch: Launch) -> int:
+    return next(place for place, one in enumerate(launches) if one is launch)
 
 
 def _check_classes(scale: Mapping[str, float]) -> None:
@@ -213,11 +251,12 @@ def what_if(
     knobs: Mapping[str, int] | None = None,
     factor: float = 0.5,
     classes: Sequence[str] = (*CLASSES, "bandwidth"),
+    counts: Callable[[], TripCounts] | None = None,
 ) -> dict[str, float]:
     """The time if every latency of one class were ``factor`` times as long, class by class.
 
     Args:
-        rung, workload, gpu, knobs: as for `forecast`.
+        rung, workload, gpu, knobs, counts: as for `forecast`.
         factor: above 0; 0.5 halves the latency. For ``bandwidth`` the ceiling is divided by it.
         classes: some of `CLASSES`, and ``bandwidth``.
 
@@ -235,8 +274,11 @@ def what_if(
     code = machine_code(rung, workload, gpu.limits, rung.resolve_knobs(knobs))
     machine = machine_of(gpu)
 
+    counted = counts and forecast(rung, workload, gpu, knobs, counts=counts).counted
+    asked = counts() if counts and counted else None
+
     def make() -> dict[str, float]:
-        models = _models(launches, workload, gpu, code, machine)
+        models = _models(launches, workload, gpu, code, machine, asked)
         base_us = _predict(models, workload, gpu, code, {}).time_us
         found = {}
         for name in classes:
@@ -246,7 +288,8 @@ def what_if(
         return found
 
     content = _content(launches, workload, gpu, code, machine)
-    return kept("what_if", (*content, factor, classes), make)
+    said_by = asked.content if asked else None
+    return kept("what_if", (*content, factor, classes, said_by), make)
 
 
 def _find_bound(

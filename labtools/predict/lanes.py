@@ -111,6 +111,7 @@ class Buffers:
         assumed: what integer workspaces are taken to hold, by name, for want of their content.
         tickets: what atomic counters gave to each block, by (kernel, instruction, round, block);
             written while one thread of every block is followed, read when a block is.
+        data: what the inputs hold, by name, where jumps that depend on data are followed.
     """
 
     names: tuple[str, ...]
@@ -118,6 +119,7 @@ class Buffers:
     bytes: Mapping[str, int]
     assumed: Mapping[str, np.ndarray] = field(default_factory=dict)
     tickets: dict[tuple[str, int, int, int], int] = field(default_factory=dict, repr=False)
+    data: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def address_of(self, name: str) -> int:
         """First byte."""
@@ -128,13 +130,20 @@ class Buffers:
         number = int(address) // BUFFER_SPACING - 1
         return self.names[number] if 0 <= number < len(self.names) else None
 
-    def read(self, address: np.ndarray, width_bytes: int, words: int) -> list[np.ndarray | None]:
-        """What 32-bit words a load finds, where the content is known; out of bounds is unknown."""
+    def read(
+        self, address: np.ndarray, width_bytes: int, words: int, deciding: bool = False
+    ) -> list[np.ndarray | None]:
+        """What 32-bit words a load finds, where the content is known; out of bounds is unknown.
+
+        With ``deciding`` that of `data` counts as known.
+        """
         number = (address // np.uint64(BUFFER_SPACING)).astype(np.int64) - 1
         if not len(number) or (number != number[0]).any() or not 0 <= number[0] < len(self.names):
             return [None] * words
         name = self.names[int(number[0])]
         content = self.contents.get(name, self.assumed.get(name))
+        if content is None and deciding:
+            content = self.data.get(name)
         if content is None:
             return [None] * words
         raw = np.ascontiguousarray(content).reshape(-1).view(np.uint8)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from labtools.problem import OUTPUT_BUFFER, Launch, Problem
 
@@ -13,11 +16,16 @@ class CallMemory:
     """Buffers of a call: their contents, and which are read from memory."""
 
     def __init__(
-        self, workload: Problem, launches: Sequence[Launch], timed: Sequence[Launch]
+        self,
+        workload: Problem,
+        launches: Sequence[Launch],
+        timed: Sequence[Launch],
+        data: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         self.warm = workload.cache_state == "warm"
         sizes = _sizes(workload, launches)
-        self.buffers: Buffers = make_buffers(timed, workload.traced_contents(), sizes)
+        buffers = make_buffers(timed, workload.traced_contents(), sizes)
+        self.buffers: Buffers = dataclasses.replace(buffers, data=data) if data else buffers
         prepared = {name for launch in launches if launch.prepare for name in launch.named}
         scratch = {one.name for launch in timed for one in launch.workspace} - prepared
         self.workspaces = {

@@ -120,6 +120,8 @@ class Forecast:
         floor: the roofline floor of the workload.
         note: what to know about this forecast.
         doubts: reasons why this kernel is none of those that the band stands on.
+        counted: data decide trip counts; it was followed with the inputs, and blocks were run on
+            the CPU.
     """
 
     time_us: float
@@ -136,6 +138,7 @@ class Forecast:
     floor: Floors
     note: str
     doubts: tuple[str, ...] = ()
+    counted: bool = False
 
     @property
     def main_launch(self) -> LaunchForecast:

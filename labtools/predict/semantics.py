@@ -20,11 +20,12 @@ import numpy as np
 from labtools.toolchain.sass import Instruction, Operand
 
 from .lanes import Lanes
+from .spaces import Space
 
 Value = np.ndarray | None
 Handler = Callable[["State", Instruction], list[tuple[str, Value]]]
 _MASK = np.uint64(0xFFFFFFFF)
-_COMPARE = {
+COMPARE = {
     "LT": operator.lt,
     "LE": operator.le,
     "GT": operator.gt,
@@ -32,7 +33,7 @@ _COMPARE = {
     "EQ": operator.eq,
     "NE": operator.ne,
 }
-_COMBINE = {"AND": operator.and_, "OR": operator.or_, "XOR": operator.xor}
+COMBINE = {"AND": operator.and_, "OR": operator.or_, "XOR": operator.xor}
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +66,11 @@ class State:
         active: [N] bool lanes that execute now; a read is unknown if one of them does not know.
         comparisons: where not None, the integer comparisons made: (kind, a - b, lanes, limits).
         lanes: who the lanes are, and the constant bank.
+        spaces: shared and local memory by name, where data are followed through them.
+        local_rows: [N] whose stack each lane has, of a copy of some lanes; None: its own.
     """
 
-    __slots__ = ("active", "comparisons", "lanes", "valid", "values")
+    __slots__ = ("active", "comparisons", "lanes", "local_rows", "spaces", "valid", "values")
 
     def __init__(
         self,
@@ -79,12 +82,21 @@ class State:
         self.valid: dict[str, np.ndarray] = {}
         self.active = lanes.true
         self.comparisons: list[IntegerComparison] | None = None
+        self.spaces: dict[str, Space] = {}
+        self.local_rows: np.ndarray | None = None
 
     def copy(self) -> State:
         """A copy that may be run on; arrays are shared, since none is changed in place."""
         twin = State(self.lanes, dict(self.values))
         twin.valid = dict(self.valid)
+        twin.spaces, twin.local_rows = dict(self.spaces), self.local_rows
         return twin
+
+    def rows(self, kind: str) -> np.ndarray:
+        """[N] the row of each lane in a space: one for a block, or one for each thread."""
+        if kind == "shared":
+            return np.zeros(self.lanes.count, np.int64)
+        return np.arange(self.lanes.count) if self.local_rows is None else self.local_rows
 
     def write(self, name: str, value: Value, executing: np.ndarray, whole: bool) -> None:
         """Set a register on some lanes; the others keep what they have."""
@@ -294,7 +306,7 @@ def _split(one: Instruction) -> tuple[list[Operand], list[Operand], list[Operand
     return flags, destination, operands
 
 
-def _take(operands: Sequence[Operand], count: int) -> Sequence[Operand]:
+def take(operands: Sequence[Operand], count: int) -> Sequence[Operand]:
     """The first so many operands.
 
     Raises:
@@ -309,7 +321,7 @@ def _one(destination: list[Operand], value: Value) -> list[tuple[str, Value]]:
     return [(destination[0].name, value)] if destination else []
 
 
-def _pair(name: str, value: np.ndarray | None) -> list[tuple[str, Value]]:
+def as_pair(name: str, value: np.ndarray | None) -> list[tuple[str, Value]]:
     if name in ("RZ", "URZ"):
         return []
     if value is None:
@@ -328,9 +340,9 @@ def _u64(value: np.ndarray) -> np.ndarray:
 
 
 def _move(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source = _take(one.operands, 2)
+    destination, source = take(one.operands, 2)
     if "64" in one.modifiers:
-        return _pair(destination.name, state.wide(source))
+        return as_pair(destination.name, state.wide(source))
     return [(destination.name, state.bits(source))]
 
 
@@ -339,7 +351,7 @@ def _add(state: State, one: Instruction) -> list[tuple[str, Value]]:
     flags, destination, sources = _split(one)
     if "64" in one.modifiers:
         addends = [source for source in sources if source.kind != "predicate"]
-        _take([*destination, *addends], 2)
+        take([*destination, *addends], 2)
         terms64 = [state.wide(source) for source in addends]
         if any(term is None for term in terms64):
             return []
@@ -347,7 +359,7 @@ def _add(state: State, one: Instruction) -> list[tuple[str, Value]]:
         for term in terms64[1:]:
             total64 = total64 + term  # type: ignore[operator]
         _remember_wrap(state, total64)
-        return _pair(destination[0].name, total64)
+        return as_pair(destination[0].name, total64)
     addends = [source for source in sources if source.kind != "predicate"]
     carries = [source for source in sources if source.kind == "predicate"]
     total = np.zeros(state.lanes.count, np.uint64)
@@ -401,7 +413,7 @@ def _multiply_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
         if "HI" in one.modifiers:
             found = _one(destination, (total >> np.uint64(32)).astype(np.uint32))
         else:
-            found = _pair(destination[0].name, total)
+            found = as_pair(destination[0].name, total)
         found += [(flag.name, total < product) for flag in flags]
         return found
     c = state._plain(terms[2])
@@ -431,7 +443,7 @@ def _shift_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
     flags, destination, sources = _split(one)
     carries = [source for source in sources if source.kind == "predicate"]
     terms = [source for source in sources if source.kind != "predicate"]
-    a, b = state.bits(_take(terms, 2)[0]), state._plain(terms[1])
+    a, b = state.bits(take(terms, 2)[0]), state._plain(terms[1])
     shift = int(terms[-1].value or 0) if terms[-1].kind == "number" else 0
     if a is None or b is None:
         return []
@@ -467,7 +479,7 @@ def _shift_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 def _funnel(state: State, one: Instruction) -> list[tuple[str, Value]]:
     _, destination, sources = _split(one)
-    a, shift, c = (state.bits(source) for source in _take(sources, 3))
+    a, shift, c = (state.bits(source) for source in take(sources, 3))
     if shift is None:
         return []
     left, high = "L" in one.modifiers, "HI" in one.modifiers
@@ -532,7 +544,7 @@ def _independent_of_unknown(table: int, unknown: list[bool]) -> bool:
 
 
 def _predicate_logic(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    flags = _take(one.operands, 2)
+    flags = take(one.operands, 2)
     sources = [o for o in one.operands[2:] if o.kind == "predicate"]
     tables = [int(o.value or 0) for o in one.operands[2:] if o.kind == "number"]
     if len(sources) < 3 or not tables:
@@ -555,10 +567,10 @@ def _predicate_logic(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _compare(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    first, second, a_operand, b_operand = _take(one.operands, 4)
+    first, second, a_operand, b_operand = take(one.operands, 4)
     rest = one.operands[4:]
     kind = one.modifiers[0] if one.modifiers else ""
-    if kind not in _COMPARE:
+    if kind not in COMPARE:
         return []
     if {"U64", "S64"} & set(one.modifiers):
         a64, b64 = state.wide(a_operand), state.wide(b_operand)
@@ -567,7 +579,7 @@ def _compare(state: State, one: Instruction) -> list[tuple[str, Value]]:
         if "S64" in one.modifiers:
             a64, b64 = a64.view(np.int64), b64.view(np.int64)
         _remember(state, kind, a64.view(np.int64), b64.view(np.int64), 64, True)
-        result = _COMPARE[kind](a64, b64)
+        result = COMPARE[kind](a64, b64)
     else:
         a, b = state.bits(a_operand), state.bits(b_operand)
         if a is None or b is None:
@@ -575,9 +587,9 @@ def _compare(state: State, one: Instruction) -> list[tuple[str, Value]]:
         if "U32" not in one.modifiers:
             a, b = a.view(np.int32), b.view(np.int32)
         _remember(state, kind, a, b, 32, "U32" not in one.modifiers)
-        result = _COMPARE[kind](a, b)
+        result = COMPARE[kind](a, b)
         if "EX" in one.modifiers:
-            _take(rest, 1)
+            take(rest, 1)
             low = state.predicate(rest[-1])
             if low is None:
                 return []
@@ -587,30 +599,39 @@ def _compare(state: State, one: Instruction) -> list[tuple[str, Value]]:
             elif kind == "EQ":
                 result = equal & low
             else:
-                strict = _COMPARE["LT" if kind in ("LT", "LE") else "GT"](a, b)
+                strict = COMPARE["LT" if kind in ("LT", "LE") else "GT"](a, b)
                 result = strict | (equal & low)
     other = state.predicate(rest[0]) if rest else state.lanes.true
-    how = _COMBINE[next((m for m in one.modifiers if m in _COMBINE), "AND")]
+    how = COMBINE[next((m for m in one.modifiers if m in COMBINE), "AND")]
     if other is None:
         return []
     return [(first.name, how(result, other)), (second.name, how(~result, other))]
 
 
 def _compare_floats(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    first, second, a_operand, b_operand = _take(one.operands, 4)
+    first, second, a_operand, b_operand = take(one.operands, 4)
     rest = one.operands[4:]
     kind = one.modifiers[0] if one.modifiers else ""
-    unordered = kind.endswith("U") and kind[:-1] in _COMPARE
-    test = _COMPARE.get(kind[:-1] if unordered else kind)
-    a, b = _float(state, a_operand), _float(state, b_operand)
+    a, b = read_float(state, a_operand), read_float(state, b_operand)
     other = state.predicate(rest[0]) if rest else state.lanes.true
-    if test is None or a is None or b is None or other is None:
+    if a is None or b is None or other is None:
         return []
-    no_number = np.isnan(a) | np.isnan(b)
+    result = compare_floats(kind, a, b)
+    if result is None:
+        return []
     _remember(state, kind.removesuffix("U"), _in_order(a), _in_order(b), 32, True)
-    result = test(a, b) & ~no_number | (no_number & unordered)
-    how = _COMBINE[next((m for m in one.modifiers[1:] if m in _COMBINE), "AND")]
+    how = COMBINE[next((m for m in one.modifiers[1:] if m in COMBINE), "AND")]
     return [(first.name, how(result, other)), (second.name, how(~result, other))]
+
+
+def compare_floats(kind: str, a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    """[N] bool, a comparison by its name, such as ``GEU``; None where the name is not known."""
+    unordered = kind.endswith("U") and kind[:-1] in COMPARE
+    test = COMPARE.get(kind[:-1] if unordered else kind)
+    if test is None:
+        return None
+    no_number = np.isnan(a) | np.isnan(b)
+    return np.asarray(test(a, b) & ~no_number | (no_number & unordered))
 
 
 def _in_order(value: np.ndarray) -> np.ndarray:
@@ -638,17 +659,17 @@ def _remember_wrap(state: State, total: np.ndarray | None) -> None:
 
 
 def _select(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, a, b, flag = _take(one.operands, 4)
+    destination, a, b, flag = take(one.operands, 4)
     chosen = state.predicate(flag)
     if chosen is None:
         return []
     if "64" in one.modifiers:
         low, high = state.wide(a), state.wide(b)
         if chosen.all() or not chosen.any():
-            return _pair(destination.name, low if chosen.all() else high)
+            return as_pair(destination.name, low if chosen.all() else high)
         if low is None or high is None:
             return []
-        return _pair(destination.name, np.where(chosen, low, high))
+        return as_pair(destination.name, np.where(chosen, low, high))
     first, second = state.bits(a), state.bits(b)
     if chosen.all():
         return [(destination.name, first)]
@@ -661,7 +682,7 @@ def _select(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 def _least_or_most(state: State, one: Instruction) -> list[tuple[str, Value]]:
     operands = [o for o in one.operands if o.kind != "predicate"]
-    _take(operands, 4 if one.base == "VIADDMNMX" else 2)
+    take(operands, 4 if one.base == "VIADDMNMX" else 2)
     last = max(n for n, o in enumerate(one.operands) if o.kind != "predicate")
     choice = one.operands[last + 1 :][:1]
     destination, *terms = operands
@@ -684,19 +705,19 @@ def _least_or_most(state: State, one: Instruction) -> list[tuple[str, Value]]:
         low, high = np.minimum(low, value), np.maximum(high, value)
     result = np.where(least, low, high) if least is not None else low
     if long:
-        return _pair(destination.name, result.astype(np.uint64))
+        return as_pair(destination.name, result.astype(np.uint64))
     return [(destination.name, result.view(np.uint32))]
 
 
 def _absolute(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source = _take(one.operands, 2)
+    destination, source = take(one.operands, 2)
     value = state.bits(source)
     result = None if value is None else np.abs(value.view(np.int32)).view(np.uint32)
     return [(destination.name, result)]
 
 
 def _special(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination = _take(one.operands, 1)[0].name
+    destination = take(one.operands, 1)[0].name
     name = one.operands[-1].name
     if one.base.endswith("CS2R") and "32" not in one.modifiers:
         zero = state.lanes.constant(0) if name == "SRZ" else None
@@ -705,7 +726,7 @@ def _special(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _load_constant(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source = _take(one.operands, 2)
+    destination, source = take(one.operands, 2)
     words = {"64": 2, "128": 4, "256": 8}
     count = next((words[m] for m in one.modifiers if m in words), 1)
     if source.kind != "constant":
@@ -731,12 +752,12 @@ def extend_sign(one: Instruction, value: np.ndarray) -> np.ndarray:
 
 
 def _to_uniform(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source = _take([o for o in one.operands if o.kind == "register"], 2)
+    destination, source = take([o for o in one.operands if o.kind == "register"], 2)
     return [(destination.name, state.bits(source))]
 
 
 def _to_float(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source = _take(one.operands, 2)
+    destination, source = take(one.operands, 2)
     modifiers = set(one.modifiers)
     if {"F16", "F64", "BF16"} & modifiers:
         return []
@@ -761,13 +782,13 @@ def _to_float(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _to_integer(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source = _take(one.operands, 2)
+    destination, source = take(one.operands, 2)
     value = state.bits(source)
     if value is None or {"F16", "F64"} & set(one.modifiers):
         return []
     number = np.nan_to_num(value.view(np.float32).astype(np.float64), posinf=2.0**64, neginf=0)
     if {"U64", "S64"} & set(one.modifiers):
-        return _pair(destination.name, np.clip(number, 0, 2.0**64 - 2048).astype(np.uint64))
+        return as_pair(destination.name, np.clip(number, 0, 2.0**64 - 2048).astype(np.uint64))
     if "U32" in one.modifiers:
         return [(destination.name, np.clip(np.trunc(number), 0, 2**32 - 1).astype(np.uint32))]
     limited = np.clip(np.trunc(number), -(2**31), 2**31 - 1).astype(np.int32)
@@ -777,7 +798,7 @@ def _to_integer(state: State, one: Instruction) -> list[tuple[str, Value]]:
 def _function_unit(state: State, one: Instruction) -> list[tuple[str, Value]]:
     if one.modifiers[:1] != ("RCP",):
         return []
-    destination, source = _take(one.operands, 2)
+    destination, source = take(one.operands, 2)
     value = state.bits(source)
     if value is None:
         return []
@@ -786,7 +807,7 @@ def _function_unit(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination.name, result.astype(np.float32).view(np.uint32))]
 
 
-def _float(state: State, operand: Operand) -> np.ndarray | None:
+def read_float(state: State, operand: Operand) -> np.ndarray | None:
     """An operand as float32, with ``-`` and ``|x|`` applied."""
     if operand.kind == "number":  # an instruction on floats prints 1 for 1.0
         return np.full(state.lanes.count, operand.value or 0.0, np.float32)
@@ -802,10 +823,10 @@ def _float(state: State, operand: Operand) -> np.ndarray | None:
 def _float_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]]:
     operands = [o for o in one.operands if o.kind != "predicate"]
     two = one.base.removeprefix("U") in ("FADD", "FMUL")
-    destination, *sources = _take(operands, 3 if two else 4)
+    destination, *sources = take(operands, 3 if two else 4)
     values = []
     for source in sources:
-        number = _float(state, source)
+        number = read_float(state, source)
         if number is None:
             return []
         values.append(number)
@@ -815,14 +836,17 @@ def _float_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]]
             result = values[0] + values[1]
         elif base == "FMUL":
             result = values[0] * values[1]
-        else:
-            result = values[0] * values[1] + values[2]
-    return [(destination.name, result.astype(np.float32).view(np.uint32))]
+        else:  # a double holds the product, so that one rounding is left
+            result = values[0].astype(np.float64) * values[1] + values[2]
+        result = result.astype(np.float32)
+    if "SAT" in one.modifiers:
+        result = np.clip(np.nan_to_num(result), np.float32(0), np.float32(1))
+    return [(destination.name, result.view(np.uint32))]
 
 
 def _half_constant(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """HFMA2 with two zeros is how the compiler loads a constant on the idle fp16 pipe."""
-    _take(one.operands, 1)
+    take(one.operands, 1)
     destination, *sources = one.operands
     zeros = [s.name in ("RZ", "URZ") for s in sources[:2]]
     numbers = [s for s in sources[2:] if s.kind == "number"]
@@ -834,7 +858,7 @@ def _half_constant(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 def _permute(state: State, one: Instruction) -> list[tuple[str, Value]]:
     operands = [o for o in one.operands if o.kind != "predicate"]
-    destination, *sources = _take(operands, 4)
+    destination, *sources = take(operands, 4)
     a, selector, b = (state.bits(source) for source in sources)
     if a is None or b is None or selector is None or one.modifiers:
         return []
@@ -851,7 +875,7 @@ def _permute(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 def _pack_predicates(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """P2R R, PR, R, mask: the predicates that the mask names become bits of a register."""
-    destination, rest = _take(one.operands, 3)[0], one.operands[-2]
+    destination, rest = take(one.operands, 3)[0], one.operands[-2]
     mask = int(one.operands[-1].value or 0)
     others = state.bits(rest)
     if others is None or one.modifiers:
@@ -868,7 +892,7 @@ def _pack_predicates(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 def _unpack_predicates(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """R2P PR, R, mask: bits of a register become predicates."""
-    _take(one.operands, 2)
+    take(one.operands, 2)
     mask = int(one.operands[-1].value or 0)
     value = state.bits(one.operands[-2])
     if value is None or one.modifiers:
@@ -881,7 +905,7 @@ def _unpack_predicates(state: State, one: Instruction) -> list[tuple[str, Value]
 
 
 def _count_bits(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source = _take(one.operands, 2)
+    destination, source = take(one.operands, 2)
     value = state.bits(source)
     if value is None:
         return []
@@ -890,7 +914,7 @@ def _count_bits(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _find_leading(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    registers = _take([o for o in one.operands if o.kind != "predicate"], 2)
+    registers = take([o for o in one.operands if o.kind != "predicate"], 2)
     value = state.bits(registers[1])
     if value is None or "U32" not in one.modifiers:
         return []
@@ -902,7 +926,7 @@ def _find_leading(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _bit_mask(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, start, width = _take(one.operands, 3)
+    destination, start, width = take(one.operands, 3)
     first, count = state.bits(start), state.bits(width)
     if first is None or count is None:
         return []
@@ -912,7 +936,7 @@ def _bit_mask(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _extend(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source, width = _take(one.operands, 3)
+    destination, source, width = take(one.operands, 3)
     value, count = state.bits(source), state.bits(width)
     if value is None or count is None:
         return []
@@ -929,7 +953,7 @@ def _extend(state: State, one: Instruction) -> list[tuple[str, Value]]:
 def _shuffle(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """A shuffle of a value that all lanes share gives that value; any other is unknown."""
     flags = [o for o in one.operands if o.kind == "predicate"]
-    registers = _take([o for o in one.operands if o.kind != "predicate"], 2)
+    registers = take([o for o in one.operands if o.kind != "predicate"], 2)
     value = state.bits(registers[1])
     same = value is not None and len(value) and bool((value == value[0]).all())
     found: list[tuple[str, Value]] = [(registers[0].name, value if same else None)]
@@ -964,10 +988,10 @@ def _memory_load(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """What a load from local or shared memory finds, where all lanes read one known word."""
     names = sorted(one.defines, key=_register_number)
     kind = "local" if one.base == "LDL" else "shared"
-    small = next((bits for m, bits in _SMALL.items() if m in one.modifiers), 0)
+    small = next((bits for m, bits in SMALL_ACCESSES.items() if m in one.modifiers), 0)
     if not names or not any(name.startswith(kind) for name in state.values):
         return []
-    place = _one_place(state, _take(one.operands, 2)[1], state.active)
+    place = _one_place(state, take(one.operands, 2)[1], state.active)
     if place is None:
         return []
     if small:
@@ -976,7 +1000,7 @@ def _memory_load(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(name, state.read(f"{kind}:{place + 4 * n}")) for n, name in enumerate(names)]
 
 
-_SMALL = {"U8": 8, "S8": 8, "U16": 16, "S16": 16}
+SMALL_ACCESSES = {"U8": 8, "S8": 8, "U16": 16, "S16": 16}
 """Bits of the small accesses; what they store stands apart as ``shared8:1024``."""
 
 

@@ -22,10 +22,23 @@ from labtools.problem import LabError
 from labtools.toolchain.operands import GLOBAL_ACCESSES, JUMPS, SHARED_ACCESSES
 from labtools.toolchain.sass import Instruction, Sass
 
+from .data import (
+    STORES,
+    evaluate_data,
+    load_space,
+    memory_width,
+    store_space,
+    stored_values,
+)
 from .lanes import Buffers, Lanes
 from .semantics import IntegerComparison, State, evaluate, extend_sign, store_memory
+from .spaces import Space
 
 MOST_STEPS = 400_000
+MOST_DATA_STEPS = 100_000
+"""The same where data are followed, which no pattern shortens: some seconds."""
+MOST_WORK = 200_000
+"""The same with those that are tried ahead of time: about ten seconds."""
 LEAST_JUMP = 6
 """Periods that a jump must cover; shorter stretches are walked through."""
 PERIODS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 32)
@@ -141,17 +154,20 @@ class Trace:
     notes: tuple[str, ...] = ()
     assumptions: tuple[Assumption, ...] = ()
 
-    def doubts(self) -> tuple[str, ...]:
-        """Why the trace may not be what the kernel executes: jumps on data that decide much."""
+    def doubted(self) -> list[Assumption]:
+        """Jumps on data that decide much, so that the kernel may execute something else."""
         total = max(1, int(self.executed().sum()))
-        found = []
-        for one in self.assumptions:
-            if not one.trips:
-                at = int(_count(self.items, self.lanes.count, one.place).sum())
-                if at * one.swing <= MOST_SWING * total:
-                    continue
-            found.append(one.text)
-        return tuple(found)
+        # A loop that is laid out several times asks the same at several places.
+        swing = sum(
+            one.swing * int(_count(self.items, self.lanes.count, one.place).sum())
+            for one in self.assumptions
+            if not one.trips
+        )
+        return [one for one in self.assumptions if one.trips or swing > MOST_SWING * total]
+
+    def doubts(self) -> tuple[str, ...]:
+        """Why the trace may not be what the kernel executes."""
+        return tuple(one.text for one in self.doubted())
 
     def executed(self) -> np.ndarray:
         """[N] instructions that each lane came by, in all trips."""
@@ -182,6 +198,7 @@ def run_trace(sass: Sass, lanes: Lanes, buffers: Buffers) -> Trace:
     follower = _Follower(sass, buffers, lanes)
     items: list[Executed] = []
     state = State(lanes)
+    state.spaces.update(follower.spaces())
     groups = {0: lanes.true}
     follower.run(state, groups, items)
     assumptions = tuple(follower.assumptions.values())
@@ -243,13 +260,37 @@ class _Follower:
         self.entry = sass.entry
         self.live = sass.live_names
         self.sass = sass
+        self.data = bool(buffers.data)
+        self.most_steps = MOST_DATA_STEPS if self.data else MOST_STEPS
+        self.irregular: set[int] = set()
         self.buffers = buffers
         self.notes: list[str] = []
         self.assumptions: dict[int, Assumption] = {}
-        self.steps = 0
+        self.steps = self.work = 0
         self.loops = sass.loops
         self.assumed: dict[int, bool] = {}
         self.passed: dict[int, int] = {}
+
+    @cached_property
+    def deciding(self) -> tuple[frozenset[str], ...]:
+        """By position the registers on which a later jump depends; where data are followed, through
+        memory too."""
+        return self.sass.deciding_through_memory if self.data else self.sass.deciding_names
+
+    def spaces(self) -> dict[str, Space]:
+        """Shared and local memory, if data are followed and what is loaded from there decides."""
+        found: dict[str, Space] = {}
+        for one in self.code if self.data else ():
+            if one.base == "LDL" and self._decides(one):
+                found["local"] = Space.empty(self.lanes.count, down=True)
+            if one.base == "LDS" and self._decides(one) and not self.lanes.independent:
+                found["shared"] = Space.empty(1)
+        return found
+
+    def _decides(self, one: Instruction) -> bool:
+        """Whether a jump depends on what an instruction writes."""
+        after = one.index + 1
+        return self.data and after < len(self.code) and bool(one.defines & self.deciding[after])
 
     def run(
         self,
@@ -279,10 +320,19 @@ class _Follower:
             active = groups.pop(place)
             one = self.code[place]
             self.steps += 1
-            if self.steps > MOST_STEPS:
+            self.work += 1
+            if self.work > MOST_WORK:
+                raise TraceError(
+                    f"The loops of {self.entry} are too irregular to be followed.",
+                    f"{MOST_WORK} instructions were tried and few trips could be jumped over; "
+                    "the number of trips of an inner loop changes from trip to trip of an outer "
+                    "one, or jumps alternate in a long pattern",
+                    "the kernel can be measured, and run on the CPU; fewer trips can be forecast",
+                )
+            if self.steps > self.most_steps:
                 raise TraceError(
                     f"{self.entry} runs on without a pattern.",
-                    f"{MOST_STEPS} instructions were followed and a loop near line "
+                    f"{self.most_steps} instructions were followed and a loop near line "
                     f"{one.source.line if one.source else '?'} has not ended; its end depends on "
                     "data, or its counter does not change by a fixed amount",
                     "the kernel can be measured, and run on the CPU",
@@ -327,6 +377,8 @@ class _Follower:
         if base in _MEMORY:
             address = self._address(state, one)
         items.append(Execution(place, active, executing, address))
+        if self.data and base in ("LDL", "STL"):
+            address = self._address(state, one)
         self._write(state, one, executing, unknown_guard, address)
         self._go(groups, place + 1, active)
         return None
@@ -365,21 +417,50 @@ class _Follower:
         unknown_guard: bool,
         address: np.ndarray | None,
     ) -> None:
-        if one.base in ("STL", "STS"):
+        kind = "local" if one.base in ("STL", "LDL") else "shared"
+        if kind in state.spaces and one.base in STORES:
+            self._store(state, one, kind, executing, unknown_guard, address)
+        elif one.base in ("STL", "STS"):
             store_memory(state, one, executing, unknown_guard)
             return
         if not one.defines:
             return
         found = None
+        if kind in state.spaces and one.base in ("LDL", "LDS"):
+            found = load_space(state, one, kind, address, executing)
         if one.base in ("LDG", "LD") and address is not None:
             found = self._read_known(state, one, address, executing)
         elif one.base in ("ATOM", "ATOMG") and address is not None and not unknown_guard:
             found = self._count_up(state, one, address, executing)
         if found is None:
-            found = evaluate(state, one)
+            found = evaluate_data(state, one) if self.data else evaluate(state, one)
         whole = bool(executing.all())
         for name, value in found:
             state.write(name, None if unknown_guard else value, executing, whole)
+
+    def _store(
+        self,
+        state: State,
+        one: Instruction,
+        kind: str,
+        executing: np.ndarray,
+        unknown_guard: bool,
+        address: np.ndarray | None,
+    ) -> None:
+        """What a store, or a copy from global memory, leaves in shared or local memory."""
+        width, values = memory_width(one), [None] * max(1, memory_width(one) // 4)
+        found: list[np.ndarray | None] = list(values)
+        if one.base in ("STS", "STL") and not unknown_guard:
+            found = stored_values(state, one, executing)
+        if one.base == "LDGSTS":
+            source = address
+            address = state.address(one.operands[0], wide=False)
+            if source is not None and executing.any() and not unknown_guard:
+                somewhere = np.where(executing, source, source[executing][0])
+                found = self.buffers.read(somewhere, width, len(values), deciding=True)
+        elif one.base not in ("STS", "STL", "ATOMS"):
+            address = None  # many bytes at once, written by a unit of its own
+        store_space(state, kind, address, found, width, executing)
 
     def _read_known(
         self, state: State, one: Instruction, address: np.ndarray, executing: np.ndarray
@@ -394,7 +475,9 @@ class _Follower:
             first = self.buffers.assumed[name][:4].tolist()
             what = ", ".join(map(str, first))
             self.notes.append(f"the content of {name} is not known and is taken as {what}, ...")
-        words = self.buffers.read(somewhere, width, len(names))
+        words = self.buffers.read(somewhere, width, len(names), self._decides(one))
+        if name in self.buffers.data and name not in self.buffers.contents:
+            self.irregular.add(one.index)
         if any(word is None for word in words):
             return None
         words = [extend_sign(one, word) for word in words if word is not None]
@@ -621,7 +704,7 @@ class _Follower:
             memory = memory[1:]
         if not memory:
             return None
-        wide = one.base not in SHARED_ACCESSES
+        wide = one.base not in SHARED_ACCESSES and one.base not in ("LDL", "STL")
         return state.address(memory[0], wide and ("E" in one.modifiers or one.base == "LDGSTS"))
 
     # ------------------------------------------------------------------------- loops
@@ -653,13 +736,13 @@ class _Follower:
             wanted = _signature(second)
             if _signature(first) != wanted:
                 continue
+            if self.data and any(self._is_irregular(place, now) for place in _positions(wanted)):
+                return False
             live = now.state.memory_names().union(*(self.live[place] for place in now.groups))
             change = _change(twice.state, once.state, live)
             if change is None or not _same_change(change, once.state, now.state, live):
                 if len(visits) > PATIENCE and period == 1:
-                    decides = frozenset().union(
-                        *(self.sass.deciding_names[place] for place in now.groups)
-                    )
+                    decides = frozenset().union(*(self.deciding[place] for place in now.groups))
                     _forget_irregular(state, change, once.state, now.state, live, decides)
                     visits.clear()
                     return False
@@ -676,6 +759,12 @@ class _Follower:
                 strict = len(visits) <= PATIENCE
                 whole = int(more.max())
                 more = self._proven(now.state, change, first, second, more, live, strict)
+                if (more == ENDLESS).any():
+                    raise TraceError(
+                        f"A loop of {self.entry} does not end.",
+                        "nothing in it ever turns",
+                        "the kernel can be run on the CPU, which stops it",
+                    )
                 if strict and 4 * more.max() < whole:
                     # A pattern of more trips may describe the addresses to the end.
                     watch.refused.add(period)
@@ -692,6 +781,15 @@ class _Follower:
             items.append(Repeat(tuple(first), tuple(second), 2 + int(more.max()), counts))
             return True
         return False
+
+    def _is_irregular(self, place: int, now: _Visit) -> bool:
+        """What it loads or stores decides, and may be another number every trip."""
+        one = self.code[place]
+        if place in self.irregular:
+            return self._decides(one)
+        return bool(now.state.spaces) and (
+            one.base in STORES or (one.base in ("LDS", "LDL") and self._decides(one))
+        )
 
     def _trips_left(
         self,
@@ -720,12 +818,8 @@ class _Follower:
         turns = _first_turns(near[1], far[1], lanes.count)
         if not lanes.independent:
             turns = np.full(lanes.count, turns[looping].min())
-        if (turns[looping] == NEVER).any():
-            raise TraceError(
-                f"A loop of {self.entry} does not end.",
-                "no comparison in it ever turns",
-                "the kernel can be run on the CPU, which stops it",
-            )
+        # No comparison of numbers turns: bits may, which the trips that are tried will show.
+        turns = np.minimum(turns, ENDLESS)
         turns = np.where(looping, turns, 0)
         return np.where(looping, turns, 0)
 
@@ -884,6 +978,8 @@ class _Follower:
 
 
 NEVER = np.iinfo(np.int64).max
+ENDLESS = 1 << 40
+"""Trips after which a loop has no end."""
 
 
 def _first_turns(
@@ -983,6 +1079,8 @@ def _copies(state: State, source: np.ndarray, count: int) -> State:
     found.values = {n: None if v is None else v[source] for n, v in state.values.items()}
     found.valid = {name: known[source] for name, known in state.valid.items()}
     found.active = twin.true
+    found.spaces = dict(state.spaces)
+    found.local_rows = state.rows("local")[source]
     return found
 
 

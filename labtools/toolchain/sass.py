@@ -334,8 +334,28 @@ class Sass:
         names = sorted({name for one in self.instructions for name in one.uses})
         return _named(self._liveness(names, 0, for_jumps=True), names)
 
+    @cached_property
+    def deciding_through_memory(self) -> tuple[frozenset[str], ...]:
+        """As `deciding_names`, for what is stored in shared and local memory and loaded again too,
+        and for what a function returns."""
+        names = sorted({name for one in self.instructions for name in one.uses})
+        every = (1 << len(names)) - 1
+        stores: frozenset[str] = frozenset()
+        for load, writers in (("LDS", ("STS", "LDGSTS")), ("LDL", ("STL",))) * 2:
+            found = _named(self._liveness(names, every, True, stores), names)
+            if any(
+                one.base == load and one.defines & after
+                for one, after in zip(self.instructions, found[1:], strict=False)
+            ):
+                stores |= frozenset(writers)
+        return _named(self._liveness(names, every, True, stores), names)
+
     def _liveness(
-        self, names: Sequence[str], after_jump: int, for_jumps: bool = False
+        self,
+        names: Sequence[str],
+        after_jump: int,
+        for_jumps: bool = False,
+        stores: frozenset[str] = frozenset(),
     ) -> list[int]:
         """One backward pass to a fixed point; sets of names are bits of an int.
 
@@ -343,6 +363,7 @@ class Sass:
             names: the order of the bits.
             after_jump: what counts as read after a jump to a computed address.
             for_jumps: a jump reads; any other instruction reads where its result is read.
+            stores: opcodes that read as a jump does.
         """
         code = self.instructions
         bits = {name: 1 << place for place, name in enumerate(names)}
@@ -366,7 +387,12 @@ class Sass:
                     after |= after_jump
                 elif target is not None:
                     after |= live[target]
-                reads = not for_jumps or one.base in JUMPS or after & defines[place]
+                reads = (
+                    not for_jumps
+                    or one.base in JUMPS
+                    or one.base in stores
+                    or after & defines[place]
+                )
                 before = after & kept[place] | (uses[place] if reads else 0)
                 if before != live[place]:
                     live[place] = before

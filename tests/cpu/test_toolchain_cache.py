@@ -352,7 +352,7 @@ def test_a_compiler_that_lacks_room_is_no_mistake_in_the_kernel(folder, monkeypa
         if place.is_relative_to(folder.parent):
             raise full()
 
-    build.find_cpu_compiler(), build._native_digest()
+    build.find_cpu_compiler(), build.native_digest()
     monkeypatch.setattr(build, "run_child", run)
     monkeypatch.setattr(build, "check_room", check_room)
     with pytest.warns(CacheWarning, match="nothing is kept there"):

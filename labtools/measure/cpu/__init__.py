@@ -3,3 +3,4 @@
 from .build import CpuRunnerMissing, build_kernel, find_cpu_compiler, find_cuda_headers
 from .faults import FAULT_KINDS, CpuFault
 from .runner import ORDERS, CpuRun, build_for_cpu, run_on_cpu
+from .trips import CpuTripCounts

@@ -294,6 +294,7 @@ def build_kernel(
     entries: Iterable[str],
     defines: Mapping[str, str],
     include_dirs: Iterable[Path],
+    counted: bool = False,
 ) -> Executable:
     """Compile a kernel for the CPU, or take it from the cache.
 
@@ -303,6 +304,7 @@ def build_kernel(
         entries: kernels to be launched.
         defines: preprocessor definitions.
         include_dirs: where its own headers are.
+        counted: it counts how often each thread comes by each place, as ``native/trips.h`` says.
 
     Raises:
         CpuRunnerMissing: no compiler or no CUDA headers.
@@ -313,7 +315,7 @@ def build_kernel(
     folders = tuple(include_dirs)
 
     def build(cache: Path) -> Executable:
-        return _build_in(cache, source, name, entries, defines, folders)
+        return _build_in(cache, source, name, entries, defines, folders, counted)
 
     return in_folder("cpu", build, "the executable of the kernel")
 
@@ -325,6 +327,7 @@ def _build_in(
     entries: tuple[str, ...],
     defines: Mapping[str, str],
     folders: tuple[Path, ...],
+    counted: bool,
 ) -> Executable:
     """`build_kernel` in a folder that holds what was built before.
 
@@ -335,6 +338,7 @@ def _build_in(
     headers = find_cuda_headers()
     options = (
         *_kernel_options(compiler),
+        *(("-fsanitize-coverage=trace-pc",) if counted else ()),
         *(f"-D{key}={value}" for key, value in sorted(defines.items())),
         *(f"-I{folder}" for folder in (*folders, NATIVE)),
         *(f"-isystem{folder}" for folder in headers),
@@ -344,7 +348,7 @@ def _build_in(
     key = _digest(
         [
             *(compiler.version, str(compiler.path), *options, name, *entries, expanded),
-            *(_native_digest(), _headers_digest(headers)),
+            *(native_digest(), _headers_digest(headers)),
         ]
     )
     final = cache / key
@@ -609,7 +613,7 @@ def _plain_name(symbol: str) -> str:
 def _build_runtime(cache: Path, compiler: HostCompiler) -> Path:
     # -O2 would take a second more, and win none in a check.
     options = (*_common_options(compiler), "-O1", "-g0")
-    key = "runtime-" + _digest([compiler.version, str(compiler.path), *options, _native_digest()])
+    key = "runtime-" + _digest([compiler.version, str(compiler.path), *options, native_digest()])
     final = cache / key
     if not (final / "runtime.o").is_file():
         with _building(cache) as temporary:
@@ -645,7 +649,7 @@ def _build_prelude(
     key = "prelude-" + _digest(
         [
             *(compiler.version, str(compiler.path), *options),
-            *(_native_digest(), _headers_digest(headers)),
+            *(native_digest(), _headers_digest(headers)),
         ]
     )
     final = cache / key
@@ -758,7 +762,7 @@ def _digest(parts: Iterable[str]) -> str:
 
 
 @functools.cache
-def _native_digest() -> str:
+def native_digest() -> str:
     files = sorted(path for path in NATIVE.iterdir() if path.is_file())
     return _digest([str(NATIVE), *(path.read_text() for path in files)])
 

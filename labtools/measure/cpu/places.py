@@ -79,6 +79,11 @@ class LineTable:
         path = str(Path(file).resolve())
         return path if any(path.startswith(folder + "/") for folder in self._folders) else None
 
+    def innermost(self, address: int) -> KernelLine | None:
+        """The line at a return address, of a header where a call into it was laid out there."""
+        self.resolve([address])
+        return next(iter(self._known.get(address, [])), None)
+
     def line_of(self, addresses: Sequence[int]) -> KernelLine | None:
         """Where the kernel is at these addresses, which go from the inside out.
 

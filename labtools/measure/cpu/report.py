@@ -33,6 +33,19 @@ REPORT = np.dtype(
     ]
 )
 
+MAX_COUNTED = 4
+"""Blocks of which one run counts where their threads come by."""
+_MAX_PLACES = 2048
+TRIPS = np.dtype(
+    [
+        ("num_places", "<u4"),
+        ("dropped", "<u4"),
+        ("places", "<u8", _MAX_PLACES),
+        ("counts", "<u4", (MAX_COUNTED, _MAX_PLACES, 1024)),
+    ]
+)
+"""What ``native/trips.h`` writes."""
+
 KINDS = {
     1: "out_of_bounds",
     2: "misaligned",

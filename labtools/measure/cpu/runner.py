@@ -41,12 +41,13 @@ from .build import Executable, build_kernel
 from .faults import CpuFault, explain_faults
 from .memory import check_host_memory, most_bytes, too_large
 from .places import LineTable
-from .report import REPORT, read_faults
+from .report import MAX_COUNTED, REPORT, TRIPS, read_faults
 
 ORDERS = (0, 1, 2, 3)
 """0: all warps keep step. 1: the first warp runs as far ahead as it can. 2: the last one does.
 3 and up: at random."""
 CPU_TIME_LIMIT_S = 20.0
+COUNT_LIMIT_S = 5.0
 LARGEST_BUFFER = 2**32
 STATIC_SHARED_BYTES = 48 * 1024
 _LOOK_S = 0.05
@@ -131,8 +132,13 @@ def build_for_cpu(
     workload: Problem,
     knobs: Mapping[str, int] | None = None,
     limits: Limits | None = None,
+    *,
+    counted: bool = False,
 ) -> Executable:
-    """What `run_on_cpu` runs, compiled or taken from the cache; arguments and errors are its."""
+    """What `run_on_cpu` runs, compiled or taken from the cache; arguments and errors are its.
+
+    With ``counted`` it is what `count_on_cpu` runs.
+    """
     limits = limits or load_gpu(DEFAULT_GPU).limits
     return build_kernel(
         rung.source_text,
@@ -140,7 +146,70 @@ def build_for_cpu(
         launched_entries(rung, workload, limits, knobs),
         rung.defines(workload, limits, knobs),
         rung.include_dirs,
+        counted,
     )
+
+
+def count_on_cpu(
+    rung: Rung,
+    inputs: Drawn,
+    knobs: Mapping[str, int] | None,
+    limits: Limits,
+    launch: int,
+    blocks: Sequence[int],
+    time_limit_s: float = COUNT_LIMIT_S,
+) -> list[dict[tuple[str, int], np.ndarray]]:
+    """How often each thread of some blocks comes by each line of the source, by running them.
+
+    Args:
+        rung, knobs, limits: as for `run_on_cpu`.
+        inputs: what is computed, and from what.
+        launch: position of the launch; those before it are run whole.
+        blocks: at most `MAX_COUNTED` of its blocks, by number. No other block of it is run.
+        time_limit_s: seconds that one block may take.
+
+    Returns:
+        For each of the blocks (name of the file, line) to the times of each thread, int64
+        [threads]. A line of several stretches has the times of the one gone through most.
+
+    Raises:
+        LabError: as `run_on_cpu`; or a block does not end, or is stopped by a fault.
+    """
+    workload = inputs.problem
+    executable = build_for_cpu(rung, workload, knobs, limits, counted=True)
+    launches = rung.launches(workload, limits, knobs)
+    with contextlib.ExitStack() as stack:
+        given = {
+            name: stack.enter_context(_Buffer(name, array, writable=False))
+            for name, array in _fitting(inputs.buffers(), launches, workload)
+        }
+        page = stack.enter_context(_Buffer("trips", np.zeros(1, TRIPS), writable=True))
+        counted = _Counted(launch, blocks[:MAX_COUNTED], page)
+        job = _Job(executable, launches, 0, None, time_limit_s, 1, {}, counted)
+        result = _run_order(job, given, workload, 0, 1, silent)
+        if result.stopped:
+            raise LabError(
+                f"{rung.id} was not counted on the CPU.",
+                "; ".join(one.text for one in result.faults) or result.death,
+                "it can be run there: labtools run --on cpu says where it stops",
+            )
+        found = page.array()[0]
+        number = int(found["num_places"])
+        places = [int(address) for address in found["places"][:number]]
+        counts = found["counts"][: len(counted.blocks), :number].astype(np.int64)
+    table = LineTable(executable.path, source_name(rung), rung.include_dirs)
+    table.resolve(places)
+    lines = [table.innermost(address) for address in places]
+    threads = int(np.prod(launches[launch].block))
+    answer = []
+    for of_block in counts[:, :, :threads]:
+        by_line: dict[tuple[str, int], np.ndarray] = {}
+        for line, times in zip(lines, of_block, strict=True):
+            if line is not None:
+                key = (Path(line.file).name, line.line)
+                by_line[key] = np.maximum(by_line.get(key, 0), times)
+        answer.append(by_line)
+    return answer
 
 
 @dataclass(frozen=True)
@@ -377,6 +446,16 @@ class _Job:
     workers: int
     others: Mapping[str, _Buffer]
     """Inputs that are a little different in one of several calls."""
+    counted: _Counted | None = None
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """Some blocks of one launch, where it is counted how often their threads come by what."""
+
+    launch: int
+    blocks: Sequence[int]
+    page: _Buffer
 
 
 @dataclass(frozen=True)
@@ -454,6 +533,7 @@ def _run_child(
     names = list(buffers)
     fds = [report_fd, *(buffers[name].fd for name in names)]
     fds += [one.fd for one in job.others.values()]
+    fds += [job.counted.page.fd] if job.counted else []
     child = subprocess.Popen(
         [str(job.executable.path)],
         stdin=subprocess.PIPE,
@@ -549,6 +629,10 @@ def _job_text(
         f"fine {int(fine)}",
         f"sample {job.blocks or 0}",
     ]
+    if job.counted:
+        wanted = job.counted
+        blocks = " ".join(str(number) for number in (len(wanted.blocks), *wanted.blocks))
+        lines.append(f"trips {wanted.page.fd} {wanted.launch} {blocks}")
     for variable in job.executable.shared:
         word = "dynamic" if variable.dynamic else "shared"
         lines.append(f"{word} {variable.name} {variable.offset} {variable.bytes}")

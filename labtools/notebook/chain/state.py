@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from labtools.measure import trip_counts_of
 from labtools.predict import Forecast, Gpu, LaunchForecast, forecast
 from labtools.problem import LabError, Rung, Workload
 from labtools.record import Record, RecordStore, Variant, describe_record
@@ -64,7 +65,9 @@ def state_of(setting: Setting, store: RecordStore | None = None) -> ChainState:
     """
     started = time.perf_counter()
     try:
-        found = forecast(setting.rung, setting.workload, setting.gpu, setting.knobs)
+        asked = (setting.rung, setting.workload)
+        counts = trip_counts_of(*asked, setting.knobs, setting.gpu.limits)
+        found = forecast(*asked, setting.gpu, setting.knobs, counts=counts)
         state = _describe(setting, found, _find_record(setting, store))
     except LabError as error:
         state = {"title": setting.title, "message": " ".join(str(error).split("\n"))}

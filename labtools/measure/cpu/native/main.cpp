@@ -13,6 +13,7 @@
 #include <ucontext.h>
 
 #include "threads.h"
+#include "trips.h"
 
 namespace lab {
 
@@ -29,6 +30,8 @@ struct Job {
   double limit_s = 20;
   int workers = 1, order = 0;
   uint64_t sample = 0;  // blocks of each launch to run, evenly spread; 0 means all
+  uint32_t counted_launch = ~0u;  // of which `counted` blocks alone are run, and none after it
+  std::vector<uint64_t> counted;
   std::vector<LaunchJob> launches;
 };
 
@@ -74,6 +77,13 @@ static void read_job() {
       job.order = int(number());
     } else if (key == "sample") {
       job.sample = number();
+    } else if (key == "trips") {
+      void* p = mmap(nullptr, sizeof(Trips), PROT_READ | PROT_WRITE, MAP_SHARED, int(number()), 0);
+      if (p == MAP_FAILED) give_up("the counts could not be mapped");
+      trips = static_cast<Trips*>(p);
+      job.counted_launch = uint32_t(number());
+      for (uint64_t n = number(); n > 0; --n) job.counted.push_back(number());
+      if (job.counted.size() > MAX_COUNTED) give_up("more than %u blocks to count", MAX_COUNTED);
     } else if (key == "fine") {
       fine = number() != 0;
     } else if (key == "device") {
@@ -243,7 +253,10 @@ static void start_clock() {
 
 // ---- running ----
 
+static bool is_counted(const LaunchJob& l) { return uint32_t(&l - job.launches.data()) == job.counted_launch; }
+
 static uint64_t blocks_of(const LaunchJob& l) {
+  if (is_counted(l)) return job.counted.size();
   const uint64_t all = uint64_t(l.grid.x) * l.grid.y * l.grid.z;
   return job.sample && job.sample < all ? job.sample : all;
 }
@@ -259,10 +272,11 @@ static void run_share(const LaunchJob& l, const lab_entry& entry, uint32_t first
   S.launch_serial = first_serial;
   set_dynamic_bytes(l.smem_bytes);
   for (uint64_t i = uint64_t(worker); i < chosen && !report->stop; i += uint64_t(workers)) {
-    const uint64_t b = chosen == all ? i : chosen == 1 ? 0 : i * (all - 1) / (chosen - 1);
+    const uint64_t b = is_counted(l) ? job.counted[i] : chosen == all ? i : chosen == 1 ? 0 : i * (all - 1) / (chosen - 1);
     S.linear_block = uint32_t(b);
     S.block_serial = first_serial + uint32_t(b);
     S.block = {unsigned(b % l.grid.x), unsigned(b / l.grid.x % l.grid.y), unsigned(b / (uint64_t(l.grid.x) * l.grid.y))};
+    counted_block = is_counted(l) ? int(i) : -1;
     start_clock();
     run_block(job.order);
     __atomic_fetch_add(&report->blocks_done, 1ull, __ATOMIC_RELAXED);
@@ -400,6 +414,7 @@ static int run() {
       }
       run_launch(l, serial);
       if (report->stop) return 3;
+      if (is_counted(l)) return 0;
       serial += l.grid.x * l.grid.y * l.grid.z;
     }
     for (const auto& [buffer, bytes] : prepared) compare_prepared(buffers[buffer], bytes);

@@ -1,0 +1,82 @@
+"""Trip counts for a forecast: the inputs that decide them, and how often a run passes each line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from labtools.predict.counts import LineCounts
+from labtools.problem import Drawn, LabError, Limits, Problem, Rung, operation_of
+from labtools.toolchain.cache import code_digest
+
+from .build import native_digest
+from .report import MAX_COUNTED
+from .runner import COUNT_LIMIT_S, count_on_cpu
+
+LARGEST_INPUTS = 2**28
+"""Bytes of inputs that are drawn for a forecast: a second or two."""
+_CODE = code_digest("measure")
+
+
+class CpuTripCounts:
+    """What `labtools.predict.forecast` may ask where the machine code leaves trip counts open.
+
+    Args:
+        rung, workload, knobs, limits: as for `run_on_cpu`.
+        time_limit_s: seconds that one block may take.
+    """
+
+    most_blocks = MAX_COUNTED
+
+    def __init__(
+        self,
+        rung: Rung,
+        workload: Problem,
+        knobs: Mapping[str, int] | None,
+        limits: Limits,
+        time_limit_s: float = COUNT_LIMIT_S,
+    ) -> None:
+        self._rung, self._workload, self._knobs, self._limits = rung, workload, knobs, limits
+        self._time_limit_s = time_limit_s
+
+    @property
+    def content(self) -> object:
+        """The code of the runner, the source with its lines, and the time limit."""
+        rung = self._rung
+        return _CODE, native_digest(), rung.source_text, str(rung.source), self._time_limit_s
+
+    @cached_property
+    def _drawn(self) -> Drawn:
+        size = sum(one.bytes for one in self._workload.buffers.values())
+        if size > LARGEST_INPUTS:
+            raise LabError(
+                f"The inputs of {self._workload.short()} are too large to be drawn for a forecast.",
+                f"they have {size / 2**20:,.0f} MiB, and at most {LARGEST_INPUTS >> 20} are drawn",
+                "a smaller workload has counts",
+            )
+        return operation_of(self._workload).draw(self._workload)
+
+    def inputs(self) -> Mapping[str, np.ndarray]:
+        """The inputs that a check on the CPU draws too, by buffer.
+
+        Raises:
+            LabError: there are more than `LARGEST_INPUTS` bytes of them.
+        """
+        return self._drawn.buffers()
+
+    def count(self, launch: int, blocks: Sequence[int]) -> Sequence[LineCounts]:
+        """The counts of some blocks of one launch, by running them.
+
+        Args:
+            launch: its position among those of the call.
+            blocks: at most `most_blocks` of them, by number.
+
+        Raises:
+            LabError: as `count_on_cpu`.
+        """
+        limit_s = self._time_limit_s
+        return count_on_cpu(
+            self._rung, self._drawn, self._knobs, self._limits, launch, blocks, limit_s
+        )
