@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LIMIT_S = 6.0
 LIMIT_BYTES = 2**30
-GRACE_S = 2.0
+GRACE_S = 1.0
 """What does not heed the end of its time ends with the process so much later."""
 
 
