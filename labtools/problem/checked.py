@@ -21,8 +21,8 @@ _IN_C = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OF_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
     bool: ("True or False", (bool, np.bool_)),
-    int: ("a whole number", (numbers.Integral,)),
-    float: ("a number", (numbers.Real,)),
+    int: ("a whole number", (int, numbers.Integral)),
+    float: ("a number", (float, int, numbers.Real)),
     Path: ("a Path, such as Path(__file__).with_suffix('.cu')", (Path,)),
     type(None): ("None", (type(None),)),
 }
@@ -39,8 +39,8 @@ def check_fields(value: Any, whose: str) -> None:
     Raises:
         LabError: names the first field that does not fit.
     """
-    for name, kind in _kinds_of(cast(Hashable, type(value))).items():
-        if not _fits(getattr(value, name), kind):
+    for name, kind, is_kind in _fields_of(cast(Hashable, type(value))):
+        if not is_kind(getattr(value, name)):
             found = type(getattr(value, name)).__name__
             raise LabError(
                 f"{whose} has no usable {name}.",
@@ -72,37 +72,48 @@ def check_name(name: str, whose: str, *, in_c: bool = True) -> None:
 
 def is_text(value: Any) -> bool:
     """Whether it is text that a file and a command line can hold."""
+    if not isinstance(value, str) or "\0" in value:
+        return False
     try:
-        return isinstance(value, str) and "\0" not in value and bool(value.encode() or True)
+        return value.isascii() or bool(value.encode())
     except UnicodeEncodeError:
         return False
 
 
+Test = Callable[[Any], bool]
+"""Whether a value is of a kind."""
+
+
 @functools.lru_cache(maxsize=32)
-def _kinds_of(of: Any) -> dict[str, Any]:
-    return typing.get_type_hints(of)
+def _fields_of(of: Any) -> tuple[tuple[str, Any, Test], ...]:
+    """The fields of a dataclass, each with its annotation and what tests it."""
+    kinds = typing.get_type_hints(of)
+    return tuple((name, kind, _test_of(kind)) for name, kind in kinds.items())
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _test_of(kind: Any) -> Test:
     if kind is Any:
-        return True
+        return lambda value: True
     if kind is str:
-        return is_text(value)
+        return is_text
     if kind in _SIMPLE:
-        return isinstance(value, _SIMPLE[kind][1])
+        allowed = _SIMPLE[kind][1]
+        return lambda value: isinstance(value, allowed)
     outer, inner = typing.get_origin(kind), typing.get_args(kind)
+    tests = [_test_of(one) for one in inner if one is not Ellipsis] if outer is not Callable else []
     if outer in (typing.Union, types.UnionType):
-        return any(_fits(value, one) for one in inner)
+        return lambda value: any(test(value) for test in tests)
     if outer is tuple:
-        return isinstance(value, (tuple, list)) and all(_fits(one, inner[0]) for one in value)
+        return lambda value: isinstance(value, (tuple, list)) and all(map(tests[0], value))
     if outer is Mapping:
-        key, held = inner
-        return isinstance(value, Mapping) and all(
-            _fits(k, key) and _fits(v, held) for k, v in value.items()
+        return lambda value: (
+            isinstance(value, Mapping)
+            and all(map(tests[0], value))
+            and all(map(tests[1], value.values()))
         )
     if outer is Callable:
-        return callable(value)
-    return isinstance(value, kind)
+        return callable
+    return lambda value: isinstance(value, kind)
 
 
 def _say(kind: Any) -> str:
