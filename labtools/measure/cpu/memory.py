@@ -6,7 +6,7 @@ import os
 
 from labtools.problem import LabError, Problem
 
-from ..resident import most_of_machine
+from ..resident import machine_bytes, most_of_machine
 
 GIB_VARIABLE = "LABTOOLS_CHECK_GIB"
 USUAL_GIB = 2.0
@@ -15,7 +15,11 @@ HOST_BYTES_PER_BYTE = 8
 
 
 def most_bytes() -> int:
-    """What each process of a check may have in memory: ``LABTOOLS_CHECK_GIB``, 2 GiB without it."""
+    """What each process of a check may have in memory beside the inputs.
+
+    ``LABTOOLS_CHECK_GIB``, 2 GiB without it. The inputs are the reader's to choose: they may take
+    what the machine has.
+    """
     given = os.environ.get(GIB_VARIABLE, "")
     try:
         gib = float(given) if given.strip() else USUAL_GIB
@@ -32,23 +36,30 @@ def most_bytes() -> int:
 
 
 def check_host_memory(workload: Problem, others: int = 0) -> None:
-    """Refuse what would take more memory than a check may have, before anything is drawn.
+    """Refuse what would take more memory than there is, before anything is drawn.
 
     Args:
         workload: its inputs are drawn, and the oracle works on them in float64.
-        others: bytes of all other buffers.
+        others: bytes of all other buffers, which are the kernel's.
 
     Raises:
-        LabError: it would.
+        LabError: the inputs do not fit the machine, or the other buffers what a check may have.
     """
-    drawn = sum(one.bytes for one in workload.inputs.values())
+    needed = HOST_BYTES_PER_BYTE * sum(one.bytes for one in workload.inputs.values())
+    there = most_of_machine(machine_bytes())
+    if needed > there:
+        raise LabError(
+            f"{workload} does not fit the memory of this machine.",
+            f"its inputs and the oracle need about {needed / 2**30:.1f} GiB and a process may take "
+            f"{there / 2**30:.1f} GiB here",
+            "a smaller workload checks the same code; forecasts and records need no memory",
+        )
     # Of a buffer that a kernel writes there are the memory and a copy at least.
-    needed, most = HOST_BYTES_PER_BYTE * drawn + 2 * others, most_bytes()
-    if needed > most:
+    if 2 * others > most_bytes():
         raise too_large(
-            f"{workload} needs too much memory to be checked on the CPU.",
-            f"its inputs, the oracle and the kernel's buffers need about {needed / 2**30:.1f} GiB",
-            most,
+            f"The kernel's buffers on {workload} are too large to be checked on the CPU.",
+            f"with the copies that are compared they need about {2 * others / 2**30:.1f} GiB",
+            most_bytes(),
         )
 
 
@@ -56,7 +67,7 @@ def too_large(what: str, why: str, most: int) -> LabError:
     """The error of a check that wants more memory than it may have."""
     return LabError(
         what,
-        f"{why}, and a check may take {most / 2**30:.1f} GiB of this machine",
+        f"{why}, and beside the inputs a check may take {most / 2**30:.1f} GiB of this machine",
         f"a smaller workload checks the same code; {GIB_VARIABLE}={2 * most / 2**30:.0f} allows "
         "more; forecasts and records need no memory",
     )

@@ -548,7 +548,8 @@ def _run_child(
         with contextlib.suppress(BrokenPipeError):
             child.stdin.write(_job_text(job, buffers, names, report_fd, fine).encode())
             child.stdin.close()
-        hung = _wait(child, job.time_limit_s, report, tell)
+        most = most_bytes() + sum(one.bytes for one in buffers.values())
+        hung = _wait(child, job.time_limit_s, report, tell, most)
         if hung:
             return (
                 f"the child process made no progress for {2 * job.time_limit_s + 10:g} s "
@@ -586,15 +587,16 @@ def _wait(
     time_limit_s: float,
     report: np.ndarray,
     tell: Callable[[], None],
+    most: int,
 ) -> bool:
-    """Wait for the child, and say whether it stood still for too long.
+    """Wait for the child, and say whether it stood still for too long; it may have so many bytes.
 
     The child's own clock names a hanging thread; this one is for a child that cannot even do that.
 
     Raises:
         LabError: it took more memory than a check may.
     """
-    pidfd, most = os.pidfd_open(child.pid), most_bytes()
+    pidfd = os.pidfd_open(child.pid)
     try:
         still_s, last = 0.0, -1
         while still_s < 2 * time_limit_s + 10:
@@ -607,7 +609,7 @@ def _wait(
                 raise too_large(
                     "The kernel took too much memory to be checked on the CPU.",
                     "what it writes is watched, in 16 to 64 bytes for each byte",
-                    most,
+                    most_bytes(),
                 )
             now = int(report["blocks_done"][0])
             still_s = still_s + _LOOK_S if now == last else 0.0
