@@ -820,7 +820,6 @@ class _Follower:
             turns = np.full(lanes.count, turns[looping].min())
         # No comparison of numbers turns: bits may, which the trips that are tried will show.
         turns = np.minimum(turns, ENDLESS)
-        turns = np.where(looping, turns, 0)
         return np.where(looping, turns, 0)
 
     def _proven(
