@@ -268,7 +268,8 @@ def test_a_source_may_be_named_instead_of_its_python_file(tmp_path, monkeypatch)
     (tmp_path / "mine.cu").write_text(ONE_WARP)
     (tmp_path / "mine.py").write_text(
         "from labtools.problem import *\nfrom pathlib import Path\n"
-        "RUNG = Rung('mine', 't', Path(__file__).with_suffix('.cu'), 'i', 'l', 'c', None)\n"
+        "def launch(problem, limits, knobs): return []\n"
+        "RUNG = Rung('mine', 't', Path(__file__).with_suffix('.cu'), 'i', 'l', 'c', launch)\n"
     )
     monkeypatch.chdir(tmp_path)
     assert load_rung("mine.cu").id == "mine"
