@@ -28,6 +28,7 @@ from .semantics import (
     next_register,
     read_float,
     take,
+    with_sign,
 )
 from .spaces import Space
 
@@ -424,10 +425,7 @@ def _double(state: State, operand: Operand) -> np.ndarray | None:
     value = state.wide(Operand(**plain))
     if value is None:
         return None
-    number = value.view(np.float64)
-    if operand.absolute:
-        number = np.abs(number)
-    return -number if operand.negated else number
+    return with_sign(operand, value.view(np.float64))
 
 
 def _double_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]]:

@@ -814,7 +814,11 @@ def read_float(state: State, operand: Operand) -> np.ndarray | None:
     plain = state._plain(operand)
     if plain is None:
         return None
-    number = plain.view(np.float32)
+    return with_sign(operand, plain.view(np.float32))
+
+
+def with_sign(operand: Operand, number: np.ndarray) -> np.ndarray:
+    """Floats as an operand takes them: ``-`` and ``|x|`` applied."""
     if operand.absolute:
         number = np.abs(number)
     return -number if operand.negated else number

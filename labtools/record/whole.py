@@ -55,7 +55,7 @@ def remove_left_over(path: Path) -> None:
     with contextlib.suppress(OSError):
         handle = os.open(path, os.O_RDWR)
         try:
-            if _lock(handle) is True:
+            if lock_now(handle) is True:
                 path.unlink()
         finally:
             os.close(handle)
@@ -76,13 +76,13 @@ def _begin(path: Path) -> tuple[int, str]:
     over; then there is another."""
     while True:
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_PART)
-        if _lock(handle) is not False and os.fstat(handle).st_nlink:
+        if lock_now(handle) is not False and os.fstat(handle).st_nlink:
             return handle, beside
         os.close(handle)
         Path(beside).unlink(missing_ok=True)
 
 
-def _lock(handle: int) -> bool | None:
+def lock_now(handle: int) -> bool | None:
     """Take the lock of an open file: False where another process has it, None where the system or
     the disk knows none."""
     try:

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from labtools.problem import LabError
+from labtools.record.whole import lock_now
 from labtools.toolchain import CompileError, find_cxx_compiler
 from labtools.toolchain.cache import check_room, in_folder, prune_kept, size_of
 from labtools.toolchain.compiler import (
@@ -742,16 +743,13 @@ def _building(cache: Path) -> Iterator[Path]:
 
 def _is_dead(folder: Path) -> bool:
     """Whether nobody builds in a folder any more."""
-    import fcntl
-
     try:
         with open(folder / _ALIVE, "rb") as mark:
-            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock_now(mark.fileno()) is True
     except FileNotFoundError:
         return True
     except OSError:
         return False
-    return True
 
 
 # ---- the cache ----
