@@ -18,6 +18,7 @@ from labtools.measure.worker import Finished, run_call
 from labtools.predict.measured import RECORD_NAME, SCHEMA, table_from_record
 from labtools.problem import LabError
 from labtools.record import Clocks
+from labtools.record.whole import write_whole
 from labtools.toolchain import Cubin, DisassemblerMissing
 from labtools.toolchain.progress import Progress, silent
 
@@ -232,11 +233,11 @@ def _write(out_dir: Path, record: dict[str, Any], notes: list[str]) -> tuple[Pat
         return record_path, None
     table_path = out_dir / "latencies" / f"{record['provenance']['gpu_slug']}.json"
     table_path.parent.mkdir(exist_ok=True)
-    table_path.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    write_whole(table_path, (json.dumps(table, indent=1) + "\n").encode())
     return record_path, table_path
 
 
 def write_record(path: Path, record: dict[str, Any]) -> None:
     """Write a record of microbenchmarks, the same bytes for the same record."""
     text = json.dumps(record, separators=(",", ":"))
-    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    write_whole(path, gzip.compress(text.encode(), mtime=0), durable=True)
