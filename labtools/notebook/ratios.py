@@ -155,12 +155,14 @@ def _unreadable(thing: Any) -> LabError:
 
 
 def say_ratio(ratio: float, interval: Interval | None = None) -> str:
-    """In words: ``1.74x faster``, ``2.00x slower``, ``the same``."""
+    """In words: ``1.74x faster``, ``2.00x slower``, ``1.004x faster``, ``the same``."""
     direction = direction_of(ratio, interval)
     if direction == "same":
         return f"the same ({ratio:.2f}x)"
     size = ratio if direction == "faster" else 1 / ratio
-    return f"{size:.2f}x {direction}"
+    # 1.00x would say both that it is faster and that it is not.
+    digits = 3 if size < 1.005 else 2
+    return f"{size:.{digits}f}x {direction}"
 
 
 def interval_as_said(ratio: float, interval: Interval) -> Interval:

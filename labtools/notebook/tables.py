@@ -30,10 +30,13 @@ _BORDERS = {
     "computed": "1px dotted",
     "claimed": "3px double",
 }
-_BADGE = "border-radius:0.6em;padding:0 0.5em;font-size:0.85em;white-space:nowrap"
+_BADGE = (
+    "border-radius:0.6em;padding:0 0.5em;display:inline-block;font-size:0.85em;white-space:nowrap"
+)
 _CELL = "padding:0.25em 0.7em;text-align:left;vertical-align:top"
 _LAST = "9em"  # a narrow screen scrolls rather than breaking every word
 _SENTENCE = "12em"
+_LONG_SENTENCE = "20em"
 _RULE = "border-bottom:1px solid #8888"
 BOX = "border:1px solid #8888;border-radius:4px;padding:0.6em 0.9em;margin:0.4em 0"
 
@@ -151,7 +154,7 @@ def _with_circumstances(
     texts = zip(*added.values(), strict=True)
     wider = [[*row[:-1], *more, row[-1]] for row, more in zip(grid, texts, strict=True)]
     if TOGETHER in added:
-        caption = f"{caption}; {NOTE_TOGETHER}" if caption else NOTE_TOGETHER
+        caption = f"{caption.removesuffix('.')}; {NOTE_TOGETHER}" if caption else NOTE_TOGETHER
     return (*columns[:-1], *added, columns[-1]), wider, caption
 
 
@@ -170,13 +173,14 @@ def _least_widths(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> dic
     words, which never break, the room goes to the first one, which names the row.
     """
     number, least = _wide_column(columns, grid)
-    sentences = {
-        column
-        for row in grid
-        for column, cell in enumerate(row)
-        if isinstance(cell, str) and len(cell) > 40
-    }
-    return dict.fromkeys(sentences, _SENTENCE) | {number: least}
+    sentences: dict[int, str] = {}
+    for row in grid:
+        for column, cell in enumerate(row):
+            if isinstance(cell, str) and len(cell) > 40:
+                sentences.setdefault(column, _SENTENCE)
+                if len(cell) > 120:
+                    sentences[column] = _LONG_SENTENCE
+    return sentences | {number: least}
 
 
 def _wide_column(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> tuple[int, str]:
@@ -267,7 +271,7 @@ def _html(cell: Cell) -> str:
     if isinstance(cell, Word):
         badges = " ".join(badge(word) for word in (cell.word, cell.also) if word)
         return f"{badges} {_text(cell.detail)}".rstrip()
-    return _text(cell)
+    return _text(cell).replace(" %", "\u00a0%")  # a sign alone on a line belongs to nothing
 
 
 def _text(text: str) -> str:

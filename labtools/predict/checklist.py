@@ -308,18 +308,18 @@ def _ask_level(workload: Problem, gpu: Gpu, main: LaunchForecast) -> Item:
     again = main.l2_bytes / footprint if footprint else 0.0
     from_dram = main.dram_bytes / main.l2_bytes if main.l2_bytes else 0.0
     fits = "fit" if footprint <= l2 else "do not fit"
-    level = "HBM" if main.dram_bytes > 0.5 * footprint else "the L2"
+    level = "DRAM" if main.dram_bytes > 0.5 * footprint else "the L2"
     facts = (
         Fact("different bytes touched (MB)", footprint / 1e6, "computed", main.entry),
         Fact("L2 of the GPU (MB)", l2 / 1e6, "computed"),
         Fact("cache at the start", workload.cache_state, "computed", "part of the workload"),
         Fact("bytes asked of the L2 (MB)", main.l2_bytes / 1e6, "forecast"),
-        Fact("of these, from HBM (MB)", main.dram_bytes / 1e6, "forecast"),
+        Fact("of these, from DRAM (MB)", main.dram_bytes / 1e6, "forecast"),
     )
     says = (
         f"The data {fits} the L2 and the cache is {workload.cache_state}: first reads come from "
         f"{level}. Each byte is asked for {again:.3g} times; {from_dram:.0%} of what is asked for "
-        "comes from HBM."
+        "comes from DRAM."
     )
     return Item("level", "Which level of memory serves the loads?", says, "forecast", facts)
 
@@ -572,7 +572,7 @@ def _ask_spills(gpu: Gpu, facts: CodeFacts) -> Item:
 
 def _ask_bound(said: Forecast) -> Item:
     names = {
-        "bandwidth": "HBM bytes at the ceiling",
+        "bandwidth": "DRAM bytes at the ceiling",
         "l2_bandwidth": "L2 bytes at the ceiling",
         "issue": "issue slots",
         "chain": "the simulated chain, waits for memory included",
@@ -589,7 +589,7 @@ def _ask_bound(said: Forecast) -> Item:
             "; ".join(said.doubts) or why,
         ),
         Fact("times the floor", said.time_us / said.floor.time_us, "forecast"),
-        Fact("read from HBM (GB/s)", said.gb_per_s, "forecast"),
+        Fact("read from DRAM (GB/s)", said.gb_per_s, "forecast"),
     ]
     facts += [
         Fact(f"alone: {names.get(name, name)} (us)", value, "forecast")

@@ -17,7 +17,7 @@ from .sm_model import Event, SmRun
 from .streams import BlockStreams, LoopNode, Node, count_ops, first_of
 
 REASON_OF_SLICE = {
-    "memory: HBM": "long_scoreboard",
+    "memory: DRAM": "long_scoreboard",
     "memory: L2": "long_scoreboard",
     "memory: L1": "long_scoreboard",
     "memory: async copy": "long_scoreboard",
@@ -61,7 +61,7 @@ def _wait_name(event: Event, sass: Sass, machine: Machine) -> str:
     if producer.base in ("LDL", "STL"):
         return "local memory"
     if kind == "memory":
-        return {"dram": "memory: HBM", "l2": "memory: L2", "l1": "memory: L1"}.get(
+        return {"dram": "memory: DRAM", "l2": "memory: L2", "l1": "memory: L1"}.get(
             event.level, "memory: async copy"
         )
     return {

@@ -16,7 +16,7 @@ class Slice:
     """A part of the time: what the watched warp waited for.
 
     Attributes:
-        name: ``memory: HBM``, ``memory: L2``, ``shuffle``, ``barrier``, ``fixed latency``, ...
+        name: ``memory: DRAM``, ``memory: L2``, ``shuffle``, ``barrier``, ``fixed latency``, ...
         cycles: of the whole kernel, one warp from start to end.
         share: of the warp's cycles, 0..1.
     """

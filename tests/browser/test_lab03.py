@@ -41,7 +41,7 @@ def walk_the_table(page: Any) -> None:
     chosen = page.locator(".lt-ch-list tr.lt-ch-on")
     expect(chosen).to_have_count(1)
     longest = chosen_row(page)
-    expect(page.locator(".lt-ch-detail")).to_contain_text("memory: HBM")
+    expect(page.locator(".lt-ch-detail")).to_contain_text("memory: DRAM")
     chosen.focus()
     page.keyboard.press("ArrowDown")
     assert chosen_row(page) == longest + 1

@@ -202,7 +202,7 @@ def test_what_int4_saves_is_judged_by_where_it_is_saved(
 ) -> None:
     """The same times with the saving elsewhere get another verdict; no saving at all a third."""
     claim = LEDGER.find("int4-chain")
-    told = {"time_us": 100.0, "memory: HBM": 50.0, "issue": 50.0}
+    told = {"time_us": 100.0, "memory: DRAM": 50.0, "issue": 50.0}
 
     def made(rung: Rung, *_: object) -> Forecast:
         cycles = told if rung.id == "r07_int4" else {"time_us": 130.0} | _BEFORE
@@ -214,13 +214,13 @@ def test_what_int4_saves_is_judged_by_where_it_is_saved(
 
     monkeypatch.setattr(claim_checks, "forecast", made)
     assert check_claim(claim, evidence).verdict == "holds"  # 80 to 50 of it is no wait for memory
-    told |= {"memory: HBM": 10.0, "issue": 90.0}
+    told |= {"memory: DRAM": 10.0, "issue": 90.0}
     assert check_claim(claim, evidence).verdict == "misattributed"
     told |= {"time_us": 131.0}
     assert check_claim(claim, evidence).verdict == "refuted"
 
 
-_BEFORE = {"memory: HBM": 50.0, "issue": 80.0}
+_BEFORE = {"memory: DRAM": 50.0, "issue": 80.0}
 
 
 def test_what_cannot_be_forecast_here_is_pending(

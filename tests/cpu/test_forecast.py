@@ -648,7 +648,7 @@ def test_blocks_that_leave_early_read_nothing(tmp_path: Path) -> None:
         launch = half.main_launch
         assert launch.footprint_bytes == pytest.approx(132 * 256 * 128 * 4, rel=0.02)
         assert launch.dram_bytes == pytest.approx(132 * 256 * 128 * 4, rel=0.05)
-        assert launch.stack[0].name == "memory: HBM"
+        assert launch.stack[0].name == "memory: DRAM"
         assert launch.trips[0][1] == 64
         assert 64 * MACHINE.dram_rows(128) < cycles_of(half) < 1.1 * cycles_of(whole)
 

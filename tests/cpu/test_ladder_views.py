@@ -23,7 +23,8 @@ from labtools.notebook.decode.chapters import (
 from labtools.notebook.figures import draw_picture, make_picture
 from labtools.notebook.ladder import plot_confound, plot_ladder
 from labtools.notebook.live import live_speedup
-from labtools.notebook.tables import format_value, show_table
+from labtools.notebook.ratios import say_ratio
+from labtools.notebook.tables import format_value, make_table, show_table
 from labtools.predict import load_gpu
 from labtools.problem import HEADLINE, LabError, Workload, load_rung, make_inputs
 from labtools.record import Record, RecordStore
@@ -152,7 +153,7 @@ def test_pictures_say_what_they_show_and_are_reproducible() -> None:
     small = Workload(1, 2, 1, 64, 64)
     pictures = [
         plot_roofline([load_gpu("rtx4090"), gpu], HEADLINE),
-        plot_in_flight(gpu, 240.0, 256),
+        plot_in_flight(gpu, 4800.0, 240.0, 256),
         plot_copy(HEADLINE, load_gpu("rtx4090"), 1360.0, 713.0, 157.7),
         plot_online_softmax(make_inputs(small), make_inputs(small.replace(distribution="rising"))),
     ]
@@ -160,7 +161,7 @@ def test_pictures_say_what_they_show_and_are_reproducible() -> None:
         alt = re.search(r'alt="([^"]+)"', picture.html)
         assert alt is not None
         assert len(alt[1]) > 60
-    assert plot_in_flight(gpu, 240.0, 256).html == pictures[1].html
+    assert plot_in_flight(gpu, 4800.0, 240.0, 256).html == pictures[1].html
 
 
 def test_alt_text_is_escaped() -> None:
@@ -197,3 +198,16 @@ def test_prefill_intensity_of_one_token_is_that_of_its_bytes() -> None:
     one = HEADLINE.replace(kv_len=1)
     rows = 2 * (one.num_qo_heads + one.num_kv_heads) * one.batch
     assert prefill_intensity(one) == one.flops / (rows * one.head_dim * 2)
+
+
+def test_a_small_difference_is_not_said_to_be_none() -> None:
+    assert say_ratio(1.004, (1.002, 1.005)) == "1.004x faster"
+    assert say_ratio(1 / 1.004, (0.995, 0.998)) == "1.004x slower"
+    assert say_ratio(1.09) == "1.09x faster"
+    assert say_ratio(1.004) == "the same (1.00x)"
+
+
+def test_a_percent_sign_stays_with_its_number() -> None:
+    table = make_table(("a",), [("1.09x faster (95 %: 1.05 to 1.12)",)])
+    assert "95\u00a0%:" in table.html
+    assert "95 %:" in table.text

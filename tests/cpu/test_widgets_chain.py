@@ -90,7 +90,7 @@ def test_too_pale_a_colour_would_be_found() -> None:
 def test_causes_look_different() -> None:
     assert len({cause.colour for cause in CAUSES.values()}) == len(CAUSES)
     assert cause_of("something new").meaning == "something new"
-    assert in_legend_order(["zz", "shuffle", "memory: HBM"]) == ["memory: HBM", "shuffle", "zz"]
+    assert in_legend_order(["zz", "shuffle", "memory: DRAM"]) == ["memory: DRAM", "shuffle", "zz"]
 
 
 def test_every_cause_of_a_forecast_has_a_colour() -> None:
@@ -105,7 +105,7 @@ def test_every_cause_of_a_forecast_has_a_colour() -> None:
 def test_the_chain_figure_tells_the_longest_wait(launch: LaunchForecast) -> None:
     shown = plot_chain(launch, "the one-warp kernel")
     place = longest_waits(launch.chain, 1)[0]
-    assert f"{waited(launch.chain[place]):.0f} cycles for memory: HBM, from LDG" in shown.text
+    assert f"{waited(launch.chain[place]):.0f} cycles for memory: DRAM, from LDG" in shown.text
     assert "[forecast]" in shown.text
     assert 'alt="the one-warp kernel' in shown.html
     assert "data:image/svg+xml" in shown.html
@@ -211,7 +211,7 @@ def test_the_change_is_the_ratio_of_the_times() -> None:
     back = change_between(fast, slow)
     assert back["text"] == f"{ratio:.2f}x slower than the pinned setting"
     assert change_between(slow, slow)["text"] == "the same (1.00x) as the pinned setting"
-    memory = next(row for row in change["rows"] if row[0] == "memory: HBM")
+    memory = next(row for row in change["rows"] if row[0] == "memory: DRAM")
     assert memory[-1].startswith("-")
     assert change["rows"][-1][0] == "together"
     assert change_between(slow, {"message": "no"}) == {"text": "", "rows": []}

@@ -26,7 +26,7 @@ class Cause:
 CAUSES = {
     cause.name: cause
     for cause in (
-        Cause("memory: HBM", "#cf3a24", "", "a load's data come from memory"),
+        Cause("memory: DRAM", "#cf3a24", "", "a load's data come from memory"),
         Cause("memory: L2", "#d2691e", "///", "a load's data come from the L2"),
         Cause("memory: L1", "#a8780a", "...", "a load's data come from the L1"),
         Cause("memory: async copy", "#9c5f3c", "\\\\\\", "an asynchronous copy is not there yet"),

@@ -207,7 +207,7 @@ def operation(text: str) -> str:
 
 
 def say_wait(links: tuple[ChainLink, ...], place: int) -> str:
-    """``HADD2 (number 12) 707 cycles for memory: HBM, from LDG (number 3)``."""
+    """``HADD2 (number 12) 707 cycles for memory: DRAM, from LDG (number 3)``."""
     link = links[place]
     said = f"{operation(link.text)} (number {place}) {waited(link):.0f} cycles for {link.cause}"
     source = producer_place(links, place)

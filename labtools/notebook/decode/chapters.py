@@ -129,35 +129,33 @@ def _peaks(gpu: Gpu) -> tuple[float, float]:
     return gpu.fp16_tensor_tflops, gpu.dram_gb_per_s
 
 
-def plot_in_flight(gpu: Gpu, latency_ns: float, row_bytes: int) -> Shown:
+def plot_in_flight(gpu: Gpu, gb_per_s: float, latency_ns: float, row_bytes: int) -> Shown:
     """Read rate by bytes in flight an SM, from Little's law and the memory's limit.
 
     Args:
-        gpu: a sheet with a memory rate.
+        gpu: whose SMs share the rate.
+        gb_per_s: the memory's limit, in 10^9 bytes a second.
         latency_ns: time from asking to having.
         row_bytes: bytes of one row of K or V, for the second scale.
     """
-    peak = gpu.dram_gb_per_s
-    if peak is None:
-        raise LabError(f"{gpu.title} has no memory rate here.", "", "draw it for another GPU")
-    knee = peak * latency_ns / gpu.sm_count
+    knee = gb_per_s * latency_ns / gpu.sm_count
     in_flight = np.linspace(0, 3 * knee, 100)
 
     def paint(axes: Axes) -> None:
-        rate = np.minimum(in_flight / latency_ns * gpu.sm_count, peak)
+        rate = np.minimum(in_flight / latency_ns * gpu.sm_count, gb_per_s)
         axes.plot(in_flight / 1024, rate, color=GREYS[0])
-        axes.axhline(peak, color=GREYS[1], linestyle="--", linewidth=0.9)
+        axes.axhline(gb_per_s, color=GREYS[1], linestyle="--", linewidth=0.9)
         axes.annotate(
             f"{knee / 1024:.1f} KiB",
-            (knee / 1024, peak),
+            (knee / 1024, gb_per_s),
             xytext=(8, -14),
             textcoords="offset points",
         )
-        axes.plot(knee / 1024, peak, "o", color=GREYS[0])
+        axes.plot(knee / 1024, gb_per_s, "o", color=GREYS[0])
         axes.set(xlabel=f"in flight an SM: KiB, and rows of {row_bytes} bytes")
         axes.set_ylabel("GB/s at most")
         axes.set_xlim(left=0)
-        axes.set_ylim(0, peak * 1.15)
+        axes.set_ylim(0, gb_per_s * 1.15)
         # Rows are a multiple of KiB: the same ticks, named twice, need no second axis.
         step = max(1, round(knee / row_bytes / 4)) * row_bytes
         ticks = np.arange(0, 3 * knee, step)
@@ -166,8 +164,8 @@ def plot_in_flight(gpu: Gpu, latency_ns: float, row_bytes: int) -> Shown:
 
     alt = (
         f"The read rate of {gpu.title} rises in proportion to the bytes in flight an SM and meets "
-        f"the memory's {peak:.0f} GB/s at {knee / 1024:.1f} KiB, which is {knee / row_bytes:.0f} "
-        "rows; beyond that it is flat."
+        f"the memory's {gb_per_s:.0f} GB/s at {knee / 1024:.1f} KiB, which is "
+        f"{knee / row_bytes:.0f} rows; beyond that it is flat."
     )
     caption = f"Little's law with a latency of {latency_ns:.0f} ns, {gpu.title}."
     return draw_picture(paint, alt, caption, "computed", size=(7.2, 3.4))
