@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .gate import PredictionPending
+from .gate import AnswerPending
 from .reader import reader_present
 from .static_page import static_question, static_result
 from .tables import Shown, format_value, make_note
@@ -31,7 +31,7 @@ def check_choice(
         text: the question, for a page that nobody sits at.
 
     Raises:
-        PredictionPending: a reader is here and has written nothing, or none of the choices.
+        AnswerPending: a reader is here and has written nothing, or none of the choices.
     """
     if reader_present() and chosen not in choices:
         raise _pending(f"The choices are: {', '.join(choices)}.")
@@ -60,7 +60,7 @@ def check_numbers(
         text: the question, for a page that nobody sits at.
 
     Raises:
-        PredictionPending: a reader is here and a number is missing.
+        AnswerPending: a reader is here and a number is missing.
     """
     missing = [name for name in right if given.get(name) is None]
     if reader_present() and missing:
@@ -75,8 +75,8 @@ def check_numbers(
     return _for_whoever_is_here(shown, question_id, text, form, list(right.values()))
 
 
-def _pending(more: str) -> PredictionPending:
-    return PredictionPending(
+def _pending(more: str) -> AnswerPending:
+    return AnswerPending(
         "This answer waits for yours.",
         "what was seen first cannot be predicted",
         f"Set it in the cell above, run that cell, then this one and those below it. {more}",

@@ -33,6 +33,10 @@ class PredictionPending(LabError):
         return [f"{self.what} {self.still_works}"]
 
 
+class AnswerPending(PredictionPending):
+    """An answer waits that is written into a cell; by this name JupyterLab shows that cell."""
+
+
 class Gate:
     """One question of a page. Make it with `ask`.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from driver import Server, expect, open_notebook, run_all, shoot, unrun_cells, wait_for
-from test_labs import commit_by_keyboard, gates, kernel_is_idle, slide
+from test_labs import commit_by_keyboard, gates, in_sight, kernel_is_idle, slide
 
 from labtools.notebook.records import Variant, forecast_of
 from labtools.problem import HEADLINE
@@ -45,6 +45,7 @@ def test_lab05_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     run_all(page)
     refused = page.locator('[data-mime-type="application/vnd.jupyter.stderr"]')
     expect(refused).to_contain_text("waits for yours")
+    wait_for(lambda: in_sight(page, refused), 5, "the place where the run waits to be in sight")
     assert page.locator(".lt-split").count() == 0, "the answer stands before the question"
     page.locator(".cm-content").filter(has_text="my_blocks, my_slots = None").click()
     page.keyboard.press("Control+End")
