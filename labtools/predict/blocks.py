@@ -98,6 +98,11 @@ class LaunchBlocks:
             self._traces[block] = run_trace(self.sass, lanes, self.memory.buffers)
         return self._traces[block]
 
+    @property
+    def undecided(self) -> bool:
+        """A jump on data is open with the inputs too, so that running blocks can settle nothing."""
+        return bool(self._trace(self.launch.num_blocks // 2).doubted())
+
     @cached_property
     def _told_apart(self) -> bool:
         """Thread 0 of each block says what the block executes.

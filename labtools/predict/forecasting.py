@@ -90,16 +90,25 @@ def forecast(
 
     def make_counted() -> Forecast:
         models = _models(launches, workload, gpu, code, machine, asked)
+        if isinstance(first, Forecast) and any(model.blocks.undecided for model in models):
+            return first
         made = _predict(models, workload, gpu, code, scale or {})
         return dataclasses.replace(_with_doubts(made, workload, launches, gpu), counted=True)
 
+    doubt = "nor do the inputs and a run on the CPU say it"
     try:
-        return kept("forecast_counted", (*content, asked.content), make_counted)
+        second = kept("forecast_counted", (*content, asked.content), make_counted)
     except LabError as error:
         if isinstance(first, TraceError):
             raise first from error
-        doubt = f"nor do the inputs and a run on the CPU say it: {error.what.rstrip('.')}"
-        return dataclasses.replace(first, doubts=(*first.doubts, doubt))
+        return dataclasses.replace(
+            first, doubts=(*first.doubts, f"{doubt}: {error.what.rstrip('.')}")
+        )
+    if isinstance(first, TraceError) or not any(launch.doubts for launch in second.launches):
+        return second
+    # Half of an answer is no better than none: the blocks would be followed in two ways.
+    said = dict.fromkeys((*first.doubts, doubt, *second.doubts))
+    return dataclasses.replace(first, doubts=tuple(said))
 
 
 def _content(
