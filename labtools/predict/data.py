@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from labtools.problem import element_dtype
 from labtools.toolchain.sass import Instruction, Operand
 
 from .semantics import (
@@ -270,20 +271,16 @@ def _number_type(one: Instruction) -> str:
 
 def _half_bits(bits: np.ndarray, kind: str) -> np.ndarray:
     """Floats from the low 16 bits."""
-    low = bits & np.uint32(0xFFFF)
-    if kind == "bfloat16":
-        return (low << np.uint32(16)).view(np.float32)
-    return low.astype(np.uint16).view(np.float16).astype(np.float32)
+    low = (bits & np.uint32(0xFFFF)).astype(np.uint16)
+    return low.view(element_dtype(kind)).astype(np.float32)
 
 
 def _to_half(number: np.ndarray, kind: str) -> np.ndarray:
     """16 bits of floats, rounded to the nearest even."""
     if kind == "float16":
         return number.astype(np.float16).view(np.uint16).astype(np.uint32)
-    bits = number.astype(np.float32).view(np.uint32)
-    carry = np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
-    rounded = (bits + carry) >> np.uint32(16)
-    return np.where(np.isnan(number), np.uint32(0x7FFF), rounded)
+    rounded = number.astype(np.float32).astype(element_dtype(kind)).view(np.uint16)
+    return np.where(np.isnan(number), np.uint32(0x7FFF), rounded.astype(np.uint32))
 
 
 def _halves(state: State, operand: Operand, kind: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -298,11 +295,7 @@ def _halves(state: State, operand: Operand, kind: str) -> tuple[np.ndarray, np.n
         high = low
     elif "H1_H1" in operand.suffixes:
         low = high
-    found = []
-    for number in (low, high):
-        one = np.abs(number) if operand.absolute else number
-        found.append(-one if operand.negated else one)
-    return found[0], found[1]
+    return with_sign(operand, low), with_sign(operand, high)
 
 
 def _half_sources(
