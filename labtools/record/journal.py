@@ -8,7 +8,6 @@ nothing. Without one the lines answer alone, and it is filled from them again.
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import math
 import os
@@ -50,7 +49,7 @@ from .prediction import (
     model_says,
     score,
 )
-from .whole import sync_folder
+from .whole import append_lines
 
 URL_VARIABLE = "LABTOOLS_JOURNAL_URL"
 NAME_VARIABLE = "LABTOOLS_READER_NAME"
@@ -369,23 +368,8 @@ class Journal:
 
     def _append(self, bodies: list[str]) -> None:
         """Add lines and wait until they are on disk; what could not be written whole is undone."""
-        text = "".join(body + "\n" for body in bodies).encode()
         try:
-            with open(self.lines, "ab+", buffering=0) as file:
-                before = file.tell()
-                if not before:
-                    sync_folder(self.lines.parent)  # it may be new
-                if before and not _ends_with_newline(file):
-                    text = b"\n" + text  # a process died in mid-line; leave its line alone
-                try:
-                    left = memoryview(text)
-                    while left:
-                        left = left[file.write(left) :]
-                    os.fsync(file.fileno())
-                except OSError:
-                    with contextlib.suppress(OSError):
-                        file.truncate(before)
-                    raise
+            append_lines(self.lines, bodies)
         except OSError as error:
             raise self._cannot_write(error) from error
 
@@ -744,12 +728,6 @@ def _plain(problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
     text = str(problem["msg"]).removeprefix("Value error, ")
     return f"{where}: {text}" if where else text
-
-
-def _ends_with_newline(file: Any) -> bool:
-    file.seek(-1, os.SEEK_END)
-    last: bytes = file.read(1)
-    return last == b"\n"
 
 
 __all__ = [

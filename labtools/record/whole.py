@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 _PART = ".part"
 """How a file ends that is being written. Its writer holds a lock on it, which ends with the
@@ -59,6 +61,43 @@ def remove_left_over(path: Path) -> None:
                 path.unlink()
         finally:
             os.close(handle)
+
+
+def append_lines(path: Path, lines: Iterable[str]) -> None:
+    """Add lines to a file and wait until they are on disk.
+
+    What could not be written whole is undone. A last line without its end, which a process left
+    that died in mid-line, is left alone: a new line begins behind it.
+
+    Args:
+        path: the file, or where it will be; its folder is there.
+        lines: without their ends.
+
+    Raises:
+        OSError: they could not be written.
+    """
+    text = "".join(line + "\n" for line in lines).encode()
+    with open(path, "ab+", buffering=0) as file:
+        before = file.tell()
+        if not before:
+            sync_folder(path.parent)  # it may be new
+        if before and not _ends_with_newline(file):
+            text = b"\n" + text
+        try:
+            left = memoryview(text)
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(before)
+            raise
+
+
+def _ends_with_newline(file: Any) -> bool:
+    file.seek(-1, os.SEEK_END)
+    last: bytes = file.read(1)
+    return last == b"\n"
 
 
 def sync_folder(folder: Path) -> None:
