@@ -55,7 +55,7 @@ class Predicted(Protocol):
 
 
 @dataclass(frozen=True)
-class Point:
+class JudgedKernel:
     """One measured kernel and what was predicted for it.
 
     Attributes:
@@ -168,7 +168,7 @@ def accuracy(forecast_us: Sequence[float], measured_us: Sequence[float]) -> Accu
     )
 
 
-def accuracy_of(points: Sequence[Point], which: Which = "forecast") -> Accuracy:
+def accuracy_of(points: Sequence[JudgedKernel], which: Which = "forecast") -> Accuracy:
     """Accuracy of the model, of the roofline or of the constant on some points.
 
     Raises:
@@ -218,7 +218,7 @@ def points_of(
     stratum_of: Callable[[Record], str | None],
     gpu: Gpu | str = "h200",
     predict: Callable[[Record], Predicted | None] | None = None,
-) -> list[Point]:
+) -> list[JudgedKernel]:
     """Put forecast and measurement of every recorded point side by side.
 
     Args:
@@ -246,7 +246,7 @@ def points_of(
         [(roofline, record.median_us) for record, _, split, _, roofline in rows if split != "test"]
     )
     return [
-        Point(
+        JudgedKernel(
             record=record,
             stratum=stratum,
             split=split,
@@ -326,8 +326,8 @@ class Pair:
         measured_ratio, forecast_ratio: second over first.
     """
 
-    first: Point
-    second: Point
+    first: JudgedKernel
+    second: JudgedKernel
     knob: str
     measured_ratio: float
     forecast_ratio: float
@@ -338,13 +338,13 @@ class Pair:
         return (self.measured_ratio - 1) * (self.forecast_ratio - 1) > 0
 
 
-def pairs_of(points: Sequence[Point], threshold: float = DIRECTION_THRESHOLD) -> list[Pair]:
+def pairs_of(points: Sequence[JudgedKernel], threshold: float = DIRECTION_THRESHOLD) -> list[Pair]:
     """Pairs of one kernel and workload that differ in one knob and truly differ in time.
 
     Args:
         threshold: the least relative difference of the measured times.
     """
-    groups: dict[tuple[str, str], list[Point]] = {}
+    groups: dict[tuple[str, str], list[JudgedKernel]] = {}
     for point in points:
         groups.setdefault((point.rung, point.workload.key()), []).append(point)
     found = []
@@ -376,8 +376,8 @@ class BoundAgreement:
     """
 
     points: int
-    qualifying: tuple[Point, ...]
-    misses: tuple[Point, ...]
+    qualifying: tuple[JudgedKernel, ...]
+    misses: tuple[JudgedKernel, ...]
 
     @property
     def share_qualifying(self) -> float:
@@ -392,7 +392,7 @@ class BoundAgreement:
         return 1 - len(self.misses) / len(self.qualifying)
 
 
-def bound_agreement(points: Sequence[Point]) -> BoundAgreement:
+def bound_agreement(points: Sequence[JudgedKernel]) -> BoundAgreement:
     """Where counters are unambiguous, does the forecast name the same bound?"""
     clear = tuple(point for point in points if point.counted_bound is not None)
     missed = tuple(point for point in clear if point.counted_bound != point.bound)
@@ -419,7 +419,7 @@ class Target:
     met: bool
 
 
-def check_targets(points: Sequence[Point], which: Which = "forecast") -> list[Target]:
+def check_targets(points: Sequence[JudgedKernel], which: Which = "forecast") -> list[Target]:
     """Hold test points against the limits of this module.
 
     Args:

@@ -367,6 +367,12 @@ class Problem(ABC):
             data = {"operation": self.operation, **data}
         return data
 
+    def numbers(self) -> dict[str, float]:
+        """What can be counted of it, by name, for a rule that is given as data."""
+        names = (*self.shape_fields, "element_bytes", "num_parts", "streamed_bytes")
+        counted = {name: getattr(self, name) for name in (*names, "minimal_bytes", "flops")}
+        return {**counted, "flops_per_byte": self.flops / self.minimal_bytes}
+
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[type-var]

@@ -42,6 +42,11 @@ def say_knobs(knobs: Mapping[str, int] | Iterable[tuple[str, int]], between: str
     return between.join(f"{name}={value}" for name, value in dict(knobs).items())
 
 
+def is_arch_since(arch: str, least: str) -> bool:
+    """Whether an architecture, such as ``sm_90``, is ``least`` or a later one."""
+    return int(arch.removeprefix("sm_")) >= int(least.removeprefix("sm_"))
+
+
 class UnknownRung(LabError):
     """No rung has the name that was given."""
 
@@ -353,7 +358,7 @@ class Rung:
 
     def runs_on(self, arch: str) -> bool:
         """Whether an architecture, such as ``sm_75``, has what the kernel needs."""
-        return int(arch.removeprefix("sm_")) >= int(self.min_arch.removeprefix("sm_"))
+        return is_arch_since(arch, self.min_arch)
 
     @property
     def source_text(self) -> str:

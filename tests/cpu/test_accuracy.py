@@ -9,7 +9,7 @@ import pytest
 
 from labtools.predict import load_gpu, machine_of
 from labtools.predict.accuracy import (
-    Point,
+    JudgedKernel,
     accuracy,
     accuracy_of,
     best_constant,
@@ -35,12 +35,12 @@ def test_records() -> list[Record]:
 
 
 @pytest.fixture(scope="module")
-def points(test_records: list[Record]) -> list[Point]:
+def points(test_records: list[Record]) -> list[JudgedKernel]:
     calibration = read_records(FOLDER / "points_calibration.jsonl.gz")[0]
     return points_of([*calibration, *test_records], lambda record: "chain")
 
 
-def changed(point: Point, factor: float, **changes: object) -> Point:
+def changed(point: JudgedKernel, factor: float, **changes: object) -> JudgedKernel:
     """A point whose forecast is off by a factor."""
     made = {"forecast_us": factor * point.measured_us, **changes}
     return dataclasses.replace(point, **made)  # type: ignore[arg-type]
@@ -79,7 +79,9 @@ def test_families_do_not_share_a_kernel() -> None:
     assert len(point_strata()) == 6
 
 
-def test_points_take_the_stored_forecast(test_records: list[Record], points: list[Point]) -> None:
+def test_points_take_the_stored_forecast(
+    test_records: list[Record], points: list[JudgedKernel]
+) -> None:
     by_id = {record.identity(): record for record in test_records}
     held = [point for point in points if point.split == "test"]
     assert len(held) == len(test_records)
@@ -115,7 +117,7 @@ def test_the_roofline_knows_the_level_and_the_codes() -> None:
     assert 0.5 < (codes - launch) / (cold - launch) < 0.6
 
 
-def test_targets_are_met_by_the_truth_and_missed_by_less(points: list[Point]) -> None:
+def test_targets_are_met_by_the_truth_and_missed_by_less(points: list[JudgedKernel]) -> None:
     held = [point for point in points if point.split == "test"]
     exact = [changed(point, 1.0) for point in held]
     assert all(target.met for target in check_targets(exact))
@@ -137,14 +139,14 @@ def test_targets_are_met_by_the_truth_and_missed_by_less(points: list[Point]) ->
         check_targets([])
 
 
-def test_the_simpler_forecasts_are_far_behind(points: list[Point]) -> None:
+def test_the_simpler_forecasts_are_far_behind(points: list[JudgedKernel]) -> None:
     held = [point for point in points if point.split == "test"]
     model = accuracy_of(held).median
     assert model < accuracy_of(held, "roofline").median / 4
     assert model < accuracy_of(held, "constant").median / 4
 
 
-def test_pairs_differ_in_one_knob_and_in_time(points: list[Point]) -> None:
+def test_pairs_differ_in_one_knob_and_in_time(points: list[JudgedKernel]) -> None:
     found = pairs_of(points)
     assert found
     for pair in found:
@@ -162,7 +164,7 @@ def test_pairs_differ_in_one_knob_and_in_time(points: list[Point]) -> None:
     assert not dataclasses.replace(first, forecast_ratio=1.0).right
 
 
-def test_bounds_count_only_where_counters_are_clear(points: list[Point]) -> None:
+def test_bounds_count_only_where_counters_are_clear(points: list[JudgedKernel]) -> None:
     point = points[0]
     clear = dataclasses.replace(point, bound="chain", counted=CountedBound("chain"))
     wrong = dataclasses.replace(clear, bound="bandwidth")

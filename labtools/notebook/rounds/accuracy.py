@@ -14,8 +14,8 @@ from labtools.measure.gpu.job import rung_candidate
 from labtools.predict import Forecast, load_gpu
 from labtools.predict.accuracy import (
     Accuracy,
+    JudgedKernel,
     Pair,
-    Point,
     Target,
     Which,
     accuracy_of,
@@ -63,7 +63,7 @@ def stratum_of_record(record: Record) -> str | None:
     return stratum_of(label, record.problem)
 
 
-def recorded_points(gpu: str = "h200", store: RecordStore | None = None) -> list[Point]:
+def recorded_points(gpu: str = "h200", store: RecordStore | None = None) -> list[JudgedKernel]:
     """The shipped points, each with the forecast that was made before its run.
 
     Args:
@@ -75,7 +75,7 @@ def recorded_points(gpu: str = "h200", store: RecordStore | None = None) -> list
     return points_of(mine, stratum_of_record, gpu)
 
 
-def _need(points: Sequence[Point]) -> None:
+def _need(points: Sequence[JudgedKernel]) -> None:
     if not points:
         raise LabError(
             "There is no point to draw.",
@@ -84,16 +84,16 @@ def _need(points: Sequence[Point]) -> None:
         )
 
 
-def _where(points: Sequence[Point]) -> str:
+def _where(points: Sequence[JudgedKernel]) -> str:
     return describe_records(point.record for point in points)
 
 
-def _strata(points: Sequence[Point]) -> list[str]:
+def _strata(points: Sequence[JudgedKernel]) -> list[str]:
     there = {point.stratum for point in points}
     return [name for name in point_strata() if name in there]
 
 
-def plot_accuracy(points: Sequence[Point], title: str = "") -> Shown:
+def plot_accuracy(points: Sequence[JudgedKernel], title: str = "") -> Shown:
     """Forecast against measurement on two logarithmic axes, one colour a stratum.
 
     Filled marks are test points, hollow ones calibration points; grey crosses are what a roofline
@@ -162,7 +162,7 @@ def plot_accuracy(points: Sequence[Point], title: str = "") -> Shown:
     return draw_picture(paint, alt, caption, size=(7.2, 4.8))
 
 
-def plot_errors(points: Sequence[Point], title: str = "") -> Shown:
+def plot_errors(points: Sequence[JudgedKernel], title: str = "") -> Shown:
     """Forecast over measurement, a column for each stratum; calibration beside test.
 
     Raises:
@@ -248,7 +248,7 @@ def _row(found: Accuracy) -> tuple[object, ...]:
 
 
 def show_accuracy(
-    points: Sequence[Point], by: Callable[[Point], str], heading: str, note: str = ""
+    points: Sequence[JudgedKernel], by: Callable[[JudgedKernel], str], heading: str, note: str = ""
 ) -> Shown:
     """A row of accuracy for each group of points, then one for all.
 
@@ -262,7 +262,7 @@ def show_accuracy(
         LabError: there is no point.
     """
     _need(points)
-    groups: dict[str, list[Point]] = {}
+    groups: dict[str, list[JudgedKernel]] = {}
     for point in points:
         groups.setdefault(by(point), []).append(point)
     rows = [(name.replace("_", " "), *_row(accuracy_of(mine))) for name, mine in groups.items()]
@@ -270,7 +270,7 @@ def show_accuracy(
     return show_table((heading, *_HEADINGS), rows, word="forecast", note=note or _where(points))
 
 
-def show_simple(points: Sequence[Point]) -> Shown:
+def show_simple(points: Sequence[JudgedKernel]) -> Shown:
     """The model beside a roofline and a constant multiple of it, on the same points.
 
     Raises:
@@ -295,7 +295,7 @@ def show_simple(points: Sequence[Point]) -> Shown:
     )
 
 
-def show_targets(points: Sequence[Point]) -> Shown:
+def show_targets(points: Sequence[JudgedKernel]) -> Shown:
     """What was asked of the model, what it reached, and whether that meets it; simpler ones beside.
 
     Raises:
@@ -343,14 +343,14 @@ def _others(pair: Pair) -> str:
     return say_knobs(rest, " ")
 
 
-def _workload(point: Point) -> str:
+def _workload(point: JudgedKernel) -> str:
     return f"{point.workload.short()}{' warm' if point.workload.cache_state == 'warm' else ''}"
 
 
 # ------------------------------------------------------------------------------- what was missed
 
 
-def explain_error(point: Point, made: Forecast) -> str:
+def explain_error(point: JudgedKernel, made: Forecast) -> str:
     """What speaks for the error of a point, from a forecast's own parts and the counters.
 
     Args:
@@ -416,7 +416,9 @@ def _limit(name: str) -> str:
     return {"bandwidth": "memory", "l2_bandwidth": "the L2", "issue": "issue"}[name]
 
 
-def show_worst(points: Sequence[Point], forecast_of: Callable[[Point], Forecast]) -> Shown:
+def show_worst(
+    points: Sequence[JudgedKernel], forecast_of: Callable[[JudgedKernel], Forecast]
+) -> Shown:
     """A list of points, each with its error and what speaks for it.
 
     Args:
@@ -436,7 +438,9 @@ def show_worst(points: Sequence[Point], forecast_of: Callable[[Point], Forecast]
     return show_reasons(items, "forecast")
 
 
-def show_bound_misses(points: Sequence[Point], forecast_of: Callable[[Point], Forecast]) -> Shown:
+def show_bound_misses(
+    points: Sequence[JudgedKernel], forecast_of: Callable[[JudgedKernel], Forecast]
+) -> Shown:
     """Points whose forecast bound is not the one that clear counters show, with the reasons.
 
     Args:

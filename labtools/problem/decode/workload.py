@@ -131,6 +131,10 @@ class Workload(Problem):
         """Query heads that share one KV head, Hq / Hkv."""
         return self.num_qo_heads // self.num_kv_heads
 
+    def numbers(self) -> dict[str, float]:
+        """As of every problem, and the query heads that share a KV head."""
+        return {**super().numbers(), "group_size": self.group_size}
+
     @property
     def is_paged(self) -> bool:
         """Whether K and V lie in pages."""

@@ -1,0 +1,1 @@
+"""What to change: gaps, budget, methods as data, branches, ablation, machine-code proof, state."""

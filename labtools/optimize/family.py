@@ -1,0 +1,776 @@
+"""A kernel family: a rung whose knobs switch methods on and off, and what is said of them in data.
+
+Three files stand beside each other, anywhere on disk: ``x.cu``, ``x.py`` with a `Rung`, and
+``x.toml``. The last names the methods with their toggles, which knobs mean nothing where, which
+points are valid, which of them make the grid, and the workloads. Everything in it is checked when
+it is read: a field, a knob, a value or a name in an expression that does not exist is refused.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, NoReturn, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
+
+from labtools.measure.profiler.counters import COUNTERS, STALL_REASONS
+from labtools.problem import LabError, Problem, Rung, load_rung, parse_problem
+from labtools.problem.rung import say_knobs
+from labtools.problem.text import read_given
+
+from .expressions import ExpressionError, evaluate_expression, names_in
+
+Axis = Literal["compute", "memory", "latency"]
+METHOD_AXES: tuple[Axis, ...] = ("compute", "memory", "latency")
+
+Toggle = Mapping[str, int]
+"""A setting: values of some knobs."""
+
+START_KEY = "start"
+"""The key of the point that a search starts from."""
+MOST_BOX_POINTS = 200_000
+"""Products of one box of the grid. A larger one is a slip: every product is looked at."""
+_MOST_PASSES = 32  # of canonical rules over one point; a rule that undoes another never ends
+
+_REPEAT = re.compile(r"^>=(?P<least>[0-9]+) (?P<pattern>.+)$")
+
+
+class InvalidPoint(LabError):
+    """A setting of the knobs that is no point of the family."""
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """Values of all knobs, in canonical form: two points are equal if they are one kernel.
+
+    `Family.point` makes one.
+
+    Attributes:
+        key: short text that names only knobs that differ from the start: ``gqa=1 stages=3``.
+        knobs: value of every knob by name, in the rung's order; not to be changed.
+    """
+
+    key: str
+    knobs: Annotated[Mapping[str, int], PlainSerializer(dict)]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "knobs", MappingProxyType(dict(self.knobs)))
+
+    @cached_property
+    def _values(self) -> tuple[tuple[str, int], ...]:
+        return tuple(sorted(self.knobs.items()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Point) and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash(self._values)
+
+    def __str__(self) -> str:
+        return self.key
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Point, (self.key, dict(self.knobs)))
+
+    def holds(self, toggle: Toggle) -> bool:
+        """Whether the knobs have these values."""
+        return all(self.knobs[name] == value for name, value in toggle.items())
+
+
+class _Data(BaseModel):
+    # A misspelt field would otherwise vanish without a word.
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+_Words = Annotated[str, Field(min_length=1)]
+_Setting = Annotated[dict[str, int], Field(min_length=1)]
+_Tuple = Field(default=(), strict=False)  # a list in the file
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One line of a signature: a regular expression over the text of one instruction.
+
+    Attributes:
+        text: as it stands in the file.
+        regex: what an instruction is searched for.
+        least: so many instructions must match.
+        absent: instead, none may.
+    """
+
+    text: str
+    regex: re.Pattern[str]
+    least: int = 1
+    absent: bool = False
+
+    def holds(self, count: int) -> bool:
+        """Whether so many instructions that match are as the signature wants it."""
+        return count == 0 if self.absent else count >= self.least
+
+
+def read_pattern(text: str) -> Pattern:
+    """A line of a signature: ``LDGSTS``, ``!BAR`` (none), ``>=4 LDG`` (so many).
+
+    Raises:
+        ValueError: it is no regular expression.
+    """
+    absent = text.startswith("!")
+    repeated = _REPEAT.match(text)
+    inner = text.removeprefix("!") if absent else repeated["pattern"] if repeated else text
+    if not inner.strip():
+        raise ValueError(f"{text!r} looks for nothing")
+    try:
+        regex = re.compile(inner)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+    if regex.search(""):
+        raise ValueError(f"{text!r} is found in everything")
+    return Pattern(text, regex, int(repeated["least"]) if repeated else 1, absent)
+
+
+def _listed(value: Any) -> Any:
+    """One value as a list of one; a list as a tuple."""
+    return (
+        (value,) if isinstance(value, int) else tuple(value) if isinstance(value, list) else value
+    )
+
+
+class Method(_Data):
+    """One thing to do to a kernel, and how it is switched.
+
+    Args:
+        id: with its axis in front: ``latency.async_copies``.
+        axis: whose gap it closes.
+        title: a few words.
+        idea: one sentence.
+        priority: 1 is the first of its axis.
+        min_arch: the oldest architecture that has what it needs.
+        trigger: expression; its value in [0, 1] says how strongly it is called for.
+        skip: expression; where it holds the method is left out. Empty: never.
+        signature: of its machine code, see `read_pattern`; every line must hold.
+        proof: how it is proved where it has no signature, in words that name the counters.
+        proof_when: the same as an expression, over values with the method and, under names that
+            end in ``_without``, over those without it.
+        off: setting of the knobs without it.
+        on: settings with it, the default form first.
+        needs: values that further knobs must have, by name: one of a few each. Where a knob has
+            none of them, the first is taken along.
+        pair: instead of a toggle, the ids of two shipped rungs, without it and with it.
+    """
+
+    id: Annotated[str, Field(pattern=r"^(compute|memory|latency)\.[a-z0-9_]+$")]
+    axis: Axis
+    title: _Words
+    idea: _Words
+    priority: Annotated[int, Field(ge=1)]
+    min_arch: Annotated[str, Field(pattern=r"^sm_[0-9]{2,3}$")] = "sm_75"
+    trigger: _Words
+    skip: str = ""
+    signature: Annotated[tuple[str, ...], _Tuple]
+    proof: str = ""
+    proof_when: str = ""
+    off: dict[str, int] = Field(default_factory=dict)
+    on: Annotated[tuple[_Setting, ...], _Tuple]
+    needs: dict[str, Annotated[tuple[int, ...], BeforeValidator(_listed), Field(min_length=1)]] = (
+        Field(default_factory=dict)
+    )
+    pair: Annotated[tuple[str, str] | None, Field(default=None, strict=False)]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.axis != self.id.split(".")[0]:
+            raise ValueError(f"{self.id} is of axis {self.axis}")
+        if bool(self.signature) == bool(self.proof):
+            raise ValueError(f"{self.id} needs a signature, or else a proof, and not both")
+        if bool(self.proof_when) and not self.proof:
+            raise ValueError(f"{self.id} has proof_when and a signature")
+        if self.pair is None and not (self.off and self.on):
+            raise ValueError(f"{self.id} needs off and on, or else a pair")
+        if self.pair is not None and (self.off or self.on or self.needs):
+            raise ValueError(f"{self.id} has a pair, so it has neither off, on nor needs")
+        for form in self.on:
+            if set(form) != set(self.off):
+                raise ValueError(
+                    f"{self.id}: every form sets the knobs of off: {', '.join(self.off)}"
+                )
+            if form == self.off:
+                raise ValueError(f"{self.id}: a form is the same as off")
+        if len({tuple(sorted(form.items())) for form in self.on}) != len(self.on):
+            raise ValueError(f"{self.id} has a form twice")
+        if set(self.needs) & set(self.off):
+            raise ValueError(f"{self.id} needs a knob that it sets itself")
+        return self
+
+    @cached_property
+    def patterns(self) -> tuple[Pattern, ...]:
+        """The lines of the signature."""
+        return tuple(read_pattern(text) for text in self.signature)
+
+
+class Hyper(_Data):
+    """A knob that branches vary while the methods stay.
+
+    Args:
+        knob: its name.
+        values: those to try.
+        doc: what it changes, one line.
+    """
+
+    knob: str
+    values: Annotated[tuple[int, ...], Field(min_length=2, strict=False)]
+    doc: _Words
+
+
+class CanonicalRule(_Data):
+    """Where an expression over the knobs holds, some knobs mean nothing and get one value.
+
+    Args:
+        when: the expression.
+        set: the values.
+        why: one sentence.
+    """
+
+    when: _Words
+    set: _Setting
+    why: _Words
+
+
+class Constraint(_Data):
+    """What every point must hold.
+
+    Args:
+        require: expression over the knobs.
+        reason: why one that does not hold it is no kernel.
+    """
+
+    require: _Words
+    reason: _Words
+
+
+class GridBox(_Data):
+    """A part of the grid: all products of some values; the other knobs are as at the start.
+
+    Args:
+        name: a few words.
+        choices: values by knob.
+        only: expression over the knobs; of the products only those where it holds. Empty: all.
+    """
+
+    name: _Words
+    choices: Annotated[
+        dict[str, Annotated[tuple[int, ...], Field(min_length=1, strict=False)]],
+        Field(min_length=1),
+    ]
+    only: str = ""
+
+
+class _File(_Data):
+    workloads: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+    start: dict[str, int] = Field(default_factory=dict)
+    hyper: Annotated[tuple[Hyper, ...], _Tuple]
+    canonical: Annotated[tuple[CanonicalRule, ...], _Tuple]
+    constraint: Annotated[tuple[Constraint, ...], _Tuple]
+    grid: Annotated[tuple[GridBox, ...], Field(min_length=1, strict=False)]
+    method: Annotated[tuple[Method, ...], _Tuple]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A tunable kernel with its methods.
+
+    Attributes:
+        rung: the kernel.
+        methods: in the file's order.
+        hypers: knobs that branches vary.
+        canonical: rules that make equal kernels equal points.
+        constraints: what every point must hold.
+        boxes: whose union is the grid.
+        workloads: the first is the headline.
+        path: the file.
+    """
+
+    rung: Rung
+    methods: tuple[Method, ...]
+    hypers: tuple[Hyper, ...]
+    canonical: tuple[CanonicalRule, ...]
+    constraints: tuple[Constraint, ...]
+    boxes: tuple[GridBox, ...]
+    workloads: tuple[Problem, ...]
+    path: Path
+    start_knobs: Mapping[str, int] = field(repr=False)
+
+    # ------------------------------------------------------------------------------- points
+
+    @cached_property
+    def start(self) -> Point:
+        """Where a search starts."""
+        return self.point()
+
+    def point(self, knobs: Toggle | None = None) -> Point:
+        """The point of a setting; a knob that is not named is as at the start.
+
+        Raises:
+            InvalidPoint: it breaks a constraint, whose reason is given.
+            LabError: there is no such knob or no such value.
+        """
+        values = self.rung.resolve_knobs({**self.start_knobs, **(knobs or {})})
+        values = self._make_canonical(values)
+        for one in self.constraints:
+            if not self._holds(one.require, values):
+                raise InvalidPoint(
+                    f"{self.rung.id} cannot be made with {self._key_of(values)}.",
+                    one.reason,
+                    "another value of one of these knobs: " + ", ".join(names_in(one.require)),
+                )
+        return Point(self._key_of(values), values)
+
+    def read_key(self, key: str) -> Point:
+        """The point that a `Point.key` names.
+
+        Raises:
+            LabError: it is no key of a point of this family.
+        """
+        knobs: dict[str, int] = {}
+        for word in key.split() if key != START_KEY else ():
+            name, equals, value = word.partition("=")
+            if not equals or not re.fullmatch(r"-?[0-9]+", value) or name in knobs:
+                raise LabError(
+                    f"{key!r} names no point of {self.rung.id}.",
+                    f"{word!r} is not a knob and its value, or stands twice",
+                    f"a key is {START_KEY!r}, or for example {self._example_key!r}",
+                )
+            knobs[name] = int(value)
+        return self.point(knobs)
+
+    @cached_property
+    def _example_key(self) -> str:
+        return next((one.key for one in self.grid() if one != self.start), START_KEY)
+
+    def _key_of(self, values: Mapping[str, int]) -> str:
+        start = self._start_values
+        changed = {name: value for name, value in values.items() if value != start[name]}
+        return say_knobs(changed, between=" ") or START_KEY
+
+    @cached_property
+    def _start_values(self) -> Mapping[str, int]:
+        return self._make_canonical(self.rung.resolve_knobs(self.start_knobs))
+
+    def _make_canonical(self, values: dict[str, int]) -> dict[str, int]:
+        for _ in range(_MOST_PASSES):
+            unmet = False
+            for rule in self.canonical:
+                if self._holds(rule.when, values) and not rule.set.items() <= values.items():
+                    values, unmet = {**values, **rule.set}, True
+            if not unmet:
+                return values
+        raise LabError(
+            f"The canonical rules of {self.path.name} never settle.",
+            f"with {say_knobs(values)} one sets what another sets back",
+            "let each knob be set by one rule",
+        )
+
+    def _holds(self, text: str, values: Mapping[str, int]) -> bool:
+        try:
+            return bool(evaluate_expression(text, values))
+        except ExpressionError as error:
+            raise LabError(
+                f"{self.path.name} has an expression that cannot be computed.",
+                f"{text!r} at {say_knobs(values)}: {error.why}",
+                "the other points",
+            ) from error
+
+    # ------------------------------------------------------------------------------ methods
+
+    @cached_property
+    def _by_id(self) -> Mapping[str, Method]:
+        return {one.id: one for one in self.methods}
+
+    def method(self, name: str) -> Method:
+        """A method by its id.
+
+        Raises:
+            LabError: there is none.
+        """
+        if name not in self._by_id:
+            raise LabError(
+                f"{self.rung.id} has no method {name!r}.",
+                f"its methods are {', '.join(self._by_id) or 'none'}",
+                "name one of them",
+            )
+        return self._by_id[name]
+
+    @cached_property
+    def switchable(self) -> tuple[Method, ...]:
+        """The methods that knobs of this kernel switch; the others are pairs of shipped rungs."""
+        return tuple(one for one in self.methods if one.pair is None)
+
+    def has(self, point: Point, method: str) -> bool:
+        """Whether a method is on at a point: one of its forms and all that it needs hold."""
+        one = self.method(method)
+        met = all(point.knobs[name] in values for name, values in one.needs.items())
+        return met and any(point.holds(form) for form in one.on)
+
+    def form_of(self, point: Point, method: str) -> int | None:
+        """The number of the form in which a method is on, from 0, or None where it is off."""
+        if not self.has(point, method):
+            return None
+        forms = self.method(method).on
+        return next(number for number, form in enumerate(forms) if point.holds(form))
+
+    def methods_on(self, point: Point) -> tuple[str, ...]:
+        """The methods that are on at a point, in the family's order."""
+        return tuple(one.id for one in self.switchable if self.has(point, one.id))
+
+    def apply(
+        self,
+        point: Point,
+        methods: Iterable[str],
+        hyper: Toggle | None = None,
+        forms: Mapping[str, int] | None = None,
+    ) -> Point:
+        """The point with some methods on, each with what it needs.
+
+        Args:
+            point: where from.
+            methods: their ids. What a later one sets wins. What was on may be off afterwards,
+                where both are settings of one knob.
+            hyper: values of further knobs, set last.
+            forms: the number of a method's form, from 0, where it is not the default form.
+
+        Raises:
+            InvalidPoint: they do not go together, or not with the rest of the point.
+            LabError: a method is a pair of rungs, or there is no such method, form or knob.
+        """
+        wanted, forms = tuple(methods), dict(forms or {})
+        if strange := set(forms) - set(wanted):
+            raise LabError(
+                f"A form is given of {', '.join(sorted(strange))}, which is not applied.",
+                f"the methods are {', '.join(wanted) or 'none'}",
+                "leave the form out",
+            )
+        knobs = dict(point.knobs)
+        for name in wanted:
+            one = self._switch(name)
+            number = forms.get(name, 0)
+            if not 0 <= number < len(one.on):
+                raise LabError(
+                    f"{name} has no form {number}.",
+                    f"it has {len(one.on)}, counted from 0",
+                    "one of these",
+                )
+            knobs |= {**_needed(one, knobs), **one.on[number]}
+        made = self.point({**knobs, **(hyper or {})})
+        if lost := [name for name in wanted if not self.has(made, name)]:
+            raise InvalidPoint(
+                f"{' and '.join(wanted)} cannot be applied at {point.key}.",
+                f"what comes out is {made.key}, without {', '.join(lost)}",
+                "other methods, or fewer at once",
+            )
+        return made
+
+    def remove(self, point: Point, method: str) -> Point:
+        """The point without a method, and without what cannot be there without it.
+
+        `dependents` names the latter.
+
+        Raises:
+            InvalidPoint: the method cannot be switched off there.
+            LabError: it is not on, or is a pair of rungs.
+        """
+        one = self._switch(method)
+        if not self.has(point, method):
+            raise LabError(
+                f"{method} is not on at {point.key}.",
+                f"on are {', '.join(self.methods_on(point)) or 'none'}",
+                "remove one of these",
+            )
+        made = self.point({**point.knobs, **one.off})
+        if self.has(made, method):
+            raise InvalidPoint(
+                f"{method} cannot be switched off at {point.key}.",
+                f"the rules of {self.path.name} switch it on again",
+                "the other methods",
+            )
+        return made
+
+    def dependents(self, point: Point, method: str) -> tuple[str, ...]:
+        """What else goes when a method is removed: it needs that method."""
+        left = self.remove(point, method)
+        return tuple(
+            name for name in self.methods_on(point) if name != method and not self.has(left, name)
+        )
+
+    def _switch(self, name: str) -> Method:
+        one = self.method(name)
+        if one.pair is not None:
+            raise LabError(
+                f"{name} is no knob of {self.rung.id}.",
+                f"it is shown by two rungs, {one.pair[0]} without it and {one.pair[1]} with it",
+                "compare these two",
+            )
+        return one
+
+    # --------------------------------------------------------------------------------- grid
+
+    def grid(self) -> tuple[Point, ...]:
+        """The points that a round may crown, each once, in the order of the boxes."""
+        return self._grid
+
+    def closure(self) -> tuple[Point, ...]:
+        """The grid, then every point that one removal of a method from it leads to.
+
+        Raises:
+            LabError: a method of a point of the grid cannot be removed there.
+        """
+        removals = (
+            self.remove(point, method) for point in self._grid for method in self.methods_on(point)
+        )
+        return tuple(dict.fromkeys((*self._grid, *removals)))
+
+    def neighbours(self, point: Point) -> tuple[Point, ...]:
+        """The valid points one move away: a method on in some form or off, or one hyperparameter
+        changed."""
+        found: dict[Point, None] = {}
+        for setting in self._moves(point):
+            try:
+                found[self.point({**point.knobs, **setting})] = None
+            except InvalidPoint:
+                continue
+        found.pop(point, None)
+        return tuple(found)
+
+    def _moves(self, point: Point) -> Iterator[dict[str, int]]:
+        for one in self.switchable:
+            if self.has(point, one.id):
+                yield dict(one.off)
+            yield from ({**_needed(one, point.knobs), **form} for form in one.on)
+        for hyper in self.hypers:
+            yield from ({hyper.knob: value} for value in hyper.values)
+
+    @cached_property
+    def _grid(self) -> tuple[Point, ...]:
+        found: dict[Point, None] = {}
+        for box in self.boxes:
+            for values in itertools.product(*box.choices.values()):
+                knobs = {**self._start_values, **dict(zip(box.choices, values, strict=True))}
+                if box.only and not self._holds(box.only, knobs):
+                    continue
+                try:
+                    found[self.point(knobs)] = None
+                except InvalidPoint:
+                    continue
+        return tuple(found)
+
+
+def _needed(method: Method, knobs: Mapping[str, int]) -> dict[str, int]:
+    """What must change of some knobs so that all that a method needs holds."""
+    return {name: values[0] for name, values in method.needs.items() if knobs[name] not in values}
+
+
+# ----------------------------------------------------------------------------------------- reading
+
+
+def load_family(name: str | Path) -> Family:
+    """Read a family: the id of a shipped kernel, or the path of its ``.py`` or ``.toml``.
+
+    Raises:
+        LabError: there is none, or its file says something that does not exist; names file,
+            method and field.
+    """
+    text = str(name)
+    if text.endswith(".toml"):
+        text = text.removesuffix(".toml") + ".py"
+    rung = load_rung(text)
+    path = rung.source.with_suffix(".toml")
+    try:
+        data = tomllib.loads(read_given(path))
+    except OSError as error:
+        raise LabError(
+            f"{rung.id} is no kernel family.",
+            f"there is no {path.name} beside its source: {error}",
+            "everything else can be done with it; CONTRIBUTING.md shows a family's three files",
+        ) from error
+    except (ValueError, tomllib.TOMLDecodeError) as error:
+        _refuse_file(path, str(error))
+    try:
+        read = _File.model_validate(data)
+    except ValidationError as error:
+        _refuse_file(path, _say_faults(error, data))
+    _check_file(path, rung, read)
+    problems = tuple(_read_workload(path, rung, text) for text in read.workloads)
+    family = Family(
+        rung=rung,
+        methods=read.method,
+        hypers=read.hyper,
+        canonical=read.canonical,
+        constraints=read.constraint,
+        boxes=read.grid,
+        workloads=problems,
+        path=path,
+        start_knobs=MappingProxyType(dict(read.start)),
+    )
+    _check_names(path, family)
+    _check_toggles(path, family)
+    return family
+
+
+def _refuse_file(path: Path, why: str) -> NoReturn:
+    raise LabError(
+        f"The family {path.name} cannot be used.",
+        why,
+        f"correct {path}; every other family is unaffected",
+    )
+
+
+def _say_faults(error: ValidationError, data: Mapping[str, Any]) -> str:
+    """Each fault with the method's id and the field's name."""
+    said = []
+    for one in error.errors():
+        place = [str(part) for part in one["loc"]]
+        if len(one["loc"]) > 1 and one["loc"][0] == "method":
+            number = one["loc"][1]
+            entry = data["method"][number] if isinstance(number, int) else {}
+            name = entry.get("id", number) if isinstance(entry, Mapping) else number
+            place[:2] = [f"method {name}"]
+        said.append(f"{', '.join(place)}: {one['msg']}")
+    return "; ".join(said)
+
+
+def _check_file(path: Path, rung: Rung, read: _File) -> None:
+    """Refuse a knob or a value that the rung does not have, and ids that stand twice."""
+
+    def check(whose: str, setting: Mapping[str, int]) -> None:
+        try:
+            rung.resolve_knobs(setting)
+        except LabError as error:
+            _refuse_file(path, f"{whose}: {error.what} {error.why}")
+
+    check("start", read.start)
+    ids = [one.id for one in read.method]
+    if twice := sorted({name for name in ids if ids.count(name) > 1}):
+        _refuse_file(path, f"methods that stand twice: {', '.join(twice)}")
+    for one in read.method:
+        check(f"method {one.id}, off", one.off)
+        for knob, values in one.needs.items():
+            for value in values:
+                check(f"method {one.id}, needs", {knob: value})
+        for number, form in enumerate(one.on):
+            check(f"method {one.id}, on {number}", form)
+        try:
+            patterns = one.patterns
+        except ValueError as error:
+            _refuse_file(path, f"method {one.id}, signature: {error}")
+        if patterns and all(pattern.absent for pattern in patterns) and one.pair is None:
+            _refuse_file(
+                path,
+                f"method {one.id}, signature: an empty kernel holds it; name what must be there",
+            )
+        for name in one.pair or ():
+            load_rung(name)
+    for hyper in read.hyper:
+        for value in hyper.values:
+            check(f"hyper {hyper.knob}", {hyper.knob: value})
+    for rule in read.canonical:
+        check(f"canonical {rule.when!r}", rule.set)
+    for box in read.grid:
+        size = 1
+        for knob, values in box.choices.items():
+            size *= len(values)
+            for value in values:
+                check(f"grid {box.name!r}", {knob: value})
+        if size > MOST_BOX_POINTS:
+            _refuse_file(path, f"grid {box.name!r}: {size} products, over {MOST_BOX_POINTS}")
+
+
+def _read_workload(path: Path, rung: Rung, text: str) -> Problem:
+    try:
+        problem = parse_problem(text)
+        reason = rung.supports(problem)
+    except LabError as error:
+        _refuse_file(path, f"workload {text!r}: {error.what} {error.why}")
+    if reason:
+        _refuse_file(path, f"workload {text!r}: {reason}")
+    return problem
+
+
+STALL_SHARE = "{}_share"
+"""Name in a trigger of the share of a warp's time in a stall reason."""
+GAP_NAMES: tuple[str, ...] = tuple(f"{axis}_gap" for axis in METHOD_AXES)
+LAUNCH_NAMES = ("num_sms", "blocks", "threads", "launches", "blocks_per_sm")
+"""Of the GPU, and of the launch that has the most blocks: blocks, threads of one, launches of a
+call, and blocks for each SM of the GPU."""
+WITHOUT = "_without"
+"""Ending of a name in ``proof_when``: the value without the method."""
+
+
+def counter_names() -> tuple[str, ...]:
+    """The names of counters and of stall shares that a trigger may ask for."""
+    shares = tuple(STALL_SHARE.format(reason) for reason in STALL_REASONS)
+    return (*(one.name for one in COUNTERS), *shares)
+
+
+def trigger_names(family: Family) -> frozenset[str]:
+    """Every name that a trigger or a skip condition of a family may ask for."""
+    knobs = (knob.name for knob in family.rung.knobs)
+    of_problem = family.workloads[0].numbers()
+    return frozenset((*counter_names(), *GAP_NAMES, *LAUNCH_NAMES, *knobs, *of_problem))
+
+
+def _check_names(path: Path, family: Family) -> None:
+    """Refuse an expression that cannot be read, or asks for a name that nothing has."""
+    knobs = frozenset(knob.name for knob in family.rung.knobs)
+    wanted = trigger_names(family)
+    measured = counter_names()
+    proofs = frozenset((*measured, *(name + WITHOUT for name in measured)))
+
+    def check(whose: str, text: str, known: Collection[str]) -> None:
+        try:
+            unknown = sorted(names_in(text) - frozenset(known))
+        except ExpressionError as error:
+            _refuse_file(path, f"{whose}: {error.what} {error.why}")
+        if unknown:
+            _refuse_file(path, f"{whose}: nothing is called {', '.join(unknown)}")
+
+    for one in family.methods:
+        check(f"method {one.id}, trigger", one.trigger, wanted)
+        if one.skip:
+            check(f"method {one.id}, skip", one.skip, wanted)
+        if one.proof_when:
+            check(f"method {one.id}, proof_when", one.proof_when, proofs)
+    for rule in family.canonical:
+        check("canonical, when", rule.when, knobs)
+    for constraint in family.constraints:
+        check("constraint, require", constraint.require, knobs)
+    for box in family.boxes:
+        if box.only:
+            check(f"grid {box.name!r}, only", box.only, knobs)
+
+
+def _check_toggles(path: Path, family: Family) -> None:
+    """Refuse a start that is no point, and a toggle that switches nothing."""
+    try:
+        start = family.start
+    except InvalidPoint as error:
+        _refuse_file(path, f"start: {error.what} {error.why}")
+    for one in family.switchable:
+        for number in range(len(one.on)):
+            try:
+                made = family.apply(start, [one.id], forms={one.id: number})
+                family.remove(made, one.id)
+            except InvalidPoint as error:
+                _refuse_file(path, f"method {one.id}, on {number}: {error.what} {error.why}")
