@@ -24,8 +24,15 @@ REASON_OF_SLICE = {
     "local memory": "long_scoreboard",
     "barrier": "barrier",
     "fixed latency": "wait",
+    "shuffle": "short_scoreboard",
+    "shared memory": "short_scoreboard",
+    "special function": "short_scoreboard",
+    "conversion": "short_scoreboard",
+    "contention": "not_selected",
+    "issue": "selected",
 }
-"""Slices of a warp's time that a profiler counts as the stall reasons of a chain."""
+"""Slices of a warp's time by the state in which a profiler counts them; others fit none of its
+states alone."""
 
 
 def _causes(event: Event, sass: Sass, machine: Machine) -> dict[str, float]:

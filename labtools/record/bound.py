@@ -120,13 +120,36 @@ def stall_shares(values: Mapping[str, float | None]) -> dict[str, float]:
     cycles = {
         name.removeprefix("stall_").removesuffix("_cycles"): value
         for name, value in values.items()
-        if name.startswith("stall_") and name.endswith("_cycles") and value is not None
+        if _is_stall(name) and value is not None
     }
     total = values.get("warp_latency_cycles") or math.fsum(cycles.values())
     if not total:
         return {}
     shares = {reason: value / total for reason, value in cycles.items()}
     return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def largest_stall(values: Mapping[str, float | None]) -> tuple[str, float] | None:
+    """The state in which a warp waits longest and its share of the warp's time, or None.
+
+    ``selected``, the cycle in which it issues, is no wait. None where a state that was not measured
+    may be the larger one.
+    """
+    shares = stall_shares(values)
+    waits = {reason: share for reason, share in shares.items() if reason != "selected"}
+    if not waits:
+        return None
+    reason = max(waits, key=lambda name: waits[name])
+    if _known(values, "warp_latency_cycles"):
+        certain = waits[reason] >= 1 - math.fsum(shares.values())
+    else:
+        unasked = [name for name, value in values.items() if _is_stall(name) and value is None]
+        certain = "selected" in shares and not unasked
+    return (reason, waits[reason]) if certain else None
+
+
+def _is_stall(name: str) -> bool:
+    return name.startswith("stall_") and name.endswith("_cycles")
 
 
 def counted_bound(

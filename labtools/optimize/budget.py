@@ -1,0 +1,205 @@
+"""How many methods a round takes on each axis: slots apportioned by the gaps.
+
+The source of this loop shares its three slots out in proportion to the gaps; its own example
+(0.92, 0.57, 0.61) is given as 2, 0, 1, which no proportional rule gives. So the rule is a choice.
+Divisor methods: Balinski and Young, Fair Representation (1982), chapter 8. All arithmetic is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, get_args
+
+from labtools.problem import LabError
+
+from .family import METHOD_AXES, Axis
+from .gaps import Gaps
+
+# fmt: off
+ApportionmentRule = Literal[
+    "largest-remainder", "dhondt", "sainte-lague", "adams", "hill", "squared", "fill-largest"
+]
+# fmt: on
+DEFAULT_RULE: ApportionmentRule = "largest-remainder"
+SLOTS = 3
+"""Methods a round. Source: the loop's V2."""
+CAP = 2
+"""Most of them on one axis. Source: the loop's V2."""
+NEGLIGIBLE = 0.10
+"""A gap below this gets no slot. Source: the loop's V2."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Slots for methods on each axis.
+
+    Attributes:
+        compute, memory, latency: slots.
+        rule: that shared them out.
+        reason: why, in sentences.
+    """
+
+    compute: int
+    memory: int
+    latency: int
+    rule: ApportionmentRule
+    reason: str
+
+    def of(self, axis: Axis) -> int:
+        """The slots of one axis."""
+        found: int = getattr(self, axis)
+        return found
+
+    @property
+    def total(self) -> int:
+        """The slots of all axes."""
+        return self.compute + self.memory + self.latency
+
+
+Seats = dict[Axis, int]
+_Weights = Mapping[Axis, Fraction]
+_Order = Callable[[Axis], tuple[float, ...]]
+"""Who comes first among equals: the greatest."""
+
+
+def rule_named(name: str) -> ApportionmentRule:
+    """The rule of a name.
+
+    Raises:
+        LabError: there is none.
+    """
+    for one in get_args(ApportionmentRule):
+        if one == name:
+            return one  # type: ignore[no-any-return]
+    raise LabError(
+        f"There is no rule {name!r} to share slots out by.",
+        f"the rules are {', '.join(get_args(ApportionmentRule))}",
+        f"name one of them; {DEFAULT_RULE} is the default",
+    )
+
+
+def allocate(
+    gaps: Gaps,
+    rule: str = DEFAULT_RULE,
+    slots: int = SLOTS,
+    cap: int = CAP,
+    negligible: float = NEGLIGIBLE,
+    rising: Sequence[Axis] = (),
+) -> Budget:
+    """Share slots out over the axes whose gap is known and not negligible.
+
+    Args:
+        gaps: of the champion.
+        rule: by name, see `ApportionmentRule`.
+        slots: how many there are; fewer are given where the caps leave no room.
+        cap: most of one axis.
+        negligible: a gap below this gets none.
+        rising: axes that win a tie; then the larger gap wins, then the order of the axes.
+
+    Raises:
+        LabError: no such rule, or a number of slots below 0.
+    """
+    chosen = rule_named(rule)
+    if slots < 0 or cap < 0:
+        raise LabError(
+            f"{slots} slots with at most {cap} an axis cannot be shared out.",
+            "a number of slots is 0 or more",
+            f"the usual {SLOTS} with {CAP}",
+        )
+    weights: dict[Axis, Fraction] = {}
+    said = []
+    for axis in METHOD_AXES:
+        gap = gaps.of(axis)
+        if gap is None:
+            said.append(f"The {axis} gap is missing, so {axis} gets no slot.")
+        elif gap < negligible or gap <= 0:
+            said.append(f"The {axis} gap {gap:.2f} is negligible, below {negligible:.2f}.")
+        else:
+            weights[axis] = Fraction(gap)
+
+    def order(axis: Axis) -> tuple[float, ...]:
+        return (axis in rising, float(weights[axis]), -METHOD_AXES.index(axis))
+
+    given = min(slots, cap * len(weights))
+    seats: Seats = dict.fromkeys(METHOD_AXES, 0)
+    seats |= _RULES[chosen](weights, given, cap, order)
+    shared = ", ".join(f"{axis} {seats[axis]}" for axis in METHOD_AXES)
+    said.insert(0, f"By {chosen}: {shared}.")
+    said += [f"The {axis} gap rose two rounds running." for axis in METHOD_AXES if axis in rising]
+    if given < slots:
+        said.append(f"{slots - given} of {slots} slots are left: at most {cap} go to an axis.")
+    return Budget(**seats, rule=chosen, reason=" ".join(said))
+
+
+def _largest_remainder(weights: _Weights, slots: int, cap: int, order: _Order) -> Seats:
+    """Whole parts of the quotas, then the largest remainders; who would pass the cap gets it, and
+    the others share what is left."""
+    seats: Seats = {}
+    open_to = dict(weights)
+    while open_to:
+        whole = sum(open_to.values())
+        left = slots - sum(seats.values())
+        quotas = {axis: left * weight / whole for axis, weight in open_to.items()}
+        full = [axis for axis, quota in quotas.items() if quota > cap]
+        if not full:
+            break
+        seats |= dict.fromkeys(full, cap)
+        for axis in full:
+            del open_to[axis]
+    else:
+        return seats
+    seats |= {axis: math.floor(quota) for axis, quota in quotas.items()}
+    by_remainder = sorted(
+        quotas, key=lambda axis: (quotas[axis] - seats[axis], order(axis)), reverse=True
+    )
+    for axis in by_remainder[: slots - sum(seats.values())]:
+        seats[axis] += 1
+    return seats
+
+
+def _by_divisors(
+    priority: Callable[[Fraction, int], Fraction | float],
+) -> Callable[[_Weights, int, int, _Order], Seats]:
+    """The rule that gives slot after slot to whom it is worth most."""
+
+    def share_out(weights: _Weights, slots: int, cap: int, order: _Order) -> Seats:
+        seats: Seats = dict.fromkeys(weights, 0)
+        for _ in range(slots):
+            axis = max(
+                (axis for axis in weights if seats[axis] < cap),
+                key=lambda axis: (priority(weights[axis], seats[axis]), order(axis)),
+            )
+            seats[axis] += 1
+        return seats
+
+    return share_out
+
+
+def _fill_largest(weights: _Weights, slots: int, cap: int, order: _Order) -> Seats:
+    """The largest gap gets as much as it may, then the next."""
+    seats: Seats = {}
+    for axis in sorted(weights, key=lambda axis: (weights[axis], order(axis)), reverse=True):
+        seats[axis] = min(cap, slots - sum(seats.values()))
+    return seats
+
+
+def _squared(weights: _Weights, slots: int, cap: int, order: _Order) -> Seats:
+    squares = {axis: weight * weight for axis, weight in weights.items()}
+    return _largest_remainder(squares, slots, cap, order)
+
+
+_RULES: Mapping[ApportionmentRule, Callable[[_Weights, int, int, _Order], Seats]] = {
+    "largest-remainder": _largest_remainder,
+    "dhondt": _by_divisors(lambda weight, seats: weight / (seats + 1)),
+    "sainte-lague": _by_divisors(lambda weight, seats: weight / (2 * seats + 1)),
+    "adams": _by_divisors(lambda weight, seats: weight / seats if seats else math.inf),
+    # By its square, weight squared over n(n + 1): the order is the same, and exact.
+    "hill": _by_divisors(
+        lambda weight, seats: weight**2 / (seats * (seats + 1)) if seats else math.inf
+    ),
+    "squared": _squared,
+    "fill-largest": _fill_largest,
+}

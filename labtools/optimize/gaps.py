@@ -1,0 +1,179 @@
+"""How far a kernel is from full use of the GPU, on three axes: compute, memory, latency.
+
+A gap is what is left of a utilisation. It is no roofline: a kernel may be bound by what none of the
+three shows, and the bound is named beside them by the one rule of `labtools.record.bound`. A value
+that was not measured leaves its gap missing, which is neither 0 nor 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from labtools.predict import Forecast, load_gpu
+from labtools.predict.explain import REASON_OF_SLICE
+from labtools.record.bound import Bound, counted_bound, largest_stall, stall_shares
+
+from .expressions import Quantity
+from .family import METHOD_AXES, STALL_SHARE, Axis
+
+COMPUTE_PIPES = ("pipe_fma_pct", "pipe_alu_pct", "pipe_xu_pct", "pipe_tensor_pct")
+"""The counters of the pipes that compute; the busiest of them counts."""
+NEAR_PEAK = 0.15
+"""All three gaps below this: nothing is left to do. Source: the optimisation loop that this one
+follows (its V2), which stops there."""
+ROUNDS_RISING = 2
+"""A gap counts as rising when it rose in so many rounds running."""
+
+Origin = Literal["counters", "forecast"]
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """What is left of each utilisation, 0..1.
+
+    Attributes:
+        compute: 1 less the share of the busiest pipe that computes; None is missing.
+        memory: 1 less the throughput of device memory over its peak.
+        latency: the largest share of a warp's time in one kind of wait.
+        origin: where they come from.
+        values: what they follow from, by name.
+        waits_for: the kind of wait.
+        bound: that the same values show, or None where they are ambiguous.
+        near_peak: all three are known and below `NEAR_PEAK`.
+        missing: names of the values that are missing for them.
+        note: what to know of them, one sentence, or nothing.
+    """
+
+    compute: float | None
+    memory: float | None
+    latency: float | None
+    origin: Origin
+    values: Mapping[str, float]
+    waits_for: str | None = None
+    bound: Bound | None = None
+    near_peak: bool = False
+    missing: tuple[str, ...] = ()
+    note: str = ""
+
+    def of(self, axis: Axis) -> float | None:
+        """The gap of one axis."""
+        found: float | None = getattr(self, axis)
+        return found
+
+    def names(self) -> dict[str, float | None]:
+        """The gaps as a trigger calls them: ``compute_gap``, ..."""
+        return {f"{axis}_gap": self.of(axis) for axis in METHOD_AXES}
+
+
+def gaps_of_counters(values: Mapping[str, float | None]) -> Gaps:
+    """The gaps that hardware counters of one kernel show.
+
+    Args:
+        values: by the stable names of counters, rates in percent; None or absent is missing.
+    """
+    pipes = {name: values.get(name) for name in COMPUTE_PIPES}
+    # A pipe that was not measured may be the busiest.
+    best = None if None in pipes.values() else max(x for x in pipes.values() if x is not None)
+    used = {name: value for name, value in pipes.items() if value is not None}
+    missing = [name for name, value in pipes.items() if value is None]
+    return _gaps_of(values, best, used, missing, "counters", counted_bound(values).bound)
+
+
+def gaps_of_forecast(made: Forecast) -> Gaps:
+    """The gaps that a forecast shows, of the launch that takes longest.
+
+    The model follows no pipe by itself, so the share of the issue slots stands for the busiest one.
+    """
+    values = counters_of_forecast(made)
+    issued = values["issue_slot_pct"]
+    note = "forecast: the share of issue slots stands for the busiest compute pipe"
+    bound: Bound = made.bound  # type: ignore[assignment]
+    return _gaps_of(values, issued, {"issue_slot_pct": issued}, [], "forecast", bound, note)
+
+
+def _gaps_of(
+    values: Mapping[str, float | None],
+    pipe_pct: float | None,
+    used: dict[str, float],
+    missing: list[str],
+    origin: Origin,
+    bound: Bound | None,
+    note: str = "",
+) -> Gaps:
+    memory_pct = values.get("dram_throughput_pct")
+    if memory_pct is None:
+        missing = [*missing, "dram_throughput_pct"]
+    else:
+        used = {**used, "dram_throughput_pct": memory_pct}
+    wait = largest_stall(values)
+    if wait is None:
+        missing = [*missing, "stalls"]
+    else:
+        used = {**used, STALL_SHARE.format(wait[0]): wait[1]}
+    gaps = (_rest(pipe_pct), _rest(memory_pct), wait[1] if wait else None)
+    return Gaps(
+        *gaps,
+        origin=origin,
+        values=used,
+        waits_for=wait[0] if wait else None,
+        bound=bound,
+        near_peak=all(gap is not None and gap < NEAR_PEAK for gap in gaps),
+        missing=tuple(missing),
+        note=note,
+    )
+
+
+def _rest(percent: float | None) -> float | None:
+    return None if percent is None else max(0.0, 1 - percent / 100)
+
+
+def counters_of_forecast(made: Forecast) -> dict[str, float]:
+    """What a forecast says of its longest launch, under the names of the counters that it predicts.
+
+    The waits of the watched warp go by the states in which a profiler counts them; what fits no
+    state alone is left out, so their sum falls short of ``warp_latency_cycles``.
+    """
+    main = made.main_launch
+    peak = load_gpu(made.gpu).dram_gb_per_s
+    held = main.occupancy
+    resident_warps = main.resident_blocks * held.warps_per_block
+    shares: dict[str, float] = {}
+    for one in main.stack:
+        if reason := REASON_OF_SLICE.get(one.name):
+            shares[reason] = shares.get(reason, 0.0) + one.share
+    values = {
+        "duration_us": main.time_us,
+        "dram_read_bytes": main.dram_bytes,
+        "issue_slot_pct": 100 * main.issue_share,
+        "theoretical_occupancy_pct": 100 * held.theoretical,
+        "achieved_occupancy_pct": 100 * resident_warps / held.max_warps_per_sm,
+    }
+    if peak:  # no sheet, no peak to take a share of
+        values |= {"dram_throughput_pct": 100 * main.dram_bytes / main.time_us / 1e3 / peak}
+    issuing = shares.get("selected", 0.0)
+    if issuing:  # a warp issues one instruction in one cycle, which is the unit of all others
+        waits = {f"stall_{reason}_cycles": part / issuing for reason, part in shares.items()}
+        values |= {"warp_latency_cycles": 1 / issuing, **waits}
+    return values
+
+
+def trigger_values(counters: Mapping[str, float | None], gaps: Gaps) -> dict[str, Quantity | None]:
+    """What a trigger may ask of a measurement: counters, shares of stalls, and gaps."""
+    shares = {STALL_SHARE.format(name): part for name, part in stall_shares(counters).items()}
+    return {**counters, **shares, **gaps.names()}
+
+
+def rising(history: Sequence[Gaps]) -> tuple[Axis, ...]:
+    """The axes whose gap rose in each of the last `ROUNDS_RISING` rounds; missing is no rise."""
+    last = history[-1 - ROUNDS_RISING :]
+    if len(last) <= ROUNDS_RISING:
+        return ()
+    return tuple(axis for axis in METHOD_AXES if _rose([one.of(axis) for one in last]))
+
+
+def _rose(gaps: Sequence[float | None]) -> bool:
+    known = [gap for gap in gaps if gap is not None]
+    steps = zip(known, known[1:], strict=False)
+    return len(known) == len(gaps) and all(before < after for before, after in steps)
