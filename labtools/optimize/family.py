@@ -736,7 +736,7 @@ def _check_names(path: Path, family: Family) -> None:
     knobs = frozenset(knob.name for knob in family.rung.knobs)
     wanted = trigger_names(family)
     measured = counter_names()
-    proofs = frozenset((*measured, *(name + WITHOUT for name in measured)))
+    proofs = {name + ending for name in (*measured, *LAUNCH_NAMES) for ending in ("", WITHOUT)}
 
     def check(whose: str, text: str, known: Collection[str]) -> None:
         try:

@@ -1,0 +1,273 @@
+"""Which methods a round takes: four checks of each, then priority or strength.
+
+The checks are those of the source of this loop (its V2): not taken before, the architecture has
+it, no reason to skip it, and its trigger fires. A value that a check asks for and that is missing
+leaves the check open, and an open check is not passed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from labtools.problem import LabError, Limits, Problem, Rung, timed_launches
+from labtools.problem.rung import is_arch_since
+
+from .budget import Budget
+from .expressions import MissingName, Quantity, evaluate_expression
+from .family import METHOD_AXES, Axis, Family, InvalidPoint, Method, Point
+from .gaps import Gaps, trigger_values
+
+Names = Mapping[str, Quantity | None]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What earlier rounds found out of methods.
+
+    Attributes:
+        effective, ineffective: ids.
+        failed: ids of those that the compiler dropped, with the numbers of the forms that it did.
+        acknowledged: of those, why one may be tried again, in words.
+        undecided: ids; they may be taken again.
+    """
+
+    effective: tuple[str, ...] = ()
+    ineffective: tuple[str, ...] = ()
+    failed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    acknowledged: Mapping[str, str] = field(default_factory=dict)
+    undecided: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MethodChecks:
+    """The four checks; None where a value is missing that one asks for.
+
+    Attributes:
+        not_taken: it is off, and no earlier round settled it.
+        architecture: the GPU has what it needs.
+        not_skipped: its skip condition does not hold.
+        trigger: its trigger's strength is above 0.
+    """
+
+    not_taken: bool
+    architecture: bool
+    not_skipped: bool | None
+    trigger: bool | None
+
+    @property
+    def passed(self) -> bool:
+        """All four."""
+        return all(value is True for value in dataclasses.astuple(self))
+
+
+@dataclass(frozen=True)
+class Considered:
+    """One method as a round saw it.
+
+    Attributes:
+        method: its id.
+        axis: whose gap it closes.
+        priority: of its axis, 1 is the first.
+        strength: of its trigger, 0..1; None where a value is missing.
+        checks: the four.
+        taken: the round takes it.
+        why: one sentence.
+    """
+
+    method: str
+    axis: Axis
+    priority: int
+    strength: float | None
+    checks: MethodChecks
+    taken: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Pick:
+    """The methods of a round.
+
+    Attributes:
+        methods: ids, in the order in which they are applied.
+        forms: the number of the form, where it is not the default one.
+        considered: every method of the family, and why it was taken or left.
+        unused: slots that no method took.
+    """
+
+    methods: tuple[str, ...]
+    forms: Mapping[str, int]
+    considered: tuple[Considered, ...]
+    unused: int
+
+
+def pick(
+    family: Family,
+    point: Point,
+    gaps: Gaps,
+    budget: Budget,
+    counters: Mapping[str, float | None],
+    problem: Problem,
+    limits: Limits,
+    taken: Taken | None = None,
+) -> Pick:
+    """Choose methods for the slots of each axis.
+
+    With one slot the first that passes by priority, with more those of greatest strength. What does
+    not go together with the point, or with what is chosen already, is passed over.
+
+    Args:
+        family: whose methods.
+        point: the champion.
+        gaps: of the champion.
+        budget: slots by axis.
+        counters: of the champion by stable names, measured or forecast.
+        problem: what is computed.
+        limits: of the GPU.
+        taken: what earlier rounds found out.
+
+    Raises:
+        LabError: a trigger cannot be computed, or gives a strength outside 0..1.
+    """
+    known = taken or Taken()
+    names = {
+        **trigger_values(counters, gaps),
+        **problem.numbers(),
+        **launch_numbers(family.rung, point, problem, limits),
+        **point.knobs,
+    }
+    seen = {one.id: _consider(family, point, one, names, limits, known) for one in family.methods}
+    chosen: list[str] = []
+    forms: dict[str, int] = {}
+    for axis in METHOD_AXES:
+        left = budget.of(axis)
+        for one in _ranked((one for one in seen.values() if one.axis == axis), left):
+            if left == 0:
+                seen[one.method] = _say(one, "others of its axis stand before it")
+                continue
+            form = _next_form(family.method(one.method), known)
+            extra = {one.method: form} if form else {}
+            try:
+                family.apply(point, [*chosen, one.method], forms={**forms, **extra})
+            except InvalidPoint as error:
+                seen[one.method] = _say(one, f"it does not go together: {error.why}")
+                continue
+            chosen.append(one.method)
+            forms |= extra
+            left -= 1
+            seen[one.method] = dataclasses.replace(one, taken=True, why=_why_taken(one, budget))
+    order = tuple(seen[one.id] for one in family.methods)
+    return Pick(tuple(chosen), forms, order, budget.total - len(chosen))
+
+
+def launch_numbers(
+    rung: Rung, point: Point, problem: Problem, limits: Limits
+) -> dict[str, Quantity | None]:
+    """Numbers of a call's launches, as a trigger calls them.
+
+    ``num_sms`` of the GPU; of the launch with the most blocks ``blocks``, ``threads`` of one, and
+    ``blocks_per_sm``, blocks for each SM of the GPU; ``launches`` of one call.
+
+    Raises:
+        LabError: the rung cannot run the problem.
+    """
+    launches = timed_launches(rung.launches(problem, limits, point.knobs))
+    largest = max(launches, key=lambda one: one.num_blocks)
+    return {
+        "num_sms": limits.num_sms,
+        "blocks": largest.num_blocks,
+        "threads": largest.num_threads,
+        "launches": len(launches),
+        "blocks_per_sm": largest.num_blocks / limits.num_sms,
+    }
+
+
+def strength_of(method: Method, names: Names) -> float | None:
+    """How strongly a trigger calls for its method, 0..1; None where a value is missing.
+
+    Raises:
+        LabError: it cannot be computed, or lies outside 0..1.
+    """
+    try:
+        value = float(evaluate_expression(method.trigger, names))
+    except MissingName:
+        return None
+    if not 0 <= value <= 1:
+        raise LabError(
+            f"The trigger of {method.id} gives a strength of {value:g}.",
+            f"a strength lies in 0 to 1: {method.trigger}",
+            "write it with ramp or clip; the other methods are unaffected",
+        )
+    return value
+
+
+def _consider(
+    family: Family, point: Point, method: Method, names: Names, limits: Limits, known: Taken
+) -> Considered:
+    strength, missing = None, ""
+    try:
+        strength = strength_of(method, names)
+        missing = "a value that its trigger asks for is missing" if strength is None else ""
+        skipped: bool | None = bool(method.skip) and bool(evaluate_expression(method.skip, names))
+    except MissingName as error:
+        skipped, missing = None, f"{error.name}, which its skip condition asks for, is missing"
+    settled = _settled(family, point, method, known)
+    checks = MethodChecks(
+        not_taken=not settled,
+        architecture=is_arch_since(limits.arch, method.min_arch),
+        not_skipped=None if skipped is None else not skipped,
+        trigger=None if strength is None else strength > 0,
+    )
+    why = ""
+    if settled:
+        why = settled
+    elif not checks.architecture:
+        why = f"it needs {method.min_arch}, and the GPU is {limits.arch}"
+    elif missing:
+        why = missing
+    elif skipped:
+        why = f"it is skipped: {method.skip}"
+    elif not strength:
+        why = f"its trigger does not fire: {method.trigger}"
+    return Considered(
+        method.id, method.axis, method.priority, strength, checks, taken=False, why=why
+    )
+
+
+def _settled(family: Family, point: Point, method: Method, known: Taken) -> str:
+    """Why a method is not to be taken, or nothing."""
+    if method.pair is not None:
+        return f"it is no knob of this kernel: {method.pair[0]} and {method.pair[1]} show it"
+    if family.has(point, method.id):
+        return "it is on"
+    if method.id in known.effective:
+        return "an earlier round found it effective"
+    if method.id in known.ineffective:
+        return "an earlier round found it ineffective"
+    if method.id in known.failed and not known.acknowledged.get(method.id, "").strip():
+        return "the compiler dropped it, and nobody wrote why it should be tried again"
+    return ""
+
+
+def _next_form(method: Method, known: Taken) -> int:
+    """The first form that the compiler has not dropped yet, else the default form."""
+    dropped = known.failed.get(method.id, ())
+    return next((number for number in range(len(method.on)) if number not in dropped), 0)
+
+
+def _ranked(some: Iterable[Considered], slots: int) -> list[Considered]:
+    """Those that passed: by priority for one slot, by strength for more."""
+    passed = [one for one in some if one.checks.passed]
+    if slots > 1:
+        return sorted(passed, key=lambda one: (-(one.strength or 0.0), one.priority, one.method))
+    return sorted(passed, key=lambda one: (one.priority, -(one.strength or 0.0), one.method))
+
+
+def _why_taken(one: Considered, budget: Budget) -> str:
+    by = "by priority" if budget.of(one.axis) == 1 else "by strength"
+    return f"all four checks passed; chosen {by}, with strength {one.strength:.2f}"
+
+
+def _say(one: Considered, why: str) -> Considered:
+    return dataclasses.replace(one, why=why)

@@ -1,0 +1,163 @@
+"""Whether a method is in the machine code: claimed against compiled.
+
+Only the one kernel function that takes longest is looked at; another function of the same file, or
+padding, proves nothing. A method without a signature is said to have none, and is then proved by
+what its family's file names, or is not proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from labtools.problem import LabError
+from labtools.toolchain.listings import MachineCode
+from labtools.toolchain.sass import Sass
+
+from .expressions import MissingName, Quantity, evaluate_expression
+from .family import WITHOUT, Family, Method
+
+Found = Literal["present", "absent", "no signature"]
+PatternCounts = tuple[tuple[str, int], ...]
+"""How many instructions match each line of a signature."""
+
+
+@dataclass(frozen=True)
+class SassVerdict:
+    """What the machine code says of one method.
+
+    Attributes:
+        method: its id.
+        verdict: the signature is there, or is not, or the method has none.
+        found: how many instructions match each line of the signature.
+        entry: the kernel function that was looked at.
+        proof: how a method without a signature is proved, in words.
+        proved: what that proof said; None where it could not be asked, or there is a signature.
+        without: as ``found``, in the code without the method; empty where there was none.
+        note: what decided, where that is not the counts alone.
+    """
+
+    method: str
+    verdict: Found
+    found: PatternCounts
+    entry: str
+    proof: str = ""
+    proved: bool | None = None
+    without: PatternCounts = ()
+    note: str = ""
+
+
+def check_sass(
+    family: Family,
+    methods: Iterable[str],
+    code: MachineCode,
+    before: MachineCode | Mapping[str, MachineCode] | None = None,
+    entry: str | None = None,
+    proved: Mapping[str, bool | None] | None = None,
+) -> tuple[SassVerdict, ...]:
+    """Look for the signatures of some methods in the code of one kernel.
+
+    Where the code without a method is given, the method must have added to what the signature
+    counts: a compiler that dropped it leaves the code as it was, whatever else is in there.
+
+    Args:
+        family: whose methods they are.
+        methods: their ids.
+        code: with all of them on.
+        before: the code without them, or for each method the code without it alone.
+        entry: the kernel function that takes longest (`LaunchForecast.entry`); None takes the only
+            one.
+        proved: what the proof of a method without a signature said, see `prove`.
+
+    Raises:
+        LabError: no such function or method, or there are several functions and none is named.
+    """
+    sass = _function_of(code, entry)
+    verdicts = []
+    for name in methods:
+        method = family.method(name)
+        if not method.signature:
+            said = (proved or {}).get(name)
+            verdicts.append(
+                SassVerdict(name, "no signature", (), sass.entry, method.proof, proved=said)
+            )
+            continue
+        other = before.get(name) if isinstance(before, Mapping) else before
+        plain = _function_of(other, sass.entry) if other is not None else None
+        verdicts.append(_look(method, sass, plain))
+    return tuple(verdicts)
+
+
+def _function_of(code: MachineCode, entry: str | None) -> Sass:
+    known = list(code.entries)
+    if entry is None and len(known) == 1:
+        entry = known[0]
+    if entry not in known:
+        raise LabError(
+            f"The machine code of {code.rung_id} cannot be looked at.",
+            f"its functions are {', '.join(known)}, and "
+            + ("none is named" if entry is None else f"{entry} is none of them"),
+            "name the one that takes longest",
+        )
+    return code.entries[entry]
+
+
+def _look(method: Method, sass: Sass, plain: Sass | None) -> SassVerdict:
+    found = _count(method, sass)
+    whole = all(
+        pattern.holds(count) for pattern, (_, count) in zip(method.patterns, found, strict=True)
+    )
+    without = _count(method, plain) if plain is not None else ()
+    note = ""
+    if plain is not None and _texts(plain) == _texts(sass):
+        whole, note = False, "the machine code is the same with and without it"
+    elif whole and plain is not None and not _added(method, found, without):
+        whole, note = False, "what the signature counts was there without it"
+    return SassVerdict(
+        method.id, "present" if whole else "absent", found, sass.entry, without=without, note=note
+    )
+
+
+def _count(method: Method, sass: Sass) -> PatternCounts:
+    texts = _texts(sass)
+    return tuple(
+        (pattern.text, sum(bool(pattern.regex.search(text)) for text in texts))
+        for pattern in method.patterns
+    )
+
+
+def _texts(sass: Sass) -> tuple[str, ...]:
+    """The instructions that do something, as printed."""
+    return tuple(one.text for one in sass.executable if not one.is_padding)
+
+
+def _added(method: Method, found: PatternCounts, without: PatternCounts) -> bool:
+    """Whether some line of the signature matches more than without it, or less where none may."""
+    pairs = zip(method.patterns, found, without, strict=True)
+    return any(
+        before > count if pattern.absent else count > before
+        for pattern, (_, count), (_, before) in pairs
+    )
+
+
+def prove(
+    method: Method, values: Mapping[str, Quantity | None], without: Mapping[str, Quantity | None]
+) -> bool | None:
+    """What the proof of a method without a signature says.
+
+    Args:
+        method: has a ``proof``.
+        values: counters and numbers of the launch, with the method.
+        without: the same without it.
+
+    Returns:
+        None where it has no ``proof_when``, or a value that it asks for is missing.
+    """
+    if not method.proof_when:
+        return None
+    names = {**values, **{name + WITHOUT: value for name, value in without.items()}}
+    try:
+        return bool(evaluate_expression(method.proof_when, names))
+    except MissingName:
+        return None

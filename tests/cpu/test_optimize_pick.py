@@ -1,0 +1,278 @@
+"""What a round takes, what the machine code says of it, and which class follows."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from devices import LIMITS
+from pydantic import TypeAdapter
+from test_optimize_family import EARLY, LARGER, ROWS, SHUFFLES, WIDE, stranger
+
+from labtools.optimize.budget import Budget
+from labtools.optimize.classes import classify
+from labtools.optimize.family import Point, load_family
+from labtools.optimize.gaps import Gaps
+from labtools.optimize.pick import Pick, Taken, launch_numbers, pick
+from labtools.optimize.sass_check import SassVerdict, check_sass, prove
+from labtools.problem import LabError, Rows
+from labtools.toolchain.listings import MachineCode, machine_code
+
+PROBLEM = Rows(8192, 4096)
+GAPS = Gaps(0.9, 0.5, 0.6, "counters", {})
+
+
+def slots(compute=0, memory=0, latency=0) -> Budget:
+    return Budget(compute, memory, latency, "largest-remainder", "")
+
+
+def choose(
+    budget, *, point=ROWS.start, taken=None, gaps=GAPS, family=ROWS, problem=PROBLEM, **more
+):
+    limits = dataclasses.replace(LIMITS, **more)
+    return pick(family, point, gaps, budget, {}, problem, limits, taken)
+
+
+def why(found: Pick, method: str):
+    return next(one for one in found.considered if one.method == method)
+
+
+# -------------------------------------------------------------------------------------- pick
+
+
+def test_one_slot_goes_by_priority_and_two_by_strength():
+    assert choose(slots(latency=1)).methods == (SHUFFLES,)
+    both = choose(slots(latency=2))
+    assert set(both.methods) == {SHUFFLES, EARLY}
+    assert both.unused == 0
+    assert [one.method for one in both.considered] == [one.id for one in ROWS.methods]
+
+
+def test_strength_decides_between_two_for_two_slots(tmp_path):
+    """The one of lower priority, but with the stronger trigger, comes before the other."""
+    weaker = ("ramp(latency_gap, 0.1, 0.5)", "0.2")
+    third = (
+        "[[method]]\n",
+        '[[method]]\nid = "latency.third"\naxis = "latency"\ntitle = "t"\nidea = "i"\n'
+        'priority = 3\ntrigger = "0.9"\nproof = "p"\noff = { threads = 64 }\n'
+        "on = [{ threads = 256 }]\n\n[[method]]\n",
+    )
+    family = load_family(stranger(tmp_path, third, weaker))
+    found = choose(slots(latency=2), family=family)
+    assert found.methods == ("latency.third", EARLY)
+    assert why(found, SHUFFLES).why == "others of its axis stand before it"
+    assert choose(slots(latency=1), family=family).methods == (SHUFFLES,)
+
+
+def test_no_slot_no_method():
+    found = choose(slots())
+    assert found.methods == ()
+    assert not any(one.taken for one in found.considered)
+
+
+@pytest.mark.parametrize("listed", ["effective", "ineffective"])
+def test_what_is_settled_is_not_taken_again(listed):
+    found = choose(slots(latency=1), taken=Taken(**{listed: (SHUFFLES,)}))
+    assert found.methods == (EARLY,)
+    assert why(found, SHUFFLES).checks.not_taken is False
+    assert choose(slots(latency=1), taken=Taken(undecided=(SHUFFLES,))).methods == (SHUFFLES,)
+
+
+def test_what_is_on_is_not_taken():
+    point = ROWS.apply(ROWS.start, [SHUFFLES])
+    assert choose(slots(latency=1), point=point).methods == (EARLY,)
+
+
+def test_a_failed_method_needs_an_acknowledgement_and_takes_another_form():
+    failed = {EARLY: (0,)}
+    silent = choose(slots(latency=2), taken=Taken(failed=failed))
+    assert silent.methods == (SHUFFLES,)
+    assert silent.unused == 1
+    blank = Taken(failed=failed, acknowledged={EARLY: "  "})
+    assert EARLY not in choose(slots(latency=2), taken=blank).methods
+    said = Taken(failed=failed, acknowledged={EARLY: "the load was dropped: form 1, a prefetch"})
+    again = choose(slots(latency=2), taken=said)
+    assert EARLY in again.methods
+    assert again.forms == {EARLY: 1}
+
+
+def test_an_older_architecture_is_refused(tmp_path):
+    edit = ('signature = ["CCTL"]', 'signature = ["CCTL"]\nmin_arch = "sm_90"')
+    family = load_family(stranger(tmp_path, edit))
+    assert EARLY in choose(slots(latency=2), family=family, arch="sm_90").methods
+    found = choose(slots(latency=2), family=family, arch="sm_89")
+    assert EARLY not in found.methods
+    assert why(found, EARLY).checks.architecture is False
+
+
+def test_a_skip_condition_is_kept_to():
+    odd = choose(slots(memory=1), problem=Rows(100, 4095))
+    assert odd.methods == ()
+    assert why(odd, WIDE).checks.not_skipped is False
+    assert choose(slots(memory=1)).methods == (WIDE,)
+
+
+def test_a_missing_value_fires_nothing():
+    found = choose(slots(1, 1, 1), gaps=Gaps(None, None, None, "counters", {}))
+    assert found.methods == ()
+    assert {one.checks.trigger for one in found.considered} == {None}
+    assert {one.strength for one in found.considered} == {None}
+
+
+def test_a_trigger_that_does_not_fire():
+    found = choose(slots(memory=1), gaps=Gaps(0.9, 0.05, 0.6, "counters", {}))
+    assert found.methods == ()
+    assert why(found, WIDE).strength == 0
+    assert why(found, WIDE).checks.trigger is False
+
+
+def test_a_strength_beyond_one_is_refused(tmp_path):
+    edit = ("ramp(memory_gap, 0.1, 0.6)", "memory_gap * 3")
+    with pytest.raises(LabError, match="gives a strength of"):
+        choose(slots(memory=1), family=load_family(stranger(tmp_path, edit)))
+
+
+def test_what_does_not_go_together_is_passed_over(tmp_path):
+    edit = ("not (early > 0 and", "not (early > 0 and shuffle == 1) and not (early > 0 and")
+    family = load_family(stranger(tmp_path, edit))
+    found = choose(slots(latency=2), family=family)
+    assert len(found.methods) == 1
+    assert sum("go together" in one.why for one in found.considered) == 1
+
+
+def test_the_launch_is_known_to_triggers():
+    numbers = launch_numbers(ROWS.rung, ROWS.point({"threads": 256}), PROBLEM, LIMITS)
+    assert numbers["blocks"] == 8192
+    assert (numbers["threads"], numbers["launches"]) == (256, 1)
+    assert numbers["blocks_per_sm"] == pytest.approx(8192 / LIMITS.num_sms)
+
+
+def test_picks_cross_as_json():
+    taken = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: "form 1"})
+    for value in (choose(slots(1, 1, 1), taken=taken), taken):
+        adapter = TypeAdapter(type(value))
+        assert adapter.validate_json(adapter.dump_json(value)) == value
+
+
+# ------------------------------------------------------------------------------ machine code
+
+
+def code_of(point: Point, family=ROWS) -> MachineCode:
+    return machine_code(family.rung, PROBLEM, LIMITS, point.knobs)
+
+
+def look(method: str, form: int = 0) -> SassVerdict:
+    on = ROWS.apply(ROWS.start, [method], forms={method: form} if form else {})
+    (found,) = check_sass(ROWS, [method], code_of(on), code_of(ROWS.remove(on, method)))
+    return found
+
+
+@pytest.mark.parametrize("method", [WIDE, SHUFFLES])
+def test_a_compiled_method_shows_its_signature(method):
+    found = look(method)
+    assert (found.verdict, found.entry) == ("present", "row_scale")
+    assert all(count > 0 for _, count in found.found)
+    assert all(count == 0 for _, count in found.without)
+    (plain,) = check_sass(ROWS, [method], code_of(ROWS.start))
+    assert plain.verdict == "absent"
+
+
+def test_a_dropped_form_is_absent_and_another_form_present():
+    dropped, kept = look(EARLY), look(EARLY, form=1)
+    assert dropped.verdict == "absent"
+    assert dropped.note == "the machine code is the same with and without it"
+    assert kept.verdict == "present"
+
+
+def test_a_method_without_a_signature_says_so():
+    assert look(LARGER) == SassVerdict(
+        LARGER, "no signature", (), "row_scale", ROWS.method(LARGER).proof
+    )
+
+
+def test_a_signature_that_was_there_before_proves_nothing(tmp_path):
+    """The prefetch changes the code, but loads were there without it."""
+    family = load_family(stranger(tmp_path, ('signature = ["CCTL"]', 'signature = ["LDG"]')))
+    on = family.apply(family.start, [EARLY], forms={EARLY: 1})
+    (found,) = check_sass(family, [EARLY], code_of(on, family), code_of(family.start, family))
+    assert found.verdict == "absent"
+    assert "without it" in found.note
+
+
+TWO = """
+extern "C" __global__ void other(float* out) {
+  out[threadIdx.x] = __shfl_xor_sync(~0u, out[threadIdx.x + 32], 1);
+}
+"""
+
+
+def test_another_function_of_the_file_proves_nothing(tmp_path):
+    path = stranger(tmp_path, (">=5 SHFL", "SHFL"))
+    source = Path(tmp_path / "mine.cu")
+    source.write_text(source.read_text() + TWO)
+    family = load_family(path)
+    code = code_of(family.start, family)
+    assert set(code.entries) == {"row_scale", "other"}
+    (found,) = check_sass(family, [SHUFFLES], code, entry="row_scale")
+    assert found.verdict == "absent"
+    assert check_sass(family, [SHUFFLES], code, entry="other")[0].verdict == "present"
+    for entry in (None, "neither"):
+        with pytest.raises(LabError, match="cannot be looked at"):
+            check_sass(family, [SHUFFLES], code, entry=entry)
+
+
+@pytest.mark.parametrize(
+    ("signature", "verdict"),
+    [
+        (">=5 SHFL\\\\.BFLY", "present"),
+        (">=500 SHFL\\\\.BFLY", "absent"),
+        ('SHFL", "!EXIT', "absent"),
+        ('SHFL", "!HMMA', "present"),
+    ],
+)
+def test_counts_and_exclusions_are_kept_to(tmp_path, signature, verdict):
+    family = load_family(stranger(tmp_path, (">=5 SHFL\\\\.BFLY", signature)))
+    on = family.apply(family.start, [SHUFFLES])
+    assert check_sass(family, [SHUFFLES], code_of(on, family))[0].verdict == verdict
+
+
+def test_a_proof_is_asked_of_values():
+    method = ROWS.method(LARGER)
+    more, less = {"achieved_occupancy_pct": 50.0}, {"achieved_occupancy_pct": 12.0}
+    assert prove(method, more, less) is True
+    assert prove(method, less, more) is False
+    assert prove(method, more, {}) is None
+    assert prove(ROWS.method(WIDE), more, less) is None
+
+
+# ------------------------------------------------------------------------------------ classes
+
+
+@dataclass(frozen=True)
+class Told:
+    decided: str | None
+
+
+@pytest.mark.parametrize(
+    ("decided", "expected"),
+    [("above", "effective"), ("below", "ineffective"), (None, "undecided")],
+)
+def test_planted_compiled_methods_are_classed_by_their_time(decided, expected):
+    assert classify(Told(decided), look(WIDE)) == expected
+
+
+@pytest.mark.parametrize("decided", ["above", "below", None])
+def test_a_planted_dropped_method_failed_whatever_the_time_did(decided):
+    assert classify(Told(decided), look(EARLY)) == "implementation_failed"
+
+
+def test_without_signature_or_proof_nothing_is_believed():
+    bare = look(LARGER)
+    assert classify(Told("above"), bare) == "undecided"
+    proved = dataclasses.replace(bare, proved=True)
+    assert classify(Told("above"), proved) == "effective"
+    assert classify(Told("below"), proved) == "ineffective"
+    refuted = dataclasses.replace(bare, proved=False)
+    assert classify(Told("above"), refuted) == "implementation_failed"
