@@ -1,0 +1,62 @@
+"""How near a time is to the floor, on a scale whose ends are said: the SOL score.
+
+SOL-ExecBench scores a kernel by S = 1 / (1 + (t - t_sol) / (t_b - t_sol)): 1 at the floor, 1/2 at
+the baseline, towards 0 beyond. Here the floor is that of the roofline and the baseline the fastest
+fair library, timed in the same processes. A score says nothing by itself and stands beside times.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from labtools.problem import LabError
+
+
+@dataclass(frozen=True)
+class SolScore:
+    """A score with its ends.
+
+    Attributes:
+        score: 1 at the floor, 1/2 at the baseline.
+        time_us: of the kernel.
+        floor_us: which nothing beats.
+        baseline_us: of what it is held against.
+    """
+
+    score: float
+    time_us: float
+    floor_us: float
+    baseline_us: float
+
+
+def sol_score(time_us: float, floor_us: float, baseline_us: float) -> SolScore:
+    """Score a time between a floor and a baseline.
+
+    Args:
+        time_us: of the kernel, microseconds.
+        floor_us: the least time that is possible.
+        baseline_us: of the fastest fair library.
+
+    Raises:
+        LabError: a time that is none, one below the floor, or a baseline that is not above it:
+            then the floor is no floor, or there is no room to score.
+    """
+    ends = {"time": time_us, "floor": floor_us, "baseline": baseline_us}
+    for name, value in ends.items():
+        if not (math.isfinite(value) and value > 0):
+            raise _no_score(f"the {name} is {value!r} us, which is no time")
+    if baseline_us <= floor_us:
+        raise _no_score(
+            f"the baseline, {baseline_us:g} us, is not above the floor, {floor_us:g} us"
+        )
+    if time_us < floor_us:
+        raise _no_score(
+            f"{time_us:g} us is below the floor, {floor_us:g} us: the floor or the time is wrong"
+        )
+    score = 1 / (1 + (time_us - floor_us) / (baseline_us - floor_us))
+    return SolScore(score, time_us, floor_us, baseline_us)
+
+
+def _no_score(why: str) -> LabError:
+    return LabError("There is no score for this time.", why, "the times themselves")

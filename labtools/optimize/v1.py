@@ -1,0 +1,91 @@
+"""The old policy, to be played beside the new one: one method an axis, judged as a group.
+
+The first version of this loop took the first method of each axis by priority, applied all of them
+at once and kept or dropped them together: the group counts as effective if it gained more than the
+noise. So a method that does nothing, or harms, rides along with one that helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from labtools.problem import LabError, Limits, Problem
+
+from .budget import DEFAULT_RULE, Budget
+from .classes import MethodClass
+from .family import Family, Point
+from .gaps import Gaps
+from .pick import Pick, Taken, pick
+
+NOISE = 0.02
+"""A change of the time below this counts as none. Source: the loop's V1, and V2 after it."""
+ONE_AN_AXIS = Budget(1, 1, 1, DEFAULT_RULE, "One method an axis, whatever the gaps are.")
+
+
+@dataclass(frozen=True)
+class GroupVerdict:
+    """What the old policy makes of a group of methods.
+
+    Attributes:
+        classes: the class of every method of the group: all are the same.
+        gain: of the group, relative to the time with it.
+        keeps: the champion is the kernel with the group.
+    """
+
+    classes: Mapping[str, MethodClass]
+    gain: float
+    keeps: bool
+
+
+def pick_one_an_axis(
+    family: Family,
+    point: Point,
+    gaps: Gaps,
+    counters: Mapping[str, float | None],
+    problem: Problem,
+    limits: Limits,
+    taken: Taken | None = None,
+) -> Pick:
+    """The first method of each axis, by priority, that passes the four checks.
+
+    The arguments are those of `pick`.
+    """
+    return pick(family, point, gaps, ONE_AN_AXIS, counters, problem, limits, taken)
+
+
+def judge_group(
+    methods: Sequence[str], before_us: float, after_us: float, noise: float = NOISE
+) -> GroupVerdict:
+    """One verdict for a whole group: its gain against the noise.
+
+    Args:
+        methods: that were applied together.
+        before_us: without any of them.
+        after_us: with all of them.
+        noise: relative to ``after_us``.
+    """
+    gain = contributions(after_us, {"all": before_us})["all"]
+    kept = gain > noise
+    found: MethodClass = "effective" if kept else "ineffective"
+    return GroupVerdict(dict.fromkeys(methods, found), gain, kept)
+
+
+def contributions(champion_us: float, without_us: Mapping[str, float]) -> dict[str, float]:
+    """What each method contributes, had it been left out alone, relative to the champion's time.
+
+    Args:
+        champion_us: with all methods.
+        without_us: by method, without that one.
+
+    Raises:
+        LabError: a time that is none.
+    """
+    for name, time_us in {"the champion": champion_us, **without_us}.items():
+        if not 0 < time_us < float("inf"):
+            raise LabError(
+                f"The time of {name} is {time_us!r} us.",
+                "a time is a number above 0",
+                "the other methods",
+            )
+    return {name: time_us / champion_us - 1 for name, time_us in without_us.items()}
