@@ -1,0 +1,288 @@
+"""Each step of a loop in words: what was decided, from which numbers, by which rule; and what
+changed between two rounds' counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .events import (
+    AblateDone,
+    BranchDone,
+    BudgetDone,
+    CheckDone,
+    FrontierScored,
+    GapsDone,
+    InitDone,
+    LoopRestarted,
+    LoopStopped,
+    PickDone,
+    UpdateDone,
+)
+from .gaps import Gaps
+from .log import LogLine
+
+COUNTER_NOISE = 0.02
+"""A counter that changed by less, relative to the larger of its two values, did not really change.
+The same 2 % that the source takes for a time."""
+SHARE_NOISE = 2.0
+"""Percentage points within which a rate of the peak, ``..._pct``, did not really change."""
+NOTHING_CHANGED = "nothing really changed"
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """One step, explained.
+
+    Args:
+        n: of its line in the log.
+        at: UTC, ISO 8601.
+        step: its name.
+        round: it belongs to; 0 for the loop's beginning.
+        decided: in words.
+        numbers: that it was decided from.
+        rule: that decided, in words.
+    """
+
+    n: int
+    at: str
+    step: str
+    round: int
+    decided: str
+    numbers: Mapping[str, Any]
+    rule: str
+
+    def __str__(self) -> str:
+        numbers = ", ".join(f"{name} {_say(value)}" for name, value in self.numbers.items())
+        text = f"{self.at}  round {self.round}  {self.step}: {self.decided}"
+        return f"{text}\n    from: {numbers or 'nothing'}\n    by: {self.rule}"
+
+
+def _say(value: Any) -> str:
+    """A number as a person reads it; None is missing."""
+    if value is None:
+        return "missing"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def audit(lines: Sequence[LogLine]) -> tuple[AuditEntry, ...]:
+    """Every step of a log, explained; measurements stand in the log itself."""
+    entries = []
+    for line in lines:
+        explain = _EXPLAIN.get(type(line.event))
+        if explain is not None:
+            decided, numbers, rule = explain(line.event)
+            number = getattr(line.event, "round", 0)
+            entries.append(AuditEntry(line.n, line.at, line.kind, number, decided, numbers, rule))
+    return tuple(entries)
+
+
+_Explained = tuple[str, dict[str, Any], str]
+
+
+def _explain_init(event: InitDone) -> _Explained:
+    return (
+        f"{event.family} for {event.workload}, timed {event.on} ({event.gpu}), from {event.start}",
+        {"seed": event.seed, "branches": event.branches},
+        f"apportionment {event.rule}",
+    )
+
+
+def say_gaps(gaps: Gaps) -> str:
+    """``compute 0.92, memory missing, latency 0.61``."""
+    named = (("compute", gaps.compute), ("memory", gaps.memory), ("latency", gaps.latency))
+    return ", ".join(
+        f"{axis} {'missing' if gap is None else format(gap, '.2f')}" for axis, gap in named
+    )
+
+
+def _explain_gaps(event: GapsDone) -> _Explained:
+    text = f"gaps of {event.point}: {say_gaps(event.gaps)}; bound {event.gaps.bound or 'unclear'}"
+    if event.gaps.near_peak:
+        text += "; near the peak on every axis"
+    if event.rising:
+        text += f"; rose two rounds running: {', '.join(event.rising)}"
+    known = {name: value for name, value in event.counters.items() if value is not None}
+    missing = tuple(event.gaps.missing)
+    rule = "one minus the best use of compute, one minus memory's, largest stall share, from the "
+    rule += event.gaps.origin
+    return text, {**known, **dict.fromkeys(missing)}, rule
+
+
+def _explain_budget(event: BudgetDone) -> _Explained:
+    found = event.budget
+    text = f"slots: compute {found.compute}, memory {found.memory}, latency {found.latency}"
+    return text, {}, f"{found.rule}: {found.reason}"
+
+
+def _explain_pick(event: PickDone) -> _Explained:
+    numbers = {
+        one.method: one.strength
+        for one in event.pick.considered
+        if one.taken or one.strength is not None
+    }
+    left = [one for one in event.pick.considered if not one.taken]
+    why = "; ".join(f"{one.method}: {one.why}" for one in event.pick.considered if one.taken)
+    text = f"methods: {', '.join(event.pick.methods) or 'none'} ({len(left)} others left)"
+    for method, reason in event.acknowledged.items():
+        text += f"; {method} again although its implementation failed: {reason}"
+    return text, numbers, why or "no method passes its checks"
+
+
+def _explain_branch(event: BranchDone) -> _Explained:
+    numbers: dict[str, Any] = {one.point: one.time_us for one in event.branches}
+    failed = [one for one in event.branches if one.failure]
+    text = f"champion: {event.champion}" if event.champion else "no branch is right"
+    for one in failed:
+        text += f"; {one.point}: {one.failure}"
+    pruned = sum(event.pruned.values())
+    return text, numbers, f"fastest right branch by its median, us; {pruned} settings pruned before"
+
+
+def _explain_ablate(event: AblateDone) -> _Explained:
+    said = [
+        f"{one.method} {one.delta_us:+.3g} us ({one.relative:+.1%}), "
+        f"{'undecided' if one.decided is None else one.decided + ' the threshold'}"
+        for one in event.attribution
+    ]
+    numbers: dict[str, Any] = {"A/A effect": event.aa.effect}
+    for one in event.attribution:
+        numbers |= {f"{one.method} low": one.low, f"{one.method} high": one.high}
+        numbers["threshold"] = one.threshold
+    rule = "time without the method less the champion's, in one call; a verdict where the whole "
+    return "; ".join(said), numbers, rule + "95 % interval lies on one side of the threshold"
+
+
+def _explain_check(event: CheckDone) -> _Explained:
+    said = "; ".join(f"{one.method}: {one.verdict}" for one in event.sass_check)
+    numbers = {
+        f"{one.method} {pattern}": count for one in event.sass_check for pattern, count in one.found
+    }
+    return said, numbers, "each signature is looked for in the one kernel function"
+
+
+def _explain_update(event: UpdateDone) -> _Explained:
+    said = "; ".join(f"{method}: {found}" for method, found in event.classes.items())
+    text = f"{said or 'no method'}; the next round begins from {event.point}"
+    rule = "not in the machine code is implementation_failed whatever the time; above the "
+    rule += "threshold is effective, below it ineffective, else undecided"
+    return text, {"time_us": event.time_us, "gain": event.gain}, rule
+
+
+def _explain_scores(event: FrontierScored) -> _Explained:
+    numbers = {
+        f"{point} at {workload}": time
+        for point, times in event.times_us.items()
+        for workload, time in times.items()
+    }
+    text = f"{len(event.times_us)} points of the frontier timed on other workloads"
+    return text, numbers, "a loser at one size may win at another"
+
+
+def _explain_restart(event: LoopRestarted) -> _Explained:
+    text = f"round {event.round} begins from entry {event.entry} of the frontier, {event.point}"
+    return text, {"time_us": event.time_us}, "asked for"
+
+
+def _explain_stop(event: LoopStopped) -> _Explained:
+    return "the loop stops", {}, event.reason
+
+
+_EXPLAIN: Mapping[type, Callable[[Any], _Explained]] = {
+    InitDone: _explain_init,
+    GapsDone: _explain_gaps,
+    BudgetDone: _explain_budget,
+    PickDone: _explain_pick,
+    BranchDone: _explain_branch,
+    AblateDone: _explain_ablate,
+    CheckDone: _explain_check,
+    UpdateDone: _explain_update,
+    FrontierScored: _explain_scores,
+    LoopRestarted: _explain_restart,
+    LoopStopped: _explain_stop,
+}
+
+
+# ------------------------------------------------------------------------------- two rounds
+
+
+@dataclass(frozen=True)
+class CounterChange:
+    """A counter in two rounds.
+
+    Args:
+        name: stable.
+        before: in the first; None where missing.
+        after: in the second.
+        moved: by more than noise; None where either is missing.
+    """
+
+    name: str
+    before: float | None
+    after: float | None
+    moved: bool | None
+
+    def __str__(self) -> str:
+        before, after = _say(self.before), _say(self.after)
+        if self.before is None or self.after is None:
+            return f"{self.name}: {before} before, {after} after: cannot be compared"
+        if not self.moved:
+            return f"{self.name}: {before} and {after}, the same within noise"
+        verb = "rose" if self.after > self.before else "fell"
+        by = ""
+        if self.before:
+            by = f" by {abs(self.after / self.before - 1):.0%}"
+        return f"{self.name} {verb} from {before} to {after}{by}"
+
+
+def compare_rounds(
+    before: Mapping[str, float | None],
+    after: Mapping[str, float | None],
+    noise: float = COUNTER_NOISE,
+) -> tuple[CounterChange, ...]:
+    """Every counter of two rounds; those that moved most stand first.
+
+    Args:
+        before: by stable name; None where missing.
+        after: the same of the later round.
+        noise: relative change that a machine shows by itself; never less than `COUNTER_NOISE`.
+    """
+    noise = max(noise, COUNTER_NOISE)
+    found = []
+    for name in dict.fromkeys((*before, *after)):
+        first, second = before.get(name), after.get(name)
+        moved = None if first is None or second is None else _moved(name, first, second, noise)
+        found.append(CounterChange(name, first, second, moved))
+    return tuple(sorted(found, key=lambda one: (one.moved is not True, -_relative(one))))
+
+
+def _moved(name: str, before: float, after: float, noise: float) -> bool:
+    if name.endswith("_pct") and abs(after - before) <= SHARE_NOISE:
+        return False
+    return abs(after - before) > noise * max(abs(before), abs(after))
+
+
+def _relative(change: CounterChange) -> float:
+    if change.before is None or change.after is None:
+        return 0.0
+    largest = max(abs(change.before), abs(change.after))
+    return abs(change.after - change.before) / largest if largest else 0.0
+
+
+def say_changes(changes: Sequence[CounterChange]) -> Iterator[str]:
+    """The changes in words; `NOTHING_CHANGED` where nothing moved beyond noise."""
+    moved = [one for one in changes if one.moved]
+    missing = [one for one in changes if one.moved is None]
+    compared = len(changes) - len(missing)
+    if not compared:
+        yield "no counter was measured in both rounds, so nothing can be said"
+    elif not moved:
+        yield f"{NOTHING_CHANGED}: {compared} counters are the same within noise"
+    else:
+        yield from map(str, moved)
+        if compared > len(moved):
+            yield f"{compared - len(moved)} other counters are the same within noise"
+    yield from map(str, missing)

@@ -1,0 +1,322 @@
+"""A loop on disk: its folder, with the log and the files that follow from it.
+
+The log is the truth. ``state.json`` and everything else in the folder follow from it and are
+written anew whenever they are missing, damaged, of another version or behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from labtools.problem import LabError
+from labtools.record.whole import write_whole
+
+from .events import EVENT_KINDS, InitDone, LoopRestarted, PlanMade, PointTimed, Purpose
+from .log import FIRST_PREVIOUS, EventLog, LogLine, LogRead
+from .round_files import files_of
+from .state import STATE_VERSION, STEPS, LoopState, OutOfOrder, StateFold, check_step
+
+LOG_NAME = "log.jsonl"
+STATE_NAME = "state.json"
+_STATE: TypeAdapter[LoopState] = TypeAdapter(LoopState)
+
+
+class LoopFolder:
+    """A loop on disk: its log, and the files that follow from it.
+
+    Made by `create`, `opened` or `look`. ``state`` is what the log says; ``notices`` say what was
+    damaged and how it was mended; ``resumed`` says where it goes on.
+
+    Args:
+        path: of the folder.
+        source: the text of a point's kernel, by the point's key; without it no sources are kept.
+    """
+
+    def __init__(self, path: Path, source: Callable[[str], str] | None = None) -> None:
+        self.path = path
+        self.source = source
+        self.notices: tuple[str, ...] = ()
+        self.resumed = ""
+        self.log = EventLog(path / LOG_NAME, EVENT_KINDS)
+        self._fold = StateFold()
+        self._read = LogRead((), (), True)
+        self._writing = False
+
+    @classmethod
+    @contextlib.contextmanager
+    def create(
+        cls, path: Path, init: InitDone, source: Callable[[str], str] | None = None
+    ) -> Iterator[LoopFolder]:
+        """A new loop in a folder that holds none; its lock is held until the end of the block.
+
+        Raises:
+            LabError: there is a loop already, or the folder cannot be written.
+        """
+        folder = cls(path, source)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LabError(
+                f"{path} cannot be made.", error.strerror or str(error), "another folder"
+            ) from error
+        with folder.log.held():
+            if folder.log.path.exists():
+                raise LabError(
+                    f"{path} holds a loop already.",
+                    f"there is a {LOG_NAME}",
+                    "labtools loop status shows it; another folder for a new one",
+                )
+            folder._writing = True
+            folder._append(init)
+            folder.write_files()
+            yield folder
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, path: Path, source: Callable[[str], str] | None = None) -> Iterator[LoopFolder]:
+        """A loop that goes on; its lock is held until the end of the block.
+
+        What of the folder is missing, damaged or behind its log is written anew.
+
+        Raises:
+            LabError: there is none, another process works in it, or a newer labtools wrote its
+                log.
+        """
+        folder = cls(path, source)
+        if not folder.log.path.exists():
+            folder.log.read()  # says so
+        with folder.log.held():
+            folder._load()
+            folder._writing = True
+            folder._mend_state()
+            folder.write_files()
+            yield folder
+
+    @classmethod
+    def look(cls, path: Path) -> LoopFolder:
+        """A loop to read: nothing is written and no lock is taken.
+
+        Raises:
+            LabError: there is none, or a newer labtools wrote its log.
+        """
+        folder = cls(path)
+        folder._load()
+        folder.notices += tuple(filter(None, [folder._judge_state()[0]]))
+        return folder
+
+    @property
+    def state(self) -> LoopState:
+        """What the log says now."""
+        return self._fold.finish(self._read, self.log.path)
+
+    @property
+    def lines(self) -> tuple[LogLine, ...]:
+        """Of the log, those that can be read."""
+        return self._read.lines
+
+    # -- steps -----------------------------------------------------------------------------
+
+    def require(self, step: str) -> LoopState:
+        """The state, if a step of a round may come now.
+
+        Raises:
+            OutOfOrder: it may not; names the one that may.
+        """
+        state = self.state
+        if step in state.next_steps:
+            return state
+        if state.stopped:
+            raise OutOfOrder(
+                f"{step} cannot come now.",
+                f"the loop has stopped: {state.stopped}",
+                "labtools loop restart goes on from an entry of the frontier; summary, status, "
+                "diff and export read",
+            )
+        (legal,) = state.next_steps
+        done = STEPS[: STEPS.index(legal)]
+        since = f"after {done[-1]}" if done else "at its beginning"
+        raise OutOfOrder(
+            f"{step} cannot come now.",
+            f"round {state.round} stands {since}; its next step is {legal}",
+            f"labtools loop {legal}",
+        )
+
+    def plan(self, purpose: Purpose, points: Sequence[str]) -> tuple[str, ...]:
+        """Say which points are about to be timed.
+
+        Returns:
+            Those of them that this round did not time yet, for this purpose.
+        """
+        current, number = self.state.current, self.state.round
+        here = current.round == number
+        if set(points) - set(current.planned.get(purpose, ()) if here else ()):
+            self.keep(PlanMade(number, purpose, tuple(points)))
+        kept = current.kept.get(purpose, ()) if here else ()
+        return tuple(point for point in dict.fromkeys(points) if point not in kept)
+
+    def measured(
+        self, point: str, *, round: int | None = None, purpose: Purpose | None = None
+    ) -> PointTimed | None:
+        """The last measurement of a point at the loop's own workload, if there is one.
+
+        Args:
+            point: its key.
+            round: of that round alone.
+            purpose: for that purpose alone.
+        """
+        for line in reversed(self.lines):
+            one = line.event
+            if (
+                isinstance(one, PointTimed)
+                and one.point == point
+                and not one.workload
+                and round in (None, one.round)
+                and purpose in (None, one.purpose)
+            ):
+                return one
+        return None
+
+    @property
+    def next_call(self) -> int:
+        """A number for the bench's next call, which no measurement has yet."""
+        calls = [line.event.call for line in self.lines if isinstance(line.event, PointTimed)]
+        return max(calls, default=-1) + 1
+
+    def keep(self, event: Any) -> LoopState:
+        """Add what happened. When this returns, it is on the disk.
+
+        Returns:
+            The state from now on.
+
+        Raises:
+            OutOfOrder: the step may not come now.
+            LabError: it contradicts the round, or cannot be written.
+        """
+        if not self._writing:
+            raise LabError(
+                "This loop was opened to be read.", "", "the same through LoopFolder.opened"
+            )
+        kind = next(name for name, of in EVENT_KINDS.items() if of is type(event))
+        if kind in STEPS:
+            state = self.require(kind)
+            check_step(state, event)
+        self._append(event)
+        if kind not in ("plan", "timed"):  # what is only measured stands in the log
+            self.write_files()
+        return self.state
+
+    def restart(self, entry: int) -> LoopState:
+        """Let the next round begin from an entry of the frontier; one under way is abandoned.
+
+        Args:
+            entry: its place in `LoopState.frontier`, from 0.
+
+        Raises:
+            LabError: there is no such entry.
+        """
+        state = self.state
+        if not 0 <= entry < len(state.frontier):
+            most = len(state.frontier) - 1
+            raise LabError(
+                f"The frontier has no entry {entry}.",
+                f"its entries are 0 to {most}" if state.frontier else "it is empty",
+                "labtools loop status lists them",
+            )
+        chosen = state.frontier[entry]
+        begun = bool(state.history) and state.current.round == state.round
+        number = state.round + 1 if begun else state.round
+        return self.keep(LoopRestarted(number, entry, chosen.point, chosen.time_us))
+
+    # -- files -----------------------------------------------------------------------------
+
+    def write_files(self) -> None:
+        """Write whatever follows from the log and does not stand there as it should.
+
+        Raises:
+            LabError: something could not be written; the log has it all.
+        """
+        state = self.state
+        wanted = dict(files_of(state, self.lines, self.source))
+        wanted[STATE_NAME] = _STATE.dump_json(state, indent=1).decode() + "\n"
+        for name, text in wanted.items():
+            path, data = self.path / name, text.encode()
+            try:
+                if path.is_file() and path.read_bytes() == data:
+                    continue
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(path, data, durable=name == STATE_NAME)
+            except OSError as error:
+                raise LabError(
+                    f"{path} cannot be written.",
+                    error.strerror or str(error),
+                    f"everything is in {self.log.path}; the next step writes the file again",
+                ) from error
+
+    def _append(self, event: Any) -> None:
+        line = self.log.append(event)
+        self._fold.take(event)
+        self._read = replace(self._read, lines=(*self._read.lines, line))
+
+    def _load(self) -> None:
+        self._read = self.log.read()
+        self._fold = StateFold()
+        for line in self._read.lines:
+            self._fold.take(line.event)
+        self.notices = self._read.notices
+        self.resumed = self.state.say_resumed()
+
+    def _judge_state(self) -> tuple[str, bool]:
+        """What is wrong with ``state.json``, in words, and whether it should be set aside.
+
+        One that is merely behind the log is what a killed process leaves: nothing is wrong.
+        """
+        path, state = self.path / STATE_NAME, self.state
+        again = f"it was rebuilt from the {state.log_lines} lines of {LOG_NAME}"
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return f"{STATE_NAME} was missing; {again}", False
+        except OSError as error:
+            return f"{STATE_NAME} cannot be read ({error.strerror}); {again}", False
+        try:
+            body = json.loads(data)
+            version = int(body["schema_version"])
+        except (ValueError, TypeError, KeyError):
+            return f"{STATE_NAME} was damaged; {again}", True
+        if version != STATE_VERSION:
+            word = "newer" if version > STATE_VERSION else "older"
+            return f"{STATE_NAME} is of the {word} version {version}; {again}", True
+        try:
+            held = _STATE.dump_json(_STATE.validate_python(body))
+        except (ValidationError, LabError):
+            return f"{STATE_NAME} was damaged; {again}", True
+        followed = str(body["log_hash"])
+        if followed == state.log_hash:
+            if held == _STATE.dump_json(state):
+                return "", False
+            return f"{STATE_NAME} did not say what {LOG_NAME} says; {again}", True
+        known = {line.hash for line in self.lines} | {FIRST_PREVIOUS}
+        if followed in known or not self._read.whole:
+            return "", False
+        lost = f"{LOG_NAME} has lost its end: {STATE_NAME} followed from {body['log_lines']} lines"
+        return f"{lost}; {again}", True
+
+    def _mend_state(self) -> None:
+        """Set a ``state.json`` aside that cannot be used, and say so."""
+        notice, aside = self._judge_state()
+        if not notice:
+            return
+        path = self.path / STATE_NAME
+        if aside:
+            stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+            with contextlib.suppress(OSError):  # it is written over then
+                path.rename(path.with_name(f"{STATE_NAME}.damaged-{stamp}"))
+        self.notices += (notice,)

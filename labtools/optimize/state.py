@@ -1,0 +1,463 @@
+"""The state of a loop: what its log says, folded, and which step comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from labtools.problem import LabError
+
+from .attribution import AA, Attribution
+from .budget import Budget
+from .classes import Class
+from .events import (
+    UNCOUNTED,
+    AblateDone,
+    BranchDone,
+    BranchTried,
+    BudgetDone,
+    CheckDone,
+    FrontierScored,
+    GapsDone,
+    InitDone,
+    LoopRestarted,
+    LoopSetup,
+    LoopStopped,
+    PickDone,
+    PlanMade,
+    PointTimed,
+    Purpose,
+    UpdateDone,
+)
+from .family import Axis
+from .gaps import Gaps
+from .log import LogRead
+from .pick import Pick
+from .sass_check import SassVerdict
+
+STATE_VERSION = 1
+"""Of ``state.json``."""
+STEPS = ("gaps", "budget", "pick", "branch", "ablate", "check", "update")
+"""Of a round, in their order."""
+MOST_RETRIES = 3
+"""Times that ``branch`` may be done again where no branch was right."""
+METHOD_CLASSES: tuple[Class, ...] = (
+    *("effective", "ineffective"),
+    *("implementation_failed", "undecided"),
+)
+
+
+class OutOfOrder(LabError):
+    """A step that may not come now; names those that may."""
+
+
+@dataclass(frozen=True)
+class RooflineEntry:
+    """The gaps that a round began with, and its budget; None until that is set."""
+
+    round: int
+    gaps: Gaps
+    budget: Budget | None = None
+
+
+@dataclass(frozen=True)
+class FrontierEntry:
+    """A right candidate that was not the fastest of its round.
+
+    Args:
+        iteration: the round.
+        branch: its number in the round.
+        point: its key.
+        path: of its source, in the loop's folder.
+        time_us: at the loop's workload.
+        others_us: at other workloads, by their short form, once they were scored.
+    """
+
+    iteration: int
+    branch: int
+    point: str
+    path: str
+    time_us: float
+    others_us: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """One run of the search, in the order in which they were made.
+
+    Args:
+        round: that it belongs to.
+        purpose: what it was for.
+        point: its key.
+        time_us: microseconds; None where it failed.
+    """
+
+    round: int
+    purpose: Purpose
+    point: str
+    time_us: float | None
+
+
+@dataclass(frozen=True)
+class RoundKept:
+    """What is known of one round; a step that was not done left None or nothing.
+
+    Args:
+        round: its number, from 1.
+        start: key of the point that it began from.
+        planned: points that were to be timed, by purpose.
+        kept: of these, timed.
+        retries: times that ``branch`` found nothing right.
+        abandoned: by a restart.
+    """
+
+    round: int
+    start: str = ""
+    gaps: Gaps | None = None
+    counters: Mapping[str, float | None] = field(default_factory=dict)
+    rising: tuple[Axis, ...] = ()
+    budget: Budget | None = None
+    pick: Pick | None = None
+    acknowledged: Mapping[str, str] = field(default_factory=dict)
+    branches: tuple[BranchTried, ...] = ()
+    pruned: Mapping[str, int] = field(default_factory=dict)
+    retries: int = 0
+    champion: str | None = None
+    time_us: float | None = None
+    aa: AA | None = None
+    attribution: tuple[Attribution, ...] | None = None
+    pairs: tuple[Attribution, ...] = ()
+    sass_check: tuple[SassVerdict, ...] | None = None
+    classes: Mapping[str, Class] | None = None
+    gain: float | None = None
+    analysis: str = ""
+    planned: Mapping[Purpose, tuple[str, ...]] = field(default_factory=dict)
+    kept: Mapping[Purpose, tuple[str, ...]] = field(default_factory=dict)
+    abandoned: bool = False
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Those that were picked."""
+        return self.pick.methods if self.pick else ()
+
+    @property
+    def next_step(self) -> str | None:
+        """The first step that left nothing; None once the round is whole."""
+        left = {
+            "gaps": self.gaps,
+            "budget": self.budget,
+            "pick": self.pick,
+            "branch": self.champion,
+            "ablate": self.attribution,
+            "check": self.sass_check,
+            "update": self.classes,
+        }
+        if self.classes is not None:  # a line that was lost of a round that is over is not redone
+            return None
+        return next(step for step in STEPS if left[step] is None)
+
+
+@dataclass(frozen=True)
+class LoopState(LoopSetup):
+    """What a loop knows. Field names are those of the source's ``state.json`` where it has them.
+
+    Args:
+        schema_version: `STATE_VERSION`.
+        round: that is under way, or the last one.
+        next_steps: that may come now; empty once the loop has stopped.
+        stopped: why; empty while it goes on.
+        point: key of the champion, from which the next round begins.
+        time_us: of that point; None until it was timed.
+        knobs: of every point that was timed, by key.
+        effective_methods: in the machine code, and the champion is slower without.
+        ineffective_methods: in the machine code, and no such effect.
+        implementation_failed_methods: not in the machine code.
+        undecided_methods: the interval says neither.
+        selected_methods: of the round that is under way.
+        roofline_history: gaps and budget of each round.
+        frontier: right candidates that were not their round's fastest.
+        history: each round.
+        timed: runs of the search, in their order.
+        log_lines: how many lines of the log this follows from.
+        log_hash: of the last of them.
+    """
+
+    schema_version: int
+    round: int
+    next_steps: tuple[str, ...]
+    stopped: str
+    point: str
+    time_us: float | None
+    knobs: Mapping[str, Mapping[str, int]]
+    effective_methods: tuple[str, ...]
+    ineffective_methods: tuple[str, ...]
+    implementation_failed_methods: tuple[str, ...]
+    undecided_methods: tuple[str, ...]
+    selected_methods: tuple[str, ...]
+    roofline_history: tuple[RooflineEntry, ...]
+    frontier: tuple[FrontierEntry, ...]
+    history: tuple[RoundKept, ...]
+    timed: tuple[TimedRun, ...]
+    log_lines: int
+    log_hash: str
+
+    @property
+    def runs(self) -> int:
+        """Candidates that were run, ablations included."""
+        return len(self.timed)
+
+    @property
+    def current(self) -> RoundKept:
+        """The round that is under way, or the last one; empty before the first."""
+        return self.history[-1] if self.history else RoundKept(0)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that are whole."""
+        return sum(one.classes is not None for one in self.history)
+
+    def say_resumed(self) -> str:
+        """Where the loop goes on, and what of a step that was cut off is kept."""
+        if self.stopped:
+            return f"stopped after round {self.round}: {self.stopped}"
+        open_ = self.current
+        planned = sum(map(len, open_.planned.values()))
+        step = self.next_steps[0]
+        if open_.next_step is None or not planned:
+            return f"resumed at round {self.round}: next is {step}"
+        kept = sum(
+            len(set(points) & set(open_.kept.get(purpose, ())))
+            for purpose, points in open_.planned.items()
+        )
+        return (
+            f"resumed at round {self.round}: {kept} of {planned} measurements kept; next is {step}"
+        )
+
+
+# -------------------------------------------------------------------------------- from the log
+
+
+class StateFold:
+    """A state in the making: takes events in their order."""
+
+    def __init__(self) -> None:
+        self.init: InitDone | None = None
+        self.rounds: dict[int, RoundKept] = {}
+        self.point = ""
+        self.time_us: float | None = None
+        self.stopped = ""
+        self.classes: dict[str, Class] = {}
+        self.frontier: list[FrontierEntry] = []
+        self.timed: list[TimedRun] = []
+        self.knobs: dict[str, Mapping[str, int]] = {}
+        self.fresh: int | None = None
+
+    def take(self, event: Any) -> None:
+        """Enter one event."""
+        takers: dict[type, Callable[[Any], None]] = {
+            InitDone: self._take_init,
+            GapsDone: self._take_gaps,
+            BudgetDone: lambda one: self._set(one, budget=one.budget),
+            PickDone: lambda one: self._set(one, pick=one.pick, acknowledged=one.acknowledged),
+            PlanMade: self._take_plan,
+            PointTimed: self._take_timed,
+            BranchDone: self._take_branches,
+            AblateDone: lambda one: self._set(
+                one, aa=one.aa, attribution=one.attribution, pairs=one.pairs
+            ),
+            CheckDone: lambda one: self._set(one, sass_check=one.sass_check),
+            UpdateDone: self._take_update,
+            FrontierScored: self._take_scores,
+            LoopRestarted: self._take_restart,
+            LoopStopped: self._take_stop,
+        }
+        takers[type(event)](event)
+
+    def _round(self, number: int) -> RoundKept:
+        return self.rounds.setdefault(number, RoundKept(number, start=self.point))
+
+    def _set(self, event: Any, **values: Any) -> None:
+        self.rounds[event.round] = replace(self._round(event.round), **values)
+
+    def _take_init(self, event: InitDone) -> None:
+        self.init, self.point = event, event.start
+        self.knobs[event.start] = event.start_knobs
+
+    def _take_gaps(self, event: GapsDone) -> None:
+        self._set(
+            event,
+            start=event.point,
+            gaps=event.gaps,
+            counters=event.counters,
+            rising=event.rising,
+        )
+
+    def _take_plan(self, event: PlanMade) -> None:
+        before = self._round(event.round).planned
+        points = dict.fromkeys((*before.get(event.purpose, ()), *event.points))
+        self._set(event, planned={**before, event.purpose: tuple(points)})
+
+    def _take_timed(self, event: PointTimed) -> None:
+        if event.knobs:
+            self.knobs[event.point] = event.knobs
+        if event.purpose not in UNCOUNTED:
+            run = TimedRun(event.round, event.purpose, event.point, event.time_us)
+            self.timed.append(run)
+        if event.purpose == "start" and self.time_us is None and event.point == self.point:
+            self.time_us = event.time_us
+        kept = self._round(event.round).kept
+        points = dict.fromkeys((*kept.get(event.purpose, ()), event.point))
+        self._set(event, kept={**kept, event.purpose: tuple(points)})
+
+    def _take_branches(self, event: BranchDone) -> None:
+        before = self._round(event.round)
+        right = {one.point: one.time_us for one in event.branches if not one.failure}
+        self._set(
+            event,
+            branches=(*before.branches, *event.branches),
+            pruned=event.pruned,
+            champion=event.champion,
+            time_us=None if event.champion is None else right.get(event.champion),
+            retries=before.retries + (event.champion is None),
+        )
+        for one in event.branches:
+            if one.time_us is not None and not one.failure and one.point != event.champion:
+                path = f"{round_folder(event.round)}/branches/{one.branch}"
+                self.frontier.append(
+                    FrontierEntry(event.round, one.branch, one.point, path, one.time_us)
+                )
+
+    def _take_update(self, event: UpdateDone) -> None:
+        self._set(event, classes=event.classes, gain=event.gain, analysis=event.analysis)
+        self.point, self.time_us = event.point, event.time_us
+        for method, found in event.classes.items():
+            self.classes.pop(method, None)  # the latest verdict stands, at the end
+            self.classes[method] = found
+
+    def _take_scores(self, event: FrontierScored) -> None:
+        self.frontier = [
+            replace(one, others_us={**one.others_us, **event.times_us.get(one.point, {})})
+            for one in self.frontier
+        ]
+
+    def _take_restart(self, event: LoopRestarted) -> None:
+        for number, one in self.rounds.items():
+            if one.classes is None:
+                self.rounds[number] = replace(one, abandoned=True)
+        self.point, self.time_us, self.stopped = event.point, event.time_us, ""
+        self.rounds[event.round] = RoundKept(event.round, start=event.point)
+
+    def _take_stop(self, event: LoopStopped) -> None:
+        self.stopped = event.reason
+
+    def _reason_to_stop(self, history: Sequence[RoundKept]) -> str:
+        """What was said, or that no branch is right however often it was tried."""
+        last = history[-1] if history else None
+        if self.stopped or last is None or last.retries <= MOST_RETRIES or last.champion:
+            return self.stopped
+        reasons = dict.fromkeys(one.failure for one in last.branches if one.failure)
+        return f"round {last.round} has no right branch after {MOST_RETRIES} retries" + (
+            f": {'; '.join(reasons)}" if reasons else ""
+        )
+
+    def finish(self, read: LogRead, path: Path) -> LoopState:
+        """The state.
+
+        Raises:
+            LabError: the line that began the loop is lost.
+        """
+        init = self.init
+        if init is None:
+            raise LabError(
+                f"{path} does not say how its loop began.",
+                "; ".join(read.notices) or "it is empty",
+                "labtools loop init in another folder",
+            )
+        history = tuple(self.rounds[number] for number in sorted(self.rounds))
+        stopped = self._reason_to_stop(history)
+        steps = () if stopped else self._next_steps(history)
+        last = history[-1] if history else RoundKept(0)
+        over = last.classes is not None or not history
+        return LoopState(
+            schema_version=STATE_VERSION,
+            **{one.name: getattr(init, one.name) for one in fields(LoopSetup)},
+            round=last.round + 1 if over and steps else last.round,
+            next_steps=steps,
+            stopped=stopped,
+            point=self.point,
+            time_us=self.time_us,
+            knobs=self.knobs,
+            effective_methods=self._methods("effective"),
+            ineffective_methods=self._methods("ineffective"),
+            implementation_failed_methods=self._methods("implementation_failed"),
+            undecided_methods=self._methods("undecided"),
+            selected_methods=() if over else last.methods,
+            roofline_history=tuple(
+                RooflineEntry(one.round, one.gaps, one.budget)
+                for one in history
+                if one.gaps is not None
+            ),
+            frontier=tuple(self.frontier),
+            history=history,
+            timed=tuple(self.timed),
+            log_lines=len(read.lines),
+            log_hash=read.last_hash,
+        )
+
+    def _methods(self, wanted: Class) -> tuple[str, ...]:
+        return tuple(method for method, found in self.classes.items() if found == wanted)
+
+    @staticmethod
+    def _next_steps(history: Sequence[RoundKept]) -> tuple[str, ...]:
+        step = history[-1].next_step if history else None
+        return (step or STEPS[0],)
+
+
+def round_folder(number: int) -> str:
+    """The name of a round's folder."""
+    return f"iterv{number}"
+
+
+def check_step(state: LoopState, event: Any) -> None:
+    """Refuse a step that contradicts its round.
+
+    Raises:
+        LabError: another round's, or methods without what they need.
+    """
+    if event.round != state.round:
+        raise LabError(
+            f"This is a step of round {event.round}.",
+            f"the loop is in round {state.round}",
+            "the same step of that round",
+        )
+    current = state.current
+    if isinstance(event, BranchDone):
+        right = {one.point for one in event.branches if one.time_us is not None and not one.failure}
+        if event.champion is not None and event.champion not in right:
+            raise LabError(
+                f"{event.champion} cannot be the champion.",
+                "it is no branch of this round that is right and was timed",
+                "one of " + (", ".join(sorted(right)) or "none: no branch is right"),
+            )
+    if isinstance(event, UpdateDone):
+        attributed = [one.method for one in current.attribution or ()]
+        checked = [one.method for one in current.sass_check or ()]
+        for what, found in (
+            ("attribution", attributed),
+            ("SASS check", checked),
+            ("class", event.classes),
+        ):
+            if missing := sorted(set(current.methods) - set(found)):
+                raise LabError(
+                    f"The round cannot be updated without {what} of {', '.join(missing)}.",
+                    "a method is believed by its attribution and its machine code alone",
+                    "labtools loop restart abandons the round",
+                )
+
+
+def methods_by_class(state: LoopState) -> Iterable[tuple[Class, tuple[str, ...]]]:
+    """Each class with its methods, the three of the source first."""
+    for name in METHOD_CLASSES:
+        yield name, getattr(state, f"{name}_methods")

@@ -1,0 +1,469 @@
+"""The loop's log, its state and its folder: nothing acknowledged is lost, whatever ends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import loop_play
+import pytest
+from loop_play import begin, branch, gaps_of, pick_of, play, samples_of, step
+
+from labtools.measure.worker import child_environment
+from labtools.optimize import loop_folder
+from labtools.optimize.audit import NOTHING_CHANGED, audit, compare_rounds, say_changes
+from labtools.optimize.budget import Budget
+from labtools.optimize.events import (
+    EVENT_KINDS,
+    BranchDone,
+    BranchTried,
+    BudgetDone,
+    CheckDone,
+    GapsDone,
+    PointTimed,
+    UpdateDone,
+)
+from labtools.optimize.log import EventLog
+from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.state import MOST_RETRIES, STATE_VERSION, STEPS, LoopState, OutOfOrder
+from labtools.problem import LabError
+
+KILLS = int(os.environ.get("LABTOOLS_LOOP_KILLS", "5"))
+"""How often a loop is killed; 60 take about two minutes."""
+
+
+def nothing(text: str) -> None:
+    """Acknowledge to nobody."""
+
+
+def lasting(state: LoopState) -> LoopState:
+    """A state without what follows from when it was made."""
+    return replace(state, log_hash="", log_lines=0)
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Path:
+    """A loop of three rounds, whole."""
+    play(tmp_path / "loop")
+    return tmp_path / "loop"
+
+
+def log_of(path: Path) -> Path:
+    return path / loop_folder.LOG_NAME
+
+
+def state_of(path: Path) -> Path:
+    return path / loop_folder.STATE_NAME
+
+
+# --------------------------------------------------------------------------------- the state
+
+
+def test_a_whole_loop_has_the_sources_fields(played: Path) -> None:
+    body = json.loads(state_of(played).read_text())
+    for name in (
+        *("branches", "effective_methods", "ineffective_methods", "implementation_failed_methods"),
+        *("selected_methods", "roofline_history", "frontier", "history", "time_us"),
+    ):
+        assert name in body
+    assert body["schema_version"] == STATE_VERSION
+    assert body["effective_methods"] == ["memory.wide", "latency.split", "compute.lazy"]
+    assert len(body["roofline_history"]) == 3
+    assert body["roofline_history"][0]["gaps"]["memory"] is None  # missing, and not 0
+    assert [one["point"] for one in body["frontier"]] == [
+        f"r{number}b{k}" for number in (1, 2, 3) for k in (1, 3)
+    ]
+    assert body["frontier"][0]["others_us"] == {"1,32,8,4096,128": 20.0}
+    assert len(body["timed"]) == 3 * (4 + 3)
+    assert body["stopped"] == "the rounds are over"
+
+
+def test_a_folder_a_round_holds_what_was_found(played: Path) -> None:
+    for number in (1, 2, 3):
+        folder = played / f"iterv{number}"
+        for name in ("ncu_top.json", "methods.json", "attribution.json", "sass_check.json"):
+            assert json.loads((folder / name).read_text())
+        assert (folder / "kernel.cu").read_text() == f"// r{number}b2\n"
+        for k in (1, 2, 3, 4):
+            result = json.loads((folder / f"branches/{k}/result.json").read_text())
+            times = result["measured"]["samples"]["processes"][0]["us"]
+            assert sorted(times)[2] == pytest.approx(result["time_us"])
+            assert (folder / f"branches/{k}/kernel.cu").is_file()
+        ablations = sorted(one.name for one in (folder / "ablations").iterdir())
+        assert ablations == sorted(loop_play.METHODS[number])
+        analysis = (folder / "analysis.md").read_text()
+        assert "wrong at row 3" in analysis
+        assert "as wished" in analysis
+    assert json.loads((played / "env.json").read_text())["gpu"] == "h200"
+
+
+def test_the_audit_explains_every_step(played: Path) -> None:
+    entries = audit(LoopFolder.look(played).lines)
+    assert {entry.step for entry in entries} == {*STEPS, "init", "frontier", "stop"}
+    for number in (1, 2, 3):
+        assert [one.step for one in entries if one.round == number][:7] == list(STEPS)
+    assert all(entry.decided and entry.rule for entry in entries)
+    (first,) = [one for one in entries if one.step == "gaps" and one.round == 1]
+    assert first.numbers["dram_throughput_pct"] is None
+    assert "dram_throughput_pct missing" in str(first)
+    assert str(first) in (played / "audit.md").read_text()
+
+
+def test_what_a_step_says_twice_is_one_state(tmp_path: Path) -> None:
+    play(tmp_path / "a")
+    play(tmp_path / "b")
+    states = [LoopFolder.look(tmp_path / name).state for name in "ab"]
+    assert lasting(states[0]) == lasting(states[1])
+
+
+# ---------------------------------------------------------------------------- the step machine
+
+
+def test_a_step_out_of_order_names_the_next_one(tmp_path: Path) -> None:
+    with LoopFolder.create(tmp_path, begin()) as folder:
+        for name in STEPS[1:]:
+            with pytest.raises(OutOfOrder) as raised:
+                folder.require(name)
+            assert raised.value.still_works == "labtools loop gaps"
+        folder.keep(gaps_of(1))
+        before = log_of(tmp_path).read_bytes()
+        with pytest.raises(OutOfOrder, match="pick cannot come now"):
+            folder.keep(pick_of(1))
+        assert log_of(tmp_path).read_bytes() == before
+
+
+def test_update_refuses_what_was_not_attributed_and_checked(tmp_path: Path) -> None:
+    with LoopFolder.create(tmp_path, begin()) as folder:
+        while folder.state.next_steps != ("check",):
+            step(folder, 1, nothing)
+        update = UpdateDone(1, {}, "r1b2", 90.0)
+        with pytest.raises(OutOfOrder):
+            folder.keep(update)
+        folder.keep(CheckDone(1, ()))
+        with pytest.raises(LabError, match=r"without SASS check of compute\.mma"):
+            folder.keep(update)
+
+
+def test_a_champion_must_be_a_right_branch(tmp_path: Path) -> None:
+    with LoopFolder.create(tmp_path, begin()) as folder:
+        while folder.state.next_steps != ("branch",):
+            step(folder, 1, nothing)
+        wrong = BranchTried(1, "a", 10.0, failure="wrong")
+        with pytest.raises(LabError, match="a cannot be the champion"):
+            folder.keep(BranchDone(1, (wrong,), "a"))
+
+
+def test_without_a_right_branch_it_retries_and_then_stops_with_reasons(tmp_path: Path) -> None:
+    with LoopFolder.create(tmp_path, begin()) as folder:
+        while folder.state.next_steps != ("branch",):
+            step(folder, 1, nothing)
+        for retry in range(MOST_RETRIES + 1):
+            assert folder.state.next_steps == ("branch",)
+            wrong = BranchTried(retry, f"p{retry}", None, failure="wrong everywhere")
+            folder.keep(BranchDone(1, (wrong,), None))
+        assert folder.state.next_steps == ()
+        assert "no right branch after 3 retries: wrong everywhere" in folder.state.stopped
+        with pytest.raises(OutOfOrder, match="branch cannot come now"):
+            branch(folder, 1, nothing)
+
+
+def test_a_restart_goes_on_from_any_frontier_entry(played: Path) -> None:
+    with LoopFolder.opened(played) as folder:
+        assert folder.state.stopped
+        folder.restart(2)
+        state = folder.state
+        assert (state.point, state.round, state.next_steps) == ("r2b1", 4, ("gaps",))
+        assert state.current.start == "r2b1"
+        folder.keep(replace(gaps_of(3), round=4))
+        folder.restart(0)  # in the middle of a round
+        assert folder.state.history[3].abandoned
+        assert (folder.state.point, folder.state.round) == ("r1b1", 5)
+        with pytest.raises(LabError, match="no entry 99"):
+            folder.restart(99)
+
+
+def test_two_processes_do_not_write_one_loop(played: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from labtools.optimize.loop_folder import LoopFolder"
+        "\nwith LoopFolder.opened(Path(sys.argv[1])): print('in', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(played)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=child_environment(),
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "in\n"
+        with pytest.raises(LabError, match="Another process is working"), LoopFolder.opened(played):
+            pass
+        assert LoopFolder.look(played).state.rounds == 3  # reading needs no lock
+        other.communicate("")
+    with LoopFolder.opened(played) as folder:
+        assert not folder.notices
+
+
+def test_a_loop_is_not_begun_twice_nor_read_where_there_is_none(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="holds no loop"), LoopFolder.opened(tmp_path):
+        pass
+    with pytest.raises(LabError, match="holds no loop"):
+        LoopFolder.look(tmp_path / "nowhere")
+    play(tmp_path, rounds=1)
+    with pytest.raises(LabError, match="a loop already"), LoopFolder.create(tmp_path, begin()):
+        pass
+
+
+# -------------------------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "missing"),
+        ("", "damaged"),
+        ("{", "damaged"),
+        ("[]", "damaged"),
+        ("\x00" * 100, "damaged"),
+        ('{"schema_version": 1}', "damaged"),
+        ('{"schema_version": 99}', "newer version 99"),
+        ('{"schema_version": 0}', "older version 0"),
+    ],
+)
+def test_a_damaged_or_future_state_is_rebuilt(played: Path, text: str | None, said: str) -> None:
+    path = state_of(played)
+    before = path.read_bytes()
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    (notice,) = LoopFolder.look(played).notices
+    assert said in notice
+    with LoopFolder.opened(played) as folder:
+        assert folder.notices == (notice,)
+    assert path.read_bytes() == before
+    kept = list(played.glob("state.json.damaged-*"))
+    assert [one.read_text() for one in kept] == ([] if text is None else [text])
+    with LoopFolder.opened(played) as folder:
+        assert not folder.notices
+
+
+def test_a_state_changed_by_hand_is_found(played: Path) -> None:
+    path = state_of(played)
+    before = path.read_text()
+    body = json.loads(before)
+    body["time_us"] /= 2
+    path.write_text(json.dumps(body, indent=1))
+    with LoopFolder.opened(played) as folder:
+        assert "did not say what log.jsonl says" in folder.notices[0]
+    assert path.read_text() == before
+
+
+def test_a_file_of_a_round_is_written_again(played: Path) -> None:
+    path = played / "iterv2" / "attribution.json"
+    before = path.read_text()
+    path.unlink()
+    with LoopFolder.opened(played):
+        pass
+    assert path.read_text() == before
+
+
+def test_a_torn_last_line_loses_nothing_acknowledged(played: Path) -> None:
+    path, state = log_of(played), LoopFolder.look(played).state
+    with path.open("ab") as file:
+        file.write(b'{"version": 1, "n": 99, "at": "20')
+    with LoopFolder.opened(played) as folder:
+        assert "half written" in folder.notices[0]
+        assert folder.state == state
+        folder.restart(0)
+    with LoopFolder.opened(played) as folder:  # now it stands in the middle
+        assert "half written" in folder.notices[0]
+        assert folder.state.point == "r1b1"
+
+
+def test_every_cut_of_the_log_is_read(tmp_path: Path) -> None:
+    """Wherever the file ends, the lines before are kept, and the loop goes on to its end."""
+    play(tmp_path / "whole", rounds=1)
+    data = log_of(tmp_path / "whole").read_bytes()
+    ends = [place + 1 for place, byte in enumerate(data) if byte == 10]
+    path = tmp_path / "cut.jsonl"
+    log = EventLog(path, EVENT_KINDS)
+    for cut in range(1, len(data), 37):
+        path.write_bytes(data[:cut])
+        read = log.read()
+        # One whole line may lack its newline alone.
+        assert len(read.lines) - sum(end <= cut for end in ends) in (0, 1)
+        assert read.whole
+
+
+@pytest.mark.parametrize("line", [1, 5, 12])
+@pytest.mark.parametrize("how", ["garbage", "a number", "gone"])
+def test_a_damaged_middle_line_is_told_and_the_rest_kept(played: Path, line: int, how: str) -> None:
+    path = log_of(played)
+    lines = path.read_bytes().splitlines(keepends=True)
+    whole = len(lines)
+    if how == "garbage":
+        lines[line] = b"\xff\x00 not json\n"
+    elif how == "a number":
+        assert b'"round": 1' in lines[line]
+        lines[line] = lines[line].replace(b'"round": 1', b'"round": 2')
+    else:
+        del lines[line]
+    path.write_bytes(b"".join(lines))
+    with LoopFolder.opened(played) as folder:
+        said = folder.notices[0]
+        assert ("missing" if how == "gone" else f"line {line + 1} is damaged") in said
+        assert f"the other {whole - 1} are kept" in said
+        assert folder.state.rounds == 3
+        assert folder.state.point == "r3b2"
+
+
+def test_a_lost_end_of_the_log_is_told(played: Path) -> None:
+    path = log_of(played)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-3]))
+    with LoopFolder.opened(played) as folder:
+        assert any("has lost its end" in notice for notice in folder.notices)
+
+
+def test_a_lost_beginning_and_a_newer_log_are_refused(played: Path) -> None:
+    path = log_of(played)
+    data = path.read_bytes()
+    path.write_bytes(b"".join(data.splitlines(keepends=True)[1:]))
+    with pytest.raises(LabError, match="does not say how its loop began"):
+        LoopFolder.look(played)
+    path.write_bytes(data)
+    log = EventLog(path, {**EVENT_KINDS, "later": Budget})
+    log.read()
+    log.append(Budget(1, 1, 1, "", ""))
+    with pytest.raises(LabError, match="written by a newer labtools"):
+        LoopFolder.look(played)
+
+
+def test_what_is_not_finite_is_not_kept(tmp_path: Path) -> None:
+    with LoopFolder.create(tmp_path, begin()) as folder:
+        whole = gaps_of(1)
+        wrong = GapsDone(1, whole.point, whole.gaps, {"registers": float("nan")})
+        with pytest.raises(LabError, match="cannot be kept"):
+            folder.keep(wrong)
+        folder.keep(whole)
+    assert LoopFolder.look(tmp_path).state.current.gaps == whole.gaps
+
+
+# ---------------------------------------------------------------------------------- resuming
+
+
+def test_resuming_says_what_is_kept(tmp_path: Path) -> None:
+    with LoopFolder.create(tmp_path, begin()) as folder:
+        while folder.state.next_steps != ("branch",):
+            step(folder, 1, nothing)
+        points = [f"r1b{k}" for k in (1, 2, 3, 4)]
+        assert folder.plan("branch", points) == tuple(points)
+        folder.keep(PointTimed(1, "branch", "r1b3", 0, samples_of(3.0)))
+    with LoopFolder.opened(tmp_path) as folder:
+        assert folder.resumed == "resumed at round 1: 1 of 4 measurements kept; next is branch"
+        lines = len(folder.lines)
+        assert folder.plan("branch", points) == ("r1b1", "r1b2", "r1b4")
+        assert len(folder.lines) == lines  # the same plan is not written twice
+        assert folder.next_call == 1
+    play(tmp_path)
+    assert LoopFolder.look(tmp_path).resumed.startswith("stopped after round 3")
+
+
+def kill_somewhere(path: Path, chance: random.Random) -> tuple[list[str], int]:
+    """Play the loop in a process and kill it after some acknowledged events.
+
+    Returns:
+        What it acknowledged, and its status.
+    """
+    wanted, more_s = chance.randrange(1, 18), chance.random() * 0.012
+    child = subprocess.Popen(
+        [sys.executable, loop_play.__file__, str(path), "0.001"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=child_environment(),
+    )
+    assert child.stdout is not None
+    said = []
+    for line in child.stdout:
+        said.append(line.strip())
+        if len(said) == wanted:
+            time.sleep(more_s)
+            child.send_signal(signal.SIGKILL)
+    return said, child.wait()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
+def test_kill_9_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    chance = random.Random(13)
+    play(tmp_path / "whole")
+    whole = lasting(LoopFolder.look(tmp_path / "whole").state)
+    kills, loop = 0, 0
+    while kills < KILLS:
+        path, acknowledged, status = tmp_path / f"loop{loop}", list[str](), -1
+        while status != 0:
+            said, status = kill_somewhere(path, chance)
+            acknowledged += said
+            kills += status != 0
+            assert status in (0, -signal.SIGKILL)
+            hashes = {line.hash for line in LoopFolder.look(path).lines}
+            assert set(acknowledged) <= hashes
+        found = LoopFolder.look(path)
+        assert lasting(found.state) == whole
+        assert [run.point for run in found.state.timed] == [run.point for run in whole.timed]
+        loop += 1
+
+
+# ------------------------------------------------------------------------------- two rounds
+
+
+def changes(before: Any, after: Any) -> list[str]:
+    return list(say_changes(compare_rounds(before, after)))
+
+
+def test_nothing_really_changed() -> None:
+    before = {"registers": 64.0, "dram_throughput_pct": 3.0, "duration_us": 100.0}
+    after = {"registers": 64.0, "dram_throughput_pct": 4.5, "duration_us": 101.0}
+    (said,) = changes(before, after)
+    assert said.startswith(NOTHING_CHANGED)
+    assert "3 counters" in said
+
+
+def test_what_changed_is_told_first_and_missing_is_no_change() -> None:
+    before = {"a_pct": 30.0, "duration_us": 100.0, "x": None, "y": 5.0}
+    after = {"a_pct": 33.0, "duration_us": 50.0, "x": 7.0}
+    said = changes(before, after)
+    assert said[0] == "duration_us fell from 100 to 50 by 50%"
+    assert said[1] == "a_pct rose from 30 to 33 by 10%"
+    assert said[2:] == [
+        "x: missing before, 7 after: cannot be compared",
+        "y: 5 before, missing after: cannot be compared",
+    ]
+    assert "nothing can be said" in changes({"x": None}, {"x": 1.0})[0]
+
+
+def test_a_noisier_machine_sees_less() -> None:
+    moved = compare_rounds({"duration_us": 100.0}, {"duration_us": 104.0}, noise=0.05)
+    assert [one.moved for one in moved] == [False]
+    assert [one.moved for one in compare_rounds({"d": 100.0}, {"d": 104.0})] == [True]
+
+
+def test_a_budget_before_its_gaps_is_no_step(tmp_path: Path) -> None:
+    with LoopFolder.create(tmp_path, begin()) as folder:
+        folder.keep(gaps_of(1))
+        folder.keep(BudgetDone(1, Budget(1, 1, 1, "hill", "")))
+        with pytest.raises(OutOfOrder):
+            folder.keep(BudgetDone(1, Budget(2, 0, 1, "hill", "")))
+        folder.keep(pick_of(1))
+        assert folder.state.selected_methods == loop_play.METHODS[1]
+        stray = BranchDone(2, (BranchTried(1, "a", 1.0),), "a")
+        with pytest.raises(LabError, match="step of round 2"):
+            folder.keep(stray)
