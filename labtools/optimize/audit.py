@@ -94,9 +94,12 @@ def _explain_init(event: InitDone) -> _Explained:
 def say_gaps(gaps: Gaps) -> str:
     """``compute 0.92, memory missing, latency 0.61``."""
     named = (("compute", gaps.compute), ("memory", gaps.memory), ("latency", gaps.latency))
-    return ", ".join(
-        f"{axis} {'missing' if gap is None else format(gap, '.2f')}" for axis, gap in named
-    )
+    return ", ".join(f"{axis} {say_gap(gap)}" for axis, gap in named)
+
+
+def say_gap(gap: float | None) -> str:
+    """``0.92``; a missing one is no number."""
+    return "missing" if gap is None else f"{gap:.2f}"
 
 
 def _explain_gaps(event: GapsDone) -> _Explained:

@@ -1,0 +1,446 @@
+"""The summary of a loop: as text, and as one HTML file that holds its plots and needs nothing else.
+
+Both show the same things in the same order: the result, the migration of the bottleneck, each
+round, the classes, the frontier.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from labtools.problem.rung import say_knobs
+
+from .attribution import Attribution
+from .audit import say_gap
+from .family import METHOD_AXES
+from .state import LoopState, RoundKept, methods_by_class
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NOT_KNOWN = "-"
+"""In a cell for which there is no value."""
+MOST_FRONTIER_ROWS = 20
+"""Of the frontier, fastest first; the others are in ``state.json``."""
+
+
+@dataclass(frozen=True)
+class SummaryTable:
+    """A part of the summary.
+
+    Args:
+        title: of it.
+        columns: names of them.
+        rows: cells.
+        note: said below it; also in the place of no rows.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def summarise(state: LoopState) -> tuple[SummaryTable, ...]:
+    """The parts of a loop's summary."""
+    return (
+        _result(state),
+        _migration(state),
+        _rounds(state),
+        _attributions(state),
+        _classes(state),
+        _frontier(state),
+    )
+
+
+def summary_text(state: LoopState) -> str:
+    """The summary as Markdown."""
+    parts = [f"# {_title(state)}", *map(_table_text, summarise(state))]
+    return "\n\n".join(parts) + "\n"
+
+
+def best_so_far(state: LoopState) -> tuple[float | None, ...]:
+    """The fastest time after each run, microseconds; None until one was timed."""
+    best: float | None = None
+    found = []
+    for run in state.timed:
+        if run.time_us is not None and (best is None or run.time_us < best):
+            best = run.time_us
+        found.append(best)
+    return tuple(found)
+
+
+def _title(state: LoopState) -> str:
+    return f"{state.family} for {state.workload} on {state.gpu}"
+
+
+def _time(value: float | None) -> str:
+    return NOT_KNOWN if value is None else f"{value:.2f}"
+
+
+def _result(state: LoopState) -> SummaryTable:
+    knobs = state.knobs.get(state.point, {})
+    rows = (
+        ("champion", state.point),
+        ("its knobs", say_knobs(knobs) or NOT_KNOWN),
+        ("its time, us", _time(state.time_us)),
+        ("times are", state.on),
+        ("rounds", str(state.rounds)),
+        ("runs", str(state.runs)),
+        ("seed", str(state.seed)),
+        ("rule of apportionment", state.rule),
+        ("stopped", state.stopped or "no"),
+    )
+    return SummaryTable("Result", ("what", "value"), rows)
+
+
+def _migration(state: LoopState) -> SummaryTable:
+    rows = []
+    for entry in state.roofline_history:
+        gaps, budget = entry.gaps, entry.budget
+        slots = "/".join(str(getattr(budget, axis)) for axis in METHOD_AXES) if budget else ""
+        bound = "near the peak" if gaps.near_peak else gaps.bound or "unclear"
+        named = (say_gap(getattr(gaps, axis)) for axis in METHOD_AXES)
+        rows.append((str(entry.round), *named, bound, slots or NOT_KNOWN, gaps.origin))
+    columns = ("round", *(f"{axis} gap" for axis in METHOD_AXES), "bound", "budget", "from")
+    note = f"The budget is {'/'.join(METHOD_AXES)}." if rows else "No round has begun."
+    return SummaryTable("Migration of the bottleneck", columns, tuple(rows), note)
+
+
+def _rounds(state: LoopState) -> SummaryTable:
+    rows = []
+    for kept in state.history:
+        gain = NOT_KNOWN if kept.gain is None else f"{kept.gain:+.1%}"
+        failed = sum(bool(one.failure) for one in kept.branches)
+        tried = f"{len(kept.branches)}, {failed} failed" if failed else str(len(kept.branches))
+        methods = ", ".join(kept.methods) or NOT_KNOWN
+        champion = kept.champion or ("abandoned" if kept.abandoned else NOT_KNOWN)
+        rows.append((str(kept.round), methods, tried, champion, _time(kept.time_us), gain))
+    columns = ("round", "methods", "branches", "champion", "us", "gain")
+    return SummaryTable("Rounds", columns, tuple(rows))
+
+
+def _attributions(state: LoopState) -> SummaryTable:
+    rows = []
+    for kept, one in attributed(state):
+        class_ = (kept.classes or {}).get(one.method, NOT_KNOWN)
+        checked = {found.method: found.verdict for found in kept.sass_check or ()}
+        interval = f"{one.low:+.1%} to {one.high:+.1%}"
+        rows.append(
+            (
+                *(str(kept.round), one.method, f"{one.delta_us:+.2f}", f"{one.relative:+.1%}"),
+                *(interval, f"{one.threshold:.1%}", checked.get(one.method, NOT_KNOWN), class_),
+            )
+        )
+    columns = (
+        *("round", "method", "without it, us", "relative", "95 % interval", "threshold"),
+        *("in the machine code", "class"),
+    )
+    return SummaryTable(
+        "Attribution",
+        columns,
+        tuple(rows),
+        "Each is the time without one method less the champion's. They are not summed: methods "
+        "that only work together each show the whole effect.",
+    )
+
+
+def attributed(state: LoopState) -> Iterator[tuple[RoundKept, Attribution]]:
+    """Every attribution with its round, oldest first."""
+    for kept in state.history:
+        for one in kept.attribution or ():
+            yield kept, one
+
+
+def _classes(state: LoopState) -> SummaryTable:
+    rows = tuple(
+        (name.replace("_", " "), ", ".join(methods) or "none")
+        for name, methods in methods_by_class(state)
+    )
+    return SummaryTable("Classes", ("class", "methods"), rows)
+
+
+def _frontier(state: LoopState) -> SummaryTable:
+    others = tuple(dict.fromkeys(name for one in state.frontier for name in one.others_us))
+    fastest = sorted(enumerate(state.frontier), key=lambda item: item[1].time_us)
+    rows = tuple(
+        (
+            *(str(number), str(one.iteration), str(one.branch), one.point, _time(one.time_us)),
+            *(_time(one.others_us.get(name)) for name in others),
+        )
+        for number, one in fastest[:MOST_FRONTIER_ROWS]
+    )
+    left = len(fastest) - len(rows)
+    note = "Right candidates that were not their round's fastest; a restart takes an entry's number"
+    note += f". {left} slower ones are in state.json." if left else "."
+    columns = ("entry", "round", "branch", "point", f"us at {state.workload}")
+    return SummaryTable("Frontier", (*columns, *(f"us at {name}" for name in others)), rows, note)
+
+
+def _table_text(table: SummaryTable) -> str:
+    lines = [f"## {table.title}", ""]
+    if table.rows:
+        cells = [table.columns, ("---",) * len(table.columns), *table.rows]
+        lines += ["| " + " | ".join(_cell_text(cell) for cell in row) + " |" for row in cells]
+    else:
+        lines.append("None.")
+    return "\n".join([*lines, "", table.note] if table.note else lines)
+
+
+def _cell_text(cell: str) -> str:
+    return cell.replace("|", r"\|").replace("\n", " ")
+
+
+# ----------------------------------------------------------------------------------------- HTML
+
+_INK, _FAINT, _SOFT = "#010203", "#040506", "#070809"
+"""Stand for the page's colours in a drawing, which follow the reader's choice of light or dark."""
+_COLOURS = {_INK: "var(--ink)", _FAINT: "var(--line)", _SOFT: "var(--soft)"}
+_STYLE_SHEET = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --page: #ffffff; --line: #d0d0d0;
+  --soft: #8a8a8a; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e8e8e8; --page: #16181c; --line: #43474e; --soft: #9a9fa8; } }
+body { color: var(--ink); background: var(--page); font: 16px/1.45 system-ui, sans-serif;
+  max-width: 60rem; margin: 0 auto; padding: 0.75rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+figure { margin: 1rem 0; max-width: 40rem; } svg { width: 100%; height: auto; display: block; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.85rem; }
+th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.5rem;
+  border-bottom: 1px solid var(--line); overflow-wrap: normal; }
+""".strip()
+_SIZE_IN = (4.6, 3.0)
+_DRAWN: dict[Any, Any] = {
+    **{"font.size": 10, "svg.fonttype": "none", "svg.hashsalt": "labtools"},
+    **{"font.family": "sans-serif", "text.color": _INK, "axes.edgecolor": _INK},
+    **{"axes.labelcolor": _INK, "xtick.color": _INK, "ytick.color": _INK},
+    **{"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True},
+    **{"grid.color": _FAINT, "axes.axisbelow": True, "legend.frameon": False},
+    **{"axes.titlesize": 10, "axes.titlelocation": "left", "hatch.color": _INK},
+}
+
+
+@dataclass(frozen=True)
+class _Plot:
+    """A drawing and what stands for it.
+
+    Args:
+        paint: draws it.
+        alt: what a reader who cannot see it would want to know.
+        caption: below it.
+        rows: lines of text along its side, which decide its height.
+    """
+
+    paint: Callable[[Axes], None]
+    alt: str
+    caption: str
+    rows: int = 0
+
+
+def summary_html(state: LoopState) -> str:
+    """The summary as one HTML file: nothing is fetched, and no script runs."""
+    title = html.escape(_title(state))
+    plots = {
+        "Result": _plot_best(state),
+        "Migration of the bottleneck": _plot_budgets(state),
+        "Attribution": _plot_attributions(state),
+        "Frontier": _plot_frontier(state),
+    }
+    parts = [
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{title}</title>\n<style>\n{_STYLE_SHEET}\n</style>\n</head>\n<body>",
+        f"<h1>{title}</h1>",
+    ]
+    for table in summarise(state):
+        parts.append(f"<h2>{html.escape(table.title)}</h2>")
+        plot = plots.get(table.title)
+        if plot is not None:
+            parts.append(_figure_html(plot))
+        parts.append(_table_html(table))
+    return "\n".join([*parts, "</body>\n</html>\n"])
+
+
+def _table_html(table: SummaryTable) -> str:
+    note = f"<p>{html.escape(table.note)}</p>" if table.note else ""
+    if not table.rows:
+        return f"<p>None.</p>{note}"
+
+    def row(cells: Iterable[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "\n".join(row(cells, "td") for cells in table.rows)
+    head = f"<thead>{row(table.columns, 'th')}</thead>"
+    return f'<div class="wide"><table>{head}<tbody>\n{body}\n</tbody></table></div>{note}'
+
+
+def _figure_html(plot: _Plot) -> str:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    width, height = _SIZE_IN
+    with mpl.rc_context(_DRAWN):
+        figure = Figure(figsize=(width, max(height, 1.2 + 0.32 * plot.rows)), layout="constrained")
+        figure.patch.set_alpha(0.0)
+        axes = figure.subplots()
+        axes.patch.set_alpha(0.0)
+        plot.paint(axes)
+        buffer = io.StringIO()
+        # No date in the file, so that the same data give the same bytes.
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    drawn = _inline_svg(buffer.getvalue(), plot.alt)
+    return f"<figure>{drawn}<figcaption>{html.escape(plot.caption)}</figcaption></figure>"
+
+
+def _inline_svg(text: str, alt: str) -> str:
+    """A drawing as a part of a page: its own head goes, its colours follow the page."""
+    svg = text[text.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    for colour, of_page in _COLOURS.items():
+        svg = svg.replace(colour, of_page)
+    svg = re.sub(r'^<svg ([^>]*?)width="[^"]*"', r"<svg \1", svg, count=1)
+    svg = re.sub(r'^(<svg [^>]*?)height="[^"]*"', r"\1", svg, count=1)
+    label = html.escape(alt, quote=True)
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).strip()
+
+
+def _plot_best(state: LoopState) -> _Plot | None:
+    found = best_so_far(state)
+    known = [(run, time) for run, time in enumerate(found, start=1) if time is not None]
+    if not known:
+        return None
+
+    def paint(axes: Axes) -> None:
+        for purpose, marker in (("start", "D"), ("branch", "o"), ("ablation", "x")):
+            points = [
+                (run, one.time_us)
+                for run, one in enumerate(state.timed, start=1)
+                if one.purpose == purpose and one.time_us is not None
+            ]
+            if points:
+                axes.plot(
+                    *zip(*points, strict=True),
+                    marker,
+                    color=_SOFT,
+                    markerfacecolor="none",
+                    markersize=4,
+                    label=purpose,
+                )
+        runs, times = zip(*known, strict=True)
+        axes.step(runs, times, where="post", color=_INK, linewidth=1.8, label="best so far")
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("runs")
+        axes.set_ylabel("time (us)")
+        axes.legend(fontsize=8)
+
+    alt = (
+        f"Best so far against runs: from {known[0][1]:.1f} to {known[-1][1]:.1f} us in "
+        f"{len(found)} runs."
+    )
+    return _Plot(paint, alt, f"Best so far against runs. Times are {state.on}.")
+
+
+def _plot_budgets(state: LoopState) -> _Plot | None:
+    entries = [(one.round, one.budget) for one in state.roofline_history if one.budget is not None]
+    if not entries:
+        return None
+
+    def paint(axes: Axes) -> None:
+        places = range(len(entries))
+        below = [0] * len(entries)
+        for axis, hatch in zip(METHOD_AXES, ("", "///", "..."), strict=True):
+            slots = [int(getattr(budget, axis)) for _, budget in entries]
+            face = _SOFT if not hatch else "none"
+            axes.bar(
+                places, slots, bottom=below, label=axis, hatch=hatch, facecolor=face, edgecolor=_INK
+            )
+            below = [low + more for low, more in zip(below, slots, strict=True)]
+        axes.set_xticks(places, [str(number) for number, _ in entries])
+        axes.set_yticks(range(max(below, default=0) + 1))
+        axes.set_ylim(0, max(below, default=0) + 1.2)
+        axes.set_xlabel("round")
+        axes.set_ylabel("method slots")
+        axes.legend(fontsize=8, ncols=3, loc="upper left")
+
+    said = "; ".join(
+        f"round {number} " + "/".join(str(getattr(budget, axis)) for axis in METHOD_AXES)
+        for number, budget in entries
+    )
+    alt = f"Method slots of {', '.join(METHOD_AXES)} by round: {said}."
+    return _Plot(paint, alt, "Budget by round.")
+
+
+def _plot_attributions(state: LoopState) -> _Plot | None:
+    found = list(attributed(state))
+    if not found:
+        return None
+
+    def paint(axes: Axes) -> None:
+        for row, (_, one) in enumerate(found):
+            ends = [100 * one.low, 100 * one.high]
+            axes.plot(ends, [row, row], color=_INK, linewidth=2)
+            decided = one.decided is not None
+            face = _INK if decided else "none"
+            axes.plot(
+                100 * one.relative, row, "o", markerfacecolor=face, markeredgecolor=_INK, ms=6
+            )
+            axes.plot([100 * one.threshold] * 2, [row - 0.4, row + 0.4], ":", color=_SOFT)
+        axes.axvline(0, color=_FAINT)
+        labels = [f"{kept.round}: {one.method}" for kept, one in found]
+        axes.set_yticks(range(len(found)), labels, fontsize=8)
+        axes.set_ylim(len(found) - 0.4, -0.6)
+        axes.set_xlabel("longer without it (%)")
+
+    said = "; ".join(
+        f"{one.method} {one.relative:+.1%} ({one.low:+.1%} to {one.high:+.1%})" for _, one in found
+    )
+    caption = "Attribution with 95 % intervals, by round and method. Dotted: the threshold. "
+    caption += "Hollow: undecided."
+    return _Plot(paint, f"Attribution: {said}.", caption, len(found))
+
+
+def _plot_frontier(state: LoopState) -> _Plot | None:
+    if not state.frontier:
+        return None
+    others = tuple(dict.fromkeys(name for one in state.frontier for name in one.others_us))
+    shown = sorted(state.frontier, key=lambda one: one.time_us)[:MOST_FRONTIER_ROWS]
+
+    def paint(axes: Axes) -> None:
+        for place, (name, marker) in enumerate(
+            zip((str(state.workload), *others), "osD^v", strict=False)
+        ):
+            times = [one.others_us.get(name) if place else one.time_us for one in shown]
+            fastest = min((time for time in times if time is not None), default=None)
+            points = [
+                (time / fastest, row)
+                for row, time in enumerate(times)
+                if time is not None and fastest
+            ]
+            if points:
+                axes.plot(
+                    *zip(*points, strict=True),
+                    marker,
+                    color=_INK,
+                    markerfacecolor="none" if place else _INK,
+                    markersize=5,
+                    label=name,
+                )
+        labels = [f"{one.iteration}.{one.branch}" for one in shown]
+        axes.set_yticks(range(len(shown)), labels, fontsize=8)
+        axes.set_ylim(len(shown) - 0.4, -0.6)
+        axes.set_xlabel("time over the fastest of the frontier there")
+        axes.set_ylabel("round.branch")
+        axes.legend(fontsize=8, loc="lower right")
+
+    first = shown[0]
+    alt = (
+        f"The frontier's {len(shown)} fastest; the first is branch {first.branch} of round "
+        f"{first.iteration} with {first.time_us:.1f} us."
+    )
+    caption = "The frontier, at the loop's workload and at others: a loser here may win there."
+    return _Plot(paint, alt, caption, len(shown))

@@ -1,0 +1,125 @@
+"""The summary of a loop, as text and as one HTML file."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from loop_play import METHODS, begin, gaps_of, play
+
+from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.state import LoopState
+from labtools.optimize.summary import best_so_far, summarise, summary_html, summary_text
+
+UNCLOSED = {"meta", "link", "img", "br", "hr"}
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> LoopState:
+    path = tmp_path_factory.mktemp("summary")
+    play(path)
+    return LoopFolder.look(path).state
+
+
+class Page(HTMLParser):
+    """Holds a page to its promises: every tag is closed, nothing is fetched, nothing runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in UNCLOSED:
+            self.open.append(tag)
+        for name, value in attrs:
+            outside = name in ("src", "href", "xlink:href") and not (value or "").startswith("#")
+            if outside or name.startswith("on"):
+                self.fetched.append(f"{tag} {name}={value}")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in UNCLOSED:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_text_tells_the_whole_loop(state: LoopState) -> None:
+    text = summary_text(state)
+    for number in (1, 2, 3):
+        assert f"r{number}b2" in text
+        assert all(method in text for method in METHODS[number])
+    (migration,) = [one for one in summarise(state) if one.title.startswith("Migration")]
+    assert [row[1:5] for row in migration.rows] == [
+        ("0.90", "missing", "0.50", "chain"),
+        ("0.90", "0.40", "0.50", "chain"),
+        ("0.90", "0.30", "0.50", "bandwidth"),
+    ]
+    assert [row[5] for row in migration.rows] == ["1/1/1"] * 3
+    (classes,) = [one for one in summarise(state) if one.title == "Classes"]
+    assert dict(classes.rows)["implementation failed"] == (
+        "latency.async, memory.swizzle, latency.stages"
+    )
+    assert dict(classes.rows)["ineffective"] == "none"
+    assert "us at 1,32,8,4096,128" in text
+    (attribution,) = [one for one in summarise(state) if one.title == "Attribution"]
+    assert attribution.rows[0][3:5] == ("+30.0%", "+29.5% to +30.5%")
+
+
+def test_best_so_far_never_rises(state: LoopState) -> None:
+    found = [time for time in best_so_far(state) if time is not None]
+    assert found == sorted(found, reverse=True)
+    assert found[-1] == min(run.time_us for run in state.timed if run.time_us is not None)
+    assert len(best_so_far(state)) == state.runs
+
+
+def test_the_page_is_whole_and_needs_nothing_else(state: LoopState) -> None:
+    text = summary_html(state)
+    page = Page()
+    page.feed(text)
+    assert not page.open
+    assert not page.fetched
+    assert page.tags.count("svg") == 4
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+    assert not re.search(r"url\((?!#)|@import", text)
+    addresses = set(re.findall(r"https?://[^\s\"'<)]+", text))
+    assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert len(text) < 400_000
+
+
+def test_the_drawings_follow_the_readers_colours(state: LoopState) -> None:
+    text = summary_html(state)
+    assert "prefers-color-scheme: dark" in text
+    drawn = "".join(re.findall(r"<svg .*?</svg>", text, flags=re.DOTALL))
+    assert "var(--ink)" in drawn
+    for colour in re.findall(r"#[0-9a-f]{6}\b", drawn):
+        raise AssertionError(f"{colour} is the same in light and dark")
+    assert not re.search(r'<svg [^>]*\swidth="', text)
+    assert text.count('role="img" aria-label="') == 4
+
+
+def test_the_same_loop_is_the_same_page(state: LoopState) -> None:
+    assert summary_html(state) == summary_html(state)
+
+
+def test_what_is_written_into_a_loop_is_text(tmp_path: Path) -> None:
+    with LoopFolder.create(tmp_path, begin(family="<script>alert(1)</script>|x")) as folder:
+        folder.keep(gaps_of(1))
+        text = summary_html(folder.state)
+        assert "<script" not in text
+        assert "&lt;script&gt;" in text
+
+
+def test_a_loop_that_has_just_begun_has_a_summary(tmp_path: Path) -> None:
+    with LoopFolder.create(tmp_path, begin()) as folder:
+        assert "No round has begun" in summary_text(folder.state)
+        page = Page()
+        page.feed(summary_html(folder.state))
+        assert not page.open
+        assert "svg" not in page.tags
