@@ -334,6 +334,7 @@ def _plot_best(state: LoopState) -> _Plot | None:
         runs, times = zip(*known, strict=True)
         axes.step(runs, times, where="post", color=_INK, linewidth=1.8, label="best so far")
         axes.set_ylim(bottom=0)
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_xlabel("runs")
         axes.set_ylabel("time (us)")
         axes.legend(fontsize=8)
@@ -435,7 +436,7 @@ def _plot_frontier(state: LoopState) -> _Plot | None:
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.set_xlabel("time over the fastest of the frontier there")
         axes.set_ylabel("round.branch")
-        axes.legend(fontsize=8, loc="lower right")
+        axes.legend(fontsize=8)
 
     first = shown[0]
     alt = (
