@@ -18,6 +18,7 @@ from .given import (
     RungArgument,
     WorkloadOption,
 )
+from .loop_app import KernelOption, LoopWorkloadOption, OnOption, SeedOption, loop_app
 from .outcome import present
 
 EPILOG = (
@@ -307,6 +308,35 @@ def microbench(
     from .microbench import measure_gpu
 
     present(lambda progress: measure_gpu(out, only, progress), as_json)
+
+
+app.add_typer(loop_app, name="loop")
+
+
+@app.command(epilog=EPILOG)
+def ablate(
+    kernel: KernelOption = "tunable",
+    workload: LoopWorkloadOption = None,
+    on: OnOption = "recorded",
+    knob: KnobOption = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="One to take out; repeatable. Default: all that are on."),
+    ] = None,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Two methods out at once, too.")] = False,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Time a point of a kernel family with one method out at a time: what each is worth.
+
+    The point is the family's start with the knobs that are named.
+    """
+    from .loop import ablate_kernel
+
+    present(
+        lambda progress: ablate_kernel(kernel, workload, on, knob, method, pairs, seed, progress),
+        as_json,
+    )
 
 
 @app.command(epilog=EPILOG)

@@ -12,6 +12,7 @@ from .outcome import typed
 from .own_code import StoppedItself, guard, own_code
 
 if TYPE_CHECKING:
+    from labtools.optimize.family import Family
     from labtools.problem import Baseline, Problem, Rung, Workload
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
@@ -102,6 +103,19 @@ def read_rung(name: str) -> Rung:
             ) from error
         assert rung.source_text is not None  # a source that is no text is refused here
         return guard(rung)
+
+
+def read_family(name: str) -> Family:
+    """The kernel family that was named, each function of whose rung runs in `own_code`."""
+    import dataclasses
+
+    from labtools.optimize.family import load_family
+
+    path = name.removesuffix(".toml") + ".py" if name.endswith(".toml") else name
+    rung = read_rung(path)
+    with typed(), own_code():
+        family = load_family(path)
+    return dataclasses.replace(family, rung=rung)
 
 
 def read_target(name: str) -> Rung | Baseline:

@@ -20,6 +20,7 @@ from .events import (
     PickDone,
     UpdateDone,
 )
+from .family import METHOD_AXES
 from .gaps import Gaps
 from .log import LogLine
 
@@ -93,8 +94,7 @@ def _explain_init(event: InitDone) -> _Explained:
 
 def say_gaps(gaps: Gaps) -> str:
     """``compute 0.92, memory missing, latency 0.61``."""
-    named = (("compute", gaps.compute), ("memory", gaps.memory), ("latency", gaps.latency))
-    return ", ".join(f"{axis} {say_gap(gap)}" for axis, gap in named)
+    return ", ".join(f"{axis} {say_gap(gaps.of(axis))}" for axis in METHOD_AXES)
 
 
 def say_gap(gap: float | None) -> str:
@@ -108,11 +108,11 @@ def _explain_gaps(event: GapsDone) -> _Explained:
         text += "; near the peak on every axis"
     if event.rising:
         text += f"; rose two rounds running: {', '.join(event.rising)}"
-    known = {name: value for name, value in event.counters.items() if value is not None}
-    missing = tuple(event.gaps.missing)
+    if event.gaps.note:
+        text += f"; {event.gaps.note}"
     rule = "one minus the best use of compute, one minus memory's, largest stall share, from the "
-    rule += event.gaps.origin
-    return text, {**known, **dict.fromkeys(missing)}, rule
+    numbers = {**event.gaps.values, **dict.fromkeys(event.gaps.missing)}
+    return text, numbers, rule + event.gaps.origin
 
 
 def _explain_budget(event: BudgetDone) -> _Explained:

@@ -68,7 +68,7 @@ class LoopFolder:
                 f"{path} cannot be made.", error.strerror or str(error), "another folder"
             ) from error
         with folder.log.held():
-            if folder.log.path.exists():
+            if cls.holds_loop(path):
                 raise LabError(
                     f"{path} holds a loop already.",
                     f"there is a {LOG_NAME}",
@@ -111,6 +111,11 @@ class LoopFolder:
         folder._load()
         folder.notices += tuple(filter(None, [folder._judge_state()[0]]))
         return folder
+
+    @classmethod
+    def holds_loop(cls, path: Path) -> bool:
+        """Whether there is a loop in a folder."""
+        return (path / LOG_NAME).exists()
 
     @property
     def state(self) -> LoopState:

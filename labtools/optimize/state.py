@@ -461,3 +461,63 @@ def methods_by_class(state: LoopState) -> Iterable[tuple[Class, tuple[str, ...]]
     """Each class with its methods, the three of the source first."""
     for name in METHOD_CLASSES:
         yield name, getattr(state, f"{name}_methods")
+
+
+# ------------------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True)
+class FoundPoint:
+    """A point and its time.
+
+    Args:
+        point: its key.
+        knobs: all of them.
+        time_us: microseconds.
+    """
+
+    point: str
+    knobs: Mapping[str, int]
+    time_us: float
+
+
+@dataclass(frozen=True)
+class LoopResult:
+    """How a loop ended.
+
+    Args:
+        champion: from which a next round would begin.
+        rounds: that are whole.
+        runs: candidates that were run, ablations included.
+        stopped: why.
+        best: of the recorded grid; None where there is no grid.
+    """
+
+    champion: FoundPoint
+    rounds: int
+    runs: int
+    stopped: str
+    best: FoundPoint | None = None
+
+
+@dataclass(frozen=True)
+class AblatedPoint:
+    """A point with one method out at a time, outside of any loop.
+
+    Args:
+        of: the point.
+        origin: of its times: live, recorded or forecast.
+        aa: the smallest effect that can be told here.
+        attribution: of each method.
+        pairs: of two methods out together, where that was asked for.
+        sass_check: of each method.
+        classes: of each method.
+    """
+
+    of: FoundPoint
+    origin: str
+    aa: AA
+    attribution: tuple[Attribution, ...]
+    pairs: tuple[Attribution, ...]
+    sass_check: tuple[SassVerdict, ...]
+    classes: Mapping[str, Class]

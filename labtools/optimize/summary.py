@@ -103,9 +103,9 @@ def _migration(state: LoopState) -> SummaryTable:
     rows = []
     for entry in state.roofline_history:
         gaps, budget = entry.gaps, entry.budget
-        slots = "/".join(str(getattr(budget, axis)) for axis in METHOD_AXES) if budget else ""
+        slots = "/".join(str(budget.of(axis)) for axis in METHOD_AXES) if budget else ""
         bound = "near the peak" if gaps.near_peak else gaps.bound or "unclear"
-        named = (say_gap(getattr(gaps, axis)) for axis in METHOD_AXES)
+        named = (say_gap(gaps.of(axis)) for axis in METHOD_AXES)
         rows.append((str(entry.round), *named, bound, slots or NOT_KNOWN, gaps.origin))
     columns = ("round", *(f"{axis} gap" for axis in METHOD_AXES), "bound", "budget", "from")
     note = f"The budget is {'/'.join(METHOD_AXES)}." if rows else "No round has begun."
@@ -315,6 +315,8 @@ def _plot_best(state: LoopState) -> _Plot | None:
     if not known:
         return None
 
+    from matplotlib.ticker import MaxNLocator
+
     def paint(axes: Axes) -> None:
         for purpose, marker in (("start", "D"), ("branch", "o"), ("ablation", "x")):
             points = [
@@ -334,7 +336,7 @@ def _plot_best(state: LoopState) -> _Plot | None:
         runs, times = zip(*known, strict=True)
         axes.step(runs, times, where="post", color=_INK, linewidth=1.8, label="best so far")
         axes.set_ylim(bottom=0)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("runs")
         axes.set_ylabel("time (us)")
         axes.legend(fontsize=8)
@@ -355,7 +357,7 @@ def _plot_budgets(state: LoopState) -> _Plot | None:
         places = range(len(entries))
         below = [0] * len(entries)
         for axis, hatch in zip(METHOD_AXES, ("", "///", "..."), strict=True):
-            slots = [int(getattr(budget, axis)) for _, budget in entries]
+            slots = [budget.of(axis) for _, budget in entries]
             face = _SOFT if not hatch else "none"
             axes.bar(
                 places, slots, bottom=below, label=axis, hatch=hatch, facecolor=face, edgecolor=_INK
@@ -369,7 +371,7 @@ def _plot_budgets(state: LoopState) -> _Plot | None:
         axes.legend(fontsize=8, ncols=3, loc="upper left")
 
     said = "; ".join(
-        f"round {number} " + "/".join(str(getattr(budget, axis)) for axis in METHOD_AXES)
+        f"round {number} " + "/".join(str(budget.of(axis)) for axis in METHOD_AXES)
         for number, budget in entries
     )
     alt = f"Method slots of {', '.join(METHOD_AXES)} by round: {said}."

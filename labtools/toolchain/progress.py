@@ -33,6 +33,31 @@ def words_of(progress: Progress) -> Progress:
     return say
 
 
+def with_time_left(progress: Progress) -> Progress:
+    """The same with the time that is left, as far as what is done tells; from the first call on."""
+    began_s = time.monotonic()
+    first: list[int] = []
+
+    def say(text: str, done: int = 0, total: int = 0, /) -> None:
+        if total:
+            if not first:
+                first.append(done)  # what was there already took no time
+            made = done - first[0]
+            if made > 0:
+                left_s = (time.monotonic() - began_s) / made * (total - done)
+                text += f", about {say_duration(left_s)} left"
+        progress(text, done, total)
+
+    return say
+
+
+def say_duration(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``1.5 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 class ProgressLine:
     """A `Progress` on stderr: on a terminal one line that moves, elsewhere a line now and then.
 

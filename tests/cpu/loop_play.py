@@ -77,7 +77,7 @@ def gaps_of(number: int) -> GapsDone:
         latency=0.5,
         origin="counters",
         bound="chain" if number < 3 else "bandwidth",
-        near_peak=False,
+        values={"issue_slot_pct": 30.0},
         missing=("dram_throughput_pct",) if number == 1 else (),
     )
     counters: Mapping[str, float | None] = {

@@ -1,0 +1,643 @@
+"""``labtools loop`` and ``labtools ablate``: what the steps answer.
+
+The steps themselves are functions of ``labtools.optimize.loop``; `LoopSteps` says what of them is
+used. What only reads, or only adds to the log, is done here with the loop's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from labtools.optimize.audit import AuditEntry, CounterChange, audit, compare_rounds, say_changes
+from labtools.optimize.budget import DEFAULT_RULE
+from labtools.optimize.family import Family
+from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.state import AblatedPoint, LoopResult, LoopState, OutOfOrder, RoundKept
+from labtools.optimize.summary import SummaryTable, summarise, summary_html, summary_text
+from labtools.problem import LabError, Problem
+from labtools.problem.rung import say_knobs
+from labtools.problem.text import MOST_BYTES, given_path, read_given
+from labtools.record.whole import write_whole
+from labtools.toolchain.progress import Progress, with_time_left
+
+from .given import read_family, read_knobs, read_workload
+from .outcome import Answer, Status, UsageProblem, parts, print_table, typed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Where = Literal["recorded", "forecast", "gpu"]
+T = TypeVar("T")
+
+
+class LoopSteps(Protocol):
+    """The steps of a loop. Each opens the folder, does its work, keeps it there and returns the
+    state; one that may not come now raises `OutOfOrder`."""
+
+    def init(
+        self,
+        folder: Path,
+        family: Family,
+        workload: Problem | None,
+        on: Where,
+        seed: int,
+        branches: int,
+        rule: str,
+    ) -> LoopState:
+        """Begin a loop; None is the family's headline."""
+
+    def gaps(
+        self, folder: Path, family: Family, counters: Mapping[str, float | None] | None
+    ) -> LoopState:
+        """Gaps of the champion; given counters stand for those of the bench."""
+
+    def budget(self, folder: Path, family: Family, rule: str | None) -> LoopState:
+        """Slots; None takes the loop's rule."""
+
+    def pick(
+        self,
+        folder: Path,
+        family: Family,
+        methods: Sequence[str] | None,
+        acknowledged: Mapping[str, str],
+    ) -> LoopState:
+        """The round's methods; None lets the policy choose."""
+
+    def branch(
+        self,
+        folder: Path,
+        family: Family,
+        branches: Sequence[Mapping[str, int]] | None,
+        progress: Progress,
+    ) -> LoopState:
+        """Candidates by their knobs; None lets the policy choose."""
+
+    def ablate(self, folder: Path, family: Family, pairs: bool, progress: Progress) -> LoopState:
+        """The champion with one method out at a time."""
+
+    def check(self, folder: Path, family: Family) -> LoopState:
+        """Each method in the champion's machine code."""
+
+    def update(self, folder: Path, family: Family, analysis: str) -> LoopState:
+        """Classes; the round is over."""
+
+    def run(
+        self,
+        folder: Path,
+        family: Family,
+        max_rounds: int,
+        max_runs: int | None,
+        progress: Progress,
+    ) -> LoopResult:
+        """The automatic policy, from where the loop stands to its end."""
+
+    def export(self, folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
+        """Write what another program can use; the files that were written."""
+
+    def ablate_point(
+        self,
+        family: Family,
+        workload: Problem | None,
+        on: Where,
+        knobs: Mapping[str, int],
+        methods: Sequence[str],
+        pairs: bool,
+        seed: int,
+        progress: Progress,
+    ) -> AblatedPoint:
+        """A point without a loop; no methods are all that are on there."""
+
+
+def loop_steps() -> LoopSteps:
+    """The steps that commands take."""
+    return cast(LoopSteps, importlib.import_module("labtools.optimize.loop"))
+
+
+# --------------------------------------------------------------------------------------- input
+
+
+@dataclass(frozen=True)
+class GapsInput:
+    """What a step ``gaps`` may be given: counters by their stable names."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    counters: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class PickInput:
+    """What a step ``pick`` may be given: methods, and why one that failed may succeed now."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    methods: tuple[str, ...]
+    acknowledged: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BranchInput:
+    """What a step ``branch`` may be given: the knobs of each candidate."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    branches: tuple[Mapping[str, int], ...]
+
+
+@dataclass(frozen=True)
+class UpdateInput:
+    """What a step ``update`` may be given: what was learnt, in words."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    analysis: str
+
+
+def read_input(text: str | None, kind: type[T]) -> T | None:
+    """What was given for a step: JSON in a file, or on stdin for ``-``.
+
+    Raises:
+        UsageProblem: it cannot be read, or is not what the step takes.
+    """
+    if text is None:
+        return None
+    with typed():
+        try:
+            told = sys.stdin.read(MOST_BYTES) if text == "-" else read_given(given_path(text))
+            return TypeAdapter(kind).validate_python(json.loads(told))
+        except (OSError, ValueError) as error:  # pydantic's and json's errors are ValueErrors
+            raise LabError(
+                f"The input {text} cannot be used.",
+                _say_input_error(error),
+                "labtools loop STEP --help shows what a step takes",
+            ) from error
+
+
+def _say_input_error(error: OSError | ValueError) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(
+            f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}"
+            for one in error.errors()
+        )
+    return str(error)
+
+
+# --------------------------------------------------------------------------------------- steps
+
+
+@dataclass(frozen=True)
+class StepAnswer(Answer):
+    """What a step decided, from which numbers, by which rule, and what may come next."""
+
+    step: str
+    round: int
+    next: tuple[str, ...]
+    stopped: str
+    result: Mapping[str, Any]
+    explained: AuditEntry | None
+    notices: tuple[str, ...]
+
+    @property
+    def asides(self) -> tuple[str, ...]:
+        """What was mended."""
+        return self.notices
+
+    @property
+    def status(self) -> Status:
+        """1 where no branch is right."""
+        failed = self.step == "branch" and self.result["champion"] is None
+        return Status.WRONG if failed else Status.RIGHT
+
+    def show(self, console: Console) -> None:
+        """The explanation, and the next step."""
+        if self.explained is not None:
+            console.print(str(self.explained), markup=False)
+        if self.stopped:
+            console.print(f"stopped: {self.stopped}", markup=False)
+        else:
+            console.print(f"next: labtools loop {' or '.join(self.next)}", markup=False)
+
+
+_RESULTS: Mapping[str, tuple[str, ...]] = {
+    "init": (),
+    "gaps": ("start", "gaps", "rising", "counters"),
+    "budget": ("budget",),
+    "pick": ("pick", "acknowledged"),
+    "branch": ("branches", "pruned", "champion", "time_us", "retries"),
+    "ablate": ("aa", "attribution", "pairs"),
+    "check": ("sass_check",),
+    "update": ("classes", "gain", "analysis"),
+    "restart": ("start",),
+}
+"""What of a round each step answers."""
+
+
+@contextlib.contextmanager
+def _in_order() -> Iterator[None]:
+    """Inside, a step out of order is about what was typed."""
+    try:
+        yield
+    except OutOfOrder as error:
+        raise UsageProblem(error) from error
+
+
+def _answer(step: str, folder: Path, state: LoopState, notices: tuple[str, ...]) -> StepAnswer:
+    looked = LoopFolder.look(folder)
+    entries = [entry for entry in audit(looked.lines) if entry.step == step]
+    done = entries[-1] if entries else None
+    kept = next((one for one in state.history if done and one.round == done.round), RoundKept(0))
+    return StepAnswer(
+        step=step,
+        round=done.round if done else state.round,
+        next=state.next_steps,
+        stopped=state.stopped,
+        result={name: getattr(kept, name) for name in _RESULTS[step]},
+        explained=done,
+        notices=notices,
+    )
+
+
+def begin_loop(
+    folder: Path,
+    kernel: str,
+    workload: str | None,
+    on: Where,
+    seed: int,
+    branches: int,
+    rule: str | None,
+    progress: Progress,
+) -> StepAnswer:
+    """Begin a loop in a new folder."""
+    state = _begin(folder, kernel, workload, on, seed, branches, rule)
+    return _answer("init", folder, state, ())
+
+
+def _begin(
+    folder: Path,
+    kernel: str,
+    workload: str | None,
+    on: Where,
+    seed: int,
+    branches: int,
+    rule: str | None,
+) -> LoopState:
+    family = read_family(kernel)
+    problem = None if workload is None else read_workload(workload)
+    return loop_steps().init(folder, family, problem, on, seed, branches, rule or DEFAULT_RULE)
+
+
+def do_step(
+    folder: Path,
+    step: str,
+    given: str | None,
+    progress: Progress,
+    *,
+    rule: str | None = None,
+    pairs: bool = False,
+) -> StepAnswer:
+    """One step of a round.
+
+    Args:
+        folder: of the loop.
+        step: its name.
+        given: JSON file, or ``-``, with what the caller decides.
+        progress: called with how far it is.
+        rule: of apportionment, for ``budget``.
+        pairs: two methods out at once too, for ``ablate``.
+    """
+    before = LoopFolder.look(folder)
+    with _in_order():
+        before.require(step)
+        family = read_family(before.state.family)
+        work = _work_of(step, given, with_time_left(progress), rule, pairs)
+        state = work(loop_steps(), folder, family)
+    return _answer(step, folder, state, before.notices)
+
+
+def _work_of(
+    step: str, given: str | None, progress: Progress, rule: str | None, pairs: bool
+) -> Callable[[LoopSteps, Path, Family], LoopState]:
+    """The call of a step with what it was given."""
+    if step == "gaps":
+        counted = read_input(given, GapsInput)
+        return lambda steps, *at: steps.gaps(*at, counted.counters if counted else None)
+    if step == "budget":
+        return lambda steps, *at: steps.budget(*at, rule)
+    if step == "pick":
+        picked = read_input(given, PickInput)
+        return lambda steps, *at: steps.pick(
+            *at, picked.methods if picked else None, picked.acknowledged if picked else {}
+        )
+    if step == "branch":
+        tried = read_input(given, BranchInput)
+        return lambda steps, *at: steps.branch(*at, tried.branches if tried else None, progress)
+    if step == "ablate":
+        return lambda steps, *at: steps.ablate(*at, pairs, progress)
+    if step == "check":
+        return lambda steps, *at: steps.check(*at)
+    learnt = read_input(given, UpdateInput)
+    return lambda steps, *at: steps.update(*at, learnt.analysis if learnt else "")
+
+
+# ----------------------------------------------------------------------------------------- run
+
+
+@dataclass(frozen=True)
+class LoopRun(Answer):
+    """How a loop ended: champion, rounds, runs and, on the recorded grid, the best."""
+
+    folder: Path
+    workload: Problem
+    on: str
+    seed: int
+    resumed: str
+    found: LoopResult
+    notices: tuple[str, ...]
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        **parts("folder workload on seed resumed"),
+        **parts("champion rounds runs best stopped", of="found"),
+        "notices": "notices",
+    }
+
+    @property
+    def asides(self) -> tuple[str, ...]:
+        """What was mended."""
+        return self.notices
+
+    def show(self, console: Console) -> None:
+        """The champion, and the best that there is."""
+        found = self.found
+        rows = [("champion", found.champion)]
+        if found.best is not None:
+            rows.append(("best of the grid", found.best))
+        print_table(
+            console,
+            ("", "us", "point", "knobs"),
+            [
+                (name, f"{one.time_us:.2f}", one.point, say_knobs(one.knobs, " "))
+                for name, one in rows
+            ],
+            right=("us",),
+        )
+        console.print(
+            f"{found.rounds} rounds, {found.runs} runs, times {self.on}; stopped: {found.stopped}",
+            markup=False,
+        )
+
+
+def run_loop(
+    folder: Path,
+    kernel: str,
+    workload: str | None,
+    on: Where,
+    seed: int,
+    branches: int,
+    rule: str | None,
+    max_rounds: int,
+    max_runs: int | None,
+    progress: Progress,
+) -> LoopRun:
+    """Play the automatic policy; a folder that holds a loop goes on with it."""
+    resumed, notices = "", tuple[str, ...]()
+    if LoopFolder.holds_loop(folder):
+        before = LoopFolder.look(folder)
+        _check_same(before.state, kernel, workload, on, seed)
+        resumed, notices = before.resumed, before.notices
+        progress(resumed)
+    else:
+        _begin(folder, kernel, workload, on, seed, branches, rule)
+    family = read_family(kernel)
+    found = loop_steps().run(folder, family, max_rounds, max_runs, with_time_left(progress))
+    state = LoopFolder.look(folder).state
+    return LoopRun(folder, state.workload, state.on, state.seed, resumed, found, notices)
+
+
+def _check_same(state: LoopState, kernel: str, workload: str | None, on: Where, seed: int) -> None:
+    """Refuse to go on with a loop that is another one than was asked for.
+
+    Raises:
+        UsageProblem: it is.
+    """
+    asked: dict[str, tuple[Any, Any]] = {"on": (on, state.on), "seed": (seed, state.seed)}
+    if workload is not None:
+        asked["workload"] = (str(read_workload(workload)), str(state.workload))
+    if read_family(kernel).rung.id != read_family(state.family).rung.id:
+        asked["kernel"] = (kernel, state.family)
+    other = [f"{name} {was}, not {now}" for name, (now, was) in asked.items() if now != was]
+    if other:
+        with typed():
+            raise LabError(
+                "The folder holds another loop.", f"it has {'; '.join(other)}", "another folder"
+            )
+
+
+@dataclass(frozen=True)
+class PointAblated(Answer):
+    """What each method of a point is worth."""
+
+    workload: Problem | None
+    found: AblatedPoint
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        "workload": "workload",
+        **parts("of origin aa attribution pairs sass_check classes", of="found"),
+    }
+
+    def show(self, console: Console) -> None:
+        """A row a method."""
+        found = self.found
+        console.print(
+            f"{found.origin}  {found.of.point}  {found.of.time_us:.2f} us; the smallest effect "
+            f"that can be told is {found.aa.effect:.2%}",
+            markup=False,
+        )
+        checked = {one.method: one.verdict for one in found.sass_check}
+        numbers = ("without it, us", "relative", "95 % interval", "threshold")
+        rows = [
+            (
+                *(one.method, f"{one.delta_us:+.2f}", f"{one.relative:+.1%}"),
+                *(f"{one.low:+.1%} to {one.high:+.1%}", f"{one.threshold:.1%}"),
+                *(checked.get(one.method, ""), found.classes.get(one.method, "")),
+            )
+            for one in (*found.attribution, *found.pairs)
+        ]
+        columns = ("method", *numbers, "in the machine code", "class")
+        print_table(console, columns, rows, right=numbers)
+
+
+def ablate_kernel(
+    kernel: str,
+    workload: str | None,
+    on: Where,
+    chosen: Sequence[str] | None,
+    methods: Sequence[str] | None,
+    pairs: bool,
+    seed: int,
+    progress: Progress,
+) -> PointAblated:
+    """Time a point with one method out at a time."""
+    family = read_family(kernel)
+    problem = None if workload is None else read_workload(workload)
+    knobs = read_knobs(family.rung, chosen)
+    with typed():
+        for name in methods or ():
+            family.method(name)
+    found = loop_steps().ablate_point(
+        *(family, problem, on, knobs, tuple(methods or ()), pairs, seed, with_time_left(progress))
+    )
+    return PointAblated(problem or family.workloads[0], found)
+
+
+# --------------------------------------------------------------------------------- what only reads
+
+
+@dataclass(frozen=True)
+class LoopStatus(Answer):
+    """The whole state of a loop, and what is wrong with its files."""
+
+    state: LoopState
+    resumed: str
+    notices: tuple[str, ...]
+
+    in_json: ClassVar[Mapping[str, str]] = {
+        **{"resumed": "resumed", "rounds": "state.rounds", "runs": "state.runs"},
+        **{"notices": "notices", "state": "state"},
+    }
+
+    @property
+    def asides(self) -> tuple[str, ...]:
+        """What is damaged; the next step mends it."""
+        return self.notices
+
+    def show(self, console: Console) -> None:
+        """Where it stands, and the frontier."""
+        state = self.state
+        console.print(
+            f"{state.family} for {state.workload}, times {state.on} ({state.gpu}), seed "
+            f"{state.seed}\n{self.resumed}\n{state.rounds} rounds whole, {state.runs} runs",
+            markup=False,
+        )
+        time = "not timed yet" if state.time_us is None else f"{state.time_us:.2f} us"
+        console.print(f"champion: {state.point}, {time}", markup=False)
+        for name in ("effective", "ineffective", "implementation_failed", "undecided"):
+            methods = getattr(state, f"{name}_methods")
+            console.print(f"{name.replace('_', ' ')}: {', '.join(methods) or 'none'}", markup=False)
+        rows = [
+            (str(number), f"{one.iteration}.{one.branch}", f"{one.time_us:.2f}", one.point)
+            for number, one in enumerate(state.frontier)
+        ]
+        if rows:
+            columns = ("entry", "round.branch", "us", "point")
+            print_table(console, columns, rows, right=("us",))
+
+
+def show_status(folder: Path) -> LoopStatus:
+    """Where a loop stands."""
+    looked = LoopFolder.look(folder)
+    return LoopStatus(looked.state, looked.resumed, looked.notices)
+
+
+@dataclass(frozen=True)
+class LoopSummary(Answer):
+    """What a loop found; ``page`` is the HTML file that was written."""
+
+    tables: tuple[SummaryTable, ...]
+    page: Path | None
+    notices: tuple[str, ...]
+    _text: str
+
+    @property
+    def asides(self) -> tuple[str, ...]:
+        """What is damaged, and where the page is."""
+        return (*self.notices, *([f"written: {self.page}"] if self.page else ()))
+
+    def show(self, console: Console) -> None:
+        """The summary as Markdown."""
+        console.print(self._text, markup=False, end="")
+
+
+def summarise_loop(folder: Path, page: Path | None) -> LoopSummary:
+    """The summary; also as a page where one is named."""
+    looked = LoopFolder.look(folder)
+    if page is not None:
+        try:
+            write_whole(page, summary_html(looked.state).encode())
+        except OSError as error:
+            raise LabError(
+                f"{page} cannot be written.", error.strerror or str(error), "the summary as text"
+            ) from error
+    state = looked.state
+    return LoopSummary(summarise(state), page, looked.notices, summary_text(state))
+
+
+@dataclass(frozen=True)
+class RoundsCompared(Answer):
+    """Two rounds' counters: what moved, in words, and each of them."""
+
+    first: int
+    second: int
+    noise: float
+    said: tuple[str, ...]
+    counters: tuple[CounterChange, ...]
+
+    def show(self, console: Console) -> None:
+        """What moved."""
+        console.print(f"round {self.first} to round {self.second}", markup=False)
+        for line in self.said:
+            console.print(line, markup=False)
+
+
+def diff_rounds(folder: Path, first: int | None, second: int | None) -> RoundsCompared:
+    """What changed between two rounds; without numbers between the last two that have counters."""
+    state = LoopFolder.look(folder).state
+    measured = {one.round: one for one in state.history if one.counters}
+    last = sorted(measured)[-2:]
+    asked = (
+        first if first is not None else (last[0] if len(last) == 2 else None),
+        second if second is not None else (last[-1] if last else None),
+    )
+    if missing := [number for number in asked if number not in measured]:
+        with typed():
+            raise LabError(
+                "These rounds cannot be compared.",
+                f"no counters of round {missing[0]}"
+                if missing[0] is not None
+                else "fewer than two rounds have counters",
+                f"rounds with counters: {', '.join(map(str, sorted(measured))) or 'none'}",
+            )
+    before, after = (measured[cast(int, number)] for number in asked)
+    noise = max((one.aa.effect for one in (before, after) if one.aa is not None), default=0.0)
+    changes = compare_rounds(before.counters, after.counters, noise)
+    return RoundsCompared(before.round, after.round, noise, tuple(say_changes(changes)), changes)
+
+
+def restart_loop(folder: Path, entry: int) -> StepAnswer:
+    """Let the next round begin from an entry of the frontier."""
+    with LoopFolder.opened(folder) as opened, typed():
+        state = opened.restart(entry)
+        notices = opened.notices
+    return _answer("restart", folder, state, notices)
+
+
+@dataclass(frozen=True)
+class LoopExported(Answer):
+    """The files that were written."""
+
+    files: tuple[Path, ...]
+
+    def show(self, console: Console) -> None:
+        """One a line."""
+        for path in self.files:
+            console.print(str(path), markup=False)
+
+
+def export_loop(folder: Path, target: Path, progress: Progress) -> LoopExported:
+    """Write what another program can use."""
+    family = read_family(LoopFolder.look(folder).state.family)
+    return LoopExported(loop_steps().export(folder, family, target))

@@ -1,0 +1,254 @@
+"""The options of ``labtools loop``. What each step does stands in `loop`, and is imported late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from .given import JsonOption
+from .outcome import present
+
+loop_app = typer.Typer(
+    help="Optimise a kernel family round by round: gaps, budget, pick, branch, ablate, check, "
+    "update. Each step may be driven alone; run plays them all.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+LOOP_EPILOG = (
+    "A step out of order ends with status 2 and names the next one. Everything is kept in DIR: a "
+    "step that was cut off goes on where it was. Exit status: as labtools --help says."
+)
+
+FolderArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The loop's folder.", show_default=False)
+]
+KernelOption = Annotated[
+    str,
+    typer.Option(
+        "--kernel",
+        metavar="FAMILY|PATH.py",
+        help="A kernel family: a shipped one, or the .py file of your own, with the .cu and the "
+        ".toml of the same name beside it.",
+    ),
+]
+LoopWorkloadOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workload",
+        "-w",
+        metavar="B,Hq,Hkv,S,D|NAME:...|FILE.json",
+        help="Default: the family's headline.",
+        show_default=False,
+    ),
+]
+OnOption = Annotated[
+    Literal["recorded", "forecast", "gpu"],
+    typer.Option(help="Where times come from: the recorded grid, forecasts, or this GPU."),
+]
+SeedOption = Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")]
+BranchesOption = Annotated[int, typer.Option(min=1, help="Candidates a round.")]
+RuleOption = Annotated[
+    str | None,
+    typer.Option(help="Of apportionment. Default: largest-remainder.", show_default=False),
+]
+InputOption = Annotated[
+    str | None,
+    typer.Option(
+        "--input",
+        metavar="FILE|-",
+        help="JSON with what you decide for this step; - reads stdin. Without it the policy "
+        "decides.",
+        show_default=False,
+    ),
+]
+
+
+@loop_app.command("init", epilog=LOOP_EPILOG)
+def loop_init(
+    folder: FolderArgument,
+    kernel: KernelOption = "tunable",
+    workload: LoopWorkloadOption = None,
+    on: OnOption = "recorded",
+    seed: SeedOption = 0,
+    branches: BranchesOption = 4,
+    rule: RuleOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Begin a loop in a new folder."""
+    from .loop import begin_loop
+
+    present(
+        lambda progress: begin_loop(folder, kernel, workload, on, seed, branches, rule, progress),
+        as_json,
+    )
+
+
+@loop_app.command("gaps", epilog=LOOP_EPILOG)
+def loop_gaps(
+    folder: FolderArgument, given: InputOption = None, as_json: JsonOption = False
+) -> None:
+    """How far the champion is from the peaks, on three axes.
+
+    Input: {"counters": {"dram_throughput_pct": 41.5, ...}}, by stable names.
+    """
+    from .loop import do_step
+
+    present(lambda progress: do_step(folder, "gaps", given, progress), as_json)
+
+
+@loop_app.command("budget", epilog=LOOP_EPILOG)
+def loop_budget(
+    folder: FolderArgument, rule: RuleOption = None, as_json: JsonOption = False
+) -> None:
+    """Method slots an axis."""
+    from .loop import do_step
+
+    present(lambda progress: do_step(folder, "budget", None, progress, rule=rule), as_json)
+
+
+@loop_app.command("pick", epilog=LOOP_EPILOG)
+def loop_pick(
+    folder: FolderArgument, given: InputOption = None, as_json: JsonOption = False
+) -> None:
+    """Choose the round's methods.
+
+    Input: {"methods": ["memory.wide_loads"], "acknowledged": {"METHOD": "why it may succeed now"}}.
+    """
+    from .loop import do_step
+
+    present(lambda progress: do_step(folder, "pick", given, progress), as_json)
+
+
+@loop_app.command("branch", epilog=LOOP_EPILOG)
+def loop_branch(
+    folder: FolderArgument, given: InputOption = None, as_json: JsonOption = False
+) -> None:
+    """Run candidates with these methods; the fastest right one is the champion.
+
+    Input: {"branches": [{"warps": 4, "split": 8}, ...]}, the knobs of each; those left out are as
+    at the point that the round began from.
+    """
+    from .loop import do_step
+
+    present(lambda progress: do_step(folder, "branch", given, progress), as_json)
+
+
+@loop_app.command("ablate", epilog=LOOP_EPILOG)
+def loop_ablate(
+    folder: FolderArgument,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Two methods out at once, too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Time the champion with one method out at a time."""
+    from .loop import do_step
+
+    present(lambda progress: do_step(folder, "ablate", None, progress, pairs=pairs), as_json)
+
+
+@loop_app.command("check", epilog=LOOP_EPILOG)
+def loop_check(folder: FolderArgument, as_json: JsonOption = False) -> None:
+    """Look for each method in the champion's machine code."""
+    from .loop import do_step
+
+    present(lambda progress: do_step(folder, "check", None, progress), as_json)
+
+
+@loop_app.command("update", epilog=LOOP_EPILOG)
+def loop_update(
+    folder: FolderArgument, given: InputOption = None, as_json: JsonOption = False
+) -> None:
+    """Class each method and end the round; refused without attribution and SASS check.
+
+    Input: {"analysis": "what was learnt, in words"}.
+    """
+    from .loop import do_step
+
+    present(lambda progress: do_step(folder, "update", given, progress), as_json)
+
+
+@loop_app.command("run", epilog=LOOP_EPILOG)
+def loop_run(
+    folder: FolderArgument,
+    kernel: KernelOption = "tunable",
+    workload: LoopWorkloadOption = None,
+    on: OnOption = "recorded",
+    seed: SeedOption = 0,
+    branches: BranchesOption = 4,
+    rule: RuleOption = None,
+    max_rounds: Annotated[int, typer.Option(min=1, help="Rounds at most.")] = 6,
+    max_runs: Annotated[
+        int | None, typer.Option(min=1, help="Runs at most; begins no round beyond them.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play the automatic policy to its end; goes on with the loop that DIR holds."""
+    from .loop import run_loop
+
+    present(
+        lambda progress: run_loop(
+            *(folder, kernel, workload, on, seed, branches, rule, max_rounds, max_runs, progress)
+        ),
+        as_json,
+    )
+
+
+@loop_app.command("status", epilog=LOOP_EPILOG)
+def loop_status(folder: FolderArgument, as_json: JsonOption = False) -> None:
+    """Where the loop stands: the whole state. Writes nothing."""
+    from .loop import show_status
+
+    present(lambda progress: show_status(folder), as_json)
+
+
+@loop_app.command("summary", epilog=LOOP_EPILOG)
+def loop_summary(
+    folder: FolderArgument,
+    page: Annotated[
+        Path | None,
+        typer.Option("--html", help="Also write one HTML file with plots.", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What was found: bottlenecks, rounds, attributions, classes, frontier."""
+    from .loop import summarise_loop
+
+    present(lambda progress: summarise_loop(folder, page), as_json)
+
+
+@loop_app.command("diff", epilog=LOOP_EPILOG)
+def loop_diff(
+    folder: FolderArgument,
+    first: Annotated[int | None, typer.Argument(help="A round. Default: the last but one.")] = None,
+    second: Annotated[int | None, typer.Argument(help="A later one. Default: the last.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What changed between two rounds' counters, in words."""
+    from .loop import diff_rounds
+
+    present(lambda progress: diff_rounds(folder, first, second), as_json)
+
+
+@loop_app.command("restart", epilog=LOOP_EPILOG)
+def loop_restart(
+    folder: FolderArgument,
+    entry: Annotated[int, typer.Argument(min=0, help="Of the frontier; status lists them.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Let the next round begin from an entry of the frontier."""
+    from .loop import restart_loop
+
+    present(lambda progress: restart_loop(folder, entry), as_json)
+
+
+@loop_app.command("export", epilog=LOOP_EPILOG)
+def loop_export(
+    folder: FolderArgument,
+    target: Annotated[Path, typer.Argument(help="A folder for what is written.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Write the champion as a rung of your own, and the loop's runs for Kernel Tuner."""
+    from .loop import export_loop
+
+    present(lambda progress: export_loop(folder, target, progress), as_json)
