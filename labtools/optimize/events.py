@@ -17,7 +17,7 @@ from labtools.record.fields import ProblemField
 
 from .attribution import AA, Attribution
 from .budget import Budget
-from .classes import Class
+from .classes import MethodClass
 from .family import Axis
 from .gaps import Gaps
 from .pick import Pick
@@ -228,7 +228,7 @@ class UpdateDone(_Event):
     """
 
     round: int
-    classes: Mapping[str, Class]
+    classes: Mapping[str, MethodClass]
     point: str
     time_us: float
     gain: float | None = None

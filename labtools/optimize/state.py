@@ -11,7 +11,7 @@ from labtools.problem import LabError
 
 from .attribution import AA, Attribution
 from .budget import Budget
-from .classes import Class
+from .classes import MethodClass
 from .events import (
     UNCOUNTED,
     AblateDone,
@@ -43,7 +43,7 @@ STEPS = ("gaps", "budget", "pick", "branch", "ablate", "check", "update")
 """Of a round, in their order."""
 MOST_RETRIES = 3
 """Times that ``branch`` may be done again where no branch was right."""
-METHOD_CLASSES: tuple[Class, ...] = (
+METHOD_CLASSES: tuple[MethodClass, ...] = (
     *("effective", "ineffective"),
     *("implementation_failed", "undecided"),
 )
@@ -130,7 +130,7 @@ class RoundKept:
     attribution: tuple[Attribution, ...] | None = None
     pairs: tuple[Attribution, ...] = ()
     sass_check: tuple[SassVerdict, ...] | None = None
-    classes: Mapping[str, Class] | None = None
+    classes: Mapping[str, MethodClass] | None = None
     gain: float | None = None
     analysis: str = ""
     planned: Mapping[Purpose, tuple[str, ...]] = field(default_factory=dict)
@@ -248,7 +248,7 @@ class StateFold:
         self.point = ""
         self.time_us: float | None = None
         self.stopped = ""
-        self.classes: dict[str, Class] = {}
+        self.classes: dict[str, MethodClass] = {}
         self.frontier: list[FrontierEntry] = []
         self.timed: list[TimedRun] = []
         self.knobs: dict[str, Mapping[str, int]] = {}
@@ -406,7 +406,7 @@ class StateFold:
             log_hash=read.last_hash,
         )
 
-    def _methods(self, wanted: Class) -> tuple[str, ...]:
+    def _methods(self, wanted: MethodClass) -> tuple[str, ...]:
         return tuple(method for method, found in self.classes.items() if found == wanted)
 
     @staticmethod
@@ -457,7 +457,7 @@ def check_step(state: LoopState, event: Any) -> None:
                 )
 
 
-def methods_by_class(state: LoopState) -> Iterable[tuple[Class, tuple[str, ...]]]:
+def methods_by_class(state: LoopState) -> Iterable[tuple[MethodClass, tuple[str, ...]]]:
     """Each class with its methods, the three of the source first."""
     for name in METHOD_CLASSES:
         yield name, getattr(state, f"{name}_methods")
@@ -520,4 +520,4 @@ class AblatedPoint:
     attribution: tuple[Attribution, ...]
     pairs: tuple[Attribution, ...]
     sass_check: tuple[SassVerdict, ...]
-    classes: Mapping[str, Class]
+    classes: Mapping[str, MethodClass]

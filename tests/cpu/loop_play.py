@@ -10,6 +10,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from labtools.optimize.events import (
 )
 from labtools.optimize.gaps import Gaps
 from labtools.optimize.loop_folder import LoopFolder
-from labtools.optimize.pick import Considered, Pick
+from labtools.optimize.pick import Considered, MethodChecks, Pick
 from labtools.optimize.sass_check import SassVerdict
 from labtools.problem import parse_problem
 from labtools.record import ProcessSamples, Samples
@@ -90,14 +91,15 @@ def gaps_of(number: int) -> GapsDone:
 
 def pick_of(number: int) -> PickDone:
     """The round's three methods, and one that did not pass."""
-    checks = {"not_taken": True, "architecture": True, "not_skipped": True, "trigger": True}
+    checks = MethodChecks(not_taken=True, architecture=True, not_skipped=True, trigger=True)
     taken = tuple(
-        Considered(method, method.partition(".")[0], 0.5, checks, True, "its trigger fires")  # type: ignore[arg-type]
+        Considered(method, method.partition(".")[0], 1, 0.5, checks, True, "its trigger fires")  # type: ignore[arg-type]
         for method in METHODS[number]
     )
-    other = {**checks, "trigger": None}
-    left = Considered("memory.l2", "memory", None, other, False, "a counter is missing")
-    return PickDone(number, Pick(METHODS[number], (*taken, left)))
+    missing = replace(checks, trigger=None)
+    left = Considered("memory.l2", "memory", 2, None, missing, False, "a counter is missing")
+    forms = dict.fromkeys(METHODS[number], 0)
+    return PickDone(number, Pick(METHODS[number], forms, (*taken, left), 0))
 
 
 def measure(
