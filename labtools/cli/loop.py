@@ -35,7 +35,7 @@ from .outcome import Answer, Status, UsageProblem, parts, print_table, typed
 if TYPE_CHECKING:
     from rich.console import Console
 
-Where = Literal["recorded", "forecast", "gpu"]
+TimedOn = Literal["recorded", "forecast", "gpu"]
 T = TypeVar("T")
 
 
@@ -48,7 +48,7 @@ class LoopSteps(Protocol):
         folder: Path,
         family: Family,
         workload: Problem | None,
-        on: Where,
+        on: TimedOn,
         seed: int,
         branches: int,
         rule: str,
@@ -107,7 +107,7 @@ class LoopSteps(Protocol):
         self,
         family: Family,
         workload: Problem | None,
-        on: Where,
+        on: TimedOn,
         knobs: Mapping[str, int],
         methods: Sequence[str],
         pairs: bool,
@@ -266,7 +266,7 @@ def begin_loop(
     folder: Path,
     kernel: str,
     workload: str | None,
-    on: Where,
+    on: TimedOn,
     seed: int,
     branches: int,
     rule: str | None,
@@ -281,7 +281,7 @@ def _begin(
     folder: Path,
     kernel: str,
     workload: str | None,
-    on: Where,
+    on: TimedOn,
     seed: int,
     branches: int,
     rule: str | None,
@@ -395,7 +395,7 @@ def run_loop(
     folder: Path,
     kernel: str,
     workload: str | None,
-    on: Where,
+    on: TimedOn,
     seed: int,
     branches: int,
     rule: str | None,
@@ -418,7 +418,9 @@ def run_loop(
     return LoopRun(folder, state.workload, state.on, state.seed, resumed, found, notices)
 
 
-def _check_same(state: LoopState, kernel: str, workload: str | None, on: Where, seed: int) -> None:
+def _check_same(
+    state: LoopState, kernel: str, workload: str | None, on: TimedOn, seed: int
+) -> None:
     """Refuse to go on with a loop that is another one than was asked for.
 
     Raises:
@@ -474,7 +476,7 @@ class PointAblated(Answer):
 def ablate_kernel(
     kernel: str,
     workload: str | None,
-    on: Where,
+    on: TimedOn,
     chosen: Sequence[str] | None,
     methods: Sequence[str] | None,
     pairs: bool,
@@ -516,7 +518,7 @@ class LoopStatus(Answer):
         return self.notices
 
     def show(self, console: Console) -> None:
-        """Where it stands, and the frontier."""
+        """TimedOn it stands, and the frontier."""
         state = self.state
         console.print(
             f"{state.family} for {state.workload}, times {state.on} ({state.gpu}), seed "
@@ -538,7 +540,7 @@ class LoopStatus(Answer):
 
 
 def show_status(folder: Path) -> LoopStatus:
-    """Where a loop stands."""
+    """TimedOn a loop stands."""
     looked = LoopFolder.look(folder)
     return LoopStatus(looked.state, looked.resumed, looked.notices)
 
