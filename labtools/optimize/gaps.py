@@ -86,11 +86,17 @@ def gaps_of_forecast(made: Forecast) -> Gaps:
 
     The model follows no pipe by itself, so the share of the issue slots stands for the busiest one.
     """
-    values = counters_of_forecast(made)
-    issued = values["issue_slot_pct"]
-    note = "forecast: the share of issue slots stands for the busiest compute pipe"
     bound: Bound = made.bound  # type: ignore[assignment]
-    return _gaps_of(values, issued, {"issue_slot_pct": issued}, [], "forecast", bound, note)
+    return gaps_of_predicted(counters_of_forecast(made), bound)
+
+
+def gaps_of_predicted(values: Mapping[str, float | None], bound: Bound) -> Gaps:
+    """`gaps_of_forecast` of what `counters_of_forecast` gave, where that was kept."""
+    issued = values.get("issue_slot_pct")
+    used = {} if issued is None else {"issue_slot_pct": issued}
+    missing = ["issue_slot_pct"] if issued is None else []
+    note = "forecast: the share of issue slots stands for the busiest compute pipe"
+    return _gaps_of(values, issued, used, missing, "forecast", bound, note)
 
 
 def _gaps_of(

@@ -42,6 +42,7 @@ from labtools.toolchain.progress import Progress, silent
 from ..worker import WorkerDied
 from .job import (
     Candidate,
+    Job,
     bytes_in_call,
     ceiling_candidates,
     fill_cubin,
@@ -265,19 +266,45 @@ def make_group(
             refused[candidate.label] = reason
         else:
             jobs.append(make_job(candidate, workload, limits))
-    request = TimingRequest(
+    request = make_request(
+        *(jobs, workload, limits, purpose),
+        seed=zlib.crc32(workload.key().encode()),
+        rounds=rounds,
+        budget_s=budget_s,
+        with_torch=any(one.kind == "baseline" for one in candidates),
+    )
+    return TimingGroup(request, limits, refused)
+
+
+def make_request(
+    jobs: Sequence[Job],
+    workload: Problem,
+    limits: Limits,
+    purpose: str,
+    *,
+    seed: int,
+    rounds: int = ROUNDS,
+    budget_s: float = BUDGET_S,
+    with_torch: bool = False,
+) -> TimingRequest:
+    """What every process is told of jobs that are made already; as for `make_group`.
+
+    Args:
+        seed: of the inputs, of the parts that are compared and of the order in each round.
+        with_torch: the processes load torch too; one that has started without stays without.
+    """
+    return TimingRequest(
         purpose=purpose,
         workload=workload,
         jobs=tuple(jobs),
-        seed=zlib.crc32(workload.key().encode()),
+        seed=seed,
         fill_cubin=str(fill_cubin(limits.arch)),
         rounds=rounds,
         sample_us=SAMPLE_US,
         budget_s=budget_s,
-        with_torch=any(one.kind == "baseline" for one in candidates),
+        with_torch=with_torch,
         dram_gb_per_s=_sheet_rate(limits),
     )
-    return TimingGroup(request, limits, refused)
 
 
 def _sheet_rate(limits: Limits) -> float:

@@ -1,0 +1,732 @@
+"""The grid of a family, measured: codes and forecasts, times in batches, the best ones in full.
+
+A grid has more points than one group of candidates may hold, so its points are drawn into batches.
+A batch is one group of one process: inputs, oracle and buffers are made once, all points of the
+batch are interleaved with equal repeats, each is compared with the oracle before and after, and a
+few anchors come along in every batch, so that drift shows. Some points are timed a second time
+under another name, with their code loaded from another file: identical kernels say what a
+difference between two points of the grid can tell.
+
+Everything is kept in one folder, line by line, and waits for the disk before it counts. A second
+call with the same folder goes on where the first one ended.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+import threading
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from labtools.measure.campaign.run import check_batteries, check_key
+from labtools.measure.channel import Reporter
+from labtools.measure.gpu import measure as live
+from labtools.measure.gpu.job import Candidate, Job, ceiling_candidates, make_job, rung_candidate
+from labtools.measure.gpu.measure import GroupResult, as_candidate, make_request, run_group
+from labtools.measure.gpu.pool import LivePool
+from labtools.measure.gpu.provenance import make_provenance
+from labtools.measure.gpu.timing import TimingAnswer
+from labtools.measure.worker import Worker, WorkerDied
+from labtools.predict import Forecast, forecast, model_name
+from labtools.problem import LabError, Limits, Problem, timed_launches
+from labtools.record import Provenance
+from labtools.record.bound import Bound
+from labtools.record.fields import HashesField, ProblemField, ResourcesField
+from labtools.record.whole import append_lines, write_whole
+from labtools.toolchain import DeviceInfo, compile_rung, kernel_hashes
+from labtools.toolchain.listings import MachineCode, machine_code
+from labtools.toolchain.progress import Progress, silent
+from labtools.toolchain.sources import hash_source
+
+from .family import Family, load_family
+from .gaps import counters_of_forecast
+from .sass_check import check_sass
+
+POINTS_A_BATCH = 96
+"""Points of one batch; anchors and second names come on top."""
+PAIRS = 32
+"""Points that are timed a second time at each workload, half of them in another batch."""
+GRID_ROUNDS = 5
+"""Samples of a point at a workload."""
+CODES_A_PROCESS = 800
+"""A measuring process that has loaded this many codes makes room for a new one."""
+CODE_LIMIT_S = 120.0
+"""A point that is not compiled and forecast in so long has no code."""
+BEST = 50
+"""Points that are timed again by the full protocol."""
+BEST_PAIRS = 5
+"""Of them, those that are timed a second time under another name."""
+AGAIN = " (again)"
+"""Behind the name of a point that is timed a second time."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TimedTwice:
+    """A point that is timed twice, as if it were two.
+
+    Args:
+        point: its number in the plan.
+        batch: the batch of the second time.
+    """
+
+    point: int
+    batch: int
+
+
+@dataclass(frozen=True)
+class GridPlan:
+    """What is measured. A folder holds the measurements of one plan.
+
+    Args:
+        family: name or path of the family.
+        rung: id of its kernel.
+        gpu: short name, as of a data sheet.
+        source_hash: of the kernel with its headers.
+        model: name of the model that made the forecasts.
+        workloads: the first is the headline.
+        knobs: value of each knob by name: a column with an entry for each point, in the order in
+            which they are timed.
+        batch: points of a batch.
+        pairs: the points that are timed twice.
+        anchors: what is timed in every batch.
+        rounds: samples of a point at a workload.
+    """
+
+    family: str
+    rung: str
+    gpu: str
+    source_hash: str
+    model: str
+    workloads: tuple[ProblemField, ...]
+    knobs: dict[str, tuple[int, ...]]
+    batch: int
+    pairs: tuple[TimedTwice, ...]
+    anchors: tuple[str, ...]
+    rounds: int
+
+    def __len__(self) -> int:
+        return len(next(iter(self.knobs.values())))
+
+    def knobs_of(self, point: int) -> dict[str, int]:
+        """The knobs of a point."""
+        return {name: column[point] for name, column in self.knobs.items()}
+
+    @property
+    def batches(self) -> int:
+        """How many batches a workload has."""
+        return math.ceil(len(self) / self.batch)
+
+    def batch_of(self, point: int) -> int:
+        """The batch of a point's first time."""
+        return point // self.batch
+
+    def members(self, batch: int) -> range:
+        """The points of a batch."""
+        return range(batch * self.batch, min((batch + 1) * self.batch, len(self)))
+
+
+@dataclass(frozen=True)
+class KeptForecast:
+    """A forecast as the grid keeps it.
+
+    Args:
+        time_us: microseconds.
+        band_us: lower and upper end; None where the model does not know.
+        bound: that it names.
+        counters: `counters_of_forecast`; the gaps follow from them.
+    """
+
+    time_us: float
+    band_us: tuple[float, float] | None
+    bound: Bound
+    counters: dict[str, float]
+
+
+@dataclass(frozen=True)
+class CodeAt:
+    """A point's code at one workload.
+
+    Args:
+        job: what a measuring child is told.
+        hashes: of the code.
+        entry: the kernel that takes longest, by the forecast; the first that is timed without one.
+        forecast: None where there is none, and ``no_forecast`` says why.
+    """
+
+    job: Job
+    hashes: HashesField
+    entry: str
+    forecast: KeptForecast | None = None
+    no_forecast: str = ""
+
+
+@dataclass(frozen=True)
+class PointCode:
+    """A point compiled.
+
+    Args:
+        point: its number in the plan.
+        at: its code by workload; empty where it does not compile or cannot be launched.
+        resources: of the longest kernel at the headline.
+        signatures: how many instructions of that kernel match each line of a method's signature,
+            by method, whether the point has it on or not.
+        problem: why there is no code.
+    """
+
+    point: int
+    at: dict[str, CodeAt] = field(default_factory=dict)
+    resources: ResourcesField | None = None
+    signatures: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class TimedBatch:
+    """A batch as it was measured.
+
+    Args:
+        workload: what was computed, as text.
+        batch: its number; -1 of the best points.
+        answers: one a process.
+        failures: why a candidate has no times, by name.
+        environment: versions.
+        date: when it ended.
+        seconds: that it took.
+    """
+
+    workload: str
+    batch: int
+    answers: tuple[TimingAnswer, ...]
+    failures: dict[str, str]
+    environment: dict[str, str | None]
+    date: datetime
+    seconds: float
+
+
+def keep_forecast(made: Forecast) -> KeptForecast:
+    """A forecast as the grid keeps it; five digits of a time, four of a counter."""
+    bound: Bound = made.bound  # type: ignore[assignment]
+    band = made.band_us
+    return KeptForecast(
+        time_us=digits(made.time_us, 5),
+        band_us=None if band is None else (digits(band[0], 5), digits(band[1], 5)),
+        bound=bound,
+        counters={name: digits(value, 4) for name, value in counters_of_forecast(made).items()},
+    )
+
+
+def digits(value: float, count: int) -> float:
+    """A value to so many significant digits."""
+    return float(f"{value:.{count}g}")
+
+
+# ------------------------------------------------------------------------------------ the plan
+
+
+def make_plan(
+    family: Family,
+    gpu: str,
+    *,
+    name: str,
+    anchors: Sequence[str] = (),
+    limit: int | None = None,
+    batch: int = POINTS_A_BATCH,
+    pairs: int = PAIRS,
+    rounds: int = GRID_ROUNDS,
+    seed: int = 13,
+) -> GridPlan:
+    """Draw the points of a family into batches.
+
+    Args:
+        family: whose closure is measured.
+        gpu: short name of the GPU.
+        name: how the family is loaded again, `load_family`.
+        anchors: rungs and baselines that every batch times too.
+        limit: only so many points, drawn; the start is among them.
+        batch: points of a batch.
+        pairs: points that are timed twice.
+        rounds: samples of a point at a workload.
+        seed: of the draw.
+    """
+    rng = np.random.default_rng(seed)
+    closure = family.closure()
+    order = [closure[place] for place in rng.permutation(len(closure))]
+    order.remove(family.start)
+    chosen = [family.start, *order][: limit or len(closure)]
+    # The start is in the middle of the run, like any other point.
+    chosen = [chosen[place] for place in rng.permutation(len(chosen))]
+    batches = math.ceil(len(chosen) / batch)
+    drawn = rng.permutation(len(chosen))[: min(pairs, len(chosen))]
+    far = max(1, batches // 2)
+    return GridPlan(
+        family=name,
+        rung=family.rung.id,
+        gpu=gpu,
+        source_hash=source_hash_of(family),
+        model=model_name(),
+        workloads=tuple(family.workloads),
+        knobs={name: tuple(one.knobs[name] for one in chosen) for name in family.start.knobs},
+        batch=batch,
+        pairs=tuple(
+            TimedTwice(int(point), (int(point) // batch + far * (number % 2)) % batches)
+            for number, point in enumerate(drawn)
+        ),
+        anchors=tuple(anchors),
+        rounds=rounds,
+    )
+
+
+def source_hash_of(family: Family) -> str:
+    """The identity of a family's source: kernel, own headers and options, no definitions."""
+    rung = family.rung
+    return hash_source(rung.source_text, {}, rung.include_dirs)
+
+
+class GridFolder:
+    """The measurements of one plan on disk.
+
+    Args:
+        folder: made if it is not there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cubins = folder / "cubins"
+        self.cubins.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def plan_path(self) -> Path:
+        """The file of the plan."""
+        return self.folder / "plan.json"
+
+    def settle(self, plan: GridPlan, device: DeviceInfo) -> GridPlan:
+        """Write the plan and the device, or find that the folder holds the same plan.
+
+        Raises:
+            LabError: it holds another.
+        """
+        if not self.plan_path.exists():
+            self.add("device", [device], DeviceInfo)
+            self.add("provenance", [make_provenance(device, {}, [])], Provenance)
+            write_whole(self.plan_path, TypeAdapter(GridPlan).dump_json(plan), durable=True)
+        held = self.plan()
+        if held != plan:
+            differ = [name for name in vars(plan) if getattr(plan, name) != getattr(held, name)]
+            raise LabError(
+                f"{self.folder} holds the measurements of another grid.",
+                f"{', '.join(differ)} differ",
+                "name another folder, or take the first one's settings",
+            )
+        return held
+
+    def plan(self) -> GridPlan:
+        """The plan of this folder.
+
+        Raises:
+            LabError: there is none.
+        """
+        try:
+            return TypeAdapter(GridPlan).validate_json(self.plan_path.read_bytes())
+        except (OSError, ValidationError) as error:
+            raise LabError(
+                f"{self.folder} holds no grid.", str(error), "begin with the phase codes"
+            ) from error
+
+    def device(self) -> DeviceInfo:
+        """The GPU that the plan was begun on."""
+        return next(self.read("device", DeviceInfo))
+
+    def add(self, name: str, entries: Iterable[Any], of: Any) -> None:
+        """Append entries to one of the files; they are on disk when this returns."""
+        adapter = TypeAdapter(of)
+        lines = [adapter.dump_json(entry).decode() for entry in entries]
+        if lines:
+            append_lines(self.folder / f"{name}.jsonl", lines)
+
+    def read(self, name: str, of: type[T]) -> Iterator[T]:
+        """The entries of one of the files. A torn line, of a process that was killed, is none."""
+        path = self.folder / f"{name}.jsonl"
+        if not path.exists():
+            return
+        adapter = TypeAdapter(of)
+        with path.open("rb") as file:
+            for line in file:
+                try:
+                    yield adapter.validate_json(line)
+                except ValidationError:
+                    continue
+
+    def codes(self) -> dict[int, PointCode]:
+        """What was compiled, by the point's number."""
+        return {code.point: code for code in self.read("codes", PointCode)}
+
+    def batches(self, name: str = "times") -> dict[tuple[str, int], TimedBatch]:
+        """What was timed, by workload and batch."""
+        return {(one.workload, one.batch): one for one in self.read(name, TimedBatch)}
+
+
+# ----------------------------------------------------------------------------- codes, forecasts
+
+
+class Clock:
+    """How long there is, and what is left of a piece of work at its pace so far.
+
+    Args:
+        deadline_s: seconds from now after which nothing new begins; None is never.
+        progress: hears how far it is.
+    """
+
+    def __init__(self, deadline_s: float | None, progress: Progress = silent) -> None:
+        self._began = time.monotonic()
+        self._deadline_s = deadline_s
+        self._progress = progress
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._began
+
+    def allows(self, seconds: float = 0.0) -> bool:
+        """Whether something that takes so long would end in time."""
+        return self._deadline_s is None or self.spent_s + seconds <= self._deadline_s
+
+    def say(self, text: str, done: int, total: int) -> None:
+        """Tell the progress, with the time that is left."""
+        left = ""
+        if done:
+            seconds = self.spent_s / done * (total - done)
+            left = f", {seconds / 60:.0f} min left" if seconds > 90 else f", {seconds:.0f} s left"
+        self._progress(f"{text}, {done} of {total}{left}", done, total)
+
+
+@dataclass(frozen=True)
+class CodeRequest:
+    """A point to compile and forecast.
+
+    Args:
+        point: its number in the plan.
+        knobs: of it.
+        family: name or path of the family.
+        limits: of the GPU.
+        gpu: short name; its data sheet makes the forecasts.
+        workloads: at which the point is launched.
+        cubins: the folder that takes the code.
+    """
+
+    point: int
+    knobs: dict[str, int]
+    family: str
+    limits: Limits
+    gpu: str
+    workloads: tuple[ProblemField, ...]
+    cubins: str
+
+
+_family = lru_cache(maxsize=4)(load_family)
+
+
+def make_code(report: Reporter[None], request: CodeRequest) -> PointCode:
+    """Compile a point, forecast it, and count what its methods leave in its code."""
+    family, headline = _family(request.family), request.workloads[0]
+    try:
+        candidate = rung_candidate(family.rung, request.knobs)
+        at = {str(one): _code_at(request, candidate, one) for one in request.workloads}
+        of_headline = (family.rung, headline, request.limits, candidate.knobs)
+        resources = compile_rung(*of_headline, compiler="live").resources_of(
+            at[str(headline)].entry
+        )
+        code = machine_code(*of_headline)
+    except LabError as error:
+        return PointCode(request.point, problem=str(error))
+    signatures = count_signatures(family, code, resources.entry)
+    return PointCode(request.point, at, resources, signatures)
+
+
+def _code_at(request: CodeRequest, candidate: Candidate, workload: Problem) -> CodeAt:
+    """A point's code at one workload, in the folder of the plan."""
+    rung = _family(request.family).rung
+    job = make_job(candidate, workload, request.limits)
+    kept = Path(request.cubins) / Path(job.cubin).name
+    if not kept.exists():
+        write_whole(kept, Path(job.cubin).read_bytes())
+    job = replace(job, cubin=str(kept))
+    hashes = kernel_hashes(rung, workload, request.limits, candidate.knobs, compiler="live")
+    try:
+        made = forecast(rung, workload, request.gpu, candidate.knobs)
+    except LabError as error:
+        return CodeAt(job, hashes, timed_launches(job.launches)[0].entry, None, str(error))
+    return CodeAt(job, hashes, made.main_launch.entry, keep_forecast(made))
+
+
+def count_signatures(family: Family, code: MachineCode, entry: str) -> dict[str, tuple[int, ...]]:
+    """How many instructions of one kernel match each line of each method's signature."""
+    signed = [method.id for method in family.methods if method.signature]
+    found = check_sass(family, signed, code, entry=entry)
+    return {one.method: tuple(count for _, count in one.found) for one in found}
+
+
+def find_codes(
+    folder: GridFolder, limits: Limits, *, processes: int, clock: Clock
+) -> dict[int, PointCode]:
+    """Compile and forecast every point of a plan that the folder does not hold yet.
+
+    Args:
+        folder: with its plan.
+        limits: of the GPU.
+        processes: children that compile side by side.
+        clock: says when to stop.
+
+    Returns:
+        What the folder holds afterwards, by the point's number.
+    """
+    plan, held = folder.plan(), folder.codes()
+    requests = [
+        CodeRequest(
+            *(number, plan.knobs_of(number), plan.family, limits, plan.gpu, plan.workloads),
+            cubins=str(folder.cubins),
+        )
+        for number in range(len(plan))
+        if number not in held
+    ]
+    left, done = iter(requests), 0
+    lock = threading.Lock()
+
+    def take() -> CodeRequest | None:
+        with lock:
+            return next(left, None) if clock.allows() else None
+
+    def keep(code: PointCode) -> None:
+        nonlocal done
+        with lock:
+            held[code.point], done = code, done + 1
+            folder.add("codes", [code], PointCode)
+            clock.say("compiling and forecasting", done, len(requests))
+
+    with ThreadPoolExecutor(processes) as threads:
+        working = [threads.submit(_make_codes, take, keep) for _ in range(processes)]
+    for one in working:
+        one.result()
+    return held
+
+
+def _make_codes(take: Callable[[], CodeRequest | None], keep: Callable[[PointCode], None]) -> None:
+    """Let one child after another make codes; a point that takes its child down has none."""
+    request = take()
+    while request is not None:
+        with Worker() as worker:
+            while request is not None:
+                try:
+                    code = worker.call(make_code, request, time_limit_s=CODE_LIMIT_S)
+                except WorkerDied as died:
+                    keep(PointCode(request.point, problem=str(died)))
+                    request = take()
+                    break
+                keep(code)
+                request = take()
+
+
+# --------------------------------------------------------------------------------------- times
+
+
+class Timer:
+    """Times the batches of a plan, one after another.
+
+    Args:
+        folder: with its plan.
+        limits: of the GPU.
+        clock: says when to stop.
+        codes: what was compiled, by the point's number.
+    """
+
+    def __init__(
+        self, folder: GridFolder, limits: Limits, clock: Clock, codes: Mapping[int, PointCode]
+    ) -> None:
+        self.folder, self.plan = folder, folder.plan()
+        self.limits, self.clock, self.codes = limits, clock, codes
+        self.family = load_family(self.plan.family)
+        self.names = names_of(self.plan, self.family)
+        self.anchors = [as_candidate(name) for name in self.plan.anchors]
+        self._pool: LivePool | None = None
+        self._loaded = 0
+
+    def time_all(self) -> None:
+        """Time every batch that the folder does not hold, the headline first."""
+        held = self.folder.batches()
+        todo = [
+            (workload, batch)
+            for workload in self.plan.workloads
+            for batch in range(self.plan.batches)
+            if (str(workload), batch) not in held
+        ]
+        longest: dict[str, float] = defaultdict(float)
+        for (name, _), one in held.items():
+            longest[name] = max(longest[name], one.seconds)
+        try:
+            for done, (workload, batch) in enumerate(todo):
+                if not self.clock.allows(1.3 * longest[str(workload)]):
+                    return
+                self.clock.say(f"timing {workload}, batch {batch + 1}", done, len(todo))
+                timed = self.time_batch(workload, batch)
+                longest[str(workload)] = max(longest[str(workload)], timed.seconds)
+                self.folder.add("times", [timed], TimedBatch)
+            self.clock.say("timed", len(todo), len(todo))
+        finally:
+            self.close()
+
+    def time_batch(self, workload: Problem, batch: int) -> TimedBatch:
+        """Time one batch at a workload."""
+        began = time.monotonic()
+        jobs = [*self._jobs_of(workload, batch), *self._anchor_jobs(workload, batch == 0)]
+        request = make_request(
+            *(jobs, workload, self.limits, f"grid of {self.plan.rung}"),
+            seed=zlib.crc32(f"{workload.key()} {batch}".encode()),
+            rounds=self.plan.rounds,
+            with_torch=self._with_torch,
+        )
+        return self._kept(workload, batch, run_group(self._room(len(jobs)), request, 1), began)
+
+    def _kept(self, workload: Problem, batch: int, found: GroupResult, began: float) -> TimedBatch:
+        return TimedBatch(
+            workload=str(workload),
+            batch=batch,
+            answers=tuple(found.answers),
+            failures=found.failures,
+            environment=found.environment,
+            date=datetime.now(UTC).replace(microsecond=0),
+            seconds=round(time.monotonic() - began, 2),
+        )
+
+    def _jobs_of(self, workload: Problem, batch: int) -> list[Job]:
+        """The jobs of a batch's points, and of those that come here for the second time."""
+        jobs = [self._job(number, workload) for number in self.plan.members(batch)]
+        again = [one.point for one in self.plan.pairs if one.batch == batch]
+        jobs += [self._job(number, workload, again=True) for number in again]
+        return [job for job in jobs if job is not None]
+
+    def _job(self, number: int, workload: Problem, *, again: bool = False) -> Job | None:
+        """The job of a point under its name; None where it has no code."""
+        code = self.codes.get(number)
+        if code is None or code.problem:
+            return None
+        job = replace(code.at[str(workload)].job, label=self.names[number])
+        return second_job(job) if again else job
+
+    def _anchor_jobs(self, workload: Problem, ceiling: bool) -> list[Job]:
+        """What every batch times too; with the read ceiling once a workload."""
+        every = self.anchors + (ceiling_candidates(self.limits.num_sms) if ceiling else [])
+        fitting = [one for one in every if one.supports(workload) is None]
+        return [make_job(one, workload, self.limits) for one in fitting]
+
+    @property
+    def _with_torch(self) -> bool:
+        return any(one.kind == "baseline" for one in self.anchors)
+
+    def _room(self, jobs: int) -> LivePool:
+        """The measuring process; after many codes a new one, since each stays loaded in it."""
+        if self._pool is not None and self._loaded + jobs > CODES_A_PROCESS:
+            self.close()
+        if self._pool is None:
+            self._pool = LivePool(1, self._with_torch)
+            self._loaded = 0
+        self._loaded += jobs
+        return self._pool
+
+    def close(self) -> None:
+        """End the measuring process."""
+        if self._pool is not None:
+            self._pool.__exit__(None, None, None)
+        self._pool = None
+
+    # ---------------------------------------------------------------------------- the best ones
+
+    def time_best(self, count: int = BEST) -> TimedBatch | None:
+        """Check the best points of the headline on a battery, and time them by the full protocol.
+
+        Five processes, ten rounds each, with the anchors, the read ceiling, and some of them
+        under a second name. None where the folder holds them already.
+        """
+        workload = self.plan.workloads[0]
+        if self.folder.batches("best"):
+            return None
+        began = time.monotonic()
+        best = best_points(self.plan, self.names, self.folder.batches(), count)
+        self.clock.say(f"checking the best {len(best)} points on small workloads", 0, 2)
+        wrong = self._check(best, workload)
+        right = [number for number in best if number not in wrong]
+        jobs = [self._job(number, workload) for number in right]
+        jobs += [self._job(number, workload, again=True) for number in right[:BEST_PAIRS]]
+        request = make_request(
+            [*filter(None, jobs), *self._anchor_jobs(workload, ceiling=True)],
+            *(workload, self.limits, f"best points of {self.plan.rung}"),
+            seed=zlib.crc32(workload.key().encode()),
+            with_torch=self._with_torch,
+        )
+        self.clock.say(f"timing the best {len(right)} points by the full protocol", 1, 2)
+        with LivePool(live.PROCESSES, self._with_torch) as pool:
+            found = run_group(pool, request, live.PROCESSES)
+        found.failures.update({self.names[number]: text for number, text in wrong.items()})
+        timed = self._kept(workload, -1, found, began)
+        self.folder.add("best", [timed], TimedBatch)
+        return timed
+
+    def _check(self, points: Sequence[int], workload: Problem) -> dict[int, str]:
+        """What is wrong on a battery of small workloads, by the point's number."""
+        candidates = {
+            number: rung_candidate(self.family.rung, self.plan.knobs_of(number))
+            for number in points
+        }
+        wanted = {check_key(one.label, workload): (one, workload) for one in candidates.values()}
+        results = check_batteries(wanted)
+        found = {}
+        for number, one in candidates.items():
+            result = results[check_key(one.label, workload)]
+            if not result.ok:
+                found[number] = "; ".join(result.problems)
+        return found
+
+
+def names_of(plan: GridPlan, family: Family) -> list[str]:
+    """What each point is called in an answer: the kernel and its key."""
+    keys = [family.point(plan.knobs_of(number)).key for number in range(len(plan))]
+    return [f"{plan.rung} {key}" for key in keys]
+
+
+def second_job(job: Job) -> Job:
+    """The same code in a file of its own, so that it is loaded a second time."""
+    path = Path(job.cubin).with_suffix(".again.cubin")
+    if not path.exists():
+        shutil.copyfile(job.cubin, path)
+    return replace(job, label=job.label + AGAIN, cubin=str(path))
+
+
+def best_points(
+    plan: GridPlan,
+    names: Sequence[str],
+    batches: Mapping[tuple[str, int], TimedBatch],
+    count: int,
+) -> list[int]:
+    """The points of the least median at the headline, fastest first."""
+    headline = str(plan.workloads[0])
+    middles: dict[str, float] = {}
+    for (workload, _), batch in batches.items():
+        if workload == headline:
+            for answer in batch.answers:
+                for label, one in answer.timed.items():
+                    middles[label] = statistics.median(one.samples.us)
+    timed = [number for number, name in enumerate(names) if name in middles]
+    return sorted(timed, key=lambda number: middles[names[number]])[:count]

@@ -1,0 +1,711 @@
+"""The recorded grid of a family: one compact file, read without a GPU and without a compiler.
+
+`make_grid` puts the measurements of a campaign's folder together, `read_grid` reads the file and
+holds it against itself. A grid is bound to its code: by the hash of the source with its headers,
+by the compiler's options and version, and by the hash of each point's machine code, so that a few
+points compiled again say whether the file still speaks of the kernel that is there.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import statistics
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from labtools.measure.gpu.provenance import merge_clocks
+from labtools.measure.gpu.timing import Timed
+from labtools.predict import load_gpu
+from labtools.problem import LabError, Limits, Problem, kernels_dir
+from labtools.record import ProcessSamples, Provenance, Samples, median_us, ratio_of_samples
+from labtools.record.bound import Bound
+from labtools.record.fields import ProblemField
+from labtools.record.whole import write_whole
+from labtools.toolchain import find_compiler, kernel_hashes
+from labtools.toolchain.options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS
+
+from .campaign import (
+    AGAIN,
+    GridFolder,
+    GridPlan,
+    KeptForecast,
+    PointCode,
+    TimedBatch,
+    digits,
+    names_of,
+    source_hash_of,
+)
+from .family import Family, Point, load_family
+
+GRID_SCHEMA = 1
+ENDING = ".jsonl.gz"
+CONFIDENCE_QUANTILE = 0.95
+
+Times = tuple[float, ...]
+"""Samples of one process, microseconds; empty where there are none."""
+
+
+@dataclass(frozen=True)
+class GridAt:
+    """The grid at one workload; a column has an entry for each point, in the order of the points.
+
+    Args:
+        workload: what was computed.
+        samples: of each point, microseconds; empty where it has no time.
+        worst_error: the largest relative error that a check found; None without a time.
+        failures: why a point has no time, by its number.
+        forecast_us: microseconds; None where there is no forecast.
+        band_us: of the forecast; None where the model does not know.
+        bound: of the forecast; None where there is none.
+        counters: that the forecast predicts, by name; None where it says none.
+        code: number of each point's code in `Grid.codes`; -1 where it has none.
+        again: samples of points that were timed a second time, by their number.
+        anchors: samples by name and batch.
+        launches: calls behind a sample of each point; 0 without a time.
+        sets: different sets of buffers that the calls went round.
+        set_bytes: size of those sets together.
+    """
+
+    workload: ProblemField
+    samples: tuple[Times, ...]
+    worst_error: tuple[float | None, ...]
+    failures: dict[int, str]
+    forecast_us: tuple[float | None, ...]
+    band_us: tuple[tuple[float, float] | None, ...]
+    bound: tuple[Bound | None, ...]
+    counters: dict[str, tuple[float | None, ...]]
+    code: tuple[int, ...]
+    again: dict[int, Times]
+    anchors: dict[str, dict[int, Times]]
+    launches: tuple[int, ...]
+    sets: int
+    set_bytes: int
+
+
+@dataclass(frozen=True)
+class FullProtocol:
+    """The best points of the headline, timed again by several processes.
+
+    Args:
+        samples: of each point by its number, one row a process.
+        again: of points under a second name.
+        anchors: by name, the read ceiling among them.
+        failures: why a point has no time here, by its number.
+    """
+
+    samples: dict[int, tuple[Times, ...]]
+    again: dict[int, tuple[Times, ...]]
+    anchors: dict[str, tuple[Times, ...]]
+    failures: dict[int, str]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A measured grid; see the module.
+
+    Args:
+        schema_version: of the file.
+        plan: what was measured: family, kernel, source, points, batches, workloads.
+        options: of the compiler, definitions left out.
+        nvrtc_version: the compiler.
+        arch: for example ``sm_90``.
+        provenance: where, when and with what it was measured.
+        protocol: the way of timing.
+        codes: hash of the machine code of each different code.
+        registers, spills: registers a thread, and bytes stored to and loaded from local memory a
+            thread, of each point's longest kernel at the headline; None without code.
+        patterns: the lines of each method's signature, by method.
+        signatures: how many instructions of each point's longest kernel match these lines; None
+            where it has no code.
+        problems: why a point has no code, by its number.
+        at: one for each workload, the headline first.
+        full: the best points by the full protocol; None where they were not timed.
+    """
+
+    schema_version: int
+    plan: GridPlan
+    options: tuple[str, ...]
+    nvrtc_version: str | None
+    arch: str
+    provenance: Provenance
+    protocol: str
+    codes: tuple[str, ...]
+    registers: tuple[int | None, ...]
+    spills: tuple[int | None, ...]
+    patterns: dict[str, tuple[str, ...]]
+    signatures: dict[str, tuple[tuple[int, ...] | None, ...]]
+    problems: dict[int, str]
+    at: tuple[GridAt, ...]
+    full: FullProtocol | None = None
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    @cached_property
+    def _numbers(self) -> dict[tuple[int, ...], int]:
+        rows = zip(*self.plan.knobs.values(), strict=True)
+        return {row: number for number, row in enumerate(rows)}
+
+    def number(self, point: Point) -> int | None:
+        """The number of a point; None where the grid does not have it."""
+        return self._numbers.get(tuple(point.knobs.get(name, -1) for name in self.plan.knobs))
+
+    def at_workload(self, workload: Problem | None = None) -> GridAt:
+        """The part of one workload; None takes the headline.
+
+        Raises:
+            LabError: the grid was not measured on it.
+        """
+        if workload is None:
+            return self.at[0]
+        for one in self.at:
+            if one.workload == workload:
+                return one
+        raise LabError(
+            f"The grid of {self.plan.rung} was not measured on {workload}.",
+            f"it was on {'; '.join(str(one.workload) for one in self.at)}",
+            "one of these, or forecasts",
+        )
+
+    def samples(self, number: int, workload: Problem | None = None) -> Samples | None:
+        """What was measured of a point in its batch; None where it has no time."""
+        at = self.at_workload(workload)
+        us = at.samples[number]
+        return samples_of([us], at, at.launches[number]) if us else None
+
+    def median(self, number: int, workload: Problem | None = None) -> float | None:
+        """Median time of a point in its batch, microseconds."""
+        us = self.at_workload(workload).samples[number]
+        return statistics.median(us) if us else None
+
+    def best(self, workload: Problem | None = None) -> tuple[int, float]:
+        """The fastest point and its median time, microseconds.
+
+        Raises:
+            LabError: no point has a time.
+        """
+        times = {one: self.median(one, workload) for one in range(len(self))}
+        known = {one: time for one, time in times.items() if time is not None}
+        if not known:
+            raise LabError(f"No point of the grid of {self.plan.rung} has a time.")
+        number = min(known, key=lambda one: known[one])
+        return number, known[number]
+
+    def identical(self, workload: Problem | None = None) -> list[tuple[Times, Times, bool]]:
+        """Samples of points that were timed twice, and whether in two batches."""
+        at = self.at_workload(workload)
+        return [
+            (at.samples[one.point], at.again[one.point], one.batch != self.plan.batch_of(one.point))
+            for one in self.plan.pairs
+            if at.samples[one.point] and one.point in at.again
+        ]
+
+
+def samples_of(rows: Sequence[Times], at: GridAt, launches: int = 1) -> Samples:
+    """Times of some processes as a record has them."""
+    return Samples(
+        processes=tuple(
+            ProcessSamples(
+                process=process,
+                us=us,
+                launches_per_sample=max(1, launches),
+                rotated_sets=at.sets,
+                rotated_bytes=at.set_bytes,
+            )
+            for process, us in enumerate(rows)
+        )
+    )
+
+
+# ------------------------------------------------------------------------------------- making
+
+
+def grid_path(rung: str, gpu: str) -> Path:
+    """Where the grid of a shipped family is."""
+    return kernels_dir() / "grids" / f"{rung}.{gpu}{ENDING}"
+
+
+def make_grid(folder: GridFolder) -> Grid:
+    """Put the measurements of a folder together.
+
+    Raises:
+        LabError: a part is missing.
+    """
+    plan = folder.plan()
+    codes = folder.codes()
+    missing = [number for number in range(len(plan)) if number not in codes]
+    if missing:
+        raise LabError(
+            f"{folder.folder} holds no whole grid.",
+            f"{len(missing)} of {len(plan)} points are not compiled",
+            "the phase codes goes on where it was",
+        )
+    family = load_family(plan.family)
+    names = names_of(plan, family)
+    hashes = _different(one.hashes.sass_hash for code in codes.values() for one in code.at.values())
+    batches = folder.batches()
+    nvrtc = {one.hashes.nvrtc_version for code in codes.values() for one in code.at.values()}
+    full = folder.batches("best")
+    in_order = [codes[number] for number in range(len(plan))]
+    patterns = {one.id: one.signature for one in family.methods if one.signature}
+    return Grid(
+        schema_version=GRID_SCHEMA,
+        plan=plan,
+        options=(*COMMON_OPTIONS, *CUPY_ADDED_OPTIONS),
+        nvrtc_version=_only(nvrtc, "versions of NVRTC"),
+        arch=folder.device().arch,
+        provenance=_provenance(folder, [*batches.values(), *full.values()], _only(nvrtc, "NVRTC")),
+        protocol=_only(set(_protocols(batches.values())), "ways of timing") or "",
+        codes=tuple(hashes),
+        registers=tuple(one.resources.registers if one.resources else None for one in in_order),
+        spills=tuple(_spills(one) for one in in_order),
+        patterns=patterns,
+        signatures={
+            method: tuple(one.signatures.get(method) for one in in_order) for method in patterns
+        },
+        problems={number: code.problem for number, code in codes.items() if code.problem},
+        at=tuple(_make_at(plan, one, names, codes, batches, hashes) for one in plan.workloads),
+        full=_make_full(names, full) if full else None,
+    )
+
+
+def _different(values: Iterable[str | None]) -> dict[str, int]:
+    """Each different value with its number."""
+    found: dict[str, int] = {}
+    for value in values:
+        found.setdefault(value or "", len(found))
+    return found
+
+
+def _only(values: Collection[str | None], what: str) -> str | None:
+    if len(values) > 1:
+        raise LabError(
+            f"One grid holds several {what}.",
+            f"{', '.join(map(str, values))}",
+            "measure it anew in another folder",
+        )
+    return next(iter(values), None)
+
+
+def _protocols(batches: Iterable[TimedBatch]) -> set[str]:
+    answers = [answer for batch in batches for answer in batch.answers]
+    timed = [(label, one) for answer in answers for label, one in answer.timed.items()]
+    return {one.protocol for label, one in timed if not label.startswith("baseline:")}
+
+
+def _provenance(folder: GridFolder, batches: Sequence[TimedBatch], nvrtc: str | None) -> Provenance:
+    """Of the whole campaign: what was written down when it began, and all its clocks."""
+    began = next(folder.read("provenance", Provenance), None)
+    if began is None or not batches:
+        raise LabError(
+            f"{folder.folder} holds no times.", "nothing was timed yet", "the phase time does it"
+        )
+    clocks = merge_clocks([answer.clocks for one in batches for answer in one.answers])
+    environment = next(one.environment for one in batches if one.environment)
+    return began.model_copy(update={**environment, "clocks": clocks, "nvrtc": nvrtc})
+
+
+def _spills(code: PointCode) -> int | None:
+    found = code.resources
+    return found.spill_store_bytes + found.spill_load_bytes if found else None
+
+
+def _make_at(
+    plan: GridPlan,
+    workload: Problem,
+    names: Sequence[str],
+    codes: Mapping[int, PointCode],
+    batches: Mapping[tuple[str, int], TimedBatch],
+    hashes: Mapping[str, int],
+) -> GridAt:
+    """One workload's columns."""
+    key, points = str(workload), range(len(plan))
+    mine = {batch: one for (name, batch), one in batches.items() if name == key}
+    timed = {
+        (label, batch): one
+        for batch, held in mine.items()
+        for answer in held.answers
+        for label, one in answer.timed.items()
+    }
+    first = {number: timed.get((names[number], plan.batch_of(number))) for number in points}
+    made = {number: _forecast_of(codes[number], key) for number in points}
+    counters = sorted({name for one in made.values() if one for name in one.counters})
+    known = set(names) | {name + AGAIN for name in names}
+    anchors: dict[str, dict[int, Times]] = {}
+    for (label, batch), one in sorted(timed.items()):
+        if label not in known:
+            anchors.setdefault(label, {})[batch] = one.samples.us
+    of_set = next((one.samples for one in first.values() if one), None)
+    return GridAt(
+        workload=workload,
+        samples=tuple(one.samples.us if one else () for one in first.values()),
+        worst_error=tuple(map(_worst, first.values())),
+        failures=_failures(plan, names, mine, first),
+        forecast_us=tuple(one.time_us if one else None for one in made.values()),
+        band_us=tuple(one.band_us if one else None for one in made.values()),
+        bound=tuple(one.bound if one else None for one in made.values()),
+        counters={
+            name: tuple(one.counters.get(name) if one else None for one in made.values())
+            for name in counters
+        },
+        code=tuple(
+            hashes[codes[number].at[key].hashes.sass_hash or ""] if codes[number].at else -1
+            for number in points
+        ),
+        again={
+            one.point: found.samples.us
+            for one in plan.pairs
+            if (found := timed.get((names[one.point] + AGAIN, one.batch)))
+        },
+        anchors=anchors,
+        launches=tuple(one.samples.launches_per_sample if one else 0 for one in first.values()),
+        sets=of_set.rotated_sets if of_set else 1,
+        set_bytes=of_set.rotated_bytes if of_set else 0,
+    )
+
+
+def _forecast_of(code: PointCode, workload: str) -> KeptForecast | None:
+    return code.at[workload].forecast if code.at else None
+
+
+def _worst(timed: Timed | None) -> float | None:
+    error = timed.comparison.worst_error if timed else None
+    return None if error is None else digits(error, 3)
+
+
+def _failures(
+    plan: GridPlan,
+    names: Sequence[str],
+    batches: Mapping[int, TimedBatch],
+    first: Mapping[int, Timed | None],
+) -> dict[int, str]:
+    """Why points that have code have no time; a batch that was not measured is a reason too."""
+    found = {}
+    for number, one in first.items():
+        batch = batches.get(plan.batch_of(number))
+        if one is None:
+            missing = "it was not timed"
+            found[number] = batch.failures.get(names[number], missing) if batch else missing
+    return found
+
+
+def _make_full(names: Sequence[str], held: Mapping[tuple[str, int], TimedBatch]) -> FullProtocol:
+    (batch,) = held.values()
+    numbers = {name: number for number, name in enumerate(names)}
+    rows: dict[str, list[Times]] = {}
+    for answer in batch.answers:
+        for label, one in answer.timed.items():
+            rows.setdefault(label, []).append(one.samples.us)
+    whole = {
+        label: tuple(found) for label, found in rows.items() if len(found) == len(batch.answers)
+    }
+    again = {label.removesuffix(AGAIN): one for label, one in whole.items() if AGAIN in label}
+    return FullProtocol(
+        samples={numbers[label]: one for label, one in whole.items() if label in numbers},
+        again={numbers[label]: one for label, one in again.items()},
+        anchors={
+            label: one
+            for label, one in whole.items()
+            if label not in numbers and AGAIN not in label
+        },
+        failures={
+            numbers[label]: text for label, text in batch.failures.items() if label in numbers
+        },
+    )
+
+
+# ---------------------------------------------------------------------------- reading, writing
+
+
+_GRID: TypeAdapter[Grid] = TypeAdapter(Grid)
+
+
+def write_grid(path: Path, grid: Grid) -> None:
+    """Write a grid; equal ones give equal bytes.
+
+    Raises:
+        LabError: it contradicts itself.
+    """
+    _refuse_contradictions(grid, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, gzip.compress(_GRID.dump_json(grid), 9, mtime=0), durable=True)
+
+
+def read_grid(path: Path) -> Grid:
+    """Read a grid and hold it against itself.
+
+    Raises:
+        LabError: it is not there, damaged, of another schema, or contradicts itself.
+    """
+    try:
+        data = json.loads(gzip.decompress(path.read_bytes()))
+        version = data.get("schema_version")
+        if version != GRID_SCHEMA:
+            raise ValueError(f"its schema is {version}; this labtools reads {GRID_SCHEMA}")
+        grid = _GRID.validate_python(data)
+    except (OSError, EOFError, ValueError, AttributeError, zlib.error, ValidationError) as error:
+        raise LabError(
+            f"The recorded grid {path.name} cannot be read.",
+            f"{path}: {type(error).__name__}: {error}",
+            "forecasts, live measurements; git checkout gives a shipped grid back",
+        ) from error
+    _refuse_contradictions(grid, path)
+    return grid
+
+
+def _refuse_contradictions(grid: Grid, path: Path) -> None:
+    problems = grid_contradictions(grid)
+    if problems:
+        raise LabError(
+            f"The grid {path.name} contradicts itself.",
+            "; ".join(problems[:4]),
+            "forecasts, live measurements; a shipped grid comes back by git checkout",
+        )
+
+
+def grid_contradictions(grid: Grid) -> list[str]:
+    """What of a grid cannot be; empty when all is well."""
+    count = len(grid)
+    problems = [
+        f"the column {name} has {len(column)} entries for {count} points"
+        for name, column in _columns(grid)
+        if len(column) != count
+    ]
+    if problems:
+        return problems
+    if len(grid._numbers) != count:
+        problems.append("two points have the same knobs")
+    numbers = set(range(count))
+    for at in grid.at:
+        where = str(at.workload)
+        for number, us in enumerate(at.samples):
+            if any(not (math.isfinite(one) and one > 0) for one in us):
+                problems.append(f"point {number} has a time that is none on {where}")
+            if not us and number not in at.failures and number not in grid.problems:
+                problems.append(f"point {number} has no time on {where}, and nothing says why")
+            if us and number in at.failures:
+                problems.append(f"point {number} has a time on {where}, and a reason for none")
+        if not set(at.again) <= {pair.point for pair in grid.plan.pairs}:
+            problems.append(f"a point was timed twice on {where} that is in no pair")
+        if not all(-1 <= one < len(grid.codes) for one in at.code):
+            problems.append(f"a point on {where} has a code that is not there")
+    named = set(grid.problems)
+    if grid.full is not None:
+        named |= {*grid.full.samples, *grid.full.again, *grid.full.failures}
+    if not named <= numbers:
+        problems.append(f"there is no point {min(named - numbers)}")
+    return problems
+
+
+def _columns(grid: Grid) -> Iterable[tuple[str, Sequence[Any]]]:
+    yield from grid.plan.knobs.items()
+    yield from (("registers", grid.registers), ("spills", grid.spills))
+    yield from ((f"signature of {name}", rows) for name, rows in grid.signatures.items())
+    for at in grid.at:
+        for name in ("samples", "worst_error", "forecast_us", "band_us", "bound", "code"):
+            yield f"{name} on {at.workload}", getattr(at, name)
+        yield f"launches on {at.workload}", at.launches
+        yield from at.counters.items()
+
+
+# ------------------------------------------------------------------------- does it still fit
+
+
+@dataclass(frozen=True)
+class GridFreshness:
+    """Whether a grid is about the code as it stands.
+
+    Args:
+        compared: points whose code was made again.
+        changed: the points whose code is another now, by number, with the reason.
+        reason: one sentence: what was compared.
+    """
+
+    compared: int
+    changed: dict[int, str] = field(default_factory=dict)
+    reason: str = ""
+
+    @property
+    def fresh(self) -> bool:
+        """Nothing that was compared has changed."""
+        return not self.changed
+
+
+def draw_points(grid: Grid, count: int, seed: int = 0) -> list[int]:
+    """Some points that have code, drawn without replacement."""
+    having = [number for number, code in enumerate(grid.at[0].code) if code >= 0]
+    drawn = np.random.default_rng(seed).permutation(len(having))[:count]
+    return sorted(having[place] for place in drawn)
+
+
+def check_grid(
+    grid: Grid, family: Family, numbers: Iterable[int] = (), limits: Limits | None = None
+) -> GridFreshness:
+    """Compare a grid with the code as it stands.
+
+    Without numbers the source, the options and the family's points are compared, which takes no
+    compiler: an equal text is the same code. With numbers these points are compiled again, and
+    their machine code is compared at each workload, whatever the text says.
+
+    Args:
+        grid: the file.
+        family: as it stands.
+        numbers: points to compile again.
+        limits: of the GPU; None takes those of its data sheet.
+
+    Raises:
+        CompilerMissing: points are to be compiled, and there is no compiler.
+        LabError: the compiler here is of another version than the grid's.
+    """
+    wanted = list(numbers)
+    if not wanted:
+        return _compare_text(grid, family)
+    here = find_compiler("live").version
+    if here != grid.nvrtc_version:
+        raise LabError(
+            "The codes of the grid cannot be compared here.",
+            f"they were made by NVRTC {grid.nvrtc_version}, and here is {here}",
+            "the text is compared without a compiler",
+        )
+    limits = limits or load_gpu(grid.plan.gpu).limits
+    changed = {}
+    for number in wanted:
+        why = _recompile(grid, family, number, limits)
+        if why:
+            changed[number] = why
+    return GridFreshness(
+        len(wanted), changed, f"{len(wanted)} points were compiled again by NVRTC {here}"
+    )
+
+
+def _compare_text(grid: Grid, family: Family) -> GridFreshness:
+    every = range(len(grid))
+    if family.rung.id != grid.plan.rung:
+        return GridFreshness(
+            0, dict.fromkeys(every, f"it is of {grid.plan.rung}"), "the kernel's name"
+        )
+    if source_hash_of(family) != grid.plan.source_hash:
+        why = "the source or one of its headers has changed"
+        return GridFreshness(0, dict.fromkeys(every, why), "the text of the kernel")
+    if grid.options != (*COMMON_OPTIONS, *CUPY_ADDED_OPTIONS):
+        why = "the compiler's options have changed"
+        return GridFreshness(0, dict.fromkeys(every, why), "the compiler's options")
+    changed = {}
+    for number in every:
+        knobs = grid.plan.knobs_of(number)
+        try:
+            point = family.point(knobs)
+        except LabError as error:
+            changed[number] = f"the family no longer has it: {error.what}"
+        else:
+            if dict(point.knobs) != knobs:
+                changed[number] = f"the family now calls it {point.key}"
+    return GridFreshness(0, changed, "source, headers, options and the family's points")
+
+
+def _recompile(grid: Grid, family: Family, number: int, limits: Limits) -> str:
+    """Why a point's code is another now; empty where it is the same."""
+    for at in grid.at:
+        known = grid.codes[at.code[number]] if at.code[number] >= 0 else None
+        try:
+            knobs = grid.plan.knobs_of(number)
+            now = kernel_hashes(family.rung, at.workload, limits, knobs, compiler="live").sass_hash
+        except LabError as error:
+            return f"it has no code now: {error}" if known else ""
+        if known is None:
+            return "it has code now"
+        if now != known:
+            return f"its machine code on {at.workload} is another"
+    return ""
+
+
+# ---------------------------------------------------------------------------------- telling
+
+
+def describe_grid(grid: Grid) -> str:
+    """What a campaign found, in a few lines: coverage, noise, drift, the best points."""
+    plan = grid.plan
+    family = load_family(plan.family)
+    lines = [
+        f"{len(grid)} points of {plan.rung} on {plan.gpu}, {len(grid.codes)} different codes, "
+        f"{len(grid.problems)} without code, {plan.model}, NVRTC {grid.nvrtc_version}"
+    ]
+    for at in grid.at:
+        timed = sum(1 for us in at.samples if us)
+        lines.append(f"{at.workload}: {timed} timed, {len(at.failures)} without a time")
+        lines += [f"  {text[:200]}" for text in list(dict.fromkeys(at.failures.values()))[:5]]
+        lines += [f"  {text}" for text in _say_noise(grid, at)]
+        lines += [f"  {text}" for text in _say_best(grid, at, family)]
+        errors = _forecast_errors(at)
+        if errors:
+            low, middle, high = np.percentile(errors, (5, 50, 95))
+            lines.append(f"  forecast over measured: {middle:.2f} ({low:.2f} to {high:.2f})")
+    if grid.full is not None:
+        lines += _say_full(grid, grid.full, family)
+    return "\n".join(lines)
+
+
+def _say_noise(grid: Grid, at: GridAt) -> list[str]:
+    said = []
+    for apart in (False, True):
+        pairs = [one for one in grid.identical(at.workload) if one[2] == apart]
+        off = [abs(statistics.median(b) / statistics.median(a) - 1) for a, b, _ in pairs]
+        if off:
+            quantile = float(np.quantile(off, CONFIDENCE_QUANTILE, method="higher"))
+            where = "two batches" if apart else "one batch"
+            said.append(
+                f"identical kernels in {where}: {len(off)} pairs, median {np.median(off):.2%}, "
+                f"95 % within {quantile:.2%}, most {max(off):.2%}"
+            )
+    for name, rows in at.anchors.items():
+        middles = [statistics.median(us) for us in rows.values()]
+        said.append(
+            f"{name}: {statistics.median(middles):.2f} us in {len(middles)} batches, "
+            f"{min(middles):.2f} to {max(middles):.2f}"
+        )
+    return said
+
+
+def _say_best(grid: Grid, at: GridAt, family: Family) -> list[str]:
+    middles = {number: statistics.median(us) for number, us in enumerate(at.samples) if us}
+    fastest = sorted(middles, key=lambda number: middles[number])[:3]
+    said = [f"{middles[n]:.2f} us: {family.point(grid.plan.knobs_of(n)).key}" for n in fastest]
+    start = grid.number(family.start)
+    if start is not None and start in middles:
+        said.append(f"{middles[start]:.2f} us: the start")
+    return said
+
+
+def _forecast_errors(at: GridAt) -> list[float]:
+    pairs = zip(at.forecast_us, at.samples, strict=True)
+    return [made / statistics.median(us) for made, us in pairs if made is not None and us]
+
+
+def _say_full(grid: Grid, full: FullProtocol, family: Family) -> list[str]:
+    at = grid.at[0]
+    middles = {number: median_us(samples_of(rows, at)) for number, rows in full.samples.items()}
+    fastest = sorted(middles, key=lambda number: middles[number])[:5]
+    lines = [f"full protocol: {len(middles)} points, {len(full.failures)} refused"]
+    lines += [f"  {text[:200]}" for text in dict.fromkeys(full.failures.values())]
+    lines += [
+        f"  {middles[number]:.2f} us: {family.point(grid.plan.knobs_of(number)).key}"
+        for number in fastest
+    ]
+    for name, rows in full.anchors.items():
+        lines.append(f"  {name}: {median_us(samples_of(rows, at)):.2f} us")
+        if fastest and not name.startswith("ceiling"):
+            ratio, low, high = ratio_of_samples(
+                [np.asarray(us) for us in full.samples[fastest[0]]],
+                [np.asarray(us) for us in rows],
+            )
+            lines.append(f"    the best over it: {ratio:.3f} ({low:.3f} to {high:.3f})")
+    return lines

@@ -1,0 +1,323 @@
+"""The campaign of a grid on the fake GPU: whole, resumed, bounded, and what its table holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import statistics
+from pathlib import Path
+
+import pytest
+from live_fake import DEVICE, use_fake_gpu
+
+from labtools.measure.gpu import measure as live_measure
+from labtools.optimize import campaign
+from labtools.optimize.campaign import Clock, GridFolder, Timer, find_codes, make_plan, names_of
+from labtools.optimize.family import load_family
+from labtools.optimize.grid import (
+    Grid,
+    GridAt,
+    check_grid,
+    describe_grid,
+    draw_points,
+    grid_contradictions,
+    make_grid,
+    read_grid,
+    write_grid,
+)
+from labtools.predict import limits_of
+from labtools.problem import LabError
+
+FOLDER = Path(__file__).resolve().parents[1] / "families"
+WORKLOADS = '["rows:64,256", "rows:16,256", "rows:8,512"]'
+ANCHORS = ("n00_rms_norm",)
+
+
+def use_fake(patch: pytest.MonkeyPatch, tmp_path: Path, behaviour: dict | None = None) -> None:
+    """The fake GPU; what was compiled for one test serves the others."""
+    use_fake_gpu(patch, tmp_path, behaviour)
+    patch.delenv("XDG_CACHE_HOME")
+    patch.setattr(live_measure, "SAMPLE_US", 100.0)  # the fake GPU computes each launch
+
+
+def small_family(folder: Path) -> Path:
+    """The row-wise family on workloads that a test can compute."""
+    for ending in ("cu", "py", "toml"):
+        shutil.copy(FOLDER / f"row_scale.{ending}", folder / f"row_scale.{ending}")
+    source = folder / "row_scale.toml"
+    first, rest = source.read_text().split("[[constraint]]", 1)
+    before = first.split("workloads =")[0]
+    source.write_text(f"{before}workloads = {WORKLOADS}\n\n[[constraint]]{rest}")
+    return source
+
+
+def begin(tmp_path: Path, **settings) -> GridFolder:
+    """A folder with a plan of the small family."""
+    source = tmp_path / "row_scale.toml"
+    if not source.exists():
+        small_family(tmp_path)
+    family = load_family(source)
+    chosen = {"anchors": ANCHORS, "batch": 8, "pairs": 6, **settings}
+    folder = GridFolder(tmp_path / "out")
+    folder.settle(make_plan(family, "h200", name=str(source), **chosen), DEVICE)
+    return folder
+
+
+def compiled(folder: GridFolder) -> dict[int, campaign.PointCode]:
+    return find_codes(folder, limits_of(DEVICE), processes=1, clock=Clock(None))
+
+
+def timer(folder: GridFolder, deadline_s: float | None = None) -> Timer:
+    return Timer(folder, limits_of(DEVICE), Clock(deadline_s), folder.codes())
+
+
+def anchor_of(at: GridAt) -> str:
+    """The name of the anchor, with its knobs."""
+    (name,) = (name for name in at.anchors if name.startswith(ANCHORS[0]))
+    return name
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory) -> Path:
+    """A whole campaign's folder."""
+    tmp_path = tmp_path_factory.mktemp("campaign")
+    with pytest.MonkeyPatch.context() as patch:
+        use_fake(patch, tmp_path)
+        folder = begin(tmp_path)
+        compiled(folder)
+        timer(folder).time_all()
+        timer(folder).time_best(4)
+    return folder.folder
+
+
+@pytest.fixture
+def grid(measured) -> Grid:
+    return make_grid(GridFolder(measured))
+
+
+def test_every_point_of_the_closure_is_timed_at_every_workload(measured, grid):
+    family = load_family(measured.parent / "row_scale.toml")
+    assert {grid.number(point) for point in family.closure()} == set(range(len(grid)))
+    assert [str(at.workload) for at in grid.at] == json.loads(WORKLOADS)
+    for at in grid.at:
+        assert not at.failures
+        assert all(len(us) == campaign.GRID_ROUNDS for us in at.samples)
+        for number in range(len(grid)):
+            known = {64: 12.0, 256: 8.0, 512: 6.0}[grid.plan.knobs["threads"][number]]
+            assert grid.median(number, at.workload) == pytest.approx(known)
+            assert at.counters["issue_slot_pct"][number] is not None
+        assert set(at.anchors[anchor_of(at)]) == {0, 1, 2}  # in every batch
+    number, time_us = grid.best()
+    assert grid.plan.knobs["threads"][number] == 512
+    assert time_us == pytest.approx(6.0)
+    samples = grid.samples(number)
+    assert samples.processes[0].rotated_sets > 1
+    assert all(one is not None for one in grid.registers)
+    assert grid.provenance.cupy == "fake"
+    assert grid.plan.model
+    wide = grid.signatures["memory.wide_accesses"]
+    for number, value in enumerate(grid.plan.knobs["wide"]):
+        assert all(count > 0 for count in wide[number]) == (value == 1)
+
+
+def test_identical_kernels_are_loaded_twice_and_timed_in_one_batch_and_in_two(measured, grid):
+    pairs = grid.identical()
+    assert len(pairs) == 6
+    assert {apart for _, _, apart in pairs} == {False, True}
+    for first, second, _ in pairs:
+        assert statistics.median(first) == pytest.approx(statistics.median(second))
+    plan, folder = GridFolder(measured).plan(), GridFolder(measured)
+    again = folder.cubins.glob("*.again.cubin")
+    for path in again:
+        first = path.with_name(path.name.replace(".again", ""))
+        assert path.read_bytes() == first.read_bytes()
+    labels = set(names_of(plan, load_family(plan.family)))
+    timed = {label for one in folder.batches().values() for label in one.answers[0].timed}
+    assert {label for label in timed if label.endswith(campaign.AGAIN)}
+    assert labels <= timed
+
+
+def test_the_best_points_are_timed_by_the_full_protocol(grid):
+    full = grid.full
+    assert len(full.samples) == 4
+    assert all(len(rows) == 5 for rows in full.samples.values())
+    assert all(len(us) == 10 for rows in full.samples.values() for us in rows)
+    assert len(full.again) == 4
+    assert any(name.startswith("ceiling:") for name in full.anchors) or full.anchors
+    assert not full.failures
+
+
+@pytest.mark.slow
+def test_a_stopped_campaign_goes_on_where_it_was(monkeypatch, tmp_path):
+    use_fake(monkeypatch, tmp_path)
+    folder = begin(tmp_path)
+    find_codes(folder, limits_of(DEVICE), processes=1, clock=Clock(0.0))
+    assert folder.codes() == {}
+    codes = compiled(folder)
+    assert len(codes) == len(folder.plan())
+    timer(folder, deadline_s=0.0).time_all()
+    assert folder.batches() == {}
+    one = timer(folder)
+    first = one.time_batch(folder.plan().workloads[0], 0)
+    one.close()
+    folder.add("times", [first], campaign.TimedBatch)
+    with (folder.folder / "times.jsonl").open("ab") as file:
+        file.write(b'{"workload": "rows:64,256", "batch": 1, "answ')  # killed in mid-line
+    again = timer(folder)
+    asked = []
+    monkeypatch.setattr(
+        again, "time_batch", lambda workload, batch: asked.append((str(workload), batch)) or first
+    )
+    again.time_all()
+    assert ("rows:64,256", 0) not in asked
+    assert ("rows:64,256", 1) in asked
+    assert len(asked) == 3 * folder.plan().batches - 1
+    assert len(list(folder.read("times", campaign.TimedBatch))) == len(asked) + 1
+
+
+def test_a_folder_holds_one_plan(tmp_path):
+    begin(tmp_path)
+    begin(tmp_path)
+    with pytest.raises(LabError, match="measurements of another grid"):
+        begin(tmp_path, batch=16)
+
+
+def test_a_limit_draws_few_points_and_keeps_the_start(tmp_path):
+    source = small_family(tmp_path)
+    family = load_family(source)
+    plan = make_plan(family, "h200", name=str(source), limit=5)
+    assert len(plan) == 5
+    assert dict(family.start.knobs) in [plan.knobs_of(number) for number in range(5)]
+
+
+@pytest.mark.slow
+def test_a_wrong_point_has_a_reason_and_costs_the_others_nothing(monkeypatch, tmp_path):
+    use_fake(monkeypatch, tmp_path, {"row_scale": "wrong"})
+    folder = begin(tmp_path, limit=3, pairs=1)
+    compiled(folder)
+    timer(folder).time_all()
+    grid = make_grid(folder)
+    for at in grid.at:
+        assert not any(at.samples)
+        assert all("so it is not timed" in text for text in at.failures.values())
+        assert at.anchors[anchor_of(at)]
+    with pytest.raises(LabError, match="No point"):
+        grid.best()
+
+
+@pytest.mark.slow
+def test_a_point_that_does_not_compile_is_kept_as_one(monkeypatch, tmp_path):
+    use_fake(monkeypatch, tmp_path)
+    source = small_family(tmp_path)
+    text = source.with_suffix(".cu").read_text()
+    source.with_suffix(".cu").write_text(text + "\n#if WIDE == 1\n#error no wide one\n#endif\n")
+    folder = begin(tmp_path)
+    codes = compiled(folder)
+    timer(folder).time_all()
+    grid = make_grid(folder)
+    wide = {number for number, value in enumerate(grid.plan.knobs["wide"]) if value == 1}
+    assert set(grid.problems) == wide
+    assert "no wide one" in grid.problems[min(wide)]
+    assert codes[min(wide)].at == {}
+    assert all(grid.samples(number) is None for number in wide)
+    assert check_grid(grid, load_family(source), [min(wide)]).fresh
+
+
+@pytest.mark.slow
+def test_a_process_that_has_loaded_much_makes_room(monkeypatch, tmp_path):
+    use_fake(monkeypatch, tmp_path)
+    monkeypatch.setattr(campaign, "CODES_A_PROCESS", 12)
+    folder = begin(tmp_path)
+    compiled(folder)
+    one = timer(folder)
+    pools = []
+    for batch in range(2):
+        one.time_batch(folder.plan().workloads[0], batch)
+        pools.append(one._pool)
+    one.close()
+    assert pools[0] is not pools[1]
+
+
+# ------------------------------------------------------------------------------- the table
+
+
+def test_a_grid_is_read_back_as_it_was_written(tmp_path, grid):
+    path = tmp_path / "row_scale.h200.jsonl.gz"
+    write_grid(path, grid)
+    assert read_grid(path) == grid
+    before = path.read_bytes()
+    write_grid(path, read_grid(path))
+    assert path.read_bytes() == before
+    assert path.stat().st_size < 60_000
+    assert "points of row_scale" in describe_grid(grid)
+
+
+def replan(grid: Grid, **change) -> dict:
+    return {"plan": dataclasses.replace(grid.plan, **change)}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda grid: {"registers": grid.registers[1:]}, "column registers"),
+        (lambda grid: {"problems": {999: "none"}}, "no point 999"),
+        (lambda grid: {"codes": ()}, "code that is not there"),
+        (
+            lambda grid: replan(grid, knobs={name: (1,) * len(grid) for name in grid.plan.knobs}),
+            "the same knobs",
+        ),
+        (lambda grid: replan(grid, pairs=()), "is in no pair"),
+    ],
+)
+def test_a_grid_that_contradicts_itself_is_refused(tmp_path, grid, change, says):
+    wrong = dataclasses.replace(grid, **change(grid))
+    assert any(says in text for text in grid_contradictions(wrong))
+    with pytest.raises(LabError, match="contradicts itself"):
+        write_grid(tmp_path / "wrong.jsonl.gz", wrong)
+
+
+@pytest.mark.parametrize("time_us", [0.0, -1.0, float("inf")])
+def test_a_time_that_is_none_is_refused(grid, time_us):
+    at = dataclasses.replace(grid.at[0], samples=((time_us,), *grid.at[0].samples[1:]))
+    wrong = dataclasses.replace(grid, at=(at, *grid.at[1:]))
+    assert any("a time that is none" in text for text in grid_contradictions(wrong))
+
+
+@pytest.mark.parametrize("damage", [b"", b"no gzip", b"\x1f\x8b\x08\x00"])
+def test_a_damaged_or_future_grid_is_named(tmp_path, grid, damage):
+    path = tmp_path / "grid.jsonl.gz"
+    path.write_bytes(damage)
+    with pytest.raises(LabError, match=r"grid\.jsonl\.gz cannot be read"):
+        read_grid(path)
+
+
+def test_a_grid_of_a_later_schema_is_refused(tmp_path, grid):
+    path = tmp_path / "grid.jsonl.gz"
+    write_grid(path, dataclasses.replace(grid, schema_version=2))
+    with pytest.raises(LabError, match="its schema is 2"):
+        read_grid(path)
+
+
+def test_points_whose_code_is_another_are_named(measured, tmp_path, grid):
+    source = small_family(tmp_path)
+    family = load_family(source)
+    drawn = draw_points(grid, 3)
+    assert len(drawn) == 3
+    assert check_grid(grid, family).fresh
+    assert check_grid(grid, family, drawn).fresh
+    text = source.with_suffix(".cu").read_text()
+    source.with_suffix(".cu").write_text(text.replace("\n", "\n// a remark\n", 1))
+    family = load_family(source)
+    assert check_grid(grid, family).fresh
+    changed = text.replace("1.f", "2.f")
+    assert changed != text
+    source.with_suffix(".cu").write_text(changed)
+    family = load_family(source)
+    assert not check_grid(grid, family).fresh
+    found = check_grid(grid, family, drawn)
+    assert set(found.changed) == set(drawn)
+    assert "machine code" in found.changed[drawn[0]]
+    other = dataclasses.replace(grid, nvrtc_version="12.4")
+    with pytest.raises(LabError, match=r"made by NVRTC 12\.4"):
+        check_grid(other, family, drawn)

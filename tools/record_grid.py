@@ -1,0 +1,106 @@
+"""Measure the grid of a kernel family on this machine's GPU, and write it as one table.
+
+Phases, each with the same folder: ``codes`` compiles and forecasts every point, ``time`` times
+them in batches, ``best`` times the best ones by the full protocol, ``table`` writes the grid.
+Each goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from labtools.measure.gpu.job import require_device
+from labtools.optimize.campaign import (
+    BEST,
+    POINTS_A_BATCH,
+    Clock,
+    GridFolder,
+    Timer,
+    find_codes,
+    make_plan,
+)
+from labtools.optimize.family import load_family
+from labtools.optimize.grid import describe_grid, grid_path, make_grid, write_grid
+from labtools.predict import limits_of
+from labtools.problem import LabError
+from labtools.record import slug_of_gpu
+from labtools.toolchain.progress import ProgressLine
+
+PHASES = ("codes", "time", "best", "table")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run some phases."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("family", help="id of the family, or the path of its .toml")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the measurements")
+    parser.add_argument("--phase", choices=PHASES, nargs="+", default=list(PHASES))
+    parser.add_argument("--anchors", default="", help="rungs and baselines of every batch: r03,r09")
+    parser.add_argument("--limit", type=int, help="so many points, drawn, for a try-out")
+    parser.add_argument("--batch", type=int, default=POINTS_A_BATCH, help="points of a batch")
+    parser.add_argument("--best", type=int, default=BEST, help="points of the full protocol")
+    parser.add_argument("--deadline-s", type=float, help="begin nothing new after so many seconds")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="that compile")
+    parser.add_argument("--table", type=Path, help="file of the grid; by default the shipped one")
+    chosen = parser.parse_args(arguments)
+    try:
+        return _run(chosen)
+    except LabError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    folder = GridFolder(chosen.out)
+    with ProgressLine() as progress:
+        clock = Clock(chosen.deadline_s, progress)
+        if {"codes", "time", "best"} & set(chosen.phase):
+            _measure(chosen, folder, clock)
+    if "table" in chosen.phase:
+        grid = make_grid(folder)
+        path = chosen.table or grid_path(grid.plan.rung, grid.plan.gpu)
+        write_grid(path, grid)
+        print(f"{path}: {path.stat().st_size} bytes")
+        print(describe_grid(grid))
+    return 0
+
+
+def _measure(chosen: argparse.Namespace, folder: GridFolder, clock: Clock) -> None:
+    device = require_device()
+    limits = limits_of(device)
+    anchors = tuple(filter(None, chosen.anchors.split(",")))
+    plan = make_plan(
+        load_family(chosen.family),
+        slug_of_gpu(device.name),
+        name=chosen.family,
+        anchors=anchors,
+        limit=chosen.limit,
+        batch=chosen.batch,
+    )
+    folder.settle(plan, device)
+    codes = folder.codes()
+    if "codes" in chosen.phase:
+        codes = find_codes(folder, limits, processes=chosen.processes or 1, clock=clock)
+        print(_say_codes(len(plan), [code.problem for code in codes.values()], clock))
+    if "time" in chosen.phase:
+        timer = Timer(folder, limits, clock, codes)
+        timer.time_all()
+        done = len(folder.batches())
+        print(f"{done} of {plan.batches * len(plan.workloads)} batches, {clock.spent_s:.0f} s")
+    if "best" in chosen.phase:
+        Timer(folder, limits, clock, codes).time_best(chosen.best)
+        print(f"the best points: {clock.spent_s:.0f} s")
+
+
+def _say_codes(points: int, problems: Sequence[str], clock: Clock) -> str:
+    failed = [problem for problem in problems if problem]
+    text = f"{len(problems)} of {points} points compiled, {len(failed)} without code, "
+    return "\n".join([f"{text}{clock.spent_s:.0f} s", *dict.fromkeys(failed[:8])])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
