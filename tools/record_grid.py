@@ -25,7 +25,7 @@ from labtools.optimize.campaign import (
 )
 from labtools.optimize.family import load_family
 from labtools.optimize.grid import describe_grid, grid_path, make_grid, write_grid
-from labtools.predict import limits_of
+from labtools.predict import limits_of, load_gpu
 from labtools.problem import LabError
 from labtools.record import slug_of_gpu
 from labtools.toolchain.progress import ProgressLine
@@ -39,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("family", help="id of the family, or the path of its .toml")
     parser.add_argument("--out", type=Path, required=True, help="folder of the measurements")
     parser.add_argument("--phase", choices=PHASES, nargs="+", default=list(PHASES))
+    parser.add_argument("--gpu", default="", help="its data sheet, to compile where there is none")
     parser.add_argument("--anchors", default="", help="rungs and baselines of every batch: r03,r09")
     parser.add_argument("--limit", type=int, help="so many points, drawn, for a try-out")
     parser.add_argument("--batch", type=int, default=POINTS_A_BATCH, help="points of a batch")
@@ -70,18 +71,22 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _measure(chosen: argparse.Namespace, folder: GridFolder, clock: Clock) -> None:
-    device = require_device()
-    limits = limits_of(device)
+    timing = bool({"time", "best"} & set(chosen.phase))
+    device = None if chosen.gpu and not timing else require_device()
+    limits = limits_of(device) if device else load_gpu(chosen.gpu).limits
+    gpu = slug_of_gpu(device.name) if device else chosen.gpu
     anchors = tuple(filter(None, chosen.anchors.split(",")))
     plan = make_plan(
         load_family(chosen.family),
-        slug_of_gpu(device.name),
+        gpu,
         name=chosen.family,
         anchors=anchors,
         limit=chosen.limit,
         batch=chosen.batch,
     )
-    folder.settle(plan, device)
+    folder.settle(plan)
+    if device is not None and timing:
+        folder.begin_on(device)
     codes = folder.codes()
     if "codes" in chosen.phase:
         codes = find_codes(folder, limits, processes=chosen.processes or 1, clock=clock)

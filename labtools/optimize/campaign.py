@@ -314,15 +314,13 @@ class GridFolder:
         """The file of the plan."""
         return self.folder / "plan.json"
 
-    def settle(self, plan: GridPlan, device: DeviceInfo) -> GridPlan:
-        """Write the plan and the device, or find that the folder holds the same plan.
+    def settle(self, plan: GridPlan) -> GridPlan:
+        """Write the plan, or find that the folder holds the same one.
 
         Raises:
             LabError: it holds another.
         """
         if not self.plan_path.exists():
-            self.add("device", [device], DeviceInfo)
-            self.add("provenance", [make_provenance(device, {}, [])], Provenance)
             write_whole(self.plan_path, TypeAdapter(GridPlan).dump_json(plan), durable=True)
         held = self.plan()
         if held != plan:
@@ -347,9 +345,14 @@ class GridFolder:
                 f"{self.folder} holds no grid.", str(error), "begin with the phase codes"
             ) from error
 
-    def device(self) -> DeviceInfo:
-        """The GPU that the plan was begun on."""
-        return next(self.read("device", DeviceInfo))
+    def begin_on(self, device: DeviceInfo) -> None:
+        """Write down on what, when and by which command this folder's times are taken."""
+        if next(self.read("provenance", Provenance), None) is None:
+            self.add("provenance", [make_provenance(device, {}, [])], Provenance)
+
+    def cubin(self, job: Job) -> Path:
+        """Where the code of a job is, wherever the folder was when it was compiled."""
+        return self.cubins / Path(job.cubin).name
 
     def add(self, name: str, entries: Iterable[Any], of: Any) -> None:
         """Append entries to one of the files; they are on disk when this returns."""
@@ -623,7 +626,8 @@ class Timer:
         code = self.codes.get(number)
         if code is None or code.problem:
             return None
-        job = replace(code.at[str(workload)].job, label=self.names[number])
+        job = code.at[str(workload)].job
+        job = replace(job, label=self.names[number], cubin=str(self.folder.cubin(job)))
         return second_job(job) if again else job
 
     def _anchor_jobs(self, workload: Problem, ceiling: bool) -> list[Job]:

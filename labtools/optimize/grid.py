@@ -256,14 +256,16 @@ def make_grid(folder: GridFolder) -> Grid:
     nvrtc = {one.hashes.nvrtc_version for code in codes.values() for one in code.at.values()}
     full = folder.batches("best")
     in_order = [codes[number] for number in range(len(plan))]
+    compiler = _only(nvrtc, "versions of NVRTC")
+    provenance = _provenance(folder, [*batches.values(), *full.values()], compiler)
     patterns = {one.id: one.signature for one in family.methods if one.signature}
     return Grid(
         schema_version=GRID_SCHEMA,
         plan=plan,
         options=(*COMMON_OPTIONS, *CUPY_ADDED_OPTIONS),
-        nvrtc_version=_only(nvrtc, "versions of NVRTC"),
-        arch=folder.device().arch,
-        provenance=_provenance(folder, [*batches.values(), *full.values()], _only(nvrtc, "NVRTC")),
+        nvrtc_version=compiler,
+        arch=provenance.arch,
+        provenance=provenance,
         protocol=_only(set(_protocols(batches.values())), "ways of timing") or "",
         codes=tuple(hashes),
         registers=tuple(one.resources.registers if one.resources else None for one in in_order),

@@ -60,7 +60,8 @@ def begin(tmp_path: Path, **settings) -> GridFolder:
     family = load_family(source)
     chosen = {"anchors": ANCHORS, "batch": 8, "pairs": 6, **settings}
     folder = GridFolder(tmp_path / "out")
-    folder.settle(make_plan(family, "h200", name=str(source), **chosen), DEVICE)
+    folder.settle(make_plan(family, "h200", name=str(source), **chosen))
+    folder.begin_on(DEVICE)
     return folder
 
 
