@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, ValidationError
 
+from labtools.measure.channel import adapter_of
 from labtools.optimize.audit import AuditEntry, CounterChange, audit, compare_rounds, say_changes
 from labtools.optimize.budget import DEFAULT_RULE
 from labtools.optimize.family import Family
@@ -169,13 +170,14 @@ def read_input(text: str | None, kind: type[T]) -> T | None:
     with typed():
         try:
             told = sys.stdin.read(MOST_BYTES) if text == "-" else read_given(given_path(text))
-            return TypeAdapter(kind).validate_python(json.loads(told))
+            value: T = adapter_of(kind).validate_python(json.loads(told))
         except (OSError, ValueError) as error:  # pydantic's and json's errors are ValueErrors
             raise LabError(
                 f"The input {text} cannot be used.",
                 _say_input_error(error),
                 "labtools loop STEP --help shows what a step takes",
             ) from error
+    return value
 
 
 def _say_input_error(error: OSError | ValueError) -> str:

@@ -97,7 +97,7 @@ class Channel:
 
     def send(self, kind: str, value: Any, of: Any) -> None:
         """Send a value of the type ``of``."""
-        plain = _adapter(of).dump_python(value, mode="json")
+        plain = adapter_of(of).dump_python(value, mode="json")
         self._connection.send_bytes(json.dumps([kind, plain]).encode())
 
     def receive(self) -> tuple[str, Any]:
@@ -118,13 +118,18 @@ class Channel:
 
 
 @lru_cache(maxsize=256)
-def _adapter(of: Any) -> TypeAdapter[Any]:
+def _make_adapter(of: Any) -> TypeAdapter[Any]:
     return TypeAdapter(of)
+
+
+def adapter_of(of: Any) -> TypeAdapter[Any]:
+    """What writes and reads values of a type; made once."""
+    return _make_adapter(of)
 
 
 def read(plain: Any, of: Any) -> Any:
     """A value of the type ``of`` from what came over a channel."""
-    return _adapter(of).validate_python(plain)
+    return adapter_of(of).validate_python(plain)
 
 
 class Reporter(Generic[Item]):

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from filelock import Timeout
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
+from labtools.measure.channel import adapter_of
 from labtools.problem import LabError
 from labtools.record.locks import file_lock
 from labtools.record.whole import append_lines
@@ -85,7 +86,6 @@ class EventLog:
         self.path = path
         self._kinds = dict(kinds)
         self._names = {kind: name for name, kind in kinds.items()}
-        self._adapters: dict[str, TypeAdapter[Any]] = {}
         self._last: LogLine | None = None
 
     @contextlib.contextmanager
@@ -120,10 +120,11 @@ class EventLog:
         kind = self._names[type(event)]
         number = self._last.n + 1 if self._last else 0
         previous = self._last.hash if self._last else FIRST_PREVIOUS
+        plain = adapter_of(type(event)).dump_python(event, mode="json")
         body = {
             **{"version": LOG_VERSION, "n": number},
             **{"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "kind": kind},
-            **{"event": self._adapter(kind).dump_python(event, mode="json"), "previous": previous},
+            **{"event": plain, "previous": previous},
         }
         try:
             line = LogLine(number, body["at"], kind, event, _hash(body))
@@ -197,15 +198,10 @@ class EventLog:
                 "that labtools; nothing was changed",
             )
         try:
-            event = self._adapter(kind).validate_python(body.get("event"))
+            event = adapter_of(self._kinds[kind]).validate_python(body.get("event"))
         except (ValidationError, LabError):
             raise _Unreadable from None
         return LogLine(number, at, kind, event, said), previous
-
-    def _adapter(self, kind: str) -> TypeAdapter[Any]:
-        if kind not in self._adapters:
-            self._adapters[kind] = TypeAdapter(self._kinds[kind])
-        return self._adapters[kind]
 
 
 def _hash(body: Mapping[str, Any]) -> str:

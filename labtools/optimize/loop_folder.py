@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
+from labtools.measure.channel import adapter_of
 from labtools.problem import LabError
 from labtools.record.whole import write_whole
 
@@ -26,7 +27,6 @@ from .state import STATE_VERSION, STEPS, LoopState, OutOfOrder, StateFold, check
 
 LOG_NAME = "log.jsonl"
 STATE_NAME = "state.json"
-_STATE: TypeAdapter[LoopState] = TypeAdapter(LoopState)
 
 
 class LoopFolder:
@@ -215,7 +215,8 @@ class LoopFolder:
             check_step(state, event)
         self._append(event)
         if kind not in ("plan", "timed"):  # what is only measured stands in the log
-            self.write_files()
+            now = self.state.current.round
+            self.write_files({now - 1, now})  # a restart ends a round, too
         return self.state
 
     def restart(self, entry: int) -> LoopState:
@@ -242,22 +243,25 @@ class LoopFolder:
 
     # -- files -----------------------------------------------------------------------------
 
-    def write_files(self) -> None:
+    def write_files(self, rounds: Collection[int] | None = None) -> None:
         """Write whatever follows from the log and does not stand there as it should.
+
+        Args:
+            rounds: of which the folders are looked at; None is all.
 
         Raises:
             LabError: something could not be written; the log has it all.
         """
         state = self.state
-        wanted = dict(files_of(state, self.lines, self.source))
-        wanted[STATE_NAME] = _STATE.dump_json(state, indent=1).decode() + "\n"
+        wanted = dict(files_of(state, self.lines, self.source, rounds))
+        wanted[STATE_NAME] = adapter_of(LoopState).dump_json(state, indent=1).decode() + "\n"
         for name, text in wanted.items():
             path, data = self.path / name, text.encode()
             try:
                 if path.is_file() and path.read_bytes() == data:
                     continue
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(path, data, durable=name == STATE_NAME)
+                write_whole(path, data)
             except OSError as error:
                 raise LabError(
                     f"{path} cannot be written.",
@@ -300,12 +304,12 @@ class LoopFolder:
             word = "newer" if version > STATE_VERSION else "older"
             return f"{STATE_NAME} is of the {word} version {version}; {again}", True
         try:
-            held = _STATE.dump_json(_STATE.validate_python(body))
+            held = adapter_of(LoopState).dump_json(adapter_of(LoopState).validate_python(body))
         except (ValidationError, LabError):
             return f"{STATE_NAME} was damaged; {again}", True
         followed = str(body["log_hash"])
         if followed == state.log_hash:
-            if held == _STATE.dump_json(state):
+            if held == adapter_of(LoopState).dump_json(state):
                 return "", False
             return f"{STATE_NAME} did not say what {LOG_NAME} says; {again}", True
         known = {line.hash for line in self.lines} | {FIRST_PREVIOUS}

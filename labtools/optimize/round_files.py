@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
+from labtools.measure.channel import adapter_of
 
 from .audit import audit
 from .events import BranchTried, InitDone, PointTimed, Purpose
@@ -20,7 +20,10 @@ SourceOf = Callable[[str], str]
 
 
 def files_of(
-    state: LoopState, lines: Sequence[LogLine], source: SourceOf | None
+    state: LoopState,
+    lines: Sequence[LogLine],
+    source: SourceOf | None,
+    rounds: Collection[int] | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Name and text of every file, but for the log and ``state.json``.
 
@@ -28,6 +31,7 @@ def files_of(
         state: that the log says.
         lines: of the log.
         source: of a point; None writes no sources.
+        rounds: whose folders are meant; None is all.
     """
     init = next(line.event for line in lines if isinstance(line.event, InitDone))
     yield "env.json", _json({"on": state.on, "gpu": state.gpu, **init.env})
@@ -35,6 +39,8 @@ def files_of(
     yield AUDIT_NAME, "\n\n".join(["# What was decided, and why", *map(str, entries)]) + "\n"
     timed = _last_timed(lines)
     for kept in state.history:
+        if rounds is not None and kept.round not in rounds:
+            continue
         folder = round_folder(kept.round)
         yield from ((f"{folder}/{name}", text) for name, text in _of_round(kept, timed, source))
         said = [
@@ -112,7 +118,7 @@ def _plain(value: Any) -> Any:
     """What JSON holds of one of our types, or of a tuple of them."""
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
-    return None if value is None else TypeAdapter(type(value)).dump_python(value, mode="json")
+    return None if value is None else adapter_of(type(value)).dump_python(value, mode="json")
 
 
 def _json(value: Any) -> str:

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from labtools.toolchain import progress as progress_module
-from labtools.toolchain.progress import ProgressLine, silent
+from labtools.toolchain.progress import ProgressLine, silent, with_time_left
 
 
 class Terminal(io.StringIO):
@@ -66,3 +66,20 @@ def test_on_a_terminal_one_line_moves() -> None:
 def test_silent_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     silent("a word", 1, 2)
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_time_left_follows_from_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, said = [100.0], []
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    progress = with_time_left(lambda text, done=0, total=0, /: said.append(text))
+    progress("resuming")
+    progress("timing", 10, 50)  # ten were there already
+    now[0] += 20
+    progress("timing", 20, 50)
+    now[0] += 380
+    progress("timing", 30, 50)
+    progress("timing", 50, 50)
+    assert said == [
+        *("resuming", "timing", "timing, about 60 s left", "timing, about 7 min left"),
+        "timing, about 0 s left",
+    ]

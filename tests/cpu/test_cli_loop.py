@@ -1,0 +1,409 @@
+"""``labtools loop`` and ``labtools ablate`` as a script meets them; the steps' numbers are made up.
+
+The steps stand in for those of the library: they keep the promises of `LoopSteps` with the loop of
+`loop_play`, on the family that a stranger might bring.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import loop_play
+import pytest
+
+from labtools.cli import loop as commands
+from labtools.cli import main
+from labtools.measure.worker import child_environment
+from labtools.optimize.attribution import AA, Attribution
+from labtools.optimize.budget import Budget
+from labtools.optimize.events import BudgetDone, LoopStopped
+from labtools.optimize.family import Family
+from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.sass_check import SassVerdict
+from labtools.optimize.state import STEPS, AblatedPoint, FoundPoint, LoopResult, LoopState
+from labtools.problem import Problem, repository_root
+
+FAMILY = str(repository_root() / "tests" / "families" / "row_scale.py")
+
+
+class PlayedSteps:
+    """Steps whose numbers are made up; ``asked`` holds what they were given."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def init(
+        self,
+        folder: Path,
+        family: Family,
+        workload: Problem | None,
+        on: str,
+        seed: int,
+        branches: int,
+        rule: str,
+    ) -> LoopState:
+        problem = workload or family.workloads[0]
+        init = loop_play.begin(
+            family=str(family.path.with_suffix(".py")),
+            **{"workload": problem, "on": on, "seed": seed, "branches": branches, "rule": rule},
+        )
+        with LoopFolder.create(folder, init) as made:
+            return made.state
+
+    def _play(self, folder: Path, step: str, *asked: Any) -> LoopState:
+        self.asked.append((step, *asked))
+        with LoopFolder.opened(folder) as opened:
+            opened.require(step)
+            loop_play.step(opened, opened.state.round, lambda text: None)
+            return opened.state
+
+    def gaps(self, folder: Path, family: Family, counters: Any) -> LoopState:
+        return self._play(folder, "gaps", counters)
+
+    def budget(self, folder: Path, family: Family, rule: str | None) -> LoopState:
+        self.asked.append(("budget", rule))
+        with LoopFolder.opened(folder) as opened:
+            state = opened.state
+            slots = Budget(1, 1, 1, rule or state.rule, "made up")  # type: ignore[arg-type]
+            return opened.keep(BudgetDone(state.round, slots))
+
+    def pick(
+        self,
+        folder: Path,
+        family: Family,
+        methods: Sequence[str] | None,
+        acknowledged: Mapping[str, str],
+    ) -> LoopState:
+        return self._play(folder, "pick", methods, acknowledged)
+
+    def branch(self, folder: Path, family: Family, branches: Any, progress: Any) -> LoopState:
+        progress("branches", 1, 4)
+        return self._play(folder, "branch", branches)
+
+    def ablate(self, folder: Path, family: Family, pairs: bool, progress: Any) -> LoopState:
+        return self._play(folder, "ablate", pairs)
+
+    def check(self, folder: Path, family: Family) -> LoopState:
+        return self._play(folder, "check")
+
+    def update(self, folder: Path, family: Family, analysis: str) -> LoopState:
+        return self._play(folder, "update", analysis)
+
+    def run(
+        self, folder: Path, family: Family, max_rounds: int, max_runs: int | None, progress: Any
+    ) -> LoopResult:
+        self.asked.append(("run", max_rounds, max_runs))
+        with LoopFolder.opened(folder) as opened:
+            while not opened.state.stopped and opened.state.rounds < max_rounds:
+                loop_play.step(opened, opened.state.round, lambda text: None)
+            if not opened.state.stopped:
+                opened.keep(LoopStopped(opened.state.round, "enough rounds"))
+            state = opened.state
+        assert state.time_us is not None
+        found = FoundPoint(state.point, state.knobs[state.point], state.time_us)
+        best = FoundPoint("best", {"split": 9}, state.time_us / 1.02)
+        return LoopResult(found, state.rounds, state.runs, state.stopped, best)
+
+    def export(self, folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
+        target.mkdir()
+        (target / "champion.cu").write_text("//")
+        return (target / "champion.cu",)
+
+    def ablate_point(
+        self,
+        family: Family,
+        workload: Any,
+        on: str,
+        knobs: Mapping[str, int],
+        methods: Sequence[str],
+        pairs: bool,
+        seed: int,
+        progress: Any,
+    ) -> AblatedPoint:
+        self.asked.append(("ablate", on, dict(knobs), tuple(methods), pairs, seed))
+        method = family.methods[0].id
+        found = Attribution(method, "start", 1.0, 0.1, 0.09, 0.11, 0.02, "above")
+        verdict = SassVerdict(method, "present", (("LDG", 3),), "kernel")
+        return AblatedPoint(
+            *(FoundPoint("wide=1", knobs, 10.0), "forecast", AA(0.004, 40, "forecast")),
+            *((found,), (), (verdict,), {method: "effective"}),
+        )
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> PlayedSteps:
+    made = PlayedSteps()
+    monkeypatch.setattr(commands, "loop_steps", lambda: made)
+    return made
+
+
+class Said:
+    """What one command left behind."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def loop(played: PlayedSteps, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run ``labtools loop`` in this process."""
+
+    def call(*arguments: object, command: str = "loop") -> Said:
+        capsys.readouterr()
+        status = main([command, *map(str, arguments)])
+        captured = capsys.readouterr()
+        return Said(int(status), captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def begun(loop: Any, tmp_path: Path) -> Path:
+    path = tmp_path / "loop"
+    assert loop("init", path, "--kernel", FAMILY, "--on", "forecast").status == 0
+    return path
+
+
+def test_a_script_drives_a_round_by_what_each_step_answers(
+    loop: Any, played: PlayedSteps, tmp_path: Path
+) -> None:
+    path = tmp_path / "loop"
+    said = loop(
+        *("init", path, "--kernel", FAMILY, "--workload", "rows:64,4096", "--json"),
+        *("--on", "forecast", "--seed", 7, "--branches", 3, "--rule", "hill"),
+    )
+    assert said.status == 0
+    state = LoopFolder.look(path).state
+    assert (str(state.workload), state.on, state.seed) == ("rows:64,4096", "forecast", 7)
+    assert (state.branches, state.rule) == (3, "hill")
+    steps = []
+    following = said.data["next"]
+    while (said.data["round"] == 1 and following != ["gaps"]) or not steps:
+        (step,) = following
+        said = loop(step, path, "--json")
+        assert said.status == 0
+        assert said.data["step"] == step
+        assert said.data["explained"]["decided"]
+        following = said.data["next"]
+        steps.append((step, said.data["result"]))
+    assert [step for step, _ in steps] == list(STEPS)
+    results = dict(steps)
+    assert results["gaps"]["gaps"]["memory"] is None
+    assert results["budget"]["budget"]["rule"] == "hill"
+    assert results["pick"]["pick"]["methods"] == list(loop_play.METHODS[1])
+    assert results["branch"]["champion"] == "r1b2"
+    assert len(results["ablate"]["attribution"]) == 3
+    assert {one["verdict"] for one in results["check"]["sass_check"]} == {
+        *("present", "absent", "no signature"),
+    }
+    assert results["update"]["classes"]["memory.wide"] == "effective"
+
+
+def test_a_step_out_of_order_ends_with_2_and_names_the_next(loop: Any, begun: Path) -> None:
+    for step in STEPS[1:]:
+        said = loop(step, begun, "--json")
+        assert said.status == 2
+        assert said.data["error"]["still_works"] == "labtools loop gaps"
+    assert len(LoopFolder.look(begun).lines) == 1
+
+
+def test_what_is_given_reaches_the_step(
+    loop: Any,
+    played: PlayedSteps,
+    begun: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def put(value: Any) -> str:
+        path = tmp_path / "input.json"
+        path.write_text(json.dumps(value))
+        return str(path)
+
+    counters = {"dram_throughput_pct": 41.5, "issue_slot_pct": None}
+    assert loop("gaps", begun, "--input", put({"counters": counters})).status == 0
+    assert loop("budget", begun, "--rule", "squared").status == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"methods": ["a"], "acknowledged": {"a": "b"}}'))
+    assert loop("pick", begun, "--input", "-").status == 0
+    given = {"branches": [{"split": 2}, {"split": 4, "warps": 8}]}
+    assert loop("branch", begun, "--input", put(given)).status == 0
+    assert loop("ablate", begun, "--pairs").status == 0
+    assert loop("check", begun).status == 0
+    assert loop("update", begun, "--input", put({"analysis": "so it is"})).status == 0
+    assert played.asked == [
+        ("gaps", counters),
+        ("budget", "squared"),
+        ("pick", ("a",), {"a": "b"}),
+        ("branch", tuple(given["branches"])),
+        ("ablate", True),
+        ("check",),
+        ("update", "so it is"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "Expecting"),
+        ('{"method": ["a"]}', "methods: Field required"),
+        ('{"methods": ["a"], "why": 1}', "why: "),
+        ('{"methods": "a"}', "methods: "),
+        ("", "Expecting value"),
+    ],
+)
+def test_a_wrong_input_ends_with_2(
+    loop: Any, begun: Path, tmp_path: Path, text: str, said: str
+) -> None:
+    loop("gaps", begun)
+    loop("budget", begun)
+    path = tmp_path / "input.json"
+    path.write_text(text)
+    answer = loop("pick", begun, "--input", path)
+    assert answer.status == 2
+    assert said in answer.err
+    assert loop("pick", begun, "--input", tmp_path / "nowhere.json").status == 2
+
+
+def test_the_line_that_plays_the_whole_policy(loop: Any, tmp_path: Path) -> None:
+    path = tmp_path / "loop"
+    said = loop(
+        *("run", path, "--kernel", FAMILY, "--on", "recorded", "--seed", 5, "--json"),
+        *("--max-rounds", 2),
+    )
+    assert said.status == 0
+    data = said.data
+    assert (data["rounds"], data["runs"], data["seed"]) == (2, 14, 5)
+    for name in ("champion", "best"):
+        assert set(data[name]) == {"point", "knobs", "time_us"}
+        assert data[name]["time_us"] > 0
+    assert data["stopped"] == "enough rounds"
+
+
+def test_a_run_that_was_cut_off_goes_on(loop: Any, begun: Path) -> None:
+    for step in ("gaps", "budget", "pick"):
+        loop(step, begun)
+    with LoopFolder.opened(begun) as folder:
+        folder.plan("branch", ["r1b1", "r1b2", "r1b3", "r1b4"])
+        loop_play.measure(folder, 1, "branch", ["r1b1"], lambda text: None)
+    arguments = ("run", begun, "--kernel", FAMILY, "--max-rounds", 1, "--json")
+    said = loop(*arguments, "--on", "forecast")
+    assert said.status == 0
+    assert said.data["resumed"].startswith("resumed at round 1: 1 of 4 measurements kept")
+    other = loop(*arguments, "--on", "gpu", "--seed", 3)
+    assert other.status == 2
+    assert "it has on forecast, not gpu; seed 0, not 3" in other.err
+
+
+def test_status_summary_diff_restart_and_export(loop: Any, begun: Path, tmp_path: Path) -> None:
+    assert loop("diff", begun).status == 2
+    loop("run", begun, "--kernel", FAMILY, "--on", "forecast", "--max-rounds", 3)
+    status = loop("status", begun, "--json").data
+    assert (status["rounds"], status["runs"]) == (3, 21)
+    assert len(status["state"]["frontier"]) == 6
+    assert "r3b2" in loop("status", begun).out
+
+    page = tmp_path / "page.html"
+    summary = loop("summary", begun, "--html", page, "--json")
+    assert [one["title"] for one in summary.data["tables"]][:2] == [
+        *("Result", "Migration of the bottleneck"),
+    ]
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert "## Attribution" in loop("summary", begun).out
+
+    diff = loop("diff", begun, "--json").data
+    assert (diff["first"], diff["second"]) == (2, 3)
+    assert diff["said"][0] == "dram_throughput_pct rose from 60 to 70 by 17%"
+    assert "nothing really changed" not in loop("diff", begun, 2, 3).out
+    assert "nothing really changed" in loop("diff", begun, 2, 2).out
+    assert loop("diff", begun, 1, 9).status == 2
+
+    assert loop("gaps", begun).status == 2  # it has stopped
+    assert loop("restart", begun, 99).status == 2
+    again = loop("restart", begun, 0, "--json")
+    assert again.status == 0
+    assert (again.data["next"], again.data["result"]["start"]) == (["gaps"], "r1b1")
+
+    exported = loop("export", begun, tmp_path / "out", "--json").data
+    assert Path(exported["files"][0]).is_file()
+
+
+def test_a_damaged_state_is_told_on_stderr(loop: Any, begun: Path) -> None:
+    (begun / "state.json").write_text("{")
+    said = loop("gaps", begun, "--json")
+    assert said.status == 0
+    assert "state.json was damaged" in said.err
+    assert any("state.json was damaged" in notice for notice in said.data["notices"])
+
+
+def test_without_a_loop_every_command_says_so(loop: Any, tmp_path: Path) -> None:
+    for command in (*STEPS, "status", "summary", "diff"):
+        said = loop(command, tmp_path)
+        assert said.status == 3
+        assert "holds no loop" in said.err
+
+
+def test_a_family_that_is_none_is_refused(loop: Any, tmp_path: Path) -> None:
+    said = loop("run", tmp_path / "a", "--kernel", "r03")
+    assert said.status == 2
+    assert "no kernel family" in said.err
+    (tmp_path / "x.py").write_text("import time\nwhile True: pass\n")
+    said = loop("init", tmp_path / "b", "--kernel", tmp_path / "x.py")
+    assert said.status != 0
+    assert not (tmp_path / "b").exists()
+
+
+def test_ablate_takes_a_point(loop: Any, played: PlayedSteps) -> None:
+    from labtools.optimize.family import load_family
+
+    family = load_family(FAMILY)
+    knob = family.rung.knobs[0]
+    value = knob.choices[-1]
+    said = loop(
+        *("--kernel", FAMILY, "--on", "forecast", "--knob", f"{knob.name}={value}", "--json"),
+        *("--method", family.methods[0].id, "--pairs"),
+        command="ablate",
+    )
+    assert said.status == 0
+    assert said.data["attribution"][0]["decided"] == "above"
+    assert said.data["of"]["time_us"] == 10.0
+    (asked,) = played.asked
+    assert asked[2][knob.name] == value
+    assert asked[3:5] == ((family.methods[0].id,), True)
+    assert "+10.0%" in loop("--kernel", FAMILY, command="ablate").out
+    assert loop("--kernel", FAMILY, "--method", "no.such", command="ablate").status == 2
+
+
+@pytest.mark.parametrize(
+    "command", [*STEPS, "init", "run", "status", "summary", "diff", "restart", "export"]
+)
+def test_every_subcommand_explains_itself(loop: Any, command: str) -> None:
+    said = loop(command, "--help")
+    assert said.status == 0
+    assert "--json" in said.out
+    assert "Exit status" in said.out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from labtools.cli import main; main(['loop', 'run', '--help']); "
+        "heavy = {'numpy', 'sqlalchemy', 'matplotlib', 'labtools.optimize'}; "
+        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=child_environment(),
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
