@@ -5,12 +5,11 @@ A table says of each number which GPU and which day.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from labtools.predict import Forecast, forecast, load_gpu
+from labtools.predict import Forecast, forecast_each, load_gpu
 from labtools.problem import HEADLINE, Problem, Rung, load_rung
 from labtools.problem.rung import say_knobs
 from labtools.record import (
@@ -27,6 +26,7 @@ from labtools.record import (
     timings_of,
 )
 from labtools.record.query import default_knobs, timed_in_one_go
+from labtools.toolchain.cache import Recent
 from labtools.toolchain.listings import text_hash_of
 
 from .ratios import Speedup, read_ratio, say_ratio, say_speedup, speedup_cells
@@ -80,10 +80,15 @@ class GpuRecords:
 
     def forecast_us(self, tried: Tried, workload: Problem) -> float:
         """The forecast that was stored before the run, or one made now where there is no run."""
-        record = self.find(tried, workload)
-        if record is not None and record.forecast is not None:
-            return record.forecast.time_us
-        return forecast_of(tried, workload, self.gpu or "h200").time_us
+        return self.forecasts_us([(tried, workload)])[0]
+
+    def forecasts_us(self, asked: Sequence[tuple[Tried, Problem]]) -> list[float]:
+        """`forecast_us` of each; those that are made now, side by side."""
+        records = [self.find(tried, workload) for tried, workload in asked]
+        stored = [record and record.forecast for record in records]
+        missing = [one for one, found in zip(asked, stored, strict=True) if found is None]
+        made = iter(forecasts_of(missing, self.gpu or "h200"))
+        return [(found or next(made)).time_us for found in stored]
 
     def ratio(self, first: Tried, second: Tried, workload: Problem) -> Speedup | None:
         """Time of ``first`` over time of ``second`` in the newest processes that timed both."""
@@ -95,29 +100,41 @@ class _Asked:
     """A forecast that a page asks for; two that launch the same are one."""
 
     key: tuple[Any, ...]
-    rung: Rung = field(compare=False)
-    workload: Problem = field(compare=False)
-    gpu: str = field(compare=False)
-    knobs: Mapping[str, int] = field(compare=False)
+    rung: Rung
+    workload: Problem
+    gpu: str
+    knobs: Mapping[str, int]
+
+
+_forecasts: Recent[Forecast] = Recent(256)
+"""A page asks for the same one many times, and two numbers of pieces may be the same launches. To
+find one here costs a quarter of what reading it again does."""
 
 
 def forecast_of(tried: Tried, workload: Problem, gpu: str = "h200") -> Forecast:
-    """The forecast of its kernels; what it costs to allocate memory is in no forecast.
+    """The forecast of its kernels; what it costs to allocate memory is in no forecast."""
+    return forecasts_of([(tried, workload)], gpu)[0]
 
-    A page asks for the same one many times, and two numbers of pieces may be the same launches, so
-    the last answers stay in memory. To find one costs a quarter of what reading it again does.
-    """
+
+def forecasts_of(asked: Sequence[tuple[Tried, Problem]], gpu: str = "h200") -> list[Forecast]:
+    """`forecast_of` each; those that this process has not made yet, side by side."""
+    found = [_asked(tried, workload, gpu) for tried, workload in asked]
+    known = {one.key: made for one in found if (made := _forecasts.get(one.key)) is not None}
+    missing = list({one.key: one for one in found if one.key not in known}.values())
+    made_now = forecast_each([(one.rung, one.workload, one.gpu, one.knobs) for one in missing])
+    for one, made in zip(missing, made_now, strict=True):
+        known[one.key] = made
+        _forecasts.put(one.key, made)
+    return [known[one.key] for one in found]
+
+
+def _asked(tried: Tried, workload: Problem, gpu: str) -> _Asked:
     variant = as_variant(tried)
     rung, limits = load_rung(variant.candidate), load_gpu(gpu).limits
     launches = tuple(rung.launches(workload, limits, variant.knobs))
     defines = tuple(sorted(rung.defines(workload, limits, variant.knobs).items()))
     key = (text_hash_of(rung), launches, defines, workload.key(), gpu)
-    return _forecast(_Asked(key, rung, workload, gpu, variant.knobs))
-
-
-@functools.lru_cache(maxsize=256)
-def _forecast(asked: _Asked) -> Forecast:
-    return forecast(asked.rung, asked.workload, asked.gpu, asked.knobs)
+    return _Asked(key, rung, workload, gpu, variant.knobs)
 
 
 def time_of(record: Record | None) -> RecordedTime | None:
@@ -331,6 +348,7 @@ def show_tried(
         if against is not None and variant != against
     }
     bases = [found[0] for found in pairs.values() if found]
+    expected = records.forecasts_us([(variant, workload) for variant in variants])
     for number, variant in enumerate(variants):
         shared = pairs.get(number)
         # The time of the processes that the ratio is of, so that each row agrees with itself.
@@ -340,7 +358,7 @@ def show_tried(
             record = shared[1] if shared else records.find(variant, workload)
         row: list[Cell] = [
             variant.name,
-            say_time(records.forecast_us(variant, workload)),
+            say_time(expected[number]),
             say_time(RecordedTime.of(record)) if record else PENDING,
         ]
         if against is not None:
@@ -369,10 +387,12 @@ def show_signs(
     """
     rows: list[list[Cell]] = []
     measured = 0
+    sides = [(side, workload) for workload in workloads for pair in pairs for side in pair]
+    expected = iter(records.forecasts_us(sides))
     for workload in workloads:
         row: list[Cell] = [workload.short()]
         for first, second in pairs:
-            times = [records.forecast_us(side, workload) for side in (first, second)]
+            times = [next(expected), next(expected)]
             found = records.ratio(first, second, workload)
             measured += found is not None
             row.append(say_interval(found) if found else PENDING)

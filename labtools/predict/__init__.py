@@ -3,7 +3,7 @@
 from .banks import Tile, check_tile, half_tile
 from .decode.derivation import Design, DesignStep, Figure
 from .decode.inversion import derive
-from .forecasting import CLASSES, forecast, what_if
+from .forecasting import CLASSES, forecast, forecast_each, what_if
 from .machine import machine_of
 from .residency import AchievedOccupancy, Occupancy, Waves, achieved_occupancy, occupancy, waves
 from .result import ChainLink, Forecast, LaunchForecast, Slice

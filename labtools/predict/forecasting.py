@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from labtools.problem import LabError, Launch, Problem, Rung, timed_launches
 from labtools.problem.rung import least_call_bytes
 from labtools.record.bound import LAUNCH_FACTOR, decide_bound, nearest_bound
-from labtools.toolchain.cache import code_digest, kept
+from labtools.toolchain.apart import each_apart, usable_cores
+from labtools.toolchain.cache import code_digest, is_kept, kept
 from labtools.toolchain.listings import MachineCode, machine_code
 
 from .blocks import LaunchBlocks
@@ -32,6 +34,9 @@ from .trace import TraceError
 MODEL_ROOMS = ("problem", "toolchain", "record", "predict")
 MODEL_CODE = code_digest(*MODEL_ROOMS)
 """The code and tables that make a forecast, as they were when this was imported."""
+EACH_LIMIT_S = 600.0
+EACH_BYTES = 2**33
+"""Processor time and memory of a copy of this process that makes some of several forecasts."""
 CLASSES = ("memory", "shared", "shuffle", "special", "convert", "tensor", "barrier", "branch")
 
 
@@ -109,6 +114,44 @@ def forecast(
     # Half of an answer is no better than none: the blocks would be followed in two ways.
     said = dict.fromkeys((*first.doubts, doubt, *second.doubts))
     return dataclasses.replace(first, doubts=tuple(said))
+
+
+def forecast_each(
+    asked: Sequence[tuple[Rung, Problem, Gpu | str, Mapping[str, int] | None]],
+) -> list[Forecast]:
+    """Several forecasts: compiled and made side by side where there are cores for it.
+
+    Args:
+        asked: the first arguments of `forecast`, for each.
+
+    Raises:
+        CompileError, LabError: as `forecast` of the first one that cannot be made.
+    """
+    if len(asked) < 2:
+        return [forecast(*one) for one in asked]
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        kept_already = list(pool.map(_is_kept, asked))
+    new = [one for one, there in zip(asked, kept_already, strict=True) if not there]
+    made = iter(
+        each_apart(lambda one: forecast(*one), new, limit_s=EACH_LIMIT_S, limit_bytes=EACH_BYTES)
+    )
+    return [
+        forecast(*one) if there else next(made)
+        for one, there in zip(asked, kept_already, strict=True)
+    ]
+
+
+def _is_kept(asked: tuple[Rung, Problem, Gpu | str, Mapping[str, int] | None]) -> bool:
+    """Whether a forecast need only be read; the kernel is compiled to know it."""
+    rung, workload, gpu, knobs = asked
+    try:
+        gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
+        launches = rung.launches(workload, gpu.limits, knobs)
+        code = machine_code(rung, workload, gpu.limits, rung.resolve_knobs(knobs))
+    except LabError:  # it is raised when its turn comes
+        return False
+    content = (*_content(launches, workload, gpu, code, machine_of(gpu)), {})
+    return is_kept("forecast", content)
 
 
 def _content(

@@ -35,7 +35,7 @@ import threading
 import warnings
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -157,17 +157,17 @@ class Recent(Generic[T]):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._values: OrderedDict[str, T] = OrderedDict()
+        self._values: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: str) -> T | None:
+    def get(self, key: Hashable) -> T | None:
         """The value of a key, or None."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
             return self._values.get(key)
 
-    def put(self, key: str, value: T) -> None:
+    def put(self, key: Hashable, value: T) -> None:
         """Keep a value."""
         with self._lock:
             self._values[key] = value

@@ -24,30 +24,30 @@ from labtools.notebook.rounds.accuracy import (
     stratum_of_record,
 )
 from labtools.predict import Forecast, forecast
-from labtools.predict.accuracy import Point, bound_agreement, pairs_of
+from labtools.predict.accuracy import JudgedKernel, bound_agreement, pairs_of
 from labtools.problem import LabError, load_rung
 
 
 @pytest.fixture(scope="module")
-def points() -> list[Point]:
+def points() -> list[JudgedKernel]:
     return recorded_points()
 
 
 @pytest.fixture(scope="module")
-def made(points: list[Point]) -> tuple[Point, Forecast]:
+def made(points: list[JudgedKernel]) -> tuple[JudgedKernel, Forecast]:
     point = next(one for one in points if one.rung == "r03_one_warp")
     found = forecast(load_rung(point.rung), point.workload, "h200", point.knobs)
     return point, found
 
 
-def test_points_come_with_strata_from_both_sides(points: list[Point]) -> None:
+def test_points_come_with_strata_from_both_sides(points: list[JudgedKernel]) -> None:
     assert {point.split for point in points} == {"calibration", "test"}
     assert len({point.stratum for point in points}) == 6
     elsewhere = points[0].record.model_copy(update={"campaign": "ladder-1"})
     assert stratum_of_record(elsewhere) is None
 
 
-def test_plots_tell_what_they_show(points: list[Point]) -> None:
+def test_plots_tell_what_they_show(points: list[JudgedKernel]) -> None:
     shown = plot_accuracy(points, "Title")
     test = [point for point in points if point.split == "test"]
     assert f"{len(points)} points, {len(test)} of them test points" in shown.text
@@ -59,7 +59,7 @@ def test_plots_tell_what_they_show(points: list[Point]) -> None:
             plot([])
 
 
-def test_tables_have_a_row_a_group_and_one_for_all(points: list[Point]) -> None:
+def test_tables_have_a_row_a_group_and_one_for_all(points: list[JudgedKernel]) -> None:
     text = show_accuracy(points, lambda one: one.stratum, "stratum").text
     assert len([line for line in text.splitlines() if line.endswith("forecast")]) == 7
     assert "roofline only" in show_simple(points).text
@@ -67,7 +67,7 @@ def test_tables_have_a_row_a_group_and_one_for_all(points: list[Point]) -> None:
         show_accuracy([], lambda one: one.stratum, "stratum")
 
 
-def test_targets_say_met_and_not_met(points: list[Point]) -> None:
+def test_targets_say_met_and_not_met(points: list[JudgedKernel]) -> None:
     test = [point for point in points if point.split == "test"]
     exact = [dataclasses.replace(one, forecast_us=one.measured_us) for one in test]
     first = show_targets(exact).text.splitlines()[2]
@@ -77,7 +77,7 @@ def test_targets_say_met_and_not_met(points: list[Point]) -> None:
     assert "1.585: not met" in first
 
 
-def test_pairs_and_reasons(points: list[Point], made: tuple[Point, Forecast]) -> None:
+def test_pairs_and_reasons(points: list[JudgedKernel], made: tuple[JudgedKernel, Forecast]) -> None:
     pairs = pairs_of(points)[:2]
     assert show_pairs(pairs).text.count(pairs[0].knob)
     assert show_reasons([], "forecast").text == "None."
@@ -87,7 +87,9 @@ def test_pairs_and_reasons(points: list[Point], made: tuple[Point, Forecast]) ->
     assert f"recorded {point.measured_us:.1f} us" in show_worst([point], lambda _: fresh).text
 
 
-def test_an_error_is_explained_from_the_forecast_itself(made: tuple[Point, Forecast]) -> None:
+def test_an_error_is_explained_from_the_forecast_itself(
+    made: tuple[JudgedKernel, Forecast],
+) -> None:
     point, fresh = made
     assert explain_error(point, fresh)
     corner = dataclasses.replace(
@@ -104,7 +106,7 @@ def test_an_error_is_explained_from_the_forecast_itself(made: tuple[Point, Forec
 
 
 def test_a_full_l2_is_named_where_the_counters_see_none(
-    points: list[Point], made: tuple[Point, Forecast]
+    points: list[JudgedKernel], made: tuple[JudgedKernel, Forecast]
 ) -> None:
     _, fresh = made
     miss = next(one for one in bound_agreement(points).misses if one.bound == "bandwidth")
@@ -132,7 +134,7 @@ def test_sweeps_tell_both_numbers() -> None:
         plot_gain_by_rate({}, xlabel="", ylabel="")
 
 
-def test_the_model_is_asked_only_where_no_forecast_was_kept(points: list[Point]) -> None:
+def test_the_model_is_asked_only_where_no_forecast_was_kept(points: list[JudgedKernel]) -> None:
     record = points[0].record
     assert record.forecast is not None
     assert forecast_and_record(record, lambda _: 1.0) == (

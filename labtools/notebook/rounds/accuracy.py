@@ -417,41 +417,42 @@ def _limit(name: str) -> str:
 
 
 def show_worst(
-    points: Sequence[JudgedKernel], forecast_of: Callable[[JudgedKernel], Forecast]
+    points: Sequence[JudgedKernel],
+    forecasts_of: Callable[[Sequence[JudgedKernel]], Sequence[Forecast]],
 ) -> Shown:
     """A list of points, each with its error and what speaks for it.
 
     Args:
         points: the ones to show.
-        forecast_of: a forecast with all its parts.
+        forecasts_of: a forecast of each, with all its parts.
     """
     items = []
-    for point in points:
+    for point, made in zip(points, forecasts_of(points), strict=True):
         ratio = 2**point.log2_ratio
         items.append(
             (
                 f"{ratio:.2f}x  {point.label}, {_workload(point)}, {point.stratum}",
                 f"recorded {point.measured_us:.1f} us, forecast {point.forecast_us:.1f} us: "
-                f"{explain_error(point, forecast_of(point))}.",
+                f"{explain_error(point, made)}.",
             )
         )
     return show_reasons(items, "forecast")
 
 
 def show_bound_misses(
-    points: Sequence[JudgedKernel], forecast_of: Callable[[JudgedKernel], Forecast]
+    points: Sequence[JudgedKernel],
+    forecasts_of: Callable[[Sequence[JudgedKernel]], Sequence[Forecast]],
 ) -> Shown:
     """Points whose forecast bound is not the one that clear counters show, with the reasons.
 
     Args:
         points: the misses.
-        forecast_of: a forecast with its terms.
+        forecasts_of: a forecast of each, with its terms.
     """
     items = []
-    for point in points:
+    for point, made in zip(points, forecasts_of(points), strict=True):
         if point.counted is None or point.record.counters is None:
             continue
-        made = forecast_of(point)
         why = explain_disagreement(
             point.bound, made.terms_us, point.counted, point.record.counters.values
         )
