@@ -84,7 +84,7 @@ def test_pairs_and_reasons(points: list[JudgedKernel], made: tuple[JudgedKernel,
     shown = show_reasons([("a <b>", "c & d")], "forecast")
     assert "a &lt;b&gt;" in shown.html and "c &amp; d" in shown.html
     point, fresh = made
-    assert f"recorded {point.measured_us:.1f} us" in show_worst([point], lambda _: fresh).text
+    assert f"recorded {point.measured_us:.1f} us" in show_worst([point], lambda _: [fresh]).text
 
 
 def test_an_error_is_explained_from_the_forecast_itself(
@@ -112,10 +112,10 @@ def test_a_full_l2_is_named_where_the_counters_see_none(
     miss = next(one for one in bound_agreement(points).misses if one.bound == "bandwidth")
     launch = dataclasses.replace(fresh.main_launch, l2_share=0.9, dram_share=0.4)
     full = dataclasses.replace(fresh, launches=(launch,))
-    assert "it is the L2 that is full, at 90%" in show_bound_misses([miss], lambda _: full).text
+    assert "it is the L2 that is full, at 90%" in show_bound_misses([miss], lambda _: [full]).text
     launch = dataclasses.replace(launch, dram_share=0.95)
     memory = dataclasses.replace(fresh, launches=(launch,))
-    assert "it is the L2" not in show_bound_misses([miss], lambda _: memory).text
+    assert "it is the L2" not in show_bound_misses([miss], lambda _: [memory]).text
 
 
 def test_sweeps_tell_both_numbers() -> None:

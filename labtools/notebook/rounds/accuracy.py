@@ -449,13 +449,15 @@ def show_bound_misses(
         points: the misses.
         forecasts_of: a forecast of each, with its terms.
     """
+    known = [
+        (point, point.counted, point.record.counters.values)
+        for point in points
+        if point.counted is not None and point.record.counters is not None
+    ]
+    models = forecasts_of([point for point, *_ in known])
     items = []
-    for point, made in zip(points, forecasts_of(points), strict=True):
-        if point.counted is None or point.record.counters is None:
-            continue
-        why = explain_disagreement(
-            point.bound, made.terms_us, point.counted, point.record.counters.values
-        )
+    for (point, counted, values), made in zip(known, models, strict=True):
+        why = explain_disagreement(point.bound, made.terms_us, counted, values)
         launch = made.main_launch
         if point.bound == "bandwidth" and launch.l2_share > launch.dram_share:
             why = (
