@@ -23,10 +23,11 @@ from .gaps import Gaps
 from .pick import Pick
 from .sass_check import SassVerdict
 
-Purpose = Literal["start", "branch", "ablation", "noise", "frontier"]
-"""What a point is timed for; ``noise`` is an A/A run, ``frontier`` another workload."""
-UNCOUNTED: tuple[Purpose, ...] = ("noise", "frontier")
-"""What is no run of the search: it tries no candidate at the loop's workload."""
+Purpose = Literal["start", "branch", "ablation", "reference", "noise", "frontier"]
+"""What a point is timed for: ``reference`` is a known point beside others in one call, ``noise`` an
+A/A run, ``frontier`` another workload."""
+UNCOUNTED: tuple[Purpose, ...] = ("reference", "noise", "frontier")
+"""What is no run of the search: it tries no new candidate at the loop's workload."""
 
 
 class _Event:

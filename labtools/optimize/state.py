@@ -64,7 +64,7 @@ class RooflineEntry:
 
 @dataclass(frozen=True)
 class FrontierEntry:
-    """A right candidate that was not the fastest of its round.
+    """A right candidate that the next round did not begin from.
 
     Args:
         iteration: the round.
@@ -177,7 +177,7 @@ class LoopState(LoopSetup):
         undecided_methods: the interval says neither.
         selected_methods: of the round that is under way.
         roofline_history: gaps and budget of each round.
-        frontier: right candidates that were not their round's fastest.
+        frontier: right candidates that no next round began from.
         history: each round.
         timed: runs of the search, in their order.
         log_lines: how many lines of the log this follows from.
@@ -323,15 +323,22 @@ class StateFold:
             retries=before.retries + (event.champion is None),
         )
         for one in event.branches:
-            if one.time_us is not None and not one.failure and one.point != event.champion:
-                path = f"{round_folder(event.round)}/branches/{one.branch}"
-                self.frontier.append(
-                    FrontierEntry(event.round, one.branch, one.point, path, one.time_us)
-                )
+            if one.point != event.champion:
+                self._leave_behind(event.round, one)
+
+    def _leave_behind(self, number: int, one: BranchTried) -> None:
+        """A right branch that the next round does not begin from."""
+        if one.time_us is not None and not one.failure:
+            path = f"{round_folder(number)}/branches/{one.branch}"
+            self.frontier.append(FrontierEntry(number, one.branch, one.point, path, one.time_us))
 
     def _take_update(self, event: UpdateDone) -> None:
         self._set(event, classes=event.classes, gain=event.gain, analysis=event.analysis)
         self.point, self.time_us = event.point, event.time_us
+        kept = self.rounds[event.round]
+        for one in kept.branches:
+            if one.point == kept.champion != event.point:  # it led its round and no more
+                self._leave_behind(event.round, one)
         for method, found in event.classes.items():
             self.classes.pop(method, None)  # the latest verdict stands, at the end
             self.classes[method] = found

@@ -176,7 +176,7 @@ def _frontier(state: LoopState) -> SummaryTable:
         for number, one in fastest[:MOST_FRONTIER_ROWS]
     )
     left = len(fastest) - len(rows)
-    note = "Right candidates that were not their round's fastest; a restart takes an entry's number"
+    note = "Right candidates that no next round began from; a restart takes an entry's number"
     note += f". {left} slower ones are in state.json." if left else "."
     columns = ("entry", "round", "branch", "point", f"us at {state.workload}")
     return SummaryTable("Frontier", (*columns, *(f"us at {name}" for name in others)), rows, note)

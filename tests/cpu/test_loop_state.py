@@ -190,6 +190,23 @@ def test_a_restart_goes_on_from_any_frontier_entry(played: Path) -> None:
             folder.restart(99)
 
 
+def test_a_champion_that_is_not_taken_stays_in_the_frontier(tmp_path: Path) -> None:
+    with LoopFolder.create(tmp_path, begin()) as folder:
+        while folder.state.next_steps != ("update",):
+            step(folder, 1, nothing)
+        assert [one.branch for one in folder.state.frontier] == [1, 3]
+        classes: Any = dict.fromkeys(loop_play.METHODS[1], "undecided")
+        folder.keep(UpdateDone(1, classes, loop_play.START, 120.0, 0.001))
+        assert [(one.branch, one.point) for one in folder.state.frontier] == [
+            *((1, "r1b1"), (3, "r1b3"), (2, "r1b2")),
+        ]
+        assert (folder.state.point, folder.state.time_us) == (loop_play.START, 120.0)
+        reference = PointTimed(2, "reference", loop_play.START, 9, samples_of(5.0))
+        runs = folder.state.runs
+        assert folder.keep(reference).runs == runs  # it tries nothing new
+        assert folder.measured(loop_play.START, round=2, purpose="reference") == reference
+
+
 def test_two_processes_do_not_write_one_loop(played: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from labtools.optimize.loop_folder import LoopFolder"
