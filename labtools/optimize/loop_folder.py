@@ -114,8 +114,16 @@ class LoopFolder:
 
     @classmethod
     def holds_loop(cls, path: Path) -> bool:
-        """Whether there is a loop in a folder."""
-        return (path / LOG_NAME).exists()
+        """Whether a loop began in a folder: its log has a whole line."""
+        try:
+            with open(path / LOG_NAME, "rb") as file:
+                return file.readline().endswith(b"\n")
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise LabError(
+                f"{path} cannot be read.", error.strerror or str(error), "another folder"
+            ) from error
 
     @property
     def state(self) -> LoopState:

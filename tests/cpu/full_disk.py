@@ -14,8 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from loop_play import play
 from record_samples import make_record
 
+from labtools.optimize.loop_folder import LoopFolder
 from labtools.problem import LabError
 from labtools.record import RecordStore
 from labtools.record.journal import Journal, JournalError
@@ -106,6 +108,21 @@ def cached(folder: Path, writes: int) -> Iterator[str]:
             yield f"{i}: {value[:20]}, {path}"
 
 
+def loop(folder: Path, writes: int) -> Iterator[str]:
+    """A loop of one round, which goes on once there is room."""
+    said: list[str] = []
+    with full_after(writes, folder), contextlib.suppress(LabError):
+        play(folder / "loop", said.append, rounds=1)
+    play(folder / "loop", said.append, rounds=1)
+    found = LoopFolder.look(folder / "loop")
+    kept = [line.hash for line in found.lines]
+    if lost := set(said) - set(kept):
+        yield f"{len(lost)} of {len(said)} events"
+    yield from found.notices
+    if found.state.rounds != 1 or found.state.runs != 7:
+        yield f"{found.state.rounds} rounds, {found.state.runs} runs"
+
+
 def put(path: Path, number: int) -> Path:
     from labtools.record.whole import write_whole
 
@@ -115,7 +132,7 @@ def put(path: Path, number: int) -> Path:
 
 def main(folder: Path, points: list[int]) -> None:
     """Try every kind of work at every point."""
-    works: tuple[Callable[[Path, int], Iterator[str]], ...] = (journal, records, cached)
+    works: tuple[Callable[[Path, int], Iterator[str]], ...] = (*(journal, records, cached, loop),)
     for writes in points:
         for work in works:
             at = folder / f"{work.__name__}{writes}"

@@ -189,7 +189,7 @@ def step(folder: LoopFolder, number: int, said: Acknowledge) -> None:
 
 def play(path: Path, said: Acknowledge = lambda text: None, rounds: int = 3) -> None:
     """Begin a loop or go on with it, to its end."""
-    if not (path / "log.jsonl").exists():
+    if not LoopFolder.holds_loop(path):
         with LoopFolder.create(path, begin(), source_of) as folder:
             said(folder.lines[-1].hash)
     with LoopFolder.opened(path, source_of) as folder:

@@ -306,6 +306,18 @@ def test_a_torn_last_line_loses_nothing_acknowledged(played: Path) -> None:
         assert folder.state.point == "r1b1"
 
 
+def test_a_loop_whose_beginning_was_cut_off_begins_again(tmp_path: Path) -> None:
+    for text in (b"", b'{"version": 1, "n"'):
+        folder = tmp_path / str(len(text))
+        folder.mkdir()
+        log_of(folder).write_bytes(text)
+        assert not LoopFolder.holds_loop(folder)
+        play(folder, rounds=1)
+        found = LoopFolder.look(folder)
+        assert found.state.rounds == 1
+        assert len(found.notices) == bool(text)
+
+
 def test_every_cut_of_the_log_is_read(tmp_path: Path) -> None:
     """Wherever the file ends, the lines before are kept, and the loop goes on to its end."""
     play(tmp_path / "whole", rounds=1)
