@@ -315,16 +315,16 @@ app.add_typer(loop_app, name="loop")
 
 @app.command(epilog=EPILOG)
 def ablate(
-    kernel: KernelOption = "tunable",
+    kernel: KernelOption = None,
     workload: LoopWorkloadOption = None,
-    on: OnOption = "recorded",
+    on: OnOption = None,
     knob: KnobOption = None,
     method: Annotated[
         list[str] | None,
         typer.Option(help="One to take out; repeatable. Default: all that are on."),
     ] = None,
     pairs: Annotated[bool, typer.Option("--pairs", help="Two methods out at once, too.")] = False,
-    seed: SeedOption = 0,
+    seed: SeedOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Time a point of a kernel family with one method out at a time: what each is worth.

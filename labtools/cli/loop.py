@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 TimedOn = Literal["recorded", "forecast", "gpu"]
 T = TypeVar("T")
+DEFAULT_FAMILY = "tunable"
+DEFAULT_BRANCHES = 4
+"""Candidates a round. Source: the loop's V2."""
 
 
 class LoopSteps(Protocol):
@@ -266,11 +269,11 @@ def _answer(step: str, folder: Path, state: LoopState, notices: tuple[str, ...])
 
 def begin_loop(
     folder: Path,
-    kernel: str,
+    kernel: str | None,
     workload: str | None,
-    on: TimedOn,
-    seed: int,
-    branches: int,
+    on: TimedOn | None,
+    seed: int | None,
+    branches: int | None,
     rule: str | None,
     progress: Progress,
 ) -> StepAnswer:
@@ -281,16 +284,19 @@ def begin_loop(
 
 def _begin(
     folder: Path,
-    kernel: str,
+    kernel: str | None,
     workload: str | None,
-    on: TimedOn,
-    seed: int,
-    branches: int,
+    on: TimedOn | None,
+    seed: int | None,
+    branches: int | None,
     rule: str | None,
 ) -> LoopState:
-    family = read_family(kernel)
+    family = read_family(kernel or DEFAULT_FAMILY)
     problem = None if workload is None else read_workload(workload)
-    return loop_steps().init(folder, family, problem, on, seed, branches, rule or DEFAULT_RULE)
+    return loop_steps().init(
+        *(folder, family, problem, on or "recorded", seed or 0),
+        *(branches or DEFAULT_BRANCHES, rule or DEFAULT_RULE),
+    )
 
 
 def do_step(
@@ -395,11 +401,11 @@ class LoopRun(Answer):
 
 def run_loop(
     folder: Path,
-    kernel: str,
+    kernel: str | None,
     workload: str | None,
-    on: TimedOn,
-    seed: int,
-    branches: int,
+    on: TimedOn | None,
+    seed: int | None,
+    branches: int | None,
     rule: str | None,
     max_rounds: int,
     max_runs: int | None,
@@ -409,31 +415,43 @@ def run_loop(
     resumed, notices = "", tuple[str, ...]()
     if LoopFolder.holds_loop(folder):
         before = LoopFolder.look(folder)
-        _check_same(before.state, kernel, workload, on, seed)
+        _check_same(
+            before.state,
+            {
+                **{"kernel": kernel and read_family(kernel).path},
+                **{"workload": workload and str(read_workload(workload))},
+                **{"on": on, "seed": seed, "branches": branches, "rule": rule},
+            },
+        )
         resumed, notices = before.resumed, before.notices
         progress(resumed)
     else:
         _begin(folder, kernel, workload, on, seed, branches, rule)
-    family = read_family(kernel)
+    family = read_family(LoopFolder.look(folder).state.family)
     found = loop_steps().run(folder, family, max_rounds, max_runs, with_time_left(progress))
     state = LoopFolder.look(folder).state
     return LoopRun(folder, state.workload, state.on, state.seed, resumed, found, notices)
 
 
-def _check_same(
-    state: LoopState, kernel: str, workload: str | None, on: TimedOn, seed: int
-) -> None:
+def _check_same(state: LoopState, asked: Mapping[str, Any]) -> None:
     """Refuse to go on with a loop that is another one than was asked for.
+
+    Args:
+        state: of the loop.
+        asked: by the option's name; None where it was not named.
 
     Raises:
         UsageProblem: it is.
     """
-    asked: dict[str, tuple[Any, Any]] = {"on": (on, state.on), "seed": (seed, state.seed)}
-    if workload is not None:
-        asked["workload"] = (str(read_workload(workload)), str(state.workload))
-    if read_family(kernel).rung.id != read_family(state.family).rung.id:
-        asked["kernel"] = (kernel, state.family)
-    other = [f"{name} {was}, not {now}" for name, (now, was) in asked.items() if now != was]
+    held = {
+        **{"kernel": read_family(state.family).path, "workload": str(state.workload)},
+        **{name: getattr(state, name) for name in ("on", "seed", "branches", "rule")},
+    }
+    other = [
+        f"{name} {held[name]}, not {wanted}"
+        for name, wanted in asked.items()
+        if wanted is not None and held[name] != wanted
+    ]
     if other:
         with typed():
             raise LabError(
@@ -476,24 +494,25 @@ class PointAblated(Answer):
 
 
 def ablate_kernel(
-    kernel: str,
+    kernel: str | None,
     workload: str | None,
-    on: TimedOn,
+    on: TimedOn | None,
     chosen: Sequence[str] | None,
     methods: Sequence[str] | None,
     pairs: bool,
-    seed: int,
+    seed: int | None,
     progress: Progress,
 ) -> PointAblated:
     """Time a point with one method out at a time."""
-    family = read_family(kernel)
+    family = read_family(kernel or DEFAULT_FAMILY)
     problem = None if workload is None else read_workload(workload)
     knobs = read_knobs(family.rung, chosen)
     with typed():
         for name in methods or ():
             family.method(name)
     found = loop_steps().ablate_point(
-        *(family, problem, on, knobs, tuple(methods or ()), pairs, seed, with_time_left(progress))
+        *(family, problem, on or "recorded", knobs, tuple(methods or ()), pairs, seed or 0),
+        with_time_left(progress),
     )
     return PointAblated(problem or family.workloads[0], found)
 

@@ -25,12 +25,13 @@ FolderArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="The loop's folder.", show_default=False)
 ]
 KernelOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--kernel",
         metavar="FAMILY|PATH.py",
         help="A kernel family: a shipped one, or the .py file of your own, with the .cu and the "
-        ".toml of the same name beside it.",
+        ".toml of the same name beside it. Default: tunable.",
+        show_default=False,
     ),
 ]
 LoopWorkloadOption = Annotated[
@@ -44,11 +45,19 @@ LoopWorkloadOption = Annotated[
     ),
 ]
 OnOption = Annotated[
-    Literal["recorded", "forecast", "gpu"],
-    typer.Option(help="Where times come from: the recorded grid, forecasts, or this GPU."),
+    Literal["recorded", "forecast", "gpu"] | None,
+    typer.Option(
+        help="Where times come from: the recorded grid, forecasts, or this GPU. Default: recorded.",
+        show_default=False,
+    ),
 ]
-SeedOption = Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")]
-BranchesOption = Annotated[int, typer.Option(min=1, help="Candidates a round.")]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(min=0, help="Of everything that is drawn. Default: 0.", show_default=False),
+]
+BranchesOption = Annotated[
+    int | None, typer.Option(min=1, help="Candidates a round. Default: 4.", show_default=False)
+]
 RuleOption = Annotated[
     str | None,
     typer.Option(help="Of apportionment. Default: largest-remainder.", show_default=False),
@@ -68,11 +77,11 @@ InputOption = Annotated[
 @loop_app.command("init", epilog=LOOP_EPILOG)
 def loop_init(
     folder: FolderArgument,
-    kernel: KernelOption = "tunable",
+    kernel: KernelOption = None,
     workload: LoopWorkloadOption = None,
-    on: OnOption = "recorded",
-    seed: SeedOption = 0,
-    branches: BranchesOption = 4,
+    on: OnOption = None,
+    seed: SeedOption = None,
+    branches: BranchesOption = None,
     rule: RuleOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -171,11 +180,11 @@ def loop_update(
 @loop_app.command("run", epilog=LOOP_EPILOG)
 def loop_run(
     folder: FolderArgument,
-    kernel: KernelOption = "tunable",
+    kernel: KernelOption = None,
     workload: LoopWorkloadOption = None,
-    on: OnOption = "recorded",
-    seed: SeedOption = 0,
-    branches: BranchesOption = 4,
+    on: OnOption = None,
+    seed: SeedOption = None,
+    branches: BranchesOption = None,
     rule: RuleOption = None,
     max_rounds: Annotated[int, typer.Option(min=1, help="Rounds at most.")] = 6,
     max_runs: Annotated[
@@ -183,7 +192,10 @@ def loop_run(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Play the automatic policy to its end; goes on with the loop that DIR holds."""
+    """Play the automatic policy to its end.
+
+    Where DIR holds a loop, it goes on with that; options that are named must be as it began.
+    """
     from .loop import run_loop
 
     present(

@@ -298,9 +298,11 @@ def test_a_run_that_was_cut_off_goes_on(loop: Any, begun: Path) -> None:
     said = loop(*arguments, "--on", "forecast")
     assert said.status == 0
     assert said.data["resumed"].startswith("resumed at round 1: 1 of 4 measurements kept")
-    other = loop(*arguments, "--on", "gpu", "--seed", 3)
+    assert loop(*arguments).status == 0  # what is not named is as it was
+    other = loop(*arguments, "--on", "gpu", "--seed", 3, "--branches", 9, "--rule", "hill")
     assert other.status == 2
-    assert "it has on forecast, not gpu; seed 0, not 3" in other.err
+    said = "it has on forecast, not gpu; seed 0, not 3; branches 4, not 9; rule largest-remainder"
+    assert said in other.err
 
 
 def test_status_summary_diff_restart_and_export(loop: Any, begun: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,11 +50,18 @@ def lasting(state: LoopState) -> LoopState:
     return replace(state, log_hash="", log_lines=0)
 
 
+@pytest.fixture(scope="module")
+def played_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A loop of three rounds, whole; only to be read."""
+    path = tmp_path_factory.mktemp("played") / "loop"
+    play(path)
+    return path
+
+
 @pytest.fixture
-def played(tmp_path: Path) -> Path:
-    """A loop of three rounds, whole."""
-    play(tmp_path / "loop")
-    return tmp_path / "loop"
+def played(played_once: Path, tmp_path: Path) -> Path:
+    """A loop of three rounds, whole, to do with as one likes."""
+    return Path(shutil.copytree(played_once, tmp_path / "loop"))
 
 
 def log_of(path: Path) -> Path:
@@ -429,7 +437,7 @@ def kill_somewhere(path: Path, chance: random.Random) -> tuple[list[str], int]:
     return said, child.wait()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
 def test_kill_9_loses_nothing_acknowledged(tmp_path: Path) -> None:
     chance = random.Random(13)
