@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 
 from pydantic import ConfigDict, ValidationError
 
@@ -36,7 +36,6 @@ from .outcome import Answer, Status, UsageProblem, parts, print_table, typed
 if TYPE_CHECKING:
     from rich.console import Console
 
-TimedOn = Literal["recorded", "forecast", "gpu"]
 T = TypeVar("T")
 DEFAULT_FAMILY = "tunable"
 DEFAULT_BRANCHES = 4
@@ -52,7 +51,7 @@ class LoopSteps(Protocol):
         folder: Path,
         family: Family,
         workload: Problem | None,
-        on: TimedOn,
+        on: str,
         seed: int,
         branches: int,
         rule: str,
@@ -111,7 +110,7 @@ class LoopSteps(Protocol):
         self,
         family: Family,
         workload: Problem | None,
-        on: TimedOn,
+        on: str,
         knobs: Mapping[str, int],
         methods: Sequence[str],
         pairs: bool,
@@ -271,7 +270,7 @@ def begin_loop(
     folder: Path,
     kernel: str | None,
     workload: str | None,
-    on: TimedOn | None,
+    on: str | None,
     seed: int | None,
     branches: int | None,
     rule: str | None,
@@ -286,7 +285,7 @@ def _begin(
     folder: Path,
     kernel: str | None,
     workload: str | None,
-    on: TimedOn | None,
+    on: str | None,
     seed: int | None,
     branches: int | None,
     rule: str | None,
@@ -403,7 +402,7 @@ def run_loop(
     folder: Path,
     kernel: str | None,
     workload: str | None,
-    on: TimedOn | None,
+    on: str | None,
     seed: int | None,
     branches: int | None,
     rule: str | None,
@@ -496,7 +495,7 @@ class PointAblated(Answer):
 def ablate_kernel(
     kernel: str | None,
     workload: str | None,
-    on: TimedOn | None,
+    on: str | None,
     chosen: Sequence[str] | None,
     methods: Sequence[str] | None,
     pairs: bool,
@@ -539,7 +538,7 @@ class LoopStatus(Answer):
         return self.notices
 
     def show(self, console: Console) -> None:
-        """TimedOn it stands, and the frontier."""
+        """str it stands, and the frontier."""
         state = self.state
         console.print(
             f"{state.family} for {state.workload}, times {state.on} ({state.gpu}), seed "
@@ -561,7 +560,7 @@ class LoopStatus(Answer):
 
 
 def show_status(folder: Path) -> LoopStatus:
-    """TimedOn a loop stands."""
+    """str a loop stands."""
     looked = LoopFolder.look(folder)
     return LoopStatus(looked.state, looked.resumed, looked.notices)
 
