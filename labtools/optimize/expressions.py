@@ -69,7 +69,7 @@ def ramp(x: float, low: float, high: float) -> float:
     Raises:
         ZeroDivisionError: the two are equal.
     """
-    return clip((x - low) / (high - low), 0.0, 1.0)
+    return clip((x - low) / (high - low), 0.0, 1.0) + 0.0  # and no -0
 
 
 FUNCTIONS: Mapping[str, tuple[Callable[..., Any], int | None]] = {

@@ -47,7 +47,9 @@ MOST_BOX_POINTS = 200_000
 """Products of one box of the grid. A larger one is a slip: every product is looked at."""
 _MOST_PASSES = 32  # of canonical rules over one point; a rule that undoes another never ends
 
-_REPEAT = re.compile(r"^>=(?P<least>[0-9]+) (?P<pattern>.+)$")
+_LINE = re.compile(
+    r"(?:>=(?P<least>[0-9]+) |(?P<than>more|fewer) |(?P<none>!))?(?P<pattern>.*)", re.DOTALL
+)
 
 
 class InvalidPoint(LabError):
@@ -102,6 +104,9 @@ _Setting = Annotated[dict[str, int], Field(min_length=1)]
 _Tuple = Field(default=(), strict=False)  # a list in the file
 
 
+PatternKind = Literal["some", "none", "more", "fewer"]
+
+
 @dataclass(frozen=True)
 class Pattern:
     """One line of a signature: a regular expression over the text of one instruction.
@@ -109,29 +114,48 @@ class Pattern:
     Attributes:
         text: as it stands in the file.
         regex: what an instruction is searched for.
-        least: so many instructions must match.
-        absent: instead, none may.
+        kind: ``some``: at least ``least`` instructions match; ``none`` does; ``more`` or ``fewer``
+            match than in the code without the method.
+        least: see ``kind``.
     """
 
     text: str
     regex: re.Pattern[str]
+    kind: PatternKind = "some"
     least: int = 1
-    absent: bool = False
 
-    def holds(self, count: int) -> bool:
-        """Whether so many instructions that match are as the signature wants it."""
-        return count == 0 if self.absent else count >= self.least
+    def holds(self, count: int, without: int | None) -> bool | None:
+        """Whether so many instructions that match are as the signature wants it.
+
+        Args:
+            count: with the method.
+            without: in the code without it; None where that is not at hand, which leaves a
+                comparison open.
+        """
+        if self.kind == "some":
+            return count >= self.least
+        if self.kind == "none":
+            return count == 0
+        if without is None:
+            return None
+        return count > without if self.kind == "more" else count < without
 
 
 def read_pattern(text: str) -> Pattern:
-    """A line of a signature: ``LDGSTS``, ``!BAR`` (none), ``>=4 LDG`` (so many).
+    """A line of a signature: ``LDGSTS``, ``!BAR`` (none), ``>=4 LDG`` (so many), and ``more LDG``
+    or ``fewer LDG`` than without the method.
 
     Raises:
         ValueError: it is no regular expression.
     """
-    absent = text.startswith("!")
-    repeated = _REPEAT.match(text)
-    inner = text.removeprefix("!") if absent else repeated["pattern"] if repeated else text
+    found = _LINE.match(text)
+    assert found is not None  # every text is a line
+    kind: PatternKind = "some"
+    if found["than"]:
+        kind = "more" if found["than"] == "more" else "fewer"
+    elif found["none"]:
+        kind = "none"
+    inner = found["pattern"]
     if not inner.strip():
         raise ValueError(f"{text!r} looks for nothing")
     try:
@@ -140,7 +164,7 @@ def read_pattern(text: str) -> Pattern:
         raise ValueError(f"{text!r} is no regular expression: {error}") from None
     if regex.search(""):
         raise ValueError(f"{text!r} is found in everything")
-    return Pattern(text, regex, int(repeated["least"]) if repeated else 1, absent)
+    return Pattern(text, regex, kind, int(found["least"] or 1))
 
 
 def _listed(value: Any) -> Any:
@@ -675,7 +699,7 @@ def _check_file(path: Path, rung: Rung, read: _File) -> None:
             patterns = one.patterns
         except ValueError as error:
             _refuse_file(path, f"method {one.id}, signature: {error}")
-        if patterns and all(pattern.absent for pattern in patterns) and one.pair is None:
+        if patterns and all(pattern.kind == "none" for pattern in patterns):
             _refuse_file(
                 path,
                 f"method {one.id}, signature: an empty kernel holds it; name what must be there",
@@ -714,6 +738,9 @@ GAP_NAMES: tuple[str, ...] = tuple(f"{axis}_gap" for axis in METHOD_AXES)
 LAUNCH_NAMES = ("num_sms", "blocks", "threads", "launches", "blocks_per_sm")
 """Of the GPU, and of the launch that has the most blocks: blocks, threads of one, launches of a
 call, and blocks for each SM of the GPU."""
+CODE_NAMES = ("registers_per_thread", "spill_bytes", "shared_read_turns", "issued_instructions")
+"""Of the machine code: registers and bytes spilled by a thread, turns of shared memory that one
+read of a warp takes on average, and instructions that one block issues."""
 WITHOUT = "_without"
 """Ending of a name in ``proof_when``: the value without the method."""
 
@@ -736,7 +763,8 @@ def _check_names(path: Path, family: Family) -> None:
     knobs = frozenset(knob.name for knob in family.rung.knobs)
     wanted = trigger_names(family)
     measured = counter_names()
-    proofs = {name + ending for name in (*measured, *LAUNCH_NAMES) for ending in ("", WITHOUT)}
+    of_code = (*measured, *LAUNCH_NAMES, *CODE_NAMES)
+    proofs = {name + ending for name in of_code for ending in ("", WITHOUT)}
 
     def check(whose: str, text: str, known: Collection[str]) -> None:
         try:
@@ -770,7 +798,19 @@ def _check_toggles(path: Path, family: Family) -> None:
     for one in family.switchable:
         for number in range(len(one.on)):
             try:
-                made = family.apply(start, [one.id], forms={one.id: number})
-                family.remove(made, one.id)
+                family.remove(family.apply(start, [one.id], forms={one.id: number}), one.id)
             except InvalidPoint as error:
-                _refuse_file(path, f"method {one.id}, on {number}: {error.what} {error.why}")
+                if not _is_on_somewhere(family, one.id, number):
+                    _refuse_file(path, f"method {one.id}, on {number}: {error.what} {error.why}")
+
+
+def _is_on_somewhere(family: Family, method: str, form: int) -> bool:
+    """Whether a point of the grid has the form on, so that it can be left out there."""
+    for point in family.grid():
+        if family.form_of(point, method) == form:
+            try:
+                family.remove(point, method)
+            except InvalidPoint:
+                continue
+            return True
+    return False

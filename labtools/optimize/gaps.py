@@ -145,7 +145,8 @@ def counters_of_forecast(made: Forecast) -> dict[str, float]:
     peak = load_gpu(made.gpu).dram_gb_per_s
     held = main.occupancy
     resident_warps = main.resident_blocks * held.warps_per_block
-    shares: dict[str, float] = {}
+    # The model follows all of these waits: one that nobody met is a measured zero.
+    shares: dict[str, float] = dict.fromkeys(REASON_OF_SLICE.values(), 0.0)
     for one in main.stack:
         if reason := REASON_OF_SLICE.get(one.name):
             shares[reason] = shares.get(reason, 0.0) + one.share

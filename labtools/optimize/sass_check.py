@@ -16,7 +16,7 @@ from labtools.toolchain.listings import MachineCode
 from labtools.toolchain.sass import Sass
 
 from .expressions import MissingName, Quantity, evaluate_expression
-from .family import WITHOUT, Family, Method
+from .family import WITHOUT, Family, Method, Pattern
 
 Found = Literal["present", "absent", "no signature"]
 PatternCounts = tuple[tuple[str, int], ...]
@@ -105,18 +105,49 @@ def _function_of(code: MachineCode, entry: str | None) -> Sass:
 
 def _look(method: Method, sass: Sass, plain: Sass | None) -> SassVerdict:
     found = _count(method, sass)
-    whole = all(
-        pattern.holds(count) for pattern, (_, count) in zip(method.patterns, found, strict=True)
-    )
-    without = _count(method, plain) if plain is not None else ()
+    if plain is None:
+        return judge_counts(method, found, None, sass.entry)
+    same = _texts(plain) == _texts(sass)
+    return judge_counts(method, found, _count(method, plain), sass.entry, same_code=same)
+
+
+def judge_counts(
+    method: Method,
+    found: PatternCounts,
+    without: PatternCounts | None,
+    entry: str,
+    same_code: bool = False,
+) -> SassVerdict:
+    """The verdict that follows from how many instructions match each line of a signature.
+
+    Args:
+        method: has a signature.
+        found: counts with the method.
+        without: counts without it; None leaves a signature that compares the two undecided.
+        entry: the kernel function.
+        same_code: the code with and without it is one.
+    """
+    before = [count for _, count in without] if without is not None else [None] * len(found)
+    lines = list(zip(method.patterns, (count for _, count in found), before, strict=True))
+    answers = [pattern.holds(count, other) for pattern, count, other in lines]
+    verdict: Found = "absent"
     note = ""
-    if plain is not None and _texts(plain) == _texts(sass):
-        whole, note = False, "the machine code is the same with and without it"
-    elif whole and plain is not None and not _added(method, found, without):
-        whole, note = False, "what the signature counts was there without it"
-    return SassVerdict(
-        method.id, "present" if whole else "absent", found, sass.entry, without=without, note=note
-    )
+    if same_code:
+        note = "the machine code is the same with and without it"
+    elif None in answers and False not in answers:
+        verdict, note = "no signature", "its signature compares with the code without it"
+    elif all(answers) and without is not None and not any(_adds(*line) for line in lines):
+        note = "what the signature counts was there without it"
+    elif all(answers):
+        verdict = "present"
+    return SassVerdict(method.id, verdict, found, entry, without=without or (), note=note)
+
+
+def _adds(pattern: Pattern, count: int, without: int | None) -> bool:
+    """Whether a line matches more than without the method, or less where fewer or none may."""
+    if without is None:
+        return False
+    return count < without if pattern.kind in ("none", "fewer") else count > without
 
 
 def _count(method: Method, sass: Sass) -> PatternCounts:
@@ -130,15 +161,6 @@ def _count(method: Method, sass: Sass) -> PatternCounts:
 def _texts(sass: Sass) -> tuple[str, ...]:
     """The instructions that do something, as printed."""
     return tuple(one.text for one in sass.executable if not one.is_padding)
-
-
-def _added(method: Method, found: PatternCounts, without: PatternCounts) -> bool:
-    """Whether some line of the signature matches more than without it, or less where none may."""
-    pairs = zip(method.patterns, found, without, strict=True)
-    return any(
-        before > count if pattern.absent else count > before
-        for pattern, (_, count), (_, before) in pairs
-    )
 
 
 def prove(

@@ -226,6 +226,11 @@ WRONG = {
         "not both",
     ),
     "signature of nothing": ('signature = ["CCTL"]', 'signature = ["!CCTL"]', "empty kernel"),
+    "comparison with nothing": (
+        'signature = ["CCTL"]',
+        'signature = ["more "]',
+        "looks for nothing",
+    ),
     "signature of all": ('signature = ["CCTL"]', 'signature = ["C*"]', "in everything"),
     "no expression of text": ('signature = ["CCTL"]', 'signature = ["("]', "regular expression"),
     "trigger": ("ramp(memory_gap, 0.1, 0.6)", "ramp(memory_gap, 0.1", "never closed"),

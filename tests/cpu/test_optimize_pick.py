@@ -13,6 +13,7 @@ from test_optimize_family import EARLY, LARGER, ROWS, SHUFFLES, WIDE, stranger
 
 from labtools.optimize.budget import Budget
 from labtools.optimize.classes import classify
+from labtools.optimize.code_numbers import code_numbers
 from labtools.optimize.family import Point, load_family
 from labtools.optimize.gaps import Gaps
 from labtools.optimize.pick import Pick, Taken, launch_numbers, pick
@@ -236,6 +237,40 @@ def test_counts_and_exclusions_are_kept_to(tmp_path, signature, verdict):
     family = load_family(stranger(tmp_path, (">=5 SHFL\\\\.BFLY", signature)))
     on = family.apply(family.start, [SHUFFLES])
     assert check_sass(family, [SHUFFLES], code_of(on, family))[0].verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("signature", "verdict"),
+    [
+        ("more SHFL", "present"),
+        ('more SHFL", "fewer BAR', "present"),
+        ("fewer SHFL", "absent"),
+        ('more SHFL", "more BAR', "absent"),
+        ("fewer EXIT", "absent"),
+    ],
+)
+def test_a_comparison_needs_the_code_without_the_method(tmp_path, signature, verdict):
+    family = load_family(stranger(tmp_path, (">=5 SHFL\\\\.BFLY", signature)))
+    on = family.apply(family.start, [SHUFFLES])
+    with_it, without = code_of(on, family), code_of(family.start, family)
+    assert check_sass(family, [SHUFFLES], with_it, without)[0].verdict == verdict
+    assert check_sass(family, [SHUFFLES], with_it, {SHUFFLES: without})[0].verdict == verdict
+    (open_one,) = check_sass(family, [SHUFFLES], with_it)
+    assert open_one.verdict == "no signature"
+    assert "compares" in open_one.note
+    assert classify(Told("above"), open_one) == "undecided"
+
+
+def numbers_of(point: Point):
+    return code_numbers(ROWS.rung, PROBLEM, LIMITS, point.knobs, code_of(point), "row_scale")
+
+
+def test_numbers_of_the_code_are_those_of_one_block():
+    plain, wide = numbers_of(ROWS.start), numbers_of(ROWS.apply(ROWS.start, [WIDE]))
+    assert plain["shared_read_turns"] == 1
+    assert plain["spill_bytes"] == 0
+    assert 0 < plain["registers_per_thread"] <= 255
+    assert wide["issued_instructions"] < 0.75 * plain["issued_instructions"]
 
 
 def test_a_proof_is_asked_of_values():
