@@ -74,6 +74,7 @@ from .rung import (
     Rung,
     UnknownRung,
     Workspace,
+    list_families,
     list_rungs,
     list_studies,
     load_rung,

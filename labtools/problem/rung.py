@@ -356,6 +356,12 @@ class Rung:
                 "state the bound, or leave it out",
             )
 
+    @property
+    def is_family(self) -> bool:
+        """Whether it is many kernels in one source, whose methods and grid a ``.toml`` beside it
+        names, and not one kernel, such as a step of a ladder."""
+        return is_file(self.source.with_suffix(".toml"))
+
     def runs_on(self, arch: str) -> bool:
         """Whether an architecture, such as ``sm_75``, has what the kernel needs."""
         return is_arch_since(arch, self.min_arch)
@@ -625,9 +631,21 @@ def _same_text(first: Callable[..., Any], second: Callable[..., Any]) -> bool:
         return False
 
 
-def list_rungs(family: str = DEFAULT_OPERATION) -> list[Rung]:
-    """The shipped rungs of one family, such as an operation's name, in ladder order."""
-    return [load_rung(path) for path in sorted((kernels_dir() / family).glob("*.py"))]
+def list_rungs(folder: str = DEFAULT_OPERATION) -> list[Rung]:
+    """The shipped rungs of one folder, such as an operation's name, in ladder order.
+
+    A family of kernels is no step of a ladder and has a grid of its own: see `list_families`.
+    """
+    return [rung for rung in _load_folder(folder) if not rung.is_family]
+
+
+def list_families(folder: str = DEFAULT_OPERATION) -> list[Rung]:
+    """The shipped families of kernels in one folder: see `Rung.is_family`."""
+    return [rung for rung in _load_folder(folder) if rung.is_family]
+
+
+def _load_folder(folder: str) -> list[Rung]:
+    return [load_rung(path) for path in sorted((kernels_dir() / folder).glob("*.py"))]
 
 
 def list_studies() -> list[Rung]:

@@ -64,6 +64,23 @@ def join_bytes(warps: int, group_size: int, head_dim: int) -> int:
     return warps * group_size * (head_dim + 6) * 4
 
 
+def reset_launch(finished: Workspace) -> Launch:
+    """The preparation of ``merge.cuh`` that zeroes the counters of finished blocks.
+
+    Args:
+        finished: uint32, one dimension.
+    """
+    count = finished.shape[0]
+    return Launch(
+        entry="reset_counters",
+        grid=(-(-count // 128), 1, 1),
+        block=(128, 1, 1),
+        args=(finished.name, np.int32(count)),
+        workspace=(finished,),
+        prepare=True,
+    )
+
+
 @dataclass(frozen=True)
 class RingKernel:
     """What the rule must know of a kernel whose warps stream tiles through rings.
@@ -190,15 +207,7 @@ class BlockPlan:
 
     def reset_launch(self) -> Launch:
         """The preparation that zeroes the counters; every call leaves them zero again."""
-        count = self._finished.shape[0]
-        return Launch(
-            entry="reset_counters",
-            grid=(-(-count // 128), 1, 1),
-            block=(128, 1, 1),
-            args=("finished", np.int32(count)),
-            workspace=(self._finished,),
-            prepare=True,
-        )
+        return reset_launch(self._finished)
 
 
 def plan_of(

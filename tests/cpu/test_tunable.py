@@ -1,0 +1,271 @@
+"""The family of decode kernels: its points are right, it starts at r03, and all can be launched."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+
+import pytest
+from devices import LIMITS
+
+from labtools.measure.check import check_rung
+from labtools.measure.cpu import run_on_cpu
+from labtools.optimize.family import Point, load_family
+from labtools.predict import forecast, load_gpu
+from labtools.problem import (
+    HEADLINE,
+    LabError,
+    Workload,
+    list_families,
+    list_rungs,
+    load_rung,
+    parse_problem,
+    timed_launches,
+)
+from labtools.toolchain import compile_rung
+from labtools.toolchain.sass import Sass, read_sass
+
+FAMILY = load_family("tunable")
+RUNG = FAMILY.rung
+EVERY_POINT = "LABTOOLS_TUNABLE_POINTS"
+"""So many drawn points are checked on the CPU; all of them take an hour or two."""
+DRAWN = int(os.environ.get(EVERY_POINT, "12"))
+OFF = {
+    **dict.fromkeys(("gqa", "math", "load", "swizzle", "merge", "reduce", "lazy", "exp2"), 0),
+    **dict.fromkeys(("cache", "bounds", "ilp", "tail"), 0),
+    **dict.fromkeys(("rows", "unroll", "stages", "warps", "split"), 1),
+    "width": 8,
+}
+"""The value of each knob that leaves its method out."""
+KEYS = {
+    "r03": "start",
+    "many rows": "width=16 rows=8 unroll=1 warps=4 split=4 reduce=1 lazy=1 tail=1",
+    "ring of FMA": "gqa=1 load=2 width=16 rows=4 stages=2 warps=4 split=4 merge=1",
+    "products": "gqa=1 math=1 load=2 width=16 unroll=1 stages=3 swizzle=1 warps=8 split=2 merge=2 "
+    "lazy=1 ilp=1",
+    "few loads": "math=1 load=1 swizzle=2 warps=4 split=8 exp2=0 tail=1",
+}
+BASES = {name: dict(FAMILY.read_key(key).knobs) for name, key in KEYS.items()}
+BEST = BASES["products"]
+SMALL = Workload(2, 8, 2, 137, 128)
+LONG = Workload(1, 2, 1, 700, 128)
+RAGGED = Workload(4, 8, 1, 150, 128, seq_lens=(1, 150, 33, 64), distribution="late_peaked")
+
+
+def draw(count: int, seed: int = 3) -> list[Point]:
+    """Different points of the grid."""
+    return random.Random(seed).sample(FAMILY.grid(), count)
+
+
+def code_of(knobs: dict[str, int], arch: str = "sm_90") -> Sass:
+    """The machine code of the kernel itself."""
+    return read_sass(compile_rung(RUNG, HEADLINE, LIMITS, knobs, arch=arch), "decode_tunable")
+
+
+def defines_of(point: Point) -> tuple[tuple[str, str], ...]:
+    """What two points with one machine code have in common."""
+    return tuple(sorted(RUNG.defines(HEADLINE, LIMITS, point.knobs).items()))
+
+
+def neighbours() -> list[tuple[str, dict[str, int]]]:
+    """Of each base every knob at each of its values, canonical; each kernel once."""
+    found: dict[Point, str] = {}
+    for base, knobs in BASES.items():
+        for knob in RUNG.knobs:
+            for value in knob.choices:
+                try:
+                    point = FAMILY.point({**knobs, knob.name: value})
+                except LabError:
+                    continue
+                found.setdefault(point, f"{base}: {knob.name}={value}")
+    return [(name, dict(point.knobs)) for point, name in found.items()]
+
+
+# ------------------------------------------------------------------------------ what it is
+
+
+def test_it_is_no_step_of_the_ladder() -> None:
+    assert RUNG.id in [one.id for one in list_families()]
+    assert RUNG.is_family
+    assert RUNG.id not in [one.id for one in list_rungs()]
+    assert not any(one.is_family for one in list_rungs())
+
+
+def test_the_start_is_r03() -> None:
+    """The same instructions, but for their order; and the same time as far as that is known."""
+    r03 = load_rung("r03")
+    theirs = read_sass(compile_rung(r03, HEADLINE, LIMITS, arch="sm_90"), "decode_r03")
+    codes = (code_of({}), theirs)
+    ours, expected = (Counter(one.opcode for one in code.executable) for code in codes)
+    assert ours == expected
+    assert [len(code.innermost_loops[0].loads_in_flight) for code in codes] == [8, 8]
+    times = [forecast(one, HEADLINE, "h200").time_us for one in (RUNG, r03)]
+    assert times[0] == pytest.approx(times[1], rel=0.03)
+
+
+def test_the_best_is_near_r09() -> None:
+    r09 = forecast(load_rung("r09"), HEADLINE, "h200").time_us
+    points = [FAMILY.point(BEST), FAMILY.point({**BEST, "merge": 1, "warps": 4, "split": 4})]
+    for point in points:
+        assert point in FAMILY.grid()
+        assert forecast(RUNG, HEADLINE, "h200", point.knobs).time_us < 1.15 * r09
+
+
+# ---------------------------------------------------------------------------------- the grid
+
+
+def test_the_grid_has_the_size_that_is_timed() -> None:
+    grid, every = FAMILY.grid(), FAMILY.closure()
+    assert FAMILY.start in grid
+    assert 200 <= len(grid) <= len(every) <= 1700
+
+
+def test_every_knob_changes_somewhere_in_the_grid() -> None:
+    for knob in RUNG.knobs:
+        found = {one.knobs[knob.name] for one in FAMILY.grid()}
+        assert found | {OFF[knob.name]} == set(knob.choices), knob.name
+
+
+def test_leaving_a_knob_out_always_gives_a_point() -> None:
+    for point in FAMILY.grid():
+        for knob, off in OFF.items():
+            left = FAMILY.point({**point.knobs, knob: off})
+            RUNG.launches(HEADLINE, LIMITS, left.knobs)
+
+
+def test_two_points_are_two_kernels() -> None:
+    """Where definitions are the same the launches differ, by the number of pieces."""
+    by_code: dict[tuple[tuple[str, str], ...], list[Point]] = {}
+    for point in FAMILY.closure():
+        by_code.setdefault(defines_of(point), []).append(point)
+    for points in by_code.values():
+        pieces = [one.knobs["split"] for one in points]
+        assert len(set(pieces)) == len(pieces)
+
+
+@pytest.mark.parametrize("workload", [str(one) for one in FAMILY.workloads])
+def test_every_point_can_be_launched_on_an_h200(workload: str) -> None:
+    problem = parse_problem(workload)
+    for point in FAMILY.closure():
+        launches = timed_launches(RUNG.launches(problem, LIMITS, point.knobs))
+        main = launches[0]
+        # The join's own shared memory is static: what blocks of a cluster send, and counters.
+        cluster = main.grid[0] if point.knobs["merge"] == 2 else 1
+        heads = problem.group_size if point.knobs["gqa"] else 1
+        static = 256 + (16 * (heads * 32 + cluster) + 8 * heads * cluster)
+        assert main.smem_bytes + static <= LIMITS.smem_per_block_bytes
+        assert main.grid[0] % cluster == 0
+        assert len(launches) == 1 + (point.knobs["split"] > 1 and point.knobs["merge"] == 0)
+
+
+def test_static_shared_memory_is_what_was_allowed_for() -> None:
+    for knobs in (BEST, {**BEST, "split": 8, "warps": 4}, {**BEST, "merge": 1}):
+        resources = compile_rung(RUNG, HEADLINE, LIMITS, knobs).resources_of("decode_tunable")
+        assert resources.shared_bytes <= 256 + 16 * (4 * 32 + 8) + 8 * 4 * 8
+
+
+# ----------------------------------------------------------------------------- right or wrong
+
+
+@pytest.mark.parametrize("point", draw(DRAWN), ids=lambda one: one.key)
+def test_a_drawn_point_is_right(point: Point) -> None:
+    for workload in (SMALL, RAGGED, LONG):
+        run = run_on_cpu(RUNG, workload, dict(point.knobs), orders=(0, 2))
+        assert run.ok, f"{point.key} on {workload}: {run}"
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_every_knob_from_several_kernels_is_right() -> None:
+    chosen = neighbours()
+    assert len(chosen) > 80
+    for name, knobs in chosen:
+        run = run_on_cpu(RUNG, RAGGED, knobs)
+        assert run.ok, f"{name}: {run}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("base", BASES)
+def test_a_base_is_right_on_the_battery(base: str) -> None:
+    report = check_rung(RUNG, SMALL, BASES[base], on="cpu", seed=5)
+    assert report.ok, report.summary
+
+
+@pytest.mark.parametrize("group", [1, 4, 8])
+@pytest.mark.parametrize("base", ["many rows", "products"])
+def test_groups(base: str, group: int) -> None:
+    knobs = {**BASES[base], "gqa": 1}
+    workload = Workload(2, 2 * group, 2, 61, 128, seq_lens=(61, 18), seed=group)
+    assert run_on_cpu(RUNG, workload, knobs).ok
+
+
+@pytest.mark.parametrize(
+    ("base", "old", "new"),
+    [
+        ("many rows", "if (MASKED && r * TEAMS + team_of_lane() >= valid)", "if (false)"),
+        ("many rows", "mine.acc[h].x[i] += __shfl_xor_sync", "__shfl_xor_sync"),
+        ("products", "if (g + 8 * (i / 2) >= valid) score[i] = -INFINITY;", ";"),
+        ("products", "EXP2 ? score : score * LOG2_E", "score * 0.9f"),
+        ("few loads", "EXP2 ? score : score * LOG2_E", "score"),
+        ("ring of FMA", "filling + 1 == STAGES", "filling == STAGES"),
+    ],
+)
+def test_a_kernel_with_a_mistake_is_wrong(base: str, old: str, new: str) -> None:
+    text = RUNG.source_text
+    assert text.count(old) == 1
+    broken = RUNG.with_source(text.replace(old, new))
+    assert not all(run_on_cpu(broken, one, BASES[base]).ok for one in (RAGGED, LONG))
+
+
+# -------------------------------------------------------------------------- the machine code
+
+
+@pytest.mark.parametrize(
+    ("without", "with_it", "opcodes"),
+    [
+        ({}, {"width": 16}, "LDG.E.128"),
+        ({"cache": 0}, {"cache": 1}, "LDG.E.64.CONSTANT"),
+        ({}, {"cache": 2}, "LDG.E.NA"),
+        ({}, {"load": 1}, "STS"),
+        ({"load": 1}, {"load": 2, "stages": 3}, "LDGSTS"),
+        ({"load": 2, "cache": 0}, {"load": 2, "cache": 1}, "LDGSTS.E.LTC128B"),
+        ({"load": 1}, {"load": 1, "math": 1}, "HMMA"),
+        ({}, {"lazy": 1}, "VOTE"),
+        ({}, {"warps": 4}, "BAR"),
+        ({"split": 4}, {"split": 4, "merge": 1}, "ATOMG"),
+        ({"split": 4, "merge": 1}, {"split": 4, "merge": 2}, "UCGABAR_ARV"),
+    ],
+)
+def test_a_method_is_seen_in_the_machine_code(
+    without: dict[str, int], with_it: dict[str, int], opcodes: str
+) -> None:
+    def count(knobs: dict[str, int]) -> int:
+        return sum(one.matches(opcodes) for one in code_of(knobs).executable)
+
+    assert count(without) == 0
+    assert count(with_it) > 0
+
+
+def test_bounds_that_are_too_tight_spill() -> None:
+    def spilled(bounds: int) -> int:
+        knobs = {**BEST, "bounds": bounds}
+        code = compile_rung(RUNG, HEADLINE, LIMITS, knobs).resources_of("decode_tunable")
+        return code.spill_store_bytes
+
+    assert spilled(1) == 0
+    assert spilled(2) > 0
+
+
+# ------------------------------------------------------------------------------ what it refuses
+
+
+def test_what_the_kernel_is_not_written_for_is_refused() -> None:
+    with pytest.raises(LabError, match="shared memory"):
+        RUNG.launches(HEADLINE, LIMITS, {"math": 1})
+    ampere = load_gpu("a100-40gb").limits
+    with pytest.raises(LabError, match="clusters"):
+        RUNG.launches(HEADLINE, ampere, {"split": 4, "merge": 2})
+    assert RUNG.launches(HEADLINE, ampere, {"split": 4, "merge": 1})
+    for workload in (SMALL.replace(head_dim=64), SMALL.replace(num_qo_heads=18)):
+        assert RUNG.supports(workload) is not None
