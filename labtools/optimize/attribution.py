@@ -1,10 +1,40 @@
-"""What one method is worth: the time without it against the time with it, and what can be told."""
+"""What one method is worth: the time without it against the time with it, and what can be told.
+
+Before anything is believed, identical kernels are timed against each other. The far ends of their
+intervals say which effect this machine, with these repeats, takes for none; an effect counts from
+there on, and from `THRESHOLD` on. A method is decided only where its whole interval lies on one
+side of that.
+"""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from labtools.problem import LabError
+from labtools.record import Samples, median_us, ratio_of_samples
+from labtools.record.statistics import CONFIDENCE
 
 from .classes import Decision
+from .family import Point
+
+if TYPE_CHECKING:
+    from .bench import Bench
+
+THRESHOLD = 0.02
+"""Relative effect that counts as one, as in the source, where the machine can tell as much."""
+
+
+class TimeRatio(NamedTuple):
+    """How many times longer one point takes than another, with its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -45,3 +75,177 @@ class Attribution:
     high: float
     threshold: float
     decided: Decision | None
+
+
+# ------------------------------------------------------------------------------------ intervals
+
+
+def ratio_of(above: Samples, below: Samples, noise: float = 0.0) -> TimeRatio:
+    """Time of one point over another's: median over the processes that both share.
+
+    The interval is the bootstrap of `ratio_of_samples` over processes and rounds. Where the two
+    were not timed side by side it takes no notice of what moved between them, so ``noise``, a
+    factor's logarithm that identical kernels differ by, widens it: the wider of both counts.
+
+    Raises:
+        LabError: they share no process.
+    """
+    of_above = {one.process: np.asarray(one.us) for one in above.processes}
+    of_below = {one.process: np.asarray(one.us) for one in below.processes}
+    shared = sorted(set(of_above) & set(of_below))
+    if not shared:
+        raise LabError(
+            "Two points share no process, so they cannot be compared.",
+            "each was timed in processes of its own",
+            "time both in one call",
+        )
+    ratio, low, high = ratio_of_samples(
+        [of_above[one] for one in shared], [of_below[one] for one in shared]
+    )
+    factor = float(np.exp(noise))
+    return TimeRatio(ratio, min(low, ratio / factor), max(high, ratio * factor))
+
+
+def noise_of(pairs: Sequence[tuple[Samples, Samples]]) -> float:
+    """The logarithm of the factor that all but 5 % of the pairs of identical kernels stay within.
+
+    The medians of both are compared, whenever they were timed.
+    """
+    off = [abs(float(np.log(median_us(b) / median_us(a)))) for a, b in pairs]
+    return float(np.quantile(off, CONFIDENCE, method="higher")) if off else 0.0
+
+
+def least_effect_of(
+    pairs: Sequence[tuple[Samples, Samples]], origin: str, noise: float = 0.0
+) -> AA:
+    """The smallest effect that can be told, from identical kernels.
+
+    It is the farthest end of an interval, in all but 5 % of the pairs: what is smaller is seen
+    where there is nothing.
+
+    Args:
+        pairs: samples of a kernel, and of the same kernel under another name.
+        origin: of the times.
+        noise: by which every interval is widened, see `ratio_of`.
+    """
+    ends = []
+    for first, second in pairs:
+        found = ratio_of(second, first, noise)
+        ends.append(max(found.high - 1.0, 1.0 - found.low))
+    effect = float(np.quantile(ends, CONFIDENCE, method="higher")) if ends else 0.0
+    return AA(effect, len(ends), origin)
+
+
+def threshold_of(least: AA) -> float:
+    """From which relative effect on a method counts."""
+    return max(THRESHOLD, least.effect)
+
+
+def relative_gain(before: Samples, after: Samples) -> float:
+    """How much longer the time before is than the time after, relative to the time after."""
+    return ratio_of(before, after).ratio - 1.0
+
+
+# ------------------------------------------------------------------------------------- ablation
+
+
+def ablate_methods(bench: Bench, point: Point, methods: Sequence[str]) -> tuple[Attribution, ...]:
+    """Take one method out of a point at a time.
+
+    The point and all of its variants are timed in one call of the bench, with equal repeats; where
+    the bench times live, they are interleaved. A variant that has no time has no attribution.
+
+    Args:
+        bench: where they are timed.
+        point: with all of the methods.
+        methods: ids.
+
+    Raises:
+        LabError: the point itself has no time, or a method is not on or cannot be removed.
+    """
+    variants = {name: bench.family.remove(point, name) for name in methods}
+    return _attribute(bench, point, variants)
+
+
+def ablate_pairs(bench: Bench, point: Point, methods: Sequence[str]) -> tuple[Attribution, ...]:
+    """Take two methods out of a point at a time, named ``first + second``.
+
+    What two methods do together is measured, never summed: the sum of two single effects is
+    something else where they interact, see `interactions`. A pair of which one goes with the other
+    is left out.
+    """
+    variants = {}
+    for first, second in itertools.combinations(methods, 2):
+        left = bench.family.remove(point, first)
+        if bench.family.has(left, second):
+            variants[f"{first} + {second}"] = bench.family.remove(left, second)
+    return _attribute(bench, point, variants)
+
+
+def _attribute(bench: Bench, point: Point, variants: dict[str, Point]) -> tuple[Attribution, ...]:
+    timed = bench.time([point, *dict.fromkeys(variants.values())])
+    mine = timed.samples.get(point)
+    if mine is None:
+        raise LabError(
+            f"{point.key} has no time, so nothing can be taken out of it.",
+            timed.failures.get(point, "it was not timed"),
+            "another point",
+        )
+    threshold = threshold_of(bench.least_effect())
+    found = []
+    for name, left in variants.items():
+        samples = timed.samples.get(left)
+        if samples is not None:
+            found.append(_judge(name, left, bench.ratio(samples, mine), median_us(mine), threshold))
+    return tuple(found)
+
+
+def _judge(
+    name: str, left: Point, found: TimeRatio, time_us: float, threshold: float
+) -> Attribution:
+    low, high = found.low - 1.0, found.high - 1.0
+    decided: Decision | None = None
+    if low > threshold:
+        decided = "above"
+    elif high < threshold:
+        decided = "below"
+    relative = found.ratio - 1.0
+    return Attribution(
+        *(name, left.key, relative * time_us, relative, low, high, threshold, decided)
+    )
+
+
+@dataclass(frozen=True)
+class Interaction:
+    """Two methods that do together something else than each alone.
+
+    Args:
+        methods: both ids.
+        together: relative effect of taking both out.
+        product: what it would be if each did the same without the other.
+        additive: the interval of ``together`` holds ``product``, within what can be told.
+    """
+
+    methods: tuple[str, str]
+    together: float
+    product: float
+    additive: bool
+
+
+def interactions(
+    single: Sequence[Attribution], pairs: Sequence[Attribution], least: AA
+) -> tuple[Interaction, ...]:
+    """Hold what two methods do together against what each does alone.
+
+    Factors are multiplied, since a relative effect is one of a time; what is not the product within
+    the interval and the least effect is said to interact.
+    """
+    alone = {one.method: one.relative for one in single}
+    found = []
+    for one in pairs:
+        first, second = one.method.split(" + ")
+        if first in alone and second in alone:
+            product = (1 + alone[first]) * (1 + alone[second]) - 1
+            fits = one.low - least.effect <= product <= one.high + least.effect
+            found.append(Interaction((first, second), one.relative, product, fits))
+    return tuple(found)

@@ -22,6 +22,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -48,7 +49,7 @@ from labtools.record.fields import HashesField, ProblemField, ResourcesField
 from labtools.record.whole import append_lines, write_whole
 from labtools.toolchain import DeviceInfo, compile_rung, kernel_hashes
 from labtools.toolchain.listings import MachineCode, machine_code
-from labtools.toolchain.progress import Progress, silent
+from labtools.toolchain.progress import Progress, silent, with_time_left
 from labtools.toolchain.sources import hash_source
 
 from .family import Family, load_family
@@ -57,8 +58,8 @@ from .sass_check import check_sass
 
 POINTS_A_BATCH = 96
 """Points of one batch; anchors and second names come on top."""
-PAIRS = 32
-"""Points that are timed a second time at each workload, half of them in another batch."""
+PAIRS = 48
+"""Points that are timed a second time at each workload, three of four in another batch."""
 GRID_ROUNDS = 5
 """Samples of a point at a workload."""
 CODES_A_PROCESS = 800
@@ -272,7 +273,6 @@ def make_plan(
     chosen = [chosen[place] for place in rng.permutation(len(chosen))]
     batches = math.ceil(len(chosen) / batch)
     drawn = rng.permutation(len(chosen))[: min(pairs, len(chosen))]
-    far = max(1, batches // 2)
     return GridPlan(
         family=name,
         rung=family.rung.id,
@@ -283,12 +283,17 @@ def make_plan(
         knobs={name: tuple(one.knobs[name] for one in chosen) for name in family.start.knobs},
         batch=batch,
         pairs=tuple(
-            TimedTwice(int(point), (int(point) // batch + far * (number % 2)) % batches)
+            TimedTwice(int(point), (int(point) // batch + _apart(number, batches)) % batches)
             for number, point in enumerate(drawn)
         ),
         anchors=tuple(anchors),
         rounds=rounds,
     )
+
+
+def _apart(number: int, batches: int) -> int:
+    """So many batches behind the first time of a pair the second one comes; 0 for one in four."""
+    return 1 + number % (batches - 1) if number % 4 and batches > 1 else 0
 
 
 def source_hash_of(family: Family) -> str:
@@ -408,13 +413,14 @@ class Clock:
         """Whether something that takes so long would end in time."""
         return self._deadline_s is None or self.spent_s + seconds <= self._deadline_s
 
-    def say(self, text: str, done: int, total: int) -> None:
-        """Tell the progress, with the time that is left."""
-        left = ""
-        if done:
-            seconds = self.spent_s / done * (total - done)
-            left = f", {seconds / 60:.0f} min left" if seconds > 90 else f", {seconds:.0f} s left"
-        self._progress(f"{text}, {done} of {total}{left}", done, total)
+    def counting(self, text: str) -> Callable[[int, int], None]:
+        """Says how much of a piece of work is done, with the time that is left."""
+        progress = with_time_left(self._progress)
+
+        def say(done: int, total: int) -> None:
+            progress(f"{text}, {done} of {total}", done, total)
+
+        return say
 
 
 @dataclass(frozen=True)
@@ -507,6 +513,7 @@ def find_codes(
         if number not in held
     ]
     left, done = iter(requests), 0
+    say = clock.counting("compiling and forecasting")
     lock = threading.Lock()
 
     def take() -> CodeRequest | None:
@@ -518,7 +525,7 @@ def find_codes(
         with lock:
             held[code.point], done = code, done + 1
             folder.add("codes", [code], PointCode)
-            clock.say("compiling and forecasting", done, len(requests))
+            say(done, len(requests))
 
     with ThreadPoolExecutor(processes) as threads:
         working = [threads.submit(_make_codes, take, keep) for _ in range(processes)]
@@ -564,6 +571,7 @@ class Timer:
         self.family = load_family(self.plan.family)
         self.names = names_of(self.plan, self.family)
         self.anchors = [as_candidate(name) for name in self.plan.anchors]
+        self._held = ExitStack()
         self._pool: LivePool | None = None
         self._loaded = 0
 
@@ -579,15 +587,16 @@ class Timer:
         longest: dict[str, float] = defaultdict(float)
         for (name, _), one in held.items():
             longest[name] = max(longest[name], one.seconds)
+        say = self.clock.counting(f"timing the grid of {self.plan.rung}, batches")
         try:
             for done, (workload, batch) in enumerate(todo):
                 if not self.clock.allows(1.3 * longest[str(workload)]):
                     return
-                self.clock.say(f"timing {workload}, batch {batch + 1}", done, len(todo))
+                say(done, len(todo))
                 timed = self.time_batch(workload, batch)
                 longest[str(workload)] = max(longest[str(workload)], timed.seconds)
                 self.folder.add("times", [timed], TimedBatch)
-            self.clock.say("timed", len(todo), len(todo))
+            say(len(todo), len(todo))
         finally:
             self.close()
 
@@ -645,15 +654,14 @@ class Timer:
         if self._pool is not None and self._loaded + jobs > CODES_A_PROCESS:
             self.close()
         if self._pool is None:
-            self._pool = LivePool(1, self._with_torch)
+            self._pool = self._held.enter_context(LivePool(1, self._with_torch))
             self._loaded = 0
         self._loaded += jobs
         return self._pool
 
     def close(self) -> None:
         """End the measuring process."""
-        if self._pool is not None:
-            self._pool.__exit__(None, None, None)
+        self._held.close()
         self._pool = None
 
     # ---------------------------------------------------------------------------- the best ones
@@ -669,7 +677,8 @@ class Timer:
             return None
         began = time.monotonic()
         best = best_points(self.plan, self.names, self.folder.batches(), count)
-        self.clock.say(f"checking the best {len(best)} points on small workloads", 0, 2)
+        say = self.clock.counting("the best points: checked, then timed by the full protocol")
+        say(0, 2)
         wrong = self._check(best, workload)
         right = [number for number in best if number not in wrong]
         jobs = [self._job(number, workload) for number in right]
@@ -680,7 +689,7 @@ class Timer:
             seed=zlib.crc32(workload.key().encode()),
             with_torch=self._with_torch,
         )
-        self.clock.say(f"timing the best {len(right)} points by the full protocol", 1, 2)
+        say(1, 2)
         with LivePool(live.PROCESSES, self._with_torch) as pool:
             found = run_group(pool, request, live.PROCESSES)
         found.failures.update({self.names[number]: text for number, text in wrong.items()})

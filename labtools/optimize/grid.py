@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -29,6 +29,7 @@ from labtools.problem import LabError, Limits, Problem, kernels_dir
 from labtools.record import ProcessSamples, Provenance, Samples, median_us, ratio_of_samples
 from labtools.record.bound import Bound
 from labtools.record.fields import ProblemField
+from labtools.record.statistics import CONFIDENCE
 from labtools.record.whole import write_whole
 from labtools.toolchain import find_compiler, kernel_hashes
 from labtools.toolchain.options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS
@@ -48,7 +49,6 @@ from .family import Family, Point, load_family
 
 GRID_SCHEMA = 1
 ENDING = ".jsonl.gz"
-CONFIDENCE_QUANTILE = 0.95
 
 Times = tuple[float, ...]
 """Samples of one process, microseconds; empty where there are none."""
@@ -123,6 +123,7 @@ class Grid:
         codes: hash of the machine code of each different code.
         registers, spills: registers a thread, and bytes stored to and loaded from local memory a
             thread, of each point's longest kernel at the headline; None without code.
+        entries: name of each point's longest kernel at the headline, by the forecast.
         patterns: the lines of each method's signature, by method.
         signatures: how many instructions of each point's longest kernel match these lines; None
             where it has no code.
@@ -141,6 +142,7 @@ class Grid:
     codes: tuple[str, ...]
     registers: tuple[int | None, ...]
     spills: tuple[int | None, ...]
+    entries: tuple[str | None, ...]
     patterns: dict[str, tuple[str, ...]]
     signatures: dict[str, tuple[tuple[int, ...] | None, ...]]
     problems: dict[int, str]
@@ -270,6 +272,7 @@ def make_grid(folder: GridFolder) -> Grid:
         codes=tuple(hashes),
         registers=tuple(one.resources.registers if one.resources else None for one in in_order),
         spills=tuple(_spills(one) for one in in_order),
+        entries=tuple(one.resources.entry if one.resources else None for one in in_order),
         patterns=patterns,
         signatures={
             method: tuple(one.signatures.get(method) for one in in_order) for method in patterns
@@ -484,6 +487,8 @@ def grid_contradictions(grid: Grid) -> list[str]:
     ]
     if problems:
         return problems
+    if len({one.point for one in grid.plan.pairs}) != len(grid.plan.pairs):
+        problems.append("a point is in two pairs of identical kernels")
     if len(grid._numbers) != count:
         problems.append("two points have the same knobs")
     numbers = set(range(count))
@@ -511,6 +516,7 @@ def grid_contradictions(grid: Grid) -> list[str]:
 def _columns(grid: Grid) -> Iterable[tuple[str, Sequence[Any]]]:
     yield from grid.plan.knobs.items()
     yield from (("registers", grid.registers), ("spills", grid.spills))
+    yield "entries", grid.entries
     yield from ((f"signature of {name}", rows) for name, rows in grid.signatures.items())
     for at in grid.at:
         for name in ("samples", "worst_error", "forecast_us", "band_us", "bound", "code"):
@@ -630,6 +636,87 @@ def _recompile(grid: Grid, family: Family, number: int, limits: Limits) -> str:
     return ""
 
 
+# ------------------------------------------------------------------------ Kernel Tuner's format
+
+
+@dataclass(frozen=True)
+class TunerEntry:
+    """A configuration in Kernel Tuner's cache.
+
+    Args:
+        knobs: all of them, by name.
+        us: samples, microseconds; empty where there are none.
+        error: of Kernel Tuner's kinds of failure; empty where there are samples.
+        launches: calls behind a sample.
+    """
+
+    knobs: Mapping[str, int]
+    us: Times
+    error: Literal["", "CompilationFailedConfig", "RuntimeFailedConfig"] = ""
+    launches: int = 1
+
+
+def write_kernel_tuner(
+    path: Path, kernel: str, device: str, workload: Problem, entries: Sequence[TunerEntry]
+) -> None:
+    """Write a cache file as Kernel Tuner 1.5 reads it, closed.
+
+    ``time`` is the median of ``times``, in milliseconds as all times are there. ``problem_size`` is
+    the shape of the workload; a tuner that reads the file must be given the same.
+
+    Args:
+        path: the file.
+        kernel: its name.
+        device: the GPU's name.
+        workload: what was computed.
+        entries: configurations, all with the same knobs.
+    """
+    names = list(entries[0].knobs) if entries else []
+    head = {
+        "device_name": device,
+        "kernel_name": kernel,
+        "problem_size": [getattr(workload, name) for name in workload.shape_fields],
+        "tune_params_keys": names,
+        "tune_params": {name: sorted({one.knobs[name] for one in entries}) for name in names},
+        "objective": "time",
+        "cache": {},
+    }
+    lines = [json.dumps(_tuner_entry(one, names))[1:-1] for one in entries]
+    # As Kernel Tuner writes it: the head without its last brackets, a line an entry, the brackets.
+    text = json.dumps(head, indent="").removesuffix("}\n}") + "".join(f"\n{one}," for one in lines)
+    write_whole(path, (text.removesuffix(",") + "}\n}").encode())
+
+
+def _tuner_entry(one: TunerEntry, names: Sequence[str]) -> dict[str, Any]:
+    key = ",".join(str(one.knobs[name]) for name in names)
+    found: dict[str, Any] = {name: one.knobs[name] for name in names}
+    if one.error:
+        found |= {"time": one.error, "__error__": one.error}
+    else:
+        times_ms = [us / 1e3 for us in one.us]
+        found |= {"time": statistics.median(times_ms), "times": times_ms}
+    benchmark_ms = sum(one.us) * one.launches / 1e3
+    spent = ("compile_time", "verification_time", "strategy_time", "framework_time")
+    return {key: {**found, **dict.fromkeys(spent, 0.0), "benchmark_time": benchmark_ms}}
+
+
+def export_kernel_tuner(grid: Grid, path: Path, workload: Problem | None = None) -> None:
+    """Write a grid at one workload as Kernel Tuner's cache file, see `write_kernel_tuner`."""
+    at = grid.at_workload(workload)
+    entries = [
+        TunerEntry(
+            grid.plan.knobs_of(number),
+            us,
+            "" if us else "CompilationFailedConfig" if code < 0 else "RuntimeFailedConfig",
+            max(1, launches),
+        )
+        for number, (us, code, launches) in enumerate(
+            zip(at.samples, at.code, at.launches, strict=True)
+        )
+    ]
+    write_kernel_tuner(path, grid.plan.rung, grid.provenance.gpu, at.workload, entries)
+
+
 # ---------------------------------------------------------------------------------- telling
 
 
@@ -662,7 +749,7 @@ def _say_noise(grid: Grid, at: GridAt) -> list[str]:
         pairs = [one for one in grid.identical(at.workload) if one[2] == apart]
         off = [abs(statistics.median(b) / statistics.median(a) - 1) for a, b, _ in pairs]
         if off:
-            quantile = float(np.quantile(off, CONFIDENCE_QUANTILE, method="higher"))
+            quantile = float(np.quantile(off, CONFIDENCE, method="higher"))
             where = "two batches" if apart else "one batch"
             said.append(
                 f"identical kernels in {where}: {len(off)} pairs, median {np.median(off):.2%}, "

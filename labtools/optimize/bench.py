@@ -1,0 +1,745 @@
+"""Where points are timed: on the recorded grid, by the forecast, or live on a GPU.
+
+One protocol, so that a loop does not know which. Each says of its times where they come from, how
+two of them compare and what the smallest effect is that it can tell.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+from labtools.measure.campaign.run import check_batteries, check_key
+from labtools.measure.check import check_rung
+from labtools.measure.gpu.job import (
+    Job,
+    ceiling_candidates,
+    make_job,
+    require_device,
+    rung_candidate,
+)
+from labtools.measure.gpu.measure import PROCESSES, ROUNDS, GroupResult, make_request, run_group
+from labtools.measure.gpu.pool import LivePool
+from labtools.measure.profiler.profile import profile_batch
+from labtools.predict import (
+    DEFAULT_GPU,
+    Forecast,
+    Gpu,
+    forecast,
+    gpu_or_default,
+    load_gpu,
+    model_name,
+)
+from labtools.predict.machine import machine_of
+from labtools.problem import LabError, Limits, Problem, operation_of
+from labtools.record import ProcessSamples, Samples, median_us
+from labtools.toolchain.listings import MachineCode, machine_code
+from labtools.toolchain.progress import Progress, silent
+
+from .attribution import AA, TimeRatio, least_effect_of, noise_of, ratio_of
+from .family import Family, Point
+from .gaps import Gaps, counters_of_forecast, gaps_of_counters, gaps_of_forecast, gaps_of_predicted
+from .grid import Grid, check_grid, grid_path, read_grid, samples_of
+
+TimedOn = Literal["recorded", "forecast", "gpu"]
+Origin = Literal["recorded", "forecast", "live"]
+AA_PAIRS = 20
+"""Pairs of identical kernels behind the least effect that a live bench can tell."""
+
+
+@dataclass(frozen=True)
+class TimedPoints:
+    """Points timed in one call, with equal repeats.
+
+    Args:
+        samples: of each point that was right and has a time.
+        failures: why the others have none.
+    """
+
+    samples: dict[Point, Samples]
+    failures: dict[Point, str] = field(default_factory=dict)
+
+    def median_us(self, point: Point) -> float:
+        """The median time of a point, microseconds.
+
+        Raises:
+            LabError: it has none.
+        """
+        if point not in self.samples:
+            why = self.failures.get(point, "it was not timed")
+            raise LabError(f"{point.key} has no time.", why, "the other points")
+        return median_us(self.samples[point])
+
+
+class Bench(Protocol):
+    """Where the points of a family are timed at a workload.
+
+    Attributes:
+        family: whose points.
+        problem: the workload.
+        gpu: short name, as of a data sheet, or what the device calls itself.
+        limits: of the GPU.
+        origin: of the times.
+        one_call: only what was timed in one call may be compared.
+    """
+
+    family: Family
+    problem: Problem
+    gpu: str
+    limits: Limits
+    origin: Origin
+    one_call: bool
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def refuses(self, point: Point) -> str | None:
+        """Why a point may not be a branch here, or None."""
+
+    def crowns(self, point: Point) -> bool:
+        """Whether a point may lead a round: each of its methods can be taken out here."""
+
+    def time(self, points: Sequence[Point], problem: Problem | None = None) -> TimedPoints:
+        """Time points in one call; None takes the bench's workload."""
+
+    def ratio(self, above: Samples, below: Samples) -> TimeRatio:
+        """Time of one point over another's, with its 95 % interval."""
+
+    def least_effect(self) -> AA:
+        """The smallest effect that can be told here, by identical kernels."""
+
+    def check(self, point: Point) -> str | None:
+        """What is wrong with a point's answers, or None."""
+
+    def shares(self, point: Point) -> Mapping[str, float | None]:
+        """Counters of a point by stable names: measured, or those that the forecast predicts."""
+
+    def gaps(self, point: Point) -> Gaps:
+        """How far a point is from the peaks."""
+
+    def code(self, point: Point) -> MachineCode:
+        """Its machine code."""
+
+    def entry(self, point: Point) -> str | None:
+        """Its kernel function that takes longest; None where nobody knows."""
+
+    def forecasts_us(self, points: Sequence[Point]) -> dict[Point, float]:
+        """Forecast times, microseconds; a point without one is left out."""
+
+    def best(self) -> tuple[Point, float] | None:
+        """The fastest point that may lead, and its time in microseconds, where that is known."""
+
+    def floor_us(self) -> float | None:
+        """The bytes at the best read rate and an empty launch, microseconds; None: not known."""
+
+    def environment(self) -> dict[str, Any]:
+        """Versions and what else the times depend on."""
+
+
+class _OnAFamily:
+    """What the benches share: a family, a workload, codes and forecasts by the data sheet."""
+
+    one_call = False
+
+    def __init__(self, family: Family, problem: Problem, sheet: Gpu, progress: Progress) -> None:
+        self.family, self.problem, self.sheet = family, problem, sheet
+        self.gpu, self.limits = sheet.name, sheet.limits
+        self.progress = progress
+        self._forecasts: dict[tuple[Point, Problem], Forecast | LabError] = {}
+        self._grid_points = frozenset(family.grid())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+    def crowns(self, point: Point) -> bool:
+        """Whether a point may lead a round."""
+        return point in self._grid_points
+
+    def refuses(self, point: Point) -> str | None:
+        """Why a point may not be a branch here, or None."""
+        if not self.crowns(point):
+            return "it is no point of the family's grid"
+        try:
+            self.family.rung.launches(self.problem, self.limits, point.knobs)
+        except LabError as error:
+            return error.why or error.what
+        return None
+
+    def code(self, point: Point) -> MachineCode:
+        """Its machine code, compiled here."""
+        return machine_code(self.family.rung, self.problem, self.limits, point.knobs)
+
+    def forecast_of(self, point: Point, problem: Problem | None = None) -> Forecast:
+        """The forecast of a point.
+
+        Raises:
+            LabError: there is none, and why.
+        """
+        key = (point, problem or self.problem)
+        if key not in self._forecasts:
+            try:
+                made: Forecast | LabError = forecast(
+                    self.family.rung, key[1], self.sheet, dict(point.knobs)
+                )
+            except LabError as error:
+                made = error
+            self._forecasts[key] = made
+        found = self._forecasts[key]
+        if isinstance(found, LabError):
+            raise found
+        return found
+
+    def forecasts_us(self, points: Sequence[Point]) -> dict[Point, float]:
+        """Forecast times, microseconds; a point without one is left out."""
+        found = {}
+        for number, one in enumerate(points):
+            self.progress("forecasting", number, len(points))
+            try:
+                found[one] = self.forecast_of(one).time_us
+            except LabError:
+                continue
+        return found
+
+    def entry(self, point: Point) -> str | None:
+        """Its kernel function that takes longest, by the forecast."""
+        try:
+            return self.forecast_of(point).main_launch.entry
+        except LabError:
+            return None
+
+    def shares(self, point: Point) -> Mapping[str, float | None]:
+        """The counters that the forecast predicts."""
+        return dict(counters_of_forecast(self.forecast_of(point)))
+
+    def gaps(self, point: Point) -> Gaps:
+        """The gaps that the forecast shows."""
+        return gaps_of_forecast(self.forecast_of(point))
+
+    def _empty_launch_us(self) -> float | None:
+        try:
+            return machine_of(self.sheet).launch_us(1)
+        except LabError:
+            return None
+
+    def _floor_of(self, gb_per_s: float | None) -> float | None:
+        empty_us = self._empty_launch_us()
+        if not gb_per_s or empty_us is None:
+            return None
+        return self.problem.minimal_bytes / gb_per_s / 1e3 + empty_us
+
+
+# -------------------------------------------------------------------------------- recorded
+
+
+class RecordedBench(_OnAFamily):
+    """Times, forecasts and counters from a recorded grid.
+
+    Two points of it may have been timed in two batches, minutes apart. So the interval of their
+    ratio comes from the samples of both and from the identical kernels of the same campaign.
+
+    Args:
+        family: as the grid has it.
+        problem: one of the grid's workloads.
+        grid: the table.
+        progress: hears of what takes time.
+
+    Raises:
+        LabError: the grid is of another kernel, or was not measured on the workload.
+    """
+
+    origin: Origin = "recorded"
+
+    def __init__(
+        self, family: Family, problem: Problem, grid: Grid, progress: Progress = silent
+    ) -> None:
+        if family.rung.id != grid.plan.rung:
+            raise LabError(
+                f"The grid is of {grid.plan.rung}, and the family is {family.rung.id}.",
+                "a grid speaks of its own kernel",
+                "--on forecast",
+            )
+        super().__init__(family, problem, load_gpu(grid.plan.gpu), progress)
+        self.grid = grid
+        self._at = grid.at_workload(problem)
+
+    def refuses(self, point: Point) -> str | None:
+        """Why a point may not be a branch here, or None."""
+        number = self.grid.number(point)
+        if number is None or not self.crowns(point):
+            return "it is no point of the recorded grid"
+        return self._failure(number, self.problem)
+
+    def _failure(self, number: int, problem: Problem) -> str | None:
+        """Why a point has no time."""
+        if number in self.grid.problems:
+            return self.grid.problems[number]
+        return self.grid.at_workload(problem).failures.get(number)
+
+    def time(self, points: Sequence[Point], problem: Problem | None = None) -> TimedPoints:
+        """What the campaign measured of them."""
+        wanted = problem or self.problem
+        samples, failures = {}, {}
+        for one in points:
+            number = self.grid.number(one)
+            found = None if number is None else self.grid.samples(number, wanted)
+            if found is not None:
+                samples[one] = found
+            else:
+                why = None if number is None else self._failure(number, wanted)
+                failures[one] = why or "the recorded grid does not have it"
+        return TimedPoints(samples, failures)
+
+    @cached_property
+    def _identical(self) -> list[tuple[Samples, Samples]]:
+        """Identical kernels; of two batches where there are any, as most points are."""
+        every = self.grid.identical(self.problem)
+        chosen = [one for one in every if one[2]] or every
+        return [(samples_of([a], self._at), samples_of([b], self._at)) for a, b, _ in chosen]
+
+    @cached_property
+    def noise(self) -> float:
+        """The logarithm of the factor that identical kernels of the campaign stay within."""
+        return noise_of(self._identical)
+
+    def ratio(self, above: Samples, below: Samples) -> TimeRatio:
+        """Ratio of two points; its interval by both samples and by the campaign's A/A run."""
+        return ratio_of(above, below, self.noise)
+
+    @cached_property
+    def _least(self) -> AA:
+        if not self._identical:
+            raise LabError(
+                "The recorded grid has no identical kernels.",
+                "what can be told follows from them",
+                "a grid that was measured with them",
+            )
+        return least_effect_of(self._identical, self.origin, self.noise)
+
+    def least_effect(self) -> AA:
+        """The smallest effect that the campaign can tell."""
+        return self._least
+
+    def check(self, point: Point) -> str | None:
+        """What the campaign found wrong with it."""
+        number = self.grid.number(point)
+        if number is None:
+            return "the recorded grid does not have it"
+        return self._failure(number, self.problem)
+
+    def shares(self, point: Point) -> Mapping[str, float | None]:
+        """The counters that the forecast of the campaign predicted."""
+        number = self._number(point)
+        found = {name: column[number] for name, column in self._at.counters.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def gaps(self, point: Point) -> Gaps:
+        """The gaps that the forecast of the campaign showed."""
+        bound = self._at.bound[self._number(point)]
+        if bound is None:
+            raise LabError(f"The recorded grid has no forecast of {point.key}.", "", "another one")
+        return gaps_of_predicted(self.shares(point), bound)
+
+    def entry(self, point: Point) -> str | None:
+        """Its kernel function that takes longest, as the campaign had it."""
+        return self.grid.entries[self._number(point)]
+
+    def forecasts_us(self, points: Sequence[Point]) -> dict[Point, float]:
+        """The forecasts that were made before the campaign timed anything."""
+        numbers = {one: self.grid.number(one) for one in points}
+        made = {one: self._at.forecast_us[n] for one, n in numbers.items() if n is not None}
+        return {one: time_us for one, time_us in made.items() if time_us is not None}
+
+    def best(self) -> tuple[Point, float] | None:
+        """The fastest point that may lead."""
+        found = [
+            (time_us, number)
+            for number, us in enumerate(self._at.samples)
+            if us and self.crowns(self._points[number])
+            for time_us in [statistics.median(us)]
+        ]
+        if not found:
+            return None
+        time_us, number = min(found)
+        return self._points[number], time_us
+
+    @cached_property
+    def _points(self) -> list[Point]:
+        return [self.family.point(self.grid.plan.knobs_of(n)) for n in range(len(self.grid))]
+
+    def _number(self, point: Point) -> int:
+        number = self.grid.number(point)
+        if number is None:
+            raise LabError(f"The recorded grid does not have {point.key}.", "", "another point")
+        return number
+
+    def floor_us(self) -> float | None:
+        """By the fastest read of the campaign at this workload, of the sweep or of a point."""
+        sweeps = [
+            statistics.median(us)
+            for name, rows in self._at.anchors.items()
+            if name.startswith("ceiling:")
+            for us in rows.values()
+        ]
+        points = [statistics.median(us) for us in self._at.samples if us]
+        fastest_us = min([*sweeps, *points], default=None)
+        return self._floor_of(fastest_us and self.problem.streamed_bytes / fastest_us / 1e3)
+
+    def environment(self) -> dict[str, Any]:
+        """Of the campaign."""
+        made = self.grid.provenance
+        return {
+            "grid": f"{self.grid.plan.rung} on {self.grid.plan.gpu}",
+            "points": len(self.grid),
+            "model": self.grid.plan.model,
+            "measured": made.date.isoformat(),
+            "gpu": made.gpu,
+            "nvrtc": self.grid.nvrtc_version,
+            **{name: value for name, value in made.versions.items() if value is not None},
+        }
+
+
+# -------------------------------------------------------------------------------- forecast
+
+
+class ForecastBench(_OnAFamily):
+    """The forecast in place of times. It needs no GPU and moves by nothing.
+
+    Args:
+        family: any.
+        problem: that its kernel supports.
+        gpu: whose data sheet.
+        progress: hears of what takes time.
+    """
+
+    origin: Origin = "forecast"
+
+    def __init__(
+        self,
+        family: Family,
+        problem: Problem,
+        gpu: Gpu | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        super().__init__(family, problem, gpu or load_gpu(DEFAULT_GPU), progress)
+        self._checked: dict[Point, str | None] = {}
+
+    def time(self, points: Sequence[Point], problem: Problem | None = None) -> TimedPoints:
+        """One forecast a point, in the place of a sample."""
+        samples, failures = {}, {}
+        for number, one in enumerate(points):
+            self.progress("forecasting", number, len(points))
+            try:
+                time_us = self.forecast_of(one, problem).time_us
+            except LabError as error:
+                failures[one] = str(error)
+            else:
+                only = ProcessSamples(
+                    process=0, us=(time_us,), launches_per_sample=1, rotated_sets=1, rotated_bytes=0
+                )
+                samples[one] = Samples(processes=(only,))
+        return TimedPoints(samples, failures)
+
+    def ratio(self, above: Samples, below: Samples) -> TimeRatio:
+        """Of two forecasts: an interval of no width, which says nothing of how right they are."""
+        return ratio_of(above, below)
+
+    def least_effect(self) -> AA:
+        """Nothing moves here: two forecasts of one kernel are equal."""
+        return AA(0.0, 0, self.origin)
+
+    def check(self, point: Point) -> str | None:
+        """What the CPU runner finds wrong with it, on the operation's small problem."""
+        if point not in self._checked:
+            self._checked[point] = _check_on_cpu(self.family, self.problem, point)
+        return self._checked[point]
+
+    def best(self) -> tuple[Point, float] | None:
+        """Not known: the whole grid is forecast nowhere."""
+        return None
+
+    def floor_us(self) -> float | None:
+        """By the rate at which the model lets memory be read."""
+        try:
+            machine = machine_of(self.sheet)
+        except LabError:
+            return None
+        return self._floor_of(machine.dram_bytes_per_cycle * machine.clock_ghz)
+
+    def environment(self) -> dict[str, Any]:
+        """The model and the data sheet."""
+        return {"model": model_name(), "gpu": self.sheet.title, "arch": self.limits.arch}
+
+
+def _check_on_cpu(family: Family, problem: Problem, point: Point) -> str | None:
+    """What is wrong with a point on small problems of its workload's kind, or None."""
+    small = operation_of(problem).small
+    if family.rung.supports(small) is not None:
+        small = problem
+    try:
+        report = check_rung(family.rung, small, dict(point.knobs), quick=True)
+    except LabError as error:
+        return str(error)
+    return None if report.ok else str(report)
+
+
+# ------------------------------------------------------------------------------------ live
+
+
+class LiveBench(_OnAFamily):
+    """This machine's GPU. All points of a call are interleaved in each process.
+
+    Args:
+        family: any.
+        problem: the workload.
+        processes: that time each call.
+        rounds: samples of a point in each of them.
+        progress: hears of what takes time.
+
+    Raises:
+        LabError: nothing can run on a GPU here.
+    """
+
+    origin: Origin = "live"
+    one_call = True
+
+    def __init__(
+        self,
+        family: Family,
+        problem: Problem,
+        *,
+        processes: int = PROCESSES,
+        rounds: int = ROUNDS,
+        progress: Progress = silent,
+    ) -> None:
+        self.device = require_device()
+        super().__init__(family, problem, gpu_or_default(), progress)
+        self.processes, self.rounds = processes, rounds
+        self._held = ExitStack()
+        self._pool: LivePool | None = None
+        self._checked: dict[Point, str | None] = {}
+        self._counted: dict[Point, Mapping[str, float | None]] = {}
+        self._least: AA | None = None
+        self._floor: tuple[float | None] | None = None
+        self._environment: dict[str, str | None] = {}
+        self._calls = 0
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._held.__exit__(kind, error, trace)
+        self._pool = None
+
+    def crowns(self, point: Point) -> bool:
+        """Any valid point may lead: its methods are taken out here and now."""
+        return True
+
+    def time(self, points: Sequence[Point], problem: Problem | None = None) -> TimedPoints:
+        """Time points side by side; each is compared with the oracle before and after."""
+        wanted = problem or self.problem
+        jobs, failures = {}, {}
+        for one in dict.fromkeys(points):
+            try:
+                jobs[one] = self._job(one, wanted)
+            except LabError as error:
+                failures[one] = str(error)
+        found = self._measure(list(jobs.values()), wanted)
+        named = {job.label: one for one, job in jobs.items()}
+        failures |= {named[label]: text for label, text in found.failures.items() if label in named}
+        samples = {
+            one: _samples_of(found, job.label) for one, job in jobs.items() if one not in failures
+        }
+        return TimedPoints({one: held for one, held in samples.items() if held}, failures)
+
+    def _job(self, point: Point, problem: Problem) -> Job:
+        candidate = rung_candidate(self.family.rung, point.knobs)
+        return replace(make_job(candidate, problem, self.limits), label=self._name(point))
+
+    def _name(self, point: Point) -> str:
+        return f"{self.family.rung.id} {point.key}"
+
+    def _measure(self, jobs: Sequence[Job], problem: Problem) -> GroupResult:
+        if not jobs:
+            return GroupResult()
+        if self._pool is None:
+            self._pool = self._held.enter_context(LivePool(self.processes, progress=self.progress))
+        self._calls += 1
+        request = make_request(
+            *(jobs, problem, self.limits, f"loop over {self.family.rung.id}"),
+            seed=zlib.crc32(f"{problem.key()} {self._calls}".encode()),
+            rounds=self.rounds,
+        )
+        found = run_group(self._pool, request, self.processes, self.progress)
+        self._environment = found.environment or self._environment
+        return found
+
+    def ratio(self, above: Samples, below: Samples) -> TimeRatio:
+        """Ratio of two points of one call: median over the processes, and its bootstrap."""
+        return ratio_of(above, below)
+
+    def least_effect(self) -> AA:
+        """From the start point and as many kernels like it, each loaded from a file of its own."""
+        if self._least is None:
+            first = self._job(self.family.start, self.problem)
+            with tempfile.TemporaryDirectory(prefix="labtools-aa-") as folder:
+                jobs = [_copy_job(first, Path(folder), number) for number in range(AA_PAIRS + 1)]
+                found = self._measure(jobs, self.problem)
+            rows = [_samples_of(found, job.label) for job in jobs]
+            known = [one for one in rows if one is not None]
+            pairs = list(zip(known, known[1:], strict=False))
+            if not pairs:
+                raise LabError(
+                    "Identical kernels could not be timed.",
+                    next(iter(found.failures.values()), ""),
+                    "the recorded grid, forecasts",
+                )
+            self._least = least_effect_of(pairs, self.origin)
+        return self._least
+
+    def check(self, point: Point) -> str | None:
+        """What is wrong with it on a battery of small problems, or None."""
+        if point not in self._checked:
+            one = rung_candidate(self.family.rung, point.knobs)
+            key = check_key(one.label, self.problem)
+            try:
+                found = check_batteries({key: (one, self.problem)})[key]
+            except LabError as error:
+                self._checked[point] = str(error)
+            else:
+                self._checked[point] = None if found.ok else "; ".join(found.problems)
+        return self._checked[point]
+
+    def shares(self, point: Point) -> Mapping[str, float | None]:
+        """Counters of the hardware; where ncu reads none, those that the forecast predicts."""
+        return self._counters(point) or super().shares(point)
+
+    def gaps(self, point: Point) -> Gaps:
+        """The gaps that the counters show; without counters those of the forecast, so labelled."""
+        counters = self._counters(point)
+        return gaps_of_counters(counters) if counters else super().gaps(point)
+
+    def _counters(self, point: Point) -> Mapping[str, float | None]:
+        if point not in self._counted:
+            item = (self.family.rung, self.problem, dict(point.knobs))
+            try:
+                (report,) = profile_batch([item])
+                if isinstance(report, LabError):
+                    raise report
+                self._counted[point] = report.record_counters().values
+            except LabError:
+                self._counted[point] = {}
+        return self._counted[point]
+
+    def best(self) -> tuple[Point, float] | None:
+        """Not known: nobody times a whole grid for it."""
+        return None
+
+    def floor_us(self) -> float | None:
+        """By the read sweep, timed here."""
+        if self._floor is None:
+            jobs = [
+                make_job(one, self.problem, self.limits)
+                for one in ceiling_candidates(self.limits.num_sms)
+                if one.supports(self.problem) is None
+            ]
+            found = self._measure(jobs, self.problem)
+            times = [median_us(one) for job in jobs if (one := _samples_of(found, job.label))]
+            fastest_us = min(times, default=None)
+            rate = self.problem.streamed_bytes / fastest_us / 1e3 if fastest_us else None
+            self._floor = (self._floor_of(rate),)
+        return self._floor[0]
+
+    def environment(self) -> dict[str, Any]:
+        """The device and the versions of what ran."""
+        known = {name: value for name, value in self._environment.items() if value is not None}
+        return {"gpu": self.device.name, "driver": self.device.driver_version, **known}
+
+
+def _copy_job(job: Job, folder: Path, number: int) -> Job:
+    """The same code under another name, in a file of its own."""
+    path = folder / f"{number}.cubin"
+    shutil.copyfile(job.cubin, path)
+    return replace(job, label=f"{job.label} ({number})", cubin=str(path))
+
+
+def _samples_of(found: GroupResult, label: str) -> Samples | None:
+    """The times of a candidate in every process; None where one of them has none."""
+    rows = [answer.timed[label].samples for answer in found.answers if label in answer.timed]
+    if not rows or len(rows) < len(found.answers):
+        return None
+    return Samples(processes=tuple(rows))
+
+
+# ------------------------------------------------------------------------------------- opening
+
+
+def open_bench(
+    family: Family,
+    problem: Problem,
+    on: TimedOn,
+    *,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Bench:
+    """The bench of a name.
+
+    Args:
+        family: whose points are timed.
+        problem: at which workload.
+        on: ``recorded``, ``forecast`` or ``gpu``.
+        seed: of what a bench draws; a recorded time and a forecast are what they are.
+        progress: hears of what takes time.
+
+    Raises:
+        LabError: there is no such bench here, or the recorded grid is of other code.
+    """
+    makers: Mapping[TimedOn, Callable[[], Bench]] = {
+        "recorded": lambda: _open_recorded(family, problem, progress),
+        "forecast": lambda: ForecastBench(family, problem, progress=progress),
+        "gpu": lambda: LiveBench(family, problem, progress=progress),
+    }
+    return makers[on]()
+
+
+def _open_recorded(family: Family, problem: Problem, progress: Progress) -> RecordedBench:
+    path = grid_path(family.rung.id, DEFAULT_GPU)
+    if not path.is_file():
+        raise LabError(
+            f"There is no recorded grid of {family.rung.id}.",
+            f"it would be {path}",
+            "--on forecast, and --on gpu where there is one",
+        )
+    grid = read_grid(path)
+    found = check_grid(grid, family)
+    if not found.fresh:
+        raise LabError(
+            f"The recorded grid of {family.rung.id} is of other code.",
+            next(iter(found.changed.values())),
+            "--on forecast, and --on gpu where there is one",
+        )
+    return RecordedBench(family, problem, grid, progress)
