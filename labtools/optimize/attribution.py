@@ -8,10 +8,9 @@ side of that.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,10 +19,6 @@ from labtools.record import Samples, median_us, ratio_of_samples
 from labtools.record.statistics import CONFIDENCE
 
 from .classes import Decision
-from .family import Point
-
-if TYPE_CHECKING:
-    from .bench import Bench
 
 THRESHOLD = 0.02
 """Relative effect that counts as one, as in the source, where the machine can tell as much."""
@@ -146,73 +141,7 @@ def relative_gain(before: Samples, after: Samples) -> float:
     return ratio_of(before, after).ratio - 1.0
 
 
-# ------------------------------------------------------------------------------------- ablation
-
-
-def ablate_methods(bench: Bench, point: Point, methods: Sequence[str]) -> tuple[Attribution, ...]:
-    """Take one method out of a point at a time.
-
-    The point and all of its variants are timed in one call of the bench, with equal repeats; where
-    the bench times live, they are interleaved. A variant that has no time has no attribution.
-
-    Args:
-        bench: where they are timed.
-        point: with all of the methods.
-        methods: ids.
-
-    Raises:
-        LabError: the point itself has no time, or a method is not on or cannot be removed.
-    """
-    variants = {name: bench.family.remove(point, name) for name in methods}
-    return _attribute(bench, point, variants)
-
-
-def ablate_pairs(bench: Bench, point: Point, methods: Sequence[str]) -> tuple[Attribution, ...]:
-    """Take two methods out of a point at a time, named ``first + second``.
-
-    What two methods do together is measured, never summed: the sum of two single effects is
-    something else where they interact, see `interactions`. A pair of which one goes with the other
-    is left out.
-    """
-    variants = {}
-    for first, second in itertools.combinations(methods, 2):
-        left = bench.family.remove(point, first)
-        if bench.family.has(left, second):
-            variants[f"{first} + {second}"] = bench.family.remove(left, second)
-    return _attribute(bench, point, variants)
-
-
-def _attribute(bench: Bench, point: Point, variants: dict[str, Point]) -> tuple[Attribution, ...]:
-    timed = bench.time([point, *dict.fromkeys(variants.values())])
-    mine = timed.samples.get(point)
-    if mine is None:
-        raise LabError(
-            f"{point.key} has no time, so nothing can be taken out of it.",
-            timed.failures.get(point, "it was not timed"),
-            "another point",
-        )
-    threshold = threshold_of(bench.least_effect())
-    found = []
-    for name, left in variants.items():
-        samples = timed.samples.get(left)
-        if samples is not None:
-            found.append(_judge(name, left, bench.ratio(samples, mine), median_us(mine), threshold))
-    return tuple(found)
-
-
-def _judge(
-    name: str, left: Point, found: TimeRatio, time_us: float, threshold: float
-) -> Attribution:
-    low, high = found.low - 1.0, found.high - 1.0
-    decided: Decision | None = None
-    if low > threshold:
-        decided = "above"
-    elif high < threshold:
-        decided = "below"
-    relative = found.ratio - 1.0
-    return Attribution(
-        *(name, left.key, relative * time_us, relative, low, high, threshold, decided)
-    )
+# ---------------------------------------------------------------------------------- two at a time
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ from .gaps import Gaps, counters_of_forecast, gaps_of_counters, gaps_of_forecast
 from .grid import Grid, check_grid, grid_path, read_grid, samples_of
 
 TimedOn = Literal["recorded", "forecast", "gpu"]
-Origin = Literal["recorded", "forecast", "live"]
+TimesFrom = Literal["recorded", "forecast", "live"]
 AA_PAIRS = 20
 """Pairs of identical kernels behind the least effect that a live bench can tell."""
 
@@ -80,7 +80,7 @@ class TimedPoints:
         return median_us(self.samples[point])
 
 
-class Bench(Protocol):
+class TimingBench(Protocol):
     """Where the points of a family are timed at a workload.
 
     Attributes:
@@ -96,7 +96,7 @@ class Bench(Protocol):
     problem: Problem
     gpu: str
     limits: Limits
-    origin: Origin
+    origin: TimesFrom
     one_call: bool
 
     def __enter__(self) -> Self: ...
@@ -270,7 +270,7 @@ class RecordedBench(_OnAFamily):
         LabError: the grid is of another kernel, or was not measured on the workload.
     """
 
-    origin: Origin = "recorded"
+    origin: TimesFrom = "recorded"
 
     def __init__(
         self, family: Family, problem: Problem, grid: Grid, progress: Progress = silent
@@ -434,7 +434,7 @@ class ForecastBench(_OnAFamily):
         progress: hears of what takes time.
     """
 
-    origin: Origin = "forecast"
+    origin: TimesFrom = "forecast"
 
     def __init__(
         self,
@@ -522,7 +522,7 @@ class LiveBench(_OnAFamily):
         LabError: nothing can run on a GPU here.
     """
 
-    origin: Origin = "live"
+    origin: TimesFrom = "live"
     one_call = True
 
     def __init__(
@@ -705,7 +705,7 @@ def open_bench(
     *,
     seed: int = 0,
     progress: Progress = silent,
-) -> Bench:
+) -> TimingBench:
     """The bench of a name.
 
     Args:
@@ -718,7 +718,7 @@ def open_bench(
     Raises:
         LabError: there is no such bench here, or the recorded grid is of other code.
     """
-    makers: Mapping[TimedOn, Callable[[], Bench]] = {
+    makers: Mapping[TimedOn, Callable[[], TimingBench]] = {
         "recorded": lambda: _open_recorded(family, problem, progress),
         "forecast": lambda: ForecastBench(family, problem, progress=progress),
         "gpu": lambda: LiveBench(family, problem, progress=progress),

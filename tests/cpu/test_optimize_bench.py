@@ -12,10 +12,9 @@ from live_fake import DEVICE, use_fake_gpu
 
 from labtools.measure.gpu import measure as live_measure
 from labtools.optimize import bench as benches
+from labtools.optimize.ablation import ablate_methods, ablate_pairs
 from labtools.optimize.attribution import (
     THRESHOLD,
-    ablate_methods,
-    ablate_pairs,
     interactions,
     least_effect_of,
     noise_of,
