@@ -7,7 +7,6 @@ used. What only reads, or only adds to the log, is done here with the loop's fol
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +35,8 @@ from .outcome import Answer, Status, UsageProblem, parts, print_table, typed
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from labtools.optimize.bench import TimedOn
+
 T = TypeVar("T")
 DEFAULT_FAMILY = "tunable"
 DEFAULT_BRANCHES = 4
@@ -51,7 +52,7 @@ class LoopSteps(Protocol):
         folder: Path,
         family: Family,
         workload: Problem | None,
-        on: str,
+        on: TimedOn,
         seed: int,
         branches: int,
         rule: str,
@@ -110,7 +111,7 @@ class LoopSteps(Protocol):
         self,
         family: Family,
         workload: Problem | None,
-        on: str,
+        on: TimedOn,
         knobs: Mapping[str, int],
         methods: Sequence[str],
         pairs: bool,
@@ -122,7 +123,9 @@ class LoopSteps(Protocol):
 
 def loop_steps() -> LoopSteps:
     """The steps that commands take."""
-    return cast(LoopSteps, importlib.import_module("labtools.optimize.loop"))
+    from labtools.optimize import loop
+
+    return loop
 
 
 # --------------------------------------------------------------------------------------- input
@@ -270,7 +273,7 @@ def begin_loop(
     folder: Path,
     kernel: str | None,
     workload: str | None,
-    on: str | None,
+    on: TimedOn | None,
     seed: int | None,
     branches: int | None,
     rule: str | None,
@@ -285,7 +288,7 @@ def _begin(
     folder: Path,
     kernel: str | None,
     workload: str | None,
-    on: str | None,
+    on: TimedOn | None,
     seed: int | None,
     branches: int | None,
     rule: str | None,
@@ -402,7 +405,7 @@ def run_loop(
     folder: Path,
     kernel: str | None,
     workload: str | None,
-    on: str | None,
+    on: TimedOn | None,
     seed: int | None,
     branches: int | None,
     rule: str | None,
@@ -495,7 +498,7 @@ class PointAblated(Answer):
 def ablate_kernel(
     kernel: str | None,
     workload: str | None,
-    on: str | None,
+    on: TimedOn | None,
     chosen: Sequence[str] | None,
     methods: Sequence[str] | None,
     pairs: bool,

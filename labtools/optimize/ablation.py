@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from labtools.problem import LabError
 from labtools.record import median_us
 
 from .attribution import Attribution, TimeRatio, threshold_of
-from .bench import TimingBench
+from .bench import TimedPoints, TimingBench
 from .classes import Decision
 from .family import Point
 
+TimeCall = Callable[[Sequence[Point]], TimedPoints]
+"""Times some points in one call."""
+
 
 def ablate_methods(
-    bench: TimingBench, point: Point, methods: Sequence[str]
+    bench: TimingBench, point: Point, methods: Sequence[str], time: TimeCall | None = None
 ) -> tuple[Attribution, ...]:
     """Take one method out of a point at a time.
 
@@ -26,16 +29,17 @@ def ablate_methods(
         bench: where they are timed.
         point: with all of the methods.
         methods: ids.
+        time: the bench's call, or one that keeps what it measures as well.
 
     Raises:
         LabError: the point itself has no time, or a method is not on or cannot be removed.
     """
     variants = {name: bench.family.remove(point, name) for name in methods}
-    return _attribute(bench, point, variants)
+    return _attribute(bench, point, variants, time or bench.time)
 
 
 def ablate_pairs(
-    bench: TimingBench, point: Point, methods: Sequence[str]
+    bench: TimingBench, point: Point, methods: Sequence[str], time: TimeCall | None = None
 ) -> tuple[Attribution, ...]:
     """Take two methods out of a point at a time, named ``first + second``.
 
@@ -48,13 +52,13 @@ def ablate_pairs(
         left = bench.family.remove(point, first)
         if bench.family.has(left, second):
             variants[f"{first} + {second}"] = bench.family.remove(left, second)
-    return _attribute(bench, point, variants)
+    return _attribute(bench, point, variants, time or bench.time)
 
 
 def _attribute(
-    bench: TimingBench, point: Point, variants: dict[str, Point]
+    bench: TimingBench, point: Point, variants: dict[str, Point], time: TimeCall
 ) -> tuple[Attribution, ...]:
-    timed = bench.time([point, *dict.fromkeys(variants.values())])
+    timed = time([point, *dict.fromkeys(variants.values())])
     mine = timed.samples.get(point)
     if mine is None:
         raise LabError(

@@ -8,7 +8,7 @@ leaves the check open, and an open check is not passed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from labtools.problem import LabError, Limits, Problem, Rung, timed_launches
@@ -102,7 +102,7 @@ class Pick:
     unused: int
 
 
-def pick(
+def pick_methods(
     family: Family,
     point: Point,
     gaps: Gaps,
@@ -111,6 +111,7 @@ def pick(
     problem: Problem,
     limits: Limits,
     taken: Taken | None = None,
+    refuses: Callable[[Sequence[str]], str | None] | None = None,
 ) -> Pick:
     """Choose methods for the slots of each axis.
 
@@ -126,6 +127,7 @@ def pick(
         problem: what is computed.
         limits: of the GPU.
         taken: what earlier rounds found out.
+        refuses: why some methods cannot be tried together where they would run, or None.
 
     Raises:
         LabError: a trigger cannot be computed, or gives a strength outside 0..1.
@@ -152,6 +154,9 @@ def pick(
                 family.apply(point, [*chosen, one.method], forms={**forms, **extra})
             except InvalidPoint as error:
                 seen[one.method] = _say(one, f"it does not go together: {error.why}")
+                continue
+            if refuses is not None and (why := refuses([*chosen, one.method])):
+                seen[one.method] = _say(one, why)
                 continue
             chosen.append(one.method)
             forms |= extra

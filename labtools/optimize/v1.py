@@ -16,7 +16,7 @@ from .budget import DEFAULT_RULE, Budget
 from .classes import MethodClass
 from .family import Family, Point
 from .gaps import Gaps
-from .pick import Pick, Taken, pick
+from .pick import Pick, Taken, pick_methods
 
 NOISE = 0.02
 """A change of the time below this counts as none. Source: the loop's V1, and V2 after it."""
@@ -49,9 +49,9 @@ def pick_one_an_axis(
 ) -> Pick:
     """The first method of each axis, by priority, that passes the four checks.
 
-    The arguments are those of `pick`.
+    The arguments are those of `pick_methods`.
     """
-    return pick(family, point, gaps, ONE_AN_AXIS, counters, problem, limits, taken)
+    return pick_methods(family, point, gaps, ONE_AN_AXIS, counters, problem, limits, taken)
 
 
 def judge_group(

@@ -16,7 +16,7 @@ from labtools.optimize.classes import classify
 from labtools.optimize.code_numbers import code_numbers
 from labtools.optimize.family import Point, load_family
 from labtools.optimize.gaps import Gaps
-from labtools.optimize.pick import Pick, Taken, launch_numbers, pick
+from labtools.optimize.pick import Pick, Taken, launch_numbers, pick_methods
 from labtools.optimize.sass_check import SassVerdict, check_sass, prove
 from labtools.problem import LabError, Rows
 from labtools.toolchain.listings import MachineCode, machine_code
@@ -33,7 +33,7 @@ def choose(
     budget, *, point=ROWS.start, taken=None, gaps=GAPS, family=ROWS, problem=PROBLEM, **more
 ):
     limits = dataclasses.replace(LIMITS, **more)
-    return pick(family, point, gaps, budget, {}, problem, limits, taken)
+    return pick_methods(family, point, gaps, budget, {}, problem, limits, taken)
 
 
 def why(found: Pick, method: str):

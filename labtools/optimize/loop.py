@@ -1,0 +1,780 @@
+"""The loop: trial, attribution, validation, learning, one step at a time.
+
+Each step reads the state, does its work on a bench and keeps what it found in the loop's folder.
+Every measurement is on the disk before anything follows from it, so a step that was cut off goes
+on with what it has. `run` plays the automatic policy; a script or a person may take each step
+alone, in the same order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from labtools.problem import LabError, Problem
+from labtools.problem.rung import say_knobs
+from labtools.record.whole import write_whole
+from labtools.toolchain.progress import Progress, silent
+
+from .ablation import ablate_methods, ablate_pairs
+from .attribution import Attribution, relative_gain
+from .bench import TimedOn, TimedPoints, TimingBench, open_bench
+from .branch import Branch, Branching, propose, variants
+from .budget import allocate, rule_named
+from .campaign import source_hash_of
+from .classes import classify
+from .events import (
+    AblateDone,
+    BranchDone,
+    BranchTried,
+    BudgetDone,
+    CheckDone,
+    FrontierScored,
+    GapsDone,
+    InitDone,
+    LoopStopped,
+    PickDone,
+    PointTimed,
+    Purpose,
+    UpdateDone,
+)
+from .expressions import Quantity
+from .family import Family, Point, load_family
+from .gaps import gaps_of_counters, rising, trigger_values
+from .grid import TunerEntry, write_kernel_tuner
+from .loop_folder import LoopFolder
+from .pick import Pick, Taken, launch_numbers, pick_methods
+from .sass_check import SassVerdict, check_sass, prove
+from .state import STEPS, AblatedPoint, FoundPoint, LoopResult, LoopState
+
+MOST_ROUNDS = 6
+"""Rounds of an automatic run, where none are named."""
+ROUNDS_WITHOUT_GAIN = 2
+"""An automatic run stops after so many rounds running without a gain that can be told."""
+NEAR_FLOOR = 1.02
+"""An automatic run stops at this many times the floor: the bytes at the best read rate, and an
+empty launch."""
+MOST_SCORED = 8
+"""Entries of the frontier that are timed on the family's other workloads, the fastest first."""
+
+
+class TuningLoop:
+    """A loop and the bench on which its points are timed.
+
+    Args:
+        folder: opened for writing.
+        bench: where its points are timed.
+        progress: hears what it does.
+    """
+
+    def __init__(self, folder: LoopFolder, bench: TimingBench, progress: Progress = silent) -> None:
+        self.folder, self.bench, self.progress = folder, bench, progress
+        self.family: Family = bench.family
+
+    @property
+    def state(self) -> LoopState:
+        """What is known now."""
+        return self.folder.state
+
+    # ------------------------------------------------------------------------------- a round
+
+    def gaps(self, counters: Mapping[str, float | None] | None = None) -> LoopState:
+        """Step 1: how far the champion is from the peaks.
+
+        Args:
+            counters: of the champion, by stable names; None asks the bench.
+        """
+        state = self.folder.require("gaps")
+        point = self.family.read_key(state.point)
+        if state.time_us is None:
+            self._time("start", [point])
+        found = gaps_of_counters(counters) if counters is not None else self.bench.gaps(point)
+        values = counters if counters is not None else self.bench.shares(point)
+        history = [*(one.gaps for one in state.roofline_history), found]
+        return self.folder.keep(
+            GapsDone(state.round, point.key, found, dict(values), rising(history))
+        )
+
+    def budget(self, rule: str | None = None) -> LoopState:
+        """Step 2: slots for methods on each axis."""
+        state = self.folder.require("budget")
+        current = state.current
+        assert current.gaps is not None
+        made = allocate(current.gaps, rule_named(rule or state.rule), rising=current.rising)
+        return self.folder.keep(BudgetDone(state.round, made))
+
+    def pick(
+        self,
+        methods: Sequence[str] | None = None,
+        acknowledged: Mapping[str, str] | None = None,
+    ) -> LoopState:
+        """Step 3: the round's methods.
+
+        Args:
+            methods: ids that the caller chose; None lets the four checks and the budget choose.
+            acknowledged: why a method that the compiler dropped may be tried again, by its id.
+
+        Raises:
+            LabError: a chosen method does not go with the champion.
+        """
+        state = self.folder.require("pick")
+        current, point = state.current, self.family.read_key(state.current.start)
+        assert current.gaps is not None and current.budget is not None
+        said = dict(acknowledged or {})
+        chosen = pick_methods(
+            *(self.family, point, current.gaps, current.budget, current.counters),
+            *(self.bench.problem, self.bench.limits, self._taken(state, said)),
+            refuses=partial(self._cannot_branch, point),
+        )
+        if methods is not None:
+            chosen = self._given(point, chosen, methods)
+        used = {name: text for name, text in said.items() if name in chosen.methods}
+        return self.folder.keep(PickDone(state.round, chosen, used))
+
+    def branch(self, given: Sequence[Mapping[str, int]] | None = None) -> LoopState:
+        """Step 4: the same methods with several hyperparameters; the fastest right one leads.
+
+        Where no branch is right the step may be taken again, with other settings.
+
+        Args:
+            given: knobs of the branches; None lets the forecast choose.
+        """
+        state = self.folder.require("branch")
+        current, point = state.current, self.family.read_key(state.current.start)
+        branching = self._branching(state, point, given)
+        if not branching.branches:
+            reasons = "; ".join(f"{count} times {why}" for why, count in branching.pruned.items())
+            why = f"no setting is left to try: {reasons or 'the family has no other'}"
+            return self.folder.keep(LoopStopped(state.round, why))
+        points = [one.point for one in branching.branches]
+        checked = {one: self.bench.check(one) for one in points}
+        failures = {one: why for one, why in checked.items() if why is not None}
+        right = [one for one in points if one not in failures]
+        times = self._time("branch", right, beside=point) if right else {}
+        tried = []
+        for one in branching.branches:
+            timed = times.get(one.point)
+            failure = failures.get(one.point, timed.failure if timed else "")
+            time_us = timed.time_us if timed else None
+            number = len(current.branches) + one.branch
+            tried.append(
+                BranchTried(number, one.point.key, time_us, one.forecast_us, one.why, failure)
+            )
+        right_ones = [one for one in tried if one.time_us is not None and not one.failure]
+        fastest = min(right_ones, key=lambda one: one.time_us or 0.0, default=None)
+        champion = fastest.point if fastest else None
+        return self.folder.keep(BranchDone(state.round, tuple(tried), champion, branching.pruned))
+
+    def ablate(self, pairs: bool = False) -> LoopState:
+        """Step 5: the champion with one method out at a time.
+
+        Args:
+            pairs: two methods at a time as well.
+        """
+        state = self.folder.require("ablate")
+        champion, methods = self._champion(state), state.current.methods
+
+        def kept(points: Sequence[Point]) -> TimedPoints:
+            others = [one for one in points if one != champion]
+            found = self._time("ablation", others, beside=champion) if others else {}
+            return TimedPoints(
+                {one: timed.samples for one, timed in found.items() if timed.samples is not None},
+                {one: timed.failure for one, timed in found.items() if timed.samples is None},
+            )
+
+        single: tuple[Attribution, ...] = ()
+        both: tuple[Attribution, ...] = ()
+        if methods:
+            single = ablate_methods(self.bench, champion, methods, kept)
+            both = ablate_pairs(self.bench, champion, methods, kept) if pairs else ()
+        return self.folder.keep(AblateDone(state.round, self.bench.least_effect(), single, both))
+
+    def check(self) -> LoopState:
+        """Step 6: what of each method is in the champion's machine code."""
+        state = self.folder.require("check")
+        verdicts = check_methods(self.bench, self._champion(state), state.current.methods)
+        return self.folder.keep(CheckDone(state.round, verdicts))
+
+    def update(self, analysis: str = "") -> LoopState:
+        """Step 7: class each method, and say where the next round begins.
+
+        Args:
+            analysis: words of whoever drives the loop.
+        """
+        state = self.folder.require("update")
+        current = state.current
+        verdicts = {one.method: one for one in current.sass_check or ()}
+        classes = {
+            one.method: classify(one, verdicts[one.method])
+            for one in current.attribution or ()
+            if one.method in verdicts
+        }
+        gain, point, time_us = self._next_point(state)
+        return self.folder.keep(UpdateDone(state.round, classes, point, time_us, gain, analysis))
+
+    # ------------------------------------------------------------------------ the whole loop
+
+    def run(self, max_rounds: int = MOST_ROUNDS, max_runs: int | None = None) -> LoopResult:
+        """Play the automatic policy until it stops.
+
+        Args:
+            max_rounds: whole rounds, at most.
+            max_runs: no new round begins once so many candidates were timed.
+        """
+        steps: Mapping[str, Callable[[], LoopState]] = {
+            "gaps": self.gaps,
+            "budget": self.budget,
+            "pick": lambda: self.pick(acknowledged=self._acknowledge()),
+            "branch": self.branch,
+            "ablate": self.ablate,
+            "check": self.check,
+            "update": self.update,
+        }
+        limit = ""
+        while not (state := self.state).stopped:
+            step = state.next_steps[0]
+            if step == STEPS[0]:
+                if limit := _limit_reached(state, max_rounds, max_runs):
+                    break
+                if reason := self._reason_to_stop(state):
+                    self.folder.keep(LoopStopped(state.round, reason))
+                    break
+            done = (state.round - 1) * len(STEPS) + STEPS.index(step)
+            self.progress(f"round {state.round}: {step}", done, max_rounds * len(STEPS))
+            steps[step]()
+        self.score_frontier()
+        return self.result(limit)
+
+    def result(self, limit: str = "") -> LoopResult:
+        """What the loop came to so far.
+
+        Args:
+            limit: why a run ended that may go on; the loop itself has not stopped.
+        """
+        state = self.state
+        if state.time_us is None:
+            raise LabError(
+                "The loop has no champion yet.", "nothing was timed", "labtools loop run"
+            )
+        best = self.bench.best()
+        found = None
+        if best is not None:
+            found = FoundPoint(best[0].key, dict(best[0].knobs), best[1])
+        champion = FoundPoint(state.point, state.knobs[state.point], state.time_us)
+        return LoopResult(champion, state.rounds, state.runs, state.stopped or limit, found)
+
+    def score_frontier(self) -> None:
+        """Time the fastest entries of the frontier on the family's other workloads."""
+        state = self.state
+        others = [one for one in self.family.workloads if one != self.bench.problem]
+        entries = sorted(state.frontier, key=lambda one: one.time_us)[:MOST_SCORED]
+        missing = [self.family.read_key(one.point) for one in entries if not one.others_us]
+        found: dict[str, dict[str, float]] = {}
+        for problem in others if missing else ():
+            timed = self.bench.time(missing, problem)
+            for point in timed.samples:
+                found.setdefault(point.key, {})[str(problem)] = timed.median_us(point)
+        if found:
+            self.folder.keep(FrontierScored(found))
+
+    # --------------------------------------------------------------------------- measurements
+
+    def _time(
+        self, purpose: Purpose, points: Sequence[Point], *, beside: Point | None = None
+    ) -> dict[Point, PointTimed]:
+        """Time points and keep each measurement; what this round has already is not timed again.
+
+        A bench may compare only what it timed in one call. There a call of which the log has a
+        part is made anew.
+
+        Args:
+            purpose: what for.
+            points: each is a run, where the purpose counts.
+            beside: a known point that is timed in the same call, to be compared with.
+        """
+        left = set(self.folder.plan(purpose, [one.key for one in points]))
+        if left and self.bench.one_call:
+            self._keep_call(purpose, points, beside)
+        elif left:
+            for one in points:
+                if one.key in left:
+                    self._keep_call(purpose, [one], None)
+            if beside is not None and self._kept("reference", beside) is None:
+                self._keep_call("reference", [beside], None)
+        found = {one: self._kept(purpose, one) for one in points}
+        if beside is not None:
+            found[beside] = self._kept("reference", beside)
+        return {one: timed for one, timed in found.items() if timed is not None}
+
+    def _keep_call(self, purpose: Purpose, points: Sequence[Point], beside: Point | None) -> None:
+        every = [*points, *([beside] if beside is not None else [])]
+        timed = self.bench.time(every)
+        call, number = self.folder.next_call, self.state.round
+        for one in every:
+            self.folder.keep(
+                PointTimed(
+                    *(number, "reference" if one is beside else purpose, one.key, call),
+                    timed.samples.get(one),
+                    timed.failures.get(one, ""),
+                    knobs=dict(one.knobs),
+                )
+            )
+
+    def _kept(self, purpose: Purpose, point: Point) -> PointTimed | None:
+        return self.folder.measured(point.key, round=self.state.round, purpose=purpose)
+
+    # ------------------------------------------------------------------------------- deciding
+
+    def _champion(self, state: LoopState) -> Point:
+        assert state.current.champion is not None
+        return self.family.read_key(state.current.champion)
+
+    def _branching(
+        self, state: LoopState, point: Point, given: Sequence[Mapping[str, int]] | None
+    ) -> Branching:
+        """The branches of this attempt of the round."""
+        current = state.current
+        if given is not None:
+            chosen = [self.family.point(knobs) for knobs in given]
+            for one in chosen:
+                if reason := self.bench.refuses(one):
+                    raise LabError(f"{one.key} cannot be a branch.", reason, "another point")
+            return Branching(
+                tuple(Branch(n, one, None, "given") for n, one in enumerate(chosen, start=1))
+            )
+        earlier = [run.point for run in state.timed if run.round < state.round]
+        tried = [one.point for one in current.branches]
+        forms = current.pick.forms if current.pick else {}
+        return propose(
+            *(self.bench, point, current.methods),
+            count=state.branches,
+            known={self.family.read_key(key) for key in (*earlier, *tried)},
+            seed=f"{state.seed} {state.round} {current.retries}",
+            forms=forms,
+        )
+
+    def _cannot_branch(self, point: Point, methods: Sequence[str]) -> str | None:
+        """Why no setting of some methods can be tried on this bench, or None."""
+        timed = {self.family.read_key(run.point) for run in self.state.timed}
+        reason = "its settings were all timed before"
+        for made in variants(self.family, point, methods):
+            if isinstance(made, Point) and made not in timed:
+                refused = self.bench.refuses(made)
+                if refused is None:
+                    return None
+                reason = refused
+            elif isinstance(made, str):
+                reason = made
+        return f"no setting of {' and '.join(methods)} can be tried: {reason}"
+
+    def _given(self, point: Point, chosen: Pick, methods: Sequence[str]) -> Pick:
+        """A pick that the caller made, beside what the checks said of each method."""
+        self.family.apply(point, methods)
+        wanted = tuple(dict.fromkeys(methods))
+        considered = tuple(
+            replace(one, taken=True, why=f"given by the caller; {one.why or 'its checks passed'}")
+            if one.method in wanted
+            else replace(one, taken=False, why=one.why or "the caller chose others")
+            for one in chosen.considered
+        )
+        return Pick(wanted, {}, considered, 0)
+
+    def _taken(self, state: LoopState, acknowledged: Mapping[str, str]) -> Taken:
+        """What earlier rounds found out of methods."""
+        dropped: dict[str, list[int]] = {}
+        for one in state.history:
+            for name, found in (one.classes or {}).items():
+                if found == "implementation_failed" and one.champion is not None:
+                    form = self.family.form_of(self.family.read_key(one.champion), name)
+                    if form is not None:
+                        dropped.setdefault(name, []).append(form)
+        failed = {
+            name: tuple(dropped.get(name, ())) for name in state.implementation_failed_methods
+        }
+        return Taken(
+            state.effective_methods,
+            state.ineffective_methods,
+            failed,
+            acknowledged,
+            state.undecided_methods,
+        )
+
+    def _acknowledge(self) -> dict[str, str]:
+        """What the policy writes of methods that the compiler dropped: another form of each."""
+        taken = self._taken(self.state, {})
+        said = {}
+        for name, dropped in taken.failed.items():
+            forms = self.family.method(name).on
+            fresh = next((n for n in range(len(forms)) if n not in dropped), None)
+            if fresh is not None:
+                form = say_knobs(forms[fresh])
+                said[name] = f"another form, {form}: the compiler dropped the one before"
+        return said
+
+    def _next_point(self, state: LoopState) -> tuple[float | None, str, float]:
+        """Gain of the round, and the point that the next one begins from, with its time.
+
+        A variant of the ablation leads where the champion is slower with the method than without,
+        else the champion. It is taken where it is faster than the point before by more than can be
+        told here.
+        """
+        current = state.current
+        assert state.time_us is not None and current.champion is not None
+        before = self._kept("reference", self.family.read_key(current.start))
+        leader = self._kept("branch", self._champion(state))
+        harmed = [
+            one
+            for one in current.attribution or ()
+            if one.high < -one.threshold and self.bench.crowns(self.family.read_key(one.without))
+        ]
+        if harmed:
+            without = min(harmed, key=lambda one: one.relative).without
+            leader = self._kept("ablation", self.family.read_key(without))
+        gain = None
+        if before and before.samples and leader and leader.samples:
+            gain = relative_gain(before.samples, leader.samples)
+            least = (current.aa or self.bench.least_effect()).effect
+            if gain > least and leader.time_us is not None:
+                return gain, leader.point, leader.time_us
+        return gain, current.start, state.time_us
+
+    def _reason_to_stop(self, state: LoopState) -> str | None:
+        """Why no further round begins, or None."""
+        last = state.roofline_history[-1].gaps if state.roofline_history else None
+        if last is not None and last.near_peak:
+            return "near the peak: all three gaps are below the limit"
+        floor_us = self.bench.floor_us()
+        if floor_us and state.time_us and state.time_us <= NEAR_FLOOR * floor_us:
+            near = f"{NEAR_FLOOR:g} times the floor, {floor_us:.2f} us"
+            return f"{state.time_us:.2f} us is within {near}"
+        whole = [one for one in state.history if one.classes is not None]
+        latest = whole[-ROUNDS_WITHOUT_GAIN:]
+        least = self.bench.least_effect().effect
+        if len(latest) == ROUNDS_WITHOUT_GAIN and all(
+            one.gain is not None and one.gain <= least for one in latest
+        ):
+            return (
+                f"{ROUNDS_WITHOUT_GAIN} rounds running without a gain above {least:.2%}, "
+                "which is what can be told here"
+            )
+        return None
+
+
+def _limit_reached(state: LoopState, max_rounds: int, max_runs: int | None) -> str:
+    """The limit of a run that is reached, or nothing."""
+    if state.rounds >= max_rounds:
+        return f"{max_rounds} rounds were asked for"
+    if max_runs is not None and state.runs >= max_runs:
+        return f"{state.runs} candidates were timed, and {max_runs} were asked for"
+    return ""
+
+
+def check_methods(
+    bench: TimingBench, point: Point, methods: Sequence[str]
+) -> tuple[SassVerdict, ...]:
+    """What of some methods is in a point's machine code, each against the code without it.
+
+    Args:
+        bench: gives codes, and counters where a method has no signature.
+        point: where the methods are on.
+        methods: their ids.
+    """
+    family = bench.family
+    removed = {name: family.remove(point, name) for name in methods}
+    unsigned = [name for name in methods if not family.method(name).signature]
+    proved: dict[str, bool | None] = {}
+    if unsigned:
+        values = _values_of(bench, point)
+        for name in unsigned:
+            without = _values_of(bench, removed[name])
+            proved[name] = prove(family.method(name), values, without)
+    code = bench.code(point)
+    before = {name: bench.code(left) for name, left in removed.items()}
+    return check_sass(family, methods, code, before, bench.entry(point), proved)
+
+
+def _values_of(bench: TimingBench, point: Point) -> dict[str, Quantity | None]:
+    """What a proof may ask of a point: counters, shares of stalls, gaps and its launches."""
+    return {
+        **trigger_values(bench.shares(point), bench.gaps(point)),
+        **launch_numbers(bench.family.rung, point, bench.problem, bench.limits),
+    }
+
+
+# ----------------------------------------------------------------------- steps on a folder
+
+
+def init(
+    folder: Path,
+    family: Family,
+    workload: Problem | None,
+    on: TimedOn,
+    seed: int,
+    branches: int,
+    rule: str,
+) -> LoopState:
+    """Begin a loop in a folder that holds none.
+
+    Args:
+        folder: made where it is not there.
+        family: what is tuned.
+        workload: for what; None takes the family's headline.
+        on: where points are timed.
+        seed: of everything that is drawn.
+        branches: candidates a round.
+        rule: that shares the slots out.
+
+    Raises:
+        LabError: it cannot be timed there, or the folder holds a loop.
+    """
+    if branches < 1:
+        raise LabError(
+            f"A round of {branches} branches tries nothing.", "it needs at least 1", "4 is usual"
+        )
+    bench = open_bench(family, workload or family.workloads[0], on, seed=seed)
+    start = family.start
+    if reason := bench.refuses(start):
+        raise LabError(
+            f"{family.rung.id} cannot begin here.", reason, "another workload, or --on forecast"
+        )
+    event = InitDone(
+        family=_name_of(family),
+        family_hash=source_hash_of(family),
+        workload=bench.problem,
+        on=on,
+        gpu=bench.gpu,
+        seed=seed,
+        branches=branches,
+        rule=rule_named(rule),
+        env=bench.environment(),
+        start=start.key,
+        start_knobs=dict(start.knobs),
+    )
+    with LoopFolder.create(folder, event, _source_of(family)) as opened:
+        return opened.state
+
+
+def _name_of(family: Family) -> str:
+    """How a later step finds the family: a shipped one by its id, another by its path."""
+    with contextlib.suppress(LabError):
+        if load_family(family.rung.id).path == family.path:
+            return family.rung.id
+    return str(family.path.resolve())
+
+
+def _source_of(family: Family) -> Callable[[str], str]:
+    """The text of a point's kernel: its knobs as definitions, then the source."""
+
+    def text(key: str) -> str:
+        knobs = family.read_key(key).knobs
+        lines = [
+            f"#define {one.name.upper()} {knobs[one.name]}"
+            for one in family.rung.knobs
+            if one.compiled
+        ]
+        return "\n".join([f"// {family.rung.id} at {key}", *lines, family.rung.source_text])
+
+    return text
+
+
+@contextlib.contextmanager
+def _opened(folder: Path, family: Family, progress: Progress = silent) -> Iterator[TuningLoop]:
+    """The loop of a folder, for one step."""
+    with LoopFolder.opened(folder, _source_of(family)) as opened:
+        state = opened.state
+        on = cast(TimedOn, state.on)
+        if state.family_hash != source_hash_of(family):
+            raise LabError(
+                f"{family.rung.id} is no longer what this loop began with.",
+                "its source has changed, so earlier times are of another kernel",
+                "labtools loop summary reads it; a new folder for the kernel as it is now",
+            )
+        with open_bench(family, state.workload, on, seed=state.seed, progress=progress) as bench:
+            yield TuningLoop(opened, bench, progress)
+
+
+def gaps(
+    folder: Path, family: Family, counters: Mapping[str, float | None] | None = None
+) -> LoopState:
+    """Step 1 on a folder, see `TuningLoop.gaps`."""
+    with _opened(folder, family) as loop:
+        return loop.gaps(counters)
+
+
+def budget(folder: Path, family: Family, rule: str | None = None) -> LoopState:
+    """Step 2 on a folder, see `TuningLoop.budget`."""
+    with _opened(folder, family) as loop:
+        return loop.budget(rule)
+
+
+def pick(
+    folder: Path,
+    family: Family,
+    methods: Sequence[str] | None = None,
+    acknowledged: Mapping[str, str] | None = None,
+) -> LoopState:
+    """Step 3 on a folder, see `TuningLoop.pick`."""
+    with _opened(folder, family) as loop:
+        return loop.pick(methods, acknowledged)
+
+
+def branch(
+    folder: Path,
+    family: Family,
+    branches: Sequence[Mapping[str, int]] | None = None,
+    progress: Progress = silent,
+) -> LoopState:
+    """Step 4 on a folder, see `TuningLoop.branch`."""
+    with _opened(folder, family, progress) as loop:
+        return loop.branch(branches)
+
+
+def ablate(
+    folder: Path, family: Family, pairs: bool = False, progress: Progress = silent
+) -> LoopState:
+    """Step 5 on a folder, see `TuningLoop.ablate`."""
+    with _opened(folder, family, progress) as loop:
+        return loop.ablate(pairs)
+
+
+def check(folder: Path, family: Family) -> LoopState:
+    """Step 6 on a folder, see `TuningLoop.check`."""
+    with _opened(folder, family) as loop:
+        return loop.check()
+
+
+def update(folder: Path, family: Family, analysis: str = "") -> LoopState:
+    """Step 7 on a folder, see `TuningLoop.update`."""
+    with _opened(folder, family) as loop:
+        return loop.update(analysis)
+
+
+def run(
+    folder: Path,
+    family: Family,
+    max_rounds: int = MOST_ROUNDS,
+    max_runs: int | None = None,
+    progress: Progress = silent,
+) -> LoopResult:
+    """The automatic policy on a folder, see `TuningLoop.run`."""
+    with _opened(folder, family, progress) as loop:
+        return loop.run(max_rounds, max_runs)
+
+
+def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
+    """Write a loop's champion as a rung of its own, and what was timed for Kernel Tuner.
+
+    Args:
+        folder: of the loop.
+        family: that it tuned.
+        target: folder that takes the files.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        LabError: a file cannot be written.
+    """
+    looked = LoopFolder.look(folder)
+    state = looked.state
+    entries = []
+    for key in dict.fromkeys(one.point for one in state.timed):
+        timed = looked.measured(key)
+        us = tuple(
+            one
+            for process in (timed.samples.processes if timed and timed.samples else ())
+            for one in process.us
+        )
+        entries.append(TunerEntry(state.knobs[key], us, "" if us else "RuntimeFailedConfig"))
+    rung, cache = target / f"{family.rung.id}_champion.py", target / "kernel_tuner_cache.json"
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        write_whole(rung, _champion_rung(family, state).encode())
+        write_kernel_tuner(cache, family.rung.id, state.gpu, state.workload, entries)
+    except OSError as error:
+        raise LabError(
+            f"{target} cannot be written.", error.strerror or str(error), "another folder"
+        ) from error
+    return (rung, cache)
+
+
+def _champion_rung(family: Family, state: LoopState) -> str:
+    """The text of a rung that is the family's, with the champion's knobs for defaults."""
+    name = _name_of(family)
+    base = name if name == family.rung.id else str(family.path.with_suffix(".py").resolve())
+    return "\n".join(
+        [
+            f'"""The champion of a loop on {family.rung.id} for {state.workload}.',
+            "",
+            f"Idea: {state.point}",
+            '"""',
+            "",
+            "import dataclasses",
+            "",
+            "from labtools.problem import load_rung",
+            "",
+            f"FAMILY = load_rung({base!r})",
+            f"KNOBS = {dict(state.knobs[state.point])!r}",
+            "",
+            "RUNG = dataclasses.replace(",
+            "    FAMILY,",
+            f"    id={family.rung.id + '_champion'!r},",
+            "    knobs=tuple(",
+            "        dataclasses.replace(knob, default=KNOBS[knob.name]) for knob in FAMILY.knobs",
+            "    ),",
+            ")",
+            "",
+        ]
+    )
+
+
+def ablate_point(
+    family: Family,
+    workload: Problem | None,
+    on: TimedOn,
+    knobs: Mapping[str, int],
+    methods: Sequence[str] = (),
+    pairs: bool = False,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> AblatedPoint:
+    """A point with one method out at a time, outside of any loop.
+
+    Args:
+        family: of the point.
+        workload: None takes the family's headline.
+        on: where it is timed.
+        knobs: of the point; what is not named is as at the start.
+        methods: ids; none takes all that are on there.
+        pairs: two methods at a time as well.
+        seed: of what is drawn.
+        progress: hears what it does.
+
+    Raises:
+        LabError: a method is not on there, or the point cannot be timed.
+    """
+    point = family.point(knobs)
+    chosen = tuple(methods) or family.methods_on(point)
+    with open_bench(
+        family, workload or family.workloads[0], on, seed=seed, progress=progress
+    ) as bench:
+        if reason := bench.refuses(point):
+            raise LabError(f"{point.key} cannot be timed.", reason, "another point")
+        single = ablate_methods(bench, point, chosen)
+        both = ablate_pairs(bench, point, chosen) if pairs else ()
+        verdicts = check_methods(bench, point, chosen)
+        timed = bench.time([point])
+        found = {one.method: one for one in verdicts}
+        return AblatedPoint(
+            of=FoundPoint(point.key, dict(point.knobs), timed.median_us(point)),
+            origin=bench.origin,
+            aa=bench.least_effect(),
+            attribution=single,
+            pairs=both,
+            sass_check=verdicts,
+            classes={one.method: classify(one, found[one.method]) for one in single},
+        )

@@ -1,0 +1,151 @@
+"""The loop as a whole: its steps and its policy, with a small kernel that is no attention."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from labtools.optimize import loop
+from labtools.optimize.bench import ForecastBench
+from labtools.optimize.branch import propose, variants
+from labtools.optimize.family import Family, Point, load_family
+from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.state import STEPS, OutOfOrder
+from labtools.predict import load_gpu
+from labtools.problem import LabError, load_rung
+
+FAMILY = Path(__file__).resolve().parents[1] / "families" / "row_scale.py"
+
+
+@pytest.fixture(scope="module")
+def family() -> Family:
+    return load_family(FAMILY)
+
+
+@pytest.fixture(scope="module")
+def bench(family: Family) -> ForecastBench:
+    return ForecastBench(family, family.workloads[0])
+
+
+def begin(folder: Path, family: Family, seed: int = 0, branches: int = 4) -> None:
+    loop.init(folder, family, None, "forecast", seed, branches, "largest-remainder")
+
+
+def test_the_policy_comes_near_the_best_point_of_a_small_grid(
+    tmp_path: Path, family: Family, bench: ForecastBench
+) -> None:
+    begin(tmp_path / "loop", family)
+    found = loop.run(tmp_path / "loop", family)
+    times = bench.forecasts_us(family.grid())
+    assert found.champion.time_us <= 1.10 * min(times.values())
+    assert found.champion.time_us < times[family.start]
+    assert found.stopped
+    state = LoopFolder.look(tmp_path / "loop").state
+    assert found.runs == len(state.timed) < len(family.grid())
+    assert state.knobs[found.champion.point] == found.champion.knobs
+
+
+def test_every_candidate_counts_one_run_and_references_none(tmp_path: Path, family: Family) -> None:
+    begin(tmp_path / "loop", family)
+    found = loop.run(tmp_path / "loop", family, max_rounds=1)
+    looked = LoopFolder.look(tmp_path / "loop")
+    (only,) = looked.state.history
+    tried = [one for one in only.branches if one.time_us is not None]
+    removed = {one.without for one in only.attribution or ()}
+    assert found.runs == 1 + len(tried) + len(removed)  # the start, branches, ablations
+    assert found.stopped == "1 rounds were asked for"
+    assert not looked.state.stopped, "a limit ends a run and not the loop"
+
+
+def test_a_run_goes_on_after_a_limit(tmp_path: Path, family: Family) -> None:
+    begin(tmp_path / "whole", family, seed=5)
+    begin(tmp_path / "parts", family, seed=5)
+    whole = loop.run(tmp_path / "whole", family)
+    for _ in range(8):
+        part = loop.run(tmp_path / "parts", family, max_rounds=1)
+        done = part.rounds
+        part = loop.run(tmp_path / "parts", family, max_rounds=done + 1)
+        if LoopFolder.look(tmp_path / "parts").state.stopped:
+            break
+    assert part.champion == whole.champion
+    assert part.runs == whole.runs
+
+
+def test_steps_one_by_one_are_those_of_a_run(tmp_path: Path, family: Family) -> None:
+    begin(tmp_path / "steps", family, seed=2)
+    begin(tmp_path / "run", family, seed=2)
+    for step in STEPS:
+        getattr(loop, step)(tmp_path / "steps", family)
+    loop.run(tmp_path / "run", family, max_rounds=1)
+    stepped = LoopFolder.look(tmp_path / "steps").state.history[0]
+    played = LoopFolder.look(tmp_path / "run").state.history[0]
+    assert stepped == played
+
+
+def test_a_step_out_of_order_names_the_next_one(tmp_path: Path, family: Family) -> None:
+    begin(tmp_path / "loop", family)
+    with pytest.raises(OutOfOrder, match="next step is gaps"):
+        loop.ablate(tmp_path / "loop", family)
+
+
+def test_branches_keep_to_the_methods_that_were_picked(
+    family: Family, bench: ForecastBench
+) -> None:
+    start = family.start
+    for made in variants(family, start, ["memory.wide_accesses"]):
+        if isinstance(made, Point):
+            assert family.methods_on(made) == ("memory.wide_accesses",)
+
+
+def test_one_branch_is_drawn_and_the_others_are_the_forecasts_first(
+    family: Family, bench: ForecastBench
+) -> None:
+    found = propose(bench, family.start, ["compute.larger_blocks"], count=2, seed="a")
+    assert [one.why for one in found.branches] == ["forecast", "drawn"]
+    first = found.branches[0]
+    assert first.forecast_us == min(bench.forecasts_us(found.ordered).values())
+    known = {first.point}
+    again = propose(bench, family.start, ["compute.larger_blocks"], count=2, known=known)
+    assert first.point not in [one.point for one in again.branches]
+    assert again.pruned["timed before"] == 1
+
+
+def test_where_nothing_is_left_the_loop_stops_with_reasons(tmp_path: Path, family: Family) -> None:
+    begin(tmp_path / "loop", family)
+    for _ in range(12):
+        found = loop.run(tmp_path / "loop", family, max_rounds=12)
+        if LoopFolder.look(tmp_path / "loop").state.stopped:
+            break
+    assert found.stopped
+
+
+def test_a_changed_kernel_is_no_longer_the_loops(tmp_path: Path) -> None:
+    for ending in (".cu", ".py", ".toml"):
+        (tmp_path / f"row_scale{ending}").write_text(FAMILY.with_suffix(ending).read_text())
+    mine = load_family(tmp_path / "row_scale.py")
+    begin(tmp_path / "loop", mine)
+    source = tmp_path / "row_scale.cu"
+    source.write_text(source.read_text() + "\n__global__ void other() {}\n")
+    with pytest.raises(LabError, match="no longer what this loop began with"):
+        loop.gaps(tmp_path / "loop", load_family(tmp_path / "row_scale.py"))
+
+
+def test_the_champion_is_exported_as_a_rung_of_its_own(tmp_path: Path, family: Family) -> None:
+    begin(tmp_path / "loop", family)
+    found = loop.run(tmp_path / "loop", family, max_rounds=1)
+    rung_path, cache = loop.export(tmp_path / "loop", family, tmp_path / "out")
+    rung = load_rung(rung_path)
+    assert rung.resolve_knobs() == dict(found.champion.knobs)
+    assert rung.launches(family.workloads[0], load_gpu("h200").limits, None)
+    kept = json.loads(cache.read_text())
+    assert len(kept["cache"]) == found.runs
+
+
+def test_a_point_is_ablated_without_a_loop(family: Family) -> None:
+    found = loop.ablate_point(family, None, "forecast", {"wide": 1, "threads": 256})
+    assert {one.method for one in found.attribution} == set(found.classes)
+    assert set(found.classes) == {"memory.wide_accesses", "compute.larger_blocks"}
+    wide = next(one for one in found.sass_check if one.method == "memory.wide_accesses")
+    assert wide.verdict == "present"
