@@ -1,8 +1,9 @@
 """Measure the grid of a kernel family on this machine's GPU, and write it as one table.
 
-Phases, each with the same folder: ``codes`` compiles and forecasts every point, ``time`` times
-them in batches, ``best`` times the best ones by the full protocol, ``table`` writes the grid.
-Each goes on where it was stopped.
+Phases, each with the same folder: ``codes`` compiles every point, ``models`` forecasts it and looks
+for its methods in its code, ``time`` times the points in batches, ``best`` times the best ones by
+the full protocol, ``table`` writes the grid. Each goes on where it was stopped. ``models`` needs no
+GPU and may run beside ``time``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from labtools.optimize.campaign import (
     GridFolder,
     Timer,
     find_codes,
+    find_models,
     make_plan,
 )
 from labtools.optimize.family import load_family
@@ -30,7 +32,7 @@ from labtools.problem import LabError
 from labtools.record import slug_of_gpu
 from labtools.toolchain.progress import ProgressLine
 
-PHASES = ("codes", "time", "best", "table")
+PHASES = ("codes", "models", "time", "best", "table")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,7 +61,7 @@ def _run(chosen: argparse.Namespace) -> int:
     folder = GridFolder(chosen.out)
     with ProgressLine() as progress:
         clock = Clock(chosen.deadline_s, progress)
-        if {"codes", "time", "best"} & set(chosen.phase):
+        if {"codes", "models", "time", "best"} & set(chosen.phase):
             _measure(chosen, folder, clock)
     if "table" in chosen.phase:
         grid = make_grid(folder)
@@ -90,7 +92,10 @@ def _measure(chosen: argparse.Namespace, folder: GridFolder, clock: Clock) -> No
     codes = folder.codes()
     if "codes" in chosen.phase:
         codes = find_codes(folder, limits, processes=chosen.processes or 1, clock=clock)
-        print(_say_codes(len(plan), [code.problem for code in codes.values()], clock))
+        print(_say_made("compiled", len(plan), [one.problem for one in codes.values()], clock))
+    if "models" in chosen.phase:
+        models = find_models(folder, limits, processes=chosen.processes or 1, clock=clock)
+        print(_say_made("forecast", len(plan), [one.problem for one in models.values()], clock))
     if "time" in chosen.phase:
         timer = Timer(folder, limits, clock, codes)
         timer.time_all()
@@ -101,10 +106,10 @@ def _measure(chosen: argparse.Namespace, folder: GridFolder, clock: Clock) -> No
         print(f"the best points: {clock.spent_s:.0f} s")
 
 
-def _say_codes(points: int, problems: Sequence[str], clock: Clock) -> str:
+def _say_made(done: str, points: int, problems: Sequence[str], clock: Clock) -> str:
     failed = [problem for problem in problems if problem]
-    text = f"{len(problems)} of {points} points compiled, {len(failed)} without code, "
-    return "\n".join([f"{text}{clock.spent_s:.0f} s", *dict.fromkeys(failed[:8])])
+    text = f"{len(problems)} of {points} points {done}, {len(failed)} could not be, "
+    return "\n".join([f"{text}{clock.spent_s:.0f} s", *list(dict.fromkeys(failed))[:8]])
 
 
 if __name__ == "__main__":

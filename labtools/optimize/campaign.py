@@ -22,12 +22,12 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -41,17 +41,19 @@ from labtools.measure.gpu.pool import LivePool
 from labtools.measure.gpu.provenance import make_provenance
 from labtools.measure.gpu.timing import TimingAnswer
 from labtools.measure.worker import Worker, WorkerDied
-from labtools.predict import Forecast, forecast, model_name
+from labtools.predict import Forecast, forecast, load_gpu, model_name
 from labtools.problem import LabError, Limits, Problem, timed_launches
 from labtools.record import Provenance
 from labtools.record.bound import Bound
 from labtools.record.fields import HashesField, ProblemField, ResourcesField
 from labtools.record.whole import append_lines, write_whole
-from labtools.toolchain import DeviceInfo, compile_rung, kernel_hashes
+from labtools.toolchain import DeviceInfo, kernel_hashes
 from labtools.toolchain.listings import MachineCode, machine_code
 from labtools.toolchain.progress import Progress, silent, with_time_left
 from labtools.toolchain.sources import hash_source
 
+from .code_numbers import code_numbers
+from .expressions import Quantity
 from .family import Family, load_family
 from .gaps import counters_of_forecast
 from .sass_check import check_sass
@@ -64,8 +66,8 @@ GRID_ROUNDS = 5
 """Samples of a point at a workload."""
 CODES_A_PROCESS = 800
 """A measuring process that has loaded this many codes makes room for a new one."""
-CODE_LIMIT_S = 120.0
-"""A point that is not compiled and forecast in so long has no code."""
+POINT_LIMIT_S = 120.0
+"""A point that is not compiled, or not forecast, in so long has no code, or no forecast."""
 BEST = 50
 """Points that are timed again by the full protocol."""
 BEST_PAIRS = 5
@@ -165,15 +167,10 @@ class CodeAt:
     Args:
         job: what a measuring child is told.
         hashes: of the code.
-        entry: the kernel that takes longest, by the forecast; the first that is timed without one.
-        forecast: None where there is none, and ``no_forecast`` says why.
     """
 
     job: Job
     hashes: HashesField
-    entry: str
-    forecast: KeptForecast | None = None
-    no_forecast: str = ""
 
 
 @dataclass(frozen=True)
@@ -183,16 +180,36 @@ class PointCode:
     Args:
         point: its number in the plan.
         at: its code by workload; empty where it does not compile or cannot be launched.
-        resources: of the longest kernel at the headline.
-        signatures: how many instructions of that kernel match each line of a method's signature,
-            by method, whether the point has it on or not.
         problem: why there is no code.
     """
 
     point: int
     at: dict[str, CodeAt] = field(default_factory=dict)
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class PointModel:
+    """What the machine code of a point says, before anything runs.
+
+    Args:
+        point: its number in the plan.
+        hashes: of the code at the headline.
+        forecasts: by workload, where there is one.
+        resources: of the kernel at the headline that takes longest, by the forecast; of the first
+            that is timed where there is none.
+        signatures: how many instructions of that kernel match each line of a method's signature,
+            by method, whether the point has it on or not.
+        numbers: `code_numbers` of that kernel; empty where it cannot be followed.
+        problem: why there is nothing.
+    """
+
+    point: int
+    hashes: HashesField | None = None
+    forecasts: dict[str, KeptForecast] = field(default_factory=dict)
     resources: ResourcesField | None = None
     signatures: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    numbers: dict[str, float | None] = field(default_factory=dict)
     problem: str = ""
 
 
@@ -383,6 +400,10 @@ class GridFolder:
         """What was compiled, by the point's number."""
         return {code.point: code for code in self.read("codes", PointCode)}
 
+    def models(self) -> dict[int, PointModel]:
+        """What was forecast and found in the code, by the point's number."""
+        return {model.point: model for model in self.read("models", PointModel)}
+
     def batches(self, name: str = "times") -> dict[tuple[str, int], TimedBatch]:
         """What was timed, by workload and batch."""
         return {(one.workload, one.batch): one for one in self.read(name, TimedBatch)}
@@ -424,8 +445,8 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class CodeRequest:
-    """A point to compile and forecast.
+class PointRequest:
+    """A point to compile or to follow.
 
     Args:
         point: its number in the plan.
@@ -449,37 +470,55 @@ class CodeRequest:
 _family = lru_cache(maxsize=4)(load_family)
 
 
-def make_code(report: Reporter[None], request: CodeRequest) -> PointCode:
-    """Compile a point, forecast it, and count what its methods leave in its code."""
-    family, headline = _family(request.family), request.workloads[0]
+def make_code(report: Reporter[None], request: PointRequest) -> PointCode:
+    """Compile a point for each workload."""
     try:
-        candidate = rung_candidate(family.rung, request.knobs)
+        candidate = rung_candidate(_family(request.family).rung, request.knobs)
         at = {str(one): _code_at(request, candidate, one) for one in request.workloads}
-        of_headline = (family.rung, headline, request.limits, candidate.knobs)
-        resources = compile_rung(*of_headline, compiler="live").resources_of(
-            at[str(headline)].entry
-        )
-        code = machine_code(*of_headline)
     except LabError as error:
         return PointCode(request.point, problem=str(error))
-    signatures = count_signatures(family, code, resources.entry)
-    return PointCode(request.point, at, resources, signatures)
+    return PointCode(request.point, at)
 
 
-def _code_at(request: CodeRequest, candidate: Candidate, workload: Problem) -> CodeAt:
+def _code_at(request: PointRequest, candidate: Candidate, workload: Problem) -> CodeAt:
     """A point's code at one workload, in the folder of the plan."""
     rung = _family(request.family).rung
     job = make_job(candidate, workload, request.limits)
     kept = Path(request.cubins) / Path(job.cubin).name
     if not kept.exists():
         write_whole(kept, Path(job.cubin).read_bytes())
-    job = replace(job, cubin=str(kept))
     hashes = kernel_hashes(rung, workload, request.limits, candidate.knobs, compiler="live")
+    return CodeAt(replace(job, cubin=str(kept)), hashes)
+
+
+def make_model(report: Reporter[None], request: PointRequest) -> PointModel:
+    """Forecast a point at each workload, and look for its methods in its code."""
+    family, headline = _family(request.family), request.workloads[0]
+    rung, sheet = family.rung, load_gpu(request.gpu)
     try:
-        made = forecast(rung, workload, request.gpu, candidate.knobs)
+        knobs = rung.resolve_knobs(request.knobs)
+        code = machine_code(rung, headline, request.limits, knobs)
+        hashes = kernel_hashes(rung, headline, request.limits, knobs, compiler="live")
+        entry = timed_launches(rung.launches(headline, request.limits, knobs))[0].entry
     except LabError as error:
-        return CodeAt(job, hashes, timed_launches(job.launches)[0].entry, None, str(error))
-    return CodeAt(job, hashes, made.main_launch.entry, keep_forecast(made))
+        return PointModel(request.point, problem=str(error))
+    forecasts = {}
+    for workload in request.workloads:
+        with suppress(LabError):  # a kernel that the model cannot follow has no forecast
+            made = forecast(rung, workload, sheet, knobs)
+            forecasts[str(workload)] = keep_forecast(made)
+            entry = made.main_launch.entry if workload == headline else entry
+    numbers: Mapping[str, Quantity | None] = {}
+    with suppress(LabError):
+        numbers = code_numbers(rung, headline, request.limits, knobs, code, entry)
+    return PointModel(
+        request.point,
+        hashes,
+        forecasts,
+        code.resources[entry],
+        count_signatures(family, code, entry),
+        {name: None if value is None else float(value) for name, value in numbers.items()},
+    )
 
 
 def count_signatures(family: Family, code: MachineCode, entry: str) -> dict[str, tuple[int, ...]]:
@@ -492,7 +531,7 @@ def count_signatures(family: Family, code: MachineCode, entry: str) -> dict[str,
 def find_codes(
     folder: GridFolder, limits: Limits, *, processes: int, clock: Clock
 ) -> dict[int, PointCode]:
-    """Compile and forecast every point of a plan that the folder does not hold yet.
+    """Compile every point of a plan that the folder does not hold yet.
 
     Args:
         folder: with its plan.
@@ -503,51 +542,95 @@ def find_codes(
     Returns:
         What the folder holds afterwards, by the point's number.
     """
-    plan, held = folder.plan(), folder.codes()
-    requests = [
-        CodeRequest(
-            *(number, plan.knobs_of(number), plan.family, limits, plan.gpu, plan.workloads),
-            cubins=str(folder.cubins),
-        )
-        for number in range(len(plan))
-        if number not in held
-    ]
-    left, done = iter(requests), 0
-    say = clock.counting("compiling and forecasting")
-    lock = threading.Lock()
-
-    def take() -> CodeRequest | None:
-        with lock:
-            return next(left, None) if clock.allows() else None
-
-    def keep(code: PointCode) -> None:
-        nonlocal done
-        with lock:
-            held[code.point], done = code, done + 1
-            folder.add("codes", [code], PointCode)
-            say(done, len(requests))
-
-    with ThreadPoolExecutor(processes) as threads:
-        working = [threads.submit(_make_codes, take, keep) for _ in range(processes)]
-    for one in working:
-        one.result()
-    return held
+    work = _PointWork(folder, limits, clock, folder.codes(), "codes")
+    return work.do(make_code, PointCode, processes)
 
 
-def _make_codes(take: Callable[[], CodeRequest | None], keep: Callable[[PointCode], None]) -> None:
-    """Let one child after another make codes; a point that takes its child down has none."""
-    request = take()
-    while request is not None:
-        with Worker() as worker:
-            while request is not None:
-                try:
-                    code = worker.call(make_code, request, time_limit_s=CODE_LIMIT_S)
-                except WorkerDied as died:
-                    keep(PointCode(request.point, problem=str(died)))
-                    request = take()
-                    break
-                keep(code)
-                request = take()
+def find_models(
+    folder: GridFolder, limits: Limits, *, processes: int, clock: Clock
+) -> dict[int, PointModel]:
+    """Forecast and follow every point; arguments and answer are as of `find_codes`.
+
+    It needs no GPU, and may go on beside the timing or after it: nothing of it depends on a time.
+    """
+    work = _PointWork(folder, limits, clock, folder.models(), "models")
+    return work.do(make_model, PointModel, processes)
+
+
+_Made = TypeVar("_Made", PointCode, PointModel)
+
+
+class _PointWork(Generic[_Made]):
+    """Points on their way through children into one of the folder's files.
+
+    Args:
+        folder: with its plan.
+        limits: of the GPU.
+        clock: says when to stop.
+        held: what the file holds already, by the point's number.
+        name: of the file.
+    """
+
+    def __init__(
+        self,
+        folder: GridFolder,
+        limits: Limits,
+        clock: Clock,
+        held: dict[int, _Made],
+        name: str,
+    ) -> None:
+        plan = folder.plan()
+        self._todo = [
+            PointRequest(
+                *(number, plan.knobs_of(number), plan.family, limits, plan.gpu, plan.workloads),
+                cubins=str(folder.cubins),
+            )
+            for number in range(len(plan))
+            if number not in held
+        ]
+        self._folder, self._clock, self._name = folder, clock, name
+        self._held: dict[int, _Made] = held
+        self._left = iter(self._todo)
+        self._say = clock.counting(f"{name} of {plan.rung}")
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def do(
+        self,
+        make: Callable[[Reporter[None], PointRequest], _Made],
+        of: type[_Made],
+        processes: int,
+    ) -> dict[int, _Made]:
+        """Let so many children make all that is left, or what the clock allows."""
+        with ThreadPoolExecutor(processes) as threads:
+            working = [threads.submit(self._feed, make, of) for _ in range(processes)]
+        for one in working:
+            one.result()
+        return self._held
+
+    def _feed(self, make: Callable[[Reporter[None], PointRequest], _Made], of: type[_Made]) -> None:
+        """Ask one child after another; a point that takes its child down has nothing."""
+        request = self._take()
+        while request is not None:
+            with Worker() as worker:
+                while request is not None and worker.alive:
+                    try:
+                        made = worker.call(make, request, time_limit_s=POINT_LIMIT_S)
+                    except WorkerDied as died:
+                        made = of(request.point, problem=str(died))
+                    self._keep(made, of)
+                    request = self._take()
+
+    def _take(self) -> PointRequest | None:
+        with self._lock:
+            return next(self._left, None) if self._clock.allows() else None
+
+    def _keep(self, made: _Made, of: type[_Made]) -> None:
+        with self._lock:
+            self._held[made.point] = made
+            self._done += 1
+            self._folder.add(self._name, [made], of)
+            self._say(self._done, len(self._todo))
 
 
 # --------------------------------------------------------------------------------------- times

@@ -38,8 +38,8 @@ from .campaign import (
     AGAIN,
     GridFolder,
     GridPlan,
-    KeptForecast,
     PointCode,
+    PointModel,
     TimedBatch,
     digits,
     names_of,
@@ -127,6 +127,7 @@ class Grid:
         patterns: the lines of each method's signature, by method.
         signatures: how many instructions of each point's longest kernel match these lines; None
             where it has no code.
+        numbers: `code_numbers` of each point's longest kernel, by name; None is missing.
         problems: why a point has no code, by its number.
         at: one for each workload, the headline first.
         full: the best points by the full protocol; None where they were not timed.
@@ -145,6 +146,7 @@ class Grid:
     entries: tuple[str | None, ...]
     patterns: dict[str, tuple[str, ...]]
     signatures: dict[str, tuple[tuple[int, ...] | None, ...]]
+    numbers: dict[str, tuple[float | None, ...]]
     problems: dict[int, str]
     at: tuple[GridAt, ...]
     full: FullProtocol | None = None
@@ -243,21 +245,24 @@ def make_grid(folder: GridFolder) -> Grid:
         LabError: a part is missing.
     """
     plan = folder.plan()
-    codes = folder.codes()
-    missing = [number for number in range(len(plan)) if number not in codes]
-    if missing:
-        raise LabError(
-            f"{folder.folder} holds no whole grid.",
-            f"{len(missing)} of {len(plan)} points are not compiled",
-            "the phase codes goes on where it was",
-        )
+    codes, models = folder.codes(), folder.models()
+    for what, held in (("codes", codes), ("models", models)):
+        missing = [number for number in range(len(plan)) if number not in held]
+        if missing:
+            raise LabError(
+                f"{folder.folder} holds no whole grid.",
+                f"{len(missing)} of {len(plan)} points are missing among its {what}",
+                f"the phase {what} goes on where it was",
+            )
+    _refuse_other_codes(plan, codes, models)
     family = load_family(plan.family)
     names = names_of(plan, family)
     hashes = _different(one.hashes.sass_hash for code in codes.values() for one in code.at.values())
     batches = folder.batches()
     nvrtc = {one.hashes.nvrtc_version for code in codes.values() for one in code.at.values()}
     full = folder.batches("best")
-    in_order = [codes[number] for number in range(len(plan))]
+    in_order = [models[number] for number in range(len(plan))]
+    named = sorted({name for one in in_order for name in one.numbers})
     compiler = _only(nvrtc, "versions of NVRTC")
     provenance = _provenance(folder, [*batches.values(), *full.values()], compiler)
     patterns = {one.id: one.signature for one in family.methods if one.signature}
@@ -277,10 +282,28 @@ def make_grid(folder: GridFolder) -> Grid:
         signatures={
             method: tuple(one.signatures.get(method) for one in in_order) for method in patterns
         },
+        numbers={name: tuple(one.numbers.get(name) for one in in_order) for name in named},
         problems={number: code.problem for number, code in codes.items() if code.problem},
-        at=tuple(_make_at(plan, one, names, codes, batches, hashes) for one in plan.workloads),
+        at=tuple(
+            _make_at(plan, one, names, (codes, models), batches, hashes) for one in plan.workloads
+        ),
         full=_make_full(names, full) if full else None,
     )
+
+
+def _refuse_other_codes(
+    plan: GridPlan, codes: Mapping[int, PointCode], models: Mapping[int, PointModel]
+) -> None:
+    """The models must be of the code that was timed, wherever they were made."""
+    headline = str(plan.workloads[0])
+    for number, code in codes.items():
+        of_model = models[number].hashes
+        if code.at and of_model and of_model.sass_hash != code.at[headline].hashes.sass_hash:
+            raise LabError(
+                f"The forecast of point {number} is of other machine code than was timed.",
+                "the two were made by different compilers, or from different sources",
+                "remove models.jsonl and take the phase models with the compiler of the codes",
+            )
 
 
 def _different(values: Iterable[str | None]) -> dict[str, int]:
@@ -319,8 +342,8 @@ def _provenance(folder: GridFolder, batches: Sequence[TimedBatch], nvrtc: str | 
     return began.model_copy(update={**environment, "clocks": clocks, "nvrtc": nvrtc})
 
 
-def _spills(code: PointCode) -> int | None:
-    found = code.resources
+def _spills(model: PointModel) -> int | None:
+    found = model.resources
     return found.spill_store_bytes + found.spill_load_bytes if found else None
 
 
@@ -328,11 +351,12 @@ def _make_at(
     plan: GridPlan,
     workload: Problem,
     names: Sequence[str],
-    codes: Mapping[int, PointCode],
+    made_before: tuple[Mapping[int, PointCode], Mapping[int, PointModel]],
     batches: Mapping[tuple[str, int], TimedBatch],
     hashes: Mapping[str, int],
 ) -> GridAt:
     """One workload's columns."""
+    codes, models = made_before
     key, points = str(workload), range(len(plan))
     mine = {batch: one for (name, batch), one in batches.items() if name == key}
     timed = {
@@ -342,7 +366,7 @@ def _make_at(
         for label, one in answer.timed.items()
     }
     first = {number: timed.get((names[number], plan.batch_of(number))) for number in points}
-    made = {number: _forecast_of(codes[number], key) for number in points}
+    made = {number: models[number].forecasts.get(key) for number in points}
     counters = sorted({name for one in made.values() if one for name in one.counters})
     known = set(names) | {name + AGAIN for name in names}
     anchors: dict[str, dict[int, Times]] = {}
@@ -376,10 +400,6 @@ def _make_at(
         sets=of_set.rotated_sets if of_set else 1,
         set_bytes=of_set.rotated_bytes if of_set else 0,
     )
-
-
-def _forecast_of(code: PointCode, workload: str) -> KeptForecast | None:
-    return code.at[workload].forecast if code.at else None
 
 
 def _worst(timed: Timed | None) -> float | None:
@@ -517,6 +537,7 @@ def _columns(grid: Grid) -> Iterable[tuple[str, Sequence[Any]]]:
     yield from grid.plan.knobs.items()
     yield from (("registers", grid.registers), ("spills", grid.spills))
     yield "entries", grid.entries
+    yield from grid.numbers.items()
     yield from ((f"signature of {name}", rows) for name, rows in grid.signatures.items())
     for at in grid.at:
         for name in ("samples", "worst_error", "forecast_us", "band_us", "bound", "code"):
@@ -735,6 +756,7 @@ def describe_grid(grid: Grid) -> str:
         lines += [f"  {text}" for text in _say_noise(grid, at)]
         lines += [f"  {text}" for text in _say_best(grid, at, family)]
         errors = _forecast_errors(at)
+        lines.append(f"  {len(errors)} points have a time and a forecast")
         if errors:
             low, middle, high = np.percentile(errors, (5, 50, 95))
             lines.append(f"  forecast over measured: {middle:.2f} ({low:.2f} to {high:.2f})")

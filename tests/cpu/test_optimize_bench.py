@@ -137,6 +137,7 @@ def make_grid_of(
         entries=("row_scale",) * count,
         patterns={},
         signatures={},
+        numbers={},
         problems={},
         at=at,
     )

@@ -13,7 +13,15 @@ from live_fake import DEVICE, use_fake_gpu
 
 from labtools.measure.gpu import measure as live_measure
 from labtools.optimize import campaign
-from labtools.optimize.campaign import Clock, GridFolder, Timer, find_codes, make_plan, names_of
+from labtools.optimize.campaign import (
+    Clock,
+    GridFolder,
+    Timer,
+    find_codes,
+    find_models,
+    make_plan,
+    names_of,
+)
 from labtools.optimize.family import load_family
 from labtools.optimize.grid import (
     Grid,
@@ -69,6 +77,10 @@ def compiled(folder: GridFolder) -> dict[int, campaign.PointCode]:
     return find_codes(folder, limits_of(DEVICE), processes=1, clock=Clock(None))
 
 
+def modelled(folder: GridFolder) -> dict[int, campaign.PointModel]:
+    return find_models(folder, limits_of(DEVICE), processes=1, clock=Clock(None))
+
+
 def timer(folder: GridFolder, deadline_s: float | None = None) -> Timer:
     return Timer(folder, limits_of(DEVICE), Clock(deadline_s), folder.codes())
 
@@ -89,6 +101,7 @@ def measured(tmp_path_factory) -> Path:
         compiled(folder)
         timer(folder).time_all()
         timer(folder).time_best(4)
+        modelled(folder)
     return folder.folder
 
 
@@ -117,6 +130,7 @@ def test_every_point_of_the_closure_is_timed_at_every_workload(measured, grid):
     assert all(one is not None for one in grid.registers)
     assert grid.provenance.cupy == "fake"
     assert grid.plan.model
+    assert grid.numbers
     wide = grid.signatures["memory.wide_accesses"]
     for number, value in enumerate(grid.plan.knobs["wide"]):
         assert all(count > 0 for count in wide[number]) == (value == 1)
@@ -198,6 +212,7 @@ def test_a_wrong_point_has_a_reason_and_costs_the_others_nothing(monkeypatch, tm
     folder = begin(tmp_path, limit=3, pairs=1)
     compiled(folder)
     timer(folder).time_all()
+    modelled(folder)
     grid = make_grid(folder)
     for at in grid.at:
         assert not any(at.samples)
@@ -216,6 +231,7 @@ def test_a_point_that_does_not_compile_is_kept_as_one(monkeypatch, tmp_path):
     folder = begin(tmp_path)
     codes = compiled(folder)
     timer(folder).time_all()
+    modelled(folder)
     grid = make_grid(folder)
     wide = {number for number, value in enumerate(grid.plan.knobs["wide"]) if value == 1}
     assert set(grid.problems) == wide
@@ -322,3 +338,17 @@ def test_points_whose_code_is_another_are_named(measured, tmp_path, grid):
     other = dataclasses.replace(grid, nvrtc_version="12.4")
     with pytest.raises(LabError, match=r"made by NVRTC 12\.4"):
         check_grid(other, family, drawn)
+
+
+def test_a_forecast_of_other_code_than_was_timed_is_refused(measured, tmp_path):
+    folder = tmp_path / "out"
+    shutil.copytree(measured, folder, ignore=shutil.ignore_patterns("cubins"))
+    lines = (folder / "models.jsonl").read_text().splitlines()
+    (folder / "models.jsonl").write_text("\n".join(lines[1:]) + "\n")
+    with pytest.raises(LabError, match="missing among its models"):
+        make_grid(GridFolder(folder))
+    wrong = json.loads(lines[0])
+    wrong["hashes"]["sass_hash"] = "0" * 64
+    (folder / "models.jsonl").write_text("\n".join([json.dumps(wrong), *lines[1:]]) + "\n")
+    with pytest.raises(LabError, match="other machine code than was timed"):
+        make_grid(GridFolder(folder))
