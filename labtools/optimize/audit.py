@@ -151,6 +151,7 @@ def _explain_ablate(event: AblateDone) -> _Explained:
         f"{'undecided' if one.decided is None else one.decided + ' the threshold'}"
         for one in event.attribution
     ]
+    said += [f"{name}: nothing without it could be timed" for name in event.untimed]
     numbers: dict[str, Any] = {"A/A effect": event.aa.effect}
     for one in event.attribution:
         numbers |= {f"{one.method} low": one.low, f"{one.method} high": one.high}

@@ -22,19 +22,21 @@ class Decided(Protocol):
         """On which side of the threshold the whole interval lies, or None."""
 
 
-def classify(attribution: Decided, sass: SassVerdict) -> MethodClass:
+def classify(attribution: Decided | None, sass: SassVerdict) -> MethodClass:
     """The class of a method.
 
     What the compiler dropped failed, whatever the time did. A method without a signature passes
     with its proof alone: where the proof could not be asked it stays undecided.
 
     Args:
-        attribution: of the method, champion against variant.
+        attribution: of the method, champion against variant; None where the variant has no time.
         sass: what the machine code says of it.
     """
     if sass.verdict == "absent" or (sass.verdict == "no signature" and sass.proved is False):
         return "implementation_failed"
     if sass.verdict == "no signature" and sass.proved is None:
+        return "undecided"
+    if attribution is None:
         return "undecided"
     if attribution.decided == "above":
         return "effective"

@@ -199,12 +199,14 @@ class AblateDone(_Event):
         aa: the smallest effect that can be told here.
         attribution: of each method.
         pairs: of two methods out together, where that was asked for.
+        untimed: why the point without a method has no time, by the method.
     """
 
     round: int
     aa: AA
     attribution: tuple[Attribution, ...]
     pairs: tuple[Attribution, ...] = ()
+    untimed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,16 @@ class TuningLoop:
         if methods:
             single = ablate_methods(self.bench, champion, methods, kept)
             both = ablate_pairs(self.bench, champion, methods, kept) if pairs else ()
-        return self.folder.keep(AblateDone(state.round, self.bench.least_effect(), single, both))
+        timed = {one.method for one in single}
+        untimed = {
+            name: one.failure
+            for name in methods
+            if name not in timed
+            and (one := self._kept("ablation", self.family.remove(champion, name))) is not None
+        }
+        return self.folder.keep(
+            AblateDone(state.round, self.bench.least_effect(), single, both, untimed)
+        )
 
     def check(self) -> LoopState:
         """Step 6: what of each method is in the champion's machine code."""
@@ -207,11 +216,11 @@ class TuningLoop:
         """
         state = self.folder.require("update")
         current = state.current
-        verdicts = {one.method: one for one in current.sass_check or ()}
+        found = {one.method: one for one in current.attribution or ()}
         classes = {
-            one.method: classify(one, verdicts[one.method])
-            for one in current.attribution or ()
-            if one.method in verdicts
+            one.method: classify(found.get(one.method), one)
+            for one in current.sass_check or ()
+            if one.method in found or one.method in current.untimed
         }
         gain, point, time_us = self._next_point(state)
         return self.folder.keep(UpdateDone(state.round, classes, point, time_us, gain, analysis))

@@ -129,6 +129,7 @@ class RoundKept:
     aa: AA | None = None
     attribution: tuple[Attribution, ...] | None = None
     pairs: tuple[Attribution, ...] = ()
+    untimed: Mapping[str, str] = field(default_factory=dict)
     sass_check: tuple[SassVerdict, ...] | None = None
     classes: Mapping[str, MethodClass] | None = None
     gain: float | None = None
@@ -265,7 +266,11 @@ class StateFold:
             PointTimed: self._take_timed,
             BranchDone: self._take_branches,
             AblateDone: lambda one: self._set(
-                one, aa=one.aa, attribution=one.attribution, pairs=one.pairs
+                one,
+                aa=one.aa,
+                attribution=one.attribution,
+                pairs=one.pairs,
+                untimed=one.untimed,
             ),
             CheckDone: lambda one: self._set(one, sass_check=one.sass_check),
             UpdateDone: self._take_update,
@@ -449,7 +454,7 @@ def check_step(state: LoopState, event: Any) -> None:
                 "one of " + (", ".join(sorted(right)) or "none: no branch is right"),
             )
     if isinstance(event, UpdateDone):
-        attributed = [one.method for one in current.attribution or ()]
+        attributed = [*(one.method for one in current.attribution or ()), *current.untimed]
         checked = [one.method for one in current.sass_check or ()]
         for what, found in (
             ("attribution", attributed),
