@@ -194,6 +194,8 @@ class Method(_Data):
         on: settings with it, the default form first.
         needs: values that further knobs must have, by name: one of a few each. Where a knob has
             none of them, the first is taken along.
+        along: values that further knobs are given when it is applied. They need not stay: what
+            another method or a branch sets of them is as good.
         pair: instead of a toggle, the ids of two shipped rungs, without it and with it.
     """
 
@@ -213,6 +215,7 @@ class Method(_Data):
     needs: dict[str, Annotated[tuple[int, ...], BeforeValidator(_listed), Field(min_length=1)]] = (
         Field(default_factory=dict)
     )
+    along: dict[str, int] = Field(default_factory=dict)
     pair: Annotated[tuple[str, str] | None, Field(default=None, strict=False)]
 
     @model_validator(mode="after")
@@ -225,8 +228,8 @@ class Method(_Data):
             raise ValueError(f"{self.id} has proof_when and a signature")
         if self.pair is None and not (self.off and self.on):
             raise ValueError(f"{self.id} needs off and on, or else a pair")
-        if self.pair is not None and (self.off or self.on or self.needs):
-            raise ValueError(f"{self.id} has a pair, so it has neither off, on nor needs")
+        if self.pair is not None and (self.off or self.on or self.needs or self.along):
+            raise ValueError(f"{self.id} has a pair, so it has no off, on, needs or along")
         for form in self.on:
             if set(form) != set(self.off):
                 raise ValueError(
@@ -236,8 +239,8 @@ class Method(_Data):
                 raise ValueError(f"{self.id}: a form is the same as off")
         if len({tuple(sorted(form.items())) for form in self.on}) != len(self.on):
             raise ValueError(f"{self.id} has a form twice")
-        if set(self.needs) & set(self.off):
-            raise ValueError(f"{self.id} needs a knob that it sets itself")
+        if (set(self.needs) | set(self.along)) & set(self.off):
+            raise ValueError(f"{self.id} sets a knob twice: by off, and by needs or along")
         return self
 
     @cached_property
@@ -497,7 +500,7 @@ class Family:
                     f"it has {len(one.on)}, counted from 0",
                     "one of these",
                 )
-            knobs |= {**_needed(one, knobs), **one.on[number]}
+            knobs |= _setting(one, knobs, number)
         made = self.point({**knobs, **(hyper or {})})
         if lost := [name for name in wanted if not self.has(made, name)]:
             raise InvalidPoint(
@@ -582,7 +585,7 @@ class Family:
         for one in self.switchable:
             if self.has(point, one.id):
                 yield dict(one.off)
-            yield from ({**_needed(one, point.knobs), **form} for form in one.on)
+            yield from (_setting(one, point.knobs, number) for number in range(len(one.on)))
         for hyper in self.hypers:
             yield from ({hyper.knob: value} for value in hyper.values)
 
@@ -601,9 +604,10 @@ class Family:
         return tuple(found)
 
 
-def _needed(method: Method, knobs: Mapping[str, int]) -> dict[str, int]:
-    """What must change of some knobs so that all that a method needs holds."""
-    return {name: values[0] for name, values in method.needs.items() if knobs[name] not in values}
+def _setting(method: Method, knobs: Mapping[str, int], form: int) -> dict[str, int]:
+    """What is set of some knobs when a method is applied in a form."""
+    needed = {name: values[0] for name, values in method.needs.items() if knobs[name] not in values}
+    return {**method.along, **needed, **method.on[form]}
 
 
 # ----------------------------------------------------------------------------------------- reading
@@ -690,6 +694,7 @@ def _check_file(path: Path, rung: Rung, read: _File) -> None:
         _refuse_file(path, f"methods that stand twice: {', '.join(twice)}")
     for one in read.method:
         check(f"method {one.id}, off", one.off)
+        check(f"method {one.id}, along", one.along)
         for knob, values in one.needs.items():
             for value in values:
                 check(f"method {one.id}, needs", {knob: value})

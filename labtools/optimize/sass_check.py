@@ -104,11 +104,11 @@ def _function_of(code: MachineCode, entry: str | None) -> Sass:
 
 
 def _look(method: Method, sass: Sass, plain: Sass | None) -> SassVerdict:
-    found = _count(method, sass)
+    found = count_signature(method, sass)
     if plain is None:
         return judge_counts(method, found, None, sass.entry)
     same = _texts(plain) == _texts(sass)
-    return judge_counts(method, found, _count(method, plain), sass.entry, same_code=same)
+    return judge_counts(method, found, count_signature(method, plain), sass.entry, same_code=same)
 
 
 def judge_counts(
@@ -150,7 +150,8 @@ def _adds(pattern: Pattern, count: int, without: int | None) -> bool:
     return count < without if pattern.kind in ("none", "fewer") else count > without
 
 
-def _count(method: Method, sass: Sass) -> PatternCounts:
+def count_signature(method: Method, sass: Sass) -> PatternCounts:
+    """How many instructions of a kernel function match each line of a method's signature."""
     texts = _texts(sass)
     return tuple(
         (pattern.text, sum(bool(pattern.regex.search(text)) for text in texts))

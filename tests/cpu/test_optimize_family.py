@@ -162,6 +162,15 @@ def test_what_a_method_needs_comes_along_and_is_kept_where_it_holds():
     assert ROWS.apply(ROWS.point({"threads": 256}), [EARLY]).knobs["threads"] == 256
 
 
+def test_what_goes_along_is_set_but_need_not_stay(tmp_path):
+    edit = ("on = [{ shuffle = 1 }]", "on = [{ shuffle = 1 }]\nalong = { threads = 256 }")
+    family = load_family(stranger(tmp_path, edit))
+    assert family.apply(family.start, [SHUFFLES]).knobs["threads"] == 256
+    other = family.apply(family.start, [SHUFFLES], {"threads": 512})
+    assert other.knobs["threads"] == 512
+    assert family.has(other, SHUFFLES)
+
+
 def test_a_method_whose_need_is_overruled_is_refused():
     with pytest.raises(InvalidPoint):
         ROWS.apply(ROWS.start, [EARLY], {"threads": 512})
