@@ -16,7 +16,7 @@ from labtools.optimize.budget import allocate
 from labtools.optimize.code_numbers import code_numbers
 from labtools.optimize.family import CODE_NAMES, Method, Point, load_family
 from labtools.optimize.gaps import counters_of_forecast, gaps_of_counters, gaps_of_forecast
-from labtools.optimize.pick import launch_numbers, pick
+from labtools.optimize.pick import launch_numbers, pick_methods
 from labtools.optimize.sass_check import check_sass, count_signature, judge_counts, prove
 from labtools.predict import forecast
 from labtools.problem import HEADLINE, load_rung
@@ -167,7 +167,7 @@ def test_from_the_counters_of_r03_what_helps_most_fires_first() -> None:
     )
     gaps = gaps_of_counters(values)
     assert gaps.missing == ()
-    found = pick(FAMILY, FAMILY.start, gaps, allocate(gaps), values, HEADLINE, LIMITS)
+    found = pick_methods(FAMILY, FAMILY.start, gaps, allocate(gaps), values, HEADLINE, LIMITS)
     assert set(found.methods) == FIRST
     assert all(one.strength is not None for one in found.considered)
 
@@ -175,7 +175,7 @@ def test_from_the_counters_of_r03_what_helps_most_fires_first() -> None:
 def test_a_forecast_alone_leads_to_the_same_methods() -> None:
     made = forecast(FAMILY.rung, HEADLINE, "h200", FAMILY.start.knobs)
     gaps, values = gaps_of_forecast(made), counters_of_forecast(made)
-    found = pick(FAMILY, FAMILY.start, gaps, allocate(gaps), values, HEADLINE, LIMITS)
+    found = pick_methods(FAMILY, FAMILY.start, gaps, allocate(gaps), values, HEADLINE, LIMITS)
     assert set(found.methods) == FIRST
     assert all(one.strength is not None for one in found.considered)
 
@@ -184,5 +184,5 @@ def test_conflicts_call_for_the_swizzle() -> None:
     plain = FAMILY.remove(FAST, "memory.swizzle")
     made = forecast(FAMILY.rung, HEADLINE, "h200", plain.knobs)
     gaps, values = gaps_of_forecast(made), counters_of_forecast(made)
-    found = pick(FAMILY, plain, gaps, allocate(gaps), values, HEADLINE, LIMITS)
+    found = pick_methods(FAMILY, plain, gaps, allocate(gaps), values, HEADLINE, LIMITS)
     assert "memory.swizzle" in found.methods
