@@ -509,35 +509,37 @@ __device__ __forceinline__ void hand_over(MergeSpace& space, const State& mine) 
 }
 #endif
 
-#if IS_SPLIT && MERGE == 0
-// Joins the warps of a block and writes the result for the launch merge_pieces.
-__device__ __forceinline__ void join_and_write(const MergeSpace& space, float* partial,
-                                               size_t first_head) {
+#if !IS_SPLIT || MERGE == 0
+// Joins the warps of a block, whatever is done with the result then.
+template <class Use>
+__device__ __forceinline__ void join_warps(const MergeSpace& space, const Use& use) {
   for (int i = threadIdx.x; i < MERGE_SHARES; i += MERGE_THREADS) {
-    const int head = i / SHARES, j = i % SHARES;
     float4 rows[WARPS];
     float2 known[WARPS];
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) {
-      rows[w] = space.rows[w][head][j];
-      known[w] = space.known[w][head];
+      rows[w] = space.rows[w][i / SHARES][i % SHARES];
+      known[w] = space.known[w][i / SHARES];
     }
     Share share;
     share.join(rows, known);
-    float* partial_row =
-        partial + ((first_head + head) * gridDim.x + blockIdx.x) * PARTIAL_ROW;
-    float* dims = partial_row + first_dim(j);
-    dims[0] = share.row.x;
-    dims[DIM_STEP] = share.row.y;
-    dims[2 * DIM_STEP] = share.row.z;
-    dims[3 * DIM_STEP] = share.row.w;
-    if (j == 0) {
-      partial_row[HEAD_DIM] = share.score_max;
-      partial_row[HEAD_DIM + 1] = share.weight_sum;
-    }
+    use(share, i);
   }
 }
 #endif
+
+// Writes a share of a piece's result for the launch merge_pieces.
+__device__ __forceinline__ void write_partial(float* partial_row, int j, const Share& share) {
+  float* dims = partial_row + first_dim(j);
+  dims[0] = share.row.x;
+  dims[DIM_STEP] = share.row.y;
+  dims[2 * DIM_STEP] = share.row.z;
+  dims[3 * DIM_STEP] = share.row.w;
+  if (j == 0) {
+    partial_row[HEAD_DIM] = share.score_max;
+    partial_row[HEAD_DIM + 1] = share.weight_sum;
+  }
+}
 
 template <bool VALUE>
 struct Constant {
@@ -568,7 +570,7 @@ extern "C" __global__ void LIMITED IN_CLUSTERS decode_tunable(
 #if IS_SPLIT
     , int piece_len  // keys of a piece, whole turns of the warps
 #if MERGE == 0
-    , float* __restrict__ partial  // [B, Hq, pieces, D + 2]
+    , float* UNALIASED partial  // [B, Hq, pieces, D + 2]
 #else
     , float4* __restrict__ partial_rows  // [B, H, clusters, GROUP_SIZE, D / 4]
     , float2* __restrict__ partial_known  // [B, H, clusters, GROUP_SIZE]: maximum and sum
@@ -679,9 +681,12 @@ extern "C" __global__ void LIMITED IN_CLUSTERS decode_tunable(
   hand_over(space, mine);
   __syncthreads();
 #if !IS_SPLIT
-  join_and_store(space, out_heads, {}, 0, 0, 0, 0, 1);
+  join_warps(space, [&](const Share& share, int i) { share.store(out_heads, i); });
 #elif MERGE == 0
-  join_and_write(space, partial, pair * GROUP_SIZE);
+  join_warps(space, [&](const Share& share, int i) {
+    const size_t row = (pair * GROUP_SIZE + i / SHARES) * gridDim.x + blockIdx.x;
+    write_partial(partial + row * PARTIAL_ROW, i % SHARES, share);
+  });
 #else
   join_and_store(space, out_heads, {partial_rows, partial_known, finished}, (int)pair, cluster,
                  cluster_len, length, gridDim.x);

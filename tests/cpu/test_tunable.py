@@ -54,8 +54,9 @@ RAGGED = Workload(4, 8, 1, 150, 128, seq_lens=(1, 150, 33, 64), distribution="la
 
 
 def draw(count: int, seed: int = 3) -> list[Point]:
-    """Different points of the grid."""
-    return random.Random(seed).sample(FAMILY.grid(), count)
+    """Different points of the grid, and of those a method was left out of."""
+    points = FAMILY.closure()
+    return random.Random(seed).sample(points, min(count, len(points)))
 
 
 def code_of(knobs: dict[str, int], arch: str = "sm_90") -> Sass:
@@ -168,6 +169,7 @@ def test_static_shared_memory_is_what_was_allowed_for() -> None:
 # ----------------------------------------------------------------------------- right or wrong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", draw(DRAWN), ids=lambda one: one.key)
 def test_a_drawn_point_is_right(point: Point) -> None:
     for workload in (SMALL, RAGGED, LONG):
@@ -192,6 +194,7 @@ def test_a_base_is_right_on_the_battery(base: str) -> None:
     assert report.ok, report.summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 4, 8])
 @pytest.mark.parametrize("base", ["many rows", "products"])
 def test_groups(base: str, group: int) -> None:
@@ -200,6 +203,7 @@ def test_groups(base: str, group: int) -> None:
     assert run_on_cpu(RUNG, workload, knobs).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("base", "old", "new"),
     [
@@ -221,6 +225,7 @@ def test_a_kernel_with_a_mistake_is_wrong(base: str, old: str, new: str) -> None
 # -------------------------------------------------------------------------- the machine code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("without", "with_it", "opcodes"),
     [
