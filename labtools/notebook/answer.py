@@ -19,16 +19,18 @@ def check_choice(
     *,
     question_id: str,
     text: str,
+    word: str = "forecast",
 ) -> Shown:
-    """Compare a written-down choice with what the model says.
+    """Compare a written-down choice with what the model says, or a record.
 
     Args:
         chosen: what the reader wrote; empty when nothing was.
         choices: what may be written.
         right: gives the right one of the choices; called only when the answer may be shown.
-        why: gives one sentence with the model's numbers.
+        why: gives one sentence with the numbers.
         question_id: the question's fixed name, unique in the book.
         text: the question, for a page that nobody sits at.
+        word: where the numbers come from; with ``recorded`` it is the record that says so.
 
     Raises:
         AnswerPending: a reader is here and has written nothing, or none of the choices.
@@ -39,7 +41,8 @@ def check_choice(
     verdict = ""
     if chosen in choices:
         verdict = "You were right. " if chosen == answer else f"You said {chosen}. "
-    shown = make_note(f"{verdict}The model says: {answer}. {why()}", "forecast")
+    who = "record" if word == "recorded" else "model"
+    shown = make_note(f"{verdict}The {who} says: {answer}. {why()}", word)
     form = {"kind": "choice", "choices": list(choices)}
     return _for_whoever_is_here(shown, question_id, text, form, answer)
 

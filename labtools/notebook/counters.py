@@ -21,7 +21,7 @@ from .records import NO_RECORD, GpuRecords
 from .tables import Cell, Shown, Word, make_note, make_table, show_table
 
 # What Nsight Compute's stall reasons mean for a warp of these kernels.
-_STALLS = {
+STALL_WORDS = {
     "long_scoreboard": "for a load from L1, L2 or DRAM",
     "short_scoreboard": "for shared memory, a shuffle or an exponential",
     "barrier": "for the other warps of the block",
@@ -80,7 +80,7 @@ def _name_stall(reason: str) -> str:
 
 
 def _explain(reason: str) -> str:
-    return f", {_STALLS[reason]}" if reason in _STALLS else ""
+    return f", {STALL_WORDS[reason]}" if reason in STALL_WORDS else ""
 
 
 def compare_variants(
@@ -109,7 +109,7 @@ def compare_variants(
             *(100 * share[reason] if reason in share else None for share in shares),
             f"% of a warp's time{_explain(reason)}",
         )
-        for reason in _STALLS
+        for reason in STALL_WORDS
     ]
     rows += [
         (name.removesuffix("_pct").replace("_", " "), *(v.get(name) for v in values), unit)

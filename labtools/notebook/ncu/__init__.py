@@ -1,0 +1,1 @@
+"""The profiler bench: counters of a rung as a roofline, as waits and as traffic of memory."""

@@ -1,0 +1,229 @@
+"""What the bench shows of a profiled run: numbers and sentences, and where each comes from.
+
+A counter without a value stays missing. It is named, and nothing takes its place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from labtools.predict import Forecast
+from labtools.predict.sheets import Gpu
+from labtools.record import Record, describe_record
+from labtools.record.bound import counted_bound, explain_disagreement, stall_shares
+
+from ..tables import format_value, say_time
+from .meanings import MEANINGS, WAIT_CAUTIONS, WAIT_WORDS
+from .run import ProfiledRun
+
+LEAST_SHARE = 0.005
+"""States of a warp below this share are summed up in one bar."""
+
+
+def known(values: Mapping[str, float | None], name: str) -> float | None:
+    """A counter's value, or None where it was not asked for, is missing or is no number."""
+    value = values.get(name)
+    return value if value is not None and math.isfinite(value) else None
+
+
+# ------------------------------------------------------------------------------------- roofline
+
+
+def ceilings(gpu: Gpu, reader: Record | None = None) -> dict[str, list[dict[str, Any]]]:
+    """The lines of the roofline.
+
+    Args:
+        gpu: its data sheet; a rate that is not known is left out.
+        reader: the record with the best rate at which memory was read.
+
+    Returns:
+        ``memory``, in GB/s, and ``compute``, in 10^12 operations a second, each with its label and
+        where it comes from.
+    """
+    memory: list[tuple[str, float | None, str]] = [
+        ("memory, data sheet", gpu.dram_gb_per_s, "computed")
+    ]
+    if reader is not None:
+        label = f"memory, best read rate ({reader.name}, {describe_record(reader)})"
+        memory.append((label, reader.gb_per_s, "recorded"))
+    compute = [
+        ("tensor cores, fp16", gpu.fp16_tensor_tflops, "computed"),
+        ("fp32 outside them", gpu.fp32_tflops, "computed"),
+    ]
+
+    def lines(named: Sequence[tuple[str, float | None, str]], unit: str) -> list[dict[str, Any]]:
+        return [
+            {"label": label, "rate": rate, "text": f"{rate:,.0f} {unit}", "word": word}
+            for label, rate, word in named
+            if rate is not None
+        ]
+
+    return {"memory": lines(memory, "GB/s"), "compute": lines(compute, "TFLOP/s")}
+
+
+def roofline_point(run: ProfiledRun) -> tuple[float, float] | None:
+    """Operations a byte of DRAM traffic, and 10^12 operations a second under the profiler.
+
+    The operations are the problem's, computed. Bytes and duration are counted; where one of them is
+    missing, or no byte was moved, there is no point.
+    """
+    names = ("dram_read_bytes", "dram_write_bytes", "duration_us")
+    read, written, duration_us = (known(run.values, name) for name in names)
+    if read is None or written is None or not duration_us or not read + written:
+        return None
+    return run.problem.flops / (read + written), run.problem.flops / duration_us / 1e6
+
+
+def _roofline(run: ProfiledRun) -> dict[str, Any]:
+    point = roofline_point(run)
+    if point is None:
+        names = ("dram_read_bytes", "dram_write_bytes", "duration_us")
+        lacking = [MEANINGS[name].label for name in names if not known(run.values, name)]
+        return {"point": None, "said": f"No point: missing or zero are {', '.join(lacking)}."}
+    per_byte, tflops = point
+    rate = tflops / per_byte * 1e3
+    said = (
+        f"{format_value(per_byte)} operations a byte, {format_value(tflops)} TFLOP/s, which is "
+        f"{format_value(rate)} GB/s"
+    )
+    if run.gpu.dram_gb_per_s:
+        said += f", {rate / run.gpu.dram_gb_per_s:.0%} of the data sheet's memory rate"
+    return {"point": [per_byte, tflops], "said": f"{said}."}
+
+
+# ---------------------------------------------------------------------------------------- waits
+
+
+def _waits(run: ProfiledRun) -> dict[str, Any]:
+    shares = stall_shares(run.values)
+    shown = {reason: share for reason, share in shares.items() if share >= LEAST_SHARE}
+    bars = [
+        {
+            "name": reason.replace("_", " "),
+            "issuing": reason == "selected",
+            "share": round(share, 4),
+            "says": _say_wait(reason),
+        }
+        for reason, share in shown.items()
+    ]
+    rest = math.fsum(shares.values()) - math.fsum(shown.values())
+    small = len(shares) - len(shown)
+    unmeasured = [
+        name.removeprefix("stall_").removesuffix("_cycles").replace("_", " ")
+        for name, value in run.values.items()
+        if name.startswith("stall_") and value is None
+    ]
+    if not shares:
+        said = "No state of a warp was measured."
+    else:
+        said = f"{small} more states take {rest:.1%} together."
+    if unmeasured:
+        said += f" Missing: {', '.join(unmeasured)}."
+    return {"bars": bars, "said": said}
+
+
+def _say_wait(reason: str) -> str:
+    words = WAIT_WORDS.get(reason, "for something that has no words here")
+    said = words if reason == "selected" else f"waits {words}"
+    return f"{said[0].upper()}{said[1:]}. {WAIT_CAUTIONS.get(reason, '')}".rstrip()
+
+
+# --------------------------------------------------------------------------------------- memory
+
+
+def _memory(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
+    """Bytes at each level, from the kernel down to DRAM, with the hit rates between them."""
+    asked = None if forecast is None else math.fsum(one.l2_bytes for one in forecast.launches)
+    read, written = (known(run.values, name) for name in ("dram_read_bytes", "dram_write_bytes"))
+    levels = [
+        _level("needed, each byte once", float(run.read_bytes), "computed", ""),
+        _level("asked of the L2", asked, "forecast", "the records keep no counter of it"),
+        _level("read from DRAM", read, run.word, "dram_read_bytes"),
+        _level("written to DRAM", written, run.word, "dram_write_bytes"),
+    ]
+    rates = [
+        _rate("L1 hit rate", known(run.values, "l1_hit_pct"), run.word),
+        _rate("L2 hit rate", known(run.values, "l2_hit_pct"), run.word),
+    ]
+    said = []
+    if read is not None:
+        said.append(f"DRAM delivered {read / run.read_bytes:.2f} times what is needed.")
+    if read is not None and asked:
+        said.append(f"That is {read / asked:.0%} of what the L2 was asked for.")
+    return {"levels": levels, "rates": rates, "said": " ".join(said)}
+
+
+def _level(label: str, amount: float | None, word: str, about: str) -> dict[str, Any]:
+    text = "missing" if amount is None else f"{format_value(amount / 1e6)} MB"
+    return {"label": label, "bytes": amount, "text": text, "word": word, "about": about}
+
+
+def _rate(label: str, percent: float | None, word: str) -> dict[str, Any]:
+    text = "missing" if percent is None else f"{format_value(percent)} %"
+    return {"label": label, "percent": percent, "text": text, "word": word}
+
+
+# ------------------------------------------------------------------------------ counters, bound
+
+
+def counter_rows(values: Mapping[str, float | None]) -> list[dict[str, str]]:
+    """The counters of the bench that have a value, by their stable names, with value and unit."""
+    rows = []
+    for name, meaning in MEANINGS.items():
+        value = known(values, name)
+        if value is not None:
+            told = f"{format_value(value / meaning.scale)} {meaning.unit}"
+            rows.append({"name": name, "value": told})
+    return rows
+
+
+def missing_counters(values: Mapping[str, float | None]) -> list[str]:
+    """Labels of the counters of the bench that have no value."""
+    return [one.label for name, one in MEANINGS.items() if known(values, name) is None]
+
+
+def _bound(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
+    counted = counted_bound(run.values)
+    bound, why = run.forecast_bound, ""
+    if forecast is not None:
+        bound = forecast.bound
+        why = explain_disagreement(forecast.bound, forecast.terms_us, counted, run.values)
+    elif bound is not None:
+        why = explain_disagreement(bound, {}, counted, run.values)
+    return {
+        "counted": counted.bound or "not clear",
+        "reason": f"{counted.reason}.",
+        "forecast": bound,
+        "differs": bound is not None and bound != counted.bound,
+        "why": why,
+    }
+
+
+# ---------------------------------------------------------------------------------------- panel
+
+
+def make_panel(run: ProfiledRun, forecast: Forecast | None = None) -> dict[str, Any]:
+    """All that the bench shows of a run, as JSON can hold it.
+
+    Args:
+        run: counters and what they are of.
+        forecast: of the same rung and workload; without it the stored bound is compared.
+    """
+    timed = None if run.time_us is None else f"{say_time(run.time_us)} us"
+    profiled = known(run.values, "duration_us")
+    return {
+        "name": run.name,
+        "title": run.rung.title,
+        "word": run.word,
+        "where": run.where,
+        "time": timed,
+        "profiled": None if profiled is None else f"{say_time(profiled)} us",
+        "bound": _bound(run, forecast),
+        "roofline": _roofline(run),
+        "waits": _waits(run),
+        "memory": _memory(run, forecast),
+        "counters": counter_rows(run.values),
+        "missing": missing_counters(run.values),
+    }
