@@ -6,6 +6,7 @@ import contextlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from live_fake import DEVICE, use_fake_gpu
@@ -17,6 +18,9 @@ from labtools.measure.profiler import ncu as profile
 from labtools.measure.profiler import profile as profile_batch
 from labtools.measure.profiler.counters import FEW_COUNTERS, metrics_to_request
 from labtools.measure.profiler.ncu import ProfileFailed, ProfileReport, ProfilerUnavailable
+from labtools.notebook.ncu.view import show_live
+from labtools.notebook.records import GpuRecords
+from labtools.predict import load_gpu
 from labtools.problem import LabError, Rung, Workload, load_rung
 from labtools.record import RecordStore
 from labtools.record.bound import counted_bound
@@ -452,3 +456,35 @@ def test_only_named_rungs_are_watched_by_the_sanitizer() -> None:
         assert len(group.profile) == profiled
         assert len(group.counters) == counted
         assert len(group.sanitize) == sanitized
+
+
+# ----------------------------------------------------------------------------- a page that profiles
+
+
+def _profile_on_a_page(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    monkeypatch.setattr("labtools.notebook.ncu.view.can_run_live", lambda: True)
+    monkeypatch.setattr("labtools.notebook.ncu.run.gpu_of_device", lambda: load_gpu("h200"))
+    return show_live(R03, SMALL, GpuRecords())
+
+
+def test_a_page_sets_counters_of_now_beside_the_record(
+    ncu: FakeNcu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, bench = _profile_on_a_page(monkeypatch)
+    ((label,),) = ncu.runs()
+    assert label.startswith("r03_one_warp")
+    assert "live" in table.text
+    (row,) = bench.view.tables["cells"]
+    assert row[0]["word"] == "live"
+    assert row[0]["profiled"] == "13.0 us"
+    assert "L2 hit rate" in row[0]["missing"]
+
+
+@pytest.mark.parametrize(("mode", "said"), [("permission", "ERR_NVGPUCTRPERM"), ("broken", "tool")])
+def test_a_page_says_why_it_has_no_counters(
+    ncu: FakeNcu, monkeypatch: pytest.MonkeyPatch, mode: str, said: str
+) -> None:
+    monkeypatch.setenv("FAKE_NCU", mode)
+    (note,) = _profile_on_a_page(monkeypatch)
+    assert said in note.text
+    assert "The recorded counters stand above." in note.text

@@ -113,7 +113,7 @@ MEANINGS = {
     "warp_latency_cycles": Meaning(
         "cycles an instruction",
         "cycles",
-        "Cycles of a warp between two instructions that it issues; the waits below are its parts.",
+        "Cycles of a warp between two instructions that it issues; the states above are its parts.",
         "Not the latency of an instruction: a wait stands between many of them.",
     ),
     "sm_clock_hz": Meaning(

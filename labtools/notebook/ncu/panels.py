@@ -192,6 +192,8 @@ def _bound(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
         why = explain_disagreement(forecast.bound, forecast.terms_us, counted, run.values)
     elif bound is not None:
         why = explain_disagreement(bound, {}, counted, run.values)
+    # The rule's own reason stands above it.
+    why = why.replace(f": {counted.reason}", "", 1)
     return {
         "counted": counted.bound or "not clear",
         "reason": f"{counted.reason}.",

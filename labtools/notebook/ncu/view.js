@@ -2,9 +2,10 @@
 // computed here but places on the screen.
 const INDEXES = ["rung_index", "workload_index"];
 const DASHES = ["", "9 5", "2 4"];
+const SLOPES = [1.5, 6];
 const WIDTH = 620;
 const HEIGHT = 380;
-const EDGE = { left: 74, right: 18, top: 16, bottom: 62 };
+const EDGE = { left: 100, right: 24, top: 16, bottom: 66 };
 
 const mark = (word) => badge(word, "lt-ncu-badge");
 
@@ -64,8 +65,9 @@ function drawRoof(tables, row, chosen) {
     const perByte = one.rate / 1000;
     const from = Math.max(xs[0], ys[0] / perByte);
     const to = Math.min(xs[1], peak / perByte);
+    // The two slopes can be a pixel apart: the dashes stand out behind the line.
     picture.append(line([from, from * perByte], [to, to * perByte], { stroke: "currentColor",
-      "stroke-width": 2, "stroke-dasharray": DASHES[place], class: "lt-ncu-memory" }));
+      "stroke-width": SLOPES[place], "stroke-dasharray": DASHES[place], class: "lt-ncu-memory" }));
   });
   const fastest = Math.max(...memory.map((one) => one.rate)) / 1000;
   compute.forEach((one, place) => {
@@ -93,9 +95,9 @@ function drawRoof(tables, row, chosen) {
   return picture;
 }
 
-function swatch(dash) {
+function swatch(dash, width = 2) {
   return svg("svg", { viewBox: "0 0 32 14", "aria-hidden": "true" }, [svg("line", { x1: 0, x2: 32,
-    y1: 7, y2: 7, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": dash })]);
+    y1: 7, y2: 7, stroke: "currentColor", "stroke-width": width, "stroke-dasharray": dash })]);
 }
 
 function dot(filled) {
@@ -104,13 +106,13 @@ function dot(filled) {
 }
 
 function roofKeys(tables, cell) {
-  const lines = ["memory", "compute"].flatMap((kind) => tables.ceilings[kind].map((one, place) =>
-    html("li", {}, [swatch(DASHES[place]), `${kind === "memory" ? "slope" : "level"}: ${one.label}, `,
-      `${one.text} `, mark(one.word)])));
+  const keysOf = (lines, shape, widths) => lines.map((one, place) => html("li", {}, [
+    swatch(DASHES[place], widths?.[place]), `${shape}: ${one.label}, ${one.text} `, mark(one.word)]));
   return html("ul", { class: "lt-ncu-keys" }, [
     html("li", {}, [dot(true), `${cell.name}: ${cell.roofline.said} `, mark(cell.word)]),
     html("li", {}, [dot(false), "the other rungs on this workload"]),
-    ...lines]);
+    ...keysOf(tables.ceilings.memory, "slope", SLOPES),
+    ...keysOf(tables.ceilings.compute, "level")]);
 }
 
 // ---------------------------------------------------------------- bars
@@ -120,7 +122,7 @@ function bar({ label, share, kind, value, word, about }) {
     html("div", { class: "lt-ncu-label" }, [label]),
     html("div", { class: "lt-ncu-track" }, [
       ...(share === null ? [] : [html("div", { class: `lt-ncu-fill ${kind}`,
-        style: `width:${(72 * share).toFixed(2)}%`, "aria-hidden": "true" })]),
+        style: `--share:${share.toFixed(4)}`, "aria-hidden": "true" })]),
       html("span", { class: "lt-ncu-value" }, [value, ...(word ? [" ", mark(word)] : [])]),
     ]),
     ...(about ? [paragraph("lt-ncu-about", [about])] : []),
@@ -180,7 +182,7 @@ function summary(cell) {
   ];
   if (bound.forecast !== null) {
     parts.push(html("div", { class: "lt-ncu-forecast" }, [
-      bound.differs ? "The forecast differs. " : "The forecast agrees. ", bound.why, " ",
+      `${bound.why} `,
       mark("forecast")]));
   }
   return html("div", { class: "lt-ncu-now", "aria-live": "polite" }, parts);

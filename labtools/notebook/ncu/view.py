@@ -34,8 +34,8 @@ def ncu_tables(runs: Sequence[ProfiledRun], reader: Record | None = None) -> dic
         reader: the record with the best rate at which that GPU's memory was read.
 
     Returns:
-        The choices, the ceilings, the meanings of counters, and ``cells``: for each workload and rung what `make_panel`
-        gives, or None where nothing was profiled.
+        The choices, the ceilings, the meanings of counters, and ``cells``: for each workload and
+        rung what `make_panel` gives, or None where nothing was profiled.
 
     Raises:
         LabError: there is no run.
@@ -101,10 +101,10 @@ class NcuBench(Bench):
             raise LabError(
                 f"{rung} is not on this bench.", f"it offers {names}", "start with one of them"
             )
-        widths = {"label_width": "6em", "most_width": "30em"}
+        lists = {"rung": (names, start), "workload": (tables["workloads"], 0)}
         controls = {
-            "rung": dropdown("rung", names, start, **widths),
-            "workload": dropdown("workload", tables["workloads"], **widths),
+            label: dropdown(label, options, index, label_width="6em", most_width="30em")
+            for label, (options, index) in lists.items()
         }
         super().__init__(controls, NcuView, tables)
 
