@@ -118,7 +118,7 @@ def stall_shares(values: Mapping[str, float | None]) -> dict[str, float]:
     total was not measured. ``selected``, the cycle in which the warp issues, is one of the states.
     """
     cycles = {
-        name.removeprefix("stall_").removesuffix("_cycles"): value
+        _state_of(name): value
         for name, value in values.items()
         if _is_stall(name) and value is not None
     }
@@ -140,12 +140,21 @@ def largest_stall(values: Mapping[str, float | None]) -> tuple[str, float] | Non
     if not waits:
         return None
     reason = max(waits, key=lambda name: waits[name])
-    if _known(values, "warp_latency_cycles"):
+    if known_value(values, "warp_latency_cycles"):
         certain = waits[reason] >= 1 - math.fsum(shares.values())
     else:
-        unasked = [name for name, value in values.items() if _is_stall(name) and value is None]
-        certain = "selected" in shares and not unasked
+        certain = "selected" in shares and not missing_states(values)
     return (reason, waits[reason]) if certain else None
+
+
+def missing_states(values: Mapping[str, float | None]) -> tuple[str, ...]:
+    """States of a warp that were asked for and have no value."""
+    gone = (name for name, value in values.items() if _is_stall(name) and value is None)
+    return tuple(_state_of(name) for name in gone)
+
+
+def _state_of(name: str) -> str:
+    return name.removeprefix("stall_").removesuffix("_cycles")
 
 
 def _is_stall(name: str) -> bool:
@@ -170,11 +179,11 @@ def counted_bound(
             ``empty_launch_us`` of values.
     """
     if duration_us is None:
-        duration_us = _known(values, "main_kernel_us")
+        duration_us = known_value(values, "main_kernel_us")
     if duration_us is None:
-        duration_us = _known(values, "duration_us")
+        duration_us = known_value(values, "duration_us")
     if empty_launch_us is None:
-        empty_launch_us = _known(values, "empty_launch_us")
+        empty_launch_us = known_value(values, "empty_launch_us")
     shares, missing = _measured_shares(values)
     empty_launches = None
     if duration_us is not None and empty_launch_us:
@@ -232,7 +241,8 @@ def counted_bound(
     return result(None, f"{', '.join(obstacles)}; {where}")
 
 
-def _known(values: Mapping[str, float | None], name: str) -> float | None:
+def known_value(values: Mapping[str, float | None], name: str) -> float | None:
+    """A counter's value; None where it was not asked for, is missing or is no number."""
     value = values.get(name)
     return value if value is not None and math.isfinite(value) else None
 
@@ -244,7 +254,7 @@ def _measured_shares(
     shares: dict[str, float] = {}
     missing = []
     for name, counter in (("dram", "dram_throughput_pct"), ("issue", "issue_slot_pct")):
-        value = _known(values, counter)
+        value = known_value(values, counter)
         if value is None:
             missing.append(counter)
         else:
@@ -256,7 +266,7 @@ def _measured_shares(
         for reason in CHAIN_REASONS
         if values.get(f"stall_{reason}_cycles") is None
     ]
-    if not _known(values, "warp_latency_cycles"):
+    if not known_value(values, "warp_latency_cycles"):
         # Without the total a share is one of the states that were measured. That is the whole
         # only if the cycle of issuing is among them and no state that was asked for is missing.
         absent += [
@@ -404,8 +414,8 @@ def _explain_averages(
     forecast_bound: str, counted: CountedBound, values: Mapping[str, float | None]
 ) -> list[str]:
     """A tail: the throughput of memory is an average over all SMs and the whole duration."""
-    active = _known(values, "sm_active_pct")
-    waves = _known(values, "waves_per_sm")
+    active = known_value(values, "sm_active_pct")
+    waves = known_value(values, "waves_per_sm")
     said = []
     if active is not None and active < 80 and counted.bound != "bandwidth":
         said.append(
@@ -424,7 +434,7 @@ def _explain_caches(
     forecast_bound: str, counted: CountedBound, values: Mapping[str, float | None]
 ) -> list[str]:
     """What the L2 did: bytes that it served are none of memory's."""
-    hits = _known(values, "l2_hit_pct")
+    hits = known_value(values, "l2_hit_pct")
     if hits is None or hits < 20 or "bandwidth" not in (forecast_bound, counted.bound):
         return []
     return [
@@ -434,7 +444,7 @@ def _explain_caches(
 
 
 def _explain_clocks(values: Mapping[str, float | None]) -> str:
-    hz = _known(values, "sm_clock_hz")
+    hz = known_value(values, "sm_clock_hz")
     if hz is None:
         return (
             "The profiler can lock the clocks; left alone, as here, they may differ from those of "

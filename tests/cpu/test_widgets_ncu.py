@@ -11,7 +11,7 @@ from record_samples import make_record
 
 from labtools.measure.profiler.counters import COUNTERS, STALL_REASONS
 from labtools.notebook.answer import check_choice
-from labtools.notebook.ncu.meanings import MEANINGS, WAIT_CAUTIONS, WAIT_WORDS
+from labtools.notebook.ncu.meanings import COUNTER_MEANINGS, WAIT_CAUTIONS, WAIT_WORDS
 from labtools.notebook.ncu.panels import (
     ceilings,
     counter_rows,
@@ -78,11 +78,11 @@ def store(tmp_path: Path) -> RecordStore:
 
 
 def test_every_counter_of_the_bench_is_one_of_the_profiler_and_has_both_sentences() -> None:
-    assert set(MEANINGS) <= {counter.name for counter in COUNTERS}
-    for name, meaning in MEANINGS.items():
+    assert set(COUNTER_MEANINGS) <= {counter.name for counter in COUNTERS}
+    for name, meaning in COUNTER_MEANINGS.items():
         assert meaning.does_not_mean.startswith("Not "), name
         assert meaning.means.endswith("."), name
-    assert len({one.label for one in MEANINGS.values()}) == len(MEANINGS)
+    assert len({one.label for one in COUNTER_MEANINGS.values()}) == len(COUNTER_MEANINGS)
 
 
 def test_every_state_of_a_warp_has_words() -> None:
@@ -108,8 +108,8 @@ def test_without_its_counters_there_is_no_point_and_the_bench_says_which(gone: s
     for value in (None, float("nan")):
         panel = make_panel(run_of({**MEMORY_IDLE, gone: value}))
         assert panel["roofline"]["point"] is None
-        assert MEANINGS[gone].label in panel["roofline"]["said"]
-        assert MEANINGS[gone].label in panel["missing"]
+        assert COUNTER_MEANINGS[gone].label in panel["roofline"]["said"]
+        assert COUNTER_MEANINGS[gone].label in panel["missing"]
 
 
 def test_waits_stand_largest_first_and_issuing_is_none() -> None:
@@ -144,7 +144,7 @@ def test_a_missing_counter_has_no_row_and_is_no_zero() -> None:
     }  # fmt: skip
     zero = counter_rows({"l1_hit_pct": 0.0})
     assert [row["name"] for row in zero] == ["l1_hit_pct"]  # a measured zero is a value
-    assert MEANINGS["l1_hit_pct"].label not in missing_counters({"l1_hit_pct": 0.0})
+    assert COUNTER_MEANINGS["l1_hit_pct"].label not in missing_counters({"l1_hit_pct": 0.0})
 
 
 def test_every_level_says_where_its_bytes_come_from() -> None:

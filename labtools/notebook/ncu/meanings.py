@@ -8,7 +8,7 @@ from ..counters import STALL_WORDS
 
 
 @dataclass(frozen=True)
-class Meaning:
+class CounterMeaning:
     """One counter in words.
 
     Args:
@@ -26,8 +26,8 @@ class Meaning:
     scale: float = 1.0
 
 
-MEANINGS = {
-    "duration_us": Meaning(
+COUNTER_MEANINGS = {
+    "duration_us": CounterMeaning(
         "time under the profiler",
         "us",
         "From the start of the kernel to its end, with the caches flushed first where the workload "
@@ -35,28 +35,28 @@ MEANINGS = {
         "Not the time of the record: that one is timed without the profiler, back to back, and "
         "counts what launching costs.",
     ),
-    "dram_throughput_pct": Meaning(
+    "dram_throughput_pct": CounterMeaning(
         "DRAM throughput",
         "% of its peak",
         "The rate of device memory over its highest rate, on average over the whole kernel.",
         "Not how full memory was while all SMs worked: a slow start and a tail with idle SMs are "
         "in the average. And the peak is one that no kernel reaches.",
     ),
-    "dram_read_bytes": Meaning(
+    "dram_read_bytes": CounterMeaning(
         "read from DRAM",
         "MB",
         "Bytes that device memory delivered to the L2.",
         "Not what the kernel asked for: the L1 and the L2 answered the rest.",
         1e6,
     ),
-    "dram_write_bytes": Meaning(
+    "dram_write_bytes": CounterMeaning(
         "written to DRAM",
         "MB",
         "Bytes that device memory took from the L2.",
         "Not only this kernel's output: the L2 also writes back what others left in it.",
         1e6,
     ),
-    "l2_hit_pct": Meaning(
+    "l2_hit_pct": CounterMeaning(
         "L2 hit rate",
         "% of sectors",
         "Sectors of 32 bytes that the L2 held when they were asked for, reads and writes together.",
@@ -64,90 +64,90 @@ MEANINGS = {
         "profiler flushes the caches before a cold kernel. Its two parts are counted in passes "
         "of their own, so that it can exceed 100.",
     ),
-    "l1_hit_pct": Meaning(
+    "l1_hit_pct": CounterMeaning(
         "L1 hit rate",
         "% of sectors",
         "Sectors that the L1 held when they were asked for.",
         "Not a fault where it is low: a cache that is read once has nothing to hit. Copies past "
         "the L1 into shared memory may not count.",
     ),
-    "achieved_occupancy_pct": Meaning(
+    "achieved_occupancy_pct": CounterMeaning(
         "achieved occupancy",
         "% of an SM's warps",
         "Warps that were resident, on average over the time in which an SM had any.",
         "Not performance: one warp with many loads on their way can do what many warps do.",
     ),
-    "theoretical_occupancy_pct": Meaning(
+    "theoretical_occupancy_pct": CounterMeaning(
         "theoretical occupancy",
         "% of an SM's warps",
         "Warps that registers, shared memory and block slots would allow.",
         "Not what was there: a small grid leaves most of it empty.",
     ),
-    "issue_slot_pct": Meaning(
+    "issue_slot_pct": CounterMeaning(
         "issue slots in use",
         "% of cycles",
         "Cycles in which a scheduler issued an instruction, of those in which its SM had work.",
         "Not useful work: an instruction that computes an address counts like a multiply-add. "
         "SMs without work are left out.",
     ),
-    "sm_active_pct": Meaning(
+    "sm_active_pct": CounterMeaning(
         "SMs with work",
         "% of the time",
         "How long an SM had at least one warp, on average over all SMs.",
         "Not how busy they were: an SM with one waiting warp has work.",
     ),
-    "waves_per_sm": Meaning(
+    "waves_per_sm": CounterMeaning(
         "waves",
         "turns",
         "Blocks of the grid over the blocks that the GPU can hold at a time.",
         "Not a count of rounds: below 1 the GPU is not full, and blocks start one by one as "
         "others end.",
     ),
-    "executed_instructions": Meaning(
+    "executed_instructions": CounterMeaning(
         "instructions",
         "million",
         "Instructions of warps, each counted once for its 32 lanes.",
         "Not operations: one tensor-core instruction does thousands of them.",
         1e6,
     ),
-    "warp_latency_cycles": Meaning(
+    "warp_latency_cycles": CounterMeaning(
         "cycles an instruction",
         "cycles",
         "Cycles of a warp between two instructions that it issues; the states above are its parts.",
         "Not the latency of an instruction: a wait stands between many of them.",
     ),
-    "sm_clock_hz": Meaning(
+    "sm_clock_hz": CounterMeaning(
         "clock of the SMs",
         "GHz",
         "Their clock under the profiler, which left it alone.",
         "Not the clock of the timing: a GPU may clock a lone kernel differently.",
         1e9,
     ),
-    "pipe_tensor_pct": Meaning(
+    "pipe_tensor_pct": CounterMeaning(
         "tensor cores",
         "% of their peak",
         "Cycles in which the tensor cores worked.",
         "Not the share of the operations that ran there.",
     ),
-    "pipe_fma_pct": Meaning(
+    "pipe_fma_pct": CounterMeaning(
         "multiply-add pipe",
         "% of its peak",
         "Instructions in the pipe for FP32 multiply-adds.",
         "Not floating-point rate: other instructions also use this pipe.",
     ),
-    "pipe_lsu_pct": Meaning(
+    "pipe_lsu_pct": CounterMeaning(
         "load and store pipe",
         "% of its peak",
         "Instructions in the pipe for loads, stores and shuffles.",
         "Not the traffic of memory: shared memory and shuffles go through it too.",
     ),
-    "sectors_per_load": Meaning(
+    "sectors_per_load": CounterMeaning(
         "sectors a load",
         "sectors",
         "Sectors of 32 bytes that one load of a warp touches.",
         "Not waste where it is high: 32 lanes with 16 bytes each need 16 sectors.",
     ),
-    "registers_per_thread": Meaning(
+    "registers_per_thread": CounterMeaning(
         "registers",
         "a thread",
         "Registers that each thread was given.",

@@ -12,20 +12,20 @@ from typing import Any
 from labtools.predict import Forecast
 from labtools.predict.sheets import Gpu
 from labtools.record import Record, describe_record
-from labtools.record.bound import counted_bound, explain_disagreement, stall_shares
+from labtools.record.bound import (
+    counted_bound,
+    explain_disagreement,
+    known_value,
+    missing_states,
+    stall_shares,
+)
 
 from ..tables import format_value, say_time
-from .meanings import MEANINGS, WAIT_CAUTIONS, WAIT_WORDS
+from .meanings import COUNTER_MEANINGS, WAIT_CAUTIONS, WAIT_WORDS
 from .run import ProfiledRun
 
-LEAST_SHARE = 0.005
+LEAST_STATE_SHARE = 0.005
 """States of a warp below this share are summed up in one bar."""
-
-
-def known(values: Mapping[str, float | None], name: str) -> float | None:
-    """A counter's value, or None where it was not asked for, is missing or is no number."""
-    value = values.get(name)
-    return value if value is not None and math.isfinite(value) else None
 
 
 # ------------------------------------------------------------------------------------- roofline
@@ -70,7 +70,7 @@ def roofline_point(run: ProfiledRun) -> tuple[float, float] | None:
     missing, or no byte was moved, there is no point.
     """
     names = ("dram_read_bytes", "dram_write_bytes", "duration_us")
-    read, written, duration_us = (known(run.values, name) for name in names)
+    read, written, duration_us = (known_value(run.values, name) for name in names)
     if read is None or written is None or not duration_us or not read + written:
         return None
     return run.problem.flops / (read + written), run.problem.flops / duration_us / 1e6
@@ -80,7 +80,9 @@ def _roofline(run: ProfiledRun) -> dict[str, Any]:
     point = roofline_point(run)
     if point is None:
         names = ("dram_read_bytes", "dram_write_bytes", "duration_us")
-        lacking = [MEANINGS[name].label for name in names if not known(run.values, name)]
+        lacking = [
+            COUNTER_MEANINGS[name].label for name in names if not known_value(run.values, name)
+        ]
         return {"point": None, "said": f"No point: missing or zero are {', '.join(lacking)}."}
     per_byte, tflops = point
     rate = tflops / per_byte * 1e3
@@ -98,7 +100,7 @@ def _roofline(run: ProfiledRun) -> dict[str, Any]:
 
 def _waits(run: ProfiledRun) -> dict[str, Any]:
     shares = stall_shares(run.values)
-    shown = {reason: share for reason, share in shares.items() if share >= LEAST_SHARE}
+    shown = {reason: share for reason, share in shares.items() if share >= LEAST_STATE_SHARE}
     bars = [
         {
             "name": reason.replace("_", " "),
@@ -110,11 +112,7 @@ def _waits(run: ProfiledRun) -> dict[str, Any]:
     ]
     rest = math.fsum(shares.values()) - math.fsum(shown.values())
     small = len(shares) - len(shown)
-    unmeasured = [
-        name.removeprefix("stall_").removesuffix("_cycles").replace("_", " ")
-        for name, value in run.values.items()
-        if name.startswith("stall_") and value is None
-    ]
+    unmeasured = [state.replace("_", " ") for state in missing_states(run.values)]
     if not shares:
         said = "No state of a warp was measured."
     else:
@@ -136,7 +134,9 @@ def _say_wait(reason: str) -> str:
 def _memory(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
     """Bytes at each level, from the kernel down to DRAM, with the hit rates between them."""
     asked = None if forecast is None else math.fsum(one.l2_bytes for one in forecast.launches)
-    read, written = (known(run.values, name) for name in ("dram_read_bytes", "dram_write_bytes"))
+    read, written = (
+        known_value(run.values, name) for name in ("dram_read_bytes", "dram_write_bytes")
+    )
     levels = [
         _level("needed, each byte once", float(run.read_bytes), "computed", ""),
         _level("asked of the L2", asked, "forecast", "the records keep no counter of it"),
@@ -144,8 +144,8 @@ def _memory(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
         _level("written to DRAM", written, run.word, "dram_write_bytes"),
     ]
     rates = [
-        _rate("L1 hit rate", known(run.values, "l1_hit_pct"), run.word),
-        _rate("L2 hit rate", known(run.values, "l2_hit_pct"), run.word),
+        _rate("L1 hit rate", known_value(run.values, "l1_hit_pct"), run.word),
+        _rate("L2 hit rate", known_value(run.values, "l2_hit_pct"), run.word),
     ]
     said = []
     if read is not None:
@@ -171,8 +171,8 @@ def _rate(label: str, percent: float | None, word: str) -> dict[str, Any]:
 def counter_rows(values: Mapping[str, float | None]) -> list[dict[str, str]]:
     """The counters of the bench that have a value, by their stable names, with value and unit."""
     rows = []
-    for name, meaning in MEANINGS.items():
-        value = known(values, name)
+    for name, meaning in COUNTER_MEANINGS.items():
+        value = known_value(values, name)
         if value is not None:
             told = f"{format_value(value / meaning.scale)} {meaning.unit}"
             rows.append({"name": name, "value": told})
@@ -181,7 +181,9 @@ def counter_rows(values: Mapping[str, float | None]) -> list[dict[str, str]]:
 
 def missing_counters(values: Mapping[str, float | None]) -> list[str]:
     """Labels of the counters of the bench that have no value."""
-    return [one.label for name, one in MEANINGS.items() if known(values, name) is None]
+    return [
+        one.label for name, one in COUNTER_MEANINGS.items() if known_value(values, name) is None
+    ]
 
 
 def _bound(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
@@ -214,7 +216,7 @@ def make_panel(run: ProfiledRun, forecast: Forecast | None = None) -> dict[str, 
         forecast: of the same rung and workload; without it the stored bound is compared.
     """
     timed = None if run.time_us is None else f"{say_time(run.time_us)} us"
-    profiled = known(run.values, "duration_us")
+    profiled = known_value(run.values, "duration_us")
     return {
         "name": run.name,
         "title": run.rung.title,

@@ -5,7 +5,7 @@ const DASHES = ["", "9 5", "2 4"];
 const SLOPES = [1.5, 6];
 const WIDTH = 620;
 const HEIGHT = 380;
-const EDGE = { left: 100, right: 24, top: 16, bottom: 66 };
+const EDGE = { left: 100, right: 36, top: 16, bottom: 66 };
 
 const mark = (word) => badge(word, "lt-ncu-badge");
 

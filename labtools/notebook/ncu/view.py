@@ -14,13 +14,14 @@ import traitlets
 from labtools.predict import Forecast, list_gpus
 from labtools.problem import LabError, Problem, Rung
 from labtools.record import Record, best_reader
+from labtools.record.bound import known_value
 
 from ..bench import Bench, View, dropdown
 from ..live import can_run_live
 from ..records import GpuRecords, forecasts_of
 from ..tables import Shown, Word, format_value, make_note, show_table
-from .meanings import MEANINGS
-from .panels import ceilings, known, make_panel
+from .meanings import COUNTER_MEANINGS
+from .panels import ceilings, make_panel
 from .run import ProfiledRun, profile_now, recorded_run
 
 NO_COUNTERS = "No counters of {rung} were recorded for this workload."
@@ -57,7 +58,7 @@ def ncu_tables(runs: Sequence[ProfiledRun], reader: Record | None = None) -> dic
         "ceilings": ceilings(runs[0].gpu, reader),
         "meanings": {
             name: {"label": one.label, "means": one.means, "not": one.does_not_mean}
-            for name, one in MEANINGS.items()
+            for name, one in COUNTER_MEANINGS.items()
         },
         "empty": [NO_COUNTERS.format(rung=rung.id) for rung in rungs],
         "cells": [[found.get((problem.key(), rung.id)) for rung in rungs] for problem in problems],
@@ -145,9 +146,9 @@ def compare_runs(live: ProfiledRun, kept: ProfiledRun | None) -> Shown:
         kept: the recorded run; None where there is none.
     """
     rows: list[tuple[object, ...]] = []
-    for name, meaning in MEANINGS.items():
-        now = known(live.values, name)
-        then = None if kept is None else known(kept.values, name)
+    for name, meaning in COUNTER_MEANINGS.items():
+        now = known_value(live.values, name)
+        then = None if kept is None else known_value(kept.values, name)
         if now is None and then is None:
             continue
         ratio = now / then if now is not None and then else None
