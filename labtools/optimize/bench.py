@@ -6,6 +6,7 @@ two of them compare and what the smallest effect is that it can tell.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import statistics
 import tempfile
@@ -35,6 +36,7 @@ from labtools.predict import (
     Forecast,
     Gpu,
     forecast,
+    forecast_each,
     gpu_or_default,
     load_gpu,
     model_name,
@@ -46,6 +48,7 @@ from labtools.toolchain.listings import MachineCode, machine_code
 from labtools.toolchain.progress import Progress, silent
 
 from .attribution import AA, TimeRatio, least_effect_of, noise_of, ratio_of
+from .code_numbers import code_numbers
 from .family import Family, Point
 from .gaps import Gaps, counters_of_forecast, gaps_of_counters, gaps_of_forecast, gaps_of_predicted
 from .grid import Grid, check_grid, grid_path, read_grid, samples_of
@@ -138,6 +141,9 @@ class TimingBench(Protocol):
     def entry(self, point: Point) -> str | None:
         """Its kernel function that takes longest; None where nobody knows."""
 
+    def numbers(self, point: Point) -> Mapping[str, float | None]:
+        """Numbers of its machine code that prove a method, see `code_numbers`; may be empty."""
+
     def forecasts_us(self, points: Sequence[Point]) -> dict[Point, float]:
         """Forecast times, microseconds; a point without one is left out."""
 
@@ -214,6 +220,9 @@ class _OnAFamily:
 
     def forecasts_us(self, points: Sequence[Point]) -> dict[Point, float]:
         """Forecast times, microseconds; a point without one is left out."""
+        asked = [(self.family.rung, self.problem, self.sheet, dict(one.knobs)) for one in points]
+        with contextlib.suppress(LabError):  # side by side; what cannot be forecast says so below
+            forecast_each(asked)
         found = {}
         for number, one in enumerate(points):
             self.progress("forecasting", number, len(points))
@@ -229,6 +238,19 @@ class _OnAFamily:
             return self.forecast_of(point).main_launch.entry
         except LabError:
             return None
+
+    def numbers(self, point: Point) -> Mapping[str, float | None]:
+        """Numbers of its machine code, followed here; none where it cannot be followed."""
+        entry = self.entry(point)
+        if entry is None:
+            return {}
+        code = self.code(point)
+        try:
+            return code_numbers(
+                self.family.rung, self.problem, self.limits, point.knobs, code, entry
+            )
+        except LabError:
+            return {}
 
     def shares(self, point: Point) -> Mapping[str, float | None]:
         """The counters that the forecast predicts."""
@@ -249,6 +271,13 @@ class _OnAFamily:
         if not gb_per_s or empty_us is None:
             return None
         return self.problem.minimal_bytes / gb_per_s / 1e3 + empty_us
+
+    def _read_rate(self, fastest_us: float | None) -> float | None:
+        """10^9 bytes a second of what read the bulk fastest, its launch left out."""
+        empty_us = self._empty_launch_us()
+        if not fastest_us or empty_us is None or fastest_us <= empty_us:
+            return None
+        return self.problem.streamed_bytes / (fastest_us - empty_us) / 1e3
 
 
 # -------------------------------------------------------------------------------- recorded
@@ -362,6 +391,11 @@ class RecordedBench(_OnAFamily):
             raise LabError(f"The recorded grid has no forecast of {point.key}.", "", "another one")
         return gaps_of_predicted(self.shares(point), bound)
 
+    def numbers(self, point: Point) -> Mapping[str, float | None]:
+        """Numbers of its machine code, as the campaign found them."""
+        number = self._number(point)
+        return {name: column[number] for name, column in self.grid.numbers.items()}
+
     def entry(self, point: Point) -> str | None:
         """Its kernel function that takes longest, as the campaign had it."""
         return self.grid.entries[self._number(point)]
@@ -405,7 +439,7 @@ class RecordedBench(_OnAFamily):
         ]
         points = [statistics.median(us) for us in self._at.samples if us]
         fastest_us = min([*sweeps, *points], default=None)
-        return self._floor_of(fastest_us and self.problem.streamed_bytes / fastest_us / 1e3)
+        return self._floor_of(self._read_rate(fastest_us))
 
     def environment(self) -> dict[str, Any]:
         """Of the campaign."""
@@ -669,9 +703,7 @@ class LiveBench(_OnAFamily):
             ]
             found = self._measure(jobs, self.problem)
             times = [median_us(one) for job in jobs if (one := _samples_of(found, job.label))]
-            fastest_us = min(times, default=None)
-            rate = self.problem.streamed_bytes / fastest_us / 1e3 if fastest_us else None
-            self._floor = (self._floor_of(rate),)
+            self._floor = (self._floor_of(self._read_rate(min(times, default=None))),)
         return self._floor[0]
 
     def environment(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from .sass_check import SassVerdict
 Purpose = Literal["start", "branch", "ablation", "reference", "noise", "frontier"]
 """What a point is timed for: ``reference`` is a known point beside others in one call, ``noise`` an
 A/A run, ``frontier`` another workload."""
-UNCOUNTED: tuple[Purpose, ...] = ("reference", "noise", "frontier")
+UNCOUNTED: tuple[Purpose, ...] = ("start", "reference", "noise", "frontier")
 """What is no run of the search: it tries no new candidate at the loop's workload."""
 
 

@@ -91,7 +91,7 @@ class TuningLoop:
         state = self.folder.require("gaps")
         point = self.family.read_key(state.point)
         if state.time_us is None:
-            self._time("start", [point])
+            self._time("start", [point])  # it is given, and no candidate
         found = gaps_of_counters(counters) if counters is not None else self.bench.gaps(point)
         values = counters if counters is not None else self.bench.shares(point)
         history = [*(one.gaps for one in state.roofline_history), found]
@@ -129,6 +129,7 @@ class TuningLoop:
             *(self.family, point, current.gaps, current.budget, current.counters),
             *(self.bench.problem, self.bench.limits, self._taken(state, said)),
             refuses=partial(self._cannot_branch, point),
+            entry=self.bench.entry(point),
         )
         if methods is not None:
             chosen = self._given(point, chosen, methods)
@@ -356,6 +357,7 @@ class TuningLoop:
                 tuple(Branch(n, one, None, "given") for n, one in enumerate(chosen, start=1))
             )
         earlier = [run.point for run in state.timed if run.round < state.round]
+        earlier += [one.start for one in state.history]
         tried = [one.point for one in current.branches]
         forms = current.pick.forms if current.pick else {}
         return propose(
@@ -507,11 +509,12 @@ def check_methods(
 
 
 def _values_of(bench: TimingBench, point: Point) -> dict[str, Quantity | None]:
-    """What a proof may ask of a point: counters, shares of stalls, gaps and its launches."""
-    return {
-        **trigger_values(bench.shares(point), bench.gaps(point)),
-        **launch_numbers(bench.family.rung, point, bench.problem, bench.limits),
-    }
+    """What a proof may ask of a point: counters, stalls, gaps, its launches and its code."""
+    launched = launch_numbers(
+        bench.family.rung, point, bench.problem, bench.limits, bench.entry(point)
+    )
+    measured = trigger_values(bench.shares(point), bench.gaps(point))
+    return {**measured, **launched, **bench.numbers(point)}
 
 
 # ----------------------------------------------------------------------- steps on a folder

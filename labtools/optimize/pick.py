@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from labtools.problem import LabError, Limits, Problem, Rung, timed_launches
 from labtools.problem.rung import is_arch_since
 
-from .budget import Budget
+from .budget import CAP, NEGLIGIBLE, Budget
 from .expressions import MissingName, Quantity, evaluate_expression
 from .family import METHOD_AXES, Axis, Family, InvalidPoint, Method, Point
 from .gaps import Gaps, trigger_values
@@ -112,11 +112,13 @@ def pick_methods(
     limits: Limits,
     taken: Taken | None = None,
     refuses: Callable[[Sequence[str]], str | None] | None = None,
+    entry: str | None = None,
 ) -> Pick:
     """Choose methods for the slots of each axis.
 
     With one slot the first that passes by priority, with more those of greatest strength. What does
-    not go together with the point, or with what is chosen already, is passed over.
+    not go together with the point, or with what is chosen already, is passed over. A slot that no
+    method of its axis can take goes to the axis with the widest gap that has one.
 
     Args:
         family: whose methods.
@@ -128,6 +130,7 @@ def pick_methods(
         limits: of the GPU.
         taken: what earlier rounds found out.
         refuses: why some methods cannot be tried together where they would run, or None.
+        entry: the kernel function that takes longest.
 
     Raises:
         LabError: a trigger cannot be computed, or gives a strength outside 0..1.
@@ -136,16 +139,18 @@ def pick_methods(
     names = {
         **trigger_values(counters, gaps),
         **problem.numbers(),
-        **launch_numbers(family.rung, point, problem, limits),
+        **launch_numbers(family.rung, point, problem, limits, entry),
         **point.knobs,
     }
     seen = {one.id: _consider(family, point, one, names, limits, known) for one in family.methods}
     chosen: list[str] = []
     forms: dict[str, int] = {}
-    for axis in METHOD_AXES:
-        left = budget.of(axis)
-        for one in _ranked((one for one in seen.values() if one.axis == axis), left):
-            if left == 0:
+
+    def take(axis: Axis, slots: int, why: str = "") -> None:
+        """Fill slots of an axis; what is passed over says why."""
+        mine = [one for one in seen.values() if one.axis == axis and not one.taken]
+        for one in _ranked(mine, slots):
+            if slots == 0:
                 seen[one.method] = _say(one, "others of its axis stand before it")
                 continue
             form = _next_form(family.method(one.method), known)
@@ -155,30 +160,47 @@ def pick_methods(
             except InvalidPoint as error:
                 seen[one.method] = _say(one, f"it does not go together: {error.why}")
                 continue
-            if refuses is not None and (why := refuses([*chosen, one.method])):
-                seen[one.method] = _say(one, why)
+            if refuses is not None and (reason := refuses([*chosen, one.method])):
+                seen[one.method] = _say(one, reason)
                 continue
             chosen.append(one.method)
-            forms |= extra
-            left -= 1
-            seen[one.method] = dataclasses.replace(one, taken=True, why=_why_taken(one, budget))
+            forms.update(extra)
+            slots -= 1
+            said = _why_taken(one, budget) + why
+            seen[one.method] = dataclasses.replace(one, taken=True, why=said)
+
+    for axis in METHOD_AXES:
+        take(axis, budget.of(axis))
+    for axis in _widest_first(gaps):
+        of_axis = sum(one.taken for one in seen.values() if one.axis == axis)
+        left = min(budget.total - len(chosen), CAP - of_axis)
+        if left > 0:
+            take(axis, left, "; in a slot that no method of another axis could take")
     order = tuple(seen[one.id] for one in family.methods)
     return Pick(tuple(chosen), forms, order, budget.total - len(chosen))
 
 
+def _widest_first(gaps: Gaps) -> list[Axis]:
+    """The axes whose gap is known and not negligible, the widest gap first."""
+    known = [(gap, axis) for axis in METHOD_AXES if (gap := gaps.of(axis)) is not None]
+    return [axis for gap, axis in sorted(known, key=lambda one: -one[0]) if gap >= NEGLIGIBLE]
+
+
 def launch_numbers(
-    rung: Rung, point: Point, problem: Problem, limits: Limits
+    rung: Rung, point: Point, problem: Problem, limits: Limits, entry: str | None = None
 ) -> dict[str, Quantity | None]:
     """Numbers of a call's launches, as a trigger calls them.
 
-    ``num_sms`` of the GPU; of the launch with the most blocks ``blocks``, ``threads`` of one, and
-    ``blocks_per_sm``, blocks for each SM of the GPU; ``launches`` of one call.
+    ``num_sms`` of the GPU; of the launch of ``entry``, or else the one with the most blocks,
+    ``blocks``, ``threads`` of one, and ``blocks_per_sm``, blocks for each SM of the GPU;
+    ``launches`` of one call.
 
     Raises:
         LabError: the rung cannot run the problem.
     """
     launches = timed_launches(rung.launches(problem, limits, point.knobs))
-    largest = max(launches, key=lambda one: one.num_blocks)
+    named = [one for one in launches if one.entry == entry]
+    largest = max(named or launches, key=lambda one: one.num_blocks)
     return {
         "num_sms": limits.num_sms,
         "blocks": largest.num_blocks,
