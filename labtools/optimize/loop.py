@@ -130,6 +130,7 @@ class TuningLoop:
             *(self.bench.problem, self.bench.limits, self._taken(state, said)),
             refuses=partial(self._cannot_branch, point),
             entry=self.bench.entry(point),
+            pass_on=True,
         )
         if methods is not None:
             chosen = self._given(point, chosen, methods)

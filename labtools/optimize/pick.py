@@ -113,12 +113,12 @@ def pick_methods(
     taken: Taken | None = None,
     refuses: Callable[[Sequence[str]], str | None] | None = None,
     entry: str | None = None,
+    pass_on: bool = False,
 ) -> Pick:
     """Choose methods for the slots of each axis.
 
     With one slot the first that passes by priority, with more those of greatest strength. What does
-    not go together with the point, or with what is chosen already, is passed over. A slot that no
-    method of its axis can take goes to the axis with the widest gap that has one.
+    not go together with the point, or with what is chosen already, is passed over.
 
     Args:
         family: whose methods.
@@ -131,6 +131,8 @@ def pick_methods(
         taken: what earlier rounds found out.
         refuses: why some methods cannot be tried together where they would run, or None.
         entry: the kernel function that takes longest.
+        pass_on: a slot that no method of its axis can take goes to the axis with the widest gap
+            that has one, as long as it has not `CAP` of them.
 
     Raises:
         LabError: a trigger cannot be computed, or gives a strength outside 0..1.
@@ -171,7 +173,7 @@ def pick_methods(
 
     for axis in METHOD_AXES:
         take(axis, budget.of(axis))
-    for axis in _widest_first(gaps):
+    for axis in _widest_first(gaps) if pass_on else ():
         of_axis = sum(one.taken for one in seen.values() if one.axis == axis)
         left = min(budget.total - len(chosen), CAP - of_axis)
         if left > 0:

@@ -143,6 +143,25 @@ def test_what_does_not_go_together_is_passed_over(tmp_path):
     assert sum("go together" in one.why for one in found.considered) == 1
 
 
+def test_a_slot_that_nobody_can_take_passes_on():
+    gaps, odd = Gaps(0.9, 0.5, 0.6, "counters", {}), Rows(100, 4095)  # no wide accesses there
+
+    def picked(**more):
+        return pick_methods(
+            *(ROWS, ROWS.start, gaps, slots(memory=1, latency=1), {}, odd, LIMITS), **more
+        )
+
+    assert picked().methods == (SHUFFLES,)
+    assert picked().unused == 1
+    passed = picked(pass_on=True)
+    assert passed.unused == 0
+    (other,) = set(passed.methods) - {SHUFFLES}
+    assert "no method of another axis" in why(passed, other).why
+    narrow = Gaps(0.05, 0.5, 0.05, "counters", {})  # a negligible gap gets no slot this way either
+    left = pick_methods(*(ROWS, ROWS.start, narrow, slots(memory=1), {}, odd, LIMITS), pass_on=True)
+    assert left.methods == ()
+
+
 def test_the_launch_is_known_to_triggers():
     numbers = launch_numbers(ROWS.rung, ROWS.point({"threads": 256}), PROBLEM, LIMITS)
     assert numbers["blocks"] == 8192
