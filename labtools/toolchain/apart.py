@@ -14,6 +14,7 @@ import pickle
 import select
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -33,6 +34,9 @@ R = TypeVar("R")
 
 class Stopped(Exception):
     """The work was stopped, or ended its process; says why in a few words."""
+
+
+_forking = threading.Lock()
 
 
 def can_work_apart() -> bool:
@@ -74,7 +78,8 @@ def work_apart(work: Callable[[], bytes], *, limit_s: float, limit_bytes: int) -
     with warnings.catch_warnings():
         # Threads of this process are not in the copy, which takes none of their locks.
         warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
+        with _forking:  # filelock refuses a fork while another thread is at one
+            child = os.fork()
     if child == 0:
         _be_the_copy(work, writer, parent, libc, limit_s, limit_bytes)
     os.close(writer)
@@ -179,6 +184,8 @@ def _be_the_copy(
     limit_bytes: int,
 ) -> None:
     """Never returns."""
+    global _forking
+    _forking = threading.Lock()  # the copy's is held by nobody
     try:
         import faulthandler
         import resource

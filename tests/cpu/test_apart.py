@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -75,3 +77,31 @@ def test_several_forecasts_are_those_made_one_by_one(
     assert together == [forecast(*one) for one in asked]
     with pytest.raises(LabError, match="unrolled"):
         forecast_each([asked[0], (*asked[1][:3], {"unrolled": 1})])
+
+
+def test_one_thread_forks_at_a_time_and_a_copy_may_be_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """filelock lets no thread fork while another is at it, as long as it holds a lock."""
+    real, inside, most = os.fork, [], [0]
+
+    def fork() -> int:
+        inside.append(1)
+        most[0] = max(most[0], len(inside))
+        time.sleep(0.002)
+        try:
+            return real()
+        finally:
+            inside.pop()
+
+    def plain(_: int) -> bytes:
+        return apart.work_apart(lambda: b"copied", **LIMITS)
+
+    def nested(number: int) -> bytes:
+        return apart.work_apart(lambda: plain(number), **LIMITS)
+
+    monkeypatch.setattr(os, "fork", fork)
+    with ThreadPoolExecutor(8) as pool:
+        for work in (plain, nested):
+            assert list(pool.map(work, range(24))) == [b"copied"] * 24
+    assert most == [1]
