@@ -19,7 +19,7 @@ from .family import Family, InvalidPoint, Point
 
 DRAWN_WITHIN = 1.25
 """The last branch is drawn among those whose forecast is at most this many times the best one."""
-MOST_FORECASTS = 256
+MOST_FORECASTS = 96
 """Settings of one round that are forecast at most. Of more, so many are drawn."""
 
 
