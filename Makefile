@@ -10,6 +10,7 @@
 # make record   measure on this machine's GPU and write records
 # make manifest bind the shipped records by their hashes, after make record
 # make readme   write the results in README.md from the records
+# make search-baselines  play other searches on the recorded grid; ARGS="--only loop" those alone
 # make lock     resolve the lock files anew
 #
 # PYTHON=python3.12   the Python that .venv is made with
@@ -24,7 +25,7 @@ ARGS ?=
 RUN = $(VENV)/bin/python
 INSTALL = $(PYTHON) tools/install.py --venv $(VENV) --torch "$(TORCH)"
 
-.PHONY: lab test check format book sync listings band goldens name record manifest lock readme clean
+.PHONY: lab test check format book sync listings band goldens name record manifest lock readme search-baselines clean
 
 lab:
 	@$(INSTALL) lab
@@ -86,6 +87,10 @@ manifest:
 readme:
 	@$(INSTALL) lab
 	@$(RUN) -m tools.readme_table $(ARGS)
+
+search-baselines:
+	@$(INSTALL) search
+	@$(RUN) -m tools.search_baselines $(ARGS)
 
 lock:
 	@$(INSTALL) lab

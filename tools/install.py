@@ -24,7 +24,12 @@ from tools.compile_loop import why_not
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST, NEWEST = (3, 11), (3, 13)
-LOCKS = {"lab": "requirements.lock", "test": "requirements-test.lock"}
+LOCKS = {
+    "lab": "requirements.lock",
+    "test": "requirements-test.lock",
+    "search": "requirements-search.lock",
+}
+NEEDS = {"test": "what the tests need", "search": "the searches that the loop is compared with"}
 # PyTorch's own index must answer at all before a big download is tried.
 CPU_BUILD_LIMIT_S = 900
 # A CPU build already there would count as the version wanted: replace it.
@@ -270,7 +275,7 @@ def install_loop(python: Path, stamps: Stamps) -> None:
 
 
 def install(purpose: str, venv: Path, request: str) -> None:
-    """Bring ``venv`` to what ``purpose`` (``lab`` or ``test``) needs."""
+    """Bring ``venv`` to what ``purpose`` (``lab``, ``test`` or ``search``) needs."""
     begun = time.monotonic()
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         stop(
@@ -291,7 +296,7 @@ def install(purpose: str, venv: Path, request: str) -> None:
             stamps.write("uv", value)
         install_lock(python, stamps, "base", ROOT / LOCKS["lab"], "the lab")
         if purpose != "lab":
-            install_lock(python, stamps, purpose, ROOT / LOCKS[purpose], "what the tests need")
+            install_lock(python, stamps, purpose, ROOT / LOCKS[purpose], NEEDS[purpose])
         driver = find_driver()
         cupy = choose_cupy(driver)
         if cupy.kind != "none":

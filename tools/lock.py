@@ -27,6 +27,7 @@ EXTRAS = {
     "requirements-torch.lock": ("torch",),
     "requirements-cuda12.lock": ("cuda12",),
     "requirements-cuda13.lock": ("cuda13",),
+    "requirements-search.lock": ("search",),
 }
 # lock file: packages that stand beside the project
 TOOL_PACKAGES = {

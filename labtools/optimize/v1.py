@@ -7,7 +7,7 @@ noise. So a method that does nothing, or harms, rides along with one that helps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from labtools.problem import LabError, Limits, Problem
@@ -46,12 +46,14 @@ def pick_one_an_axis(
     problem: Problem,
     limits: Limits,
     taken: Taken | None = None,
+    refuses: Callable[[Sequence[str]], str | None] | None = None,
+    entry: str | None = None,
 ) -> Pick:
     """The first method of each axis, by priority, that passes the four checks.
 
     The arguments are those of `pick_methods`.
     """
-    return pick_methods(family, point, gaps, ONE_AN_AXIS, counters, problem, limits, taken)
+    return pick_methods(family, point, gaps, ONE_AN_AXIS, counters, problem, limits, taken, refuses)
 
 
 def judge_group(

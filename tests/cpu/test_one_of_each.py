@@ -318,10 +318,10 @@ CONCEPTS = {
     "worker process": Concept(
         starting_a_process,
         # The CPU runner's executable is C++, and nvidia-smi watches clocks beside a timing. Of the
-        # tools, one looks at the processes of a page's kernel and one spreads the goldens.
+        # tools, one looks at the processes of a page's kernel, and two spread what they compute.
         (
             *("measure/worker.py", "measure/cpu/runner.py", "measure/gpu/clocks.py"),
-            *("tools/execute.py", "tools/goldens/compare.py"),
+            *("tools/execute.py", "tools/goldens/compare.py", "tools/search_baselines.py"),
         ),
     ),
     "error format": Concept(shaping_an_error, ("problem/errors.py",)),

@@ -106,6 +106,7 @@ def test_pins_of_the_project_are_in_the_locks() -> None:
         "requirements-torch.lock": extras["torch"],
         "requirements-cuda12.lock": extras["cuda12"],
         "requirements-cuda13.lock": extras["cuda13"],
+        "requirements-search.lock": extras["search"],
     }
     for lock, wanted in groups.items():
         locked: dict[str, set[str]] = {}

@@ -1,0 +1,284 @@
+"""What other searches found on a recorded grid, to be held beside the loop.
+
+``make search-baselines`` plays them and writes the file; here it is read, and held against the grid
+and the family that it was made with. Each candidate that is timed counts one run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from pydantic import ValidationError
+
+from labtools.measure.channel import adapter_of
+from labtools.problem import LabError
+from labtools.record.trust import hash_file
+from labtools.record.whole import write_whole
+
+from .campaign import digits
+from .family import Family
+from .grid import ENDING, grid_path
+
+SEARCHES_SCHEMA = 1
+MOST_RUNS = 150
+"""Runs of a search that are looked at."""
+NEAR_FACTORS = (1.05, 1.10)
+"""Times the fastest time of the grid: how near a search is asked to come."""
+QUARTILES = (25, 50, 75)
+
+
+@dataclass(frozen=True)
+class RunsUntil:
+    """How soon a search came so near to the fastest point of the grid.
+
+    Args:
+        factor: times the fastest time.
+        median_runs: over all seeds, the run that first came so near; None where no median is
+            known, because half of the seeds did not.
+        reached: seeds that did, within `MOST_RUNS`.
+    """
+
+    factor: float
+    median_runs: float | None
+    reached: int
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """One search on the grid, with several seeds.
+
+    Args:
+        name: short.
+        title: what it is, one line.
+        seeds: how often it was played.
+        low_us, middle_us, high_us: quartiles over the seeds of the best time so far after 1, 2, ...
+            runs, microseconds; None where there is none yet. A search that ended keeps its best.
+        near: one for each of `NEAR_FACTORS`.
+        longest: runs of the seed that took most of them.
+    """
+
+    name: str
+    title: str
+    seeds: int
+    low_us: tuple[float | None, ...]
+    middle_us: tuple[float | None, ...]
+    high_us: tuple[float | None, ...]
+    near: tuple[RunsUntil, ...]
+    longest: int
+
+
+@dataclass(frozen=True)
+class StrategyTrial:
+    """A strategy of Kernel Tuner on the workloads by which one is chosen.
+
+    Args:
+        name: as Kernel Tuner has it.
+        median_runs: by workload, to come within the first of `NEAR_FACTORS`; None: see `RunsUntil`.
+        best_after: by workload, median over the seeds of the best after `CHOSEN_AFTER` runs, times
+            the fastest time of the grid; None where half of the seeds had none.
+    """
+
+    name: str
+    median_runs: Mapping[str, float | None]
+    best_after: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class RidingMethod:
+    """A method that a group's verdict calls otherwise than its own ablation does.
+
+    Args:
+        before: key of the point without the group.
+        point: key of the point with it.
+        methods: the group.
+        group_gain: of the whole group, relative to the time with it.
+        method: that the verdict is wrong of.
+        relative: what leaving it out alone costs, relative to the time with the group.
+        low: lower end of the 95 % interval of ``relative``.
+        high: upper end.
+    """
+
+    before: str
+    point: str
+    methods: tuple[str, ...]
+    group_gain: float
+    method: str
+    relative: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class GroupCount:
+    """How the old policy's verdicts on groups fare against each method's own ablation.
+
+    Args:
+        groups: that were judged, over all seeds.
+        contradicted: of these, groups with at least one method whose decided ablation says
+            otherwise.
+        rides_along: methods called effective of which leaving them out costs less than what
+            counts, that is decided.
+        harmful: of these, methods that make the kernel slower by more than what counts.
+        dropped: methods called ineffective that are decided to help.
+        methods: decided ones, over all groups.
+        examples: the most telling different cases, the largest contradiction first.
+    """
+
+    groups: int
+    contradicted: int
+    rides_along: int
+    harmful: int
+    dropped: int
+    methods: int
+    examples: tuple[RidingMethod, ...]
+
+
+@dataclass(frozen=True)
+class Searches:
+    """All searches on one grid at its headline.
+
+    Args:
+        schema_version: of the file.
+        rung: whose grid.
+        gpu: short name.
+        workload: where they were scored.
+        grid_sha256: of the grid's file.
+        family_sha256: of the family's ``.toml``.
+        date: when the file was written.
+        versions: of the libraries.
+        best_us: fastest time of the grid, microseconds.
+        points: of the grid.
+        searches: the results.
+        strategies: of Kernel Tuner, the chosen one first.
+        left_out: strategies of Kernel Tuner that were not played, with the reason.
+        groups: of the old policy.
+    """
+
+    schema_version: int
+    rung: str
+    gpu: str
+    workload: str
+    grid_sha256: str
+    family_sha256: str
+    date: datetime
+    versions: Mapping[str, str]
+    best_us: float
+    points: int
+    searches: tuple[SearchResult, ...]
+    strategies: tuple[StrategyTrial, ...]
+    left_out: Mapping[str, str]
+    groups: GroupCount
+
+    def named(self, name: str) -> SearchResult:
+        """The search of a name.
+
+        Raises:
+            LabError: there is none.
+        """
+        for one in self.searches:
+            if one.name == name:
+                return one
+        known = ", ".join(one.name for one in self.searches)
+        raise LabError(f"No search is called {name}.", f"there are {known}", "one of these")
+
+
+# --------------------------------------------------------------------------------- summing up
+
+Runs = Sequence[float]
+"""Times in the order in which they were measured, microseconds; infinite where there is none."""
+
+
+def best_after_runs(runs: Runs, count: int) -> np.ndarray:
+    """The best time after 1, 2, ... ``count`` runs, microseconds; one that ended keeps its best."""
+    padded = [*runs[:count], *[math.inf] * (count - len(runs))]
+    return np.minimum.accumulate(np.array(padded, dtype=np.float64))
+
+
+def runs_until(plays: Sequence[Runs], best_us: float, factor: float) -> RunsUntil:
+    """How soon the seeds of a search came within a factor of the fastest time.
+
+    Args:
+        plays: one for each seed.
+        best_us: the fastest time.
+        factor: times that.
+    """
+    needed = [
+        next((n for n, us in enumerate(runs[:MOST_RUNS], 1) if us <= factor * best_us), math.inf)
+        for runs in plays
+    ]
+    middle = float(np.median(needed))
+    reached = sum(math.isfinite(one) for one in needed)
+    return RunsUntil(factor, middle if math.isfinite(middle) else None, reached)
+
+
+def sum_up(name: str, title: str, plays: Sequence[Runs], best_us: float) -> SearchResult:
+    """One search from its seeds.
+
+    Args:
+        name: short.
+        title: one line.
+        plays: one for each seed.
+        best_us: the fastest time of the grid.
+    """
+    curves = np.array([best_after_runs(runs, MOST_RUNS) for runs in plays])
+    # Of a real run each: between a time and none there is no middle.
+    rows = np.percentile(curves, QUARTILES, axis=0, method="inverted_cdf")
+    low, middle, high = (
+        tuple(digits(float(us), 5) if math.isfinite(us) else None for us in row) for row in rows
+    )
+    near = tuple(runs_until(plays, best_us, factor) for factor in NEAR_FACTORS)
+    return SearchResult(name, title, len(plays), low, middle, high, near, max(map(len, plays)))
+
+
+# ----------------------------------------------------------------------------- reading, writing
+
+
+def searches_path(rung: str, gpu: str) -> Path:
+    """Where the searches on the grid of a shipped family are."""
+    path = grid_path(rung, gpu)
+    return path.with_name(path.name.removesuffix(ENDING) + ".searches.json")
+
+
+def write_searches(path: Path, found: Searches) -> None:
+    """Write the file, whole or not at all."""
+    write_whole(path, adapter_of(Searches).dump_json(found) + b"\n")
+
+
+def read_searches(path: Path) -> Searches:
+    """Read the file.
+
+    Raises:
+        LabError: it is not there, damaged or of another schema.
+    """
+    try:
+        found: Searches = adapter_of(Searches).validate_json(path.read_bytes())
+        if found.schema_version != SEARCHES_SCHEMA:
+            version = found.schema_version
+            raise ValueError(f"its schema is {version}; this labtools reads {SEARCHES_SCHEMA}")
+    except (OSError, ValueError, ValidationError) as error:
+        raise LabError(
+            f"The searches {path.name} cannot be read.",
+            f"{path}: {type(error).__name__}: {error}",
+            "the loop itself; make search-baselines writes them anew",
+        ) from error
+    return found
+
+
+def why_stale(found: Searches, family: Family, grid: Path) -> str | None:
+    """Why searches are not about the grid and the family as they stand, or None.
+
+    Args:
+        found: as they were read.
+        family: whose methods the policies play.
+        grid: its file.
+    """
+    if hash_file(grid.read_bytes()) != found.grid_sha256:
+        return "the grid is another than they were played on"
+    if hash_file(family.path.read_bytes()) != found.family_sha256:
+        return f"{family.path.name} has changed since they were played"
+    return None

@@ -1,0 +1,618 @@
+"""Play other searches on the recorded grid, to be held beside the loop.
+
+    python -m tools.search_baselines [--only loop,old_policy] [--jobs 2]
+
+At the headline of ``tunable``: random search, Optuna's TPE, a strategy of Kernel Tuner simulated on
+the grid, the loop's policy and the old policy. Each candidate that is timed counts one run. Optuna
+and Kernel Tuner are needed here and nowhere else; ``make search-baselines`` installs them. With
+``--only`` the other searches are kept from the file that is there, where it is of the same grid.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import random
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache, cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from labtools.cli.loop import DEFAULT_BRANCHES
+from labtools.optimize import loop
+from labtools.optimize.ablation import ablate_methods
+from labtools.optimize.attribution import Attribution
+from labtools.optimize.bench import RecordedBench
+from labtools.optimize.branch import variants
+from labtools.optimize.budget import DEFAULT_RULE
+from labtools.optimize.family import Family, Point, load_family
+from labtools.optimize.grid import Grid, export_kernel_tuner, grid_path, read_grid
+from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.pick import Taken
+from labtools.optimize.searches import (
+    MOST_RUNS,
+    NEAR_FACTORS,
+    SEARCHES_SCHEMA,
+    GroupCount,
+    RidingMethod,
+    Runs,
+    Searches,
+    SearchResult,
+    StrategyTrial,
+    best_after_runs,
+    read_searches,
+    runs_until,
+    searches_path,
+    sum_up,
+    write_searches,
+)
+from labtools.optimize.v1 import GroupVerdict, judge_group, pick_one_an_axis
+from labtools.predict import DEFAULT_GPU
+from labtools.problem import LabError, Problem
+from labtools.record.trust import hash_file
+
+FAMILY = "tunable"
+SEEDS = {"random": 1000, "tpe": 200, "kernel_tuner": 50, "loop": 20, "old_policy": 50}
+TITLES = {
+    "random": "random search over all points of the grid",
+    "tpe": "TPE of Optuna",
+    "kernel_tuner": "Kernel Tuner: {strategy}",
+    "loop": "the loop: gaps, budget, branches, ablation",
+    "old_policy": "the old policy: one method an axis, judged as a group",
+}
+OF_THE_FAMILY = ("loop", "old_policy")
+"""Searches that read the family's methods; the others know the grid's points alone."""
+STRATEGIES = (
+    *("minimize", "basinhopping", "diff_evo", "genetic_algorithm", "greedy_mls"),
+    *("ordered_greedy_mls", "greedy_ils", "dual_annealing", "mls", "pso", "simulated_annealing"),
+    *("firefly_algorithm", "bayes_opt", "hybrid_vndx", "adaptive_tabu_greywolf", "nsga2", "nsga3"),
+)
+LEFT_OUT = {
+    "skopt": "its package, scikit-optimize, is not installed with Kernel Tuner",
+    "pyatf_strategies": "its package, pyatf, is not installed with Kernel Tuner",
+    "brute_force": "it takes the grid in order and is no search",
+    "random_sample": "random search is played by itself",
+}
+CHOSEN_AFTER = 40
+"""Runs after which the best of two strategies is compared, where they come near equally soon."""
+MOST_SUGGESTIONS = 200
+"""Suggestions of TPE for one seed; most of the later ones repeat a point, which is no run."""
+FIRST_DRAWN = 10
+"""Points that TPE is given before it suggests, as many as its own start-up draws."""
+OLD_ROUNDS = 12
+EXAMPLES = 6
+LIBRARIES = ("optuna", "kernel-tuner", "numpy", "scipy", "scikit-learn", "pymoo")
+
+Row = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SearchTable:
+    """A grid at one workload as searches without knowledge of the kernel see it.
+
+    Args:
+        names: of the knobs.
+        rows: their values, one row a point.
+        times_us: of each point; infinite where it has none.
+    """
+
+    names: tuple[str, ...]
+    rows: tuple[Row, ...]
+    times_us: tuple[float, ...]
+
+    @property
+    def best_us(self) -> float:
+        """The fastest time, microseconds."""
+        return min(self.times_us)
+
+    @cached_property
+    def by_row(self) -> dict[Row, float]:
+        """Times by the values of the knobs."""
+        return dict(zip(self.rows, self.times_us, strict=True))
+
+
+def table_of(grid: Grid, workload: Problem) -> SearchTable:
+    """The table of a grid at a workload."""
+    times = (grid.median(number, workload) for number in range(len(grid)))
+    return SearchTable(
+        tuple(grid.plan.knobs),
+        tuple(zip(*grid.plan.knobs.values(), strict=True)),
+        tuple(math.inf if one is None else one for one in times),
+    )
+
+
+# ------------------------------------------------------------------------------------ random
+
+
+def play_random(table: SearchTable, seed: int) -> Runs:
+    """Points in random order, none twice."""
+    count = min(MOST_RUNS, len(table.rows))
+    return random.Random(seed).sample(table.times_us, count)
+
+
+# --------------------------------------------------------------------------------------- TPE
+
+
+def questions_of(table: SearchTable, choose: Callable[[str, list[int]], int]) -> Row:
+    """A point of the table, knob by knob.
+
+    A knob is asked for among the values that the table has with the knobs before it, so every
+    answer is a point. What is asked is named by knob and values: the same values are one question,
+    whatever came before.
+
+    Args:
+        table: the grid.
+        choose: takes the name of a question and its values; gives one of them.
+    """
+    left: Sequence[Row] = table.rows
+    row: list[int] = []
+    for place, name in enumerate(table.names):
+        values = sorted({one[place] for one in left})
+        if len(values) > 1:
+            row.append(choose(f"{name} of {', '.join(map(str, values))}", values))
+            left = [one for one in left if one[place] == row[-1]]
+        else:
+            row.append(values[0])
+    return tuple(row)
+
+
+def answers_to(table: SearchTable, wanted: Row) -> dict[str, int]:
+    """The answers that lead to a point, by question."""
+    places = {name: place for place, name in enumerate(table.names)}
+    answers: dict[str, int] = {}
+
+    def choose(question: str, values: list[int]) -> int:
+        answers[question] = wanted[places[question.split(" of ")[0]]]
+        return answers[question]
+
+    questions_of(table, choose)
+    return answers
+
+
+def play_tpe(table: SearchTable, seed: int) -> Runs:
+    """Optuna's TPE with its own settings; its first points are drawn as random search draws them.
+
+    A point that it suggests again is no run: it is told the time that is known.
+    """
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+    for row in random.Random(seed).sample(table.rows, min(FIRST_DRAWN, len(table.rows))):
+        study.enqueue_trial(answers_to(table, row))
+    runs: dict[Row, float] = {}
+    for _ in range(MOST_SUGGESTIONS):
+        if len(runs) == min(MOST_RUNS, len(table.rows)):
+            break
+        trial = study.ask()
+        row = questions_of(table, trial.suggest_categorical)
+        time_us = runs.setdefault(row, table.by_row[row])
+        if math.isfinite(time_us):
+            study.tell(trial, time_us)
+        else:
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+    return list(runs.values())
+
+
+# ------------------------------------------------------------------------------ Kernel Tuner
+
+
+def membership(names: Sequence[str], rows: Iterable[Row]) -> Any:
+    """The restriction of Kernel Tuner that lets the points of a table through and nothing else.
+
+    It looks at what is assigned so far, so that the space is built without all products.
+    """
+    from constraint import FunctionConstraint
+
+    known = tuple(rows)
+
+    @cache
+    def projected(assigned: tuple[str, ...]) -> frozenset[Row]:
+        places = [list(names).index(name) for name in assigned]
+        return frozenset(tuple(row[place] for place in places) for row in known)
+
+    class InTable(FunctionConstraint):  # type: ignore[misc]
+        def __call__(
+            self,
+            variables: Sequence[str],
+            domains: Any,
+            assignments: Mapping[str, int],
+            forwardcheck: bool = False,
+            _unassigned: Any = None,
+        ) -> bool:
+            assigned = tuple(name for name in variables if name in assignments)
+            return tuple(assignments[name] for name in assigned) in projected(assigned)
+
+    return InTable(lambda *values: values in projected(tuple(names)))
+
+
+def play_strategy(cache_file: Path, strategy: str, seeds: Sequence[int]) -> list[Runs]:
+    """A strategy of Kernel Tuner with its own settings, simulated; points seen again are no runs.
+
+    Args:
+        cache_file: the grid, exported.
+        strategy: as Kernel Tuner names it.
+        seeds: of `random` and of numpy. What SciPy draws for ``diff_evo`` and scikit-learn for
+            ``bayes_opt`` is seeded by neither.
+    """
+    import kernel_tuner
+
+    head = json.loads(cache_file.read_text())
+    names = head["tune_params_keys"]
+    only = membership(names, (tuple(one[n] for n in names) for one in head["cache"].values()))
+    plays: list[Runs] = []
+    for seed in seeds:
+        random.seed(seed)
+        np.random.seed(seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found, _ = kernel_tuner.tune_kernel(
+                head["kernel_name"],
+                f"void {head['kernel_name']}() {{}}",  # only its name is looked at
+                tuple(head["problem_size"]),
+                [],
+                head["tune_params"],
+                restrictions=[only],
+                strategy=strategy,
+                strategy_options={"max_fevals": MOST_RUNS},
+                simulation_mode=True,
+                cache=str(cache_file),
+                objective="time",
+                lang="C",
+                quiet=True,
+                seed=seed,
+            )
+        runs: dict[Row, float] = {}
+        for one in found:
+            time_ms = one.get("time")
+            timed = isinstance(time_ms, (int, float)) and "__error__" not in one
+            row = tuple(one[name] for name in names)
+            if timed or row not in runs:
+                runs[row] = 1e3 * time_ms if timed else math.inf
+        plays.append(list(runs.values()))
+    return plays
+
+
+def try_strategy(
+    name: str, plays: Mapping[str, list[Runs]], best: Mapping[str, float]
+) -> StrategyTrial:
+    """A strategy on the workloads by which one is chosen.
+
+    Args:
+        name: of the strategy.
+        plays: by workload.
+        best: fastest time of the grid by workload, microseconds.
+    """
+    after: dict[str, float | None] = {}
+    for workload, seeds in plays.items():
+        middle = float(np.median([best_after_runs(runs, CHOSEN_AFTER)[-1] for runs in seeds]))
+        after[workload] = round(middle / best[workload], 4) if math.isfinite(middle) else None
+    runs = {
+        workload: runs_until(seeds, best[workload], NEAR_FACTORS[0]).median_runs
+        for workload, seeds in plays.items()
+    }
+    return StrategyTrial(name, runs, after)
+
+
+def rank_strategy(one: StrategyTrial) -> tuple[float, float]:
+    """What strategies are chosen by, the smallest first: runs to come near, summed over the
+    workloads, one above the limit where it did not; then the best after `CHOSEN_AFTER`."""
+    runs = sum(MOST_RUNS + 1 if n is None else n for n in one.median_runs.values())
+    return runs, math.prod(math.inf if t is None else t for t in one.best_after.values())
+
+
+# ------------------------------------------------------------------------------- the policies
+
+
+def play_loop(workload: Problem, seed: int) -> Runs:
+    """The loop's automatic policy, in a folder of its own."""
+    family = load_family(FAMILY)
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "loop"
+        loop.init(folder, family, workload, "recorded", seed, DEFAULT_BRANCHES, DEFAULT_RULE)
+        loop.run(folder, family)
+        timed = LoopFolder.look(folder).state.timed
+    return [math.inf if one.time_us is None else one.time_us for one in timed]
+
+
+class OldPolicy:
+    """The old policy on a recorded grid: one candidate a round, with its hyperparameters drawn.
+
+    Args:
+        bench: of the grid.
+    """
+
+    def __init__(self, bench: RecordedBench) -> None:
+        self.bench, self.family = bench, bench.family
+        self._candidates: dict[tuple[Point, tuple[str, ...]], list[Point]] = {}
+
+    def candidates(self, point: Point, methods: Sequence[str]) -> list[Point]:
+        """Points of the grid with some methods, in every setting of the hyperparameters."""
+        key = (point, tuple(methods))
+        if key not in self._candidates:
+            made = variants(self.family, point, methods)
+            self._candidates[key] = [
+                one for one in made if isinstance(one, Point) and self.bench.refuses(one) is None
+            ]
+        return self._candidates[key]
+
+    def play(self, seed: int) -> tuple[Runs, list[tuple[Point, Point, tuple[str, ...]]]]:
+        """Rounds until nothing is left to take.
+
+        Returns:
+            The times, the start's first; and of each round the point before, the candidate and its
+            methods.
+        """
+        rng = random.Random(seed)
+        point, taken = self.family.start, Taken()
+        time_us = self._time_us(point)
+        runs, judged = [time_us], []
+        for _ in range(OLD_ROUNDS):
+            picked = self._pick(point, taken)
+            if not picked:
+                break
+            candidate = rng.choice(self.candidates(point, picked))
+            after_us = self._time_us(candidate)
+            runs.append(after_us)
+            judged.append((point, candidate, picked))
+            verdict = judge_group(picked, time_us, after_us)
+            taken = _learn(taken, verdict)
+            if verdict.keeps:
+                point, time_us = candidate, after_us
+        return runs, judged
+
+    def _time_us(self, point: Point) -> float:
+        return self.bench.time([point]).median_us(point)
+
+    def _pick(self, point: Point, taken: Taken) -> tuple[str, ...]:
+        """One method an axis, of those that the grid has together."""
+        bench = self.bench
+        return pick_one_an_axis(
+            *(self.family, point, bench.gaps(point), bench.shares(point)),
+            *(bench.problem, bench.limits, taken),
+            entry=bench.entry(point),
+            refuses=lambda methods: (
+                None if self.candidates(point, methods) else "the grid has no point with them"
+            ),
+        ).methods
+
+
+def _learn(taken: Taken, verdict: GroupVerdict) -> Taken:
+    methods = tuple(verdict.classes)
+    if verdict.keeps:
+        return replace(taken, effective=(*taken.effective, *methods))
+    return replace(taken, ineffective=(*taken.ineffective, *methods))
+
+
+def count_groups(
+    bench: RecordedBench, judged: Sequence[tuple[Point, Point, tuple[str, ...]]]
+) -> GroupCount:
+    """Hold each verdict on a group against the ablation of its methods, one at a time.
+
+    Args:
+        bench: of the grid.
+        judged: point before, point with the group, and the group, of each round of each seed.
+    """
+    count = dict.fromkeys(("contradicted", "rides_along", "harmful", "dropped", "methods"), 0)
+    found: dict[tuple[str, str], RidingMethod] = {}
+    ablated: dict[tuple[Point, tuple[str, ...]], tuple[Attribution, ...]] = {}
+    for before, point, methods in judged:
+        timed = bench.time([before, point])
+        verdict = judge_group(methods, timed.median_us(before), timed.median_us(point))
+        key = (point, methods)
+        if key not in ablated:
+            ablated[key] = ablate_methods(bench, point, methods)
+        wrong = [one for one in ablated[key] if _contradicts(verdict, one)]
+        count["contradicted"] += bool(wrong)
+        count["methods"] += sum(one.decided is not None for one in ablated[key])
+        for one in wrong:
+            count["rides_along" if verdict.keeps else "dropped"] += 1
+            count["harmful"] += verdict.keeps and one.high < -one.threshold
+            found[point.key, one.method] = RidingMethod(
+                *(before.key, point.key, methods, round(verdict.gain, 4), one.method),
+                *(round(one.relative, 4), round(one.low, 4), round(one.high, 4)),
+            )
+    return GroupCount(len(judged), **count, examples=_most_telling(found.values()))
+
+
+def _contradicts(verdict: GroupVerdict, one: Attribution) -> bool:
+    alone = {"above": "effective", "below": "ineffective"}.get(one.decided or "")
+    return alone is not None and alone != verdict.classes[one.method]
+
+
+def _most_telling(found: Iterable[RidingMethod]) -> tuple[RidingMethod, ...]:
+    """The largest contradiction of each method, the largest first."""
+    ordered = sorted(found, key=lambda one: (-abs(one.group_gain - one.relative), one.point))
+    first = {one.method: one for one in reversed(ordered)}
+    return tuple(one for one in ordered if first[one.method] is one)[:EXAMPLES]
+
+
+# -------------------------------------------------------------------------------- all of them
+
+
+class Baselines:
+    """All searches on the recorded grid of a shipped family.
+
+    Args:
+        family: with a recorded grid.
+        jobs: processes at once.
+    """
+
+    def __init__(self, family: Family, jobs: int) -> None:
+        self.family = family
+        self.path = grid_path(family.rung.id, DEFAULT_GPU)
+        self.grid = read_grid(self.path)
+        self.headline, *self.others = family.workloads
+        self.table = table_of(self.grid, self.headline)
+        self.jobs = jobs
+        self.strategies: tuple[StrategyTrial, ...] = ()
+        self.groups: GroupCount | None = None
+
+    def play(self, name: str) -> SearchResult:
+        """One search with all of its seeds."""
+        players: Mapping[str, Callable[[], tuple[str, list[Runs]]]] = {
+            "random": self._random,
+            "tpe": self._tpe,
+            "kernel_tuner": self._kernel_tuner,
+            "loop": self._loop,
+            "old_policy": self._old_policy,
+        }
+        title, plays = players[name]()
+        return sum_up(name, title, plays, self.table.best_us)
+
+    def _each(self, play: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
+        with ProcessPoolExecutor(self.jobs) as pool:
+            return list(pool.map(play, *columns))
+
+    def _random(self) -> tuple[str, list[Runs]]:
+        return TITLES["random"], [play_random(self.table, n) for n in range(SEEDS["random"])]
+
+    def _tpe(self) -> tuple[str, list[Runs]]:
+        seeds = range(SEEDS["tpe"])
+        return TITLES["tpe"], self._each(play_tpe, [self.table] * len(seeds), seeds)
+
+    def _loop(self) -> tuple[str, list[Runs]]:
+        seeds = range(SEEDS["loop"])
+        return TITLES["loop"], self._each(play_loop, [self.headline] * len(seeds), seeds)
+
+    def _old_policy(self) -> tuple[str, list[Runs]]:
+        bench = RecordedBench(self.family, self.headline, self.grid)
+        policy = OldPolicy(bench)
+        played = [policy.play(seed) for seed in range(SEEDS["old_policy"])]
+        self.groups = count_groups(bench, [one for _, judged in played for one in judged])
+        return TITLES["old_policy"], [runs for runs, _ in played]
+
+    def _kernel_tuner(self) -> tuple[str, list[Runs]]:
+        """The best strategy on the other workloads, on the headline."""
+        seeds = range(SEEDS["kernel_tuner"])
+        with tempfile.TemporaryDirectory() as parent:
+            files = {}
+            for number, workload in enumerate(self.family.workloads):
+                files[workload] = Path(parent) / f"{number}.json"
+                export_kernel_tuner(self.grid, files[workload], workload)
+            tasks = [(name, workload) for name in STRATEGIES for workload in self.others]
+            played = self._each(
+                play_strategy,
+                [files[workload] for _, workload in tasks],
+                [name for name, _ in tasks],
+                [seeds] * len(tasks),
+            )
+            by_task = dict(zip(tasks, played, strict=True))
+            best = {str(one): table_of(self.grid, one).best_us for one in self.others}
+            tried = [
+                try_strategy(name, {str(one): by_task[name, one] for one in self.others}, best)
+                for name in STRATEGIES
+            ]
+            self.strategies = tuple(sorted(tried, key=rank_strategy))
+            chosen = self.strategies[0].name
+            plays = play_strategy(files[self.headline], chosen, seeds)
+        return TITLES["kernel_tuner"].format(strategy=chosen), plays
+
+
+def kept_from(path: Path, wanted: Iterable[str], baselines: Baselines) -> Searches | None:
+    """The file that is there, to keep of it what is not played; None where all is played.
+
+    Raises:
+        LabError: what is kept would be of another grid, or of another family.
+    """
+    left = set(SEEDS) - set(wanted)
+    if not left:
+        return None
+    found = read_searches(path)
+    same_family = found.family_sha256 == hash_file(baselines.family.path.read_bytes())
+    if found.grid_sha256 != hash_file(baselines.path.read_bytes()) or not (
+        same_family or left.isdisjoint(OF_THE_FAMILY)
+    ):
+        raise LabError(
+            f"{', '.join(sorted(left))} cannot be kept.",
+            f"the grid or the family is another than {path.name} was made with",
+            "without --only all are played",
+        )
+    return found
+
+
+def play_all(wanted: Sequence[str], jobs: int) -> Searches:
+    """Play searches, and keep the others from the file that is there.
+
+    Args:
+        wanted: names.
+        jobs: processes at once.
+    """
+    baselines = Baselines(load_family(FAMILY), jobs)
+    family = baselines.family
+    path = searches_path(family.rung.id, DEFAULT_GPU)
+    kept = kept_from(path, wanted, baselines)
+    results = []
+    for name in SEEDS:
+        if kept is not None and name not in wanted:
+            results.append(kept.named(name))
+            continue
+        results.append(baselines.play(name))
+        print(say_result(results[-1]), flush=True)
+    groups = kept.groups if baselines.groups is None and kept is not None else baselines.groups
+    assert groups is not None  # the old policy was played or is kept
+    versions = {name: _version(name) for name in LIBRARIES} | {"python": platform.python_version()}
+    keeps_libraries = kept is not None and {"tpe", "kernel_tuner"} - set(wanted)
+    return Searches(
+        schema_version=SEARCHES_SCHEMA,
+        rung=family.rung.id,
+        gpu=DEFAULT_GPU,
+        workload=str(baselines.headline),
+        grid_sha256=hash_file(baselines.path.read_bytes()),
+        family_sha256=hash_file(family.path.read_bytes()),
+        date=datetime.now(UTC).replace(microsecond=0),
+        versions=kept.versions if kept is not None and keeps_libraries else versions,
+        best_us=baselines.table.best_us,
+        points=len(baselines.table.rows),
+        searches=tuple(results),
+        strategies=baselines.strategies or (kept.strategies if kept else ()),
+        left_out=LEFT_OUT,
+        groups=groups,
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def say_result(found: SearchResult) -> str:
+    """One line of a search."""
+    near = "; ".join(
+        f"within {one.factor - 1:.0%} after {one.median_runs or f'over {MOST_RUNS}'} runs, "
+        f"{one.reached} of {found.seeds}"
+        for one in found.near
+    )
+    return f"{found.name} ({found.title}): {near}; at most {found.longest} runs"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", default=",".join(SEEDS), help="names, with commas between")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    wanted = options.only.split(",")
+    if strange := sorted(set(wanted) - set(SEEDS)):
+        parser.error(f"no search is called {', '.join(strange)}; there are {', '.join(SEEDS)}")
+    found = play_all(wanted, options.jobs)
+    path = searches_path(found.rung, found.gpu)
+    write_searches(path, found)
+    print(path.name)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
