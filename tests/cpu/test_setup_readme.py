@@ -33,10 +33,10 @@ def test_the_first_line_names_the_packages() -> None:
 
 
 def test_every_make_target_it_names_exists() -> None:
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(
         re.findall(
-            r"(?:`|^)make (\w+)", README + (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE
+            r"(?:`|^)make ([\w-]+)", README + (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE
         )
     )
     assert named - targets == set()
