@@ -151,7 +151,7 @@ class TimingBench(Protocol):
         """The fastest point that may lead, and its time in microseconds, where that is known."""
 
     def floor_us(self) -> float | None:
-        """The bytes at the best read rate and an empty launch, microseconds; None: not known."""
+        """The bulk at the best read rate and an empty launch, microseconds; None: not known."""
 
     def environment(self) -> dict[str, Any]:
         """Versions and what else the times depend on."""
@@ -270,7 +270,7 @@ class _OnAFamily:
         empty_us = self._empty_launch_us()
         if not gb_per_s or empty_us is None:
             return None
-        return self.problem.minimal_bytes / gb_per_s / 1e3 + empty_us
+        return self.problem.streamed_bytes / gb_per_s / 1e3 + empty_us
 
     def _read_rate(self, fastest_us: float | None) -> float | None:
         """10^9 bytes a second of what read the bulk fastest, its launch left out."""

@@ -1,0 +1,172 @@
+"""The loop on the recorded grid of the decode family: how near it comes, how soon, and the grid."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from labtools.optimize import loop
+from labtools.optimize.bench import RecordedBench
+from labtools.optimize.family import Family, load_family
+from labtools.optimize.grid import Grid, check_grid, draw_points, grid_path, read_grid
+from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.state import LoopResult, LoopState
+from labtools.toolchain import find_compiler
+
+NEAR, FAR = 1.05, 1.10
+SEEDS = int(os.environ.get("LABTOOLS_LOOP_SEEDS", "3"))
+RECOMPILED = 40
+DRAWS = 2000
+
+
+@pytest.fixture(scope="module")
+def family() -> Family:
+    return load_family("tunable")
+
+
+@pytest.fixture(scope="module")
+def grid() -> Grid:
+    return read_grid(grid_path("tunable", "h200"))
+
+
+@pytest.fixture(scope="module")
+def played(
+    family: Family, tmp_path_factory: pytest.TempPathFactory
+) -> list[tuple[LoopResult, LoopState]]:
+    found = []
+    for seed in range(SEEDS):
+        folder = tmp_path_factory.mktemp("loops") / str(seed)
+        loop.init(folder, family, None, "recorded", seed, 4, "largest-remainder")
+        result = loop.run(folder, family, max_rounds=6)
+        found.append((result, LoopFolder.look(folder).state))
+    return found
+
+
+def runs_to(state: LoopState, limit_us: float) -> float:
+    """Runs until a time is at most a limit."""
+    times = [one.time_us for one in state.timed]
+    near = (n for n, us in enumerate(times, start=1) if us is not None and us <= limit_us)
+    return next(near, float("inf"))
+
+
+def test_the_grid_is_of_the_kernel_that_is_there(grid: Grid, family: Family) -> None:
+    found = check_grid(grid, family)
+    assert found.fresh, found.changed
+    assert 1500 <= len(grid) <= 3000
+    held = {grid.number(point) for point in family.closure()}
+    assert None not in held
+    assert len(held) == len(grid)
+    for at in grid.at:
+        assert all(len(us) == 5 for us in at.samples)
+
+
+@pytest.mark.slow
+def test_drawn_points_compile_to_the_code_that_was_timed(grid: Grid, family: Family) -> None:
+    if find_compiler("live").version != grid.nvrtc_version:
+        pytest.skip("another version of the compiler makes other code")
+    found = check_grid(grid, family, draw_points(grid, RECOMPILED, seed=os.getpid()))
+    assert found.fresh, found.changed
+    assert found.compared == RECOMPILED
+
+
+def test_a_grid_of_another_source_is_not_used(grid: Grid, family: Family) -> None:
+    other = dataclasses.replace(family, rung=dataclasses.replace(family.rung, text="// other"))
+    assert not check_grid(grid, other).fresh
+
+
+def test_the_start_is_r03_within_three_percent(grid: Grid, family: Family) -> None:
+    number = grid.number(family.start)
+    assert number is not None
+    (name,) = [one for one in grid.at[0].anchors if one.startswith("r03")]
+    r03_us = statistics.median(us for rows in grid.at[0].anchors[name].values() for us in rows)
+    start_us = grid.median(number)
+    assert start_us is not None
+    assert abs(start_us / r03_us - 1) <= 0.03
+
+
+def test_the_best_point_is_near_r09(grid: Grid) -> None:
+    (name,) = [one for one in grid.at[0].anchors if one.startswith("r09")]
+    r09_us = statistics.median(us for rows in grid.at[0].anchors[name].values() for us in rows)
+    assert grid.best()[1] <= 1.15 * r09_us
+
+
+def test_at_least_twelve_methods_change_the_time_somewhere(grid: Grid, family: Family) -> None:
+    bench = RecordedBench(family, family.workloads[0], grid)
+    least = max(0.02, bench.least_effect().effect)
+    moved = set()
+    for point in family.grid():
+        mine = grid.median(grid.number(point))  # type: ignore[arg-type]
+        for name in family.methods_on(point):
+            without = grid.median(grid.number(family.remove(point, name)))  # type: ignore[arg-type]
+            if mine and without and abs(without / mine - 1) > least:
+                moved.add(name)
+    assert len(moved) >= 12, moved
+
+
+def test_the_policy_comes_near_the_best_of_the_grid(
+    played: list[tuple[LoopResult, LoopState]],
+) -> None:
+    for result, state in played:
+        assert result.best is not None
+        assert result.champion.time_us <= NEAR * result.best.time_us
+        assert result.rounds <= 6
+        assert result.runs == len(state.timed)
+        assert state.stopped or result.stopped
+
+
+def test_the_policy_is_sooner_there_than_random_search(
+    played: list[tuple[LoopResult, LoopState]], grid: Grid
+) -> None:
+    times = np.array([grid.median(number) for number in range(len(grid))], dtype=float)
+    best = played[0][0].best
+    assert best is not None
+    limit = NEAR * best.time_us
+    rng = np.random.default_rng(0)
+    drawn = [int(np.argmax(rng.permutation(times) <= limit)) + 1 for _ in range(DRAWS)]
+    runs = [runs_to(state, limit) for _, state in played]
+    assert statistics.median(runs) <= 0.7 * statistics.median(drawn)
+
+
+def test_every_method_of_a_round_has_a_class_and_a_proof(
+    played: list[tuple[LoopResult, LoopState]],
+) -> None:
+    for _, state in played:
+        for one in state.history:
+            if one.classes is None:
+                continue
+            assert set(one.classes) == set(one.methods)
+            assert {found.method for found in one.sass_check or ()} == set(one.methods)
+            decided = [found for found in one.attribution or () if found.decided is not None]
+            assert len(decided) == len(one.attribution or ())
+
+
+def test_the_floor_is_below_every_time(grid: Grid, family: Family) -> None:
+    for at in grid.at:
+        bench = RecordedBench(family, at.workload, grid)
+        floor_us = bench.floor_us()
+        assert floor_us is not None
+        assert floor_us <= min(statistics.median(us) for us in at.samples)
+
+
+def test_the_frontier_is_scored_on_the_other_workloads(
+    played: list[tuple[LoopResult, LoopState]], family: Family
+) -> None:
+    others = {str(one) for one in family.workloads[1:]}
+    for _, state in played:
+        scored = [one for one in state.frontier if one.others_us]
+        assert scored
+        assert all(set(one.others_us) == others for one in scored)
+
+
+def test_the_audit_explains_each_step(tmp_path: Path, family: Family) -> None:
+    loop.init(tmp_path / "loop", family, None, "recorded", 0, 4, "largest-remainder")
+    loop.run(tmp_path / "loop", family, max_rounds=1)
+    text = (tmp_path / "loop" / "audit.md").read_text()
+    for step in ("init", "gaps", "budget", "pick", "branch", "ablate", "check", "update"):
+        assert f"  {step}: " in text
+    assert (tmp_path / "loop" / "iterv1" / "kernel.cu").is_file()
