@@ -55,6 +55,9 @@ class MissingName(LabError):
             "expressions that do not ask for it",
         )
 
+    def __reduce__(self) -> tuple[type[MissingName], tuple[str]]:
+        return MissingName, (self.name,)
+
 
 def clip(x: float, low: float, high: float) -> float:
     """``x`` cut to the range from ``low`` to ``high``."""

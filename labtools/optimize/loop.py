@@ -437,21 +437,23 @@ class TuningLoop:
         current = state.current
         assert state.time_us is not None and current.champion is not None
         before = self._kept("reference", self.family.read_key(current.start))
-        leader = self._kept("branch", self._champion(state))
+        leader = champion = self._kept("branch", self._champion(state))
+        gain = None
+        if before and before.samples and champion and champion.samples:
+            gain = relative_gain(before.samples, champion.samples)
         harmed = [
             one
             for one in current.attribution or ()
             if one.high < -one.threshold and self.bench.crowns(self.family.read_key(one.without))
         ]
         if harmed:
-            without = min(harmed, key=lambda one: one.relative).without
-            leader = self._kept("ablation", self.family.read_key(without))
-        gain = None
-        if before and before.samples and leader and leader.samples:
-            gain = relative_gain(before.samples, leader.samples)
-            least = (current.aa or self.bench.least_effect()).effect
-            if gain > least and leader.time_us is not None:
-                return gain, leader.point, leader.time_us
+            worst = min(harmed, key=lambda one: one.relative)
+            leader = self._kept("ablation", self.family.read_key(worst.without))
+            if gain is not None:  # two ratios, each of one call
+                gain = (1 + gain) / (1 + worst.relative) - 1
+        least = (current.aa or self.bench.least_effect()).effect
+        if gain is not None and gain > least and leader and leader.time_us is not None:
+            return gain, leader.point, leader.time_us
         return gain, current.start, state.time_us
 
     def _reason_to_stop(self, state: LoopState) -> str | None:

@@ -711,11 +711,13 @@ def test_every_kind_of_error_is_the_same_in_another_process() -> None:
     from labtools.cli.outcome import _judge
     from labtools.measure.channel import Step
     from labtools.measure.worker import ChildResult, WorkerDied
+    from labtools.optimize.expressions import MissingName
     from labtools.toolchain import CompileError, CompilerMissing
 
     child = ChildResult(("ncu",), -11, "", "last line", 1.5, False, 60.0)
     made = {
         WorkerDied: WorkerDied(child, Step("running", 2.0, "r03"), True),
+        MissingName: MissingName("dram_throughput_pct"),
         CompileError: CompileError("a", "b", "c", file="d", line=5, excerpt="e", log="f"),
     }
     kinds = kinds_of_error()
