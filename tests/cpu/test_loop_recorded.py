@@ -19,7 +19,7 @@ from labtools.optimize.state import LoopResult, LoopState
 from labtools.toolchain import find_compiler
 
 NEAR, FAR = 1.05, 1.10
-SEEDS = int(os.environ.get("LABTOOLS_LOOP_SEEDS", "3"))
+SEEDS = int(os.environ.get("LABTOOLS_LOOP_SEEDS", "2"))
 RECOMPILED = 40
 DRAWS = 2000
 
