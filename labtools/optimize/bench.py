@@ -260,25 +260,6 @@ class _OnAFamily:
         """The gaps that the forecast shows."""
         return gaps_of_forecast(self.forecast_of(point))
 
-    def _empty_launch_us(self) -> float | None:
-        try:
-            return machine_of(self.sheet).launch_us(1)
-        except LabError:
-            return None
-
-    def _floor_of(self, gb_per_s: float | None) -> float | None:
-        empty_us = self._empty_launch_us()
-        if not gb_per_s or empty_us is None:
-            return None
-        return self.problem.streamed_bytes / gb_per_s / 1e3 + empty_us
-
-    def _read_rate(self, fastest_us: float | None) -> float | None:
-        """10^9 bytes a second of what read the bulk fastest, its launch left out."""
-        empty_us = self._empty_launch_us()
-        if not fastest_us or empty_us is None or fastest_us <= empty_us:
-            return None
-        return self.problem.streamed_bytes / (fastest_us - empty_us) / 1e3
-
 
 # -------------------------------------------------------------------------------- recorded
 
@@ -430,7 +411,10 @@ class RecordedBench(_OnAFamily):
         return number
 
     def floor_us(self) -> float | None:
-        """By the fastest read of the campaign at this workload, of the sweep or of a point."""
+        """The fastest read of the campaign at this workload, of the sweep or of a point.
+
+        Its time holds a launch already.
+        """
         sweeps = [
             statistics.median(us)
             for name, rows in self._at.anchors.items()
@@ -438,8 +422,7 @@ class RecordedBench(_OnAFamily):
             for us in rows.values()
         ]
         points = [statistics.median(us) for us in self._at.samples if us]
-        fastest_us = min([*sweeps, *points], default=None)
-        return self._floor_of(self._read_rate(fastest_us))
+        return min([*sweeps, *points], default=None)
 
     def environment(self) -> dict[str, Any]:
         """Of the campaign."""
@@ -520,7 +503,8 @@ class ForecastBench(_OnAFamily):
             machine = machine_of(self.sheet)
         except LabError:
             return None
-        return self._floor_of(machine.dram_bytes_per_cycle * machine.clock_ghz)
+        gb_per_s = machine.dram_bytes_per_cycle * machine.clock_ghz
+        return self.problem.streamed_bytes / gb_per_s / 1e3 + machine.launch_us(1)
 
     def environment(self) -> dict[str, Any]:
         """The model and the data sheet."""
@@ -703,7 +687,7 @@ class LiveBench(_OnAFamily):
             ]
             found = self._measure(jobs, self.problem)
             times = [median_us(one) for job in jobs if (one := _samples_of(found, job.label))]
-            self._floor = (self._floor_of(self._read_rate(min(times, default=None))),)
+            self._floor = (min(times, default=None),)
         return self._floor[0]
 
     def environment(self) -> dict[str, Any]:
