@@ -45,6 +45,7 @@ from labtools.predict import Forecast, forecast, load_gpu, model_name
 from labtools.problem import LabError, Limits, Problem, timed_launches
 from labtools.record import Provenance
 from labtools.record.bound import Bound
+from labtools.record.expressions import Quantity
 from labtools.record.fields import HashesField, ProblemField, ResourcesField
 from labtools.record.whole import append_lines, write_whole
 from labtools.toolchain import DeviceInfo, kernel_hashes
@@ -53,7 +54,6 @@ from labtools.toolchain.progress import Progress, silent, with_time_left
 from labtools.toolchain.sources import hash_source
 
 from .code_numbers import code_numbers
-from .expressions import Quantity
 from .family import Family, load_family
 from .gaps import counters_of_forecast
 from .sass_check import check_sass

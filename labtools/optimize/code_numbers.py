@@ -14,9 +14,8 @@ from labtools.predict.blocks import LaunchBlocks
 from labtools.predict.memory import CallMemory
 from labtools.predict.streams import BlockStreams, LoopNode, Node, Op
 from labtools.problem import Limits, Problem, Rung, timed_launches
+from labtools.record.expressions import Quantity
 from labtools.toolchain.listings import MachineCode
-
-from .expressions import Quantity
 
 READS_OF_SHARED = ("LDS", "LDSM")
 

@@ -32,8 +32,7 @@ from labtools.measure.profiler.counters import COUNTERS, STALL_REASONS
 from labtools.problem import LabError, Problem, Rung, load_rung, parse_problem
 from labtools.problem.rung import say_knobs
 from labtools.problem.text import read_given
-
-from .expressions import ExpressionError, evaluate_expression, names_in
+from labtools.record.expressions import ExpressionError, evaluate_expression, names_in
 
 Axis = Literal["compute", "memory", "latency"]
 METHOD_AXES: tuple[Axis, ...] = ("compute", "memory", "latency")

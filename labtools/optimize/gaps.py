@@ -14,8 +14,8 @@ from typing import Literal
 from labtools.predict import Forecast, load_gpu
 from labtools.predict.explain import REASON_OF_SLICE
 from labtools.record.bound import Bound, counted_bound, largest_stall, stall_shares
+from labtools.record.expressions import Quantity
 
-from .expressions import Quantity
 from .family import METHOD_AXES, STALL_SHARE, Axis
 
 COMPUTE_PIPES = ("pipe_fma_pct", "pipe_alu_pct", "pipe_xu_pct", "pipe_tensor_pct")

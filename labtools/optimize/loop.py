@@ -17,6 +17,7 @@ from typing import cast
 
 from labtools.problem import LabError, Problem
 from labtools.problem.rung import say_knobs
+from labtools.record.expressions import Quantity
 from labtools.record.whole import write_whole
 from labtools.toolchain.progress import Progress, silent
 
@@ -42,7 +43,6 @@ from .events import (
     Purpose,
     UpdateDone,
 )
-from .expressions import Quantity
 from .family import Family, Point, load_family
 from .gaps import gaps_of_counters, rising, trigger_values
 from .grid import TunerEntry, write_kernel_tuner

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from labtools.problem import LabError, Limits, Problem, Rung, timed_launches
 from labtools.problem.rung import is_arch_since
+from labtools.record.expressions import MissingName, Quantity, evaluate_expression
 
 from .budget import CAP, NEGLIGIBLE, Budget
-from .expressions import MissingName, Quantity, evaluate_expression
 from .family import METHOD_AXES, Axis, Family, InvalidPoint, Method, Point
 from .gaps import Gaps, trigger_values
 

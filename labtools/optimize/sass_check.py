@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from labtools.problem import LabError
+from labtools.record.expressions import MissingName, Quantity, evaluate_expression
 from labtools.toolchain.listings import MachineCode
 from labtools.toolchain.sass import Sass
 
-from .expressions import MissingName, Quantity, evaluate_expression
 from .family import WITHOUT, Family, Method, Pattern
 
 Found = Literal["present", "absent", "no signature"]

@@ -138,6 +138,10 @@ def test_a_planted_wrong_claim_is_not_held(claim: Claim, evidence: Evidence) -> 
         return
     elif claim.check == "time_on_their_card":
         wrong = (1e-6,)
+    elif claim.given.get("relation") == "below":
+        wrong = (claim.number / 1e3, -claim.number)
+    elif claim.given.get("relation") == "at least":
+        wrong = (40 * claim.number + 40,)
     elif claim.check in ("time_of_sdpa", "time_of_repair"):
         wrong = (1e-3,)
     elif claim.check == "own_rule":
@@ -192,6 +196,13 @@ def test_known_verdicts(evidence: Evidence) -> None:
         "llama-heads": "holds",
         "sdpa-backend": "holds",
         "v1-slower-unrolled": "refuted",
+        "loop-slots": "inconsistent",  # every proportional rule gives 1, 1, 1
+        "loop-part-c": "holds",
+        "loop-c-is-noise": "inconsistent",  # 2.34 % is above its own 2 %
+        "loop-near-peak-h200": "refuted",
+        "loop-sass-ldgsts": "holds",
+        "loop-sass-cp-async": "refuted",
+        "loop-batch-norm-gflops": "holds",
     }
     for claim_id, verdict in wanted.items():
         assert check_claim(LEDGER.find(claim_id), evidence).verdict == verdict, claim_id
@@ -265,6 +276,31 @@ def test_a_record_of_the_same_card_decides_a_live_claim() -> None:
 )
 def test_judge(claimed: float, ours: float, verdict: str) -> None:
     assert judge(claimed, ours, 0.01) == verdict
+
+
+def test_a_formula_is_held_against_what_it_names(evidence: Evidence) -> None:
+    """Another figure, another formula, another relation: each gives another verdict."""
+    claim = LEDGER.find("loop-c-is-noise")
+    figures = json.loads(json.dumps(LEDGER.figures))
+    figures["loop"]["without_c_ms"] = 2.15
+    other = Evidence(LEDGER.model_copy(update={"figures": figures}), ())
+    assert check_claim(claim, other).verdict == "holds"
+    part_b = {**claim.given, "formula": "(without_b_ms - champion_ms) / champion_ms"}
+    given = {"formula": part_b, "relation": {**claim.given, "relation": "at least"}}
+    found = {
+        name: check_claim(claim.model_copy(update={"given": one}), evidence)
+        for name, one in given.items()
+    }
+    assert found["formula"].verdict == "inconsistent"
+    assert found["formula"].reason.endswith("(2.31 - 2.14) / 2.14 = 0.07944")
+    assert found["relation"].verdict == "holds"
+
+
+def test_a_formula_over_what_is_missing_is_pending(evidence: Evidence) -> None:
+    claim = LEDGER.find("loop-near-peak-h200")
+    given = {**claim.given, "formula": "1 - no_such_counter / 100"}
+    found = check_claim(claim.model_copy(update={"given": given}), evidence)
+    assert found.verdict == "pending" and "no_such_counter" in found.reason
 
 
 def test_unknown_check() -> None:

@@ -711,7 +711,7 @@ def test_every_kind_of_error_is_the_same_in_another_process() -> None:
     from labtools.cli.outcome import _judge
     from labtools.measure.channel import Step
     from labtools.measure.worker import ChildResult, WorkerDied
-    from labtools.optimize.expressions import MissingName
+    from labtools.record.expressions import MissingName
     from labtools.toolchain import CompileError, CompilerMissing
 
     child = ChildResult(("ncu",), -11, "", "last line", 1.5, False, 60.0)

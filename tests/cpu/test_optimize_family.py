@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from labtools.measure.check import check_rung
-from labtools.optimize.expressions import (
+from labtools.optimize.family import InvalidPoint, Point, load_family
+from labtools.problem import LabError, Rows
+from labtools.record.expressions import (
     ExpressionError,
     MissingName,
     evaluate_expression,
     names_in,
 )
-from labtools.optimize.family import InvalidPoint, Point, load_family
-from labtools.problem import LabError, Rows
 
 FOLDER = Path(__file__).resolve().parents[1] / "families"
 ROWS = load_family(FOLDER / "row_scale.py")

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from labtools.problem import LabError, Workload, load_rung
 from labtools.problem.decode.scheme import Scheme, TensorScheme
@@ -33,7 +33,9 @@ from labtools.record import (
     with_counters,
 )
 from labtools.record.claims import Claim, Finding, Ledger, Number, Verdict, load_ledger
+from labtools.record.expressions import MissingName, Quantity, evaluate_expression
 from labtools.record.prediction import SAME_WITHIN, direction_of
+from labtools.toolchain.listings import machine_code
 
 from ..forecasting import forecast
 from ..residency import occupancy
@@ -130,6 +132,99 @@ def _computed(value: Number | None, verdict: Verdict, reason: str) -> Finding:
 
 def _judged(claim: Claim, ours: float, reason: str) -> Finding:
     return _computed(ours, judge(claim.number, ours, claim.tolerance), reason)
+
+
+# any claim whose formula stands with it
+
+_RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
+    "below": lambda ours, claimed: ours < claimed,
+    "at least": lambda ours, claimed: ours >= claimed,
+}
+
+
+@_check
+def by_formula(claim: Claim, evidence: Evidence) -> Finding:
+    """A formula of the ledger, or one for each value of the claim, and what its names stand for.
+
+    ``figures`` names a table of the ledger, ``counters`` a profiled kernel, ``opcodes`` what to
+    count in a kernel's machine code. With a ``relation`` the claim's value is a limit.
+    """
+    given = claim.given
+    try:
+        names, where, origin = _names_of(claim, evidence)
+        formulas = [given["formula"]] if isinstance(given["formula"], str) else given["formula"]
+        ours = [float(evaluate_expression(text, names)) for text in formulas]
+    except MissingName as error:
+        return _pending(f"{error.name}, for {given['formula']}")
+    claimed = claim.value if isinstance(claim.value, tuple) else (claim.number,)
+    fits = _RELATIONS.get(
+        given.get("relation", ""),
+        lambda mine, theirs: judge(theirs, mine, claim.tolerance) == "holds",
+    )
+    holds = all(fits(mine, theirs) for mine, theirs in zip(ours, claimed, strict=True))
+    own = "figures" in given and "counters" not in given and "opcodes" not in given
+    told = "; ".join(
+        f"{_with_numbers(text, names)} = {mine:.4g}"
+        for text, mine in zip(formulas, ours, strict=True)
+    )
+    return Finding(
+        value=ours[0] if len(ours) == 1 else tuple(ours),
+        verdict="holds" if holds else "inconsistent" if own else "refuted",
+        reason=f"by {'its own figures' if own else where or 'machine code'}: {told}",
+        origin=origin,
+        where=where,
+    )
+
+
+def _names_of(
+    claim: Claim, evidence: Evidence
+) -> tuple[dict[str, Quantity | None], str, Literal["computed", "recorded"]]:
+    """What the names of a formula stand for, where it was measured, and the word for that.
+
+    Raises:
+        MissingName: counters that nobody recorded, or machine code that is not there.
+    """
+    given = claim.given
+    table = evidence.figures[given["figures"]] if "figures" in given else {}
+    names: dict[str, Quantity | None] = {
+        name: value for name, value in table.items() if isinstance(value, (int, float))
+    }
+    where = ""
+    if "counters" in given:
+        asked = given["counters"]
+        workload = Workload.parse(asked["workload"])
+        record = _profiled(evidence, asked["gpu"], workload).get(asked["candidate"])
+        if record is None or record.counters is None:
+            raise MissingName(f"the counters of {asked['candidate']} on {workload}")
+        names |= record.counters.values
+        where = describe_record(record)
+    if "opcodes" in given:
+        asked = given["opcodes"]
+        names |= _count_opcodes(asked["candidate"], asked["gpu"], evidence.workload, asked["named"])
+    return names, where, "recorded" if where else "computed"
+
+
+def _count_opcodes(
+    candidate: str, gpu: str, workload: Workload, named: Mapping[str, str]
+) -> dict[str, int]:
+    """How many instructions of a rung match each pattern, by name."""
+    rung = load_rung(candidate)
+    try:
+        code = machine_code(rung, workload, load_gpu(gpu).limits)
+    except LabError as error:
+        raise MissingName(f"the machine code of {candidate}") from error
+    texts = [one.text for sass in code.entries.values() for one in sass.executable]
+    return {name: sum(bool(re.search(text, one)) for one in texts) for name, text in named.items()}
+
+
+def _with_numbers(formula: str, names: Mapping[str, Quantity | None]) -> str:
+    """A formula with the values of its names in their places."""
+
+    def value_of(match: re.Match[str]) -> str:
+        value = names.get(match[0])
+        return match[0] if value is None else f"{value:g}"
+
+    return re.sub(r"[A-Za-z_]\w*", value_of, formula)
 
 
 # the headline

@@ -1,4 +1,4 @@
-"""Expressions in a family's file: when a method helps, when a point is valid.
+"""Expressions in data: when a method helps, when a point is valid, what a claim comes to.
 
 The library simpleeval computes them. Of its grammar only numbers, names, arithmetic, comparisons,
 ``and``, ``or``, ``not`` and the functions of `FUNCTIONS` are let through: nothing that could grow
