@@ -11,7 +11,7 @@ import shutil
 import statistics
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -252,6 +252,22 @@ class _OnAFamily:
         except LabError:
             return {}
 
+    def _read_floor_us(self, sweeps: Iterable[tuple[Problem, float]] = ()) -> float | None:
+        """The bulk of the workload at the best read rate that is known, and an empty launch.
+
+        No point has a say in it, so it is known before any is timed.
+
+        Args:
+            sweeps: each a workload whose bulk a read sweep took, and the time, microseconds.
+        """
+        rates, empty_us = [], 0.0
+        with contextlib.suppress(LabError):  # a GPU without a record or a data sheet
+            machine = machine_of(self.sheet)
+            empty_us = machine.launch_us(1)
+            rates.append(machine.dram_bytes_per_cycle * machine.clock_ghz * 1e3)
+        rates += [of.streamed_bytes / (us - empty_us) for of, us in sweeps if us > empty_us]
+        return self.problem.streamed_bytes / max(rates) + empty_us if rates else None
+
     def shares(self, point: Point) -> Mapping[str, float | None]:
         """The counters that the forecast predicts."""
         return dict(counters_of_forecast(self.forecast_of(point)))
@@ -411,18 +427,14 @@ class RecordedBench(_OnAFamily):
         return number
 
     def floor_us(self) -> float | None:
-        """The fastest read of the campaign at this workload, of the sweep or of a point.
-
-        Its time holds a launch already.
-        """
-        sweeps = [
-            statistics.median(us)
-            for name, rows in self._at.anchors.items()
+        """By the read sweeps of the campaign, at all of its workloads, and of the GPU's record."""
+        return self._read_floor_us(
+            (at.workload, statistics.median(us))
+            for at in self.grid.at
+            for name, rows in at.anchors.items()
             if name.startswith("ceiling:")
             for us in rows.values()
-        ]
-        points = [statistics.median(us) for us in self._at.samples if us]
-        return min([*sweeps, *points], default=None)
+        )
 
     def environment(self) -> dict[str, Any]:
         """Of the campaign."""
@@ -498,13 +510,8 @@ class ForecastBench(_OnAFamily):
         return None
 
     def floor_us(self) -> float | None:
-        """By the rate at which the model lets memory be read."""
-        try:
-            machine = machine_of(self.sheet)
-        except LabError:
-            return None
-        gb_per_s = machine.dram_bytes_per_cycle * machine.clock_ghz
-        return self.problem.streamed_bytes / gb_per_s / 1e3 + machine.launch_us(1)
+        """By the best read rate of the GPU's record; without one, of its data sheet."""
+        return self._read_floor_us()
 
     def environment(self) -> dict[str, Any]:
         """The model and the data sheet."""
@@ -678,16 +685,19 @@ class LiveBench(_OnAFamily):
         return None
 
     def floor_us(self) -> float | None:
-        """By the read sweep, timed here."""
+        """By the read sweep, timed here, and by the GPU's record."""
         if self._floor is None:
-            jobs = [
-                make_job(one, self.problem, self.limits)
-                for one in ceiling_candidates(self.limits.num_sms)
-                if one.supports(self.problem) is None
-            ]
-            found = self._measure(jobs, self.problem)
-            times = [median_us(one) for job in jobs if (one := _samples_of(found, job.label))]
-            self._floor = (min(times, default=None),)
+            sweeps = []
+            for problem in dict.fromkeys((self.problem, *self.family.workloads)):
+                jobs = [
+                    make_job(one, problem, self.limits)
+                    for one in ceiling_candidates(self.limits.num_sms)
+                    if one.supports(problem) is None
+                ]
+                found = self._measure(jobs, problem)
+                held = [_samples_of(found, job.label) for job in jobs]
+                sweeps += [(problem, median_us(one)) for one in held if one]
+            self._floor = (self._read_floor_us(sweeps),)
         return self._floor[0]
 
     def environment(self) -> dict[str, Any]:

@@ -355,6 +355,17 @@ class Family:
             LabError: there is no such knob or no such value.
         """
         values = self.rung.resolve_knobs({**self.start_knobs, **(knobs or {})})
+        setting = tuple(values.values())
+        if setting not in self._made:
+            self._made[setting] = self._make_point(values)
+        return self._made[setting]
+
+    @cached_property
+    def _made(self) -> dict[tuple[int, ...], Point]:
+        """Points by the values of all knobs: a loop asks for the same ones again and again."""
+        return {}
+
+    def _make_point(self, values: dict[str, int]) -> Point:
         values = self._make_canonical(values)
         for one in self.constraints:
             if not self._holds(one.require, values):
@@ -410,7 +421,18 @@ class Family:
             "let each knob be set by one rule",
         )
 
+    @cached_property
+    def _answers(self) -> dict[tuple[str, tuple[int | None, ...]], bool]:
+        """What expressions said, by the values of the few knobs that each asks for."""
+        return {}
+
     def _holds(self, text: str, values: Mapping[str, int]) -> bool:
+        key = (text, tuple(values.get(name) for name in names_in(text)))
+        if key not in self._answers:
+            self._answers[key] = self._ask(text, values)
+        return self._answers[key]
+
+    def _ask(self, text: str, values: Mapping[str, int]) -> bool:
         try:
             return bool(evaluate_expression(text, values))
         except ExpressionError as error:
@@ -460,7 +482,14 @@ class Family:
 
     def methods_on(self, point: Point) -> tuple[str, ...]:
         """The methods that are on at a point, in the family's order."""
-        return tuple(one.id for one in self.switchable if self.has(point, one.id))
+        if point not in self._on:
+            self._on[point] = tuple(one.id for one in self.switchable if self.has(point, one.id))
+        return self._on[point]
+
+    @cached_property
+    def _on(self) -> dict[Point, tuple[str, ...]]:
+        """Of each point that was asked for, the methods that are on."""
+        return {}
 
     def apply(
         self,

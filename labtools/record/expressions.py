@@ -135,6 +135,7 @@ def _refuse(text: str, why: str) -> ExpressionError:
     )
 
 
+@lru_cache(maxsize=4096)
 def names_in(text: str) -> frozenset[str]:
     """The names that an expression asks for, its functions left out.
 
