@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from labtools.measure.campaign.decode.bench import TABLE_WORKLOADS
 from labtools.predict import DEFAULT_GPU, list_gpus, load_gpu
 from labtools.problem import (
     DEFAULT_OPERATION,
@@ -66,7 +67,8 @@ def planned(
 ) -> Iterator[tuple[Problem, dict[str, int]]]:
     """Workloads and knobs whose listings are stored for a rung and a GPU.
 
-    For the GPU of the records: every combination of knobs of a rung of the ladder; of a study
+    For the GPU of the records: every combination of knobs of a rung of the ladder, and its
+    defaults at the workloads of the start page's table, which the pages forecast; of a study
     kernel the defaults and every change of one knob; and the defaults at the other workload, of
     decode the other head dimension. For the others: the defaults of the ladder at both.
     """
@@ -79,6 +81,8 @@ def planned(
         wanted += [(main, defaults), (other, defaults)] if in_ladder else []
     elif in_ladder:
         wanted += [(main, knobs) for knobs in rung.knob_combinations()]
+        if rung.operation == DEFAULT_OPERATION:
+            wanted += [(Workload.parse(text), defaults) for text in TABLE_WORKLOADS]
         wanted.append((other, defaults))
     else:
         wanted.append((main, defaults))

@@ -13,6 +13,7 @@ from labtools.predict import Forecast, forecast_each, load_gpu
 from labtools.problem import HEADLINE, Problem, Rung, load_rung
 from labtools.problem.rung import say_knobs
 from labtools.record import (
+    ForecastMade,
     Record,
     RecordedTime,
     RecordStore,
@@ -83,12 +84,17 @@ class GpuRecords:
         return self.forecasts_us([(tried, workload)])[0]
 
     def forecasts_us(self, asked: Sequence[tuple[Tried, Problem]]) -> list[float]:
-        """`forecast_us` of each; those that are made now, side by side."""
+        """`forecast_us` of each."""
+        return [one.time_us for one in self.forecasts(asked)]
+
+    def forecasts(self, asked: Sequence[tuple[Tried, Problem]]) -> list[ForecastMade | Forecast]:
+        """The forecasts that were stored before the runs; where there is no run they are made
+        now, side by side. Those stored have time, band and bound, and no shares."""
         records = [self.find(tried, workload) for tried, workload in asked]
         stored = [record and record.forecast for record in records]
         missing = [one for one, found in zip(asked, stored, strict=True) if found is None]
         made = iter(forecasts_of(missing, self.gpu or "h200"))
-        return [(found or next(made)).time_us for found in stored]
+        return [found or next(made) for found in stored]
 
     def ratio(self, first: Tried, second: Tried, workload: Problem) -> Speedup | None:
         """Time of ``first`` over time of ``second`` in the newest processes that timed both."""
