@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from devices import LIMITS
 
+from labtools.measure import trip_counts_of
 from labtools.notebook.answer import check_choice, check_numbers
 from labtools.notebook.chain import view as chain_view
 from labtools.notebook.chain.answers import (
@@ -33,12 +34,15 @@ from labtools.notebook.chain.view import ChainBench, ChainView, chain_bench, cha
 from labtools.notebook.gate import PredictionPending
 from labtools.notebook.tables import say_time
 from labtools.predict import Forecast, LaunchForecast, forecast, load_gpu
-from labtools.problem import HEADLINE, LabError, load_rung
+from labtools.problem import HEADLINE, LabError, list_rungs, list_studies, load_rung
 from labtools.toolchain.listings import machine_code
 
 H200 = load_gpu("h200")
 ANSWER_LIMIT_S = 3.0
 """Of processor time, generous: the goal is half of it on two cores with nothing else to do."""
+
+SLIDER_LIMIT_S = 0.7
+"""Of processor time, where no kernel need be compiled."""
 
 
 def setting(name: str, **knobs: int) -> Setting:
@@ -356,6 +360,25 @@ def test_a_knob_answers_soon(
     with capsys.disabled():
         print(f"\n  {asked.title}: {wall:.2f} s, {processor:.2f} s of the processor", end="")
     assert processor < ANSWER_LIMIT_S
+
+
+@pytest.mark.parametrize("rung", [one.id for one in (*list_rungs(), *list_studies())])
+def test_the_inputs_settle_nothing_about_a_shipped_kernel(rung: str) -> None:
+    small = HEADLINE.replace(batch=2, num_qo_heads=8, num_kv_heads=2, kv_len=512)
+    asked = (load_rung(rung), small, H200)
+    followed = forecast(*asked, counts=trip_counts_of(*asked[:2], None, H200.limits))
+    alone = forecast(*asked)
+    assert not followed.counted
+    assert (followed.time_us, followed.bound) == (alone.time_us, alone.bound)
+
+
+def test_a_slider_answers_at_once(bench: ChainBench) -> None:
+    bench.move(rung="r09")
+    bench.move(kv_len=2048)
+    before = time.process_time()
+    shown = bench.move(cache_state="warm")  # the same machine code
+    assert shown["message"] == ""
+    assert time.process_time() - before < SLIDER_LIMIT_S
 
 
 # ------------------------------------------------------------------------------------ answers
