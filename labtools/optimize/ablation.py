@@ -11,7 +11,7 @@ from labtools.record import median_us
 from .attribution import Attribution, TimeRatio, threshold_of
 from .bench import TimedPoints, TimingBench
 from .classes import Decision
-from .family import Point
+from .family import Family, Point
 
 TimeCall = Callable[[Sequence[Point]], TimedPoints]
 """Times some points in one call."""
@@ -44,15 +44,23 @@ def ablate_pairs(
     """Take two methods out of a point at a time, named ``first + second``.
 
     What two methods do together is measured, never summed: the sum of two single effects is
-    something else where they interact, see `interactions`. A pair of which one goes with the other
-    is left out.
+    something else where they interact, see `interactions`.
+    """
+    variants = pair_variants(bench.family, point, methods)
+    return _attribute(bench, point, variants, time or bench.time)
+
+
+def pair_variants(family: Family, point: Point, methods: Sequence[str]) -> dict[str, Point]:
+    """The point without two methods, by their names: ``first + second``.
+
+    A pair of which one goes with the other is left out.
     """
     variants = {}
     for first, second in itertools.combinations(methods, 2):
-        left = bench.family.remove(point, first)
-        if bench.family.has(left, second):
-            variants[f"{first} + {second}"] = bench.family.remove(left, second)
-    return _attribute(bench, point, variants, time or bench.time)
+        left = family.remove(point, first)
+        if family.has(left, second):
+            variants[f"{first} + {second}"] = family.remove(left, second)
+    return variants
 
 
 def _attribute(

@@ -49,9 +49,10 @@ from labtools.toolchain.progress import Progress, silent
 
 from .attribution import AA, TimeRatio, least_effect_of, noise_of, ratio_of
 from .code_numbers import code_numbers
-from .family import Family, Point
+from .family import Family, Method, Point
 from .gaps import Gaps, counters_of_forecast, gaps_of_counters, gaps_of_forecast, gaps_of_predicted
 from .grid import Grid, check_grid, grid_path, read_grid, samples_of
+from .sass_check import SassVerdict, check_sass, judge_counts
 
 TimedOn = Literal["recorded", "forecast", "gpu"]
 TimesFrom = Literal["recorded", "forecast", "live"]
@@ -138,6 +139,17 @@ class TimingBench(Protocol):
     def code(self, point: Point) -> MachineCode:
         """Its machine code."""
 
+    def look_for(
+        self, point: Point, removed: Mapping[str, Point], proved: Mapping[str, bool | None]
+    ) -> tuple[SassVerdict, ...]:
+        """What a point's machine code says of methods, each against the point without it.
+
+        Args:
+            point: where they are on.
+            removed: the point without each, by its id.
+            proved: what the proof of a method without a signature said.
+        """
+
     def entry(self, point: Point) -> str | None:
         """Its kernel function that takes longest; None where nobody knows."""
 
@@ -197,6 +209,14 @@ class _OnAFamily:
     def code(self, point: Point) -> MachineCode:
         """Its machine code, compiled here."""
         return machine_code(self.family.rung, self.problem, self.limits, point.knobs)
+
+    def look_for(
+        self, point: Point, removed: Mapping[str, Point], proved: Mapping[str, bool | None]
+    ) -> tuple[SassVerdict, ...]:
+        """The signatures in the code that is compiled here."""
+        before = {name: self.code(left) for name, left in removed.items()}
+        code, entry = self.code(point), self.entry(point)
+        return check_sass(self.family, removed, code, before, entry, proved)
 
     def forecast_of(self, point: Point, problem: Problem | None = None) -> Forecast:
         """The forecast of a point.
@@ -339,7 +359,7 @@ class RecordedBench(_OnAFamily):
         return TimedPoints(samples, failures)
 
     @cached_property
-    def _identical(self) -> list[tuple[Samples, Samples]]:
+    def identical(self) -> list[tuple[Samples, Samples]]:
         """Identical kernels; of two batches where there are any, as most points are."""
         every = self.grid.identical(self.problem)
         chosen = [one for one in every if one[2]] or every
@@ -348,7 +368,7 @@ class RecordedBench(_OnAFamily):
     @cached_property
     def noise(self) -> float:
         """The logarithm of the factor that identical kernels of the campaign stay within."""
-        return noise_of(self._identical)
+        return noise_of(self.identical)
 
     def ratio(self, above: Samples, below: Samples) -> TimeRatio:
         """Ratio of two points; its interval by both samples and by the campaign's A/A run."""
@@ -356,13 +376,13 @@ class RecordedBench(_OnAFamily):
 
     @cached_property
     def _least(self) -> AA:
-        if not self._identical:
+        if not self.identical:
             raise LabError(
                 "The recorded grid has no identical kernels.",
                 "what can be told follows from them",
                 "a grid that was measured with them",
             )
-        return least_effect_of(self._identical, self.origin, self.noise)
+        return least_effect_of(self.identical, self.origin, self.noise)
 
     def least_effect(self) -> AA:
         """The smallest effect that the campaign can tell."""
@@ -392,6 +412,39 @@ class RecordedBench(_OnAFamily):
         """Numbers of its machine code, as the campaign found them."""
         number = self._number(point)
         return {name: column[number] for name, column in self.grid.numbers.items()}
+
+    def code_hash(self, point: Point) -> str | None:
+        """Hash of the machine code that was timed; None where there was none."""
+        number = self._at.code[self._number(point)]
+        return None if number < 0 else self.grid.codes[number]
+
+    def look_for(
+        self, point: Point, removed: Mapping[str, Point], proved: Mapping[str, bool | None]
+    ) -> tuple[SassVerdict, ...]:
+        """What the campaign counted in the code that it timed; no compiler is asked.
+
+        Where it did not count a signature, the code is compiled here.
+        """
+        entry, found = self.entry(point), list[SassVerdict]()
+        for name, left in removed.items():
+            method = self.family.method(name)
+            verdict = None
+            if entry is not None and not method.signature:
+                said = proved.get(name)
+                verdict = SassVerdict(name, "no signature", (), entry, method.proof, proved=said)
+            elif entry is not None and entry == self.entry(left):
+                verdict = self._judge(method, entry, self._number(point), self._number(left))
+            found += [verdict] if verdict else super().look_for(point, {name: left}, proved)
+        return tuple(found)
+
+    def _judge(self, method: Method, entry: str, number: int, left: int) -> SassVerdict | None:
+        """The verdict on a signature that the campaign counted at both points."""
+        counts = self.grid.count_patterns(number, method.patterns)
+        without = self.grid.count_patterns(left, method.patterns)
+        if counts is None or without is None:
+            return None
+        same_code = self._at.code[number] == self._at.code[left]
+        return judge_counts(method, counts, without, entry, same_code)
 
     def entry(self, point: Point) -> str | None:
         """Its kernel function that takes longest, as the campaign had it."""

@@ -45,7 +45,8 @@ from .campaign import (
     names_of,
     source_hash_of,
 )
-from .family import Family, Point, load_family
+from .family import Family, Pattern, Point, load_family, read_pattern
+from .sass_check import PatternCounts
 
 GRID_SCHEMA = 1
 ENDING = ".jsonl.gz"
@@ -162,6 +163,32 @@ class Grid:
     def number(self, point: Point) -> int | None:
         """The number of a point; None where the grid does not have it."""
         return self._numbers.get(tuple(point.knobs.get(name, -1) for name in self.plan.knobs))
+
+    @cached_property
+    def _counted(self) -> dict[str, tuple[str, int]]:
+        """Method and line where the counts of a regular expression stand."""
+        return {
+            read_pattern(text).regex.pattern: (method, line)
+            for method, lines in self.patterns.items()
+            for line, text in enumerate(lines)
+        }
+
+    def count_patterns(self, number: int, patterns: Sequence[Pattern]) -> PatternCounts | None:
+        """How many instructions of a point's longest kernel match some patterns.
+
+        They may stand in another method's signature than when the grid was made.
+
+        Returns:
+            None where the point has no code, or a pattern was not counted.
+        """
+        found = []
+        for one in patterns:
+            method, line = self._counted.get(one.regex.pattern, ("", 0))
+            row = self.signatures[method][number] if method else None
+            if row is None:
+                return None
+            found.append((one.text, row[line]))
+        return tuple(found)
 
     def at_workload(self, workload: Problem | None = None) -> GridAt:
         """The part of one workload; None takes the headline.

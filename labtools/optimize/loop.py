@@ -48,7 +48,7 @@ from .gaps import gaps_of_counters, rising, trigger_values
 from .grid import TunerEntry, write_kernel_tuner
 from .loop_folder import LoopFolder
 from .pick import Pick, Taken, launch_numbers, pick_methods
-from .sass_check import SassVerdict, check_sass, prove
+from .sass_check import SassVerdict, prove
 from .state import STEPS, AblatedPoint, FoundPoint, LoopResult, LoopState
 
 MOST_ROUNDS = 6
@@ -493,7 +493,7 @@ def check_methods(
     """What of some methods is in a point's machine code, each against the code without it.
 
     Args:
-        bench: gives codes, and counters where a method has no signature.
+        bench: looks for signatures, and gives counters where a method has none.
         point: where the methods are on.
         methods: their ids.
     """
@@ -502,16 +502,14 @@ def check_methods(
     unsigned = [name for name in methods if not family.method(name).signature]
     proved: dict[str, bool | None] = {}
     if unsigned:
-        values = _values_of(bench, point)
+        values = proof_values(bench, point)
         for name in unsigned:
-            without = _values_of(bench, removed[name])
+            without = proof_values(bench, removed[name])
             proved[name] = prove(family.method(name), values, without)
-    code = bench.code(point)
-    before = {name: bench.code(left) for name, left in removed.items()}
-    return check_sass(family, methods, code, before, bench.entry(point), proved)
+    return bench.look_for(point, removed, proved)
 
 
-def _values_of(bench: TimingBench, point: Point) -> dict[str, Quantity | None]:
+def proof_values(bench: TimingBench, point: Point) -> dict[str, Quantity | None]:
     """What a proof may ask of a point: counters, stalls, gaps, its launches and its code."""
     launched = launch_numbers(
         bench.family.rung, point, bench.problem, bench.limits, bench.entry(point)
