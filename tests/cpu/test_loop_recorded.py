@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from labtools.notebook.ablation.kernels import LOOP_CHAMPION
 from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import Family, load_family
@@ -52,6 +53,12 @@ def runs_to(state: LoopState, limit_us: float) -> float:
     times = [one.time_us for one in state.timed]
     near = (n for n, us in enumerate(times, start=1) if us is not None and us <= limit_us)
     return next(near, float("inf"))
+
+
+def test_lab_8_shows_the_champion_of_the_first_seed(
+    played: list[tuple[LoopResult, LoopState]],
+) -> None:
+    assert played[0][0].champion.point == LOOP_CHAMPION
 
 
 def test_the_grid_is_of_the_kernel_that_is_there(grid: Grid, family: Family) -> None:

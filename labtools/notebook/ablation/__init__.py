@@ -1,0 +1,1 @@
+"""The bench of lab 8: a kernel with a method out."""

@@ -1,0 +1,210 @@
+"""The ablation bench: a kernel of the family, a method or two taken out, and what that does.
+
+Python makes every answer once, from the recorded grid, and the picture looks them up, so that the
+bench also works in a page that has no kernel. Before it shows an answer it asks for a guess.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import traitlets
+
+from labtools.optimize.attribution import THRESHOLD, threshold_of
+from labtools.optimize.bench import RecordedBench, TimingBench, open_bench
+from labtools.optimize.family import Family, Point
+from labtools.optimize.loop import ablate_point
+from labtools.optimize.opcode_table import opcodes_path, read_opcodes
+from labtools.optimize.state import AblatedPoint
+from labtools.problem import LabError
+
+from ..bench import Bench, View, dropdown
+from ..chain.opcodes import WORDS
+from ..live import can_run_live
+from ..ratios import Speedup
+from ..tables import Word, make_note, show_table
+from .kernels import KERNELS, point_of
+from .panels import OUTCOMES, identical_ratios, make_kernel, say_ratio
+
+
+def recorded_bench(family: Family) -> RecordedBench:
+    """The recorded grid of a family at its headline.
+
+    Raises:
+        LabError: there is none, or it is of other code.
+    """
+    bench = open_bench(family, family.workloads[0], "recorded")
+    assert isinstance(bench, RecordedBench)
+    return bench
+
+
+def ablation_tables(bench: RecordedBench) -> dict[str, Any]:
+    """Every answer that the picture may need.
+
+    Returns:
+        ``kernels`` as `make_kernel` gives them, what identical kernels say, the threshold, and what
+        the opcodes do.
+    """
+    table = read_opcodes(opcodes_path(bench.family.rung.id, bench.gpu))
+    kernels = [
+        make_kernel(bench, table, one.name, one.about, point_of(bench, one)) for one in KERNELS
+    ]
+    least, made = bench.least_effect(), bench.grid.provenance
+    opcodes = {
+        name.partition(".")[0]
+        for kernel in kernels
+        for cell in kernel["cells"].values()
+        for name, _, _ in cell["change"].get("opcodes", ())
+    }
+    return {
+        "where": f"{made.gpu}, {made.date:%Y-%m-%d}, the recorded grid",
+        "workload": str(bench.problem),
+        "outcomes": OUTCOMES,
+        "threshold": round(threshold_of(least), 4),
+        "usual": THRESHOLD,
+        "identical": identical_ratios(bench),
+        "least": round(least.effect, 4),
+        "opcodes": {name: WORDS[name] for name in sorted(opcodes) if name in WORDS},
+        "kernels": kernels,
+    }
+
+
+class AblationView(View, script="ablation/view"):
+    """The picture.
+
+    ``kernel_index`` says which kernel a control shows, ``out`` the numbers of the methods that are
+    out, and ``guesses`` what was guessed, by kernel and cell.
+    """
+
+    tables = traitlets.Dict().tag(sync=True)
+    kernel_index = traitlets.Int(0).tag(sync=True)
+    out = traitlets.List(traitlets.Int()).tag(sync=True)
+    guesses = traitlets.Dict().tag(sync=True)
+
+
+class AblationBench(Bench):
+    """The bench, which knows what was chosen on it.
+
+    Args:
+        recorded: where its times come from.
+        kernel: the name of what is shown first.
+
+    Raises:
+        LabError: there is no such kernel, or no table of opcodes.
+    """
+
+    def __init__(self, recorded: RecordedBench, kernel: str = KERNELS[0].name) -> None:
+        names = [one.name for one in KERNELS]
+        if kernel not in names:
+            raise LabError(
+                f"{kernel} is not on this bench.", f"it offers {names}", "start with one of them"
+            )
+        self.recorded = recorded
+        start = dropdown("kernel", names, names.index(kernel), label_width="6em", most_width="30em")
+        super().__init__({"kernel": start}, AblationView, ablation_tables(recorded))
+
+    @property
+    def chosen(self) -> tuple[Point, tuple[str, ...]]:
+        """The kernel that the control shows, and the methods that are out of it."""
+        point = point_of(self.recorded, KERNELS[self.controls["kernel"].index])
+        on = self.recorded.family.methods_on(point)
+        return point, tuple(on[number] for number in self.view.out)
+
+
+# ---------------------------------------------------------------------------------- two points
+
+
+def recorded_speedup(bench: RecordedBench, before: Point, after: Point) -> Speedup:
+    """How much faster the second of two points is, as the grid has it.
+
+    Raises:
+        LabError: one of them has no time.
+    """
+    return _speedup(bench, before, after, "recorded", f"{bench.problem}, the recorded grid")
+
+
+def live_speedup(family: Family, before: Point, after: Point) -> Speedup | None:
+    """The same, timed now in one call; None where there is no GPU.
+
+    Raises:
+        LabError: one of them is wrong or cannot be timed.
+    """
+    if not can_run_live():
+        return None
+    with open_bench(family, family.workloads[0], "gpu") as bench:
+        return _speedup(bench, before, after, "live", f"{bench.problem}, now")
+
+
+def _speedup(bench: TimingBench, before: Point, after: Point, word: str, what: str) -> Speedup:
+    timed = bench.time([before, after])
+    both = [timed.median_us(one) for one in (before, after)]
+    found = bench.ratio(timed.samples[before], timed.samples[after])
+    return Speedup(found.ratio, word, what, (found.low, found.high), *both)
+
+
+# ------------------------------------------------------------------------------------------- live
+
+
+def show_live(bench: AblationBench) -> list[Any]:
+    """Time what is chosen on the bench on this machine's GPU, beside the record.
+
+    The kernel, and the kernel without each method that is out, are timed in one call; where none is
+    out, all methods of the kernel are. Two that are out are also taken out together.
+
+    Returns:
+        A table; without a GPU a note that says why.
+    """
+    if not can_run_live():
+        return [make_note("There is no GPU here. The bench above holds the recorded times.")]
+    point, out = bench.chosen
+    family, problem = bench.recorded.family, bench.recorded.problem
+    pairs = len(out) == 2
+    try:
+        live = ablate_point(family, problem, "gpu", point.knobs, out, pairs)
+    except LabError as error:
+        return [make_note(f"{error} The recorded times stand above.")]
+    kept = ablate_point(family, problem, "recorded", point.knobs, out, pairs)
+    return [compare_ablations(live, kept)]
+
+
+def compare_ablations(live: AblatedPoint, kept: AblatedPoint) -> Any:
+    """Two ablations of one point, method by method, with the least effect that each can tell.
+
+    Args:
+        live: timed now.
+        kept: of the recorded grid.
+    """
+    rows: list[tuple[object, ...]] = [
+        ("identical kernels", *(f"differ by up to {one.aa.effect:.1%}" for one in (live, kept)))
+    ]
+    rows = [(*rows[0], "", "", Word("live", also="recorded"))]
+    recorded = {one.method: one for one in (*kept.attribution, *kept.pairs)}
+    for one in (*live.attribution, *live.pairs):
+        then = recorded.get(one.method)
+        rows.append(
+            (
+                one.method,
+                _say(one.relative, one.low, one.high),
+                _say(then.relative, then.low, then.high) if then else "not recorded",
+                _class_of(live, one.method),
+                _class_of(kept, one.method) if then else "",
+                Word("live", also="recorded" if then else ""),
+            )
+        )
+    return show_table(
+        ("without", "time, live", "time, recorded", "class, live", "class, recorded"),
+        rows,
+        word="live",
+        note=f"{live.of.point}: {live.of.time_us:.2f} us live, {kept.of.time_us:.2f} us recorded. "
+        "Times are over that of the kernel itself, with the 95 % interval.",
+    )
+
+
+def _say(relative: float, low: float, high: float) -> str:
+    return f"{say_ratio(1 + relative)} ({say_ratio(1 + low)} to {say_ratio(1 + high)})"
+
+
+def _class_of(found: AblatedPoint, method: str) -> str:
+    """The class of one method; a pair has none."""
+    kind: str = found.classes.get(method, "a pair has none")
+    return kind.replace("_", " ")

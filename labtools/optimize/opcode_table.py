@@ -1,0 +1,130 @@
+"""How often each opcode stands in the machine code of some points of a recorded grid.
+
+The grid counts what its methods look for. To show what else vanishes and appears when a method is
+taken out, whole counts are kept of the few points that a page shows, in a small file beside the
+grid. An entry is bound to the code that was timed: its key is the grid's own hash of that code.
+`tools.write_opcodes` writes the file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir
+from labtools.record.whole import write_whole
+from labtools.toolchain import kernel_hashes
+from labtools.toolchain.compiler import launched_entries
+from labtools.toolchain.listings import machine_code
+from labtools.toolchain.sass import Sass
+
+TABLE_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class KernelCounts:
+    """One kernel function.
+
+    Args:
+        registers: a thread.
+        shared_bytes: static shared memory of a block.
+        spill_bytes: stored to and loaded from local memory, a thread.
+        opcodes: how many instructions of each opcode, modifiers included; padding left out.
+    """
+
+    registers: int
+    shared_bytes: int
+    spill_bytes: int
+    opcodes: dict[str, int]
+
+
+CodeCounts = dict[str, KernelCounts]
+"""The kernels that one point launches, by name."""
+
+
+@dataclass(frozen=True)
+class OpcodeTable:
+    """Counts of some points; see the module.
+
+    Args:
+        schema_version: of the file.
+        rung, arch, nvrtc_version: whose code it is, and what made it.
+        codes: by the hash of a point's machine code, as `Grid.codes` has it.
+    """
+
+    schema_version: int
+    rung: str
+    arch: str
+    nvrtc_version: str
+    codes: dict[str, CodeCounts]
+
+
+def count_opcodes(sass: Sass) -> dict[str, int]:
+    """How many instructions of a kernel have each opcode, the most frequent first.
+
+    Padding is left out: it does nothing.
+    """
+    held = Counter(one.opcode for one in sass.executable if not one.is_padding)
+    return dict(sorted(held.items(), key=lambda one: (-one[1], one[0])))
+
+
+def count_code(
+    rung: Rung, problem: Problem, limits: Limits, knobs: Mapping[str, int]
+) -> tuple[str, CodeCounts]:
+    """Compile a point: the hash of its machine code, and the counts of the kernels it launches.
+
+    Raises:
+        CompilerMissing: there is no compiler here.
+        LabError: the rung cannot run the problem.
+    """
+    code = machine_code(rung, problem, limits, knobs)
+    hashes = kernel_hashes(rung, problem, limits, knobs)
+    counts = {}
+    for entry in launched_entries(rung, problem, limits, knobs):
+        asked = code.resources[entry]
+        spilled = asked.spill_store_bytes + asked.spill_load_bytes
+        opcodes = count_opcodes(code.entries[entry])
+        counts[entry] = KernelCounts(asked.registers, asked.shared_bytes, spilled, opcodes)
+    return hashes.sass_hash or "", counts
+
+
+def opcodes_path(rung: str, gpu: str) -> Path:
+    """Where the table beside a shipped grid is."""
+    return kernels_dir() / "grids" / f"{rung}.{gpu}.opcodes.json.gz"
+
+
+_TABLE: TypeAdapter[OpcodeTable] = TypeAdapter(OpcodeTable)
+
+
+def write_opcodes(path: Path, table: OpcodeTable) -> None:
+    """Write a table; equal ones give equal bytes."""
+    text = json.dumps(_TABLE.dump_python(table), sort_keys=True, separators=(",", ":"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, gzip.compress(text.encode(), 9, mtime=0), durable=True)
+
+
+def read_opcodes(path: Path) -> OpcodeTable:
+    """Read a table.
+
+    Raises:
+        LabError: it is not there, damaged, or of another schema.
+    """
+    try:
+        data = json.loads(gzip.decompress(path.read_bytes()))
+        version = data.get("schema_version")
+        if version != TABLE_SCHEMA:
+            raise ValueError(f"its schema is {version}; this labtools reads {TABLE_SCHEMA}")
+        return _TABLE.validate_python(data)
+    except (OSError, EOFError, ValueError, AttributeError, zlib.error, ValidationError) as error:
+        raise LabError(
+            f"The opcode counts in {path.name} cannot be read.",
+            f"{path}: {type(error).__name__}: {error}",
+            "the times and the signatures of the grid; git checkout gives a shipped file back",
+        ) from error

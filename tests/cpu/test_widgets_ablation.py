@@ -1,0 +1,306 @@
+"""Lab 8's bench: what it shows is what the recorded grid says, and its counts are of that code."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from labtools.notebook.ablation import view
+from labtools.notebook.ablation.kernels import KERNELS, find_kernel, shown_points
+from labtools.notebook.ablation.panels import OUTCOMES, outcome_of, say_number, say_verdict
+from labtools.notebook.ablation.view import (
+    AblationBench,
+    compare_ablations,
+    recorded_bench,
+    recorded_speedup,
+    show_live,
+)
+from labtools.optimize.attribution import Attribution
+from labtools.optimize.bench import RecordedBench
+from labtools.optimize.family import Family, load_family
+from labtools.optimize.loop import ablate_point, check_methods
+from labtools.optimize.opcode_table import count_code, opcodes_path, read_opcodes
+from labtools.optimize.sass_check import check_sass
+from labtools.problem import LabError
+from labtools.toolchain import find_compiler
+from labtools.toolchain.listings import machine_code
+
+COMPILED = int(os.environ.get("LABTOOLS_OPCODES", "1"))
+"""Points whose counts are made again; all of them by a large number."""
+FASTEST = "the fastest of the grid"
+FEW_REGISTERS = "few registers"
+
+
+@pytest.fixture(scope="module")
+def family() -> Family:
+    return load_family("tunable")
+
+
+@pytest.fixture(scope="module")
+def recorded(family: Family) -> RecordedBench:
+    return recorded_bench(family)
+
+
+@pytest.fixture(scope="module")
+def shown(recorded: RecordedBench) -> AblationBench:
+    return AblationBench(recorded, FASTEST)
+
+
+def cell_of(shown: AblationBench, kernel: str, method: str) -> dict[str, Any]:
+    (one,) = (one for one in shown.view.tables["kernels"] if one["name"] == kernel)
+    ids = [held["id"] for held in one["methods"]]
+    cell: dict[str, Any] = one["cells"]["+".join(str(ids.index(id)) for id in method.split(" + "))]
+    return cell
+
+
+def attribution(low: float, high: float, threshold: float = 0.02) -> Attribution:
+    decided = "above" if low > threshold else "below" if high < threshold else None
+    middle = (low + high) / 2
+    return Attribution("m", "start", middle, middle, low, high, threshold, decided)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------- what it shows
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [
+        (0.03, 0.05, "slower"),
+        (-0.05, -0.03, "faster"),
+        (-0.01, 0.01, "same"),
+        (0.01, 0.03, "open"),
+        (-0.03, -0.01, "open"),
+    ],
+)
+def test_an_outcome_lies_wholly_on_one_side(low: float, high: float, outcome: str) -> None:
+    assert outcome_of(attribution(low, high)) == outcome
+    said = say_verdict(attribution(low, high))
+    assert said.startswith("Undecided") == (outcome == "open" and high > 0)
+
+
+def test_the_bench_shows_what_an_ablation_says(shown: AblationBench, family: Family) -> None:
+    for kernel in KERNELS[::3]:
+        point = find_kernel(shown.recorded, kernel.name)
+        found = ablate_point(family, None, "recorded", point.knobs)
+        for one in found.attribution:
+            cell = cell_of(shown, kernel.name, one.method)
+            assert cell["ratio"] == pytest.approx(1 + one.relative, abs=1e-4)
+            assert (cell["low"], cell["high"]) == (round(1 + one.low, 4), round(1 + one.high, 4))
+            assert cell["class"] == found.classes[one.method].replace("_", " ")
+            assert cell["outcome"] in OUTCOMES
+            assert cell["change"]["known"], f"no opcodes of {kernel.name} without {one.method}"
+
+
+def test_each_planted_case_is_there(shown: AblationBench) -> None:
+    harmful = cell_of(shown, FEW_REGISTERS, "latency.room_for_32_warps")
+    assert (harmful["outcome"], harmful["class"]) == ("faster", "ineffective")
+    spilled = {name: (held, then) for name, held, then, _ in harmful["change"]["numbers"]}
+    assert spilled["bytes spilled a thread"][1] == "0" != spilled["bytes spilled a thread"][0]
+    dropped = cell_of(shown, FASTEST, "latency.known_block_size")
+    assert (dropped["class"], dropped["change"]["same"]) == ("implementation failed", True)
+    nothing = cell_of(shown, "the loop's champion", "memory.l2_prefetch")
+    assert (nothing["outcome"], nothing["class"]) == ("same", "ineffective")
+    assert cell_of(shown, FASTEST, "compute.tail_apart")["class"] == "undecided"
+    mma = cell_of(shown, FASTEST, "compute.tensor_core")["change"]["opcodes"]
+    assert any(name.startswith("HMMA") and held and not then for name, held, then in mma)
+    pair = cell_of(shown, FASTEST, "compute.tensor_core + compute.lazy_rescaling")
+    assert pair["outcome"] == "less"
+    assert pair["ratio"] < pair["product_ratio"]
+
+
+def test_the_fastest_has_the_methods_of_the_champion_and_more(recorded: RecordedBench) -> None:
+    both = (find_kernel(recorded, one) for one in ("the loop's champion", FASTEST))
+    champion, fastest = (set(recorded.family.methods_on(one)) for one in both)
+    assert champion < fastest
+
+
+def test_a_pair_that_was_not_recorded_has_no_cell(shown: AblationBench) -> None:
+    fastest = next(one for one in shown.view.tables["kernels"] if one["name"] == FASTEST)
+    pairs = [key for key in fastest["cells"] if "+" in key]
+    assert 0 < len(pairs) < len(fastest["methods"]) * (len(fastest["methods"]) - 1) / 2
+    for first, others in fastest["with"].items():
+        assert not {f"{first}+{other}" for other in others} & set(pairs)
+
+
+def test_what_a_static_page_carries_is_small(shown: AblationBench) -> None:
+    assert len(json.dumps(shown.view.tables)) < 300_000
+
+
+def test_the_bench_knows_what_was_chosen(shown: AblationBench, family: Family) -> None:
+    shown.view.out = [0, 1]
+    point, out = shown.chosen
+    assert point == find_kernel(shown.recorded, FASTEST)
+    assert out == family.methods_on(point)[:2]
+    shown.view.out = []
+
+
+def test_a_kernel_that_is_not_there_is_refused(recorded: RecordedBench) -> None:
+    with pytest.raises(LabError, match="not on this bench"):
+        AblationBench(recorded, "r99")
+    with pytest.raises(LabError, match="not on this bench"):
+        find_kernel(recorded, "r99")
+
+
+def test_numbers_are_said_whole_where_they_are() -> None:
+    assert [say_number(one) for one in (64.0, 3.97, 200, None)] == ["64", "3.97", "200", "-"]
+
+
+def test_a_speedup_of_two_points_is_of_their_times(recorded: RecordedBench) -> None:
+    both = [find_kernel(recorded, one) for one in ("the start", "the start with grouped heads")]
+    found = recorded_speedup(recorded, *both)
+    timed = recorded.time(both)
+    assert found.value == pytest.approx(timed.median_us(both[0]) / timed.median_us(both[1]), 0.01)
+    assert found.interval is not None
+    assert found.interval[0] < found.value < found.interval[1]
+
+
+# ------------------------------------------------------------------------------------------ live
+
+
+def test_without_a_gpu_the_live_cell_says_so(shown: AblationBench) -> None:
+    (said,) = show_live(shown)
+    assert "no GPU" in str(said)
+
+
+def test_a_live_ablation_stands_beside_the_record(
+    shown: AblationBench, family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def timed(of: Family, workload: Any, on: str, *rest: Any) -> Any:
+        asked.append((on, *rest))
+        return ablate_point(of, workload, "recorded", *rest)
+
+    monkeypatch.setattr(view, "can_run_live", lambda: True)
+    monkeypatch.setattr(view, "ablate_point", timed)
+    shown.view.out = [0, 1]
+    (table,) = show_live(shown)
+    shown.view.out = []
+    methods = family.methods_on(find_kernel(shown.recorded, FASTEST))[:2]
+    assert [(one[0], one[2], one[3]) for one in asked] == [
+        ("gpu", methods, True),
+        ("recorded", methods, True),
+    ]
+    assert "identical kernels" in str(table)
+    assert " + ".join(methods) in str(table)
+    assert "a pair has none" in str(table)
+
+
+def test_what_cannot_be_timed_live_is_told(
+    shown: AblationBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> Any:
+        raise LabError("The GPU is busy.", "another measurement", "later")
+
+    monkeypatch.setattr(view, "can_run_live", lambda: True)
+    monkeypatch.setattr(view, "ablate_point", refused)
+    (said,) = show_live(shown)
+    assert "The GPU is busy." in str(said)
+
+
+def test_a_method_that_was_not_recorded_says_so(family: Family) -> None:
+    live = ablate_point(family, None, "recorded", {})
+    kept = ablate_point(family, None, "recorded", {}, family.methods_on(family.start)[:1])
+    assert "not recorded" in str(compare_ablations(live, kept))
+
+
+# ------------------------------------------------------------------------------- opcodes, codes
+
+
+def test_the_table_holds_the_points_that_are_shown_and_no_others(recorded: RecordedBench) -> None:
+    table = read_opcodes(opcodes_path("tunable", "h200"))
+    assert set(table.codes) == {recorded.code_hash(point) for point in shown_points(recorded)}
+    assert table.nvrtc_version == recorded.grid.nvrtc_version
+
+
+def test_counts_agree_with_those_of_the_grid(recorded: RecordedBench) -> None:
+    """The grid counted signatures and registers when it was made, the table counts all opcodes."""
+    table = read_opcodes(opcodes_path("tunable", "h200"))
+    method = recorded.family.method("compute.tensor_core")
+    for point in shown_points(recorded):
+        number, entry = recorded.grid.number(point), recorded.entry(point)
+        assert number is not None and entry is not None
+        counts = table.codes[recorded.code_hash(point) or ""][entry]
+        assert counts.registers == recorded.grid.registers[number]
+        assert counts.spill_bytes == recorded.grid.spills[number]
+        counted = recorded.grid.count_patterns(number, method.patterns)
+        assert counted is not None
+        ldsm = sum(n for name, n in counts.opcodes.items() if name.startswith("LDSM"))
+        hmma = sum(n for name, n in counts.opcodes.items() if name.startswith("HMMA.16816"))
+        assert [hmma, ldsm] == [n for _, n in counted]
+
+
+def test_drawn_points_compile_to_the_counts_that_are_kept(recorded: RecordedBench) -> None:
+    if find_compiler().version != recorded.grid.nvrtc_version:
+        pytest.skip("another version of the compiler makes other code")
+    table = read_opcodes(opcodes_path("tunable", "h200"))
+    points = shown_points(recorded)
+    drawn = np.random.default_rng(os.getpid()).permutation(len(points))[:COMPILED]
+    for point in (points[number] for number in drawn):
+        found, counts = count_code(
+            recorded.family.rung, recorded.problem, recorded.limits, point.knobs
+        )
+        assert found == recorded.code_hash(point)
+        assert counts == table.codes[found]
+
+
+def test_a_damaged_table_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "x.json.gz"
+    with pytest.raises(LabError, match="cannot be read"):
+        read_opcodes(path)
+    path.write_bytes(gzip.compress(b'{"schema_version": 99}'))
+    with pytest.raises(LabError, match="its schema is 99"):
+        read_opcodes(path)
+
+
+def test_a_recorded_check_needs_no_compiler(
+    recorded: RecordedBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "code", lambda point: pytest.fail(f"compiled {point}"))
+    found = Counter[str]()
+    for kernel in KERNELS:
+        point = find_kernel(recorded, kernel.name)
+        verdicts = check_methods(recorded, point, recorded.family.methods_on(point))
+        found.update(one.verdict for one in verdicts)
+    assert found["present"] > 20
+    assert found["no signature"] > 20
+
+
+def test_a_recorded_check_is_that_of_the_compiled_code(recorded: RecordedBench) -> None:
+    """A drawn kernel of the bench and a signed method of it; two kernels are compiled."""
+    if find_compiler().version != recorded.grid.nvrtc_version:
+        pytest.skip("another version of the compiler makes other code")
+    family, random = recorded.family, np.random.default_rng(os.getpid())
+    point = find_kernel(recorded, KERNELS[random.integers(len(KERNELS))].name)
+    signed = [name for name in family.methods_on(point) if family.method(name).signature]
+    name = signed[random.integers(len(signed))]
+    left = family.remove(point, name)
+    codes = [
+        machine_code(family.rung, recorded.problem, recorded.limits, one.knobs)
+        for one in (point, left)
+    ]
+    compiled = check_sass(family, [name], codes[0], codes[1], recorded.entry(point))
+    assert check_methods(recorded, point, [name]) == compiled
+
+
+def test_a_signature_that_nobody_counted_is_compiled(
+    recorded: RecordedBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point, asked = find_kernel(recorded, "the start"), list[str]()
+
+    def compiled(point: Any) -> Any:
+        asked.append(point.key)
+        raise LabError("There is no compiler here.", "", "")
+
+    monkeypatch.setattr(recorded, "code", compiled)
+    monkeypatch.setattr(type(recorded.grid), "count_patterns", lambda *_: None)
+    with pytest.raises(LabError, match="no compiler"):
+        check_methods(recorded, point, ["compute.exponent_base_2"])
+    assert asked
