@@ -16,6 +16,7 @@ from labtools.notebook.ablation import view
 from labtools.notebook.ablation.kernels import KERNELS, find_kernel, shown_points
 from labtools.notebook.ablation.panels import OUTCOMES, outcome_of, say_number, say_verdict
 from labtools.notebook.ablation.view import (
+    YOUR_OWN,
     AblationBench,
     compare_ablations,
     recorded_bench,
@@ -146,6 +147,20 @@ def test_a_kernel_that_is_not_there_is_refused(recorded: RecordedBench) -> None:
         AblationBench(recorded, "r99")
     with pytest.raises(LabError, match="not on this bench"):
         find_kernel(recorded, "r99")
+
+
+def test_a_point_of_the_readers_own_is_shown_without_opcodes(recorded: RecordedBench) -> None:
+    bench = AblationBench(recorded, own="split=4")
+    assert bench.chosen[0].key == "split=4"
+    split = cell_of(bench, YOUR_OWN, "latency.split_sequences")["change"]
+    assert not split["known"]
+    numbers = {name: (held, then) for name, held, then, _ in split["numbers"]}
+    assert numbers["instructions in the code"][0] == "-"
+    assert float(numbers["blocks"][0]) == 4 * float(numbers["blocks"][1])
+    with pytest.raises(LabError, match="not on this bench"):
+        AblationBench(recorded, own="exp2=0")
+    with pytest.raises(LabError):
+        AblationBench(recorded, own="split=3")
 
 
 def test_numbers_are_said_whole_where_they_are() -> None:

@@ -117,34 +117,43 @@ NUMBERS: Mapping[str, str] = {
 """What is compared of two kernels, and where it comes from."""
 
 
-def _numbers_of(bench: RecordedBench, point: Point, counts: KernelCounts) -> dict[str, Any]:
+def _numbers_of(
+    bench: RecordedBench, point: Point, counts: KernelCounts | None
+) -> dict[str, float | None]:
     """The values of `NUMBERS`; a missing one is None."""
-    entry = bench.entry(point)
-    launches = timed_launches(
-        bench.family.rung.launches(bench.problem, bench.limits, dict(point.knobs))
-    )
+    entry, rung = bench.entry(point), bench.family.rung
+    launches = timed_launches(rung.launches(bench.problem, bench.limits, dict(point.knobs)))
     largest = next((one for one in launches if one.entry == entry), launches[0])
-    launched = launch_numbers(bench.family.rung, point, bench.problem, bench.limits, entry)
-    followed = bench.numbers(point)
+    launched = launch_numbers(rung, point, bench.problem, bench.limits, entry)
+    of_code = bench.numbers(point)
     return {
-        "registers a thread": counts.registers,
-        "bytes spilled a thread": counts.spill_bytes,
-        "shared memory a block, bytes": counts.shared_bytes + largest.smem_bytes,
+        "registers a thread": of_code.get("registers_per_thread"),
+        "bytes spilled a thread": of_code.get("spill_bytes"),
+        "instructions in the code": sum(counts.opcodes.values()) if counts else None,
+        "shared memory a block, bytes": counts.shared_bytes + largest.smem_bytes
+        if counts
+        else None,
         "threads a block": launched["threads"],
         "blocks": launched["blocks"],
         "launches of a call": launched["launches"],
-        "instructions in the code": sum(counts.opcodes.values()),
-        "instructions that a block issues": followed.get("issued_instructions"),
-        "turns of shared memory for one read": followed.get("shared_read_turns"),
+        "instructions that a block issues": of_code.get("issued_instructions"),
+        "turns of shared memory for one read": of_code.get("shared_read_turns"),
     }
 
 
 def _change(bench: RecordedBench, table: OpcodeTable, point: Point, left: Point) -> dict[str, Any]:
     """How the machine code of the longest kernel changes when methods are taken out."""
-    pair = [_counts_of(bench, table, one) for one in (point, left)]
-    if pair[0] is None or pair[1] is None:
-        return {"known": False}
-    before, after = pair[0], pair[1]
+    before, after = (_counts_of(bench, table, one) for one in (point, left))
+    values, others = _numbers_of(bench, point, before), _numbers_of(bench, left, after)
+    change: dict[str, Any] = {
+        "same": bench.code_hash(point) == bench.code_hash(left),
+        "numbers": [
+            [name, say_number(values[name]), say_number(others[name]), word]
+            for name, word in NUMBERS.items()
+        ],
+    }
+    if before is None or after is None:
+        return {**change, "known": False}
     differing = [
         (name, held, then)
         for name in {**before.opcodes, **after.opcodes}
@@ -155,16 +164,11 @@ def _change(bench: RecordedBench, table: OpcodeTable, point: Point, left: Point)
     one_sided = [one for one in differing if not (one[1] and one[2])][:MOST_ONE_SIDED]
     changed = [one for one in differing if one[1] and one[2]][:MOST_CHANGED]
     named = [*one_sided, *changed]
-    values, others = _numbers_of(bench, point, before), _numbers_of(bench, left, after)
     return {
+        **change,
         "known": True,
-        "same": bench.code_hash(point) == bench.code_hash(left),
         "opcodes": [list(one) for one in named],
         "others": len(differing) - len(named),
-        "numbers": [
-            [name, say_number(values[name]), say_number(others[name]), word]
-            for name, word in NUMBERS.items()
-        ],
     }
 
 

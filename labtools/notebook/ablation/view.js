@@ -97,11 +97,12 @@ function drawProof(proof) {
 
 function drawChange(change, words) {
   const head = html("h4", {}, ["What changes in the machine code"]);
-  if (!change.known) return [head, line("", ["The opcodes of this kernel were not kept."])];
   const parts = [head];
   if (change.same) {
     parts.push(line("lt-ablation-same", ["Nothing. The compiler makes the same code with it and " +
       "without it. ", mark("recorded")]));
+  } else if (!change.known) {
+    parts.push(line("lt-ablation-unknown", ["The opcodes of this kernel were not kept."]));
   } else if (change.opcodes.length === 0) {
     parts.push(line("lt-ablation-same", ["No opcode is there more often or less often. Registers, " +
       "addresses or the order differ. ", mark("recorded")]));

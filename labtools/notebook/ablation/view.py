@@ -6,6 +6,7 @@ bench also works in a page that has no kernel. Before it shows an answer it asks
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import traitlets
@@ -23,8 +24,11 @@ from ..chain.opcodes import WORDS
 from ..live import can_run_live
 from ..ratios import Speedup
 from ..tables import Word, make_note, show_table
-from .kernels import KERNELS, point_of
+from .kernels import KERNELS, ShownKernel, point_of
 from .panels import OUTCOMES, identical_ratios, make_kernel, say_ratio
+
+YOUR_OWN = "your own"
+"""Name of the kernel that a reader put on the bench."""
 
 
 def recorded_bench(family: Family) -> RecordedBench:
@@ -38,8 +42,12 @@ def recorded_bench(family: Family) -> RecordedBench:
     return bench
 
 
-def ablation_tables(bench: RecordedBench) -> dict[str, Any]:
+def ablation_tables(bench: RecordedBench, shown: Sequence[ShownKernel] = KERNELS) -> dict[str, Any]:
     """Every answer that the picture may need.
+
+    Args:
+        bench: the recorded grid.
+        shown: its kernels that may be chosen.
 
     Returns:
         ``kernels`` as `make_kernel` gives them, what identical kernels say, the threshold, and what
@@ -47,7 +55,7 @@ def ablation_tables(bench: RecordedBench) -> dict[str, Any]:
     """
     table = read_opcodes(opcodes_path(bench.family.rung.id, bench.gpu))
     kernels = [
-        make_kernel(bench, table, one.name, one.about, point_of(bench, one)) for one in KERNELS
+        make_kernel(bench, table, one.name, one.about, point_of(bench, one)) for one in shown
     ]
     least, made = bench.least_effect(), bench.grid.provenance
     opcodes = {
@@ -88,27 +96,44 @@ class AblationBench(Bench):
     Args:
         recorded: where its times come from.
         kernel: the name of what is shown first.
+        own: key of a further point that a round may crown, shown first instead; empty: none. Of
+            its code the bench knows what the grid counted, and not all opcodes.
 
     Raises:
         LabError: there is no such kernel, or no table of opcodes.
     """
 
-    def __init__(self, recorded: RecordedBench, kernel: str = KERNELS[0].name) -> None:
-        names = [one.name for one in KERNELS]
+    def __init__(
+        self, recorded: RecordedBench, kernel: str = KERNELS[0].name, own: str = ""
+    ) -> None:
+        self.recorded, self._kernels = recorded, list(KERNELS)
+        if own:
+            kernel = YOUR_OWN
+            self._kernels.append(_own_kernel(recorded, own))
+        names = [one.name for one in self._kernels]
         if kernel not in names:
             raise LabError(
                 f"{kernel} is not on this bench.", f"it offers {names}", "start with one of them"
             )
-        self.recorded = recorded
         start = dropdown("kernel", names, names.index(kernel), label_width="6em", most_width="30em")
-        super().__init__({"kernel": start}, AblationView, ablation_tables(recorded))
+        tables = ablation_tables(recorded, self._kernels)
+        super().__init__({"kernel": start}, AblationView, tables)
 
     @property
     def chosen(self) -> tuple[Point, tuple[str, ...]]:
         """The kernel that the control shows, and the methods that are out of it."""
-        point = point_of(self.recorded, KERNELS[self.controls["kernel"].index])
+        point = point_of(self.recorded, self._kernels[self.controls["kernel"].index])
         on = self.recorded.family.methods_on(point)
         return point, tuple(on[number] for number in self.view.out)
+
+
+def _own_kernel(bench: RecordedBench, key: str) -> ShownKernel:
+    point = bench.family.read_key(key)
+    if why := bench.refuses(point):
+        raise LabError(
+            f"{point.key} is not on this bench.", why, "a point of RecordedBench.family.grid()"
+        )
+    return ShownKernel(YOUR_OWN, point.key, "A point of the grid that you chose.")
 
 
 # ---------------------------------------------------------------------------------- two points
