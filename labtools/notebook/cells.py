@@ -46,9 +46,9 @@ def code_cells(lines: Sequence[str]) -> Iterator[PageCell]:
         if opening is None:
             # A plain fence may show how a cell is written; what is inside it is not a cell.
             plain = re.match(r"^(`{3,}|~{3,})", lines[number])
-            number = _closing(lines, number, plain[1]) + 1 if plain else number + 1
+            number = closing_line(lines, number, plain[1]) + 1 if plain else number + 1
             continue
-        end = _closing(lines, number, opening["ticks"])
+        end = closing_line(lines, number, opening["ticks"])
         body = number + 1
         if body < end and lines[body].strip() == "---":
             while body + 1 < end and lines[body + 1].strip() != "---":
@@ -63,7 +63,7 @@ def code_cells(lines: Sequence[str]) -> Iterator[PageCell]:
         number = end + 1
 
 
-def _closing(lines: Sequence[str], start: int, ticks: str) -> int:
+def closing_line(lines: Sequence[str], start: int, ticks: str) -> int:
     """The line that closes the fence opened at ``start``; past the end when it never closes."""
     closing = re.compile(rf"^{re.escape(ticks[0])}{{{len(ticks)},}}\s*$")
     for number in range(start + 1, len(lines)):

@@ -1,4 +1,4 @@
-"""The worked example of CONTRIBUTING.md works, in a folder outside the repository."""
+"""The worked examples of CONTRIBUTING.md work, in a folder outside the repository."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from pathlib import Path
 
 import pytest
 
+from labtools.optimize.bench import open_bench
+from labtools.optimize.family import load_family
+
 ROOT = Path(__file__).resolve().parents[2]
-_FILE = re.compile(r"^```\w+ file=(?P<name>[\w.]+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(
+    r"^```\w+ file=(?P<name>(?P<stem>\w+)\.\w+)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 
 
-def extract(folder: Path) -> list[Path]:
-    """Write the page's files into a folder."""
+def extract(folder: Path, stem: str) -> list[str]:
+    """Write the page's files of one example into a folder; their names."""
     written = []
     for match in _FILE.finditer((ROOT / "CONTRIBUTING.md").read_text()):
-        path = folder / match["name"]
-        path.write_text(match["text"])
-        written.append(path)
-    return written
+        if match["stem"] == stem:
+            (folder / match["name"]).write_text(match["text"])
+            written.append(match["name"])
+    return sorted(written)
 
 
 def labtools(*arguments: str, cwd: Path) -> tuple[int, dict[str, object]]:
@@ -34,8 +39,7 @@ def labtools(*arguments: str, cwd: Path) -> tuple[int, dict[str, object]]:
 
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
-    files = extract(tmp_path)
-    assert sorted(path.name for path in files) == ["two_rows.cu", "two_rows.py"]
+    assert extract(tmp_path, "two_rows") == ["two_rows.cu", "two_rows.py"]
     return tmp_path / "two_rows.py"
 
 
@@ -64,6 +68,40 @@ def test_the_example_compiles_for_a_gpu(example: Path) -> None:
     pytest.importorskip("cuda.core")
     status, answer = labtools("compile", str(example), "--arch", "sm_90", cwd=example.parent)
     assert status == 0, answer
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Path:
+    assert extract(tmp_path, "row_scale") == ["row_scale.cu", "row_scale.py", "row_scale.toml"]
+    return tmp_path / "row_scale.py"
+
+
+def test_the_family_of_the_page_goes_through_the_loop(family: Path) -> None:
+    """Forecasts for times, the CPU runner for right and wrong: neither GPU nor attention."""
+    pytest.importorskip("cuda.core")
+    status, answer = labtools(
+        *("loop", "run", "mine", "--kernel", family.name, "--workload", "rows:64,1024"),
+        *("--on", "forecast", "--max-rounds", "1", "--branches", "1"),
+        cwd=family.parent,
+    )
+    assert status == 0, answer
+    assert answer["rounds"] == 1 and answer["champion"]["point"] != "start"  # type: ignore[index]
+    state = json.loads((family.parent / "mine" / "state.json").read_text())
+    (only,) = state["history"]
+    assert set(only["classes"]) == {one["method"] for one in only["attribution"]} != set()
+    assert "implementation_failed" not in only["classes"].values()
+
+
+def test_a_wrong_copy_of_the_family_is_not(family: Path) -> None:
+    """Sums of a warp that are not joined over the block: the loop's check on the CPU says so."""
+    source = family.with_suffix(".cu")
+    joined = "value += partial_smem[warp];"
+    assert source.read_text().count(joined) == 1
+    source.write_text(source.read_text().replace(joined, "value = partial_smem[warp];"))
+    broken = load_family(family)
+    with open_bench(broken, broken.workloads[0], "forecast") as bench:
+        found = bench.check(broken.apply(broken.start, ["latency.shuffle_sum"]))
+    assert found and "rows are off" in found
 
 
 def test_the_commands_of_the_page_exist() -> None:
