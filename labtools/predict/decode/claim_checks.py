@@ -164,13 +164,14 @@ def by_formula(claim: Claim, evidence: Evidence) -> Finding:
     holds = all(fits(mine, theirs) for mine, theirs in zip(ours, claimed, strict=True))
     own = "figures" in given and "counters" not in given and "opcodes" not in given
     told = "; ".join(
-        f"{_with_numbers(text, names)} = {mine:.4g}"
+        f"{text if text.isidentifier() else _with_numbers(text, names)} = {mine:.4g}"
         for text, mine in zip(formulas, ours, strict=True)
     )
+    code = f"the machine code of {given['opcodes']['candidate']}" if "opcodes" in given else ""
     return Finding(
         value=ours[0] if len(ours) == 1 else tuple(ours),
         verdict="holds" if holds else "inconsistent" if own else "refuted",
-        reason=f"by {'its own figures' if own else where or 'machine code'}: {told}",
+        reason=f"by {'its own figures' if own else where or code}: {told}",
         origin=origin,
         where=where,
     )

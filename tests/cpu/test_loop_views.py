@@ -1,0 +1,42 @@
+"""What the chapters on the loop show: attributions with their intervals, and the drawings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from labtools.notebook.loop.attributions import attributions_figure, show_attributions
+from labtools.notebook.loop.drawings import ablation_drawing, loop_drawing
+from labtools.optimize.attribution import Attribution
+from labtools.optimize.state import STEPS
+
+HELPS = Attribution("memory.wide", "start", 12.0, 0.6, 0.59, 0.61, 0.02, "above")
+OPEN = replace(HELPS, method="latency.ring", relative=0.021, low=0.01, high=0.03, decided=None)
+HARMS = replace(
+    HELPS, method="compute.lazy", relative=-0.02, low=-0.03, high=-0.01, decided="below"
+)
+
+
+def test_a_table_says_what_is_decided_and_what_is_not() -> None:
+    shown = show_attributions(
+        [HELPS, OPEN, HARMS], "recorded", "a kernel", {"compute.lazy": "implementation_failed"}
+    ).text
+    caption, heads, *rows = shown.splitlines()
+    assert caption == "a kernel; threshold 2 %" and heads.split()[-2:] == ["class", "kind"]
+    said = [row.split()[0] + " " + " ".join(row.split()[3:]) for row in rows]
+    assert "counts" in said[0] and "undecided" in said[1] and "does not count" in said[2]
+    assert "implementation failed" in said[2]
+    assert "-3.0\u00a0to\u00a0-1.0" in rows[2]
+
+
+def test_a_figure_says_in_words_what_it_draws() -> None:
+    shown = attributions_figure([HELPS, OPEN, HARMS], "recorded", "A kernel")
+    assert "latency.ring +2.1% (+1.0% to +3.0%), undecided" in shown.text
+    assert "<img" in shown.html and "recorded" in shown.text
+
+
+def test_the_drawings_name_what_they_show() -> None:
+    told = loop_drawing().text
+    assert [told.index(f"{step} (") for step in STEPS] == sorted(
+        told.index(f"{step} (") for step in STEPS
+    )
+    assert "lacks one" in ablation_drawing().text
