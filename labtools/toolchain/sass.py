@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from labtools.problem import LabError
 
-from .cache import binary_mark, kept
+from .cache import Recent, binary_mark, kept
 from .cubin import Cubin
 from .errors import DisassemblerMissing
 from .operands import JUMPS, Operand, parse_operand, registers_of, split_operands
@@ -412,6 +412,10 @@ def _named(masks: Sequence[int], names: Sequence[str]) -> tuple[frozenset[str], 
 # ------------------------------------------------------------------------------- disassembled
 
 
+_listings: Recent[str] = Recent(4)
+"""A cubin of many kernels is asked for one of them after the other."""
+
+
 def disassemble(
     cubin: Cubin | bytes, entry: str | None = None, options: Sequence[str] = ("-c",)
 ) -> str:
@@ -429,7 +433,10 @@ def disassemble(
     image = cubin.image if isinstance(cubin, Cubin) else cubin
     tool = disassembler()
     parts = (image, tuple(options), binary_mark(tool))
-    text = kept("disassembly", parts, lambda: _run_nvdisasm(tool, image, options))
+    text = _listings.get(parts)
+    if text is None:
+        text = kept("disassembly", parts, lambda: _run_nvdisasm(tool, image, options))
+        _listings.put(parts, text)
     return text if entry is None else _cut(text, entry)
 
 
@@ -551,7 +558,8 @@ def _read_arch(listing: str) -> str:
 
 
 @functools.lru_cache(maxsize=4)  # one listing is asked for each of its kernels
-def _split_entries(listing: str) -> dict[str, str]:
+@functools.lru_cache(maxsize=4)
+def _split_entries(listing: str) -> Mapping[str, str]:
     """The text of each kernel's own sections."""
     marks = list(_SECTION.finditer(listing))
     blocks: dict[str, str] = {}

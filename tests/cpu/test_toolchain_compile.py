@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
-import time
 from pathlib import Path
 
 import pytest
@@ -135,29 +135,31 @@ def test_a_silent_assembler_is_not_read_as_zero() -> None:
         read_entries(b"\x00" * 400, "sm_90", cubin.log)
 
 
-def test_every_shipped_rung_compiles_everywhere_in_time() -> None:
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_shipped_rung_compiles_everywhere_in_time(arch: str) -> None:
     """And to the machine code of its stored listing, which a forecast reads instead."""
     rungs = list_rungs()
     assert rungs
-    stored = 0
+    stored = compiled = 0
     for rung in rungs:
-        for arch in ARCHS:
-            for head_dim in (64, 128):
-                workload = HEADLINE.replace(head_dim=head_dim)
-                if not rung.runs_on(arch) or rung.supports(workload) is not None:
-                    continue
-                began = time.perf_counter()
-                cubin = compile_rung(rung, workload, LIMITS, arch=arch)
-                assert time.perf_counter() - began < 5  # 0.1 s; the margin is for a busy machine
-                for launch in rung.launches(workload, LIMITS):
-                    entry = cubin.resources_of(launch.entry)
-                    assert 0 < entry.registers <= 255
-                    assert entry.max_threads is None or entry.max_threads >= launch.num_threads
-                listing = _stored_of(rung, rung.defines(workload, LIMITS), arch)
-                if listing is not None and listing.nvrtc_version == cubin.nvrtc_version:
-                    assert listing.resources == cubin.entries
-                    stored += 1
-    assert stored >= len(rungs) or find_compiler().version != locked_nvrtc()
+        for head_dim in (64, 128):
+            workload = HEADLINE.replace(head_dim=head_dim)
+            if not rung.runs_on(arch) or rung.supports(workload) is not None:
+                continue
+            before = os.times()
+            cubin = compile_rung(rung, workload, LIMITS, arch=arch)
+            # Of the processor, the compiler's own included: a busy machine makes it no longer.
+            assert sum(os.times()[:4]) - sum(before[:4]) < 3  # 0.1 to 0.6 s
+            compiled += 1
+            for launch in rung.launches(workload, LIMITS):
+                entry = cubin.resources_of(launch.entry)
+                assert 0 < entry.registers <= 255
+                assert entry.max_threads is None or entry.max_threads >= launch.num_threads
+            listing = _stored_of(rung, rung.defines(workload, LIMITS), arch)
+            if listing is not None and listing.nvrtc_version == cubin.nvrtc_version:
+                assert listing.resources == cubin.entries
+                stored += 1
+    assert stored >= compiled / 2 or find_compiler().version != locked_nvrtc()
 
 
 def test_both_ways_to_the_compiler_agree() -> None:
