@@ -18,7 +18,7 @@ from pydantic import ConfigDict, ValidationError
 
 from labtools.measure.channel import adapter_of
 from labtools.optimize.audit import AuditEntry, CounterChange, audit, compare_rounds, say_changes
-from labtools.optimize.budget import DEFAULT_RULE
+from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE
 from labtools.optimize.family import Family
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.state import AblatedPoint, LoopResult, LoopState, OutOfOrder, RoundKept
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DEFAULT_FAMILY = "tunable"
-DEFAULT_BRANCHES = 4
-"""Candidates a round. Source: the loop's V2."""
 
 
 class LoopSteps(Protocol):

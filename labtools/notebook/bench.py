@@ -9,6 +9,8 @@ from typing import Any
 import anywidget
 import ipywidgets
 
+from .guess import guess_script, guess_style
+
 _HERE = Path(__file__).parent
 
 
@@ -16,15 +18,17 @@ class View(anywidget.AnyWidget):
     """A picture that its own JavaScript draws.
 
     A class says where that is, ``class SplitView(View, script="split/view")``: the ``.js`` gets the
-    drawing functions that all views share in front of it, and the ``.css`` stands beside it.
+    drawing functions that all views share in front of it, and the ``.css`` stands beside it. With
+    ``guesses`` the form of a guess stands there too, see `guess_script`.
     """
 
-    def __init_subclass__(cls, *, script: str = "", **options: Any) -> None:
+    def __init_subclass__(cls, *, script: str = "", guesses: bool = False, **options: Any) -> None:
         if script:  # a widget's traits make a class of their own, which draws as its parent does
             path = _HERE / script
-            shared = (_HERE / "draw.js").read_text()
+            shared = (_HERE / "draw.js").read_text() + (guess_script() if guesses else "")
             cls._esm = f"{shared}\n{path.with_suffix('.js').read_text()}"
-            cls._css = path.with_suffix(".css").read_text()
+            style = guess_style() if guesses else ""
+            cls._css = style + path.with_suffix(".css").read_text()
         super().__init_subclass__(**options)
 
 

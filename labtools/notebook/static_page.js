@@ -1,5 +1,5 @@
 // The site's side of a question: nobody's Python answers, so the guess stays in this browser.
-// In front of this stand draw.js, gate.js and RULES; see static_page.py.
+// In front of this stand draw.js and what `guess_script` gives; see static_page.py.
 // From here on the page waits where a question holds it: this runs before there is a page. A browser
 // too old for the rule in static_page.css shows everything.
 if (window.CSS?.supports?.("selector(:has(a))")) document.documentElement.classList.add("lt-asks");
@@ -50,26 +50,6 @@ function whereKept() {
 
 // ------------------------------------------------------------------------------- in words
 
-function directionOf(ratio, interval) {
-  const same = interval
-    ? interval[0] <= 1 && 1 <= interval[1]
-    : 1 / RULES.sameWithin <= ratio && ratio <= RULES.sameWithin;
-  if (same) return "same";
-  return ratio > 1 ? "faster" : "slower";
-}
-
-// As labtools.record.prediction.score says it, by the same rules.
-function verdict(guess, scored) {
-  const guessed = guess.direction ?? directionOf(guess.ratio, null);
-  const right = guessed === directionOf(scored.ratio, scored.interval) ? "right" : "wrong";
-  const off = Math.max(guess.ratio / scored.ratio, scored.ratio / guess.ratio);
-  let [digits, words] = [1, RULES.misunderstood];
-  if (off < RULES.misunderstoodFrom) {
-    [, digits, words] = RULES.sizes.find(([most]) => off <= most);
-  }
-  return `Direction ${right}, ${off.toFixed(digits)}x off${words}.`;
-}
-
 function sayGuess(guess) {
   if (guess.skipped) return "shown without a guess";
   if (guess.choice !== undefined) return guess.choice;
@@ -93,29 +73,6 @@ function sayScore(guess, scored) {
 }
 
 // ------------------------------------------------------------------------------- forms
-
-// What a form needs of a widget's model; what it sends comes to `receive`.
-class Asked {
-  constructor(values, receive) {
-    this.values = values;
-    this.receive = receive;
-    this.listeners = {};
-  }
-  get(name) {
-    return this.values[name];
-  }
-  set(name, value) {
-    this.values[name] = value;
-    for (const listener of this.listeners[`change:${name}`] ?? []) listener();
-  }
-  on(event, listener) {
-    (this.listeners[event] ??= []).push(listener);
-  }
-  off() {}
-  send(message) {
-    this.receive(message);
-  }
-}
 
 // A form for an answer that is one of several, or a few numbers.
 function renderAnswer({ model, el }) {

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from labtools.record.prediction import MISUNDERSTOOD, MISUNDERSTOOD_FROM, SAME_WITHIN, SIZES
-
+from .guess import guess_script, guess_style
 from .tables import BOX, Shown
 
 _HERE = Path(__file__).parent
@@ -95,25 +94,14 @@ def static_round(question: Shown, hints: Mapping[str, Shown], gate: Shown, seale
 
 def site_script() -> str:
     """The script of the site that asks questions: the form that Jupyter shows, and its keeper."""
-    form = (_HERE / "gate.js").read_text().replace("export default { render };", "")
-    rules = {
-        "sameWithin": SAME_WITHIN,
-        "sizes": SIZES,
-        "misunderstoodFrom": MISUNDERSTOOD_FROM,
-        "misunderstood": MISUNDERSTOOD,
-    }
-    parts = [
-        (_HERE / "draw.js").read_text(),
-        form,
-        f"const RULES = {json.dumps(rules)};",
-        (_HERE / "static_page.js").read_text(),
-    ]
+    parts = [(_HERE / name).read_text() for name in ("draw.js", "static_page.js")]
+    parts.insert(1, guess_script())
     return "(() => {\n" + "\n".join(parts) + "\n})();\n"
 
 
 def site_style() -> str:
     """The style of the form, as Jupyter has it, and of what the site adds."""
-    return (_HERE / "gate.css").read_text() + (_HERE / "static_page.css").read_text()
+    return guess_style() + (_HERE / "static_page.css").read_text()
 
 
 def _attribute(name: str, data: Any) -> str:

@@ -28,6 +28,8 @@ SLOTS = 3
 """Methods a round. Source: the loop's V2."""
 CAP = 2
 """Most of them on one axis. Source: the loop's V2."""
+DEFAULT_BRANCHES = 4
+"""Candidates a round. Source: the loop's V2."""
 NEGLIGIBLE = 0.10
 """A gap below this gets no slot. Source: the loop's V2."""
 

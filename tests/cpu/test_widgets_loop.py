@@ -3,16 +3,178 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import random
+from typing import Any
 
 import pytest
 
 from labtools.notebook.loop.figures import searches_figure
-from labtools.optimize.searches import Searches, read_searches, searches_path
+from labtools.notebook.loop.game import NO_POINT, GameGrid, choices
+from labtools.notebook.loop.view import LoopGame, open_game, read_game
+from labtools.optimize.bench import RecordedBench
+from labtools.optimize.branch import variants
+from labtools.optimize.budget import allocate
+from labtools.optimize.family import METHOD_AXES, Point
+from labtools.optimize.loop import ablate_point
+from labtools.optimize.pick import Taken, pick_methods
+from labtools.optimize.searches import Searches
+
+CASES = 400 if os.environ.get("LABTOOLS_EVERY_MOVE") else 8
+"""Drawn choices of methods that are held against `variants`; each way that one can end has some."""
 
 
 @pytest.fixture(scope="module")
-def searches() -> Searches:
-    return read_searches(searches_path("tunable", "h200"))
+def read() -> tuple[RecordedBench, Searches]:
+    return read_game()
+
+
+@pytest.fixture(scope="module")
+def bench(read: tuple[RecordedBench, Searches]) -> RecordedBench:
+    return read[0]
+
+
+@pytest.fixture(scope="module")
+def searches(read: tuple[RecordedBench, Searches]) -> Searches:
+    return read[1]
+
+
+@pytest.fixture(scope="module")
+def game(read: tuple[RecordedBench, Searches]) -> LoopGame:
+    return open_game(*read)
+
+
+@pytest.fixture(scope="module")
+def tables(game: LoopGame) -> dict[str, Any]:
+    return json.loads(json.dumps(game.tables))  # as the browser has it
+
+
+def point_at(bench: RecordedBench, tables: dict[str, Any], place: int) -> Point:
+    knobs = zip(tables["knobs"], tables["points"][place]["knobs"], strict=True)
+    return bench.family.point(dict(knobs))
+
+
+def name_of(tables: dict[str, Any], methods: tuple[str, ...]) -> str:
+    return ",".join(str(n) for n, one in enumerate(tables["methods"]) if one["id"] in methods)
+
+
+# ---------------------------------------------------------------------------------- the table
+
+
+def test_the_table_is_small_and_begins_at_the_start(
+    bench: RecordedBench, tables: dict[str, Any]
+) -> None:
+    assert len(json.dumps(tables).encode()) < 1_000_000
+    assert point_at(bench, tables, 0) == bench.family.start
+    every = {point_at(bench, tables, place) for place in range(len(tables["points"]))}
+    assert every == {one for one in bench.family.grid() if bench.refuses(one) is None}
+
+
+def test_a_move_leads_where_the_loop_branches(bench: RecordedBench, tables: dict[str, Any]) -> None:
+    """Of drawn points and methods: what the table offers is what may lead among `variants`."""
+    rng, family = random.Random(os.getpid()), bench.family
+    leading = {point_at(bench, tables, n): n for n in range(len(tables["points"]))}
+    grid = GameGrid(bench)
+    drawn: dict[str, list[tuple[int, tuple[str, ...]]]] = {"moves": [], "refused": [], "": []}
+    for place in rng.sample(range(len(tables["points"])), 40):
+        told = tables["points"][place]
+        able = [
+            tables["methods"][int(n)]["id"] for n, (_, why) in told["checks"].items() if why < 0
+        ]
+        for methods in choices(family, able):
+            name = name_of(tables, methods)
+            kind = next((kind for kind in ("moves", "refused") if name in told[kind]), "")
+            drawn[kind].append((place, methods))
+    for kind, cases in drawn.items():
+        assert cases, kind
+        for place, methods in rng.sample(cases, min(CASES, len(cases))):
+            point = point_at(bench, tables, place)
+            made = {one for one in variants(family, point, methods) if isinstance(one, Point)}
+            offered = grid.moves(point, methods).tried.get(methods, ())
+            assert set(offered) == made & set(leading), (point.key, methods)
+            name = name_of(tables, methods)
+            held = tables["points"][place]["moves"].get(name, [])
+            assert held == [leading[one] for one in offered]
+            assert bool(held) == (kind == "moves")
+
+
+def test_a_refused_choice_says_why(bench: RecordedBench, tables: dict[str, Any]) -> None:
+    told = [point["refused"] for point in tables["points"] if point["refused"]]
+    assert told
+    reasons = {tables["texts"][number] for refused in told for number in refused.values()}
+    assert "" not in reasons
+    assert tables["no_point"] == NO_POINT
+
+
+def test_gaps_slots_and_checks_are_those_of_the_loop(
+    bench: RecordedBench, tables: dict[str, Any]
+) -> None:
+    for place in random.Random(os.getpid()).sample(range(len(tables["points"])), 5):
+        point, told = point_at(bench, tables, place), tables["points"][place]
+        gaps = bench.gaps(point)
+        assert told["gaps"] == [gaps.of(axis) for axis in METHOD_AXES]
+        for rule, slots in zip(tables["rules"], told["budgets"], strict=True):
+            assert slots == [allocate(gaps, rule).of(axis) for axis in METHOD_AXES]
+        seen = pick_methods(
+            *(bench.family, point, gaps, allocate(gaps), bench.shares(point)),
+            *(bench.problem, bench.limits),
+            entry=bench.entry(point),
+        )
+        passed = {one.method: one.checks.passed for one in seen.considered}
+        for number, (_, why) in told["checks"].items():
+            assert (why < 0) == passed[tables["methods"][int(number)]["id"]]
+
+
+def test_what_earlier_rounds_settled_is_said_as_the_loop_says_it(
+    bench: RecordedBench, tables: dict[str, Any]
+) -> None:
+    start = bench.family.start
+    gaps = bench.gaps(start)
+    taken = Taken(ineffective=("compute.tensor_core",))
+    seen = pick_methods(
+        *(bench.family, start, gaps, allocate(gaps), bench.shares(start)),
+        *(bench.problem, bench.limits, taken),
+    )
+    (why,) = [one.why for one in seen.considered if one.method == "compute.tensor_core"]
+    assert tables["settled"]["ineffective"] == why
+    assert set(tables["settled"]) == set(tables["classes"]) - {"undecided"}
+
+
+def test_a_removal_is_classed_as_an_ablation_is(
+    bench: RecordedBench, tables: dict[str, Any]
+) -> None:
+    """All classes occur, and drawn ones are those that ``labtools ablate`` gives."""
+    columns, classes = tables["columns"], tables["classes"]
+    by_class: dict[int, list[tuple[int, str, dict[str, Any]]]] = {}
+    for place, point in enumerate(tables["points"]):
+        for number, row in point["removals"].items():
+            held = dict(zip(columns, row, strict=True))
+            method = tables["methods"][int(number)]["id"]
+            by_class.setdefault(held["class"], []).append((place, method, held))
+    assert set(by_class) == set(range(len(classes)))
+    rng = random.Random(os.getpid())
+    for number, cases in by_class.items():
+        place, method, held = rng.choice(cases)
+        point = point_at(bench, tables, place)
+        found = ablate_point(bench.family, bench.problem, "recorded", point.knobs, [method])
+        (one,) = found.attribution
+        assert found.classes[method] == classes[number]
+        assert held["relative"] == pytest.approx(one.relative, abs=1e-5)
+        assert held["point"] == bench.grid.number(bench.family.read_key(one.without))
+        if held["harms"]:
+            assert one.high < -one.threshold
+            assert held["leads"] >= 0
+        assert tables["texts"][held["evidence"]]
+        assert tables["texts"][held["why"]]
+
+
+def test_every_method_that_a_move_takes_can_be_left_out(tables: dict[str, Any]) -> None:
+    for point in tables["points"]:
+        for name, places in point["moves"].items():
+            for place in places:
+                held = tables["points"][place]["removals"]
+                assert set(name.split(",") if name else ()) <= set(held)
 
 
 # ---------------------------------------------------------------------------------- the figure

@@ -1,0 +1,396 @@
+"""The table that the game looks up: every round that can be played on a recorded grid.
+
+All of it comes from `labtools.optimize`, whose rules stand nowhere else: the browser only looks up
+which points a round can try, what each of them took, and what leaving a method out does there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from labtools.optimize.ablation import ablate_methods
+from labtools.optimize.attribution import Attribution, threshold_of
+from labtools.optimize.bench import RecordedBench
+from labtools.optimize.budget import (
+    CAP,
+    DEFAULT_BRANCHES,
+    NEGLIGIBLE,
+    SLOTS,
+    ApportionmentRule,
+    allocate,
+)
+from labtools.optimize.classes import classify
+from labtools.optimize.family import METHOD_AXES, WITHOUT, Family, InvalidPoint, Method, Point
+from labtools.optimize.gaps import Gaps
+from labtools.optimize.loop import check_methods, proof_values
+from labtools.optimize.pick import Considered, Taken, pick_methods
+from labtools.optimize.sass_check import SassVerdict
+from labtools.optimize.searches import NEAR_FACTORS, Searches
+from labtools.optimize.state import METHOD_CLASSES
+from labtools.record.expressions import names_in
+
+from ..tables import format_value
+
+NO_POINT = "no recorded point that a round may lead with has these methods on together"
+"""Why a round can try nothing, where a choice of methods is not refused by the family itself."""
+
+REMOVAL_COLUMNS = (
+    *("point", "leads", "time_us", "relative", "low", "high", "class", "harms"),
+    *("evidence", "why", "gone"),
+)
+"""Of what leaving a method out does: number of the point without it in the grid; its place among
+the points of the table, or -1; microseconds; the effect with its interval; number of the class;
+1 where the next round leads without it; texts: what the machine code shows, why the class is what
+it is, what else goes with it."""
+
+
+Choice = tuple[str, ...]
+"""Ids of a round's methods, in the family's order."""
+
+
+@dataclass(frozen=True)
+class MovesFrom:
+    """Where rounds lead from a point.
+
+    Args:
+        tried: points that a round can try, by its methods.
+        refused: why the family refuses other choices; `NO_POINT` holds for the rest.
+    """
+
+    tried: Mapping[Choice, tuple[Point, ...]]
+    refused: Mapping[Choice, str]
+
+
+class GameGrid:
+    """A recorded grid as a game: its points, and the moves between them.
+
+    Args:
+        bench: of the grid, at the workload that is played.
+
+    Attributes:
+        leading: the points that a round may lead with.
+    """
+
+    def __init__(self, bench: RecordedBench) -> None:
+        self.family = bench.family
+        self._hypers = frozenset(one.knob for one in self.family.hypers)
+        self.leading = [one for one in self.family.grid() if bench.refuses(one) is None]
+        self._by_methods: dict[Choice, list[Point]] = {}
+        for one in self.leading:
+            self._by_methods.setdefault(self.family.methods_on(one), []).append(one)
+        self._together = [frozenset(names) for names in self._by_methods]
+        self._forms = {one.id: self._groups(one) for one in self.family.switchable}
+
+    def moves(self, point: Point, eligible: Sequence[str]) -> MovesFrom:
+        """What rounds from a point can try, with every choice of methods that the slots allow.
+
+        Args:
+            point: the champion.
+            eligible: ids of the methods to choose from, in the family's order.
+        """
+        tried: dict[Choice, tuple[Point, ...]] = {}
+        refused: dict[Choice, str] = {}
+        able = [held for held in self._together if held & set(eligible)]
+        for methods in choices(self.family, eligible):
+            wanted = frozenset(methods)
+            if wanted and not any(wanted <= held for held in able):
+                continue
+            found, why = self._reached(point, methods)
+            if found:
+                tried[methods] = found
+            elif why:
+                refused[methods] = why
+        return MovesFrom(tried, refused)
+
+    def _reached(self, point: Point, methods: Choice) -> tuple[tuple[Point, ...], str]:
+        """The points among `branch.variants` that may lead, or why the family refuses them all.
+
+        Of the hyperparameters' settings only those of the points are tried.
+        """
+        found: dict[Point, None] = {}
+        why = ""
+        for plain in self._plain(point, methods):
+            if isinstance(plain, str):
+                why = plain
+                continue
+            for one in self._by_methods.get(self.family.methods_on(plain), ()):
+                if one != point and self._becomes(plain, one):
+                    found[one] = None
+        return tuple(found), why
+
+    def _becomes(self, plain: Point, wanted: Point) -> bool:
+        """Whether a point is another one once its hyperparameters are set as there."""
+        try:
+            setting = {name: wanted.knobs[name] for name in self._hypers}
+            return self.family.point({**plain.knobs, **setting}) == wanted
+        except InvalidPoint:
+            return False
+
+    def _plain(self, point: Point, methods: Choice) -> Iterable[Point | str]:
+        """The point with the methods in each form, before the hyperparameters are set.
+
+        The first form of a group that makes a kernel stands for all of it. In place of none comes
+        the reason.
+        """
+        for chosen in itertools.product(*(self._forms[name] for name in methods)):
+            why = ""
+            for numbers in itertools.product(*chosen):
+                forms = dict(zip(methods, numbers, strict=True))
+                try:
+                    yield self.family.apply(point, methods, forms=forms)
+                    break
+                except InvalidPoint as error:
+                    why = why or error.why
+            else:
+                yield why
+
+    def _groups(self, method: Method) -> list[list[int]]:
+        """Numbers of a method's forms; those that differ in hyperparameters alone are a group."""
+        alike: dict[tuple[tuple[str, int], ...], list[int]] = {}
+        for number, form in enumerate(method.on):
+            rest = tuple(one for one in form.items() if one[0] not in self._hypers)
+            alike.setdefault(rest, []).append(number)
+        return list(alike.values())
+
+
+def choices(family: Family, eligible: Sequence[str]) -> Iterable[Choice]:
+    """Every choice of methods for a round: at most `SLOTS`, and `CAP` of an axis; none as well."""
+    for count in range(SLOTS + 1):
+        for methods in itertools.combinations(eligible, count):
+            axes = [family.method(name).axis for name in methods]
+            if all(axes.count(axis) <= CAP for axis in axes):
+                yield methods
+
+
+# ------------------------------------------------------------------------------------ the table
+
+
+class _Texts:
+    """Sentences, each kept once."""
+
+    def __init__(self) -> None:
+        self.every: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self.every.setdefault(text, len(self.every))
+
+
+def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
+    """All that the game looks up, as JSON can hold it. The first point is the start.
+
+    Args:
+        bench: of the grid, at the workload of the searches.
+        searches: to compare a reader with.
+    """
+    grid, family, texts = GameGrid(bench), bench.family, _Texts()
+    numbers = {one.id: number for number, one in enumerate(family.switchable)}
+    every = list(dict.fromkeys((family.start, *grid.leading)))
+    places = {one: place for place, one in enumerate(every)}
+    taken_out = [set[str]() for _ in every]
+    made = []
+    for point in every:
+        checks = _checks(bench, point)
+        moves = grid.moves(point, [name for name, one in checks.items() if not one[1]])
+        for methods, found in moves.tried.items():
+            for one in found:
+                taken_out[places[one]] |= set(methods)
+        told = {
+            "checks": {
+                numbers[name]: [strength, texts.number(why) if why else -1]
+                for name, (strength, why) in checks.items()
+            },
+            "moves": {
+                _name_choice(numbers, methods): [places[one] for one in found]
+                for methods, found in moves.tried.items()
+            },
+            "refused": {
+                _name_choice(numbers, methods): texts.number(why)
+                for methods, why in moves.refused.items()
+            },
+        }
+        made.append({**_of_point(bench, point), **told})
+    for point, told, names in zip(every, made, taken_out, strict=True):
+        told["removals"] = {
+            numbers[name]: row
+            for name, row in _removals(bench, point, sorted(names), places, texts).items()
+        }
+    least = bench.least_effect()
+    best = bench.best()
+    assert best is not None  # the points above have times
+    where = bench.grid.provenance
+    tables = {
+        "workload": str(bench.problem),
+        "where": f"{where.gpu}, {where.date:%Y-%m-%d}",
+        "word": bench.origin,
+        "axes": list(METHOD_AXES),
+        "slots": SLOTS,
+        "cap": CAP,
+        "negligible": NEGLIGIBLE,
+        "branches": DEFAULT_BRANCHES,
+        "least": least.effect,
+        "threshold": threshold_of(least),
+        "rules": list(get_args(ApportionmentRule)),
+        "classes": list(METHOD_CLASSES),
+        "settled": _settled(bench),
+        "knobs": list(family.start.knobs),
+        "methods": [_of_method(one) for one in family.switchable],
+        "columns": list(REMOVAL_COLUMNS),
+        "points": made,
+        "no_point": NO_POINT,
+        "best": {"key": best[0].key, "time_us": best[1]},
+        "near": NEAR_FACTORS[0],
+        "points_in_all": len(bench.grid),
+        "best_us": searches.best_us,
+        "searches": [
+            {"name": one.name, "title": one.title, "seeds": one.seeds, "best_us": one.middle_us}
+            for one in searches.searches
+        ],
+        "texts": list(texts.every),
+    }
+    packed = json.dumps(tables, sort_keys=True).encode()
+    return {**tables, "version": hashlib.sha256(packed).hexdigest()[:8]}
+
+
+def _name_choice(numbers: Mapping[str, int], methods: Iterable[str]) -> str:
+    return ",".join(str(numbers[name]) for name in methods)
+
+
+def _of_method(one: Method) -> dict[str, Any]:
+    return {"id": one.id, "axis": one.axis, "title": one.title, "idea": one.idea}
+
+
+def _of_point(bench: RecordedBench, point: Point) -> dict[str, Any]:
+    gaps = bench.gaps(point)
+    return {
+        "number": bench.grid.number(point),
+        "knobs": list(point.knobs.values()),
+        "time_us": round(bench.time([point]).median_us(point), 3),
+        "forecast_us": bench.forecasts_us([point]).get(point),
+        "gaps": [gaps.of(axis) for axis in METHOD_AXES],
+        "bound": gaps.bound,
+        "waits_for": gaps.waits_for,
+        "budgets": _budgets(gaps),
+    }
+
+
+def _budgets(gaps: Gaps) -> list[list[int]]:
+    """The slots of each axis under each rule."""
+    made = [allocate(gaps, rule) for rule in get_args(ApportionmentRule)]
+    return [[one.of(axis) for axis in METHOD_AXES] for one in made]
+
+
+def _checks(bench: RecordedBench, point: Point) -> dict[str, tuple[float | None, str]]:
+    """Of each method the strength of its trigger, and why the four checks refuse it, or nothing.
+
+    Earlier rounds are left out; what they say is `_settled`.
+    """
+    return {
+        one.method: (
+            None if one.strength is None else round(one.strength, 3),
+            "" if one.checks.passed else one.why,
+        )
+        for one in _considered(bench, point)
+        if bench.family.method(one.method).pair is None
+    }
+
+
+def _considered(
+    bench: RecordedBench, point: Point, taken: Taken | None = None
+) -> tuple[Considered, ...]:
+    gaps = bench.gaps(point)
+    return pick_methods(
+        *(bench.family, point, gaps, allocate(gaps), bench.shares(point)),
+        *(bench.problem, bench.limits, taken),
+        entry=bench.entry(point),
+    ).considered
+
+
+def _settled(bench: RecordedBench) -> dict[str, str]:
+    """Why a method that an earlier round settled is not taken again, by its class."""
+    start = bench.family.start
+    off = next(one.id for one in bench.family.switchable if not bench.family.has(start, one.id))
+    taken = {
+        "effective": Taken(effective=(off,)),
+        "ineffective": Taken(ineffective=(off,)),
+        "implementation_failed": Taken(failed={off: (0,)}),
+    }
+    return {
+        name: next(one.why for one in _considered(bench, start, known) if one.method == off)
+        for name, known in taken.items()
+    }
+
+
+def _removals(
+    bench: RecordedBench,
+    point: Point,
+    methods: Sequence[str],
+    places: Mapping[Point, int],
+    texts: _Texts,
+) -> dict[str, list[Any]]:
+    """What leaving out each of some methods does, by its id; see `REMOVAL_COLUMNS`."""
+    family = bench.family
+    verdicts = {one.method: one for one in check_methods(bench, point, methods)}
+    found = {}
+    for one in ablate_methods(bench, point, methods):
+        left, verdict = family.read_key(one.without), verdicts[one.method]
+        class_ = classify(one, verdict)
+        leads = places.get(left, -1)
+        harms = leads >= 0 and one.high < -one.threshold
+        gone = family.dependents(point, one.method)
+        found[one.method] = [
+            bench.grid.number(left),
+            leads,
+            round(bench.time([left]).median_us(left), 3),
+            *(round(value, 5) for value in (one.relative, one.low, one.high)),
+            METHOD_CLASSES.index(class_),
+            int(harms),
+            texts.number(_say_evidence(bench, family.method(one.method), verdict, point, left)),
+            texts.number(_say_class(one, verdict)),
+            texts.number(", ".join(family.method(name).title for name in gone)),
+        ]
+    return found
+
+
+def _say_evidence(
+    bench: RecordedBench, method: Method, verdict: SassVerdict, point: Point, left: Point
+) -> str:
+    """What is known of a method's machine code, without what follows from it."""
+    if method.signature:
+        before = dict(verdict.without)
+        counted = (
+            f"{text}: {count} with it, {before.get(text, 'not known')} without"
+            for text, count in verdict.found
+        )
+        said = "instructions that match " + "; ".join(counted)
+        return said + (f"; {verdict.note}" if verdict.note else "")
+    values, without = proof_values(bench, point), proof_values(bench, left)
+    named = sorted({name.removesuffix(WITHOUT) for name in names_in(method.proof_when or "0")})
+    counted = (
+        f"{name}: {_say_value(values.get(name))} with it, {_say_value(without.get(name))} without"
+        for name in named
+    )
+    return f"no opcode of its own; its proof is {method.proof}. " + "; ".join(counted)
+
+
+def _say_value(value: float | None) -> str:
+    return "missing" if value is None else format_value(value)
+
+
+def _say_class(one: Attribution, verdict: SassVerdict) -> str:
+    """Why a method is of its class."""
+    shown = verdict.verdict == "present" or verdict.proved is True
+    if not shown:
+        if verdict.verdict == "no signature" and verdict.proved is None:
+            return "its proof asks for a value that is missing"
+        return "the machine code does not show it, whatever the time did"
+    where = {
+        "above": "wholly above the threshold",
+        "below": "wholly below the threshold",
+        None: "on both sides of the threshold",
+    }[one.decided]
+    return f"the machine code shows it, and its interval lies {where}"

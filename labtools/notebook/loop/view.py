@@ -1,0 +1,57 @@
+"""The game of the loop as a widget: the picture looks up what Python wrote down once."""
+
+from __future__ import annotations
+
+import traitlets
+
+from labtools.optimize.bench import RecordedBench
+from labtools.optimize.family import load_family
+from labtools.optimize.grid import grid_path, read_grid
+from labtools.optimize.searches import Searches, read_searches, searches_path
+from labtools.predict import DEFAULT_GPU
+from labtools.problem import parse_problem
+from labtools.record.trust import hash_file
+from labtools.toolchain.cache import code_digest, kept
+
+from ..bench import View
+from .game import game_tables
+
+_CODE = code_digest("problem", "toolchain", "record", "predict", "optimize", "notebook/loop")
+
+
+class LoopGame(View, script="loop/view", guesses=True):
+    """The game, which plays where no kernel is too.
+
+    ``moves`` says what was played, as text, and ``runs_us`` the time of each run, microseconds.
+    """
+
+    tables = traitlets.Dict().tag(sync=True)
+    moves = traitlets.Unicode("").tag(sync=True)
+    runs_us = traitlets.List(traitlets.Float()).tag(sync=True)
+
+
+def read_game(rung: str = "tunable", gpu: str = DEFAULT_GPU) -> tuple[RecordedBench, Searches]:
+    """The recorded grid of a shipped family at the workload of its searches, and the searches.
+
+    Raises:
+        LabError: one of the files is missing or damaged.
+    """
+    family, searches = load_family(rung), read_searches(searches_path(rung, gpu))
+    grid = read_grid(grid_path(rung, gpu))
+    return RecordedBench(family, parse_problem(searches.workload), grid), searches
+
+
+def open_game(bench: RecordedBench, searches: Searches) -> LoopGame:
+    """The game on a recorded grid, from its start.
+
+    Args:
+        bench: of the grid, at the workload of the searches.
+        searches: to compare a reader with.
+    """
+    grid = bench.grid.plan
+    files = (
+        *(grid_path(grid.rung, grid.gpu), searches_path(grid.rung, grid.gpu)),
+        *(bench.family.path, bench.family.path.with_suffix(".py")),
+    )
+    parts = (_CODE, str(bench.problem), *(hash_file(path.read_bytes()) for path in files))
+    return LoopGame(tables=kept("game", parts, lambda: game_tables(bench, searches)))

@@ -1,0 +1,284 @@
+"""Lab 9: the game plays whole in the browser, as the loop itself goes, and a link restores it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driver import Server, expect, open_notebook, run_all, shoot, unrun_cells, wait_for
+from test_lab07 import answer_in_cell
+from test_labs import in_sight, kernel_is_idle
+
+from labtools.notebook.loop.view import read_game
+from labtools.optimize import loop
+from labtools.optimize.bench import RecordedBench
+from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE
+from labtools.optimize.family import METHOD_AXES
+from labtools.optimize.searches import Searches
+from labtools.optimize.state import METHOD_CLASSES, LoopState
+
+LAB09 = "labs/lab09_loop.md"
+ANSWERS = 2
+ROUNDS = 4
+WORDS = {name: name.replace("_", " ") for name in METHOD_CLASSES}
+
+
+@pytest.fixture(scope="module")
+def read() -> tuple[RecordedBench, Searches]:
+    return read_game()
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The loop's own play of a game, a round after the other."""
+
+    folder: Path
+    bench: RecordedBench
+
+    def rounds(self) -> Iterator[tuple[LoopState, LoopState]]:
+        """Each round: with its branches run, and when it is over."""
+        family, steps = self.bench.family, self.folder
+        loop.init(
+            *(steps, family, self.bench.problem, "recorded", 0, DEFAULT_BRANCHES, DEFAULT_RULE)
+        )
+        for _ in range(ROUNDS):
+            loop.gaps(steps, family)
+            loop.budget(steps, family)
+            picked = loop.pick(steps, family)
+            # In the order of the family, as the game applies them.
+            if not picked.current.methods or loop.branch(steps, family).stopped:
+                return
+            tried = loop.ablate(steps, family)
+            loop.check(steps, family)
+            yield tried, loop.update(steps, family)
+
+
+def game(page: Any) -> Any:
+    return page.locator(".lt-loop")
+
+
+def press(page: Any, name: str) -> None:
+    game(page).get_by_role("button", name=name).click()
+
+
+def say_time(time_us: float) -> str:
+    return f"{time_us:.2f} us"
+
+
+def share_out(page: Any, slots: list[int]) -> None:
+    for axis, count in enumerate(slots):
+        page.locator(".lt-loop-axis").nth(axis).get_by_role("radio").nth(count).check()
+    press(page, "Commit the slots")
+
+
+def predict(page: Any, factor: str) -> None:
+    game(page).get_by_role("radio", name="faster").check()
+    game(page).get_by_label("by a factor of").fill(factor)
+    press(page, "Commit prediction")
+
+
+def play_round(page: Any, bench: RecordedBench, tried: LoopState, done: LoopState) -> None:
+    """Take a round of the loop by clicks, and find what the loop found, and nothing before."""
+    family, methods, now = bench.family, tried.current.methods, game(page)
+    axes = [family.method(name).axis for name in methods]
+    share_out(page, [axes.count(axis) for axis in METHOD_AXES])
+    for name in methods:
+        page.locator(f'[data-method="{name}"]').check()
+    press(page, "Take these methods")
+    best_us = min(one.time_us for one in tried.current.branches if one.time_us is not None)
+    expect(page.locator(".lt-loop-now")).not_to_contain_text(say_time(best_us))
+    predict(page, "2")
+    expect(page.locator(".lt-loop-now")).not_to_contain_text(say_time(best_us))
+    for box in page.locator("[data-point]").all():
+        box.uncheck()
+    for one in tried.current.branches:
+        number = bench.grid.number(family.read_key(one.point))
+        page.locator(f'[data-point="{number}"]').check()
+    press(page, "Time them")
+    expect(page.locator(".lt-loop-now .lt-loop-branches tbody tr").first).to_contain_text(
+        say_time(best_us)
+    )
+    expect(page.locator(".lt-loop-now .lt-loop-verdict")).to_contain_text("You said: 2.00 times")
+    press(page, "Ablate")
+    expect(page.locator(".lt-loop-now .lt-loop-verdict")).to_have_count(1)  # the prediction's
+    classes = done.history[-1].classes
+    assert classes is not None
+    ordered = [one.id for one in family.switchable if one.id in methods]
+    for number, name in enumerate(ordered):
+        named = WORDS["undecided"] if number else WORDS[classes[name]]
+        fields = page.locator(".lt-loop-classes").nth(number)
+        fields.get_by_role("radio", name=named, exact=True).check()
+    press(page, "Commit the classes")
+    told = page.locator(".lt-loop-past").last.locator(".lt-loop-removal .lt-loop-verdict")
+    expect(told.first).to_contain_text(f"You were right: {WORDS[classes[ordered[0]]]}")
+    for number, name in enumerate(ordered):
+        expect(told.nth(number)).to_contain_text(WORDS[classes[name]])
+    assert done.time_us is not None
+    status = now.locator(".lt-loop-status")
+    expect(status).to_contain_text(say_time(done.time_us))
+    expect(status).to_contain_text(f"after {done.runs} runs")
+
+
+def play_game(page: Any, bench: RecordedBench, searches: Searches, folder: Path) -> LoopState:
+    """A whole game against the loop's own, to its end."""
+    last = None
+    for tried, done in Reference(folder, bench).rounds():
+        play_round(page, bench, tried, done)
+        last = done
+    assert last is not None
+    assert len(last.history) >= 3
+    text = f"{searches.best_us:.2f} us"
+    assert text not in page.locator(".lt-loop").inner_text(), (
+        "the best of the grid is told too soon"
+    )
+    press(page, "End the game")
+    best_us = min(one.time_us for one in last.timed if one.time_us is not None)
+    result = page.locator(".lt-loop-result")
+    expect(result).to_contain_text(f"{best_us / searches.best_us:.3f} times")
+    expect(result).to_contain_text(f"after {last.runs} runs in {len(last.history)} rounds")
+    expect(page.locator(".lt-loop-plot path")).to_have_count(len(searches.searches) + 1)
+    expect(page.locator(".lt-loop-migration tbody tr")).to_have_count(len(last.history))
+    expect(page.locator(".lt-loop-scores")).to_contain_text("Directions right:")
+    return last
+
+
+def tab_to(page: Any, selector: str) -> None:
+    """Press Tab until what the selector names has the focus."""
+    reached = f"document.activeElement?.matches({json.dumps(selector)})"
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate(reached):
+            return
+    raise AssertionError(f"no Tab leads to {selector}")
+
+
+def play_by_keyboard(page: Any) -> None:
+    """The first steps without a mouse; the focus follows to each new step."""
+    page.locator(".lt-loop-axis input").first.focus()
+    for axis in METHOD_AXES:
+        page.keyboard.press("ArrowRight")
+        if axis != METHOD_AXES[-1]:
+            page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator(".lt-loop h4").first).to_be_focused()
+    for name in ("compute.tensor_core", "memory.group_of_heads", "latency.split_sequences"):
+        tab_to(page, f'[data-method="{name}"]')
+        page.keyboard.press("Space")
+    tab_to(page, ".lt-loop-buttons button")
+    page.keyboard.press("Enter")
+    expect(page.locator(".lt-loop h4")).to_be_focused()
+    expect(page.locator(".lt-loop h4")).to_contain_text("Your prediction")
+    tab_to(page, '.lt-loop input[value="faster"]')
+    page.keyboard.press("Space")
+    tab_to(page, ".lt-loop input[type=number]")
+    page.keyboard.type("dd9")  # letters that are shortcuts of Jupyter
+    tab_to(page, ".lt-loop .lt-gate .lt-gate-button")
+    page.keyboard.press("Enter")
+    expect(page.locator(".lt-loop h4")).to_contain_text("Branches")
+    tab_to(page, ".lt-loop-buttons button")
+    page.keyboard.press("Enter")
+    expect(page.locator(".lt-loop-now .lt-loop-branches tbody tr")).to_have_count(DEFAULT_BRANCHES)
+
+
+def fits_the_screen(page: Any) -> bool:
+    inside = page.evaluate(
+        "(() => { const edge = document.querySelector('.lt-loop').getBoundingClientRect().right;"
+        " return [...document.querySelectorAll('.lt-loop *')].every(one =>"
+        " one.closest('.lt-loop-wide') || one.getBoundingClientRect().right <= edge + 1); })()"
+    )
+    wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    return bool(inside) and wide <= 0
+
+
+def open_site(page: Any, address: str) -> None:
+    page.goto("about:blank")  # the same page with another fragment would not be loaded
+    page.goto(address)
+    game(page).locator("h4").first.wait_for()
+
+
+def play_on_the_site(
+    page: Any, site: Path, read: tuple[RecordedBench, Searches], folder: Path
+) -> None:
+    """A game by clicks, its link, a broken link, a phone, the keyboard."""
+    address = (site / "labs/lab09_loop.html").as_uri()
+    open_site(page, address)
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert fits_the_screen(page)
+    shoot(page, "static-lab09-phone-start", game(page))
+    page.set_viewport_size({"width": 1280, "height": 1000})
+    play_game(page, *read, folder)
+    shoot(page, "static-lab09-end", game(page))
+    link = page.url
+    assert "#loop=" in link
+    shown = game(page).inner_text()
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_site(page, link)
+    expect(page.locator(".lt-loop-result")).to_be_visible()
+    assert fits_the_screen(page)
+    shoot(page, "static-lab09-phone-end", game(page))
+    page.set_viewport_size({"width": 1280, "height": 1000})
+    assert game(page).inner_text() == shown
+    # A link into the middle of a round, and links that cannot be played.
+    text = link.split("#loop=")[1]
+    begun = "~".join(text.split("~")[:3]).rsplit("-", 2)[0]
+    open_site(page, f"{address}#loop={begun}")
+    expect(game(page).locator("h4")).to_contain_text("Branches")
+    for broken, why in (
+        (text.replace("1~", "1~0", 1), "another version"),
+        (f"{begun}-99999", "does not keep to the rules"),
+        ("nonsense", "no moves of this game"),
+    ):
+        open_site(page, f"{address}#loop={broken}")
+        expect(page.locator(".lt-loop-error").first).to_contain_text(why)
+    open_site(page, address)
+    play_by_keyboard(page)
+    held = page.url
+    press(page, "Start over")
+    expect(page.locator(".lt-loop-error").first).to_contain_text(
+        "The moves of the run that you left"
+    )
+    page.get_by_text("Share this run, or open another").click()
+    page.get_by_label("A link or the moves of a run").fill(held)
+    press(page, "Open")
+    expect(game(page).locator("h4")).to_contain_text("Ablation")
+    assert page.url == held
+
+
+@pytest.mark.slow
+def test_static_lab09_plays_whole(
+    built_site: Path, page: Any, read: tuple[RecordedBench, Searches], tmp_path: Path
+) -> None:
+    page.context.set_offline(True)
+    html = (built_site / "labs/lab09_loop.html").read_bytes()
+    assert len(html) < 1_000_000
+    play_on_the_site(page, built_site, read, tmp_path / "loop")
+    assert page.locator(".lt-gate-static").count() == ANSWERS
+
+
+def test_lab09_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
+    open_notebook(page, lab_server, LAB09)
+    run_all(page)
+    refused = page.locator('[data-mime-type="application/vnd.jupyter.stderr"]')
+    expect(refused).to_contain_text("waits for yours")
+    wait_for(lambda: in_sight(page, refused), 5, "the place where the run waits to be in sight")
+    game(page).scroll_into_view_if_needed()
+    play_by_keyboard(page)
+    press(page, "Ablate")
+    for fields in page.locator(".lt-loop-classes").all():
+        fields.get_by_role("radio", name="effective", exact=True).check()
+    press(page, "Commit the classes")
+    expect(page.locator(".lt-loop-status")).to_contain_text("Round 2.")
+    shoot(page, "lab09-round", game(page))
+    answer_in_cell(page, "my_share", "shares[0]")
+    answer_in_cell(page, "my_often", "often[0]")
+    page.set_viewport_size({"width": 390, "height": 844})
+    game(page).scroll_into_view_if_needed()
+    assert game(page).bounding_box()["width"] < 390
+    shoot(page, "lab09-phone", game(page))
+    wait_for(lambda: kernel_is_idle(lab_server, LAB09), 60, "the kernel")
+    assert unrun_cells(page) > 0
