@@ -129,8 +129,8 @@ def read_target(name: str) -> Rung | Baseline:
     return read_rung(name)
 
 
-def read_knobs(rung: Rung, chosen: Sequence[str] | None) -> dict[str, int]:
-    """Every knob of the rung, with the values that were typed."""
+def named_knobs(rung: Rung, chosen: Sequence[str] | None) -> dict[str, int]:
+    """The knobs that were typed, with their values."""
     from labtools.problem import LabError
 
     values: dict[str, int] = {}
@@ -145,7 +145,13 @@ def read_knobs(rung: Rung, chosen: Sequence[str] | None) -> dict[str, int]:
                     + (", ".join(knob.name for knob in rung.knobs) or "none"),
                 )
             values[name.strip()] = int(value)
-        return rung.resolve_knobs(values)
+        rung.resolve_knobs(values)
+    return values
+
+
+def read_knobs(rung: Rung, chosen: Sequence[str] | None) -> dict[str, int]:
+    """Every knob of the rung, with the values that were typed."""
+    return rung.resolve_knobs(named_knobs(rung, chosen))
 
 
 def check_supported(

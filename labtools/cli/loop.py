@@ -17,19 +17,31 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 from pydantic import ConfigDict, ValidationError
 
 from labtools.measure.channel import adapter_of
-from labtools.optimize.audit import AuditEntry, CounterChange, audit, compare_rounds, say_changes
+from labtools.optimize.attribution import Attribution, Interaction, Outcome, outcome_of
+from labtools.optimize.audit import (
+    COUNTER_NOISE,
+    SHARE_NOISE,
+    AuditEntry,
+    CounterChange,
+    audit,
+    compare_rounds,
+    counter_noise,
+    say_changes,
+)
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE
 from labtools.optimize.family import Family
 from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.sass_check import SassVerdict
 from labtools.optimize.state import AblatedPoint, LoopResult, LoopState, OutOfOrder, RoundKept
 from labtools.optimize.summary import SummaryTable, summarise, summary_html, summary_text
 from labtools.problem import LabError, Problem
 from labtools.problem.rung import say_knobs
 from labtools.problem.text import MOST_BYTES, given_path, read_given
+from labtools.record import RecordStore, select
 from labtools.record.whole import write_whole
 from labtools.toolchain.progress import Progress, with_time_left
 
-from .given import read_family, read_knobs, read_workload
+from .given import named_knobs, read_family, read_workload
 from .outcome import Answer, Status, UsageProblem, parts, print_table, typed
 
 if TYPE_CHECKING:
@@ -267,36 +279,66 @@ def _answer(step: str, folder: Path, state: LoopState, notices: tuple[str, ...])
     )
 
 
-def begin_loop(
-    folder: Path,
-    kernel: str | None,
-    workload: str | None,
-    on: TimedOn | None,
-    seed: int | None,
-    branches: int | None,
-    rule: str | None,
-    progress: Progress,
-) -> StepAnswer:
+@dataclass(frozen=True)
+class LoopAsked:
+    """What was typed of a loop; None is what the loop takes by default, or has already.
+
+    Args:
+        kernel: a family.
+        workload: a problem's short form, name or file.
+        on: where its times come from.
+        seed: of what is drawn.
+        branches: candidates a round.
+        rule: of apportionment.
+    """
+
+    kernel: str | None = None
+    workload: str | None = None
+    on: TimedOn | None = None
+    seed: int | None = None
+    branches: int | None = None
+    rule: str | None = None
+
+    def begin(self, folder: Path) -> LoopState:
+        """Begin such a loop in a new folder."""
+        family = read_family(self.kernel or DEFAULT_FAMILY)
+        problem = None if self.workload is None else read_workload(self.workload)
+        return loop_steps().init(
+            *(folder, family, problem, self.on or "recorded", self.seed or 0),
+            *(self.branches or DEFAULT_BRANCHES, self.rule or DEFAULT_RULE),
+        )
+
+    def check_same(self, state: LoopState) -> None:
+        """Refuse to go on with a loop that is another one than was asked for.
+
+        Raises:
+            UsageProblem: it is.
+        """
+        simple = ("on", "seed", "branches", "rule")
+        asked = {
+            **{"kernel": self.kernel and read_family(self.kernel).path},
+            **{"workload": self.workload and str(read_workload(self.workload))},
+            **{name: getattr(self, name) for name in simple},
+        }
+        held = {
+            **{"kernel": read_family(state.family).path, "workload": str(state.workload)},
+            **{name: getattr(state, name) for name in simple},
+        }
+        other = [
+            f"{name} {held[name]}, not {wanted}"
+            for name, wanted in asked.items()
+            if wanted is not None and held[name] != wanted
+        ]
+        if other:
+            with typed():
+                raise LabError(
+                    "The folder holds another loop.", f"it has {'; '.join(other)}", "another folder"
+                )
+
+
+def begin_loop(folder: Path, asked: LoopAsked, progress: Progress) -> StepAnswer:
     """Begin a loop in a new folder."""
-    state = _begin(folder, kernel, workload, on, seed, branches, rule)
-    return _answer("init", folder, state, ())
-
-
-def _begin(
-    folder: Path,
-    kernel: str | None,
-    workload: str | None,
-    on: TimedOn | None,
-    seed: int | None,
-    branches: int | None,
-    rule: str | None,
-) -> LoopState:
-    family = read_family(kernel or DEFAULT_FAMILY)
-    problem = None if workload is None else read_workload(workload)
-    return loop_steps().init(
-        *(folder, family, problem, on or "recorded", seed or 0),
-        *(branches or DEFAULT_BRANCHES, rule or DEFAULT_RULE),
-    )
+    return _answer("init", folder, asked.begin(folder), ())
 
 
 def do_step(
@@ -400,63 +442,32 @@ class LoopRun(Answer):
 
 
 def run_loop(
-    folder: Path,
-    kernel: str | None,
-    workload: str | None,
-    on: TimedOn | None,
-    seed: int | None,
-    branches: int | None,
-    rule: str | None,
-    max_rounds: int,
-    max_runs: int | None,
-    progress: Progress,
+    folder: Path, asked: LoopAsked, max_rounds: int, max_runs: int | None, progress: Progress
 ) -> LoopRun:
     """Play the automatic policy; a folder that holds a loop goes on with it."""
     resumed, notices = "", tuple[str, ...]()
     if LoopFolder.holds_loop(folder):
         before = LoopFolder.look(folder)
-        _check_same(
-            before.state,
-            {
-                **{"kernel": kernel and read_family(kernel).path},
-                **{"workload": workload and str(read_workload(workload))},
-                **{"on": on, "seed": seed, "branches": branches, "rule": rule},
-            },
-        )
+        asked.check_same(before.state)
         resumed, notices = before.resumed, before.notices
         progress(resumed)
     else:
-        _begin(folder, kernel, workload, on, seed, branches, rule)
+        asked.begin(folder)
     family = read_family(LoopFolder.look(folder).state.family)
     found = loop_steps().run(folder, family, max_rounds, max_runs, with_time_left(progress))
     state = LoopFolder.look(folder).state
     return LoopRun(folder, state.workload, state.on, state.seed, resumed, found, notices)
 
 
-def _check_same(state: LoopState, asked: Mapping[str, Any]) -> None:
-    """Refuse to go on with a loop that is another one than was asked for.
-
-    Args:
-        state: of the loop.
-        asked: by the option's name; None where it was not named.
-
-    Raises:
-        UsageProblem: it is.
-    """
-    held = {
-        **{"kernel": read_family(state.family).path, "workload": str(state.workload)},
-        **{name: getattr(state, name) for name in ("on", "seed", "branches", "rule")},
-    }
-    other = [
-        f"{name} {held[name]}, not {wanted}"
-        for name, wanted in asked.items()
-        if wanted is not None and held[name] != wanted
-    ]
-    if other:
-        with typed():
-            raise LabError(
-                "The folder holds another loop.", f"it has {'; '.join(other)}", "another folder"
-            )
+_VERDICTS: Mapping[Outcome, str] = {
+    "slower": "counts",
+    "faster": "harms",
+    "same": "does nothing",
+    "open": "undecided",
+}
+"""What is said of a method by what taking it out does."""
+_MOST_NAMED = 3
+"""Methods without a time for one reason that are named; more of them are counted."""
 
 
 @dataclass(frozen=True)
@@ -465,32 +476,99 @@ class PointAblated(Answer):
 
     workload: Problem | None
     found: AblatedPoint
+    notices: tuple[str, ...] = ()
 
     in_json: ClassVar[Mapping[str, str]] = {
         "workload": "workload",
-        **parts("of origin aa attribution pairs sass_check classes", of="found"),
+        **parts("of origin gpu aa attribution pairs interactions", of="found"),
+        **parts("untimed sass_check classes", of="found"),
+        "notices": "notices",
     }
 
+    @property
+    def asides(self) -> tuple[str, ...]:
+        """What was asked for and means nothing here."""
+        return self.notices
+
     def show(self, console: Console) -> None:
-        """A row a method."""
+        """A row a method, a row a pair, and what has no time."""
         found = self.found
-        console.print(
-            f"{found.origin}  {found.of.point}  {found.of.time_us:.2f} us; the smallest effect "
-            f"that can be told is {found.aa.effect:.2%}",
-            markup=False,
-        )
-        checked = {one.method: one.verdict for one in found.sass_check}
-        numbers = ("without it, us", "relative", "95 % interval", "threshold")
+        for line in self._head():
+            console.print(line, markup=False)
+        numbers = ("us more", "longer by", "95 % interval")
+        checked = {one.method: one for one in found.sass_check}
+        columns = ("without", *numbers, "verdict", "in the machine code", "class")
         rows = [
             (
-                *(one.method, f"{one.delta_us:+.2f}", f"{one.relative:+.1%}"),
-                *(f"{one.low:+.1%} to {one.high:+.1%}", f"{one.threshold:.1%}"),
-                *(checked.get(one.method, ""), found.classes.get(one.method, "")),
+                *(one.method, *_say_effect(one), _say_verdict(one)),
+                _say_check(checked[one.method]) if one.method in checked else "",
+                found.classes.get(one.method, "").replace("_", " "),
             )
-            for one in (*found.attribution, *found.pairs)
+            for one in found.attribution
         ]
-        columns = ("method", *numbers, "in the machine code", "class")
-        print_table(console, columns, rows, right=numbers)
+        if rows:
+            print_table(console, columns, rows, right=numbers, whole=numbers)
+        if found.pairs:
+            met = {" + ".join(one.methods): one for one in found.interactions}
+            headed = ("without both", *numbers, "product of each alone", "interact")
+            pairs = [
+                (one.method, *_say_effect(one), *_say_together(met.get(one.method)))
+                for one in found.pairs
+            ]
+            console.print()
+            print_table(console, headed, pairs, right=(*numbers, headed[-2]), whole=numbers)
+        for line in _say_untimed(found.untimed):
+            console.print(line, markup=False)
+
+    def _head(self) -> Iterator[str]:
+        found = self.found
+        yield f"{self.workload}, {found.origin}, {found.gpu}"
+        yield f"{found.of.point}: {found.of.time_us:.2f} us"
+        if found.origin == "forecast":
+            yield "A forecast repeats itself: its intervals do not say how right it is."
+        else:
+            pairs = f"{found.aa.pairs} pairs of identical kernels"
+            yield f"The smallest effect that can be told is {found.aa.effect:.1%}, by {pairs}."
+        if found.attribution:
+            yield f"An effect counts from {found.attribution[0].threshold:.1%} on."
+        elif not found.untimed:
+            yield "No method is on here."
+
+
+def _say_effect(one: Attribution) -> tuple[str, str, str]:
+    interval = f"{one.low:+.1%} to {one.high:+.1%}"
+    return f"{one.delta_us:+.2f}", f"{one.relative:+.1%}", interval
+
+
+def _say_together(one: Interaction | None) -> tuple[str, str]:
+    """What both would do if neither needed the other, and whether they do something else."""
+    if one is None:  # one of the two has no time alone
+        return "", ""
+    return f"{one.product:+.1%}", "no" if one.additive else "yes"
+
+
+def _say_verdict(one: Attribution) -> str:
+    outcome = outcome_of(one)
+    if outcome == "open" and one.decided == "below":
+        return "does not help"
+    return _VERDICTS[outcome]
+
+
+def _say_check(one: SassVerdict) -> str:
+    """A signature's verdict, or what the proof said of a method that has none."""
+    if one.verdict != "no signature":
+        return one.verdict
+    return {True: "proved", False: "not proved", None: "proof not asked"}[one.proved]
+
+
+def _say_untimed(untimed: Mapping[str, str]) -> Iterator[str]:
+    """What has no time, reason by reason."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in untimed.items():
+        reasons.setdefault(why, []).append(name)
+    for why, names in reasons.items():
+        told = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} more removals"
+        yield f"without a time: {told}: {why}"
 
 
 def ablate_kernel(
@@ -506,15 +584,20 @@ def ablate_kernel(
     """Time a point with one method out at a time."""
     family = read_family(kernel or DEFAULT_FAMILY)
     problem = None if workload is None else read_workload(workload)
-    knobs = read_knobs(family.rung, chosen)
+    knobs = named_knobs(family.rung, chosen)
     with typed():
+        point = family.point(knobs)
         for name in methods or ():
-            family.method(name)
+            family.remove(point, name)
+        notices = tuple(
+            f"{name}={knobs[name]} means nothing here, and is {name}={point.knobs[name]}: {why}"
+            for name, why in family.overruled(knobs).items()
+        )
     found = loop_steps().ablate_point(
         *(family, problem, on or "recorded", knobs, tuple(methods or ()), pairs, seed or 0),
         with_time_left(progress),
     )
-    return PointAblated(problem or family.workloads[0], found)
+    return PointAblated(problem or family.workloads[0], found, notices)
 
 
 # --------------------------------------------------------------------------------- what only reads
@@ -605,14 +688,14 @@ class RoundsCompared(Answer):
 
     first: int
     second: int
-    noise: float
+    noise_from: str
     said: tuple[str, ...]
     counters: tuple[CounterChange, ...]
 
     def show(self, console: Console) -> None:
         """What moved."""
         console.print(f"round {self.first} to round {self.second}", markup=False)
-        for line in self.said:
+        for line in (*self.said, f"noise: {self.noise_from}"):
             console.print(line, markup=False)
 
 
@@ -635,9 +718,24 @@ def diff_rounds(folder: Path, first: int | None, second: int | None) -> RoundsCo
                 f"rounds with counters: {', '.join(map(str, sorted(measured))) or 'none'}",
             )
     before, after = (measured[cast(int, number)] for number in asked)
-    noise = max((one.aa.effect for one in (before, after) if one.aa is not None), default=0.0)
+    noise, noise_from = _noise_of(state, before, after)
     changes = compare_rounds(before.counters, after.counters, noise)
-    return RoundsCompared(before.round, after.round, noise, tuple(say_changes(changes)), changes)
+    said = tuple(say_changes(changes))
+    return RoundsCompared(before.round, after.round, noise_from, said, changes)
+
+
+def _noise_of(
+    state: LoopState, before: RoundKept, after: RoundKept
+) -> tuple[Mapping[str, float], str]:
+    """How far counters differ by themselves, and where that comes from."""
+    usual = f"{COUNTER_NOISE:.0%} of a counter, {SHARE_NOISE:g} points of a rate of the peak"
+    if any(one.gaps is None or one.gaps.origin != "counters" for one in (before, after)):
+        return {}, f"{usual}; a forecast predicts these counters"
+    noise = counter_noise(select(RecordStore().load(), gpu=state.gpu, experiment=None))
+    if not noise:
+        return {}, f"{usual}; no two records of one kernel on {state.gpu} hold counters"
+    told = f"of {len(noise)} counters by records of one kernel, on {state.gpu}"
+    return noise, f"{told}; of others {usual}"
 
 
 def restart_loop(folder: Path, entry: int) -> StepAnswer:

@@ -86,12 +86,10 @@ def loop_init(
     as_json: JsonOption = False,
 ) -> None:
     """Begin a loop in a new folder."""
-    from .loop import begin_loop
+    from .loop import LoopAsked, begin_loop
 
-    present(
-        lambda progress: begin_loop(folder, kernel, workload, on, seed, branches, rule, progress),
-        as_json,
-    )
+    asked = LoopAsked(kernel, workload, on, seed, branches, rule)
+    present(lambda progress: begin_loop(folder, asked, progress), as_json)
 
 
 @loop_app.command("gaps", epilog=LOOP_EPILOG)
@@ -196,14 +194,10 @@ def loop_run(
 
     Where DIR holds a loop, it goes on with that; options that are named must be as it began.
     """
-    from .loop import run_loop
+    from .loop import LoopAsked, run_loop
 
-    present(
-        lambda progress: run_loop(
-            *(folder, kernel, workload, on, seed, branches, rule, max_rounds, max_runs, progress)
-        ),
-        as_json,
-    )
+    asked = LoopAsked(kernel, workload, on, seed, branches, rule)
+    present(lambda progress: run_loop(folder, asked, max_rounds, max_runs, progress), as_json)
 
 
 @loop_app.command("status", epilog=LOOP_EPILOG)

@@ -72,7 +72,7 @@ def _attribute(
         raise LabError(
             f"{point.key} has no time, so nothing can be taken out of it.",
             timed.failures.get(point, "it was not timed"),
-            "another point",
+            "another point; --on forecast, which knows every point",
         )
     threshold = threshold_of(bench.least_effect())
     found = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from labtools.record import Samples, median_us, ratio_of_samples
 from labtools.record.statistics import CONFIDENCE
 
 from .classes import Decision
+
+Outcome = Literal["slower", "same", "faster", "open"]
+"""What taking a method out does: on which side of the threshold the whole interval lies."""
 
 THRESHOLD = 0.02
 """Relative effect that counts as one, as in the source, where the machine can tell as much."""
@@ -70,6 +73,20 @@ class Attribution:
     high: float
     threshold: float
     decided: Decision | None
+
+
+def outcome_of(found: Attribution) -> Outcome:
+    """What taking the method out does, with harm as a side of its own.
+
+    ``slower``: the method counts. ``faster``: it harms. ``same``: neither. ``open``: the interval
+    holds the threshold, on one side or the other.
+    """
+    if found.low > found.threshold:
+        return "slower"
+    if found.high < -found.threshold:
+        return "faster"
+    inside = -found.threshold < found.low and found.high < found.threshold
+    return "same" if inside else "open"
 
 
 # ------------------------------------------------------------------------------------ intervals

@@ -3,9 +3,17 @@ changed between two rounds' counters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+from labtools.record import Record, with_counters
+from labtools.record.bound import known_value
+from labtools.record.statistics import CONFIDENCE
 
 from .events import (
     AblateDone,
@@ -25,10 +33,13 @@ from .gaps import Gaps
 from .log import LogLine
 
 COUNTER_NOISE = 0.02
-"""A counter that changed by less, relative to the larger of its two values, did not really change.
-The same 2 % that the source takes for a time."""
+"""Within this, relative to the larger of its two values, a counter did not really change, where no
+records say how far it differs by itself, or a forecast predicts it. Nobody measured this number: it
+is what the source takes for noise of a time."""
 SHARE_NOISE = 2.0
-"""Percentage points within which a rate of the peak, ``..._pct``, did not really change."""
+"""The same of a rate of the peak, ``..._pct``, in percentage points."""
+LEAST_PAIRS = 10
+"""Pairs of records of one kernel from which on they say how far a counter differs by itself."""
 NOTHING_CHANGED = "nothing really changed"
 
 
@@ -222,12 +233,14 @@ class CounterChange:
         before: in the first; None where missing.
         after: in the second.
         moved: by more than noise; None where either is missing.
+        noise: relative to the larger value; of a rate of the peak, ``..._pct``, percentage points.
     """
 
     name: str
     before: float | None
     after: float | None
     moved: bool | None
+    noise: float
 
     def __str__(self) -> str:
         before, after = _say(self.before), _say(self.after)
@@ -242,31 +255,73 @@ class CounterChange:
         return f"{self.name} {verb} from {before} to {after}{by}"
 
 
+def counter_noise(records: Iterable[Record]) -> dict[str, float]:
+    """How far each counter differs between two records of one kernel, in all but 5 % of the pairs.
+
+    One kernel is the same machine code with the same knobs at the same workload. The two were
+    profiled on one kind of GPU, on different days as a rule, so rounds of one loop differ by less.
+
+    Args:
+        records: of one kind of GPU.
+
+    Returns:
+        By name, as `CounterChange.noise`; a counter of fewer than `LEAST_PAIRS` pairs is left out.
+    """
+    alike: dict[tuple[str, ...], list[Record]] = defaultdict(list)
+    for one in with_counters(records):
+        if one.hashes.sass_hash:
+            knobs = repr(sorted(one.knobs.items()))
+            key = (one.candidate, one.experiment, one.problem_key, knobs, one.hashes.sass_hash)
+            alike[key].append(one)
+    off: dict[str, list[float]] = defaultdict(list)
+    for first, second in itertools.chain.from_iterable(map(itertools.pairwise, alike.values())):
+        assert first.counters is not None and second.counters is not None
+        for name in first.counters.values:
+            pair = [known_value(one.values, name) for one in (first.counters, second.counters)]
+            if pair[0] is not None and pair[1] is not None:
+                off[name].append(_distance(name, pair[0], pair[1]))
+    return {
+        name: float(np.quantile(held, CONFIDENCE, method="higher"))
+        for name, held in off.items()
+        if len(held) >= LEAST_PAIRS
+    }
+
+
+def _is_share(name: str) -> bool:
+    """Whether a counter is a rate of the peak, which is near zero as often as not."""
+    return name.endswith("_pct")
+
+
+def _distance(name: str, before: float, after: float) -> float:
+    """In the unit of `CounterChange.noise`."""
+    if _is_share(name):
+        return abs(after - before)
+    largest = max(abs(before), abs(after))
+    return abs(after - before) / largest if largest else 0.0
+
+
 def compare_rounds(
     before: Mapping[str, float | None],
     after: Mapping[str, float | None],
-    noise: float = COUNTER_NOISE,
+    noise: Mapping[str, float] | None = None,
 ) -> tuple[CounterChange, ...]:
     """Every counter of two rounds; those that moved most stand first.
 
     Args:
         before: by stable name; None where missing.
         after: the same of the later round.
-        noise: relative change that a machine shows by itself; never less than `COUNTER_NOISE`.
+        noise: by name, see `counter_noise`; what is not there has `COUNTER_NOISE`, a rate of the
+            peak `SHARE_NOISE`.
     """
-    noise = max(noise, COUNTER_NOISE)
     found = []
     for name in dict.fromkeys((*before, *after)):
         first, second = before.get(name), after.get(name)
-        moved = None if first is None or second is None else _moved(name, first, second, noise)
-        found.append(CounterChange(name, first, second, moved))
+        least = (noise or {}).get(name, SHARE_NOISE if _is_share(name) else COUNTER_NOISE)
+        moved = None
+        if first is not None and second is not None:
+            moved = _distance(name, first, second) > least
+        found.append(CounterChange(name, first, second, moved, least))
     return tuple(sorted(found, key=lambda one: (one.moved is not True, -_relative(one))))
-
-
-def _moved(name: str, before: float, after: float, noise: float) -> bool:
-    if name.endswith("_pct") and abs(after - before) <= SHARE_NOISE:
-        return False
-    return abs(after - before) > noise * max(abs(before), abs(after))
 
 
 def _relative(change: CounterChange) -> float:

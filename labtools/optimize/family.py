@@ -376,6 +376,26 @@ class Family:
                 )
         return Point(self._key_of(values), values)
 
+    def overruled(self, knobs: Toggle) -> dict[str, str]:
+        """Knobs of a setting that mean nothing beside the others, and why; see `CanonicalRule`.
+
+        Raises:
+            LabError: the setting is no point.
+        """
+        values = self.point(knobs).knobs
+        return {
+            name: next(
+                (
+                    rule.why
+                    for rule in self.canonical
+                    if rule.set.get(name) == values[name] and self._holds(rule.when, values)
+                ),
+                "",
+            )
+            for name, value in knobs.items()
+            if values[name] != value
+        }
+
     def read_key(self, key: str) -> Point:
         """The point that a `Point.key` names.
 

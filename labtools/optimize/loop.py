@@ -21,8 +21,8 @@ from labtools.record.expressions import Quantity
 from labtools.record.whole import write_whole
 from labtools.toolchain.progress import Progress, silent
 
-from .ablation import ablate_methods, ablate_pairs
-from .attribution import Attribution, relative_gain
+from .ablation import ablate_methods, ablate_pairs, pair_variants
+from .attribution import Attribution, interactions, relative_gain
 from .bench import TimedOn, TimedPoints, TimingBench, open_bench
 from .branch import Branch, Branching, propose, variants
 from .budget import allocate, rule_named
@@ -771,23 +771,33 @@ def ablate_point(
         LabError: a method is not on there, or the point cannot be timed.
     """
     point = family.point(knobs)
-    chosen = tuple(methods) or family.methods_on(point)
+    chosen = tuple(dict.fromkeys(methods)) or family.methods_on(point)
+    left = {name: family.remove(point, name) for name in chosen}
+    calls: list[TimedPoints] = []
     with open_bench(
         family, workload or family.workloads[0], on, seed=seed, progress=progress
     ) as bench:
-        if reason := bench.refuses(point):
-            raise LabError(f"{point.key} cannot be timed.", reason, "another point")
-        single = ablate_methods(bench, point, chosen)
-        both = ablate_pairs(bench, point, chosen) if pairs else ()
-        verdicts = check_methods(bench, point, chosen)
-        timed = bench.time([point])
-        found = {one.method: one for one in verdicts}
+
+        def time(points: Sequence[Point]) -> TimedPoints:
+            calls.append(bench.time(points))
+            return calls[-1]
+
+        single = ablate_methods(bench, point, chosen, time)
+        both = ablate_pairs(bench, point, chosen, time) if pairs else ()
+        if pairs:
+            left |= pair_variants(family, point, chosen)
+        failures = {one: why for call in calls for one, why in call.failures.items()}
+        timed = [one.method for one in single]
+        verdicts = {one.method: one for one in check_methods(bench, point, timed)}
         return AblatedPoint(
-            of=FoundPoint(point.key, dict(point.knobs), timed.median_us(point)),
+            of=FoundPoint(point.key, dict(point.knobs), calls[0].median_us(point)),
             origin=bench.origin,
             aa=bench.least_effect(),
             attribution=single,
             pairs=both,
-            sass_check=verdicts,
-            classes={one.method: classify(one, found[one.method]) for one in single},
+            sass_check=tuple(verdicts.values()),
+            classes={one.method: classify(one, verdicts[one.method]) for one in single},
+            gpu=bench.gpu,
+            interactions=interactions(single, both, bench.least_effect()),
+            untimed={name: failures[one] for name, one in left.items() if one in failures},
         )

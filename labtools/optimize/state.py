@@ -9,7 +9,7 @@ from typing import Any
 
 from labtools.problem import LabError
 
-from .attribution import AA, Attribution
+from .attribution import AA, Attribution, Interaction
 from .budget import Budget
 from .classes import MethodClass
 from .events import (
@@ -522,8 +522,11 @@ class AblatedPoint:
         aa: the smallest effect that can be told here.
         attribution: of each method.
         pairs: of two methods out together, where that was asked for.
-        sass_check: of each method.
-        classes: of each method.
+        sass_check: of each method that has a time.
+        classes: of each method that has a time.
+        gpu: short name.
+        interactions: of each pair, what the two do together against what each does alone.
+        untimed: why there is no time, of a method or a pair.
     """
 
     of: FoundPoint
@@ -533,3 +536,6 @@ class AblatedPoint:
     pairs: tuple[Attribution, ...]
     sass_check: tuple[SassVerdict, ...]
     classes: Mapping[str, MethodClass]
+    gpu: str = ""
+    interactions: tuple[Interaction, ...] = ()
+    untimed: Mapping[str, str] = field(default_factory=dict)

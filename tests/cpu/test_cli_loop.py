@@ -324,6 +324,9 @@ def test_status_summary_diff_restart_and_export(loop: Any, begun: Path, tmp_path
     diff = loop("diff", begun, "--json").data
     assert (diff["first"], diff["second"]) == (2, 3)
     assert diff["said"][0] == "dram_throughput_pct rose from 60 to 70 by 17%"
+    assert "records of one kernel, on h200" in diff["noise_from"]
+    noise = {one["name"]: one["noise"] for one in diff["counters"]}
+    assert noise["dram_throughput_pct"] != noise["issue_slot_pct"]
     assert "nothing really changed" not in loop("diff", begun, 2, 3).out
     assert "nothing really changed" in loop("diff", begun, 2, 2).out
     assert loop("diff", begun, 1, 9).status == 2
@@ -378,10 +381,68 @@ def test_ablate_takes_a_point(loop: Any, played: PlayedSteps) -> None:
     assert said.data["attribution"][0]["decided"] == "above"
     assert said.data["of"]["time_us"] == 10.0
     (asked,) = played.asked
-    assert asked[2][knob.name] == value
+    assert asked[2] == {knob.name: value}, "a knob that was not named is as at the start"
     assert asked[3:5] == ((family.methods[0].id,), True)
     assert "+10.0%" in loop("--kernel", FAMILY, command="ablate").out
     assert loop("--kernel", FAMILY, "--method", "no.such", command="ablate").status == 2
+
+
+@pytest.fixture
+def ablate(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run ``labtools ablate`` in this process, on the recorded grid of the shipped family."""
+
+    def call(*arguments: str) -> Said:
+        status = main(["ablate", *arguments])
+        captured = capsys.readouterr()
+        return Said(int(status), captured.out, captured.err)
+
+    return call
+
+
+def test_ablate_says_what_counts_and_what_has_no_time(ablate: Any) -> None:
+    said = ablate("--knob", "gqa=1", "--knob", "split=4", "--pairs")
+    assert said.status == 0
+    assert "8,32,8,4096,128, recorded, h200" in said.out
+    rows = {line.split("  ")[0]: line for line in said.out.splitlines()}
+    assert "harms" in rows["memory.group_of_heads"]
+    assert "proved" in rows["memory.group_of_heads"]
+    assert "implementation failed" in rows["latency.known_block_size"]
+    assert "yes" in rows["compute.exponent_base_2 + latency.split_sequences"].split()
+    assert "without a time: " in said.out
+    data = ablate("--knob", "gqa=1", "--knob", "split=4", "--pairs", "--json").data
+    assert data["gpu"] == "h200"
+    pairs = {one["method"] for one in data["pairs"]}
+    assert {" + ".join(one["methods"]) for one in data["interactions"]} == pairs
+    assert data["untimed"]
+    assert not set(data["untimed"]) & pairs
+    assert set(data["untimed"].values()) == {"the recorded grid does not have it"}
+
+
+def test_ablate_says_that_a_knob_means_nothing(ablate: Any) -> None:
+    said = ablate("--knob", "math=1", "--method", "latency.unrolled_loop", "--json")
+    (notice,) = said.data["notices"]
+    assert notice.startswith("math=1 means nothing here, and is math=0: without a tile")
+    assert notice in said.err
+    assert said.data["of"]["point"] == "start"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (("--method", "latency.async_copies"), 2, "is not on at start"),
+        (("--method", "memory.int8_cache"), 2, "is no knob of tunable"),
+        (("--knob", "split=3"), 2, "cannot run with split=3"),
+        (("--knob", "merge=2", "--knob", "split=16"), 2, "at most eight blocks"),
+        (("--knob", "lazy=1", "--knob", "ilp=1"), 3, "the recorded grid does not have it"),
+        (("--workload", "8,32,8,2048,128"), 3, "was not measured on"),
+    ],
+)
+def test_ablate_refuses_in_words(
+    ablate: Any, arguments: tuple[str, ...], status: int, told: str
+) -> None:
+    said = ablate(*arguments)
+    assert said.status == status
+    assert told in said.err
 
 
 @pytest.mark.parametrize(

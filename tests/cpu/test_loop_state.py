@@ -17,10 +17,19 @@ from typing import Any
 import loop_play
 import pytest
 from loop_play import begin, branch, gaps_of, pick_of, play, samples_of, step
+from record_samples import make_record
 
 from labtools.measure.worker import child_environment
 from labtools.optimize import loop_folder
-from labtools.optimize.audit import NOTHING_CHANGED, audit, compare_rounds, say_changes
+from labtools.optimize.audit import (
+    COUNTER_NOISE,
+    LEAST_PAIRS,
+    NOTHING_CHANGED,
+    audit,
+    compare_rounds,
+    counter_noise,
+    say_changes,
+)
 from labtools.optimize.budget import Budget
 from labtools.optimize.events import (
     EVENT_KINDS,
@@ -36,6 +45,8 @@ from labtools.optimize.log import EventLog
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.state import MOST_RETRIES, STATE_VERSION, STEPS, LoopState, OutOfOrder
 from labtools.problem import LabError
+from labtools.record import Counters, Record, RecordStore, select, shipped_records_dir
+from labtools.toolchain import Hashes
 
 KILLS = int(os.environ.get("LABTOOLS_LOOP_KILLS", "5"))
 """How often a loop is killed; 60 take about two minutes."""
@@ -488,9 +499,33 @@ def test_what_changed_is_told_first_and_missing_is_no_change() -> None:
 
 
 def test_a_noisier_machine_sees_less() -> None:
-    moved = compare_rounds({"duration_us": 100.0}, {"duration_us": 104.0}, noise=0.05)
+    moved = compare_rounds({"duration_us": 100.0}, {"duration_us": 104.0}, {"duration_us": 0.05})
     assert [one.moved for one in moved] == [False]
     assert [one.moved for one in compare_rounds({"d": 100.0}, {"d": 104.0})] == [True]
+
+
+def profiled(us: float, code: str = "m", **knobs: int) -> Record:
+    """A record with two counters; the rate of the peak is the time in percent."""
+    values = {"duration_us": us, "dram_throughput_pct": us, "registers_per_thread": None}
+    hashes = Hashes(source_hash="s", sass_hash=code, nvrtc_version="13.0")
+    return make_record(counters=Counters(values=values), hashes=hashes, knobs=knobs)
+
+
+def test_noise_of_a_counter_is_how_far_records_of_one_kernel_differ() -> None:
+    pairs = [record for n in range(20) for record in (profiled(100, n=n), profiled(103, n=n))]
+    found = counter_noise(pairs)
+    assert found == {"duration_us": pytest.approx(3 / 103), "dram_throughput_pct": 3.0}
+    changes = compare_rounds({"duration_us": 100.0}, {"duration_us": 102.5}, found)
+    assert [(one.moved, one.noise) for one in changes] == [(False, found["duration_us"])]
+    assert counter_noise(pairs[: 2 * (LEAST_PAIRS - 1)]) == {}, "too few pairs say nothing"
+    other_code = [profiled(us, code=f"{us}", n=n) for n in range(20) for us in (100, 103)]
+    assert counter_noise(other_code) == {}, "other machine code is another kernel"
+
+
+def test_the_shipped_records_say_how_far_counters_differ() -> None:
+    found = counter_noise(select(RecordStore([shipped_records_dir()]).load(), gpu="h200"))
+    assert found["registers_per_thread"] == 0.0
+    assert COUNTER_NOISE < found["duration_us"] < 0.1
 
 
 def test_a_budget_before_its_gaps_is_no_step(tmp_path: Path) -> None:

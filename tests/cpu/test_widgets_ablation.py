@@ -14,7 +14,7 @@ import pytest
 
 from labtools.notebook.ablation import view
 from labtools.notebook.ablation.kernels import KERNELS, find_kernel, shown_points
-from labtools.notebook.ablation.panels import OUTCOMES, outcome_of, say_number, say_verdict
+from labtools.notebook.ablation.panels import OUTCOMES, say_number, say_verdict
 from labtools.notebook.ablation.view import (
     YOUR_OWN,
     AblationBench,
@@ -23,7 +23,7 @@ from labtools.notebook.ablation.view import (
     recorded_speedup,
     show_live,
 )
-from labtools.optimize.attribution import Attribution
+from labtools.optimize.attribution import Attribution, outcome_of
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import Family, load_family
 from labtools.optimize.loop import ablate_point, check_methods

@@ -7,10 +7,17 @@ launch, which is computed. Nothing is compiled.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from labtools.optimize.ablation import ablate_methods, ablate_pairs
-from labtools.optimize.attribution import Attribution, Interaction, interactions, ratio_of
+from labtools.optimize.attribution import (
+    Attribution,
+    Interaction,
+    Outcome,
+    interactions,
+    outcome_of,
+    ratio_of,
+)
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.classes import MethodClass, classify
 from labtools.optimize.family import WITHOUT, Method, Point
@@ -25,8 +32,6 @@ from ..tables import format_value
 
 MOST_ONE_SIDED, MOST_CHANGED = 8, 6
 """Opcodes that a list names: those that only one of the two kernels has, and those of both."""
-
-Outcome = Literal["slower", "same", "faster", "open"]
 
 OUTCOMES: Mapping[Outcome, str] = {
     "slower": "slower by the threshold or more",
@@ -46,16 +51,6 @@ CLASS_WORDS: Mapping[MethodClass, str] = {
 
 
 # --------------------------------------------------------------------------------------- in words
-
-
-def outcome_of(found: Attribution) -> Outcome:
-    """On which side of the threshold the whole interval lies, with harm as a side of its own."""
-    if found.low > found.threshold:
-        return "slower"
-    if found.high < -found.threshold:
-        return "faster"
-    inside = -found.threshold < found.low and found.high < found.threshold
-    return "same" if inside else "open"
 
 
 def say_verdict(found: Attribution) -> str:
