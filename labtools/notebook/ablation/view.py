@@ -145,7 +145,9 @@ def recorded_speedup(bench: RecordedBench, before: Point, after: Point) -> Speed
     Raises:
         LabError: one of them has no time.
     """
-    return _speedup(bench, before, after, "recorded", f"{bench.problem}, the recorded grid")
+    made = bench.grid.provenance
+    where = f"{made.gpu}, {made.date:%Y-%m-%d}, {bench.problem}"
+    return _speedup(bench, before, after, "recorded", where)
 
 
 def live_speedup(family: Family, before: Point, after: Point) -> Speedup | None:
