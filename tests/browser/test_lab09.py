@@ -18,12 +18,13 @@ from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE
 from labtools.optimize.family import METHOD_AXES
+from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.searches import Searches
 from labtools.optimize.state import METHOD_CLASSES, LoopState
 
 LAB09 = "labs/lab09_loop.md"
 ANSWERS = 2
-ROUNDS = 4
+ROUNDS, RESTARTED = 4, 3
 WORDS = {name: name.replace("_", " ") for name in METHOD_CLASSES}
 
 
@@ -39,22 +40,31 @@ class Reference:
     folder: Path
     bench: RecordedBench
 
-    def rounds(self) -> Iterator[tuple[LoopState, LoopState]]:
-        """Each round: with its branches run, and when it is over."""
+    def rounds(self) -> Iterator[tuple[LoopState, LoopState, str]]:
+        """Each round: with its branches run, when it is over, and what of the frontier it began
+        from, or nothing."""
         family, steps = self.bench.family, self.folder
         loop.init(
             *(steps, family, self.bench.problem, "recorded", 0, DEFAULT_BRANCHES, DEFAULT_RULE)
         )
-        for _ in range(ROUNDS):
+        for number in range(1, ROUNDS + 1):
+            begun = self._restart() if number == RESTARTED else ""
             loop.gaps(steps, family)
             loop.budget(steps, family)
             picked = loop.pick(steps, family)
-            # In the order of the family, as the game applies them.
             if not picked.current.methods or loop.branch(steps, family).stopped:
                 return
             tried = loop.ablate(steps, family)
             loop.check(steps, family)
-            yield tried, loop.update(steps, family)
+            yield tried, loop.update(steps, family), begun
+
+    def _restart(self) -> str:
+        """The next round begins from the fastest of the frontier; its key."""
+        with LoopFolder.opened(self.folder) as opened:
+            frontier = opened.state.frontier
+            fastest = min(range(len(frontier)), key=lambda entry: frontier[entry].time_us)
+            opened.restart(fastest)
+            return frontier[fastest].point
 
 
 def game(page: Any) -> Any:
@@ -81,10 +91,15 @@ def predict(page: Any, factor: str) -> None:
     press(page, "Commit prediction")
 
 
-def play_round(page: Any, bench: RecordedBench, tried: LoopState, done: LoopState) -> None:
+def play_round(
+    page: Any, bench: RecordedBench, tried: LoopState, done: LoopState, begun: str
+) -> None:
     """Take a round of the loop by clicks, and find what the loop found, and nothing before."""
     family, methods, now = bench.family, tried.current.methods, game(page)
     axes = [family.method(name).axis for name in methods]
+    if begun:
+        place = str(bench.grid.number(family.read_key(begun)))
+        now.get_by_label("This round begins from").select_option(value=place)
     share_out(page, [axes.count(axis) for axis in METHOD_AXES])
     for name in methods:
         page.locator(f'[data-method="{name}"]').check()
@@ -126,8 +141,8 @@ def play_round(page: Any, bench: RecordedBench, tried: LoopState, done: LoopStat
 def play_game(page: Any, bench: RecordedBench, searches: Searches, folder: Path) -> LoopState:
     """A whole game against the loop's own, to its end."""
     last = None
-    for tried, done in Reference(folder, bench).rounds():
-        play_round(page, bench, tried, done)
+    for tried, done, begun in Reference(folder, bench).rounds():
+        play_round(page, bench, tried, done, begun)
         last = done
     assert last is not None
     assert len(last.history) >= 3

@@ -173,10 +173,15 @@ def _counts_of(bench: RecordedBench, table: OpcodeTable, point: Point) -> Kernel
     return code.get(bench.entry(point) or "")
 
 
-def _proof(
+def proof_rows(
     bench: RecordedBench, method: Method, verdict: SassVerdict, point: Point, left: Point
 ) -> dict[str, Any]:
-    """What was looked for in the machine code, and what was found with and without the method."""
+    """What was looked for in the machine code, and what was found with and without the method.
+
+    Returns:
+        ``kind``, ``signature`` or ``proof``; ``rows``, each a line or a number with its values with
+        and without the method; ``said``, what follows; ``note``.
+    """
     if method.signature:
         without = dict(verdict.without)
         rows = [[text, str(count), say_number(without.get(text))] for text, count in verdict.found]
@@ -209,7 +214,7 @@ def _removal(
         "verdict": say_verdict(found),
         "class": kind.replace("_", " "),
         "why": CLASS_WORDS[kind],
-        "proof": _proof(bench, method, verdict, point, left),
+        "proof": proof_rows(bench, method, verdict, point, left),
         "change": _change(bench, table, point, left),
     }
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from labtools.optimize.ablation import ablate_methods
-from labtools.optimize.attribution import Attribution, threshold_of
+from labtools.optimize.attribution import threshold_of
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.budget import (
     CAP,
@@ -25,28 +25,26 @@ from labtools.optimize.budget import (
     allocate,
 )
 from labtools.optimize.classes import classify
-from labtools.optimize.family import METHOD_AXES, WITHOUT, Family, InvalidPoint, Method, Point
+from labtools.optimize.family import METHOD_AXES, Family, InvalidPoint, Method, Point
 from labtools.optimize.gaps import Gaps
-from labtools.optimize.loop import check_methods, proof_values
+from labtools.optimize.loop import check_methods
 from labtools.optimize.pick import Considered, Taken, pick_methods
-from labtools.optimize.sass_check import SassVerdict
 from labtools.optimize.searches import NEAR_FACTORS, Searches
 from labtools.optimize.state import METHOD_CLASSES
-from labtools.record.expressions import names_in
 
-from ..tables import format_value
+from ..ablation.panels import CLASS_WORDS, proof_rows
 
 NO_POINT = "no recorded point that a round may lead with has these methods on together"
 """Why a round can try nothing, where a choice of methods is not refused by the family itself."""
 
 REMOVAL_COLUMNS = (
     *("point", "leads", "time_us", "relative", "low", "high", "class", "harms"),
-    *("evidence", "why", "gone"),
+    *("evidence", "gone"),
 )
 """Of what leaving a method out does: number of the point without it in the grid; its place among
 the points of the table, or -1; microseconds; the effect with its interval; number of the class;
-1 where the next round leads without it; texts: what the machine code shows, why the class is what
-it is, what else goes with it."""
+1 where the next round leads without it; texts: what the machine code shows, as JSON of
+`proof_rows`, and what else goes with the method."""
 
 
 Choice = tuple[str, ...]
@@ -236,6 +234,7 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
         "threshold": threshold_of(least),
         "rules": list(get_args(ApportionmentRule)),
         "classes": list(METHOD_CLASSES),
+        "class_words": [CLASS_WORDS[name] for name in METHOD_CLASSES],
         "settled": _settled(bench),
         "knobs": list(family.start.knobs),
         "methods": [_of_method(one) for one in family.switchable],
@@ -337,7 +336,8 @@ def _removals(
     verdicts = {one.method: one for one in check_methods(bench, point, methods)}
     found = {}
     for one in ablate_methods(bench, point, methods):
-        left, verdict = family.read_key(one.without), verdicts[one.method]
+        method, verdict = family.method(one.method), verdicts[one.method]
+        left = family.read_key(one.without)
         class_ = classify(one, verdict)
         leads = places.get(left, -1)
         harms = leads >= 0 and one.high < -one.threshold
@@ -349,48 +349,7 @@ def _removals(
             *(round(value, 5) for value in (one.relative, one.low, one.high)),
             METHOD_CLASSES.index(class_),
             int(harms),
-            texts.number(_say_evidence(bench, family.method(one.method), verdict, point, left)),
-            texts.number(_say_class(one, verdict)),
+            texts.number(json.dumps(proof_rows(bench, method, verdict, point, left))),
             texts.number(", ".join(family.method(name).title for name in gone)),
         ]
     return found
-
-
-def _say_evidence(
-    bench: RecordedBench, method: Method, verdict: SassVerdict, point: Point, left: Point
-) -> str:
-    """What is known of a method's machine code, without what follows from it."""
-    if method.signature:
-        before = dict(verdict.without)
-        counted = (
-            f"{text}: {count} with it, {before.get(text, 'not known')} without"
-            for text, count in verdict.found
-        )
-        said = "instructions that match " + "; ".join(counted)
-        return said + (f"; {verdict.note}" if verdict.note else "")
-    values, without = proof_values(bench, point), proof_values(bench, left)
-    named = sorted({name.removesuffix(WITHOUT) for name in names_in(method.proof_when or "0")})
-    counted = (
-        f"{name}: {_say_value(values.get(name))} with it, {_say_value(without.get(name))} without"
-        for name in named
-    )
-    return f"no opcode of its own; its proof is {method.proof}. " + "; ".join(counted)
-
-
-def _say_value(value: float | None) -> str:
-    return "missing" if value is None else format_value(value)
-
-
-def _say_class(one: Attribution, verdict: SassVerdict) -> str:
-    """Why a method is of its class."""
-    shown = verdict.verdict == "present" or verdict.proved is True
-    if not shown:
-        if verdict.verdict == "no signature" and verdict.proved is None:
-            return "its proof asks for a value that is missing"
-        return "the machine code does not show it, whatever the time did"
-    where = {
-        "above": "wholly above the threshold",
-        "below": "wholly below the threshold",
-        None: "on both sides of the threshold",
-    }[one.decided]
-    return f"the machine code shows it, and its interval lies {where}"

@@ -104,10 +104,11 @@ function readNumbers(text) {
   return text.split(".").map((part) => (/^[0-9]{1,5}$/.test(part) ? Number(part) : NaN));
 }
 
-// Game -> text: version, table, then a part a round: slots-methods-guess-branches-classes.
+// Game -> text: version, table, then a part a round: slots-methods-guess-branches-classes. A round that
+// begins from the frontier names the point behind its slots.
 function writeMoves(tables, moves) {
   const rounds = moves.rounds.map((one) => {
-    const parts = [one.slots.join("")];
+    const parts = [one.slots.join("") + (one.begin === undefined ? "" : `_${one.begin}`)];
     if (one.methods) parts.push(one.methods.join("."));
     if (one.guess) parts.push(sayGuessText(one.guess));
     if (one.branches) parts.push(one.branches.join("."));
@@ -135,7 +136,8 @@ function readMoves(tables, text) {
     }
     const one = {};
     moves.rounds.push(one);
-    const [slots, methods, guess, branches, last] = part.split("-");
+    const [first, methods, guess, branches, last] = part.split("-");
+    const [slots, begin] = first.split("_");
     const add = (name, value) => {
       if (value === undefined) return true;
       one[name] = value;
@@ -143,7 +145,8 @@ function readMoves(tables, text) {
       delete one[name];
       return false;
     };
-    const fine = add("slots", slots.split("").map(Number))
+    const fine = add("begin", begin === undefined ? undefined : readNumbers(begin)[0])
+      && add("slots", slots.split("").map(Number))
       && add("methods", methods === undefined ? undefined : readNumbers(methods))
       && add("guess", guess === undefined ? undefined : readGuess(guess))
       && add("branches", branches === undefined ? undefined : readNumbers(branches))
@@ -164,10 +167,10 @@ function readMoves(tables, text) {
 function play(tables, moves) {
   const state = {
     at: 0, time: tables.points[0].time_us, known: new Set([0]), classes: {}, runs: [], rounds: [],
-    step: "slots", wrong: "", ended: moves.ended,
+    frontier: new Map(), step: "slots", wrong: "", ended: moves.ended,
   };
   for (const move of moves.rounds) {
-    const round = { ...move, number: state.rounds.length + 1, from: state.at, before: state.time };
+    const round = { ...move, number: state.rounds.length + 1 };
     playRound(tables, state, round);
     state.now = round;
     if (state.wrong || state.step !== "slots") return state;
@@ -179,6 +182,11 @@ function play(tables, moves) {
 
 function playRound(tables, state, round) {
   const stop = (step, wrong = "") => Object.assign(state, { step, wrong });
+  if (round.begin !== undefined) {
+    if (!state.frontier.has(round.begin)) return stop("slots", "begin");
+    beginFrom(tables, state, round.begin);
+  }
+  [round.from, round.before] = [state.at, state.time];
   if (!round.slots) return stop("slots");
   const three = round.slots.length === tables.axes.length
     && round.slots.every((n) => n >= 0 && n <= tables.cap);
@@ -219,6 +227,10 @@ function playRound(tables, state, round) {
   return stop("slots");
 }
 
+function beginFrom(tables, state, place) {
+  [state.at, state.time] = [place, tables.points[place].time_us];
+}
+
 // What the round taught, and where the next one begins: as TuningLoop.update decides it.
 function settle(tables, state, round) {
   round.methods.forEach((m, n) => {
@@ -235,8 +247,11 @@ function settle(tables, state, round) {
   }
   round.gain = gain;
   round.taken = gain > tables.least;
-  if (round.taken) [state.at, state.time] = [leader, tables.points[leader].time_us];
+  if (round.taken) beginFrom(tables, state, leader);
   round.next = state.at;
+  for (const place of round.branches) {
+    if (place !== round.next) state.frontier.set(place, round.number);
+  }
 }
 
 function bestAfter(runs) {
@@ -270,6 +285,7 @@ function sayKnobs(tables, place, others) {
 
 function sayRatio(ratio) {
   const factor = Math.max(ratio, 1 / ratio);
+  if (factor.toFixed(2) === "1.00") return "the same";
   return `${factor < 10 ? factor.toFixed(2) : factor.toFixed(1)} times ${ratio >= 1 ? "faster" : "slower"}`;
 }
 
@@ -401,8 +417,9 @@ function renderGame({ model, el }) {
   root.addEventListener("keydown", (event) => event.stopPropagation());
   el.append(root);
   let tables, moves, message;
+  let begin; // chosen of the frontier, not committed yet
 
-  function begin() {
+  function load() {
     tables = model.get("tables");
     const linked = onSite ? new URLSearchParams(location.hash.slice(1)).get("loop") : null;
     const text = linked ?? model.get("moves");
@@ -430,6 +447,7 @@ function renderGame({ model, el }) {
     const rounds = moves.rounds.map((one) => ({ ...one }));
     moves = { ...moves, rounds };
     message = "";
+    begin = undefined;
     change(rounds);
     draw(true);
   }
@@ -437,11 +455,36 @@ function renderGame({ model, el }) {
 
   // ---- steps
 
-  function stepSlots(state) {
+  // The point that leads, or a right candidate that no round began from.
+  function chooseBeginning(state, leading) {
+    if (!state.frontier.size) return [];
+    const name = (place, words) => {
+      const option = html("option", { value: tables.points[place].number }, [words]);
+      option.selected = place === state.at;
+      return option;
+    };
+    const others = [...state.frontier].filter(([place]) => place !== leading)
+      .sort(([a], [b]) => tables.points[a].time_us - tables.points[b].time_us);
+    const select = html("select", { id: `${id}-begin`, class: "lt-loop-begin" }, [
+      name(leading, `the point that leads, ${us(tables.points[leading].time_us)}`),
+      ...others.map(([place, number]) => name(place, `a candidate of round ${number}, `
+        + `${us(tables.points[place].time_us)}: ${sayKnobs(tables, place, [leading])}`)),
+    ]);
+    select.addEventListener("change", () => {
+      begin = [leading, ...others.map(([place]) => place)][select.selectedIndex];
+      if (begin === leading) begin = undefined;
+      draw(false);
+      root.querySelector(".lt-loop-begin").focus();
+    });
+    return [html("label", { for: `${id}-begin` }, ["This round begins from "]), select];
+  }
+
+  function stepSlots(state, _, leading) {
     const point = tables.points[state.at];
+    const beginning = chooseBeginning(state, leading);
     if (!openChoices(tables, state).length) {
-      return [para(["No choice of methods leads from here to a recorded point that was not timed "
-        + "before. End the game below."])];
+      return [...beginning, para(["No choice of methods leads from here to a recorded point that was not timed "
+        + `before. ${beginning.length ? "Begin from another candidate, or end" : "End"} the game.`])];
     }
     const error = para([], "lt-loop-error");
     const chosen = tables.axes.map(() => 0);
@@ -454,7 +497,10 @@ function renderGame({ model, el }) {
         return html("label", { class: "lt-gate-choice" }, [radio, ` ${count}`]);
       })),
     ]));
-    const commit = press("Commit the slots", () => move((rounds) => rounds.push({ slots: [...chosen] })));
+    const commit = press("Commit the slots", () => {
+      const from = begin === undefined ? {} : { begin };
+      move((rounds) => rounds.push({ ...from, slots: [...chosen] }));
+    });
     function check() {
       const why = whyNotSlots(tables, state, chosen);
       error.textContent = why;
@@ -462,7 +508,8 @@ function renderGame({ model, el }) {
     }
     check();
     return [
-      para([`The point that leads takes ${us(state.time)} `, mark(tables.word), `. Its bound is `,
+      ...beginning,
+      para([`It takes ${us(state.time)} `, mark(tables.word), `. Its bound is `,
         `${point.bound}, and the longest wait of a warp is “${point.waits_for.replaceAll("_", " ")}”. The bars are what is `,
         "left of each utilisation ", mark("forecast"), "."]),
       para([`Share out ${tables.slots} slots for methods, at most ${tables.cap} to an axis.`]),
@@ -473,7 +520,8 @@ function renderGame({ model, el }) {
   function doneSlots(round) {
     const { budgets } = tables.points[round.from];
     const said = tables.rules.map((rule, n) => `${rule} ${budgets[n].join("/")}`).join(", ");
-    return para([`Slots ${round.slots.join("/")} for ${tables.axes.join("/")}. By rule: ${said}.`]);
+    const again = round.begin === undefined ? "" : `Begun from an earlier candidate, ${us(round.before)}. `;
+    return para([`${again}Slots ${round.slots.join("/")} for ${tables.axes.join("/")}. By rule: ${said}.`]);
   }
 
   function stepMethods(state, round) {
@@ -588,7 +636,7 @@ function renderGame({ model, el }) {
         point.forecast_us === null ? "none" : us(point.forecast_us),
         us(point.time_us), sayRatio(round.before / point.time_us)];
     });
-    const guessed = round.guess.direction === "same" ? "the same" : sayRatio(round.guess.ratio);
+    const guessed = sayRatio(round.guess.ratio);
     return [
       table(["branch", "forecast", "time", "against the leader"], rows, "lt-loop-branches"),
       para([`You said: ${guessed}. It is ${sayRatio(round.ratio)} `, mark(tables.word), ". ",
@@ -604,14 +652,25 @@ function renderGame({ model, el }) {
     ];
   }
 
+  // What was looked for in the machine code; what follows from it is the reader's to say.
+  function showEvidence({ kind, rows, note }) {
+    const head = kind === "signature" ? "instructions that match" : "number";
+    const told = kind === "proof" ? `No opcode of its own. Its proof is ${note}.` : note && `Here ${note}.`;
+    return [
+      ...(rows.length ? [table([head, "with it", "without"],
+        rows.map(([name, ...counts]) => [html("code", {}, [name]), ...counts]), "lt-loop-evidence")] : []),
+      ...(told ? [para([told], "lt-loop-note")] : []),
+    ];
+  }
+
   function showRemoval(method, one, more) {
     const gone = tables.texts[one.gone];
     return html("div", { class: "lt-loop-removal" }, [
       html("strong", {}, [tables.methods[method].title]),
       html("div", {}, [`Without it ${us(one.time_us)}: ${signed(one.relative)}, 95 % interval ${signed(one.low)} `,
         `to ${signed(one.high)} `, mark(tables.word), drawInterval(tables, one)]),
-      html("div", { class: "lt-loop-evidence" }, [`Machine code: ${tables.texts[one.evidence]}.`,
-        ...(gone ? [` With it goes: ${gone}.`] : [])]),
+      ...(gone ? [html("div", {}, [`With it goes: ${gone}.`])] : []),
+      ...showEvidence(JSON.parse(tables.texts[one.evidence])),
       ...more,
     ]);
   }
@@ -635,6 +694,8 @@ function renderGame({ model, el }) {
     return [
       para([`An effect counts from ${percent(tables.threshold)} on; the dashed lines show that. A method that the `,
         "machine code does not show failed, whatever the time did. Class each method."]),
+      para(["Before a pattern “>=8” asks for so many instructions and “!” for none; “more” and “fewer” compare with ",
+        "the code without the method. All patterns of a method must hold."]),
       ...parts, commit,
     ];
   }
@@ -645,7 +706,7 @@ function renderGame({ model, el }) {
       const word = (number) => CLASS_WORDS[tables.classes[number]];
       return showRemoval(m, round.removals[n], [para([
         mine === right ? "You were right: " : `You said ${word(mine)}. It is `,
-        html("strong", {}, [word(right)]), `: ${tables.texts[round.removals[n].why]}.`], "lt-loop-verdict")]);
+        html("strong", {}, [word(right)]), `: ${tables.class_words[right]}.`], "lt-loop-verdict")]);
     });
   }
 
@@ -762,6 +823,8 @@ function renderGame({ model, el }) {
   function draw(moved) {
     const state = play(tables, moves);
     const text = keep(state);
+    const leading = state.at;
+    if (begin !== undefined && state.frontier.has(begin)) beginFrom(tables, state, begin);
     const share = root.querySelector(".lt-loop-share")?.open;
     const status = para([state.ended ? "" : `Round ${state.rounds.length + 1}. `, `${us(state.time)} `,
       mark(tables.word), ` leads after ${plural(state.runs.length, "run")}.`], "lt-loop-status");
@@ -779,7 +842,7 @@ function renderGame({ model, el }) {
     } else {
       const [title, step] = STEPS[state.step];
       heading.textContent = `Round ${state.rounds.length + 1}: ${title}`;
-      now = [...(state.now ? shownRound(state.now) : []), heading, ...step(state, state.now)];
+      now = [...(state.now ? shownRound(state.now) : []), heading, ...step(state, state.now, leading)];
     }
     const buttons = [];
     if (!state.ended && state.step === "slots" && state.rounds.length) {
@@ -805,10 +868,10 @@ function renderGame({ model, el }) {
     }
   }
 
-  begin();
-  const changed = () => { if (model.get("tables") !== tables) begin(); };
+  load();
+  const changed = () => { if (model.get("tables") !== tables) load(); };
   const linked = () => {
-    if (new URLSearchParams(location.hash.slice(1)).has("loop")) begin();
+    if (new URLSearchParams(location.hash.slice(1)).has("loop")) load();
   };
   model.on("change:tables", changed);
   if (onSite) window.addEventListener("hashchange", linked);

@@ -6,13 +6,12 @@ import traitlets
 
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import load_family
-from labtools.optimize.grid import grid_path, read_grid
+from labtools.optimize.grid import grid_path
 from labtools.optimize.searches import Searches, read_searches, searches_path
-from labtools.predict import DEFAULT_GPU
-from labtools.problem import parse_problem
 from labtools.record.trust import hash_file
 from labtools.toolchain.cache import code_digest, kept
 
+from ..ablation.view import recorded_bench
 from ..bench import View
 from .game import game_tables
 
@@ -30,15 +29,14 @@ class LoopGame(View, script="loop/view", guesses=True):
     runs_us = traitlets.List(traitlets.Float()).tag(sync=True)
 
 
-def read_game(rung: str = "tunable", gpu: str = DEFAULT_GPU) -> tuple[RecordedBench, Searches]:
-    """The recorded grid of a shipped family at the workload of its searches, and the searches.
+def read_game(rung: str = "tunable") -> tuple[RecordedBench, Searches]:
+    """The recorded grid of a shipped family at its headline, and the searches played on it.
 
     Raises:
-        LabError: one of the files is missing or damaged.
+        LabError: one of the files is missing, damaged, or of other code.
     """
-    family, searches = load_family(rung), read_searches(searches_path(rung, gpu))
-    grid = read_grid(grid_path(rung, gpu))
-    return RecordedBench(family, parse_problem(searches.workload), grid), searches
+    bench = recorded_bench(load_family(rung))
+    return bench, read_searches(searches_path(rung, bench.gpu))
 
 
 def open_game(bench: RecordedBench, searches: Searches) -> LoopGame:
