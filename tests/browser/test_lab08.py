@@ -82,7 +82,7 @@ def test_lab08_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     refused = page.locator('[data-mime-type="application/vnd.jupyter.stderr"]')
     expect(refused).to_contain_text("waits for yours")
     assert page.locator(".lt-ablation").count() == 0
-    answer_in_cell(page, "my_noise", "steps[0]")
+    answer_in_cell(page, "my_noisiest", "list(workloads)[0]")
     run_all(page)
     commit_by_keyboard(page, gates(page).first, "faster", "2")
     walk_the_bench(page)
@@ -104,7 +104,7 @@ def test_lab08_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
 def test_static_lab08_has_a_live_bench(built_site: Path, page: Any) -> None:
     page.context.set_offline(True)
     page.goto((built_site / "labs/lab08_ablation.html").as_uri())
-    page.get_by_role("radio", name="above 5.0 %", exact=True).first.check()
+    page.get_by_role("radio", name="8,32,8,4096,128", exact=True).first.check()
     page.get_by_role("button", name="Commit answer").click()
     gate = page.locator(".lt-gate-static").nth(1)
     gate.get_by_role("button", name="Show it without a guess").click()

@@ -111,6 +111,9 @@ def test_each_planted_case_is_there(shown: AblationBench) -> None:
     assert cell_of(shown, FASTEST, "compute.tail_apart")["class"] == "undecided"
     mma = cell_of(shown, FASTEST, "compute.tensor_core")["change"]["opcodes"]
     assert any(name.startswith("HMMA") and held and not then for name, held, then in mma)
+    for cells in (one["cells"] for one in shown.view.tables["kernels"]):
+        for name, *held, _ in (row for one in cells.values() for row in one["change"]["numbers"]):
+            assert "-" not in held or name.startswith(("instructions that", "turns")), name
     pair = cell_of(shown, FASTEST, "compute.tensor_core + compute.lazy_rescaling")
     assert pair["outcome"] == "less"
     assert pair["ratio"] < pair["product_ratio"]

@@ -120,10 +120,11 @@ def _numbers_of(
     launches = timed_launches(rung.launches(bench.problem, bench.limits, dict(point.knobs)))
     largest = next((one for one in launches if one.entry == entry), launches[0])
     launched = launch_numbers(rung, point, bench.problem, bench.limits, entry)
-    of_code = bench.numbers(point)
+    of_code, number = bench.numbers(point), bench.grid.number(point)
+    assert number is not None  # it has a time
     return {
-        "registers a thread": of_code.get("registers_per_thread"),
-        "bytes spilled a thread": of_code.get("spill_bytes"),
+        "registers a thread": bench.grid.registers[number],
+        "bytes spilled a thread": bench.grid.spills[number],
         "instructions in the code": sum(counts.opcodes.values()) if counts else None,
         "shared memory a block, bytes": counts.shared_bytes + largest.smem_bytes
         if counts
