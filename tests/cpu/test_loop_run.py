@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from labtools.optimize import loop
-from labtools.optimize.bench import ForecastBench
+from labtools.optimize.bench import ForecastBench, TimedPoints
 from labtools.optimize.branch import propose, variants
 from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.loop_folder import LoopFolder
@@ -149,3 +151,25 @@ def test_a_point_is_ablated_without_a_loop(family: Family) -> None:
     assert set(found.classes) == {"memory.wide_accesses", "compute.larger_blocks"}
     wide = next(one for one in found.sass_check if one.method == "memory.wide_accesses")
     assert wide.verdict == "present"
+
+
+def test_a_removal_without_a_time_says_why_and_has_no_class(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    knobs = {"wide": 1, "threads": 256}
+    wrong = family.remove(family.point(knobs), "memory.wide_accesses")
+    both = "memory.wide_accesses + compute.larger_blocks"
+    timed = ForecastBench.time
+
+    def refuses_one(self: ForecastBench, points: Sequence[Point], *rest: Any) -> TimedPoints:
+        found = timed(self, points, *rest)
+        samples = {one: held for one, held in found.samples.items() if one != wrong}
+        return TimedPoints(samples, {wrong: "its answers are wrong"} if wrong in points else {})
+
+    monkeypatch.setattr(ForecastBench, "time", refuses_one)
+    found = loop.ablate_point(family, None, "forecast", knobs, pairs=True)
+    assert found.untimed == {"memory.wide_accesses": "its answers are wrong"}
+    assert list(found.classes) == [one.method for one in found.sass_check]
+    assert list(found.classes) == ["compute.larger_blocks"]
+    assert {one.method for one in found.pairs} <= {both, " + ".join(reversed(both.split(" + ")))}
+    assert found.interactions == (), "what one of the two does alone is not known"
