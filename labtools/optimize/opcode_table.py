@@ -66,7 +66,7 @@ class OpcodeTable:
     codes: dict[str, CodeCounts]
 
 
-def count_opcodes(sass: Sass) -> dict[str, int]:
+def opcodes_of_code(sass: Sass) -> dict[str, int]:
     """How many instructions of a kernel have each opcode, the most frequent first.
 
     Padding is left out: it does nothing.
@@ -90,7 +90,7 @@ def count_code(
     for entry in launched_entries(rung, problem, limits, knobs):
         asked = code.resources[entry]
         spilled = asked.spill_store_bytes + asked.spill_load_bytes
-        opcodes = count_opcodes(code.entries[entry])
+        opcodes = opcodes_of_code(code.entries[entry])
         counts[entry] = KernelCounts(asked.registers, asked.shared_bytes, spilled, opcodes)
     return hashes.sass_hash or "", counts
 

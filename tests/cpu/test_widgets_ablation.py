@@ -14,14 +14,14 @@ import pytest
 
 from labtools.notebook.ablation import view
 from labtools.notebook.ablation.kernels import KERNELS, find_kernel, shown_points
-from labtools.notebook.ablation.panels import OUTCOMES, say_number, say_verdict
+from labtools.notebook.ablation.panels import OUTCOMES, say_count, say_outcome
 from labtools.notebook.ablation.view import (
     YOUR_OWN,
     AblationBench,
     compare_ablations,
     recorded_bench,
-    recorded_speedup,
-    show_live,
+    recorded_gain,
+    show_live_ablation,
 )
 from labtools.optimize.attribution import Attribution, outcome_of
 from labtools.optimize.bench import RecordedBench
@@ -82,7 +82,7 @@ def attribution(low: float, high: float, threshold: float = 0.02) -> Attribution
 )
 def test_an_outcome_lies_wholly_on_one_side(low: float, high: float, outcome: str) -> None:
     assert outcome_of(attribution(low, high)) == outcome
-    said = say_verdict(attribution(low, high))
+    said = say_outcome(attribution(low, high))
     assert said.startswith("Undecided") == (outcome == "open" and high > 0)
 
 
@@ -167,12 +167,12 @@ def test_a_point_of_the_readers_own_is_shown_without_opcodes(recorded: RecordedB
 
 
 def test_numbers_are_said_whole_where_they_are() -> None:
-    assert [say_number(one) for one in (64.0, 3.97, 200, None)] == ["64", "3.97", "200", "-"]
+    assert [say_count(one) for one in (64.0, 3.97, 200, None)] == ["64", "3.97", "200", "-"]
 
 
 def test_a_speedup_of_two_points_is_of_their_times(recorded: RecordedBench) -> None:
     both = [find_kernel(recorded, one) for one in ("the start", "the start with grouped heads")]
-    found = recorded_speedup(recorded, *both)
+    found = recorded_gain(recorded, *both)
     timed = recorded.time(both)
     assert found.value == pytest.approx(timed.median_us(both[0]) / timed.median_us(both[1]), 0.01)
     assert found.interval is not None
@@ -183,7 +183,7 @@ def test_a_speedup_of_two_points_is_of_their_times(recorded: RecordedBench) -> N
 
 
 def test_without_a_gpu_the_live_cell_says_so(shown: AblationBench) -> None:
-    (said,) = show_live(shown)
+    (said,) = show_live_ablation(shown)
     assert "no GPU" in str(said)
 
 
@@ -199,7 +199,7 @@ def test_a_live_ablation_stands_beside_the_record(
     monkeypatch.setattr(view, "can_run_live", lambda: True)
     monkeypatch.setattr(view, "ablate_point", timed)
     shown.view.out = [0, 1]
-    (table,) = show_live(shown)
+    (table,) = show_live_ablation(shown)
     shown.view.out = []
     methods = family.methods_on(find_kernel(shown.recorded, FASTEST))[:2]
     assert [(one[0], one[2], one[3]) for one in asked] == [
@@ -219,7 +219,7 @@ def test_what_cannot_be_timed_live_is_told(
 
     monkeypatch.setattr(view, "can_run_live", lambda: True)
     monkeypatch.setattr(view, "ablate_point", refused)
-    (said,) = show_live(shown)
+    (said,) = show_live_ablation(shown)
     assert "The GPU is busy." in str(said)
 
 

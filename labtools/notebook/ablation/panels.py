@@ -53,7 +53,7 @@ CLASS_WORDS: Mapping[MethodClass, str] = {
 # --------------------------------------------------------------------------------------- in words
 
 
-def say_verdict(found: Attribution) -> str:
+def say_outcome(found: Attribution) -> str:
     """What follows from where the interval lies."""
     said: Mapping[Outcome, str] = {
         "slower": "Decided: the whole interval lies above the threshold.",
@@ -67,7 +67,7 @@ def say_verdict(found: Attribution) -> str:
     return "Undecided: the interval holds the threshold."
 
 
-def say_ratio(ratio: float) -> str:
+def say_factor(ratio: float) -> str:
     """A ratio of two times: three digits after the point below 2, two above."""
     return f"{ratio:.3f}" if ratio < 2 else f"{ratio:.2f}"
 
@@ -77,7 +77,7 @@ def say_percent(relative: float) -> str:
     return f"{100 * relative:+.1f} %"
 
 
-def say_number(value: float | None) -> str:
+def say_count(value: float | None) -> str:
     """A number of a kernel; a whole one, as most are, without a point."""
     whole = isinstance(value, float) and value.is_integer()
     return format_value(int(value) if whole and value is not None else value)
@@ -93,7 +93,7 @@ def _timed(found: Attribution) -> dict[str, Any]:
         "ratio": round(1 + found.relative, 4),
         "low": round(low, 4),
         "high": round(high, 4),
-        "said": f"{say_ratio(1 + found.relative)} ({say_ratio(low)} to {say_ratio(high)})",
+        "said": f"{say_factor(1 + found.relative)} ({say_factor(low)} to {say_factor(high)})",
         "percent": say_percent(found.relative),
     }
 
@@ -144,7 +144,7 @@ def _change(bench: RecordedBench, table: OpcodeTable, point: Point, left: Point)
     change: dict[str, Any] = {
         "same": bench.code_hash(point) == bench.code_hash(left),
         "numbers": [
-            [name, say_number(values[name]), say_number(others[name]), word]
+            [name, say_count(values[name]), say_count(others[name]), word]
             for name, word in NUMBERS.items()
         ],
     }
@@ -185,12 +185,12 @@ def proof_rows(
     """
     if method.signature:
         without = dict(verdict.without)
-        rows = [[text, str(count), say_number(without.get(text))] for text, count in verdict.found]
+        rows = [[text, str(count), say_count(without.get(text))] for text, count in verdict.found]
         said = {"present": "found", "absent": "not found"}.get(verdict.verdict, "cannot be told")
         return {"kind": "signature", "rows": rows, "said": said, "note": verdict.note}
     values, others = proof_values(bench, point), proof_values(bench, left)
     asked = sorted({name.removesuffix(WITHOUT) for name in names_in(method.proof_when)})
-    rows = [[name, say_number(values.get(name)), say_number(others.get(name))] for name in asked]
+    rows = [[name, say_count(values.get(name)), say_count(others.get(name))] for name in asked]
     said = {True: "proved", False: "not proved", None: "cannot be asked"}[verdict.proved]
     return {"kind": "proof", "rows": rows, "said": said, "note": method.proof}
 
@@ -212,7 +212,7 @@ def _removal(
         "key": left.key,
         "goes": [family.method(name).title for name in family.dependents(point, found.method)],
         "outcome": outcome_of(found),
-        "verdict": say_verdict(found),
+        "verdict": say_outcome(found),
         "class": kind.replace("_", " "),
         "why": CLASS_WORDS[kind],
         "proof": proof_rows(bench, method, verdict, point, left),

@@ -25,7 +25,7 @@ from ..live import can_run_live
 from ..ratios import Speedup
 from ..tables import Word, make_note, show_table
 from .kernels import KERNELS, ShownKernel, point_of
-from .panels import OUTCOMES, identical_ratios, make_kernel, say_ratio
+from .panels import OUTCOMES, identical_ratios, make_kernel, say_factor
 
 YOUR_OWN = "your own"
 """Name of the kernel that a reader put on the bench."""
@@ -139,7 +139,7 @@ def _own_kernel(bench: RecordedBench, key: str) -> ShownKernel:
 # ---------------------------------------------------------------------------------- two points
 
 
-def recorded_speedup(bench: RecordedBench, before: Point, after: Point) -> Speedup:
+def recorded_gain(bench: RecordedBench, before: Point, after: Point) -> Speedup:
     """How much faster the second of two points is, as the grid has it.
 
     Raises:
@@ -150,7 +150,7 @@ def recorded_speedup(bench: RecordedBench, before: Point, after: Point) -> Speed
     return _speedup(bench, before, after, "recorded", where)
 
 
-def live_speedup(family: Family, before: Point, after: Point) -> Speedup | None:
+def live_gain(family: Family, before: Point, after: Point) -> Speedup | None:
     """The same, timed now in one call; None where there is no GPU.
 
     Raises:
@@ -172,7 +172,7 @@ def _speedup(bench: TimingBench, before: Point, after: Point, word: str, what: s
 # ------------------------------------------------------------------------------------------- live
 
 
-def show_live(bench: AblationBench) -> list[Any]:
+def show_live_ablation(bench: AblationBench) -> list[Any]:
     """Time what is chosen on the bench on this machine's GPU, beside the record.
 
     The kernel, and the kernel without each method that is out, are timed in one call; where none is
@@ -228,7 +228,7 @@ def compare_ablations(live: AblatedPoint, kept: AblatedPoint) -> Any:
 
 
 def _say(relative: float, low: float, high: float) -> str:
-    return f"{say_ratio(1 + relative)} ({say_ratio(1 + low)} to {say_ratio(1 + high)})"
+    return f"{say_factor(1 + relative)} ({say_factor(1 + low)} to {say_factor(1 + high)})"
 
 
 def _class_of(found: AblatedPoint, method: str) -> str:

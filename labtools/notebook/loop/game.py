@@ -47,7 +47,7 @@ the points of the table, or -1; microseconds; the effect with its interval; numb
 `proof_rows`, and what else goes with the method."""
 
 
-Choice = tuple[str, ...]
+MethodChoice = tuple[str, ...]
 """Ids of a round's methods, in the family's order."""
 
 
@@ -60,8 +60,8 @@ class MovesFrom:
         refused: why the family refuses other choices; `NO_POINT` holds for the rest.
     """
 
-    tried: Mapping[Choice, tuple[Point, ...]]
-    refused: Mapping[Choice, str]
+    tried: Mapping[MethodChoice, tuple[Point, ...]]
+    refused: Mapping[MethodChoice, str]
 
 
 class GameGrid:
@@ -78,7 +78,7 @@ class GameGrid:
         self.family = bench.family
         self._hypers = frozenset(one.knob for one in self.family.hypers)
         self.leading = [one for one in self.family.grid() if bench.refuses(one) is None]
-        self._by_methods: dict[Choice, list[Point]] = {}
+        self._by_methods: dict[MethodChoice, list[Point]] = {}
         for one in self.leading:
             self._by_methods.setdefault(self.family.methods_on(one), []).append(one)
         self._together = [frozenset(names) for names in self._by_methods]
@@ -91,8 +91,8 @@ class GameGrid:
             point: the champion.
             eligible: ids of the methods to choose from, in the family's order.
         """
-        tried: dict[Choice, tuple[Point, ...]] = {}
-        refused: dict[Choice, str] = {}
+        tried: dict[MethodChoice, tuple[Point, ...]] = {}
+        refused: dict[MethodChoice, str] = {}
         able = [held for held in self._together if held & set(eligible)]
         for methods in choices(self.family, eligible):
             wanted = frozenset(methods)
@@ -105,7 +105,7 @@ class GameGrid:
                 refused[methods] = why
         return MovesFrom(tried, refused)
 
-    def _reached(self, point: Point, methods: Choice) -> tuple[tuple[Point, ...], str]:
+    def _reached(self, point: Point, methods: MethodChoice) -> tuple[tuple[Point, ...], str]:
         """The points among `branch.variants` that may lead, or why the family refuses them all.
 
         Of the hyperparameters' settings only those of the points are tried.
@@ -129,7 +129,7 @@ class GameGrid:
         except InvalidPoint:
             return False
 
-    def _plain(self, point: Point, methods: Choice) -> Iterable[Point | str]:
+    def _plain(self, point: Point, methods: MethodChoice) -> Iterable[Point | str]:
         """The point with the methods in each form, before the hyperparameters are set.
 
         The first form of a group that makes a kernel stands for all of it. In place of none comes
@@ -156,7 +156,7 @@ class GameGrid:
         return list(alike.values())
 
 
-def choices(family: Family, eligible: Sequence[str]) -> Iterable[Choice]:
+def choices(family: Family, eligible: Sequence[str]) -> Iterable[MethodChoice]:
     """Every choice of methods for a round: at most `SLOTS`, and `CAP` of an axis; none as well."""
     for count in range(SLOTS + 1):
         for methods in itertools.combinations(eligible, count):
