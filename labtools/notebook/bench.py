@@ -18,15 +18,19 @@ class View(anywidget.AnyWidget):
     """A picture that its own JavaScript draws.
 
     A class says where that is, ``class SplitView(View, script="split/view")``: the ``.js`` gets the
-    drawing functions that all views share in front of it, and the ``.css`` stands beside it. With
-    ``guesses`` the form of a guess stands there too, see `guess_script`.
+    drawing functions that all views share in front of it, and the ``.css`` stands beside it. The
+    scripts ``before`` it come between, and with ``guesses`` the form of a guess, see
+    `guess_script`.
     """
 
-    def __init_subclass__(cls, *, script: str = "", guesses: bool = False, **options: Any) -> None:
+    def __init_subclass__(
+        cls, *, script: str = "", before: Sequence[str] = (), guesses: bool = False, **options: Any
+    ) -> None:
         if script:  # a widget's traits make a class of their own, which draws as its parent does
             path = _HERE / script
-            shared = (_HERE / "draw.js").read_text() + (guess_script() if guesses else "")
-            cls._esm = f"{shared}\n{path.with_suffix('.js').read_text()}"
+            scripts = [(_HERE / f"{name}.js").read_text() for name in ("draw", *before, script)]
+            scripts[1:1] = [guess_script()] if guesses else []
+            cls._esm = "\n".join(scripts)
             style = guess_style() if guesses else ""
             cls._css = style + path.with_suffix(".css").read_text()
         super().__init_subclass__(**options)

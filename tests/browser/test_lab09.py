@@ -250,7 +250,11 @@ def play_on_the_site(
     ):
         open_site(page, f"{address}#loop={broken}")
         expect(page.locator(".lt-loop-error").first).to_contain_text(why)
+    # Without a link the reader's own run is there again, though links of others were opened since.
     open_site(page, address)
+    expect(page.locator(".lt-loop-result")).to_be_visible()
+    assert page.url == link
+    press(page, "Start over")
     play_by_keyboard(page)
     held = page.url
     press(page, "Start over")

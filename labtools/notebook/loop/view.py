@@ -18,7 +18,7 @@ from .game import game_tables
 _CODE = code_digest("problem", "toolchain", "record", "predict", "optimize", "notebook/loop")
 
 
-class LoopGame(View, script="loop/view", guesses=True):
+class LoopGame(View, script="loop/view", before=["loop/play", "loop/parts"], guesses=True):
     """The game, which plays where no kernel is too.
 
     ``moves`` says what was played, as text, and ``runs_us`` the time of each run, microseconds.

@@ -1,0 +1,287 @@
+// The rules of the game: which moves there are, and what follows from them. Times, candidates, checks
+// and classes are looked up in tables that Python made. A game is the text of its moves; where one
+// stands follows from that text.
+const TEXT_VERSION = "1";
+
+// ---------------------------------------------------------------- the rules of a round
+
+function countAxes(tables, methods) {
+  return tables.axes.map((axis) => methods.filter((m) => tables.methods[m].axis === axis).length);
+}
+
+// What stands against a method: the four checks at this point, then what earlier rounds found.
+function refusalOf(tables, state, method) {
+  const [, why] = tables.points[state.at].checks[method];
+  if (why >= 0) return tables.texts[why];
+  return tables.settled[state.classes[method]] ?? "";
+}
+
+// Points that a choice of methods can try and that were not timed before.
+function untried(tables, state, methods) {
+  const reached = tables.points[state.at].moves[methods.join(",")] ?? [];
+  return reached.filter((place) => !state.known.has(place));
+}
+
+function whyNothing(tables, state, methods) {
+  const point = tables.points[state.at];
+  const name = methods.join(",");
+  if (point.moves[name]) return "all that comes out of these methods was timed before";
+  return name in point.refused ? tables.texts[point.refused[name]] : tables.no_point;
+}
+
+// Choices with something to try, for which every method passes.
+function openChoices(tables, state) {
+  return Object.keys(tables.points[state.at].moves)
+    .map((name) => (name === "" ? [] : name.split(",").map(Number)))
+    .filter(
+      (methods) =>
+        methods.every((m) => refusalOf(tables, state, m) === "") &&
+        untried(tables, state, methods).length,
+    );
+}
+
+// How many methods an axis may take: its slots, and those that no method of another axis can use.
+function roomFor(tables, state, slots) {
+  const able = countAxes(
+    tables,
+    tables.methods.map((_, m) => m).filter((m) => refusalOf(tables, state, m) === ""),
+  );
+  const spare = slots.reduce((sum, count, a) => sum + Math.max(0, count - able[a]), 0);
+  return slots.map((count) => Math.min(tables.cap, count + spare));
+}
+
+function whyNotSlots(tables, state, slots) {
+  const gaps = tables.points[state.at].gaps;
+  const total = slots.reduce((sum, count) => sum + count, 0);
+  const tiny = slots.findIndex(
+    (count, a) => count && (gaps[a] === null || gaps[a] < tables.negligible),
+  );
+  if (tiny >= 0) return `The ${tables.axes[tiny]} gap is negligible, so it gets no slot.`;
+  if (total > tables.slots) return `There are ${tables.slots} slots, and you gave ${total}.`;
+  return total ? "" : "Give at least one slot.";
+}
+
+function whyNotMethods(tables, state, slots, methods) {
+  const refused = methods.find((m) => refusalOf(tables, state, m) !== "");
+  if (refused !== undefined)
+    return `${tables.methods[refused].title}: ${refusalOf(tables, state, refused)}.`;
+  const room = roomFor(tables, state, slots);
+  const over = countAxes(tables, methods).findIndex((count, a) => count > room[a]);
+  if (over >= 0) return `You have ${room[over]} slots for ${tables.axes[over]}.`;
+  const total = slots.reduce((sum, count) => sum + count, 0);
+  if (methods.length > total)
+    return `You gave ${total} slots, and chose ${methods.length} methods.`;
+  if (untried(tables, state, methods).length) return "";
+  if (!methods.length && !("" in tables.points[state.at].moves)) return "Choose methods.";
+  return `This leads nowhere: ${whyNothing(tables, state, methods)}.`;
+}
+
+function removalOf(tables, place, method) {
+  const row = tables.points[place].removals[method];
+  return Object.fromEntries(tables.columns.map((name, n) => [name, row[n]]));
+}
+
+// ---------------------------------------------------------------- the moves as text
+
+function sayGuessText({ direction, ratio }) {
+  if (direction === "same") return "e";
+  return `${direction[0]}${Math.max(101, Math.round(100 * Math.max(ratio, 1 / ratio)))}`;
+}
+
+function readGuess(text) {
+  const found = /^(?:e|([fs])([0-9]{1,7}))$/.exec(text);
+  if (!found) return null;
+  if (text === "e") return { direction: "same", ratio: 1 };
+  const factor = Number(found[2]) / 100;
+  if (!(factor > 1)) return null;
+  return found[1] === "f"
+    ? { direction: "faster", ratio: factor }
+    : { direction: "slower", ratio: 1 / factor };
+}
+
+function readNumbers(text) {
+  if (text === "") return [];
+  return text.split(".").map((part) => (/^[0-9]{1,5}$/.test(part) ? Number(part) : NaN));
+}
+
+// Game -> text: version, table, then a part a round: slots-methods-guess-branches-classes. A round that
+// begins from the frontier names the point behind its slots.
+function writeMoves(tables, moves) {
+  const rounds = moves.rounds.map((one) => {
+    const parts = [one.slots.join("") + (one.begin === undefined ? "" : `_${one.begin}`)];
+    if (one.methods) parts.push(one.methods.join("."));
+    if (one.guess) parts.push(sayGuessText(one.guess));
+    if (one.branches) parts.push(one.branches.join("."));
+    if (one.ablated) parts.push(`x${(one.classes ?? []).join("")}`);
+    return parts.join("-");
+  });
+  return [TEXT_VERSION, tables.version, ...rounds, ...(moves.ended ? ["end"] : [])].join("~");
+}
+
+// Text -> the moves, as far as they keep to the rules, and what is wrong with the rest.
+function readMoves(tables, text) {
+  const [version, table, ...parts] = text.trim().split("~");
+  const moves = { rounds: [], ended: false };
+  if (version !== TEXT_VERSION || !table) return [moves, "These are no moves of this game."];
+  if (table !== tables.version) {
+    return [
+      moves,
+      "These moves are of another version of the grid, so they cannot be played here.",
+    ];
+  }
+  for (const part of parts) {
+    if (part === "end") {
+      moves.ended = play(tables, moves).rounds.length > 0;
+      continue;
+    }
+    if (moves.ended || play(tables, moves).step !== "slots") {
+      return [moves, `Round ${moves.rounds.length + 1} of these moves cannot be played.`];
+    }
+    const one = {};
+    moves.rounds.push(one);
+    const [first, methods, guess, branches, last] = part.split("-");
+    const [slots, begin] = first.split("_");
+    const add = (name, value) => {
+      if (value === undefined) return true;
+      one[name] = value;
+      if (play(tables, moves).wrong === "") return true;
+      delete one[name];
+      return false;
+    };
+    const fine =
+      add("begin", begin === undefined ? undefined : readNumbers(begin)[0]) &&
+      add("slots", slots.split("").map(Number)) &&
+      add("methods", methods === undefined ? undefined : readNumbers(methods)) &&
+      add("guess", guess === undefined ? undefined : readGuess(guess)) &&
+      add("branches", branches === undefined ? undefined : readNumbers(branches)) &&
+      add("ablated", last === undefined ? undefined : last[0] === "x" || null) &&
+      add(
+        "classes",
+        last === undefined || last === "x" ? undefined : last.slice(1).split("").map(Number),
+      );
+    if (!fine) {
+      if (!one.slots) moves.rounds.pop();
+      return [moves, `Round ${moves.rounds.length} of these moves does not keep to the rules.`];
+    }
+  }
+  return [moves, ""];
+}
+
+// ---------------------------------------------------------------- from moves to where one stands
+
+// Plays all moves. `step` is what comes next, `wrong` what a move breaks.
+function play(tables, moves) {
+  const state = {
+    at: 0,
+    time: tables.points[0].time_us,
+    known: new Set([0]),
+    classes: {},
+    runs: [],
+    rounds: [],
+    frontier: new Map(),
+    step: "slots",
+    wrong: "",
+    ended: moves.ended,
+  };
+  for (const move of moves.rounds) {
+    const round = { ...move, number: state.rounds.length + 1 };
+    playRound(tables, state, round);
+    state.now = round;
+    if (state.wrong || state.step !== "slots") return state;
+    state.rounds.push(round);
+    state.now = null;
+  }
+  return state;
+}
+
+function playRound(tables, state, round) {
+  const stop = (step, wrong = "") => Object.assign(state, { step, wrong });
+  if (round.begin !== undefined) {
+    if (!state.frontier.has(round.begin)) return stop("slots", "begin");
+    beginFrom(tables, state, round.begin);
+  }
+  [round.from, round.before] = [state.at, state.time];
+  if (!round.slots) return stop("slots");
+  const three =
+    round.slots.length === tables.axes.length &&
+    round.slots.every((n) => n >= 0 && n <= tables.cap);
+  if (!three) return stop("slots", "no slots");
+  if (whyNotSlots(tables, state, round.slots)) return stop("slots", "slots");
+  if (!("methods" in round)) return stop("methods");
+  const sorted = round.methods.every(
+    (m, n) => tables.methods[m] && (n === 0 || round.methods[n - 1] < m),
+  );
+  if (!sorted || whyNotMethods(tables, state, round.slots, round.methods))
+    return stop("methods", "methods");
+  round.candidates = untried(tables, state, round.methods);
+  if (!("guess" in round)) return stop("guess");
+  if (round.guess === null) return stop("guess", "guess");
+  if (!("branches" in round)) return stop("branches");
+  const some =
+    new Set(round.branches).size === round.branches.length &&
+    round.branches.length > 0 &&
+    round.branches.length <= tables.branches &&
+    round.branches.every((place) => round.candidates.includes(place));
+  if (!some) return stop("branches", "branches");
+  for (const place of round.branches) {
+    const time = tables.points[place].time_us;
+    state.runs.push({ round: round.number, what: "branch", time });
+  }
+  round.champion = round.branches.reduce((best, place) =>
+    tables.points[place].time_us < tables.points[best].time_us ? place : best,
+  );
+  round.ratio = round.before / tables.points[round.champion].time_us;
+  if (round.methods.length && !("ablated" in round)) return stop("ablate");
+  if ("ablated" in round && round.ablated !== true) return stop("ablate", "ablated");
+  round.removals = round.methods.map((m) => removalOf(tables, round.champion, m));
+  const seen = new Set();
+  for (const one of round.removals) {
+    if (seen.has(one.point)) continue;
+    seen.add(one.point);
+    state.runs.push({ round: round.number, what: "ablation", time: one.time_us });
+  }
+  if (round.methods.length && !("classes" in round)) return stop("classes");
+  const classes = round.classes ?? [];
+  const named =
+    classes.length === round.methods.length && classes.every((n) => n in tables.classes);
+  if (!named) return stop("classes", "classes");
+  settle(tables, state, round);
+  return stop("slots");
+}
+
+// What a guess is scored against: two times are the same where identical kernels differ as much.
+function scoredAgainst(tables, { ratio }) {
+  return { ratio, interval: [ratio / (1 + tables.least), ratio * (1 + tables.least)] };
+}
+
+function beginFrom(tables, state, place) {
+  [state.at, state.time] = [place, tables.points[place].time_us];
+}
+
+// What the round taught, and where the next one begins: as TuningLoop.update decides it.
+function settle(tables, state, round) {
+  round.methods.forEach((m, n) => {
+    state.classes[m] = tables.classes[round.removals[n].class];
+    if (round.removals[n].leads >= 0) state.known.add(round.removals[n].leads);
+  });
+  for (const place of [...round.branches, round.from]) state.known.add(place);
+  let [leader, gain] = [round.champion, round.ratio - 1];
+  const harmed = round.removals.filter((one) => one.harms);
+  if (harmed.length) {
+    const worst = harmed.reduce((least, one) => (one.relative < least.relative ? one : least));
+    [leader, gain] = [worst.leads, (1 + gain) / (1 + worst.relative) - 1];
+    round.without = round.methods[round.removals.indexOf(worst)];
+  }
+  round.gain = gain;
+  round.taken = gain > tables.least;
+  if (round.taken) beginFrom(tables, state, leader);
+  round.next = state.at;
+  for (const place of round.branches) {
+    if (place !== round.next) state.frontier.set(place, round.number);
+  }
+}
+
+function bestAfter(runs) {
+  let best = Infinity;
+  return runs.map((run) => (best = Math.min(best, run.time)));
+}
