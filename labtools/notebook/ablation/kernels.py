@@ -33,7 +33,7 @@ KERNELS = (
     ShownKernel(
         "the start",
         START_KEY,
-        "Rung r03: one warp a query head, two rows of 8 bytes a lane, no tile, no pieces.",
+        "Rung r03: one warp a query head, 8 bytes a lane, no tile in shared memory, no pieces.",
     ),
     ShownKernel(
         "the start with grouped heads",
@@ -43,7 +43,7 @@ KERNELS = (
     ShownKernel(
         "many rows, one warp",
         "gqa=1 width=16 rows=8 unroll=1 split=4",
-        "Eight rows before one rescaling, in pieces, without a tile in shared memory.",
+        "All heads of a group, eight rows before one rescaling, four pieces, no tile in shared memory.",
     ),
     ShownKernel(
         "the loop's champion",
@@ -59,7 +59,7 @@ KERNELS = (
     ShownKernel(
         "few registers",
         "gqa=1 math=1 load=2 width=16 unroll=1 stages=3 swizzle=1 warps=4 split=4 merge=1 bounds=2",
-        "Matrix products with at most 64 registers a thread, so that more warps are resident.",
+        "Matrix products with at most 64 registers a thread, so that more warps could be resident.",
     ),
     ShownKernel(
         "four pieces in a cluster",
