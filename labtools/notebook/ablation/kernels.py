@@ -43,7 +43,8 @@ KERNELS = (
     ShownKernel(
         "many rows, one warp",
         "gqa=1 width=16 rows=8 unroll=1 split=4",
-        "All heads of a group, eight rows before one rescaling, four pieces, no tile in shared memory.",
+        "All heads of a group, eight rows before one rescaling, four pieces, no tile in shared "
+        "memory.",
     ),
     ShownKernel(
         "the loop's champion",
