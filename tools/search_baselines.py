@@ -20,7 +20,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from importlib import metadata
@@ -34,7 +34,7 @@ from labtools.optimize import loop
 from labtools.optimize.ablation import ablate_methods
 from labtools.optimize.attribution import Attribution
 from labtools.optimize.bench import RecordedBench
-from labtools.optimize.branch import variants
+from labtools.optimize.branch import propose, rank_of_best, variants
 from labtools.optimize.budget import DEFAULT_RULE
 from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.grid import Grid, export_kernel_tuner, grid_path, read_grid
@@ -45,6 +45,7 @@ from labtools.optimize.searches import (
     NEAR_FACTORS,
     SEARCHES_SCHEMA,
     GroupCount,
+    LoopSpread,
     RidingMethod,
     Runs,
     Searches,
@@ -57,6 +58,7 @@ from labtools.optimize.searches import (
     sum_up,
     write_searches,
 )
+from labtools.optimize.state import BEST_FORECASTS, ForecastHits, LoopResult, LoopState
 from labtools.optimize.v1 import GroupVerdict, judge_group, pick_one_an_axis
 from labtools.predict import DEFAULT_GPU
 from labtools.problem import LabError, Problem
@@ -90,6 +92,8 @@ MOST_SUGGESTIONS = 200
 """Suggestions of TPE for one seed; most of the later ones repeat a point, which is no run."""
 FIRST_DRAWN = 10
 """Points that TPE is given before it suggests, as many as its own start-up draws."""
+DRAWN_ROUNDS = 200
+"""Points with methods at which the forecast's order is looked at, at each workload."""
 OLD_ROUNDS = 12
 EXAMPLES = 6
 LIBRARIES = ("optuna", "kernel-tuner", "numpy", "scipy", "scikit-learn", "pymoo")
@@ -315,15 +319,61 @@ def rank_strategy(one: StrategyTrial) -> tuple[float, float]:
 # ------------------------------------------------------------------------------- the policies
 
 
-def play_loop(workload: Problem, seed: int) -> Runs:
+def play_loop(workload: Problem, seed: int) -> tuple[LoopResult, LoopState]:
     """The loop's automatic policy, in a folder of its own."""
     family = load_family(FAMILY)
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "loop"
         loop.init(folder, family, workload, "recorded", seed, DEFAULT_BRANCHES, DEFAULT_RULE)
-        loop.run(folder, family)
-        timed = LoopFolder.look(folder).state.timed
-    return [math.inf if one.time_us is None else one.time_us for one in timed]
+        return loop.run(folder, family), LoopFolder.look(folder).state
+
+
+def runs_of(state: LoopState) -> Runs:
+    """The times of a loop, in the order in which they were measured."""
+    return [math.inf if one.time_us is None else one.time_us for one in state.timed]
+
+
+def spread_of(bench: RecordedBench, played: Sequence[tuple[LoopResult, LoopState]]) -> LoopSpread:
+    """How much some seeds of the loop differ.
+
+    Args:
+        bench: of the workload that they were played at.
+        played: one for each seed.
+    """
+    states = [state for _, state in played]
+    best = bench.best()
+    assert best is not None
+    return LoopSpread(
+        seeds=len(played),
+        paths=len({tuple(one.point for one in state.timed) for state in states}),
+        picks=len({tuple(frozenset(one.methods) for one in state.history) for state in states}),
+        champions=len({result.champion.point for result, _ in played}),
+        farthest=round(max(result.champion.time_us for result, _ in played) / best[1], 4),
+        most_rounds=max(result.rounds for result, _ in played),
+        played=ForecastHits(
+            *map(sum, zip(*(astuple(one.forecast_hits) for one in states), strict=True))
+        ),
+        drawn=drawn_hits(bench),
+    )
+
+
+def drawn_hits(bench: RecordedBench) -> ForecastHits:
+    """How often the forecast's first hold the fastest candidate, at drawn points and methods."""
+    rng = random.Random(0)
+    family = bench.family
+    found: list[int] = []
+    points = [one for one in family.grid() if bench.refuses(one) is None]
+    while len(found) < DRAWN_ROUNDS:
+        point = rng.choice(points)
+        off = [one.id for one in family.switchable if not family.has(point, one.id)]
+        methods = rng.sample(off, min(len(off), rng.randint(1, 3)))
+        made = propose(bench, point, methods, count=DEFAULT_BRANCHES)
+        rank = rank_of_best(bench, made.ordered)
+        if rank is not None and len(made.ordered) > DEFAULT_BRANCHES:  # else nothing is pruned
+            found.append(rank)
+    led = sum(rank <= DEFAULT_BRANCHES - DEFAULT_BRANCHES // 2 for rank in found)
+    within = sum(rank <= BEST_FORECASTS for rank in found)
+    return ForecastHits(len(found), led, len(found), within)
 
 
 class OldPolicy:
@@ -458,6 +508,7 @@ class Baselines:
         self.jobs = jobs
         self.strategies: tuple[StrategyTrial, ...] = ()
         self.groups: GroupCount | None = None
+        self.spread: dict[str, LoopSpread] = {}
 
     def play(self, name: str) -> SearchResult:
         """One search with all of its seeds."""
@@ -484,7 +535,13 @@ class Baselines:
 
     def _loop(self) -> tuple[str, list[Runs]]:
         seeds = range(SEEDS["loop"])
-        return TITLES["loop"], self._each(play_loop, [self.headline] * len(seeds), seeds)
+        for workload in self.family.workloads:
+            played = self._each(play_loop, [workload] * len(seeds), seeds)
+            bench = RecordedBench(self.family, workload, self.grid)
+            self.spread[str(workload)] = spread_of(bench, played)
+            if workload == self.headline:
+                plays = [runs_of(state) for _, state in played]
+        return TITLES["loop"], plays
 
     def _old_policy(self) -> tuple[str, list[Runs]]:
         bench = RecordedBench(self.family, self.headline, self.grid)
@@ -579,6 +636,7 @@ def play_all(wanted: Sequence[str], jobs: int) -> Searches:
         strategies=baselines.strategies or (kept.strategies if kept else ()),
         left_out=LEFT_OUT,
         groups=groups,
+        spread=baselines.spread or (kept.spread if kept else {}),
     )
 
 

@@ -245,7 +245,10 @@ _RESULTS: Mapping[str, tuple[str, ...]] = {
     "gaps": ("start", "gaps", "rising", "counters"),
     "budget": ("budget",),
     "pick": ("pick", "acknowledged"),
-    "branch": ("branches", "pruned", "champion", "time_us", "retries"),
+    "branch": (
+        *("branches", "pruned", "candidates", "best_rank"),
+        *("champion", "time_us", "retries"),
+    ),
     "ablate": ("aa", "attribution", "pairs"),
     "check": ("sass_check",),
     "update": ("classes", "gain", "analysis"),
@@ -411,7 +414,7 @@ class LoopRun(Answer):
 
     in_json: ClassVar[Mapping[str, str]] = {
         **parts("folder workload on seed resumed"),
-        **parts("champion rounds runs best stopped", of="found"),
+        **parts("champion rounds runs best stopped sol forecast", of="found"),
         "notices": "notices",
     }
 
@@ -439,6 +442,10 @@ class LoopRun(Answer):
             f"{found.rounds} rounds, {found.runs} runs, times {self.on}; stopped: {found.stopped}",
             markup=False,
         )
+        if found.sol is not None:
+            console.print(f"SOL score: {found.sol}", markup=False)
+        if found.forecast is not None:
+            console.print(str(found.forecast), markup=False)
 
 
 def run_loop(
@@ -613,6 +620,7 @@ class LoopStatus(Answer):
 
     in_json: ClassVar[Mapping[str, str]] = {
         **{"resumed": "resumed", "rounds": "state.rounds", "runs": "state.runs"},
+        **{"sol": "state.sol", "forecast": "state.forecast_hits"},
         **{"notices": "notices", "state": "state"},
     }
 
@@ -631,6 +639,8 @@ class LoopStatus(Answer):
         )
         time = "not timed yet" if state.time_us is None else f"{state.time_us:.2f} us"
         console.print(f"champion: {state.point}, {time}", markup=False)
+        if state.sol is not None:
+            console.print(f"SOL score: {state.sol}", markup=False)
         for name in ("effective", "ineffective", "implementation_failed", "undecided"):
             methods = getattr(state, f"{name}_methods")
             console.print(f"{name.replace('_', ' ')}: {', '.join(methods) or 'none'}", markup=False)

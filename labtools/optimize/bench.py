@@ -28,7 +28,14 @@ from labtools.measure.gpu.job import (
     require_device,
     rung_candidate,
 )
-from labtools.measure.gpu.measure import PROCESSES, ROUNDS, GroupResult, make_request, run_group
+from labtools.measure.gpu.measure import (
+    PROCESSES,
+    ROUNDS,
+    GroupResult,
+    as_candidate,
+    make_request,
+    run_group,
+)
 from labtools.measure.gpu.pool import LivePool
 from labtools.measure.profiler.profile import profile_batch
 from labtools.predict import (
@@ -53,6 +60,7 @@ from .family import Family, Method, Point
 from .gaps import Gaps, counters_of_forecast, gaps_of_counters, gaps_of_forecast, gaps_of_predicted
 from .grid import Grid, check_grid, grid_path, read_grid, samples_of
 from .sass_check import SassVerdict, check_sass, judge_counts
+from .score import ScoreEnds
 
 TimedOn = Literal["recorded", "forecast", "gpu"]
 TimesFrom = Literal["recorded", "forecast", "live"]
@@ -162,8 +170,14 @@ class TimingBench(Protocol):
     def best(self) -> tuple[Point, float] | None:
         """The fastest point that may lead, and its time in microseconds, where that is known."""
 
+    def known_us(self, points: Sequence[Point]) -> dict[Point, float]:
+        """Times that are known without a run, microseconds; a point without one is left out."""
+
     def floor_us(self) -> float | None:
         """The bulk at the best read rate and an empty launch, microseconds; None: not known."""
+
+    def score_ends(self) -> ScoreEnds | None:
+        """Floor and fastest fair library at the workload; None where one is not known."""
 
     def environment(self) -> dict[str, Any]:
         """Versions and what else the times depend on."""
@@ -271,6 +285,14 @@ class _OnAFamily:
             )
         except LabError:
             return {}
+
+    def known_us(self, points: Sequence[Point]) -> dict[Point, float]:
+        """None: nothing is known before it runs."""
+        return {}
+
+    def score_ends(self) -> ScoreEnds | None:
+        """None: nothing of a library's time is known."""
+        return None
 
     def _read_floor_us(self, sweeps: Iterable[tuple[Problem, float]] = ()) -> float | None:
         """The bulk of the workload at the best read rate that is known, and an empty launch.
@@ -489,6 +511,21 @@ class RecordedBench(_OnAFamily):
             for us in rows.values()
         )
 
+    def known_us(self, points: Sequence[Point]) -> dict[Point, float]:
+        """Of every point that the campaign timed."""
+        timed = self.time(points)
+        return {one: timed.median_us(one) for one in timed.samples}
+
+    def score_ends(self) -> ScoreEnds | None:
+        """By the libraries that the campaign timed in the same processes."""
+        return ends_of(
+            self.floor_us(),
+            {
+                name: statistics.median(us for times in rows.values() for us in times)
+                for name, rows in self._at.anchors.items()
+            },
+        )
+
     def environment(self) -> dict[str, Any]:
         """Of the campaign."""
         made = self.grid.provenance
@@ -621,6 +658,7 @@ class LiveBench(_OnAFamily):
         self._counted: dict[Point, Mapping[str, float | None]] = {}
         self._least: AA | None = None
         self._floor: tuple[float | None] | None = None
+        self._ends: tuple[ScoreEnds | None] | None = None
         self._environment: dict[str, str | None] = {}
         self._calls = 0
 
@@ -753,10 +791,41 @@ class LiveBench(_OnAFamily):
             self._floor = (self._read_floor_us(sweeps),)
         return self._floor[0]
 
+    def score_ends(self) -> ScoreEnds | None:
+        """By the baseline of the operation, timed here by the processes that time the points."""
+        if self._ends is None:
+            self._ends = (ends_of(self.floor_us(), self._baseline_us()),)
+        return self._ends[0]
+
+    def _baseline_us(self) -> dict[str, float]:
+        name = operation_of(self.problem).baseline
+        if name is None:
+            return {}
+        try:
+            job = make_job(as_candidate(f"baseline:{name}"), self.problem, self.limits)
+            held = _samples_of(self._measure([job], self.problem), job.label)
+        except LabError:  # its library is not installed, or does not take the workload
+            return {}
+        return {job.label: median_us(held)} if held else {}
+
     def environment(self) -> dict[str, Any]:
         """The device and the versions of what ran."""
         known = {name: value for name, value in self._environment.items() if value is not None}
         return {"gpu": self.device.name, "driver": self.device.driver_version, **known}
+
+
+def ends_of(floor_us: float | None, times_us: Mapping[str, float]) -> ScoreEnds | None:
+    """The floor and the fastest baseline among some times; None where one is not there.
+
+    Args:
+        floor_us: microseconds.
+        times_us: by the label of a candidate.
+    """
+    libraries = {one: us for one, us in times_us.items() if one.startswith("baseline:")}
+    if floor_us is None or not libraries:
+        return None
+    fastest = min(libraries, key=lambda one: libraries[one])
+    return ScoreEnds(floor_us, libraries[fastest], fastest.removeprefix("baseline:"))
 
 
 def _copy_job(job: Job, folder: Path, number: int) -> Job:

@@ -2,8 +2,8 @@
 
 A round's methods are applied in each of their forms with each setting of the hyperparameters. What
 the family forbids, what cannot be measured here and what was measured before goes at once. The
-forecast orders the rest. All but one of the branches are its first; the last is drawn among those
-that it holds for little slower, because the forecast may be wrong where all that it likes is alike.
+forecast prunes what it holds for much slower than its best, and orders the rest. Half of the
+branches are its first, and the others are drawn: within its own error it cannot order.
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ from dataclasses import dataclass, field
 from .bench import TimingBench
 from .family import Family, InvalidPoint, Point
 
-DRAWN_WITHIN = 1.25
-"""The last branch is drawn among those whose forecast is at most this many times the best one."""
+NEAR_FORECAST = 1.25
+"""What the forecast holds for more than this many times as slow as its best is not tried. So far it
+may be off; nearer it cannot order."""
 MOST_FORECASTS = 96
 """Settings of one round that are forecast at most. Of more, so many are drawn."""
+
+
+KnobValues = tuple[tuple[str, int], ...]
+"""Knobs with their values."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,9 @@ def variants(
 ) -> Iterator[Point | str]:
     """A point with some methods, in each of their forms and with each setting of hyperparameters.
 
-    A setting that would switch another method on or off is no variant: nobody would know which of
-    the two a gain belongs to. Each point comes once; in place of one that is no kernel comes the
+    What is on already may take another of its forms: which one is best follows from what is beside
+    it. A setting that would switch another method on or off is no variant: nobody would know which
+    of the two a gain belongs to. Each point comes once; in place of one that is no kernel comes the
     reason.
 
     Args:
@@ -74,11 +80,12 @@ def variants(
         forms: the number of the one form that a method may have; without it all are tried.
     """
     seen = {point}
+    looked: set[tuple[frozenset[tuple[str, int]], tuple[str, ...]]] = set()
+    varied = {one.knob for one in family.hypers}
     only = forms or {}
     choices = [
         [only[name]] if name in only else range(len(family.method(name).on)) for name in methods
     ]
-    names = [one.knob for one in family.hypers]
     for numbers in itertools.product(*choices):
         chosen = dict(zip(methods, numbers, strict=True))
         try:
@@ -87,15 +94,32 @@ def variants(
             yield error.why
             continue
         switched = family.methods_on(plain)
-        for values in itertools.product(*(one.values for one in family.hypers)):
+        fixed = frozenset((name, plain.knobs[name]) for name in plain.knobs if name not in varied)
+        if (fixed, switched) in looked:  # forms that the hyperparameters set again
+            continue
+        looked.add((fixed, switched))
+        held = [name for name in switched if name not in methods]
+        for values in itertools.product(*_choices(family, held)):
             try:
-                made = family.point({**plain.knobs, **dict(zip(names, values, strict=True))})
+                made = family.point({**plain.knobs, **dict(itertools.chain(*values))})
             except InvalidPoint as error:
                 yield error.why
                 continue
             if made not in seen and family.methods_on(made) == switched:
                 seen.add(made)
                 yield made
+
+
+def _choices(family: Family, held: Sequence[str]) -> list[list[KnobValues]]:
+    """What a variant may set: one value of each hyperparameter, one form of each method held."""
+    hypers = {one.knob for one in family.hypers}
+    methods = [family.method(name) for name in held]
+    several = [one.on for one in methods if len(one.on) > 1 and set(one.off) - hypers]
+    forms: list[list[KnobValues]] = [[tuple(form.items()) for form in some] for some in several]
+    values: list[list[KnobValues]] = [
+        [((one.knob, value),) for value in one.values] for one in family.hypers
+    ]
+    return [*forms, *values]
 
 
 def propose(
@@ -133,28 +157,38 @@ def propose(
         left = rng.sample(left, MOST_FORECASTS)
     forecasts = bench.forecasts_us(left)
     ordered = sorted(left, key=lambda one: (forecasts.get(one, float("inf")), one.key))
-    branches = _choose(ordered, forecasts, count, rng)
+    branches = choose_branches(ordered, forecasts, count, rng)
     if later := len(ordered) - len(branches):
         pruned["the forecast puts it behind the branches"] = later
     return Branching(branches, dict(pruned), tuple(ordered))
+
+
+def rank_of_best(bench: TimingBench, ordered: Sequence[Point]) -> int | None:
+    """Where the fastest of some points stands in their order, from 1; None if it is not known."""
+    known = bench.known_us(ordered)
+    if not ordered or len(known) < len(ordered):
+        return None
+    return 1 + min(range(len(ordered)), key=lambda place: known[ordered[place]])
 
 
 def _refusal(bench: TimingBench, point: Point, known: Collection[Point]) -> str | None:
     return "timed before" if point in known else bench.refuses(point)
 
 
-def _choose(
+def choose_branches(
     ordered: Sequence[Point],
     forecasts: Mapping[Point, float],
     count: int,
     rng: random.Random,
 ) -> tuple[Branch, ...]:
-    """The forecast's first points, and one that is drawn among those that it holds for near."""
-    first = list(ordered[: max(1, count - 1)])
-    limit = DRAWN_WITHIN * forecasts.get(first[0], float("inf")) if first else 0.0
-    near = [one for one in ordered[len(first) :] if forecasts.get(one, float("inf")) <= limit]
-    near = near or list(ordered[len(first) : len(first) + 1])
-    drawn = rng.sample(near, min(len(near), count - len(first)))
+    """Of the points near the forecast's best its first, and as many that are drawn.
+
+    Of an odd number one more is the forecast's.
+    """
+    limit = NEAR_FORECAST * min(forecasts.values(), default=float("inf"))
+    near = [one for one in ordered if forecasts.get(one, float("inf")) <= limit]
+    first, others = near[: count - count // 2], near[count - count // 2 :]
+    drawn = rng.sample(others, min(len(others), count - len(first)))
     chosen = [(one, "forecast") for one in first] + [(one, "drawn") for one in drawn]
     return tuple(
         Branch(number, one, forecasts.get(one), why)

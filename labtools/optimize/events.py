@@ -22,6 +22,7 @@ from .family import Axis
 from .gaps import Gaps
 from .pick import Pick
 from .sass_check import SassVerdict
+from .score import ScoreEnds
 
 Purpose = Literal["start", "branch", "ablation", "reference", "noise", "frontier"]
 """What a point is timed for: ``reference`` is a known point beside others in one call, ``noise`` an
@@ -84,6 +85,7 @@ class GapsDone(_Event):
         gaps: of it.
         counters: behind them, by stable names; None where missing.
         rising: axes whose gap rose two rounds running.
+        ends: between which times are scored; None where the bench has no baseline.
     """
 
     round: int
@@ -91,6 +93,7 @@ class GapsDone(_Event):
     gaps: Gaps
     counters: Mapping[str, float | None]
     rising: tuple[Axis, ...] = ()
+    ends: ScoreEnds | None = None
 
 
 @dataclass(frozen=True)
@@ -183,12 +186,17 @@ class BranchDone(_Event):
         champion: key of the fastest right one; None where none is right, and then the step may
             be done again.
         pruned: settings that went before anything ran, by reason.
+        candidates: settings that the forecast ordered.
+        best_rank: where it had put the fastest of these, from 1; None where their times are not
+            all known.
     """
 
     round: int
     branches: tuple[BranchTried, ...]
     champion: str | None
     pruned: Mapping[str, int] = field(default_factory=dict)
+    candidates: int = 0
+    best_rank: int | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ alone, in the same order.
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,7 @@ from labtools.toolchain.progress import Progress, silent
 from .ablation import ablate_methods, ablate_pairs, pair_variants
 from .attribution import Attribution, interactions, relative_gain
 from .bench import TimedOn, TimedPoints, TimingBench, open_bench
-from .branch import Branch, Branching, propose, variants
+from .branch import Branch, Branching, propose, rank_of_best, variants
 from .budget import allocate, rule_named
 from .campaign import source_hash_of
 from .classes import classify
@@ -49,7 +50,7 @@ from .grid import TunerEntry, write_kernel_tuner
 from .loop_folder import LoopFolder
 from .pick import Pick, Taken, launch_numbers, pick_methods
 from .sass_check import SassVerdict, prove
-from .state import STEPS, AblatedPoint, FoundPoint, LoopResult, LoopState
+from .state import STEPS, AblatedPoint, FoundPoint, LoopResult, LoopState, RoundKept
 
 MOST_ROUNDS = 6
 """Rounds of an automatic run, where none are named."""
@@ -96,7 +97,10 @@ class TuningLoop:
         values = counters if counters is not None else self.bench.shares(point)
         history = [*(one.gaps for one in state.roofline_history), found]
         return self.folder.keep(
-            GapsDone(state.round, point.key, found, dict(values), rising(history))
+            GapsDone(
+                *(state.round, point.key, found, dict(values), rising(history)),
+                ends=self.bench.score_ends(),
+            )
         )
 
     def budget(self, rule: str | None = None) -> LoopState:
@@ -131,6 +135,7 @@ class TuningLoop:
             refuses=partial(self._cannot_branch, point),
             entry=self.bench.entry(point),
             pass_on=True,
+            rng=random.Random(f"{state.seed} {state.round} pick"),
         )
         if methods is not None:
             chosen = self._given(point, chosen, methods)
@@ -169,7 +174,13 @@ class TuningLoop:
         right_ones = [one for one in tried if one.time_us is not None and not one.failure]
         fastest = min(right_ones, key=lambda one: one.time_us or 0.0, default=None)
         champion = fastest.point if fastest else None
-        return self.folder.keep(BranchDone(state.round, tuple(tried), champion, branching.pruned))
+        return self.folder.keep(
+            BranchDone(
+                *(state.round, tuple(tried), champion, branching.pruned),
+                candidates=len(branching.ordered),
+                best_rank=rank_of_best(self.bench, branching.ordered),
+            )
+        )
 
     def ablate(self, pairs: bool = False) -> LoopState:
         """Step 5: the champion with one method out at a time.
@@ -276,7 +287,12 @@ class TuningLoop:
         if best is not None:
             found = FoundPoint(best[0].key, dict(best[0].knobs), best[1])
         champion = FoundPoint(state.point, state.knobs[state.point], state.time_us)
-        return LoopResult(champion, state.rounds, state.runs, state.stopped or limit, found)
+        return LoopResult(
+            *(champion, state.rounds, state.runs, state.stopped or limit),
+            best=found,
+            sol=state.sol,
+            forecast=state.forecast_hits,
+        )
 
     def score_frontier(self) -> None:
         """Time the fastest entries of the frontier on the family's other workloads."""
@@ -407,9 +423,10 @@ class TuningLoop:
         failed = {
             name: tuple(dropped.get(name, ())) for name in state.implementation_failed_methods
         }
+        opened = reopened(state.history, self.bench.least_effect().effect)
         return Taken(
-            state.effective_methods,
-            state.ineffective_methods,
+            tuple(name for name in state.effective_methods if name not in opened),
+            tuple(name for name in state.ineffective_methods if name not in opened),
             failed,
             acknowledged,
             state.undecided_methods,
@@ -476,6 +493,28 @@ class TuningLoop:
                 "which is what can be told here"
             )
         return None
+
+
+def reopened(history: Sequence[RoundKept], least: float) -> set[str]:
+    """Methods whose latest verdict is of a point that the loop did not go on from.
+
+    One that was effective there is not on. One that was ineffective may be taken again only where
+    the whole round lost: it was judged in company that nobody keeps.
+
+    Args:
+        history: the rounds.
+        least: the smallest effect that can be told.
+    """
+    found: set[str] = set()
+    for one in history:
+        for name, verdict in (one.classes or {}).items():
+            found.discard(name)
+            if one.gain is not None and (
+                (verdict == "effective" and one.gain <= least)
+                or (verdict == "ineffective" and one.gain < -least)
+            ):
+                found.add(name)
+    return found
 
 
 def _limit_reached(state: LoopState, max_rounds: int, max_runs: int | None) -> str:

@@ -8,6 +8,7 @@ leaves the check open, and an open check is not passed.
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,8 @@ from .family import METHOD_AXES, Axis, Family, InvalidPoint, Method, Point
 from .gaps import Gaps, trigger_values
 
 Names = Mapping[str, Quantity | None]
+NEAR_STRENGTH = 0.1
+"""Strengths that differ by less are alike: a trigger's own constants are no finer."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,7 @@ def pick_methods(
     refuses: Callable[[Sequence[str]], str | None] | None = None,
     entry: str | None = None,
     pass_on: bool = False,
+    rng: random.Random | None = None,
 ) -> Pick:
     """Choose methods for the slots of each axis.
 
@@ -134,6 +138,8 @@ def pick_methods(
         entry: the kernel function that takes longest.
         pass_on: a slot that no method of its axis can take goes to the axis with the widest gap
             that has one, as long as it has not `CAP` of them.
+        rng: draws the order of methods whose strengths are within `NEAR_STRENGTH`; None orders
+            them by strength alone.
 
     Raises:
         LabError: a trigger cannot be computed, or gives a strength outside 0..1.
@@ -152,7 +158,7 @@ def pick_methods(
     def take(axis: Axis, slots: int, why: str = "") -> None:
         """Fill slots of an axis; what is passed over says why."""
         mine = [one for one in seen.values() if one.axis == axis and not one.taken]
-        for one in _ranked(mine, slots):
+        for one in rank_methods(mine, slots, rng):
             if slots == 0:
                 seen[one.method] = _say(one, "others of its axis stand before it")
                 continue
@@ -286,12 +292,32 @@ def _next_form(method: Method, known: Taken) -> int:
     return next((number for number in range(len(method.on)) if number not in dropped), 0)
 
 
-def _ranked(some: Iterable[Considered], slots: int) -> list[Considered]:
-    """Those that passed: by priority for one slot, by strength for more."""
+def rank_methods(
+    some: Iterable[Considered], slots: int, rng: random.Random | None = None
+) -> list[Considered]:
+    """Those that passed: by priority for one slot, by strength for more.
+
+    Which of those that the counters call for as strongly as for the first comes next is drawn, the
+    likelier the earlier it stands by priority.
+    """
     passed = [one for one in some if one.checks.passed]
-    if slots > 1:
-        return sorted(passed, key=lambda one: (-(one.strength or 0.0), one.priority, one.method))
-    return sorted(passed, key=lambda one: (one.priority, -(one.strength or 0.0), one.method))
+    by_strength = sorted(passed, key=lambda one: (-(one.strength or 0.0), one.priority, one.method))
+    by_priority = sorted(passed, key=lambda one: (one.priority, -(one.strength or 0.0), one.method))
+    left = by_strength if slots > 1 else by_priority
+    if rng is None:
+        return left
+    ordered = []
+    while left:
+        alike = [one for one in left if _differ(one, left[0]) < NEAR_STRENGTH]
+        (chosen,) = rng.choices(alike, [one.priority**-2 for one in alike])
+        left.remove(chosen)
+        ordered.append(chosen)
+    return ordered
+
+
+def _differ(one: Considered, other: Considered) -> float:
+    """By how much two strengths differ; a tenth is a tenth."""
+    return round(abs((one.strength or 0.0) - (other.strength or 0.0)), 9)
 
 
 def _why_taken(one: Considered, budget: Budget) -> str:

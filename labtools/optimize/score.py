@@ -29,6 +29,32 @@ class SolScore:
     floor_us: float
     baseline_us: float
 
+    def __str__(self) -> str:
+        ends = f"floor {self.floor_us:.2f} us, fastest fair library {self.baseline_us:.2f} us"
+        return f"{self.score:.2f} ({ends})"
+
+
+@dataclass(frozen=True)
+class ScoreEnds:
+    """Between what a time is scored.
+
+    Args:
+        floor_us: the bulk at the best read rate and an empty launch, microseconds.
+        baseline_us: of the fastest fair library, microseconds.
+        baseline: its name.
+    """
+
+    floor_us: float
+    baseline_us: float
+    baseline: str
+
+    def score(self, time_us: float) -> SolScore | None:
+        """The score of a time; None where these are no ends for it."""
+        try:
+            return sol_score(time_us, self.floor_us, self.baseline_us)
+        except LabError:
+            return None
+
 
 def sol_score(time_us: float, floor_us: float, baseline_us: float) -> SolScore:
     """Score a time between a floor and a baseline.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from labtools.record.whole import write_whole
 from .campaign import digits
 from .family import Family
 from .grid import ENDING, grid_path
+from .state import ForecastHits
 
 SEARCHES_SCHEMA = 1
 MOST_RUNS = 150
@@ -139,6 +140,31 @@ class GroupCount:
 
 
 @dataclass(frozen=True)
+class LoopSpread:
+    """How much the seeds of the loop differ, and what the forecast was worth to them.
+
+    Args:
+        seeds: that were played.
+        paths: different sequences of points among them.
+        picks: different sequences of method sets.
+        champions: different points that they ended with.
+        farthest: the slowest of these over the grid's fastest point.
+        most_rounds: of one seed.
+        played: the forecast in the rounds that were played.
+        drawn: the forecast at drawn points of the grid, each with up to three drawn methods.
+    """
+
+    seeds: int
+    paths: int
+    picks: int
+    champions: int
+    farthest: float
+    most_rounds: int
+    played: ForecastHits
+    drawn: ForecastHits
+
+
+@dataclass(frozen=True)
 class Searches:
     """All searches on one grid at its headline.
 
@@ -157,6 +183,7 @@ class Searches:
         strategies: of Kernel Tuner, the chosen one first.
         left_out: strategies of Kernel Tuner that were not played, with the reason.
         groups: of the old policy.
+        spread: of the loop's seeds, by workload.
     """
 
     schema_version: int
@@ -173,6 +200,7 @@ class Searches:
     strategies: tuple[StrategyTrial, ...]
     left_out: Mapping[str, str]
     groups: GroupCount
+    spread: Mapping[str, LoopSpread] = field(default_factory=dict)
 
     def named(self, name: str) -> SearchResult:
         """The search of a name.

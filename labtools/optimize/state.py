@@ -36,11 +36,14 @@ from .gaps import Gaps
 from .log import LogRead
 from .pick import Pick
 from .sass_check import SassVerdict
+from .score import ScoreEnds, SolScore
 
 STATE_VERSION = 1
 """Of ``state.json``."""
 STEPS = ("gaps", "budget", "pick", "branch", "ablate", "check", "update")
 """Of a round, in their order."""
+BEST_FORECASTS = 4
+"""As many candidates of a round are asked for the fastest, see `ForecastHits`."""
 MOST_RETRIES = 3
 """Times that ``branch`` may be done again where no branch was right."""
 METHOD_CLASSES: tuple[MethodClass, ...] = (
@@ -109,6 +112,9 @@ class RoundKept:
         start: key of the point that it began from.
         planned: points that were to be timed, by purpose.
         kept: of these, timed.
+        ends: between which times are scored, where the bench has a baseline.
+        candidates: settings that the forecast ordered, in the last attempt.
+        best_rank: where it had put the fastest of them, from 1, where that is known.
         retries: times that ``branch`` found nothing right.
         abandoned: by a restart.
     """
@@ -118,11 +124,14 @@ class RoundKept:
     gaps: Gaps | None = None
     counters: Mapping[str, float | None] = field(default_factory=dict)
     rising: tuple[Axis, ...] = ()
+    ends: ScoreEnds | None = None
     budget: Budget | None = None
     pick: Pick | None = None
     acknowledged: Mapping[str, str] = field(default_factory=dict)
     branches: tuple[BranchTried, ...] = ()
     pruned: Mapping[str, int] = field(default_factory=dict)
+    candidates: int = 0
+    best_rank: int | None = None
     retries: int = 0
     champion: str | None = None
     time_us: float | None = None
@@ -219,6 +228,26 @@ class LoopState(LoopSetup):
         """Rounds that are whole."""
         return sum(one.classes is not None for one in self.history)
 
+    @property
+    def sol(self) -> SolScore | None:
+        """The champion's time between the floor and the fastest fair library."""
+        ends = next((one.ends for one in reversed(self.history) if one.ends), None)
+        return ends.score(self.time_us) if ends and self.time_us is not None else None
+
+    @property
+    def forecast_hits(self) -> ForecastHits:
+        """How often the forecast's first branches held the fastest."""
+        led = [one for one in self.history if one.champion is not None]
+        chosen = [
+            one
+            for one in led
+            if any(b.point == one.champion and b.why == "forecast" for b in one.branches)
+        ]
+        pruned = [one for one in led if one.candidates > BEST_FORECASTS]
+        ranks = [one.best_rank for one in pruned if one.best_rank is not None]
+        within = sum(rank <= BEST_FORECASTS for rank in ranks)
+        return ForecastHits(len(led), len(chosen), len(ranks), within)
+
     def say_resumed(self) -> str:
         """Where the loop goes on, and what of a step that was cut off is kept."""
         if self.stopped:
@@ -297,6 +326,7 @@ class StateFold:
             gaps=event.gaps,
             counters=event.counters,
             rising=event.rising,
+            ends=event.ends,
         )
 
     def _take_plan(self, event: PlanMade) -> None:
@@ -323,6 +353,8 @@ class StateFold:
             event,
             branches=(*before.branches, *event.branches),
             pruned=event.pruned,
+            candidates=event.candidates,
+            best_rank=event.best_rank,
             champion=event.champion,
             time_us=None if event.champion is None else right.get(event.champion),
             retries=before.retries + (event.champion is None),
@@ -479,6 +511,34 @@ def methods_by_class(state: LoopState) -> Iterable[tuple[MethodClass, tuple[str,
 
 
 @dataclass(frozen=True)
+class ForecastHits:
+    """What the forecast was worth that pruned the candidates.
+
+    Args:
+        rounds: with a right branch.
+        led: of these, rounds whose fastest branch was one of the forecast's first, and not drawn.
+        known: rounds with more candidates than `BEST_FORECASTS` of which every time is known, on
+            the recorded grid alone.
+        best_four: of those, rounds whose fastest candidate was among the forecast's first
+            `BEST_FORECASTS`.
+    """
+
+    rounds: int
+    led: int
+    known: int
+    best_four: int
+
+    def __str__(self) -> str:
+        text = f"the forecast's first branches led {self.led} of {self.rounds} rounds"
+        if self.known:
+            text += (
+                f"; its best {BEST_FORECASTS} held the fastest candidate in {self.best_four} of "
+                f"{self.known}"
+            )
+        return text
+
+
+@dataclass(frozen=True)
 class FoundPoint:
     """A point and its time.
 
@@ -503,6 +563,8 @@ class LoopResult:
         runs: candidates that were run, ablations included.
         stopped: why.
         best: of the recorded grid; None where there is no grid.
+        sol: the champion's score between floor and baseline; None where there is no baseline.
+        forecast: how often the forecast was right about the fastest candidate.
     """
 
     champion: FoundPoint
@@ -510,6 +572,8 @@ class LoopResult:
     runs: int
     stopped: str
     best: FoundPoint | None = None
+    sol: SolScore | None = None
+    forecast: ForecastHits | None = None
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,8 @@ def _result(state: LoopState) -> SummaryTable:
         ("its knobs", say_knobs(knobs) or NOT_KNOWN),
         ("its time, us", _time(state.time_us)),
         ("times are", state.on),
+        ("SOL score", str(state.sol or NOT_KNOWN)),
+        ("forecast", str(state.forecast_hits)),
         ("rounds", str(state.rounds)),
         ("runs", str(state.runs)),
         ("seed", str(state.seed)),
@@ -120,8 +122,9 @@ def _rounds(state: LoopState) -> SummaryTable:
         tried = f"{len(kept.branches)}, {failed} failed" if failed else str(len(kept.branches))
         methods = ", ".join(kept.methods) or NOT_KNOWN
         champion = kept.champion or ("abandoned" if kept.abandoned else NOT_KNOWN)
-        rows.append((str(kept.round), methods, tried, champion, _time(kept.time_us), gain))
-    columns = ("round", "methods", "branches", "champion", "us", "gain")
+        rank = NOT_KNOWN if kept.best_rank is None else f"{kept.best_rank} of {kept.candidates}"
+        rows.append((str(kept.round), methods, tried, champion, _time(kept.time_us), gain, rank))
+    columns = ("round", "methods", "branches", "champion", "us", "gain", "fastest was forecast")
     return SummaryTable("Rounds", columns, tuple(rows))
 
 

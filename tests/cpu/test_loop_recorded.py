@@ -16,6 +16,7 @@ from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import Family, load_family
 from labtools.optimize.grid import Grid, check_grid, draw_points, grid_path, read_grid
 from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.searches import read_searches, searches_path
 from labtools.optimize.state import LoopResult, LoopState
 from labtools.toolchain import find_compiler
 
@@ -137,6 +138,38 @@ def test_the_policy_is_sooner_there_than_random_search(
     drawn = [int(np.argmax(rng.permutation(times) <= limit)) + 1 for _ in range(DRAWS)]
     runs = [runs_to(state, limit) for _, state in played]
     assert statistics.median(runs) <= 0.7 * statistics.median(drawn)
+
+
+def test_the_forecast_is_held_against_the_grid_and_the_champion_scored(
+    played: list[tuple[LoopResult, LoopState]], grid: Grid
+) -> None:
+    for result, state in played:
+        assert result.forecast == state.forecast_hits
+        assert result.forecast is not None
+        assert 0 < result.forecast.best_four <= result.forecast.known <= result.forecast.rounds
+        for one in state.history:
+            assert one.champion is None or 1 <= (one.best_rank or 0) <= one.candidates
+        assert result.sol is not None
+        assert result.sol.time_us == result.champion.time_us
+        assert result.sol.floor_us < result.sol.time_us < result.sol.baseline_us
+        assert 0.5 < result.sol.score < 1
+
+
+def test_the_seeds_that_were_written_down_came_near_at_every_workload(family: Family) -> None:
+    found = read_searches(searches_path("tunable", "h200"))
+    assert list(found.spread) == [str(one) for one in family.workloads]
+    for one in found.spread.values():
+        assert one.seeds >= 20
+        assert one.farthest <= FAR
+        assert one.most_rounds <= 6
+        assert one.paths > 1, "the seeds play differently"
+        assert one.drawn.best_four <= one.drawn.known
+    near, far = found.named("loop").near
+    assert near.reached >= 18
+    assert far.reached == found.named("loop").seeds
+    random_runs = found.named("random").near[0].median_runs
+    assert near.median_runs is not None and random_runs is not None
+    assert near.median_runs <= 0.7 * random_runs
 
 
 def test_every_method_of_a_round_has_a_class_and_a_proof(

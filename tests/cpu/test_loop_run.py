@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ import pytest
 
 from labtools.optimize import loop
 from labtools.optimize.bench import ForecastBench, TimedPoints
-from labtools.optimize.branch import propose, variants
+from labtools.optimize.branch import NEAR_FORECAST, choose_branches, propose, variants
 from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.loop_folder import LoopFolder
-from labtools.optimize.state import STEPS, OutOfOrder
+from labtools.optimize.state import STEPS, OutOfOrder, RoundKept
 from labtools.predict import load_gpu
 from labtools.problem import LabError, load_rung
 
@@ -101,17 +102,46 @@ def test_branches_keep_to_the_methods_that_were_picked(
             assert family.methods_on(made) == ("memory.wide_accesses",)
 
 
-def test_one_branch_is_drawn_and_the_others_are_the_forecasts_first(
-    family: Family, bench: ForecastBench
-) -> None:
-    found = propose(bench, family.start, ["compute.larger_blocks"], count=2, seed="a")
-    assert [one.why for one in found.branches] == ["forecast", "drawn"]
-    first = found.branches[0]
-    assert first.forecast_us == min(bench.forecasts_us(found.ordered).values())
-    known = {first.point}
-    again = propose(bench, family.start, ["compute.larger_blocks"], count=2, known=known)
+def said_forecasts(family: Family, step: float) -> dict[Point, float]:
+    """Each point of the grid so much slower than the one before."""
+    return {one: 10.0 * step**place for place, one in enumerate(family.grid())}
+
+
+def test_half_of_the_branches_are_the_forecasts_first_and_half_are_drawn(family: Family) -> None:
+    forecasts = said_forecasts(family, 1.02)
+    ordered, drawn = list(forecasts), set()
+    for seed in range(12):
+        found = choose_branches(ordered, forecasts, 4, random.Random(seed))
+        assert [one.why for one in found] == ["forecast"] * 2 + ["drawn"] * 2
+        assert [one.point for one in found[:2]] == ordered[:2]
+        assert all(forecasts[one.point] <= NEAR_FORECAST * 10.0 for one in found)
+        drawn.add(frozenset(one.point for one in found[2:]))
+    assert len(drawn) > 1, "the seed draws"
+    assert len(choose_branches(ordered, {}, 4, random.Random(0))) == 4, "without a forecast"
+
+
+def test_what_the_forecast_holds_for_much_slower_does_not_run(family: Family) -> None:
+    forecasts = said_forecasts(family, 1.3)
+    found = choose_branches(list(forecasts), forecasts, 4, random.Random(0))
+    assert [one.why for one in found] == ["forecast"]
+
+
+def test_what_was_timed_before_is_no_branch(family: Family, bench: ForecastBench) -> None:
+    first = propose(bench, family.start, ["compute.larger_blocks"], count=2, seed="a").branches[0]
+    again = propose(bench, family.start, ["compute.larger_blocks"], count=2, known={first.point})
     assert first.point not in [one.point for one in again.branches]
     assert again.pruned["timed before"] == 1
+
+
+def test_a_verdict_counts_where_the_loop_went_on_from() -> None:
+    rounds = [
+        RoundKept(1, classes={"a": "effective", "b": "ineffective"}, gain=0.5),
+        RoundKept(2, classes={"c": "effective", "d": "ineffective"}, gain=0.001),
+        RoundKept(3, classes={"e": "effective", "f": "ineffective"}, gain=-0.4),
+    ]
+    assert loop.reopened(rounds, 0.02) == {"c", "e", "f"}
+    again = RoundKept(4, classes={"f": "ineffective", "e": "effective"}, gain=0.2)
+    assert loop.reopened([*rounds, again], 0.02) == {"c"}
 
 
 def test_where_nothing_is_left_the_loop_stops_with_reasons(tmp_path: Path, family: Family) -> None:

@@ -605,6 +605,7 @@ def values_twice(root: Path, least: int = 15) -> list[str]:
 
 
 TWO_SIDES = {
+    ("BranchDone", "RoundKept"): "one event of the log, and what the events of a round come to",
     ("Baseline", "Rung"): "both can be timed; one is a library's call and the other a kernel",
     ("Design", "BlockPlan"): "derived by formulas, and chosen by the rule; tests compare them",
     ("Gpu", "Limits"): "what the data sheet says, and the part that a launch may depend on",

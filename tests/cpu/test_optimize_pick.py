@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import random
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +18,15 @@ from labtools.optimize.classes import classify
 from labtools.optimize.code_numbers import code_numbers
 from labtools.optimize.family import Point, load_family
 from labtools.optimize.gaps import Gaps
-from labtools.optimize.pick import Pick, Taken, launch_numbers, pick_methods
+from labtools.optimize.pick import (
+    Considered,
+    MethodChecks,
+    Pick,
+    Taken,
+    launch_numbers,
+    pick_methods,
+    rank_methods,
+)
 from labtools.optimize.sass_check import SassVerdict, check_sass, prove
 from labtools.problem import LabError, Rows
 from labtools.toolchain.listings import MachineCode, machine_code
@@ -49,6 +59,23 @@ def test_one_slot_goes_by_priority_and_two_by_strength():
     assert set(both.methods) == {SHUFFLES, EARLY}
     assert both.unused == 0
     assert [one.method for one in both.considered] == [one.id for one in ROWS.methods]
+
+
+def test_what_is_as_strong_as_the_first_is_drawn_and_mostly_the_first():
+    passed = MethodChecks(True, True, True, True)
+    known = {"first": 0.90, "alike": 0.97, "weaker": 0.5, "stronger": 1.0}
+    some = [
+        Considered(name, "latency", place, strength, passed, False, "")
+        for place, (name, strength) in enumerate(known.items(), start=1)
+    ]
+    leads = Counter(rank_methods(some, 1, random.Random(n))[0].method for n in range(400))
+    assert set(leads) == {"first", "alike"}, "a difference of a tenth is one"
+    assert 2.5 < leads["first"] / leads["alike"] < 6
+    leads = Counter(rank_methods(some, 2, random.Random(n))[0].method for n in range(400))
+    assert set(leads) == {"stronger", "alike"}
+    by_priority = [one.method for one in rank_methods(some, 1)]
+    assert by_priority == list(known)
+    assert next(one.method for one in rank_methods(some, 2)) == "stronger"
 
 
 def test_strength_decides_between_two_for_two_slots(tmp_path):

@@ -1,0 +1,230 @@
+"""Planted methods, each classed right: with forecasts, with noisy times, and on the real grid."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import pytest
+
+from labtools.optimize.ablation import ablate_methods
+from labtools.optimize.attribution import AA, TimeRatio, least_effect_of, ratio_of, threshold_of
+from labtools.optimize.bench import ForecastBench, RecordedBench, TimedPoints
+from labtools.optimize.classes import MethodClass
+from labtools.optimize.family import Family, Point, load_family
+from labtools.optimize.grid import grid_path, read_grid
+from labtools.problem import Problem
+from labtools.record import ProcessSamples, Samples
+from tests.planted_cases import CASES, PLANTED, hold_case, hold_together, judge
+
+PROCESSES, ROUNDS = 5, 10
+TWO = ("latency.first", "latency.second")
+
+
+class NoisyBench(ForecastBench):
+    """Forecasts as a GPU's times: several processes, noise within them and between them.
+
+    Args:
+        family: the planted one.
+        seed: of the noise.
+        noise: of a sample, relative.
+        slower: by how much some points are slower than forecast.
+    """
+
+    one_call = True
+
+    def __init__(
+        self,
+        family: Family,
+        seed: int,
+        noise: float = 0.005,
+        slower: Mapping[Point, float] | None = None,
+    ) -> None:
+        super().__init__(family, family.workloads[0])
+        self.noise, self.slower, self.calls = noise, slower or {}, seed
+
+    def samples(self, time_us: float, label: str) -> Samples:
+        """Of one kernel in one call."""
+        rng = np.random.default_rng(zlib.crc32(f"{label} {self.calls}".encode()))
+        rows = []
+        for process in range(PROCESSES):
+            own = np.exp(0.3 * self.noise * rng.standard_normal())
+            us = time_us * own * np.exp(self.noise * rng.standard_normal(ROUNDS))
+            rows.append(
+                ProcessSamples(
+                    process=process,
+                    us=tuple(map(float, us)),
+                    launches_per_sample=1,
+                    rotated_sets=1,
+                    rotated_bytes=0,
+                )
+            )
+        return Samples(processes=tuple(rows))
+
+    def time(self, points: Sequence[Point], problem: Problem | None = None) -> TimedPoints:
+        """All in one call."""
+        self.calls += 1000
+        return TimedPoints(
+            {
+                one: self.samples(
+                    self.forecast_of(one, problem).time_us * (1 + self.slower.get(one, 0)), one.key
+                )
+                for one in dict.fromkeys(points)
+            }
+        )
+
+    def ratio(self, above: Samples, below: Samples) -> TimeRatio:
+        """Of two points of one call."""
+        return ratio_of(above, below)
+
+    def least_effect(self) -> AA:
+        """From identical kernels."""
+        return self._identical
+
+    @cached_property
+    def _identical(self) -> AA:
+        every = [self.samples(10.0, f"identical {number}") for number in range(21)]
+        return least_effect_of(list(zip(every, every[1:], strict=False)), "live")
+
+
+@pytest.fixture(scope="module")
+def planted() -> Family:
+    return load_family(PLANTED)
+
+
+@pytest.fixture(scope="module")
+def forecasts(planted: Family) -> ForecastBench:
+    return ForecastBench(planted, planted.workloads[0])
+
+
+@pytest.fixture(scope="module")
+def recorded() -> RecordedBench:
+    family = load_family("tunable")
+    return RecordedBench(family, family.workloads[0], read_grid(grid_path("tunable", "h200")))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_planted_method_is_classed_right_by_its_forecast(
+    forecasts: ForecastBench, name: str
+) -> None:
+    hold_case(forecasts, CASES[name])
+
+
+def test_two_that_only_work_together_are_not_additive(forecasts: ForecastBench) -> None:
+    hold_together(forecasts, forecasts.family.apply(forecasts.family.start, TWO), TWO)
+
+
+def test_what_spills_says_how_much(forecasts: ForecastBench) -> None:
+    start = forecasts.family.start
+    tight = forecasts.family.apply(start, ["latency.tight"])
+    assert (forecasts.numbers(tight)["spill_bytes"] or 0) > 0
+    assert forecasts.numbers(start)["spill_bytes"] == 0
+
+
+def test_the_planted_kernel_computes_what_it_should(forecasts: ForecastBench) -> None:
+    family = forecasts.family
+    every = family.apply(family.start, [one.id for one in family.methods])
+    assert forecasts.check(family.start) is None
+    assert forecasts.check(every) is None
+
+
+def test_verdicts_that_are_decided_agree_over_five_repeats(planted: Family) -> None:
+    said: dict[tuple[str, str], set[MethodClass]] = {}
+    for seed in range(5):
+        bench = NoisyBench(planted, seed)
+        for name, case in CASES.items():
+            point = planted.apply(planted.start, case.methods)
+            for method, found in judge(bench, point, case.methods).classes.items():
+                said.setdefault((name, method), set()).add(found)
+    undecided = sum("undecided" in found for found in said.values())
+    assert undecided <= len(said) / 6
+    for (name, method), found in said.items():
+        assert found - {"undecided"} == {CASES[name].classes[method]}, (name, method)
+
+
+def test_planted_slowdowns_of_twice_the_least_effect_are_found(planted: Family) -> None:
+    """The point with the idle method is made slower: then leaving the method out is faster."""
+    point = planted.apply(planted.start, ["memory.idle"])
+    found = 0
+    for seed in range(20):
+        size = 2 * threshold_of(NoisyBench(planted, seed).least_effect())
+        bench = NoisyBench(planted, seed, slower={point: size})
+        (one,) = ablate_methods(bench, point, ["memory.idle"])
+        found += one.high < -one.threshold
+    assert found >= 19
+
+
+# ------------------------------------------------------------------------- on the recorded grid
+
+REAL: Mapping[str, tuple[str, str, MethodClass]] = {
+    "no effect": (
+        "math=1 load=2 width=16 unroll=1 stages=3 warps=4 split=4",
+        "memory.l2_prefetch",
+        "ineffective",
+    ),
+    "harmful": ("rows=8 unroll=1 warps=4", "compute.exponent_base_2", "ineffective"),
+    "dropped by the compiler": (
+        "gqa=1 math=1 load=2 width=16 unroll=1 stages=3 swizzle=1 warps=8 split=4 merge=2 ilp=1 "
+        "tail=1",
+        "latency.known_block_size",
+        "implementation_failed",
+    ),
+    "spills": (
+        "width=16 rows=8 unroll=1 warps=4 split=4 bounds=2",
+        "latency.room_for_32_warps",
+        "ineffective",
+    ),
+}
+"""Points of the grid at which a method is what was planted. The grid has none that is faster
+without its signature."""
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_the_grid_has_real_cases(recorded: RecordedBench, name: str) -> None:
+    key, method, expected = REAL[name]
+    point = recorded.family.read_key(key)
+    found = judge(recorded, point, [method])
+    one, sass = found.attribution[method], found.sass[method]
+    assert found.classes == {method: expected}
+    left = recorded.family.remove(point, method)
+    if name == "no effect":
+        assert sass.verdict == "present"
+        assert abs(one.relative) < one.threshold
+    if name == "harmful":
+        assert sass.verdict == "present"
+        assert one.high < -one.threshold
+    if name == "dropped by the compiler":
+        codes = recorded.grid.at_workload(recorded.problem).code
+        numbers = [recorded.grid.number(one) for one in (point, left)]
+        assert codes[numbers[0] or 0] == codes[numbers[1] or 0], "one machine code"
+    if name == "spills":
+        assert (recorded.numbers(point)["spill_bytes"] or 0) > 0
+        assert recorded.numbers(left)["spill_bytes"] == 0
+        assert one.high < -one.threshold
+
+
+def test_the_grid_has_two_that_only_work_together(recorded: RecordedBench) -> None:
+    point = recorded.family.read_key("gqa=1 width=16 rows=8 unroll=1 split=16")
+    hold_together(recorded, point, ("compute.rows_together", "memory.group_of_heads"))
+
+
+def test_slowdowns_planted_in_recorded_samples_are_found(recorded: RecordedBench) -> None:
+    """A point's own samples against its second ones, which were made slower."""
+    grid, least = recorded.grid, recorded.least_effect().effect
+    twice = [one for one in grid.identical(recorded.problem) if one[2]][:200]
+    found = claimed = 0
+    for first, second, _ in twice:
+        plain, again = (recorded_samples(us) for us in (first, second))
+        slower = recorded_samples(tuple(us * (1 + 2 * least) for us in second))
+        found += recorded.ratio(slower, plain).low > 1
+        claimed += abs(recorded.ratio(again, plain).ratio - 1) > least
+    assert found >= 0.95 * len(twice)
+    assert claimed <= 0.05 * len(twice)
+
+
+def recorded_samples(us: tuple[float, ...]) -> Samples:
+    """As the grid has them: one process."""
+    only = ProcessSamples(process=0, us=us, launches_per_sample=1, rotated_sets=1, rotated_bytes=0)
+    return Samples(processes=(only,))

@@ -1,0 +1,104 @@
+"""The planted family: what each of its methods must be called, on any bench."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labtools.optimize.ablation import ablate_methods, ablate_pairs
+from labtools.optimize.attribution import Attribution, Interaction, interactions
+from labtools.optimize.bench import TimingBench
+from labtools.optimize.classes import MethodClass, classify
+from labtools.optimize.family import Point
+from labtools.optimize.loop import check_methods
+from labtools.optimize.sass_check import SassVerdict
+
+PLANTED = Path(__file__).with_name("families") / "planted.py"
+
+
+@dataclass(frozen=True)
+class PlantedCase:
+    """Methods that are applied together, and what each of them is.
+
+    Args:
+        methods: ids.
+        classes: of each.
+        helps: methods without which the point is slower, by more than counts.
+        harms: methods without which it is faster, by more than counts.
+    """
+
+    methods: tuple[str, ...]
+    classes: Mapping[str, MethodClass]
+    helps: tuple[str, ...] = ()
+    harms: tuple[str, ...] = ()
+
+
+CASES = {
+    "no effect": PlantedCase(("memory.idle",), {"memory.idle": "ineffective"}),
+    "harmful": PlantedCase(
+        ("compute.harm",), {"compute.harm": "ineffective"}, harms=("compute.harm",)
+    ),
+    "dropped by the compiler": PlantedCase(
+        ("memory.dropped",), {"memory.dropped": "implementation_failed"}
+    ),
+    "all three at once": PlantedCase(
+        ("memory.idle", "compute.harm", "memory.dropped"),
+        {
+            "memory.idle": "ineffective",
+            "compute.harm": "ineffective",
+            "memory.dropped": "implementation_failed",
+        },
+        harms=("compute.harm",),
+    ),
+    "two that only work together": PlantedCase(
+        ("latency.first", "latency.second"),
+        {"latency.first": "effective", "latency.second": "effective"},
+        helps=("latency.first", "latency.second"),
+    ),
+    "spills": PlantedCase(
+        ("latency.tight",), {"latency.tight": "implementation_failed"}, harms=("latency.tight",)
+    ),
+    "faster and not what it claims": PlantedCase(
+        ("memory.claimed",), {"memory.claimed": "implementation_failed"}, helps=("memory.claimed",)
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a bench and the machine code say of a point's methods."""
+
+    attribution: Mapping[str, Attribution]
+    sass: Mapping[str, SassVerdict]
+    classes: Mapping[str, MethodClass]
+
+
+def judge(bench: TimingBench, point: Point, methods: Sequence[str]) -> Judged:
+    """Time, look at the machine code, and class: as the loop's steps do."""
+    found = {one.method: one for one in ablate_methods(bench, point, methods)}
+    sass = {one.method: one for one in check_methods(bench, point, methods)}
+    return Judged(found, sass, {name: classify(found.get(name), sass[name]) for name in methods})
+
+
+def hold_case(bench: TimingBench, case: PlantedCase) -> Judged:
+    """Play a case on a bench of the planted family; fails where one of its methods is misjudged."""
+    found = judge(bench, bench.family.apply(bench.family.start, case.methods), case.methods)
+    assert found.classes == case.classes
+    for name, one in found.attribution.items():
+        assert (one.decided == "above") == (name in case.helps), one
+        assert (one.high < -one.threshold) == (name in case.harms), one
+    return found
+
+
+def hold_together(bench: TimingBench, point: Point, methods: Sequence[str]) -> Interaction:
+    """Two methods of which each alone is worth nothing at a point without both of them."""
+    single = ablate_methods(bench, point, methods)
+    pairs = ablate_pairs(bench, point, methods)
+    (found,) = interactions(single, pairs, bench.least_effect())
+    assert not found.additive
+    for one in single:
+        assert one.decided == "above"
+        alone = (1 + found.together) / (1 + one.relative) - 1
+        assert alone < one.threshold, "with the other alone nothing is gained"
+    return found
