@@ -122,6 +122,17 @@ def _choices(family: Family, held: Sequence[str]) -> list[list[KnobValues]]:
     return [*forms, *values]
 
 
+def varied_knobs(family: Family, held: Sequence[str]) -> frozenset[str]:
+    """The knobs that variants set beside those of the round's methods.
+
+    Args:
+        family: what is tuned.
+        held: ids of the other methods that are on.
+    """
+    choices = itertools.chain(*_choices(family, held))
+    return frozenset(name for setting in choices for name, _ in setting)
+
+
 def propose(
     bench: TimingBench,
     point: Point,

@@ -16,6 +16,7 @@ from typing import Any, get_args
 from labtools.optimize.ablation import ablate_methods
 from labtools.optimize.attribution import threshold_of
 from labtools.optimize.bench import RecordedBench
+from labtools.optimize.branch import varied_knobs
 from labtools.optimize.budget import (
     CAP,
     DEFAULT_BRANCHES,
@@ -77,6 +78,7 @@ class GameGrid:
     def __init__(self, bench: RecordedBench) -> None:
         self.family = bench.family
         self._hypers = frozenset(one.knob for one in self.family.hypers)
+        self._varied_by: dict[MethodChoice, frozenset[str]] = {}
         self.leading = [one for one in self.family.grid() if bench.refuses(one) is None]
         self._by_methods: dict[MethodChoice, list[Point]] = {}
         for one in self.leading:
@@ -116,18 +118,26 @@ class GameGrid:
             if isinstance(plain, str):
                 why = plain
                 continue
-            for one in self._by_methods.get(self.family.methods_on(plain), ()):
-                if one != point and self._becomes(plain, one):
+            switched = self.family.methods_on(plain)
+            held = tuple(name for name in switched if name not in methods)
+            for one in self._by_methods.get(switched, ()):
+                if one != point and self._becomes(plain, one, held):
                     found[one] = None
         return tuple(found), why
 
-    def _becomes(self, plain: Point, wanted: Point) -> bool:
-        """Whether a point is another one once its hyperparameters are set as there."""
+    def _becomes(self, plain: Point, wanted: Point, held: MethodChoice) -> bool:
+        """Whether a point is another one once what variants set is set as there."""
         try:
-            setting = {name: wanted.knobs[name] for name in self._hypers}
+            setting = {name: wanted.knobs[name] for name in self._varied(held)}
             return self.family.point({**plain.knobs, **setting}) == wanted
         except InvalidPoint:
             return False
+
+    def _varied(self, held: MethodChoice) -> frozenset[str]:
+        """See `branch.varied_knobs`; the same methods are asked for again and again."""
+        if held not in self._varied_by:
+            self._varied_by[held] = varied_knobs(self.family, held)
+        return self._varied_by[held]
 
     def _plain(self, point: Point, methods: MethodChoice) -> Iterable[Point | str]:
         """The point with the methods in each form, before the hyperparameters are set.
