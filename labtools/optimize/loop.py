@@ -95,7 +95,8 @@ class TuningLoop:
             self._time("start", [point])  # it is given, and no candidate
         found = gaps_of_counters(counters) if counters is not None else self.bench.gaps(point)
         values = counters if counters is not None else self.bench.shares(point)
-        history = [*(one.gaps for one in state.roofline_history), found]
+        earlier = [one.gaps for one in state.since_restart if one.gaps is not None]
+        history = [*earlier, found]
         return self.folder.keep(
             GapsDone(
                 *(state.round, point.key, found, dict(values), rising(history)),
@@ -475,14 +476,15 @@ class TuningLoop:
 
     def _reason_to_stop(self, state: LoopState) -> str | None:
         """Why no further round begins, or None."""
-        last = state.roofline_history[-1].gaps if state.roofline_history else None
+        rounds = state.since_restart
+        last = next((one.gaps for one in reversed(rounds) if one.gaps is not None), None)
         if last is not None and last.near_peak:
             return "near the peak: all three gaps are below the limit"
         floor_us = self.bench.floor_us()
         if floor_us and state.time_us and state.time_us <= NEAR_FLOOR * floor_us:
             near = f"{NEAR_FLOOR:g} times the floor, {floor_us:.2f} us"
             return f"{state.time_us:.2f} us is within {near}"
-        whole = [one for one in state.history if one.classes is not None]
+        whole = [one for one in rounds if one.classes is not None]
         latest = whole[-ROUNDS_WITHOUT_GAIN:]
         least = self.bench.least_effect().effect
         if len(latest) == ROUNDS_WITHOUT_GAIN and all(

@@ -117,6 +117,7 @@ class RoundKept:
         best_rank: where it had put the fastest of them, from 1, where that is known.
         retries: times that ``branch`` found nothing right.
         abandoned: by a restart.
+        restarted: a restart begins it.
     """
 
     round: int
@@ -146,6 +147,7 @@ class RoundKept:
     planned: Mapping[Purpose, tuple[str, ...]] = field(default_factory=dict)
     kept: Mapping[Purpose, tuple[str, ...]] = field(default_factory=dict)
     abandoned: bool = False
+    restarted: bool = False
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -222,6 +224,12 @@ class LoopState(LoopSetup):
     def current(self) -> RoundKept:
         """The round that is under way, or the last one; empty before the first."""
         return self.history[-1] if self.history else RoundKept(0)
+
+    @property
+    def since_restart(self) -> tuple[RoundKept, ...]:
+        """The rounds from the last restart on; what was before it ends and explains nothing."""
+        restarts = [number for number, one in enumerate(self.history) if one.restarted]
+        return self.history[restarts[-1] if restarts else 0 :]
 
     @property
     def rounds(self) -> int:
@@ -391,7 +399,7 @@ class StateFold:
             if one.classes is None:
                 self.rounds[number] = replace(one, abandoned=True)
         self.point, self.time_us, self.stopped = event.point, event.time_us, ""
-        self.rounds[event.round] = RoundKept(event.round, start=event.point)
+        self.rounds[event.round] = RoundKept(event.round, start=event.point, restarted=True)
 
     def _take_stop(self, event: LoopStopped) -> None:
         self.stopped = event.reason

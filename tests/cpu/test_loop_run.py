@@ -203,3 +203,16 @@ def test_a_removal_without_a_time_says_why_and_has_no_class(
     assert list(found.classes) == ["compute.larger_blocks"]
     assert {one.method for one in found.pairs} <= {both, " + ".join(reversed(both.split(" + ")))}
     assert found.interactions == (), "what one of the two does alone is not known"
+
+
+def test_a_restart_tries_on_after_rounds_without_a_gain(tmp_path: Path, family: Family) -> None:
+    begin(tmp_path / "loop", family)
+    first = loop.run(tmp_path / "loop", family)
+    assert "without a gain" in first.stopped
+    with LoopFolder.opened(tmp_path / "loop") as folder:
+        state = folder.restart(0)
+    assert [one.restarted for one in state.since_restart] == [True]
+    again = loop.run(tmp_path / "loop", family)
+    assert again.stopped != first.stopped
+    state = LoopFolder.look(tmp_path / "loop").state
+    assert any(one.branches for one in state.since_restart) or "no setting is left" in again.stopped
