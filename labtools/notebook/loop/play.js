@@ -260,10 +260,9 @@ function beginFrom(tables, state, place) {
 
 // What the round taught, and where the next one begins: as TuningLoop.update decides it.
 function settle(tables, state, round) {
-  round.methods.forEach((m, n) => {
-    state.classes[m] = tables.classes[round.removals[n].class];
-    if (round.removals[n].leads >= 0) state.known.add(round.removals[n].leads);
-  });
+  for (const one of round.removals) {
+    if (one.leads >= 0) state.known.add(one.leads);
+  }
   for (const place of [...round.branches, round.from]) state.known.add(place);
   let [leader, gain] = [round.champion, round.ratio - 1];
   const harmed = round.removals.filter((one) => one.harms);
@@ -276,6 +275,14 @@ function settle(tables, state, round) {
   round.taken = gain > tables.least;
   if (round.taken) beginFrom(tables, state, leader);
   round.next = state.at;
+  round.methods.forEach((m, n) => {
+    const found = tables.classes[round.removals[n].class];
+    // What was judged at a point that nobody goes on from may be taken again: see `reopened`.
+    const open =
+      (found === "effective" && gain <= tables.least) ||
+      (found === "ineffective" && gain < -tables.least);
+    state.classes[m] = open ? "" : found;
+  });
   for (const place of round.branches) {
     if (place !== round.next) state.frontier.set(place, round.number);
   }
