@@ -325,21 +325,23 @@ class TuningLoop:
             beside: a known point that is timed in the same call, to be compared with.
         """
         left = set(self.folder.plan(purpose, [one.key for one in points]))
-        if left and self.bench.one_call:
-            self._keep_call(purpose, points, beside)
-        elif left:
+        if self.bench.one_call:
+            if left:
+                self._keep_call(purpose, points, beside)
+        else:
+            # Without what it is compared with a measurement is worth nothing: that comes first.
+            if beside is not None and self._kept("reference", beside) is None:
+                self._keep_call("reference", [beside], None)
             for one in points:
                 if one.key in left:
                     self._keep_call(purpose, [one], None)
-            if beside is not None and self._kept("reference", beside) is None:
-                self._keep_call("reference", [beside], None)
         found = {one: self._kept(purpose, one) for one in points}
         if beside is not None:
             found[beside] = self._kept("reference", beside)
         return {one: timed for one, timed in found.items() if timed is not None}
 
     def _keep_call(self, purpose: Purpose, points: Sequence[Point], beside: Point | None) -> None:
-        every = [*points, *([beside] if beside is not None else [])]
+        every = [*([beside] if beside is not None else []), *points]
         timed = self.bench.time(every)
         call, number = self.folder.next_call, self.state.round
         for one in every:
@@ -593,7 +595,9 @@ def init(
     start = family.start
     if reason := bench.refuses(start):
         raise LabError(
-            f"{family.rung.id} cannot begin here.", reason, "another workload, or --on forecast"
+            f"{family.rung.id} cannot begin here.",
+            reason,
+            "another workload" + (", or --on forecast" if on == "recorded" else ""),
         )
     event = InitDone(
         family=_name_of(family),
