@@ -16,7 +16,7 @@ from labtools.predict import load_gpu
 from labtools.problem import HEADLINE, LabError, Workload
 
 from ..bench import Bench, View, slider
-from ..records import GpuRecords, Variant, forecast_of
+from ..records import GpuRecords, Variant, forecast_of, forecasts_of
 from .figures import time_parts
 
 BATCHES, LENGTHS = (1, 8, 64), (512, 4096)
@@ -37,6 +37,10 @@ def split_tables(
         parts in microseconds, its bound and its blocks, and the recorded time or None.
     """
     gpu = load_gpu(records.gpu or "h200")
+    loads = [like.replace(batch=b, kv_len=s) for b in batches for s in lengths]
+    tries = [Variant(rung, {"split": n}) for n in counts]
+    # Side by side; each is then there when its cell asks for it.
+    forecasts_of([(tried, load) for load in loads for tried in tries], gpu.name)
     return {
         "gpu": gpu.title,
         "rung": rung,
