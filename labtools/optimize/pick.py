@@ -158,7 +158,8 @@ def pick_methods(
     def take(axis: Axis, slots: int, why: str = "") -> None:
         """Fill slots of an axis; what is passed over says why."""
         mine = [one for one in seen.values() if one.axis == axis and not one.taken]
-        for one in rank_methods(mine, slots, rng):
+        ranked = rank_methods(mine, slots, rng)
+        for place, one in enumerate(ranked, start=1):
             if slots == 0:
                 seen[one.method] = _say(one, "others of its axis stand before it")
                 continue
@@ -175,7 +176,13 @@ def pick_methods(
             chosen.append(one.method)
             forms.update(extra)
             slots -= 1
-            said = _why_taken(one, budget) + why
+            alike = [
+                other.method
+                for other in ranked[place:]
+                if rng is not None and _differ(one, other) < NEAR_STRENGTH
+            ]
+            drawn = f"; drawn before {', '.join(alike)}, as strong as it" if alike else ""
+            said = _why_taken(one, budget) + drawn + why
             seen[one.method] = dataclasses.replace(one, taken=True, why=said)
 
     for axis in METHOD_AXES:

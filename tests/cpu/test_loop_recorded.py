@@ -220,4 +220,5 @@ def test_the_audit_explains_each_step(tmp_path: Path, family: Family) -> None:
     text = (tmp_path / "loop" / "audit.md").read_text()
     for step in ("init", "gaps", "budget", "pick", "branch", "ablate", "check", "update"):
         assert f"  {step}: " in text
+    assert "; drawn before latency." in text, "near-ties of strength are drawn, and it says so"
     assert (tmp_path / "loop" / "iterv1" / "kernel.cu").is_file()
