@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.grid import grid_path, read_grid
 from labtools.problem import Problem
 from labtools.record import ProcessSamples, Samples
+from tests.gpu import test_gpu_loop as live_tests
 from tests.planted_cases import CASES, PLANTED, hold_case, hold_together, judge
 
 PROCESSES, ROUNDS = 5, 10
@@ -142,6 +144,15 @@ def test_verdicts_that_are_decided_agree_over_five_repeats(planted: Family) -> N
     assert undecided <= len(said) / 6
     for (name, method), found in said.items():
         assert found - {"undecided"} == {CASES[name].classes[method]}, (name, method)
+
+
+def test_the_tests_for_a_gpu_pass_on_noisy_times(planted: Family) -> None:
+    """Their Python is tried here, so that on a GPU it is the GPU that is tested."""
+    bench: Any = NoisyBench(planted, 7)
+    for name in CASES:
+        live_tests.test_a_planted_method_is_classed_right(bench, name)
+    live_tests.test_two_that_only_work_together_are_not_additive(bench)
+    live_tests.test_identical_kernels_claim_nothing_and_a_known_slower_one_is_slower(bench)
 
 
 def test_planted_slowdowns_of_twice_the_least_effect_are_found(planted: Family) -> None:
