@@ -18,17 +18,19 @@ from labtools.predict import DEFAULT_GPU, load_gpu
 from labtools.problem import (
     Drawn,
     LabError,
+    Limits,
     Problem,
     Rung,
     merge_comparisons,
     operation_of,
 )
-from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
+from labtools.toolchain import CompilerMissing, Cubin, compile_rung, launched_entries
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import gpu_only_lines
 
 from .case import CheckCase, second_draw
 from .fault import Fault
+from .residency import refuse_kept_lines
 
 if TYPE_CHECKING:
     from .cpu.build import Executable
@@ -258,14 +260,14 @@ def _compile_for_gpu(rung: Rung, workload: Problem, knobs: Mapping[str, int] | N
 
     Raises:
         CompileError: one of the two refuses it.
-        LabError: it needs more registers for a block than there are.
+        LabError: it needs more registers for a block than there are, or keeps lines in L2.
     """
     from .cpu import build_for_cpu
 
     said: list[str] = []
     limits = load_gpu(DEFAULT_GPU).limits
     with ThreadPoolExecutor(1) as beside:
-        compiling = beside.submit(compile_rung, rung, workload, limits, knobs)
+        compiling = beside.submit(_compile_and_look, rung, workload, limits, knobs)
         built = build_for_cpu(rung, workload, knobs, limits)
         try:
             cubin = compiling.result()
@@ -284,6 +286,20 @@ def _compile_for_gpu(rung: Rung, workload: Problem, knobs: Mapping[str, int] | N
         lines = ", ".join(f"{first} to {last}" for first, last in hidden)
         said.append(f"lines {lines}, which stand under __CUDA_ARCH__: only a GPU runs them")
     return said
+
+
+def _compile_and_look(
+    rung: Rung, workload: Problem, limits: Limits, knobs: Mapping[str, int] | None
+) -> Cubin:
+    """The code for a GPU.
+
+    Raises:
+        CompileError: it does not compile.
+        KernelError: it keeps lines in L2.
+    """
+    cubin = compile_rung(rung, workload, limits, knobs)
+    refuse_kept_lines(rung, workload, limits, knobs)
+    return cubin
 
 
 def _quick_choice(cases: Sequence[Problem]) -> list[Problem]:

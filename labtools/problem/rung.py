@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.machinery
 import importlib.util
@@ -23,6 +24,7 @@ from .checked import check_fields, check_name, is_text
 from .compare import MOST_TOLERANCE, MOST_TOLERANCE_IN_8_BITS
 from .dtypes import element_bytes
 from .errors import KernelError, LabError
+from .judging import nothing_changed
 from .limits import MOST_BLOCK, MOST_GRID, MOST_THREADS, Limits
 from .paths import kernels_dir
 from .problem import (
@@ -362,6 +364,11 @@ class Rung:
         names, and not one kernel, such as a step of a ladder."""
         return is_file(self.source.with_suffix(".toml"))
 
+    @property
+    def is_shipped(self) -> bool:
+        """Whether it is one of the project's own kernels, unedited."""
+        return not self.edited and self.source.is_relative_to(kernels_dir())
+
     def runs_on(self, arch: str) -> bool:
         """Whether an architecture, such as ``sm_75``, has what the kernel needs."""
         return is_arch_since(arch, self.min_arch)
@@ -538,8 +545,11 @@ def _ask(rung: str, function: Callable[..., Any], problem: Problem, *more: Any) 
     Raises:
         KernelError: it failed.
     """
+    code = getattr(function, "__code__", None)
+    own = code is not None and Path(code.co_filename).is_relative_to(kernels_dir())
     try:
-        return function(problem, *more)
+        with contextlib.nullcontext() if own else nothing_changed(rung or "the rung"):
+            return function(problem, *more)
     except (LabError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -717,8 +727,10 @@ def load_by_path(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # so that inspect and pickle find the module's functions
+    own = path.is_relative_to(kernels_dir())
     try:
-        spec.loader.exec_module(module)
+        with contextlib.nullcontext() if own else nothing_changed(str(path)):
+            spec.loader.exec_module(module)
     except BaseException as error:  # it may raise whatever it likes
         del sys.modules[name]
         if isinstance(error, (LabError, KeyboardInterrupt)):

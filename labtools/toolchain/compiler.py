@@ -39,6 +39,7 @@ from .options import (
 )
 from .sources import expand_includes, hash_source, odd_include, used_headers
 
+Target = Literal["cubin", "ptx"]
 CompilerName = Literal["auto", "live", "cuda-core", "cupy"]
 _FIRST_CHOICES = {"auto": ("cuda-core", "cupy"), "live": ("cupy", "cuda-core")}
 """``live`` takes CuPy's NVRTC, as `cupy.RawKernel` does, where it is there."""
@@ -161,6 +162,33 @@ def compile_cubin(
     return cubin
 
 
+def compile_ptx(
+    source: str,
+    arch: str,
+    defines: Mapping[str, str],
+    name: str,
+    include_dirs: Iterable[Path | str] = (),
+) -> str:
+    """The PTX of what `compile_cubin` compiles, whose arguments and errors these are."""
+    check_arch(arch)
+    found, folders = find_compiler(), all_include_dirs(include_dirs)
+    refuse_odd_includes(source, folders, name)
+
+    def make() -> str:
+        code, log, failed = _compile_apart(
+            found, source, arch, defines, name, folders, KERNEL_LIMIT_S, "ptx"
+        )
+        if failed:
+            raise _explain(log, source, name, folders)
+        return code.rstrip(b"\0").decode("utf-8", "replace")
+
+    builds = _nvrtc_builds(found)
+    if not builds:
+        return make()
+    key = _key(source, arch, dict(defines), name, folders, found)
+    return kept("ptx", (key, COMMON_OPTIONS, builds, used_headers(source, folders)), make)
+
+
 def _key(
     source: str,
     arch: str,
@@ -279,19 +307,20 @@ def _compile_apart(
     name: str,
     folders: tuple[Path, ...],
     limit_s: float,
+    target: Target = "cubin",
 ) -> tuple[bytes, str, bool]:
-    """The cubin, the log, and whether it failed; in a process of its own where there can be one.
+    """The code, the log, and whether it failed; in a process of its own where there can be one.
 
     Raises:
         CompileError: it took too long, or too much memory.
     """
     run = _compile_with_cuda_core if compiler.name == "cuda-core" else _compile_with_cupy
     if not can_work_apart():
-        return run(source, arch, defines, name, folders)
+        return run(source, arch, defines, name, folders, target)
 
     def work() -> bytes:
         try:
-            image, log, failed = run(source, arch, defines, name, folders)
+            image, log, failed = run(source, arch, defines, name, folders, target)
         except MemoryError:
             raise
         except Exception as error:
@@ -314,6 +343,7 @@ def _compile_with_cuda_core(
     defines: Mapping[str, str],
     name: str,
     folders: tuple[Path, ...],
+    target: Target,
 ) -> tuple[bytes, str, bool]:
     core = _import_cuda_core()
     log = io.StringIO()
@@ -330,14 +360,16 @@ def _compile_with_cuda_core(
         ptxas_options=["-v"],
         **fresh,
     )
-    code, failure = _run_program(core, name_lines(source, name), options, log)
+    code, failure = _run_program(core, name_lines(source, name), options, log, target)
     if failure:
         return b"", f"{log.getvalue()}\n{failure}", True
     return code, log.getvalue(), False
 
 
-def _run_program(core: Any, text: str, options: Any, log: io.StringIO) -> tuple[bytes, str]:
-    """The cubin, or what the compiler said. Alone in a frame, so that no error holds the program.
+def _run_program(
+    core: Any, text: str, options: Any, log: io.StringIO, target: Target
+) -> tuple[bytes, str]:
+    """The code, or what the compiler said. Alone in a frame, so that no error holds the program.
 
     An error's traceback holds the frames it passed. A program in one of them would be freed by the
     garbage collector instead of its reference count, and cuda-core 1.2 then prints a traceback of
@@ -345,13 +377,25 @@ def _run_program(core: Any, text: str, options: Any, log: io.StringIO) -> tuple[
     """
     program = core.Program(text, "c++", options)
     try:
-        return bytes(program.compile("cubin", logs=log).code), ""
+        image = bytes(program.compile("cubin", logs=log).code)
+        # PTX as a target of its own would ask for a driver.
+        return (image if target == "cubin" else _read_ptx(program.handle)), ""
     except Exception as error:  # the package's own class has moved between versions
         said = "\n".join([str(error), *getattr(error, "__notes__", ())])
         _release_frames(error)
         return b"", said or type(error).__name__
     finally:
         program.close()
+
+
+def _read_ptx(program: Any) -> bytes:
+    """The PTX on the way to the code of a program that was compiled."""
+    from cuda.bindings import nvrtc
+
+    _, size = nvrtc.nvrtcGetPTXSize(program)
+    text = b" " * size
+    nvrtc.nvrtcGetPTX(program, text)
+    return text
 
 
 def _release_frames(error: BaseException) -> None:
@@ -369,6 +413,7 @@ def _compile_with_cupy(
     defines: Mapping[str, str],
     name: str,
     folders: tuple[Path, ...],
+    target: Target,
 ) -> tuple[bytes, str, bool]:
     nvrtc = _import_cupy_nvrtc()
     options = (
@@ -386,7 +431,10 @@ def _compile_with_cupy(
             nvrtc.compileProgram(program, options)
         except nvrtc.NVRTCError as error:
             return b"", f"{nvrtc.getProgramLog(program)}\n{error}", True
-        return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program)), False
+        ask = nvrtc.getCUBIN if target == "cubin" else nvrtc.getPTX
+        made = ask(program)
+        code = made.encode() if isinstance(made, str) else bytes(made)
+        return code, str(nvrtc.getProgramLog(program)), False
     finally:
         nvrtc.destroyProgram(program)
 

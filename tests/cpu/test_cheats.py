@@ -1,21 +1,27 @@
-"""Cheats that are held off by where a rung's code runs: each is tried for real."""
+"""Cheats that a rung's code or its Python may try: each is tried for real, and refused."""
 
 from __future__ import annotations
 
 import shutil
+import statistics
 import sys
-from collections.abc import Iterator
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from devices import LIMITS
 from live_fake import use_fake_gpu
-from test_judge import ENTRY, STORE, edited
+from test_judge import ENTRY, R03, STORE, edited
 
+from labtools.measure import check_rung
 from labtools.measure.gpu import timing
+from labtools.measure.gpu.job import Candidate, make_job
 from labtools.measure.gpu.measure import time_candidates
-from labtools.problem import Workload, kernels_dir, load_rung
+from labtools.measure.residency import refuse_kept_lines
+from labtools.problem import KernelError, Workload, kernels_dir, load_rung
 from labtools.toolchain import CompileError
+from labtools.toolchain.compiler import CompilerName, compile_ptx, find_compiler
 from labtools.toolchain.listings import machine_code
 
 WORKLOAD = Workload(2, 4, 2, 64, 64)
@@ -37,32 +43,63 @@ _sys.modules["cupy"] = _Stopped
 """
 
 
-@pytest.fixture
-def patched_back() -> Iterator[None]:
-    """What the cheat does to this process is undone."""
+def cheating_rung(folder: Path, before: str = "", within: str = "") -> Path:
+    """r03 in a folder of its own, with more Python when it is loaded or in its launch."""
+    shipped = kernels_dir() / "decode"
+    shutil.copy(shipped / "r03_one_warp.cu", folder / "r03_one_warp.cu")
+    text = (shipped / "r03_one_warp.py").read_text()
+    for marker, more in (("from labtools.problem import", before), ("    return [", within)):
+        assert text.count(marker) == 1
+        text = text.replace(marker, f"{more}\n{marker}" if more else marker)
+    path = folder / "r03_one_warp.py"
+    path.write_text(text)
+    return path
+
+
+def test_a_rung_that_patches_the_timer_is_refused(tmp_path: Path) -> None:
     real, cupy = timing.time_group, sys.modules.get("cupy")
-    yield
-    timing.time_group = real
-    sys.modules.pop("cupy", None)
-    if cupy is not None:
-        sys.modules["cupy"] = cupy
+    with pytest.raises(KernelError, match=r"changes labtools\.measure\.gpu\.timing\.time_group"):
+        load_rung(cheating_rung(tmp_path, before=PATCHES))
+    assert timing.time_group is real
+    assert sys.modules.get("cupy") is cupy
 
 
-def test_a_rung_that_patches_the_timer_patches_no_process_that_times(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, patched_back: None
+@pytest.mark.parametrize(
+    ("line", "changed"),
+    [
+        ("import time; time.perf_counter = lambda: 0.0", r"time\.perf_counter"),
+        ("import statistics; statistics.median = min", r"statistics\.median"),
+        ("import numpy; numpy.abs = numpy.zeros_like", r"numpy\.abs"),
+        (
+            "from labtools.measure.check import CheckReport as C; C.summary = property(str)",
+            r"CheckReport\.summary",
+        ),
+        ("import sys; sys.modules['cupy'] = object()", "cupy"),
+    ],
+)
+def test_a_launch_that_patches_what_judges_is_refused(
+    tmp_path: Path, line: str, changed: str
 ) -> None:
-    """Its Python runs where launches are asked for; children that time get launch data alone."""
+    rung = load_rung(cheating_rung(tmp_path, within=f"    {line}"))
+    held = [time.perf_counter, statistics.median, np.abs, sys.modules.get("cupy")]
+    with pytest.raises(KernelError, match=f"changes {changed}"):
+        rung.launches(WORKLOAD, LIMITS)
+    assert [time.perf_counter, statistics.median, np.abs, sys.modules.get("cupy")] == held
+
+
+def test_an_honest_rung_may_import_and_compute(tmp_path: Path) -> None:
+    line = "    import fractions, numpy.fft, statistics; statistics.median([1, 2, 3])"
+    rung = load_rung(cheating_rung(tmp_path, before="import decimal", within=line))
+    assert rung.launches(WORKLOAD, LIMITS)
+
+
+def test_a_patch_that_got_by_reaches_no_process_that_times(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Children that time are started anew, and get launch data alone."""
     use_fake_gpu(monkeypatch, tmp_path)
-    folder = kernels_dir() / "decode"
-    shutil.copy(folder / "r03_one_warp.cu", tmp_path / "r03_one_warp.cu")
-    text = (folder / "r03_one_warp.py").read_text()
-    marker = "from labtools.problem import"
-    assert marker in text
-    path = tmp_path / "r03_one_warp.py"
-    path.write_text(text.replace(marker, f"{PATCHES}\n{marker}", 1))
-    cheat = load_rung(path)
-    assert timing.time_group({}) == {}, "the patch is in force here"
-    found = time_candidates([cheat], WORKLOAD, processes=1, rounds=3, ceiling=False)
+    monkeypatch.setattr(timing, "time_group", lambda *args, **kwargs: {})
+    found = time_candidates([R03], WORKLOAD, processes=1, rounds=3, ceiling=False)
     (record,) = found.records
     assert record.median_us == pytest.approx(10.0), "the fake GPU's time of this kernel"
 
@@ -82,3 +119,55 @@ def test_a_kernel_starts_no_other_that_would_answer_late(declared: str) -> None:
         machine_code(cheat, WORKLOAD, LIMITS, cheat.resolve_knobs())
     begins = edited((ENTRY, late.replace(declared, "")), (STORE, STORE))
     assert "late" in machine_code(begins, WORKLOAD, LIMITS, begins.resolve_knobs()).entries
+
+
+POLICY = """unsigned long long policy;
+  asm volatile("createpolicy.fractional.L2::evict_{kind}.b64 %0, 1.0;" : "=l"(policy));
+  unsigned word;
+  asm volatile("ld.global.L2::cache_hint.u32 %0, [%1], %2;"
+               : "=r"(word) : "l"(out), "l"(policy));
+  """
+KEPT = {
+    "a policy": POLICY.format(kind="last"),
+    "a policy, by its number": POLICY.format(kind="first").replace(
+        'asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));',
+        "policy = 0x14F0000000000000ull;",
+    ),
+    "a prefetch": 'asm volatile("prefetch.global.L2::evict_" "last [%0];" : : "l"(out));\n  ',
+}
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_a_kernel_that_keeps_lines_in_l2_is_refused(kept: str) -> None:
+    cheat = edited((STORE, f"\n#ifdef __CUDA_ARCH__\n{KEPT[kept]}\n#endif\n{STORE}"))
+    with pytest.raises(KernelError, match="keeps lines in L2 for its next call"):
+        refuse_kept_lines(cheat, WORKLOAD, LIMITS)
+    with pytest.raises(KernelError, match="keeps lines in L2"):
+        check_rung(cheat, WORKLOAD, quick=True)
+    with pytest.raises(KernelError, match="keeps lines in L2"):
+        make_job(Candidate(cheat, "rung", cheat.resolve_knobs()), WORKLOAD, LIMITS)
+
+
+def test_a_kernel_may_say_that_lines_go_first() -> None:
+    refuse_kept_lines(edited((STORE, POLICY.format(kind="first") + STORE)), WORKLOAD, LIMITS)
+    refuse_kept_lines(edited((STORE, f"{STORE} ")), WORKLOAD, LIMITS)
+
+
+@pytest.mark.parametrize("compiler", ["cuda-core", "cupy"])
+def test_both_ways_to_the_compiler_give_ptx(
+    compiler: CompilerName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cupy" if compiler == "cupy" else "cuda.core")
+    found = find_compiler(compiler)
+    monkeypatch.setattr("labtools.toolchain.compiler.find_compiler", lambda: found)
+    source = f"{ENTRY} void k(int* x) {{ *x = {time.time_ns() % 10**9}; }}"  # no cache has it
+    ptx = compile_ptx(source, "sm_90", {}, "k.cu")
+    assert ".visible .entry k(" in ptx
+
+
+def test_no_shipped_kernel_has_a_hint_for_l2() -> None:
+    """They are not looked at when they are timed."""
+    texts = [path for path in kernels_dir().rglob("*.cu*") if path.is_file()]
+    assert len(texts) > 20
+    words = ("evict_last", "cache_hint", "access_property", "createpolicy")
+    assert [path.name for path in texts if any(w in path.read_text() for w in words)] == []

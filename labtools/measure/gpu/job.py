@@ -47,6 +47,8 @@ from labtools.toolchain import (
 from labtools.toolchain.cache import in_folder, prune_kept
 from labtools.toolchain.status import nothing_runs
 
+from ..residency import refuse_kept_lines
+
 CEILING = "read_sweep"
 MICROBENCH = "microbench"
 
@@ -298,6 +300,7 @@ def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
             kv_bits=target.kv_bits,
         )
     launches = candidate.launches(workload, limits)
+    refuse_kept_lines(target, workload, limits, candidate.knobs)
     cubin = compile_rung(target, workload, limits, candidate.knobs, compiler="live")
     for launch in launches:
         cubin.resources_of(launch.entry)  # refuses a name that the code does not hold

@@ -9,7 +9,7 @@ from typing import Any
 
 from labtools.measure import trip_counts_of
 from labtools.predict import Forecast, Gpu, LaunchForecast, forecast
-from labtools.problem import LabError, Rung, Workload, kernels_dir
+from labtools.problem import LabError, Rung, Workload
 from labtools.record import Record, RecordStore, Variant, describe_record
 from labtools.toolchain.listings import source_text_of
 from labtools.toolchain.sass import SourceLine
@@ -70,7 +70,7 @@ def state_of(setting: Setting, store: RecordStore | None = None) -> ChainState:
         # drawing them takes longer than all the rest.
         counts = (
             trip_counts_of(*asked, setting.knobs, setting.gpu.limits)
-            if setting.rung.edited or not _is_shipped(setting.rung)
+            if not setting.rung.is_shipped
             else None
         )
         found = forecast(*asked, setting.gpu, setting.knobs, counts=counts)
@@ -80,10 +80,6 @@ def state_of(setting: Setting, store: RecordStore | None = None) -> ChainState:
     state["answer_s"] = round(time.perf_counter() - started, 3)
     state["answer_text"] = f"worked out in {state['answer_s']:.2f} s"
     return state
-
-
-def _is_shipped(rung: Rung) -> bool:
-    return rung.source.is_relative_to(kernels_dir())
 
 
 def change_between(pinned: ChainState, shown: ChainState) -> ChainState:
