@@ -39,7 +39,7 @@ from .options import (
 )
 from .sources import expand_includes, hash_source, odd_include, used_headers
 
-Target = Literal["cubin", "ptx"]
+CodeKind = Literal["cubin", "ptx"]
 CompilerName = Literal["auto", "live", "cuda-core", "cupy"]
 _FIRST_CHOICES = {"auto": ("cuda-core", "cupy"), "live": ("cupy", "cuda-core")}
 """``live`` takes CuPy's NVRTC, as `cupy.RawKernel` does, where it is there."""
@@ -307,7 +307,7 @@ def _compile_apart(
     name: str,
     folders: tuple[Path, ...],
     limit_s: float,
-    target: Target = "cubin",
+    target: CodeKind = "cubin",
 ) -> tuple[bytes, str, bool]:
     """The code, the log, and whether it failed; in a process of its own where there can be one.
 
@@ -343,7 +343,7 @@ def _compile_with_cuda_core(
     defines: Mapping[str, str],
     name: str,
     folders: tuple[Path, ...],
-    target: Target,
+    target: CodeKind,
 ) -> tuple[bytes, str, bool]:
     core = _import_cuda_core()
     log = io.StringIO()
@@ -367,7 +367,7 @@ def _compile_with_cuda_core(
 
 
 def _run_program(
-    core: Any, text: str, options: Any, log: io.StringIO, target: Target
+    core: Any, text: str, options: Any, log: io.StringIO, target: CodeKind
 ) -> tuple[bytes, str]:
     """The code, or what the compiler said. Alone in a frame, so that no error holds the program.
 
@@ -413,7 +413,7 @@ def _compile_with_cupy(
     defines: Mapping[str, str],
     name: str,
     folders: tuple[Path, ...],
-    target: Target,
+    target: CodeKind,
 ) -> tuple[bytes, str, bool]:
     nvrtc = _import_cupy_nvrtc()
     options = (
