@@ -2,8 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
 from labtools.predict import load_gpu
 from labtools.toolchain import DeviceInfo
+from labtools.toolchain.cache import code_digest
+
+T = TypeVar("T")
+EVERY = "LABTOOLS_EVERY_CASE"
+"""Set to 1, nothing is drawn: tests of many alike cases take them all."""
+
+
+def _name_of(case: object) -> str:
+    return str(getattr(case, "id", case))
+
+
+def some_of(every: Sequence[T], count: int, always: Sequence[T] = ()) -> list[T]:
+    """Some cases of many alike ones, in their order; other ones after a change of the code.
+
+    The draw follows from the code, since all processes of a test run must make the same one.
+
+    Args:
+        every: the cases.
+        count: how many are drawn.
+        always: those that are taken beside the drawn ones.
+    """
+    if os.environ.get(EVERY) == "1":
+        return list(every)
+    code = code_digest("problem", "toolchain", "predict", "optimize")
+    rng = random.Random(code + "".join(map(_name_of, every)))
+    left = [one for one in every if one not in always]
+    chosen = rng.sample(left, min(count, len(left)))
+    return [one for one in every if one in chosen or one in always]
+
 
 H200 = DeviceInfo(
     name="NVIDIA H200",

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,16 +42,22 @@ class Concept:
     places: tuple[str, ...] = PLACES
 
 
+@functools.cache
+def nodes_of(tree: ast.AST) -> tuple[Any, ...]:
+    """All that stands in a tree; many detectors look through the same ones."""
+    return tuple(ast.walk(tree))
+
+
 def functions_of(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield node
 
 
 def texts_of(tree: ast.AST) -> Iterator[ast.Constant]:
     """Every string that is no statement of its own, as a docstring is."""
-    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    alone = {id(node.value) for node in nodes_of(tree) if isinstance(node, ast.Expr)}
+    for node in nodes_of(tree):
         text = isinstance(node, ast.Constant) and isinstance(node.value, str)
         if text and id(node) not in alone:
             yield node
@@ -73,14 +80,14 @@ def deciding_a_bound(tree: ast.AST) -> Iterator[int]:
     for function in functions_of(tree):
         returned = {
             constant.value
-            for node in ast.walk(function)
+            for node in nodes_of(function)
             if isinstance(node, ast.Return) and node.value is not None
-            for constant in ast.walk(node.value)
+            for constant in nodes_of(node.value)
             if isinstance(constant, ast.Constant)
         }
         compares = any(
             isinstance(operator, (ast.Lt, ast.LtE, ast.Gt, ast.GtE))
-            for node in ast.walk(function)
+            for node in nodes_of(function)
             if isinstance(node, ast.Compare)
             for operator in node.ops
         )
@@ -90,7 +97,7 @@ def deciding_a_bound(tree: ast.AST) -> Iterator[int]:
 
 def sharing_stalls(tree: ast.AST) -> Iterator[int]:
     """Taking the stall counters apart by name, or dividing by a warp's whole time."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if method_name(node) in ("startswith", "removeprefix"):
             assert isinstance(node, ast.Call)
             if any(isinstance(a, ast.Constant) and a.value == "stall_" for a in node.args):
@@ -116,12 +123,12 @@ def counting_loads_in_flight(tree: ast.AST) -> Iterator[int]:
     asks when a load is issued and first used.
     """
     for function in functions_of(tree):
-        names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
-        looks = {node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute)}
+        names = {node.id for node in nodes_of(function) if isinstance(node, ast.Name)}
+        looks = {node.attr for node in nodes_of(function) if isinstance(node, ast.Attribute)}
         repeats = any(
             (isinstance(node.iter, ast.BinOp) and isinstance(node.iter.op, ast.Mult))
             or re.search(r"\b(repeat|cycle)\(", ast.unparse(node.iter))
-            for node in ast.walk(function)
+            for node in nodes_of(function)
             if isinstance(node, (ast.For, ast.comprehension))
         )
         if names & {"most", "largest"} and (repeats or looks >= {"issue", "first_use"}):
@@ -134,7 +141,7 @@ def is_campaign(node: ast.AST | None) -> bool:
 
 def pairing_records(tree: ast.AST) -> Iterator[int]:
     """Two records' campaigns compared for being the same one."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
             continue
         if all(is_campaign(side) for side in (node.left, *node.comparators)):
@@ -147,7 +154,7 @@ def grouping_by_campaign(tree: ast.AST) -> Iterator[int]:
     Seen where a campaign, alone or in a tuple, is a key: of a dict, a subscript, a set, a sort or
     a grouping; or where it is looked for in one.
     """
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         keys: list[ast.AST | None] = []
         if isinstance(node, ast.Subscript):
             keys = [node.slice]
@@ -170,7 +177,7 @@ def grouping_by_campaign(tree: ast.AST) -> Iterator[int]:
 
 def laying_out_blocks(tree: ast.AST) -> Iterator[int]:
     """A rule for the blocks of the inverted kernels: making a plan, or choosing its parts."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("BlockPlan"):
             yield node.lineno
     for function in functions_of(tree):
@@ -180,7 +187,7 @@ def laying_out_blocks(tree: ast.AST) -> Iterator[int]:
 
 def showing_progress(tree: ast.AST) -> Iterator[int]:
     """A status or a progress bar of rich, or a class of progress."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         bar = isinstance(node, ast.ImportFrom) and node.module in ("rich.progress", "rich.status")
         status = method_name(node) == "status" and "Console" in ast.unparse(node)
         if bar or status or (isinstance(node, ast.ClassDef) and "Progress" in node.name):
@@ -196,14 +203,14 @@ def starting_a_profiler(tree: ast.AST) -> Iterator[int]:
 
 def being_a_program(tree: ast.AST) -> Iterator[int]:
     """A module that is run as a program of its own."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
             yield node.lineno
 
 
 def starting_a_process(tree: ast.AST) -> Iterator[int]:
     """A process that runs beside this one: `subprocess.run` waits and is a look-up."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             if called.endswith(("Popen", "Process", "ProcessPoolExecutor")):
@@ -212,7 +219,7 @@ def starting_a_process(tree: ast.AST) -> Iterator[int]:
 
 def shaping_an_error(tree: ast.AST) -> Iterator[int]:
     """A dict of the three parts of a message."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Dict):
             keys = {key.value for key in node.keys if isinstance(key, ast.Constant)}
             if keys >= {"what", "why", "still_works"}:
@@ -240,7 +247,7 @@ def is_message(node: ast.AST) -> bool:
 
 def deciding_by_a_message(tree: ast.AST) -> Iterator[int]:
     """Looking for words in an error's text, or at the name of a class."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
             words = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
             if words and is_message(node.comparators[0]):
@@ -259,7 +266,7 @@ def deciding_by_a_message(tree: ast.AST) -> Iterator[int]:
 
 def writing_whole(tree: ast.AST) -> Iterator[int]:
     """A file moved to its place: ``os.replace``, or ``replace`` of a path, which takes one."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if method_name(node) == "replace":
             assert isinstance(node, ast.Call)
             called = ast.unparse(node.func)
@@ -270,7 +277,7 @@ def writing_whole(tree: ast.AST) -> Iterator[int]:
 
 def saying_knobs(tree: ast.AST) -> Iterator[int]:
     """Each name and value of something as ``name=value``, as of a mapping of knobs."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not isinstance(node, (ast.GeneratorExp, ast.ListComp)):
             continue
         pieces = node.elt.values if isinstance(node.elt, ast.JoinedStr) else []
@@ -494,7 +501,7 @@ def definitions(root: Path) -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     for path in files_of(root, PROGRAM):
         tree, file = parse(path), name_of(path, root)
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if isinstance(node, ast.ClassDef):
                 found[node.name].add(f"{file}:{node.lineno}")
         for node in statements_of(tree.body):
@@ -540,7 +547,7 @@ def field_twins(root: Path, least: int = 4, shared: int = 5) -> list[tuple[str, 
     classes = [
         node
         for path in files_of(root, PLACES)
-        for node in ast.walk(parse(path))
+        for node in nodes_of(parse(path))
         if isinstance(node, ast.ClassDef)
     ]
     by_name = {node.name: fields_of(node) for node in classes}
@@ -585,7 +592,7 @@ def values_twice(root: Path, least: int = 15) -> list[str]:
     found: dict[str, set[str]] = defaultdict(set)
     for path in files_of(root, PROGRAM):
         tree, file = parse(path), name_of(path, root)
-        for node in ast.walk(tree):
+        for node in nodes_of(tree):
             if (
                 isinstance(node, ast.Call)
                 and ast.unparse(node.func).startswith("re.")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from devices import LIMITS
+from devices import LIMITS, some_of
 
 from labtools.problem import LabError, Workload, load_rung
 from labtools.toolchain import (
@@ -202,7 +202,7 @@ extern "C" __global__ void k(double* x, long long* y, float* f, unsigned long lo
 
 
 @needs_tools
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", some_of(ARCHS, 2, ["sm_90"]))
 def test_registers_against_the_disassembler(arch: str) -> None:
     workload = Workload.parse("8,32,8,4096,128")
     cubins = [compile_cubin(WIDE_OPERATIONS, arch)]

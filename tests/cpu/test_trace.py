@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from devices import LIMITS
+from devices import LIMITS, some_of
 
 from labtools.predict.lanes import Buffers, lanes_of_block, lanes_of_blocks, make_buffers
 from labtools.predict.trace import (
@@ -227,7 +227,7 @@ def stores(body: str, *args: np.generic, parameters: str = "int n", **more: obje
     return count_steps(trace, STORES)
 
 
-ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
+ARCHS = some_of(("sm_75", "sm_80", "sm_90", "sm_100", "sm_120"), 2, ["sm_90"])
 
 
 @needs_tools
