@@ -18,13 +18,13 @@ from labtools.predict import DEFAULT_GPU, load_gpu
 from labtools.problem import (
     Drawn,
     LabError,
-    Limits,
     Problem,
     Rung,
     merge_comparisons,
     operation_of,
 )
-from labtools.toolchain import CompilerMissing, Cubin, compile_rung, launched_entries
+from labtools.problem.judging import judged
+from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import gpu_only_lines
 
@@ -183,20 +183,21 @@ def check_rung(
     """
     if on not in ("cpu", "gpu"):
         raise LabError(f"A check cannot run on {on!r}.", "it runs on cpu or on gpu", "choose one")
-    # Refuses an unsupported workload before anything runs.
-    rung.launches(workload, load_gpu(DEFAULT_GPU).limits, knobs)
-    cases = operation_of(workload).battery(workload, rung.supports)
-    if quick:
-        cases, seed = _quick_choice(cases), None
-    else:
-        seed = secrets.randbelow(2**31) if seed is None else seed
-        cases += _draw_cases(rung, workload, cases, knobs, seed)
-    not_checked = _not_checked(rung, workload, on)
-    if on == "cpu":
-        not_checked += _compile_for_gpu(rung, workload, knobs)
-        done = _check_on_cpu(rung, cases, knobs, progress)
-    else:
-        done = _check_on_gpu(rung, cases, knobs, progress, pool)
+    with judged(rung):
+        # Refuses an unsupported workload before anything runs.
+        rung.launches(workload, load_gpu(DEFAULT_GPU).limits, knobs)
+        cases = operation_of(workload).battery(workload, rung.supports)
+        if quick:
+            cases, seed = _quick_choice(cases), None
+        else:
+            seed = secrets.randbelow(2**31) if seed is None else seed
+            cases += _draw_cases(rung, workload, cases, knobs, seed)
+        not_checked = _not_checked(rung, workload, on)
+        if on == "cpu":
+            not_checked += _compile_for_gpu(rung, workload, knobs)
+            done = _check_on_cpu(rung, cases, knobs, progress)
+        else:
+            done = _check_on_gpu(rung, cases, knobs, progress, pool)
     ok = len(done) == len(cases) and all(case.ok for case in done)
     return CheckReport(rung.id, on, ok, done, len(cases), seed, tuple(not_checked))
 
@@ -267,12 +268,13 @@ def _compile_for_gpu(rung: Rung, workload: Problem, knobs: Mapping[str, int] | N
     said: list[str] = []
     limits = load_gpu(DEFAULT_GPU).limits
     with ThreadPoolExecutor(1) as beside:
-        compiling = beside.submit(_compile_and_look, rung, workload, limits, knobs)
+        compiling = beside.submit(compile_rung, rung, workload, limits, knobs)
         built = build_for_cpu(rung, workload, knobs, limits)
         try:
             cubin = compiling.result()
         except CompilerMissing:
             return [*said, "whether a GPU's compiler takes it: there is none here"]
+    refuse_kept_lines(rung, cubin)
     for launch in rung.launches(workload, limits, knobs):
         needed = cubin.resources_of(launch.entry).registers * launch.num_threads
         if needed > limits.registers_per_sm:
@@ -286,20 +288,6 @@ def _compile_for_gpu(rung: Rung, workload: Problem, knobs: Mapping[str, int] | N
         lines = ", ".join(f"{first} to {last}" for first, last in hidden)
         said.append(f"lines {lines}, which stand under __CUDA_ARCH__: only a GPU runs them")
     return said
-
-
-def _compile_and_look(
-    rung: Rung, workload: Problem, limits: Limits, knobs: Mapping[str, int] | None
-) -> Cubin:
-    """The code for a GPU.
-
-    Raises:
-        CompileError: it does not compile.
-        KernelError: it keeps lines in L2.
-    """
-    cubin = compile_rung(rung, workload, limits, knobs)
-    refuse_kept_lines(rung, workload, limits, knobs)
-    return cubin
 
 
 def _quick_choice(cases: Sequence[Problem]) -> list[Problem]:

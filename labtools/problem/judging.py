@@ -11,9 +11,12 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import KernelError
+
+if TYPE_CHECKING:
+    from .rung import Rung
 
 _ROOMS = ("labtools.problem", "labtools.toolchain", "labtools.record", "labtools.measure")
 _LIBRARIES = ("time", "statistics", "subprocess", "numpy")
@@ -37,8 +40,12 @@ def nothing_changed(whose: str) -> Iterator[None]:
     """
     before = _held()
     modules = {name: sys.modules.get(name) for name in _GPU}
+    failed: Exception | None = None
+    changed: list[str] = []
     try:
         yield
+    except Exception as error:  # what it changed may be what failed
+        failed = error
     finally:
         changed = [*_put_back(before), *_put_modules_back(modules)]
     if changed:
@@ -46,7 +53,14 @@ def nothing_changed(whose: str) -> Iterator[None]:
             f"The Python of {whose} changes {changed[0]}.",
             "that is part of what judges a kernel",
             "a rung says how its kernel is launched, and nothing else",
-        )
+        ) from failed
+    if failed is not None:
+        raise failed
+
+
+def judged(rung: Rung) -> contextlib.AbstractContextManager[None]:
+    """`nothing_changed` while a rung is judged; nothing is looked at for a shipped one."""
+    return contextlib.nullcontext() if rung.is_shipped else nothing_changed(rung.id)
 
 
 def _held() -> _Held:

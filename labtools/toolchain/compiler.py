@@ -28,6 +28,7 @@ from .apart import Stopped, can_work_apart, work_apart
 from .cache import Recent, binary_mark, kept
 from .cubin import Cubin, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompileError, CompilerMissing, parse_compile_log
+from .hints import kept_lines
 from .options import (
     COMMON_OPTIONS,
     CUPY_ADDED_OPTIONS,
@@ -39,7 +40,6 @@ from .options import (
 )
 from .sources import expand_includes, hash_source, odd_include, used_headers
 
-CodeKind = Literal["cubin", "ptx"]
 CompilerName = Literal["auto", "live", "cuda-core", "cupy"]
 _FIRST_CHOICES = {"auto": ("cuda-core", "cupy"), "live": ("cupy", "cuda-core")}
 """``live`` takes CuPy's NVRTC, as `cupy.RawKernel` does, where it is there."""
@@ -136,18 +136,20 @@ def compile_cubin(
         return known
     refuse_odd_includes(source, folders, name)
 
-    def make() -> tuple[bytes, str]:
-        image, log, failed = _compile_apart(found, source, arch, defines, name, folders, limit_s)
+    def make() -> tuple[bytes, str, str]:
+        image, log, failed, keeps = _compile_apart(
+            *(found, source, arch, defines, name, folders, limit_s)
+        )
         if failed:
             raise _explain(log, source, name, folders)
-        return image, log
+        return image, log, keeps
 
     builds = _nvrtc_builds(found)
     if builds:
         parts = (key, COMMON_OPTIONS, CUPY_ADDED_OPTIONS, builds, used_headers(source, folders))
-        image, log = kept("cubin", parts, make)
+        image, log, keeps = kept("cubin_hinted", parts, make)
     else:
-        image, log = make()
+        image, log, keeps = make()
     entries = read_entries(image, arch, log)
     if not entries:
         raise CompileError(
@@ -157,36 +159,9 @@ def compile_cubin(
             file=name,
             log=log,
         )
-    cubin = Cubin(image, arch, log, found.version, entries, name)
+    cubin = Cubin(image, arch, log, found.version, entries, name, keeps)
     _cubins.put(key, cubin)
     return cubin
-
-
-def compile_ptx(
-    source: str,
-    arch: str,
-    defines: Mapping[str, str],
-    name: str,
-    include_dirs: Iterable[Path | str] = (),
-) -> str:
-    """The PTX of what `compile_cubin` compiles, whose arguments and errors these are."""
-    check_arch(arch)
-    found, folders = find_compiler(), all_include_dirs(include_dirs)
-    refuse_odd_includes(source, folders, name)
-
-    def make() -> str:
-        code, log, failed = _compile_apart(
-            found, source, arch, defines, name, folders, KERNEL_LIMIT_S, "ptx"
-        )
-        if failed:
-            raise _explain(log, source, name, folders)
-        return code.rstrip(b"\0").decode("utf-8", "replace")
-
-    builds = _nvrtc_builds(found)
-    if not builds:
-        return make()
-    key = _key(source, arch, dict(defines), name, folders, found)
-    return kept("ptx", (key, COMMON_OPTIONS, builds, used_headers(source, folders)), make)
 
 
 def _key(
@@ -307,25 +282,26 @@ def _compile_apart(
     name: str,
     folders: tuple[Path, ...],
     limit_s: float,
-    target: CodeKind = "cubin",
-) -> tuple[bytes, str, bool]:
-    """The code, the log, and whether it failed; in a process of its own where there can be one.
+) -> tuple[bytes, str, bool, str]:
+    """The cubin, the log, whether it failed, and how it keeps lines in L2.
+
+    It works in a process of its own where there can be one.
 
     Raises:
         CompileError: it took too long, or too much memory.
     """
     run = _compile_with_cuda_core if compiler.name == "cuda-core" else _compile_with_cupy
     if not can_work_apart():
-        return run(source, arch, defines, name, folders, target)
+        return run(source, arch, defines, name, folders)
 
     def work() -> bytes:
         try:
-            image, log, failed = run(source, arch, defines, name, folders, target)
+            image, log, failed, keeps = run(source, arch, defines, name, folders)
         except MemoryError:
             raise
         except Exception as error:
-            image, log, failed = b"", f"{type(error).__name__}: {error}", True
-        head = json.dumps([log, failed]).encode()
+            image, log, failed, keeps = b"", f"{type(error).__name__}: {error}", True, ""
+        head = json.dumps([log, failed, keeps]).encode()
         return len(head).to_bytes(8, "little") + head + image
 
     try:
@@ -333,8 +309,8 @@ def _compile_apart(
     except Stopped as error:
         raise stopped_compiling(name, str(error)) from None
     size = int.from_bytes(data[:8], "little")
-    log, failed = json.loads(data[8 : 8 + size])
-    return data[8 + size :], log, failed
+    log, failed, keeps = json.loads(data[8 : 8 + size])
+    return data[8 + size :], log, failed, keeps
 
 
 def _compile_with_cuda_core(
@@ -343,8 +319,7 @@ def _compile_with_cuda_core(
     defines: Mapping[str, str],
     name: str,
     folders: tuple[Path, ...],
-    target: CodeKind,
-) -> tuple[bytes, str, bool]:
+) -> tuple[bytes, str, bool, str]:
     core = _import_cuda_core()
     log = io.StringIO()
     fresh = {"no_cache": True} if _keeps_a_cache(_nvrtc_version("cuda-core")) else {}
@@ -360,16 +335,16 @@ def _compile_with_cuda_core(
         ptxas_options=["-v"],
         **fresh,
     )
-    code, failure = _run_program(core, name_lines(source, name), options, log, target)
+    code, failure, ptx = _run_program(core, name_lines(source, name), options, log)
     if failure:
-        return b"", f"{log.getvalue()}\n{failure}", True
-    return code, log.getvalue(), False
+        return b"", f"{log.getvalue()}\n{failure}", True, ""
+    return code, log.getvalue(), False, kept_lines(ptx)
 
 
-def _run_program(
-    core: Any, text: str, options: Any, log: io.StringIO, target: CodeKind
-) -> tuple[bytes, str]:
-    """The code, or what the compiler said. Alone in a frame, so that no error holds the program.
+def _run_program(core: Any, text: str, options: Any, log: io.StringIO) -> tuple[bytes, str, str]:
+    """The cubin, what the compiler said where there is none, and the PTX.
+
+    Alone in a frame, so that no error holds the program.
 
     An error's traceback holds the frames it passed. A program in one of them would be freed by the
     garbage collector instead of its reference count, and cuda-core 1.2 then prints a traceback of
@@ -378,24 +353,23 @@ def _run_program(
     program = core.Program(text, "c++", options)
     try:
         image = bytes(program.compile("cubin", logs=log).code)
-        # PTX as a target of its own would ask for a driver.
-        return (image if target == "cubin" else _read_ptx(program.handle)), ""
+        return image, "", _read_ptx(program.handle)
     except Exception as error:  # the package's own class has moved between versions
         said = "\n".join([str(error), *getattr(error, "__notes__", ())])
         _release_frames(error)
-        return b"", said or type(error).__name__
+        return b"", said or type(error).__name__, ""
     finally:
         program.close()
 
 
-def _read_ptx(program: Any) -> bytes:
-    """The PTX on the way to the code of a program that was compiled."""
+def _read_ptx(program: Any) -> str:
+    """The PTX of a program that was compiled; as a target of its own it would ask for a driver."""
     from cuda.bindings import nvrtc
 
     _, size = nvrtc.nvrtcGetPTXSize(program)
     text = b" " * size
     nvrtc.nvrtcGetPTX(program, text)
-    return text
+    return text.rstrip(b"\0").decode("utf-8", "replace")
 
 
 def _release_frames(error: BaseException) -> None:
@@ -413,8 +387,7 @@ def _compile_with_cupy(
     defines: Mapping[str, str],
     name: str,
     folders: tuple[Path, ...],
-    target: CodeKind,
-) -> tuple[bytes, str, bool]:
+) -> tuple[bytes, str, bool, str]:
     nvrtc = _import_cupy_nvrtc()
     options = (
         f"-arch={arch}",
@@ -430,11 +403,10 @@ def _compile_with_cupy(
         try:
             nvrtc.compileProgram(program, options)
         except nvrtc.NVRTCError as error:
-            return b"", f"{nvrtc.getProgramLog(program)}\n{error}", True
-        ask = nvrtc.getCUBIN if target == "cubin" else nvrtc.getPTX
-        made = ask(program)
-        code = made.encode() if isinstance(made, str) else bytes(made)
-        return code, str(nvrtc.getProgramLog(program)), False
+            return b"", f"{nvrtc.getProgramLog(program)}\n{error}", True, ""
+        ptx = nvrtc.getPTX(program)
+        keeps = kept_lines(ptx.decode("utf-8", "replace") if isinstance(ptx, bytes) else ptx)
+        return bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program)), False, keeps
     finally:
         nvrtc.destroyProgram(program)
 

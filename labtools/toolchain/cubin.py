@@ -58,6 +58,7 @@ class Cubin:
         nvrtc_version: for example ``13.5``.
         entries: resources by kernel name.
         name: what the source is called in messages and line tables.
+        keeps_lines: how it marks lines to stay in L2, as `kept_lines` says it; empty: it does not.
     """
 
     image: bytes = field(repr=False)
@@ -66,6 +67,7 @@ class Cubin:
     nvrtc_version: str
     entries: dict[str, Resources]
     name: str = "kernel.cu"
+    keeps_lines: str = ""
 
     def resources_of(self, entry: str) -> Resources:
         """The resources of one kernel.

@@ -7,6 +7,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -20,8 +21,8 @@ from labtools.measure.gpu.job import Candidate, make_job
 from labtools.measure.gpu.measure import time_candidates
 from labtools.measure.residency import refuse_kept_lines
 from labtools.problem import KernelError, Workload, kernels_dir, load_rung
-from labtools.toolchain import CompileError
-from labtools.toolchain.compiler import CompilerName, compile_ptx, find_compiler
+from labtools.toolchain import CompileError, compile_cubin, compile_rung
+from labtools.toolchain.compiler import CompilerName
 from labtools.toolchain.listings import machine_code
 
 WORKLOAD = Workload(2, 4, 2, 64, 64)
@@ -81,16 +82,19 @@ def test_a_launch_that_patches_what_judges_is_refused(
     tmp_path: Path, line: str, changed: str
 ) -> None:
     rung = load_rung(cheating_rung(tmp_path, within=f"    {line}"))
-    held = [time.perf_counter, statistics.median, np.abs, sys.modules.get("cupy")]
+    held = [time.perf_counter, statistics.median, np.abs]
     with pytest.raises(KernelError, match=f"changes {changed}"):
-        rung.launches(WORKLOAD, LIMITS)
-    assert [time.perf_counter, statistics.median, np.abs, sys.modules.get("cupy")] == held
+        check_rung(rung, WORKLOAD, quick=True)
+    with pytest.raises(KernelError, match=f"changes {changed}"):
+        make_job(Candidate(rung, "rung", rung.resolve_knobs()), WORKLOAD, LIMITS)
+    assert [time.perf_counter, statistics.median, np.abs] == held
+    assert isinstance(sys.modules.get("cupy"), ModuleType | None)
 
 
 def test_an_honest_rung_may_import_and_compute(tmp_path: Path) -> None:
     line = "    import fractions, numpy.fft, statistics; statistics.median([1, 2, 3])"
     rung = load_rung(cheating_rung(tmp_path, before="import decimal", within=line))
-    assert rung.launches(WORKLOAD, LIMITS)
+    assert make_job(Candidate(rung, "rung", rung.resolve_knobs()), WORKLOAD, LIMITS).launches
 
 
 def test_a_patch_that_got_by_reaches_no_process_that_times(
@@ -140,8 +144,6 @@ KEPT = {
 @pytest.mark.parametrize("kept", KEPT)
 def test_a_kernel_that_keeps_lines_in_l2_is_refused(kept: str) -> None:
     cheat = edited((STORE, f"\n#ifdef __CUDA_ARCH__\n{KEPT[kept]}\n#endif\n{STORE}"))
-    with pytest.raises(KernelError, match="keeps lines in L2 for its next call"):
-        refuse_kept_lines(cheat, WORKLOAD, LIMITS)
     with pytest.raises(KernelError, match="keeps lines in L2"):
         check_rung(cheat, WORKLOAD, quick=True)
     with pytest.raises(KernelError, match="keeps lines in L2"):
@@ -149,24 +151,22 @@ def test_a_kernel_that_keeps_lines_in_l2_is_refused(kept: str) -> None:
 
 
 def test_a_kernel_may_say_that_lines_go_first() -> None:
-    refuse_kept_lines(edited((STORE, POLICY.format(kind="first") + STORE)), WORKLOAD, LIMITS)
-    refuse_kept_lines(edited((STORE, f"{STORE} ")), WORKLOAD, LIMITS)
+    for text in (POLICY.format(kind="first") + STORE, f"{STORE} "):
+        honest = edited((STORE, text))
+        refuse_kept_lines(honest, compile_rung(honest, WORKLOAD, LIMITS))
 
 
-@pytest.mark.parametrize("compiler", ["cuda-core", "cupy"])
-def test_both_ways_to_the_compiler_give_ptx(
-    compiler: CompilerName, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("cupy" if compiler == "cupy" else "cuda.core")
-    found = find_compiler(compiler)
-    monkeypatch.setattr("labtools.toolchain.compiler.find_compiler", lambda: found)
-    source = f"{ENTRY} void k(int* x) {{ *x = {time.time_ns() % 10**9}; }}"  # no cache has it
-    ptx = compile_ptx(source, "sm_90", {}, "k.cu")
-    assert ".visible .entry k(" in ptx
+@pytest.mark.parametrize("name", ["cuda-core", "cupy"])
+def test_both_ways_to_the_compiler_see_a_hint(name: CompilerName) -> None:
+    pytest.importorskip("cupy" if name == "cupy" else "cuda.core")
+    fresh = f"// {time.time_ns()}\n"  # no cache has it
+    for kept, seen in ((POLICY.format(kind="last"), True), ("", False)):
+        body = f"void* out = x;\n  {kept}*x = 1;"
+        source = f"{fresh}{ENTRY} void k(int* x) {{ {body} }}"
+        assert bool(compile_cubin(source, "sm_90", compiler=name).keeps_lines) is seen
 
 
 def test_no_shipped_kernel_has_a_hint_for_l2() -> None:
-    """They are not looked at when they are timed."""
     texts = [path for path in kernels_dir().rglob("*.cu*") if path.is_file()]
     assert len(texts) > 20
     words = ("evict_last", "cache_hint", "access_property", "createpolicy")

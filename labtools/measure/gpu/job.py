@@ -26,6 +26,7 @@ from labtools.problem import (
     load_rung,
     timed_launches,
 )
+from labtools.problem.judging import judged
 from labtools.problem.rung import (
     least_call_bytes,
     load_by_path,
@@ -299,9 +300,10 @@ def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
             source=str(target.source or ""),
             kv_bits=target.kv_bits,
         )
-    launches = candidate.launches(workload, limits)
-    refuse_kept_lines(target, workload, limits, candidate.knobs)
-    cubin = compile_rung(target, workload, limits, candidate.knobs, compiler="live")
+    with judged(target):
+        launches = candidate.launches(workload, limits)
+        cubin = compile_rung(target, workload, limits, candidate.knobs, compiler="live")
+    refuse_kept_lines(target, cubin)
     for launch in launches:
         cubin.resources_of(launch.entry)  # refuses a name that the code does not hold
     return Job(
