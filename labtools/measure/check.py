@@ -23,7 +23,6 @@ from labtools.problem import (
     merge_comparisons,
     operation_of,
 )
-from labtools.problem.judging import judged
 from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import gpu_only_lines
@@ -183,7 +182,7 @@ def check_rung(
     """
     if on not in ("cpu", "gpu"):
         raise LabError(f"A check cannot run on {on!r}.", "it runs on cpu or on gpu", "choose one")
-    with judged(rung):
+    with rung.judged():
         # Refuses an unsupported workload before anything runs.
         rung.launches(workload, load_gpu(DEFAULT_GPU).limits, knobs)
         cases = operation_of(workload).battery(workload, rung.supports)

@@ -11,12 +11,9 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .errors import KernelError
-
-if TYPE_CHECKING:
-    from .rung import Rung
 
 _ROOMS = ("labtools.problem", "labtools.toolchain", "labtools.record", "labtools.measure")
 _LIBRARIES = ("time", "statistics", "subprocess", "numpy")
@@ -56,11 +53,6 @@ def nothing_changed(whose: str) -> Iterator[None]:
         ) from failed
     if failed is not None:
         raise failed
-
-
-def judged(rung: Rung) -> contextlib.AbstractContextManager[None]:
-    """`nothing_changed` while a rung is judged; nothing is looked at for a shipped one."""
-    return contextlib.nullcontext() if rung.is_shipped else nothing_changed(rung.id)
 
 
 def _held() -> _Held:

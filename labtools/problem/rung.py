@@ -369,6 +369,10 @@ class Rung:
         """Whether it is one of the project's own kernels, unedited."""
         return not self.edited and self.source.is_relative_to(kernels_dir())
 
+    def judged(self) -> contextlib.AbstractContextManager[None]:
+        """`nothing_changed` while it is judged; nothing is looked at for a shipped one."""
+        return contextlib.nullcontext() if self.is_shipped else nothing_changed(self.id)
+
     def runs_on(self, arch: str) -> bool:
         """Whether an architecture, such as ``sm_75``, has what the kernel needs."""
         return is_arch_since(arch, self.min_arch)

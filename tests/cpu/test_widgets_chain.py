@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import statistics
 import time
 from itertools import pairwise
 from typing import Any
@@ -43,6 +44,9 @@ ANSWER_LIMIT_S = 3.0
 
 SLIDER_LIMIT_S = 0.7
 """Of processor time, where no kernel need be compiled."""
+
+KEPT_S = 0.05
+"""A forecast that is made takes longer than this, one that is kept on disk does not."""
 
 
 def setting(name: str, **knobs: int) -> Setting:
@@ -374,11 +378,16 @@ def test_the_inputs_settle_nothing_about_a_shipped_kernel(rung: str) -> None:
 
 def test_a_slider_answers_at_once(bench: ChainBench) -> None:
     bench.move(rung="r09")
-    bench.move(kv_len=2048)
-    before = time.process_time()
-    shown = bench.move(cache_state="warm")  # the same machine code
-    assert shown["message"] == ""
-    assert time.process_time() - before < SLIDER_LIMIT_S
+    took = []
+    for state in ("warm", "cold"):
+        bench.move(cache_state=state)
+        for kv_len in (2048, 8192, 1024):  # the same machine code
+            before = time.process_time()
+            assert bench.move(kv_len=kv_len)["message"] == ""
+            took.append(time.process_time() - before)
+    made = [one for one in took if one > KEPT_S]
+    assert len(made) >= 3, took
+    assert statistics.median(made) < SLIDER_LIMIT_S, took
 
 
 # ------------------------------------------------------------------------------------ answers

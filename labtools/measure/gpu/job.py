@@ -26,7 +26,6 @@ from labtools.problem import (
     load_rung,
     timed_launches,
 )
-from labtools.problem.judging import judged
 from labtools.problem.rung import (
     least_call_bytes,
     load_by_path,
@@ -300,7 +299,7 @@ def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
             source=str(target.source or ""),
             kv_bits=target.kv_bits,
         )
-    with judged(target):
+    with target.judged():
         launches = candidate.launches(workload, limits)
         cubin = compile_rung(target, workload, limits, candidate.knobs, compiler="live")
     refuse_kept_lines(target, cubin)
