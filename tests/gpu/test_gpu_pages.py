@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("nbclient")
 pytest.importorskip("ipykernel")
 
-PAGES = ("book/ladder/r03_one_warp", "labs/lab02_baseline")
+PAGES = ("book/ladder/r03_one_warp", "labs/lab02_baseline", "labs/lab08_ablation")
 
 
 @pytest.mark.parametrize("page", PAGES)
