@@ -13,7 +13,7 @@ from labtools.toolchain import Cubin
 
 
 def refuse_kept_lines(rung: Rung, cubin: Cubin) -> None:
-    """Refuse a rung that marks lines to stay in L2.
+    """Refuse a rung that marks lines to stay in L2, or may: see `kept_lines`.
 
     Args:
         rung: what is to be judged.
@@ -24,7 +24,7 @@ def refuse_kept_lines(rung: Rung, cubin: Cubin) -> None:
     """
     if cubin.keeps_lines:
         raise KernelError(
-            f"{rung.id} keeps lines in L2 for its next call.",
+            f"{rung.id} can keep lines in L2 for its next call.",
             f"its PTX has {cubin.keeps_lines}; a call must find the caches as they are without it",
-            "leave the hint out; evict_first and no_allocate are welcome",
+            "leave the hint out; no_allocate, and createpolicy with evict_first, are welcome",
         )

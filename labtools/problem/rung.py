@@ -413,14 +413,14 @@ class Rung:
             if value not in knob.choices:
                 raise LabError(
                     f"{self.id} cannot run with {knob.name}={value}.",
-                    f"{knob.name} may be {list(knob.choices)}: {knob.doc}",
+                    f"{knob.name} may be {', '.join(map(str, knob.choices))}: {knob.doc}",
                     "choose one of these values",
                 )
             values[knob.name] = int(value)
         if chosen:
             raise LabError(
-                f"{self.id} has no knob {sorted(chosen)}.",
-                f"its knobs are {[knob.name for knob in self.knobs] or 'none'}",
+                f"{self.id} has no knob {', '.join(sorted(chosen))}.",
+                f"its knobs are {', '.join(knob.name for knob in self.knobs) or 'none'}",
                 "leave the knob out",
             )
         return values

@@ -147,7 +147,7 @@ def compile_cubin(
     builds = _nvrtc_builds(found)
     if builds:
         parts = (key, COMMON_OPTIONS, CUPY_ADDED_OPTIONS, builds, used_headers(source, folders))
-        image, log, keeps = kept("cubin_hinted", parts, make)
+        image, log, keeps = kept("cubin_policies", parts, make)
     else:
         image, log, keeps = make()
     entries = read_entries(image, arch, log)

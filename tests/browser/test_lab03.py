@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import Server, expect, open_notebook, run_all, shoot, unrun_cells, wait_for
+from driver import (
+    Server,
+    expect,
+    look_at_widths,
+    open_notebook,
+    run_all,
+    shoot,
+    unrun_cells,
+    wait_for,
+)
 from test_labs import commit_by_keyboard, gates, kernel_is_idle, slide
 
 from labtools.notebook.tables import say_time
@@ -129,5 +138,4 @@ def test_static_lab03_offers_settings_and_no_dead_knob(built_site: Path, page: A
     results = page.locator("details.lt-result")
     assert results.count() == len(GATES) + 1
     assert not results.nth(1).evaluate("element => element.open")
-    page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    shoot(page, "static-lab03-dark", page.locator(".lt-ch"))
+    look_at_widths(page, "static-lab03", ".lt-ch", ".lt-ch")

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import Server, expect, open_notebook, run_all, shoot, unrun_cells, wait_for
+from driver import (
+    Server,
+    expect,
+    look_at_widths,
+    open_notebook,
+    run_all,
+    shoot,
+    unrun_cells,
+    wait_for,
+)
 from test_labs import commit_by_keyboard, gates, in_sight, kernel_is_idle, slide
 
 from labtools.notebook.records import Variant, forecast_of
@@ -79,5 +88,4 @@ def test_static_lab05_has_live_sliders(built_site: Path, page: Any) -> None:
     shoot(page, "static-lab05", page.locator(".lt-bench"))
     assert page.locator(".lt-gate-static").count() == GATES + 1
     assert not page.locator("details.lt-result").nth(1).evaluate("element => element.open")
-    page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    shoot(page, "static-lab05-dark", page.locator(".lt-bench"))
+    look_at_widths(page, "static-lab05", ".lt-bench", ".lt-bench")

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import Server, expect, open_notebook, run_all, shoot, unrun_cells, wait_for
+from driver import (
+    Server,
+    expect,
+    look_at_widths,
+    open_notebook,
+    run_all,
+    shoot,
+    unrun_cells,
+    wait_for,
+)
 from test_labs import commit_by_keyboard, gates, in_sight, kernel_is_idle
 
 from labtools.notebook.ncu.run import recorded_run
@@ -90,16 +99,4 @@ def test_static_lab07_has_live_lists(built_site: Path, page: Any) -> None:
     page.get_by_role("button", name="Commit answer").click()
     walk_the_bench(page)
     assert page.locator(".lt-gate-static").count() == ANSWERS + GATES
-    for width in (1280, 390):
-        page.set_viewport_size({"width": width, "height": 1000})
-        overflow = "document.documentElement.scrollWidth - window.innerWidth"
-        assert page.evaluate(overflow) <= 0, f"the page scrolls sideways at {width}"
-        inside = page.evaluate(
-            "(() => { const edge = document.querySelector('.lt-ncu').getBoundingClientRect().right;"
-            " return [...document.querySelectorAll('.lt-ncu *')].every("
-            "one => one.getBoundingClientRect().right <= edge + 1); })()"
-        )
-        assert inside, f"something of the bench is cut off at {width}"
-        shoot(page, f"static-lab07-{width}", page.locator(".lt-bench"))
-    page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    shoot(page, "static-lab07-dark", page.locator(".lt-bench"))
+    look_at_widths(page, "static-lab07", ".lt-bench", ".lt-ncu")

@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driver import Server, expect, open_notebook, run_all, shoot, unrun_cells, wait_for
+from driver import (
+    Server,
+    expect,
+    look_at_widths,
+    open_notebook,
+    run_all,
+    shoot,
+    unrun_cells,
+    wait_for,
+)
 from test_labs import commit_by_keyboard, gates, kernel_is_idle
 
 from labtools.notebook.ablation.kernels import LOOP_CHAMPION
@@ -110,16 +119,6 @@ def test_static_lab08_has_a_live_bench(built_site: Path, page: Any) -> None:
     gate.get_by_role("button", name="Show it without a guess").click()
     walk_the_bench(page)
     assert page.locator(".lt-gate-static").count() == ANSWERS + GATES
-    for width in (1280, 390):
-        page.set_viewport_size({"width": width, "height": 1000})
-        overflow = "document.documentElement.scrollWidth - window.innerWidth"
-        assert page.evaluate(overflow) <= 0, f"the page scrolls sideways at {width}"
-        inside = page.evaluate(
-            "(() => { const edge = document.querySelector('.lt-ablation').getBoundingClientRect();"
-            " return [...document.querySelectorAll('.lt-ablation > *, .lt-ablation-row > *')]"
-            ".every(one => one.getBoundingClientRect().right <= edge.right + 1); })()"
-        )
-        assert inside, f"something of the bench is cut off at {width}"
-        shoot(page, f"static-lab08-{width}", page.locator(".lt-bench"))
-    page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    shoot(page, "static-lab08-dark", page.locator(".lt-bench"))
+    look_at_widths(
+        page, "static-lab08", ".lt-bench", ".lt-ablation", ".lt-ablation > *, .lt-ablation-row > *"
+    )

@@ -23,6 +23,7 @@ from labtools.measure.residency import refuse_kept_lines
 from labtools.problem import KernelError, Workload, kernels_dir, load_rung
 from labtools.toolchain import CompileError, compile_cubin, compile_rung
 from labtools.toolchain.compiler import CompilerName
+from labtools.toolchain.hints import kept_lines
 from labtools.toolchain.listings import machine_code
 
 WORKLOAD = Workload(2, 4, 2, 64, 64)
@@ -125,42 +126,84 @@ def test_a_kernel_starts_no_other_that_would_answer_late(declared: str) -> None:
     assert "late" in machine_code(begins, WORKLOAD, LIMITS, begins.resolve_knobs()).entries
 
 
-POLICY = """unsigned long long policy;
-  asm volatile("createpolicy.fractional.L2::evict_{kind}.b64 %0, 1.0;" : "=l"(policy));
-  unsigned word;
+ASKED = """unsigned word;
   asm volatile("ld.global.L2::cache_hint.u32 %0, [%1], %2;"
                : "=r"(word) : "l"(out), "l"(policy));
   """
+MADE = 'asm volatile("createpolicy.{form}.b64 %0, {of};" : "=l"(policy){more});'
+POLICY = f"unsigned long long policy;\n  {MADE}\n  {ASKED}"
+FRACTION = "fractional.L2::evict_{}"
+FIRST = MADE.format(form=FRACTION.format("first"), of="1.0", more="")
+IN_BRACES = """asm volatile("{{ .reg .b64 p; createpolicy.fractional.L2::evict_{}.b64 p, 1.0;"
+               " prefetch.global.L2 [%0]; .reg .b32 w; ld.global.L2::cache_hint.u32 w, [%0], p; }}"
+               : : "l"(out));
+  """
 KEPT = {
-    "a policy": POLICY.format(kind="last"),
-    "a policy, by its number": POLICY.format(kind="first").replace(
-        'asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));',
-        "policy = 0x14F0000000000000ull;",
+    "a policy": POLICY.format(form=FRACTION.format("last"), of="1.0", more=""),
+    "a policy on the line of others": IN_BRACES.format("last"),
+    "a policy, by its number": f"unsigned long long policy = 0x14F0000000000000ull;\n  {ASKED}",
+    "a number that is computed": (
+        f"unsigned long long policy = 0x14F0ull << (kv_len > 0 ? 48 : 47);\n  {ASKED}"
+    ),
+    "a policy from memory": (
+        f"unsigned long long policy = *(const unsigned long long*)seq_lens;\n  {ASKED}"
+    ),
+    "an argument": f"unsigned long long policy = (unsigned long long)kv_len << 40;\n  {ASKED}",
+    "an access property": POLICY.format(form="cvt.L2", of="%1", more=' : "l"((long long)kv_len)'),
+    "one of two policies": (
+        f"unsigned long long policy = seq_lens[0];\n  if (kv_len > 5) {FIRST}\n  {ASKED}"
     ),
     "a prefetch": 'asm volatile("prefetch.global.L2::evict_" "last [%0];" : : "l"(out));\n  ',
+}
+WELCOME = {
+    "evict_first": f"unsigned long long policy;\n  {FIRST}\n  {ASKED}",
+    "a half": POLICY.format(form=FRACTION.format("first.L2::evict_unchanged"), of="0.5", more=""),
+    "a range of addresses": POLICY.format(
+        form="range.global.L2::evict_normal", of="[%1], 256, 512", more=' : "l"(out)'
+    ),
+    "a number": f"unsigned long long policy = 0x12F0000000000000ull;\n  {ASKED}",
+    "on the line of others": IN_BRACES.format("first"),
+    "none": "",
 }
 
 
 @pytest.mark.parametrize("kept", KEPT)
 def test_a_kernel_that_keeps_lines_in_l2_is_refused(kept: str) -> None:
     cheat = edited((STORE, f"\n#ifdef __CUDA_ARCH__\n{KEPT[kept]}\n#endif\n{STORE}"))
-    with pytest.raises(KernelError, match="keeps lines in L2"):
+    with pytest.raises(KernelError, match="can keep lines in L2"):
         check_rung(cheat, WORKLOAD, quick=True)
-    with pytest.raises(KernelError, match="keeps lines in L2"):
+    with pytest.raises(KernelError, match="can keep lines in L2"):
         make_job(Candidate(cheat, "rung", cheat.resolve_knobs()), WORKLOAD, LIMITS)
 
 
-def test_a_kernel_may_say_that_lines_go_first() -> None:
-    for text in (POLICY.format(kind="first") + STORE, f"{STORE} "):
-        honest = edited((STORE, text))
-        refuse_kept_lines(honest, compile_rung(honest, WORKLOAD, LIMITS))
+@pytest.mark.parametrize("policy", WELCOME)
+def test_a_kernel_may_say_that_lines_go_first(policy: str) -> None:
+    honest = edited((STORE, f"{WELCOME[policy]} {STORE}"))
+    refuse_kept_lines(honest, compile_rung(honest, WORKLOAD, LIMITS))
+
+
+def test_registers_are_those_of_one_function() -> None:
+    """The same name in another function is another register."""
+    made = "createpolicy.fractional.L2::evict_first.b64 %rd1, 0f3F800000;"
+    hinted = "ld.global.L2::cache_hint.u32 %r1, [%rd2], %rd1;"
+    loaded = "ld.param.u64 %rd1, [a];"
+    apart = f".entry a() {{ {made} {hinted} }} .func b() {{ {loaded} }}"
+    assert kept_lines(apart) == ""
+    for function in (
+        f"{hinted} }}",
+        f"{made} {loaded} {hinted} }}",
+        f"mov.b64 %rd1, %rd3; {hinted}",
+    ):
+        assert "L2::cache_hint" in kept_lines(f".entry a() {{ {made} }} .func b() {{ {function}")
+    vector = f"ld.global.v2.u64 {{%rd4, %rd1}}, [%rd2]; {hinted}"
+    assert "that ld.global.v2.u64 makes" in kept_lines(f".func b() {{ {made} {vector} }}")
 
 
 @pytest.mark.parametrize("name", ["cuda-core", "cupy"])
 def test_both_ways_to_the_compiler_see_a_hint(name: CompilerName) -> None:
     pytest.importorskip("cupy" if name == "cupy" else "cuda.core")
     fresh = f"// {time.time_ns()}\n"  # no cache has it
-    for kept, seen in ((POLICY.format(kind="last"), True), ("", False)):
+    for kept, seen in ((KEPT["a policy"], True), ("", False)):
         body = f"void* out = x;\n  {kept}*x = 1;"
         source = f"{fresh}{ENTRY} void k(int* x) {{ {body} }}"
         assert bool(compile_cubin(source, "sm_90", compiler=name).keeps_lines) is seen
