@@ -121,7 +121,9 @@ def loop_pick(
 ) -> None:
     """Choose the round's methods.
 
-    Input: {"methods": ["memory.wide_loads"], "acknowledged": {"METHOD": "why it may succeed now"}}.
+    Input: {"methods": ["memory.wide_loads"], "acknowledged": {"METHOD": "form warps=8: ..."}}. A
+    method that the compiler dropped needs a sentence that names what is different: a knob=value, a
+    flag, or a number of registers.
     """
     from .loop import do_step
 

@@ -48,7 +48,7 @@ from .family import Family, Point, load_family
 from .gaps import gaps_of_counters, rising, trigger_values
 from .grid import TunerEntry, write_kernel_tuner
 from .loop_folder import LoopFolder
-from .pick import Pick, Taken, launch_numbers, pick_methods
+from .pick import Pick, Taken, launch_numbers, next_form, pick_methods, why_not_again
 from .sass_check import SassVerdict, prove
 from .state import STEPS, AblatedPoint, FoundPoint, LoopResult, LoopState, RoundKept
 
@@ -121,25 +121,28 @@ class TuningLoop:
 
         Args:
             methods: ids that the caller chose; None lets the four checks and the budget choose.
-            acknowledged: why a method that the compiler dropped may be tried again, by its id.
+            acknowledged: why a method that the compiler dropped may be tried again, by its id;
+                see `form_pattern`.
 
         Raises:
-            LabError: a chosen method does not go with the champion.
+            LabError: a chosen method does not go with the champion, or was dropped by the compiler
+                and nobody wrote what is different now.
         """
         state = self.folder.require("pick")
         current, point = state.current, self.family.read_key(state.current.start)
         assert current.gaps is not None and current.budget is not None
         said = dict(acknowledged or {})
+        taken = self._taken(state, said)
         chosen = pick_methods(
             *(self.family, point, current.gaps, current.budget, current.counters),
-            *(self.bench.problem, self.bench.limits, self._taken(state, said)),
+            *(self.bench.problem, self.bench.limits, taken),
             refuses=partial(self._cannot_branch, point),
             entry=self.bench.entry(point),
             pass_on=True,
             rng=random.Random(f"{state.seed} {state.round} pick"),
         )
         if methods is not None:
-            chosen = self._given(point, chosen, methods)
+            chosen = self._given(point, chosen, methods, taken)
         used = {name: text for name, text in said.items() if name in chosen.methods}
         return self.folder.keep(PickDone(state.round, chosen, used))
 
@@ -402,17 +405,26 @@ class TuningLoop:
                 reason = made
         return f"no setting of {' and '.join(methods)} can be tried: {reason}"
 
-    def _given(self, point: Point, chosen: Pick, methods: Sequence[str]) -> Pick:
+    def _given(self, point: Point, chosen: Pick, methods: Sequence[str], taken: Taken) -> Pick:
         """A pick that the caller made, beside what the checks said of each method."""
         self.family.apply(point, methods)
         wanted = tuple(dict.fromkeys(methods))
+        again = [self.family.method(name) for name in wanted if name in taken.failed]
+        for one in again:
+            if why := why_not_again(self.family, one, taken):
+                raise LabError(
+                    f"{one.id} cannot be tried again.",
+                    why,
+                    f'"acknowledged": {{"{one.id}": "..."}} says what is different; other methods',
+                )
+        forms = {one.id: number for one in again if (number := next_form(one, taken))}
         considered = tuple(
             replace(one, taken=True, why=f"given by the caller; {one.why or 'its checks passed'}")
             if one.method in wanted
             else replace(one, taken=False, why=one.why or "the caller chose others")
             for one in chosen.considered
         )
-        return Pick(wanted, {}, considered, 0)
+        return Pick(wanted, forms, considered, 0)
 
     def _taken(self, state: LoopState, acknowledged: Mapping[str, str]) -> Taken:
         """What earlier rounds found out of methods."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -32,7 +33,7 @@ class Taken:
     Attributes:
         effective, ineffective: ids.
         failed: ids of those that the compiler dropped, with the numbers of the forms that it did.
-        acknowledged: of those, why one may be tried again, in words.
+        acknowledged: of those, why one may be tried again, in words; see `form_pattern`.
         undecided: ids; they may be taken again.
     """
 
@@ -163,7 +164,7 @@ def pick_methods(
             if slots == 0:
                 seen[one.method] = _say(one, "others of its axis stand before it")
                 continue
-            form = _next_form(family.method(one.method), known)
+            form = next_form(family.method(one.method), known)
             extra = {one.method: form} if form else {}
             try:
                 family.apply(point, [*chosen, one.method], forms={**forms, **extra})
@@ -288,13 +289,37 @@ def _settled(family: Family, point: Point, method: Method, known: Taken) -> str:
         return "an earlier round found it effective"
     if method.id in known.ineffective:
         return "an earlier round found it ineffective"
-    if method.id in known.failed and not known.acknowledged.get(method.id, "").strip():
+    return why_not_again(family, method, known)
+
+
+def form_pattern(family: Family) -> str:
+    """What the words must hold by which a method that the compiler dropped is tried again.
+
+    They name what is different: a form (a knob with its value, or the number of the form), a flag
+    of the compiler, or a number of registers. A regular expression that Python and JavaScript read
+    alike; case does not matter.
+    """
+    knobs = "|".join(re.escape(one.name) for one in family.rung.knobs)
+    return rf"\b(?:{knobs}) ?= ?[0-9]|\bform [0-9]|(?:^|[ (\"'`])--?[a-z]|\b[0-9]+ registers?\b"
+
+
+def why_not_again(family: Family, method: Method, known: Taken) -> str:
+    """Why a method is not tried again that the compiler dropped; empty where it may be."""
+    if method.id not in known.failed:
+        return ""
+    said = known.acknowledged.get(method.id, "").strip()
+    if not said:
         return "the compiler dropped it, and nobody wrote why it should be tried again"
+    if not re.search(form_pattern(family), said, re.IGNORECASE):
+        return (
+            "the compiler dropped it, and what was written names neither a form, as knob=value, "
+            "nor a flag nor a number of registers"
+        )
     return ""
 
 
-def _next_form(method: Method, known: Taken) -> int:
-    """The first form that the compiler has not dropped yet, else the default form."""
+def next_form(method: Method, known: Taken) -> int:
+    """Number of the first form that the compiler has not dropped yet, else 0: all are tried."""
     dropped = known.failed.get(method.id, ())
     return next((number for number in range(len(method.on)) if number not in dropped), 0)
 

@@ -189,43 +189,44 @@ def shoot(page: Any, name: str, whole: Any = None) -> Path:
     return path
 
 
-def look_at_widths(page: Any, name: str, view: str, within: str, held: str = "") -> None:
+def look_at_widths(page: Any, name: str, view: str, within: str = "") -> None:
     """A view of a static page, wide and narrow, then in the dark; each kept as a picture.
 
     Args:
         page: shows the site.
         name: of the pictures.
         view: selector of what is kept.
-        within: selector of the bench, whose right edge nothing may pass.
-        held: selectors of the bench's own parts that are looked at; without it all are.
+        within: selector of the bench, whose right edge nothing may pass; without it the view is.
 
     Raises:
         AssertionError: the page scrolls sideways, or a part is cut off.
     """
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 1000})
-        assert fits_the_screen(page, within, held), f"{name} does not fit a width of {width}"
+        assert fits_the_screen(page, within or view), f"{name} does not fit a width of {width}"
         shoot(page, f"{name}-{width}", page.locator(view))
     page.evaluate("document.documentElement.dataset.theme = 'dark'")
     shoot(page, f"{name}-dark", page.locator(view))
 
 
-def fits_the_screen(page: Any, within: str, held: str = "", scrolls: str = "") -> bool:
+_INSIDE = """within => {
+    const bench = document.querySelector(within);
+    const edge = bench.getBoundingClientRect().right;
+    const scrolls = one => ["auto", "scroll"].includes(getComputedStyle(one).overflowX);
+    const held = one => one !== bench && (scrolls(one) || held(one.parentElement));
+    return [...bench.querySelectorAll("*")].every(one =>
+        one.getBoundingClientRect().right <= edge + 1 || held(one.parentElement));
+}"""
+
+
+def fits_the_screen(page: Any, within: str) -> bool:
     """Whether a page does not scroll sideways, and no part of a bench passes its right edge.
+
+    What lies in a part of the bench that scrolls within itself may be wider.
 
     Args:
         page: shows the site.
         within: selector of the bench.
-        held: selectors of its parts that are looked at; without it all are.
-        scrolls: selector of parts within which something may be wider, since they scroll.
     """
-    inside = page.evaluate(
-        """([within, held, scrolls]) => {
-            const edge = document.querySelector(within).getBoundingClientRect().right;
-            return [...document.querySelectorAll(held || `${within} *`)].every(one =>
-                (scrolls && one.closest(scrolls)) || one.getBoundingClientRect().right <= edge + 1);
-        }""",
-        [within, held, scrolls],
-    )
     wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-    return bool(inside) and wide <= 0
+    return bool(page.evaluate(_INSIDE, within)) and wide <= 0

@@ -138,4 +138,4 @@ def test_static_lab03_offers_settings_and_no_dead_knob(built_site: Path, page: A
     results = page.locator("details.lt-result")
     assert results.count() == len(GATES) + 1
     assert not results.nth(1).evaluate("element => element.open")
-    look_at_widths(page, "static-lab03", ".lt-ch", ".lt-ch")
+    look_at_widths(page, "static-lab03", ".lt-ch")

@@ -21,8 +21,9 @@ from driver import (
 )
 from test_lab07 import answer_in_cell
 from test_labs import in_sight, kernel_is_idle
+from test_loop_recorded import DROPPED, OTHER_FORM, TO_DROPPED
 
-from labtools.notebook.loop.view import read_game
+from labtools.notebook.loop.view import open_game, read_game
 from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE
@@ -209,11 +210,6 @@ def play_by_keyboard(page: Any) -> None:
     expect(page.locator(".lt-loop-now .lt-loop-branches tbody tr")).to_have_count(DEFAULT_BRANCHES)
 
 
-def fits(page: Any) -> bool:
-    """Whether the game fits; its tables scroll within themselves."""
-    return fits_the_screen(page, ".lt-loop", scrolls=".lt-loop-wide")
-
-
 def open_site(page: Any, address: str) -> None:
     page.goto("about:blank")  # the same page with another fragment would not be loaded
     page.goto(address)
@@ -227,7 +223,7 @@ def play_on_the_site(
     address = (site / "labs/lab09_loop.html").as_uri()
     open_site(page, address)
     page.set_viewport_size({"width": 390, "height": 844})
-    assert fits(page)
+    assert fits_the_screen(page, ".lt-loop")
     shoot(page, "static-lab09-phone-start", game(page))
     page.set_viewport_size({"width": 1280, "height": 1000})
     play_game(page, *read, folder)
@@ -238,7 +234,7 @@ def play_on_the_site(
     page.set_viewport_size({"width": 390, "height": 844})
     open_site(page, link)
     expect(page.locator(".lt-loop-result")).to_be_visible()
-    assert fits(page)
+    assert fits_the_screen(page, ".lt-loop")
     shoot(page, "static-lab09-phone-end", game(page))
     page.set_viewport_size({"width": 1280, "height": 1000})
     assert game(page).inner_text() == shown
@@ -272,6 +268,54 @@ def play_on_the_site(
     assert page.url == held
 
 
+def moves_to_dropped(bench: RecordedBench, searches: Searches) -> str:
+    """The moves of a game whose last round has a method that the compiler dropped."""
+    tables, family = open_game(bench, searches).tables, bench.family
+    numbers = {one["id"]: number for number, one in enumerate(tables["methods"])}
+    places = {one["number"]: place for place, one in enumerate(tables["points"])}
+    parts = ["1", tables["version"]]
+    for methods, branch in TO_DROPPED:
+        axes = [family.method(name).axis for name in methods]
+        slots = "".join(str(axes.count(axis)) for axis in METHOD_AXES)
+        chosen = ".".join(str(number) for number in sorted(numbers[name] for name in methods))
+        place = places[bench.grid.number(family.read_key(branch))]
+        parts.append(f"{slots}-{chosen}-e-{place}-x{'0' * len(methods)}")
+    return "~".join(parts)
+
+
+def try_again(page: Any, site: Path, bench: RecordedBench, searches: Searches) -> None:
+    """What the compiler dropped is offered again for a sentence that names a form."""
+    address = (site / "labs/lab09_loop.html").as_uri()
+    open_site(page, f"{address}#loop={moves_to_dropped(bench, searches)}")
+    past = page.locator(".lt-loop-past").last.locator(".lt-loop-removal .lt-loop-verdict")
+    expect(past).to_contain_text("It is implementation failed")
+    share_out(page, [1, 0, 0])
+    page.locator(f'[data-method="{DROPPED}"]').check()
+    told, field = page.locator(".lt-loop-now .lt-loop-error"), page.locator(".lt-loop-again input")
+    expect(told).to_contain_text("nobody wrote why")
+    field.last.fill("once more, please")
+    expect(told).to_contain_text("names neither a form")
+    said = "a form with warps=8 ~ (not 4-5_!) * it's \u201c100 %\u201d <b>"
+    field.last.fill(said)
+    expect(told).to_contain_text("not timed yet")
+    shoot(page, "static-lab09-again", game(page))
+    press(page, "Take these methods")
+    predict(page, "1.01")
+    for box in page.locator("[data-point]").all():
+        box.uncheck()
+    number = bench.grid.number(bench.family.read_key(OTHER_FORM))
+    page.locator(f'[data-point="{number}"]').check()
+    press(page, "Time them")
+    press(page, "Ablate")
+    page.locator(".lt-loop-classes").get_by_role("radio", name="undecided").check()
+    press(page, "Commit the classes")
+    expect(past).not_to_contain_text("failed")
+    expect(page.locator(".lt-loop-past").last).to_contain_text(said)
+    shown = game(page).inner_text()
+    open_site(page, page.url)
+    assert game(page).inner_text() == shown
+
+
 @pytest.mark.slow
 def test_static_lab09_plays_whole(
     built_site: Path, page: Any, read: tuple[RecordedBench, Searches], tmp_path: Path
@@ -281,6 +325,7 @@ def test_static_lab09_plays_whole(
     assert len(html) < 1_000_000
     play_on_the_site(page, built_site, read, tmp_path / "loop")
     assert page.locator(".lt-gate-static").count() == ANSWERS
+    try_again(page, built_site, *read)
 
 
 def test_lab09_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:

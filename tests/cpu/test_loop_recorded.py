@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,11 @@ from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import Family, load_family
 from labtools.optimize.grid import Grid, check_grid, draw_points, grid_path, read_grid
+from labtools.optimize.loop import TuningLoop
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.searches import read_searches, searches_path
 from labtools.optimize.state import LoopResult, LoopState
+from labtools.problem import LabError
 from labtools.toolchain import find_compiler
 
 NEAR, FAR = 1.05, 1.10
@@ -222,3 +225,60 @@ def test_the_audit_explains_each_step(tmp_path: Path, family: Family) -> None:
         assert f"  {step}: " in text
     assert "; drawn before latency." in text, "near-ties of strength are drawn, and it says so"
     assert (tmp_path / "loop" / "iterv1" / "kernel.cu").is_file()
+
+
+# ------------------------------------------------------------------- a method that was dropped
+
+_RING = "gqa=1 math=1 load=2 width=16 unroll=1 stages=3"
+DROPPED = "compute.tail_apart"
+TO_DROPPED = (
+    (("compute.tensor_core",), "math=1 load=2 unroll=1 stages=3"),
+    (
+        ("memory.group_of_heads", "memory.wide_accesses", "latency.split_sequences"),
+        f"{_RING} split=2",
+    ),
+    (
+        ("memory.swizzle", "latency.more_warps", "latency.join_in_the_launch"),
+        f"{_RING} swizzle=1 warps=4 split=2 merge=2",
+    ),
+    ((DROPPED,), f"{_RING} swizzle=1 warps=4 split=2 merge=2 tail=1"),
+)
+"""Rounds from the start, each with its methods and its one branch; the compiler drops the last."""
+OTHER_FORM = f"{_RING} swizzle=1 warps=8 split=2 merge=2 tail=1"
+"""Where the compiler does what the same method asks for."""
+SAID = "another form, warps=8: with 4 warps the copy of the body costs more than it saves"
+
+
+def play_given(
+    played: TuningLoop, methods: Sequence[str], branch: str, said: Mapping[str, str] | None = None
+) -> LoopState:
+    """A whole round with given methods and one given branch."""
+    if played.state.next_steps[0] == "gaps":
+        played.gaps()
+        played.budget()
+    played.pick(methods, said)
+    played.branch([played.family.read_key(branch).knobs])
+    played.ablate()
+    played.check()
+    return played.update()
+
+
+def test_what_the_compiler_dropped_is_tried_in_another_form(
+    family: Family, grid: Grid, tmp_path: Path
+) -> None:
+    folder = tmp_path / "loop"
+    loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
+    with LoopFolder.opened(folder) as opened:
+        game = TuningLoop(opened, RecordedBench(family, family.workloads[0], grid))
+        for methods, branch in TO_DROPPED:
+            state = play_given(game, methods, branch)
+        assert state.implementation_failed_methods == (DROPPED,)
+        game.gaps()
+        game.budget()
+        for said, why in (({}, "nobody wrote"), ({DROPPED: "once more, please"}, "names neither")):
+            with pytest.raises(LabError, match=f"cannot be tried again.*\\n.*{why}"):
+                game.pick([DROPPED], said)
+        state = play_given(game, [DROPPED], OTHER_FORM, {DROPPED: SAID})
+    assert (state.history[-1].classes or {})[DROPPED] != "implementation_failed"
+    assert state.implementation_failed_methods == ()
+    assert SAID in (folder / "iterv5" / "analysis.md").read_text()

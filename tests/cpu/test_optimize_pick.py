@@ -126,6 +126,27 @@ def test_a_failed_method_needs_an_acknowledgement_and_takes_another_form():
     assert again.forms == {EARLY: 1}
 
 
+@pytest.mark.parametrize(
+    ("words", "enough"),
+    [
+        ("form 1, a prefetch", True),
+        ("THREADS = 256: more of them", True),
+        ("with --maxrregcount=64", True),
+        ("the flag -lineinfo", True),
+        ("at most 40 registers", True),
+        ("once more", False),
+        ("in another form", False),
+        ("well-known, and fewer registers", False),
+        ("nonsense=1", False),
+    ],
+)
+def test_an_acknowledgement_names_a_form_a_flag_or_registers(words, enough):
+    taken = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: words})
+    found = choose(slots(latency=2), taken=taken)
+    assert (EARLY in found.methods) == enough
+    assert enough or "names neither a form" in why(found, EARLY).why
+
+
 def test_an_older_architecture_is_refused(tmp_path):
     edit = ('signature = ["CCTL"]', 'signature = ["CCTL"]\nmin_arch = "sm_90"')
     family = load_family(stranger(tmp_path, edit))

@@ -29,7 +29,7 @@ from labtools.optimize.classes import classify
 from labtools.optimize.family import METHOD_AXES, Family, InvalidPoint, Method, Point
 from labtools.optimize.gaps import Gaps
 from labtools.optimize.loop import check_methods
-from labtools.optimize.pick import Considered, Taken, pick_methods
+from labtools.optimize.pick import Considered, Taken, form_pattern, pick_methods, why_not_again
 from labtools.optimize.searches import NEAR_FACTORS, Searches
 from labtools.optimize.state import METHOD_CLASSES
 
@@ -246,6 +246,7 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
         "classes": list(METHOD_CLASSES),
         "class_words": [CLASS_WORDS[name] for name in METHOD_CLASSES],
         "settled": _settled(bench),
+        "again": {"pattern": form_pattern(family), "why": _said_too_little(bench)},
         "knobs": list(family.start.knobs),
         "methods": [_of_method(one) for one in family.switchable],
         "columns": list(REMOVAL_COLUMNS),
@@ -332,6 +333,13 @@ def _settled(bench: RecordedBench) -> dict[str, str]:
         name: next(one.why for one in _considered(bench, start, known) if one.method == off)
         for name, known in taken.items()
     }
+
+
+def _said_too_little(bench: RecordedBench) -> str:
+    """Why words that name nothing do not let a dropped method be tried again."""
+    one = bench.family.switchable[0]
+    known = Taken(failed={one.id: (0,)}, acknowledged={one.id: "once more"})
+    return why_not_again(bench.family, one, known)
 
 
 def _removals(

@@ -2,6 +2,7 @@
 // and classes are looked up in tables that Python made. A game is the text of its moves; where one
 // stands follows from that text.
 const TEXT_VERSION = "1";
+const MOST_SAID = 160; // characters of what a reader writes about a method that is tried again
 
 // ---------------------------------------------------------------- the rules of a round
 
@@ -9,11 +10,20 @@ function countAxes(tables, methods) {
   return tables.axes.map((axis) => methods.filter((m) => tables.methods[m].axis === axis).length);
 }
 
-// What stands against a method: the four checks at this point, then what earlier rounds found.
-function refusalOf(tables, state, method) {
+// What stands against a method: the four checks at this point, then what earlier rounds found. One
+// that the compiler dropped may be tried again, where the reader said what is different.
+function refusalOf(tables, state, method, said = {}) {
   const [, why] = tables.points[state.at].checks[method];
   if (why >= 0) return tables.texts[why];
-  return tables.settled[state.classes[method]] ?? "";
+  const words = (said[method] ?? "").trim();
+  if (!wasDropped(tables, state, method) || !words)
+    return tables.settled[state.classes[method]] ?? "";
+  return new RegExp(tables.again.pattern, "i").test(words) ? "" : tables.again.why;
+}
+
+function wasDropped(tables, state, method) {
+  const [, why] = tables.points[state.at].checks[method];
+  return why < 0 && state.classes[method] === "implementation_failed";
 }
 
 // Points that a choice of methods can try and that were not timed before.
@@ -29,22 +39,24 @@ function whyNothing(tables, state, methods) {
   return name in point.refused ? tables.texts[point.refused[name]] : tables.no_point;
 }
 
-// Choices with something to try, for which every method passes.
+// Choices with something to try, for which every method passes, or would with a few words.
 function openChoices(tables, state) {
   return Object.keys(tables.points[state.at].moves)
     .map((name) => (name === "" ? [] : name.split(",").map(Number)))
     .filter(
       (methods) =>
-        methods.every((m) => refusalOf(tables, state, m) === "") &&
+        methods.every(
+          (m) => refusalOf(tables, state, m) === "" || wasDropped(tables, state, m),
+        ) &&
         untried(tables, state, methods).length,
     );
 }
 
 // How many methods an axis may take: its slots, and those that no method of another axis can use.
-function roomFor(tables, state, slots) {
+function roomFor(tables, state, slots, said = {}) {
   const able = countAxes(
     tables,
-    tables.methods.map((_, m) => m).filter((m) => refusalOf(tables, state, m) === ""),
+    tables.methods.map((_, m) => m).filter((m) => refusalOf(tables, state, m, said) === ""),
   );
   const spare = slots.reduce((sum, count, a) => sum + Math.max(0, count - able[a]), 0);
   return slots.map((count) => Math.min(tables.cap, count + spare));
@@ -61,11 +73,11 @@ function whyNotSlots(tables, state, slots) {
   return total ? "" : "Give at least one slot.";
 }
 
-function whyNotMethods(tables, state, slots, methods) {
-  const refused = methods.find((m) => refusalOf(tables, state, m) !== "");
+function whyNotMethods(tables, state, slots, methods, said = {}) {
+  const refused = methods.find((m) => refusalOf(tables, state, m, said) !== "");
   if (refused !== undefined)
-    return `${tables.methods[refused].title}: ${refusalOf(tables, state, refused)}.`;
-  const room = roomFor(tables, state, slots);
+    return `${tables.methods[refused].title}: ${refusalOf(tables, state, refused, said)}.`;
+  const room = roomFor(tables, state, slots, said);
   const over = countAxes(tables, methods).findIndex((count, a) => count > room[a]);
   if (over >= 0) return `You have ${room[over]} slots for ${tables.axes[over]}.`;
   const total = slots.reduce((sum, count) => sum + count, 0);
@@ -104,12 +116,39 @@ function readNumbers(text) {
   return text.split(".").map((part) => (/^[0-9]{1,5}$/.test(part) ? Number(part) : NaN));
 }
 
+// Words of a reader, in characters that mean nothing in an address or in these moves.
+function writeWords(words) {
+  const hex = (one) => `!${one.charCodeAt(0).toString(16).toUpperCase()}`;
+  return encodeURIComponent(words).replace(/[-_.!~*'()]/g, hex).replaceAll("%", "!");
+}
+
+function readWords(text) {
+  try {
+    return decodeURIComponent(text.replaceAll("!", "%"));
+  } catch {
+    return null;
+  }
+}
+
+// Methods as text: their numbers, then the number and the words of each that is tried again.
+function writeMethods({ methods, said = {} }) {
+  const again = methods.filter((m) => said[m]).map((m) => `*${m}*${writeWords(said[m])}`);
+  return methods.join(".") + again.join("");
+}
+
+function readMethods(text) {
+  const [numbers, ...again] = text.split("*");
+  const said = {};
+  for (let n = 0; n < again.length; n += 2) said[again[n]] = readWords(again[n + 1] ?? "!");
+  return { methods: readNumbers(numbers), ...(again.length ? { said } : {}) };
+}
+
 // Game -> text: version, table, then a part a round: slots-methods-guess-branches-classes. A round that
 // begins from the frontier names the point behind its slots.
 function writeMoves(tables, moves) {
   const rounds = moves.rounds.map((one) => {
     const parts = [one.slots.join("") + (one.begin === undefined ? "" : `_${one.begin}`)];
-    if (one.methods) parts.push(one.methods.join("."));
+    if (one.methods) parts.push(writeMethods(one));
     if (one.guess) parts.push(sayGuessText(one.guess));
     if (one.branches) parts.push(one.branches.join("."));
     if (one.ablated) parts.push(`x${(one.classes ?? []).join("")}`);
@@ -151,7 +190,8 @@ function readMoves(tables, text) {
     const fine =
       add("begin", begin === undefined ? undefined : readNumbers(begin)[0]) &&
       add("slots", slots.split("").map(Number)) &&
-      add("methods", methods === undefined ? undefined : readNumbers(methods)) &&
+      add("said", methods === undefined ? undefined : readMethods(methods).said) &&
+      add("methods", methods === undefined ? undefined : readMethods(methods).methods) &&
       add("guess", guess === undefined ? undefined : readGuess(guess)) &&
       add("branches", branches === undefined ? undefined : readNumbers(branches)) &&
       add("ablated", last === undefined ? undefined : last[0] === "x" || null) &&
@@ -211,7 +251,15 @@ function playRound(tables, state, round) {
   const sorted = round.methods.every(
     (m, n) => tables.methods[m] && (n === 0 || round.methods[n - 1] < m),
   );
-  if (!sorted || whyNotMethods(tables, state, round.slots, round.methods))
+  round.said ??= {};
+  const words = Object.entries(round.said).every(
+    ([m, said]) =>
+      round.methods.includes(Number(m)) &&
+      wasDropped(tables, state, m) &&
+      said !== null &&
+      said.length <= MOST_SAID,
+  );
+  if (!sorted || !words || whyNotMethods(tables, state, round.slots, round.methods, round.said))
     return stop("methods", "methods");
   round.candidates = untried(tables, state, round.methods);
   if (!("guess" in round)) return stop("guess");

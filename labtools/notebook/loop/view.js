@@ -171,12 +171,19 @@ function renderGame({ model, el }) {
     const error = para([], "lt-loop-error");
     error.setAttribute("role", "status");
     const boxes = new Map();
-    const commit = press("Take these methods", () => inRound({ methods: chosen() }));
+    const fields = new Map(); // what is different, of each method that the compiler dropped
+    const commit = press("Take these methods", () => inRound({ methods: chosen(), said: said() }));
     const chosen = () => [...boxes].filter(([, box]) => box.checked).map(([m]) => m);
+    const said = () =>
+      Object.fromEntries(
+        chosen()
+          .filter((m) => fields.has(m))
+          .map((m) => [m, fields.get(m).value.trim()]),
+      );
     const room = roomFor(tables, state, round.slots);
     function check() {
       const methods = chosen();
-      const why = whyNotMethods(tables, state, round.slots, methods);
+      const why = whyNotMethods(tables, state, round.slots, methods, said());
       const left = untried(tables, state, methods).length;
       error.textContent = why || `${plural(left, "recorded candidate")}, not timed yet.`;
       commit.disabled = why !== "";
@@ -184,7 +191,10 @@ function renderGame({ model, el }) {
     const groups = tables.axes.map((axis, a) => {
       const mine = tables.methods.map((one, m) => [one, m]).filter(([one]) => one.axis === axis);
       const able = mine.filter(([, m]) => refusalOf(tables, state, m) === "");
-      const rest = mine.filter(([, m]) => refusalOf(tables, state, m) !== "");
+      const rest = mine.filter(
+        ([, m]) => refusalOf(tables, state, m) !== "" && !wasDropped(tables, state, m),
+      );
+      const dropped = mine.filter(([, m]) => wasDropped(tables, state, m));
       able.sort(
         ([, m], [, n]) =>
           tables.points[state.at].checks[n][0] - tables.points[state.at].checks[m][0],
@@ -204,6 +214,32 @@ function renderGame({ model, el }) {
           ]);
         }),
         ...(able.length ? [] : [para(["No method of this axis passes the four checks."])]),
+        ...dropped.map(([one, m]) => {
+          const box = html("input", { type: "checkbox", "data-method": one.id });
+          box.addEventListener("change", check);
+          boxes.set(m, box);
+          const field = html("input", {
+            type: "text",
+            maxlength: MOST_SAID,
+            class: "lt-loop-field",
+            "data-said": one.id,
+          });
+          field.addEventListener("input", check);
+          fields.set(m, field);
+          return html("div", { class: "lt-loop-again" }, [
+            html("label", { class: "lt-loop-method" }, [
+              box,
+              html("span", {}, [
+                html("strong", {}, [one.title]),
+                ": the compiler dropped it. Try it again?",
+              ]),
+            ]),
+            html("label", {}, [
+              "What is different this time? Name the form, as knob=value, a flag, or the registers. ",
+              field,
+            ]),
+          ]);
+        }),
         html("details", {}, [
           html("summary", {}, [`${rest.length} refused by the checks`]),
           html(
@@ -472,6 +508,8 @@ function renderGame({ model, el }) {
     const shown = [];
     if (round.slots) shown.push(doneSlots(round));
     if (round.methods) shown.push(para([`Methods: ${titles(tables, round.methods)}.`]));
+    for (const [m, words] of Object.entries(round.said ?? {}))
+      shown.push(para([`${tables.methods[m].title}, tried again: “${words}”`], "lt-loop-said"));
     if (round.champion !== undefined) shown.push(...doneBranches(round));
     if (round.classes) shown.push(...doneClasses(round));
     if (round.next !== undefined) shown.push(doneRound(round));
