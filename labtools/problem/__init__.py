@@ -3,6 +3,7 @@
 numpy only, with ml_dtypes where bfloat16 is asked for.
 """
 
+from .attention import DISTRIBUTIONS, head_dims, kernel_supports
 from .baseline import Baseline, list_baselines, load_baseline
 from .compare import (
     MOST_TOLERANCE,
@@ -43,11 +44,13 @@ from .decode.scheme import (
     TensorScheme,
 )
 from .decode.split import choose_split, decode_scalars, fill_of_split, split_launches
-from .decode.workload import DISTRIBUTIONS, HEADLINE, Workload, head_dims, kernel_supports
+from .decode.workload import HEADLINE, Workload
 from .dtypes import element_dtype
 from .errors import KernelError, LabError, as_lab_error
 from .limits import Limits
 from .paths import kernels_dir, repository_root
+from .prefill import Prefill
+from .prefill.operation import PrefillAttention
 from .problem import (
     DEFAULT_OPERATION,
     OUTPUT_BUFFER,
@@ -83,3 +86,4 @@ from .rung import (
 
 register_operation(DecodeAttention())
 register_operation(RowNorm())
+register_operation(PrefillAttention())

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -140,6 +141,8 @@ class Problem(ABC):
     """The shape as a short form shows it, such as ``R,C``."""
     options: ClassVar[Mapping[str, Mapping[str, Any]]]
     """What may stand behind a short form, after a slash: the fields that it sets."""
+    counted: ClassVar[Mapping[str, str]] = {}
+    """Options that are letters and a whole number, such as ``/q64``: the field that each sets."""
     example: ClassVar[str]
     """A short form."""
     distributions: ClassVar[tuple[str, ...]] = ("normal",)
@@ -326,19 +329,28 @@ class Problem(ABC):
             plural = "" if count == "one" else "s"
             cls.refuse(repr(text), f"the short form is {count} whole number{plural}: {cls.letters}")
         fields: dict[str, Any] = dict(zip(cls.shape_fields, numbers, strict=True))
+        names = [*cls.options, *(f"{letters}N" for letters in cls.counted)]
         for option in options:
-            chosen = cls.options.get(option.strip().lower())
+            chosen = cls._read_option(option.strip().lower())
             if chosen is None:
                 cls.refuse(
                     repr(text),
                     f"{option!r} is no option; behind the {count} numbers may stand "
-                    f"{', '.join('/' + name for name in cls.options)}",
+                    f"{', '.join('/' + name for name in names)}",
                 )
             elif set(chosen) & set(fields):
                 cls.refuse(repr(text), f"/{option} says again what another option said")
             else:
                 fields.update(chosen)
         return cls.from_dict(fields)
+
+    @classmethod
+    def _read_option(cls, option: str) -> Mapping[str, Any] | None:
+        """The fields that an option of the short form sets, or None where it is none."""
+        number = re.fullmatch(r"([a-z]+)([0-9]{1,18})", option)
+        if number and number[1] in cls.counted:
+            return {cls.counted[number[1]]: int(number[2])}
+        return cls.options.get(option)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -390,6 +402,9 @@ class Problem(ABC):
             says = all(getattr(self, field) == value for field, value in fields.items())
             if says and "cache_state" not in fields and any(usual[f] != fields[f] for f in fields):
                 text += f"/{name}"
+        for letters, field in self.counted.items():
+            if getattr(self, field) != usual[field]:
+                text += f"/{letters}{getattr(self, field)}"
         return text
 
     def key(self) -> str:
@@ -401,7 +416,7 @@ class Problem(ABC):
 
     def remarks(self) -> list[str]:
         """What is not as usual and not in the short form, as ``name=value``."""
-        in_short = {*self.shape_fields} | {
+        in_short = {*self.shape_fields, *self.counted.values()} | {
             field for fields in self.options.values() for field in fields
         }
         usual = self._usual()

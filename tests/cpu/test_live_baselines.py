@@ -12,12 +12,15 @@ import pytest
 from labtools.problem import (
     DISTRIBUTIONS,
     HEADLINE,
+    Prefill,
+    Problem,
     Workload,
     attention_oracle,
     compare_output,
     list_baselines,
     load_baseline,
     make_inputs,
+    operation_of,
 )
 
 SHAPES = (
@@ -45,12 +48,13 @@ def to_torch(array):
     return torch.from_numpy(array)
 
 
-def run_on_cpu(name: str, workload: Workload):
+def run_on_cpu(name: str, workload: Problem):
     pytest.importorskip("torch")
-    inputs = make_inputs(workload)
+    operation = operation_of(workload)
+    inputs = operation.draw(workload)
     tensors = {key: to_torch(array) for key, array in inputs.buffers().items()}
     out = load_baseline(name).prepare(tensors, workload)()
-    return out.float().numpy(), attention_oracle(inputs)[0]
+    return out.float().numpy(), operation.oracle(inputs)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -72,6 +76,60 @@ def test_torchs_baselines_are_right(name, shape, dtype, monkeypatch):
     for distribution in DISTRIBUTIONS:
         out, expected = run_on_cpu(name, shape.replace(distribution=distribution))
         assert compare_output(out, expected, baseline.tolerance_for(shape)).ok
+
+
+PREFILL = (
+    Prefill(2, 4, 2, 70, 64),
+    Prefill(2, 4, 2, 70, 64, causal=True),
+    Prefill(1, 4, 1, 33, 128, qo_len=9, causal=True),
+    Prefill(1, 3, 3, 9, 64, qo_len=33),
+    Prefill(1, 2, 2, 31, 64, qo_len=1, causal=True),
+)
+
+
+@pytest.mark.parametrize("name", ["", "_flash", "_math", "_efficient"])
+@pytest.mark.parametrize("shape", PREFILL, ids=str)
+def test_torchs_prefill_is_right(name, shape, monkeypatch):
+    """Its mask is aligned at the last key too, whatever the backend."""
+    torch = pytest.importorskip("torch")
+    backend = torch.nn.attention.SDPBackend
+    monkeypatch.setattr(backend, "EFFICIENT_ATTENTION", backend.MATH, raising=False)
+    name = f"prefill_sdpa{name}"
+    baseline = load_baseline(name)
+    if baseline.supports(shape) is not None:
+        assert name == "prefill_sdpa_efficient" and shape.group_size > 1
+        return
+    for distribution in ("normal", "rising", "late_peaked"):
+        out, expected = run_on_cpu(name, shape.replace(distribution=distribution))
+        found = shape.compare(out, expected, baseline.tolerance_for(shape))
+        assert found.ok, str(found)
+
+
+def test_flash_attention_3_gets_views_in_its_own_order(monkeypatch):
+    """Its function, as the package has it, over torch's SDPA."""
+    torch = pytest.importorskip("torch")
+    module = types.ModuleType("flash_attn_interface")
+    module.__spec__ = importlib.machinery.ModuleSpec("flash_attn_interface", None)
+
+    def flash_attn_func(q, k, v, softmax_scale, causal):
+        assert (q.stride(-1), k.stride(-1)) == (1, 1)
+        q, k, v = (x.transpose(1, 2).float() for x in (q, k, v))
+        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool)
+        if causal:
+            mask = mask.tril(k.shape[2] - q.shape[2])
+        out = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=softmax_scale, enable_gqa=True
+        )
+        return out.transpose(1, 2), None
+
+    module.flash_attn_func = flash_attn_func
+    baseline = load_baseline("flash_attention_3")
+    assert "not installed" in baseline.supports(PREFILL[0])
+    monkeypatch.setitem(sys.modules, "flash_attn_interface", module)
+    for shape in PREFILL:
+        assert baseline.supports(shape) is None
+        out, expected = run_on_cpu(baseline.id, shape)
+        assert shape.compare(out, expected, baseline.tolerance_for(shape)).ok
 
 
 class FakeWrapper:

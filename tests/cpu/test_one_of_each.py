@@ -550,15 +550,16 @@ def field_twins(root: Path, least: int = 4, shared: int = 5) -> list[tuple[str, 
         for node in nodes_of(parse(path))
         if isinstance(node, ast.ClassDef)
     ]
-    by_name = {node.name: fields_of(node) for node in classes}
-    own = {
-        node.name: {
-            name: kind
-            for name, kind in fields_of(node).items()
-            if not any(name in by_name.get(ast.unparse(base), {}) for base in node.bases)
-        }
-        for node in classes
-    }
+    by_name = {node.name: node for node in classes}
+
+    def inherited(node: ast.ClassDef) -> set[str]:
+        bases = [by_name[name] for name in map(ast.unparse, node.bases) if name in by_name]
+        return {name for base in bases for name in (*fields_of(base), *inherited(base))}
+
+    own = {}
+    for node in classes:
+        above = inherited(node)
+        own[node.name] = {k: kind for k, kind in fields_of(node).items() if k not in above}
     found = []
     for (first, a), (second, b) in itertools.combinations(own.items(), 2):
         same_names = a.keys() == b.keys() and len(a) >= least

@@ -33,6 +33,7 @@ from labtools.problem import (
     Launch,
     Operation,
     Part,
+    Prefill,
     Problem,
     Rows,
     Rung,
@@ -104,6 +105,19 @@ def test_inputs_are_the_buffers_that_the_problem_names(name: str) -> None:
         assert len(one.axes) == len(one.output.shape)
 
 
+def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[float]:
+    """One query's answer."""
+    one = [float(x) for x in q]
+    scores = [sum(x * float(y) for x, y in zip(one, row, strict=True)) for row in k]
+    scores = [score / len(one) ** 0.5 for score in scores]
+    weights = [np.exp(score - max(scores)) for score in scores]
+    columns = [[float(row[d]) for row in v] for d in range(len(one))]
+    return [
+        sum(w * x for w, x in zip(weights, column, strict=True)) / sum(weights)
+        for column in columns
+    ]
+
+
 def brute_force(drawn: Any) -> np.ndarray:
     """The answer once more, by loops over single numbers."""
     one = drawn.problem
@@ -115,21 +129,30 @@ def brute_force(drawn: Any) -> np.ndarray:
                 scale = (squares / one.columns + 1e-6) ** 0.5
                 out[r, c] = float(drawn.x[r, c]) / scale * float(drawn.weight[c])
         return out
+    if isinstance(one, Prefill):
+        for b, h, i in np.ndindex(one.part_shape):
+            seen = one.kv_len - one.num_queries + i + 1 if one.causal else one.kv_len
+            kv_head = h // (one.num_qo_heads // one.num_kv_heads)
+            k, v = drawn.k[b, kv_head, :seen], drawn.v[b, kv_head, :seen]
+            out[b, h, i] = attend(drawn.q[b, h, i], k, v)
+        return out
     assert isinstance(one, Workload)
     for b, h in np.ndindex(one.batch, one.num_qo_heads):
         k, v = drawn.kv_rows(b, h // one.group_size)
-        q = [float(x) for x in drawn.q[b, h]]
-        scores = [sum(x * float(y) for x, y in zip(q, row, strict=True)) for row in k]
-        scores = [score / one.head_dim**0.5 for score in scores]
-        weights = [np.exp(score - max(scores)) for score in scores]
-        for d in range(one.head_dim):
-            sums = (w * float(row[d]) for w, row in zip(weights, v, strict=True))
-            out[b, h, d] = sum(sums) / sum(weights)
+        out[b, h] = attend(drawn.q[b, h], k, v)
     return out
 
 
 @pytest.mark.parametrize(
-    "text", ["2,4,2,9,64", "1,2,1,17,64/paged16/bf16", "rows:3,7", "rows:2,33/bf16"]
+    "text",
+    [
+        *("2,4,2,9,64", "1,2,1,17,64/paged16/bf16", "rows:3,7", "rows:2,33/bf16"),
+        *(
+            "prefill:2,4,2,5,64/causal",
+            "prefill:1,2,1,7,64/causal/q3",
+            "prefill:1,3,1,4,64/bf16/q6",
+        ),
+    ],
 )
 def test_the_oracle_is_what_loops_over_single_numbers_give(text: str) -> None:
     one = parse_problem(text)
@@ -219,6 +242,8 @@ def test_a_rung_runs_its_own_operation_alone() -> None:
     assert N00.supports(HEADLINE) == "it computes rows and not decode"
     assert {one.operation for one in list_rungs()} == {"decode"}
     assert [one.id for one in list_rungs("rows")] == ["n00_rms_norm"]
+    assert {one.operation for one in list_rungs("prefill")} <= {"prefill"}
+    assert {one.operation for one in list_baselines("prefill")} == {"prefill"}
     assert {one.operation for one in list_baselines()} == {"decode"}
     assert [one.id for one in list_baselines("rows")] == ["torch_rms_norm"]
     ids = [one.id for one in list_baselines(None)]
@@ -231,6 +256,11 @@ def test_a_rung_runs_its_own_operation_alone() -> None:
         ("rows:8192", "two whole numbers: R,C"),
         ("rows:8192,0", "at least 1"),
         ("rows:8192,64/paged16", "is no option"),
+        ("rows:8192,64/q16", "is no option"),
+        ("prefill:1,2,2,8,64/q", "/causal, /fp16, /bf16, /warm, /qN"),
+        ("prefill:1,2,2,8,64/q3/q4", "says again"),
+        ("prefill:1,2,2,8,64/q9/causal", "would see no key"),
+        ("prefill:1,3,2,8,64", "same number of query heads"),
         ("rows:8192,64/bf16/fp16", "says again"),
         ("columns:3,4", "no operation 'columns'"),
         ("8,32", "five whole numbers"),
@@ -239,6 +269,23 @@ def test_a_rung_runs_its_own_operation_alone() -> None:
 def test_a_form_that_is_none_is_refused(text: str, words: str) -> None:
     with pytest.raises(LabError, match=words):
         parse_problem(text)
+
+
+def test_a_prefill_has_one_form_and_counts_what_its_mask_leaves() -> None:
+    assert parse_problem("prefill:1,2,2,8,64/q8") == Prefill(1, 2, 2, 8, 64)
+    one = parse_problem("prefill:3,4,2,9,64/causal/q4/bf16")
+    assert one == Prefill(3, 4, 2, 9, 64, qo_len=4, causal=True, dtype="bfloat16")
+    assert one.short() == "prefill:3,4,2,9,64/causal/bf16/q4"
+    assert isinstance(one, Prefill)
+    assert one.keys_seen().tolist() == [6, 7, 8, 9]
+    for case in (one, one.replace(causal=False), one.replace(qo_len=0), one.replace(qo_len=1)):
+        assert case.pairs == case.keys_seen().sum()
+        assert case.flops == 4 * 3 * 4 * 64 * case.pairs
+        assert case.minimal_bytes == 2 * 64 * 3 * (2 * 4 * case.num_queries + 2 * 2 * 9)
+    # The case study's workload: 4 B H S^2 D, and q, k, v and the output once.
+    study = parse_problem("prefill:4,8,8,512,64")
+    assert study.flops == 2_147_483_648
+    assert study.minimal_bytes == 8_388_608
 
 
 def test_the_default_operation_is_written_as_before() -> None:
@@ -558,7 +605,9 @@ def test_an_unknown_operation_in_a_record_is_named(pairs: Rung) -> None:
 # ------------------------------------------------------------------------------ what is decode's
 
 DECODES_OWN = (
-    # Files of decode attention: its part of a room stands in a folder of that name.
+    # Files of attention, and of decode and prefill: their part of a room is a folder of that name.
+    *("labtools/problem/attention.py", "labtools/problem/prefill/", "kernels/prefill/"),
+    "kernels/baselines/prefill/",
     *("labtools/*/decode/", "labtools/*/*/decode/", "kernels/decode/", "kernels/studies/"),
     # Device code, the library's call and the read sweep that decode's kernels share.
     *("kernels/include/", "kernels/baselines/*.py", "kernels/microbench/read_sweep.*"),

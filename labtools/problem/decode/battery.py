@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ..attention import DISTRIBUTIONS
 from ..errors import LabError
 from ..problem import DTYPES, span
-from .workload import DISTRIBUTIONS, PAGE_SIZES, Workload
+from .workload import PAGE_SIZES, Workload
 
 ODD_LENGTHS = (1, 31, 33, 130)
 RAGGED = ((97, 1, 64), (64, 97, 1), (1, 64, 97))

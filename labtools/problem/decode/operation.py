@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..attention import altered_rows
 from ..errors import LabError
 from ..problem import Fill, Operation, Part, Supports
 from .accuracy import errors_of_scheme
@@ -16,9 +17,6 @@ from .oracle import attention_oracle
 from .quantise import dequantise_inputs
 from .scheme import Scheme, TensorScheme
 from .workload import HEADLINE, Workload
-
-_ALTERED = 8.0
-"""Times a usual row of V: it shows though it is one of thousands."""
 
 
 class DecodeAttention(Operation[Workload, Inputs]):
@@ -114,11 +112,7 @@ class DecodeAttention(Operation[Workload, Inputs]):
         """Another row of V where most weight is, and the key of that row at another place too."""
         sequence, head = part
         mine = self.read_part(problem, part, fetch)
-        keys = mine.k[0, 0]
-        top = int(np.argmax(keys.astype(np.float32) @ mine.q[0, 0].astype(np.float32)))
-        other = int(rng.integers(len(keys)))
-        fresh = _ALTERED * rng.standard_normal(problem.head_dim, dtype=np.float32)
-        for name, row, array in (("v", top, fresh.astype(keys.dtype)), ("k", other, keys[top])):
+        for name, row, array in altered_rows(mine.q[0, 0], mine.k[0, 0], rng):
             place: tuple[int, ...] = (sequence, head // problem.group_size, row)
             if problem.is_paged:
                 page = fetch("page_table", (sequence,))[row // problem.page_size]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..attention import softmax
 from .inputs import Inputs
 
 
@@ -47,12 +48,8 @@ def attention_weights(
     for (sequence, kv_head), heads in wanted.items():
         k = inputs.kv_rows(sequence, kv_head)[0].astype(np.float64, copy=False)
         q = inputs.q[sequence, heads].astype(np.float64)
-        scores = inputs.sm_scale * (q @ k.T)
-        peak = scores.max(axis=1, keepdims=True)
-        weights = np.exp(scores - peak)
-        total = weights.sum(axis=1, keepdims=True)
-        lse = (peak + np.log(total))[:, 0]
-        found.append(Weights(sequence, kv_head, tuple(heads), weights / total, lse))
+        weights, lse = softmax(inputs.sm_scale * (q @ k.T))
+        found.append(Weights(sequence, kv_head, tuple(heads), weights, lse))
     return found
 
 

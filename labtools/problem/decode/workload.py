@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..problem import SHORT_DTYPES, Buffer, Problem, is_whole
-
-DISTRIBUTIONS = (
-    *("normal", "late_peaked", "early_peaked", "rising", "large", "sunk", "one_hot", "constant_v"),
-)
-"""Input distributions; `labtools.problem.decode.inputs` says what each one is for."""
+from ..attention import AttentionProblem
+from ..problem import SHORT_DTYPES, Buffer, is_whole
 
 LAYOUTS = ("contiguous", "paged")
 PAGE_SIZES = (16, 64)
@@ -24,7 +20,7 @@ PAGE_TABLE = "page_table"
 
 
 @dataclass(frozen=True)
-class Workload(Problem):
+class Workload(AttentionProblem):
     """One decode-attention problem: one query token a sequence against its KV cache.
 
     Args:
@@ -37,7 +33,7 @@ class Workload(Problem):
         dtype: element type of q, k, v and the output, ``float16`` or ``bfloat16``.
         layout: ``contiguous`` is k, v as ``[B, Hkv, S, D]``; ``paged`` is k, v as
             ``[num_pages, Hkv, page_size, D]`` with a page table ``[B, max_pages]``.
-        distribution: one of `DISTRIBUTIONS`.
+        distribution: one of `distributions`.
         seed: seed of the input generator.
         cache_state: ``cold`` (buffers rotated past the L2) or ``warm``.
         page_size: tokens of one page when paged, one of `PAGE_SIZES`; 0 otherwise.
@@ -47,10 +43,7 @@ class Workload(Problem):
     """
 
     operation: ClassVar[str] = "decode"
-    shape_fields = ("batch", "num_qo_heads", "num_kv_heads", "kv_len", "head_dim")
-    letters = "B,Hq,Hkv,S,D"
     example = "8,32,8,4096,128"
-    distributions = DISTRIBUTIONS
     axes = ("sequence", "head", "dim")
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         **SHORT_DTYPES,
@@ -73,11 +66,7 @@ class Workload(Problem):
 
     def __post_init__(self) -> None:
         self.check_shape()
-        if self.num_qo_heads % self.num_kv_heads:
-            self.refuse(
-                f"{self.num_qo_heads} query heads over {self.num_kv_heads} KV heads",
-                "every KV head serves the same number of query heads",
-            )
+        self.check_heads()
         if self.seq_lens is not None:
             if not isinstance(self.seq_lens, (list, tuple, np.ndarray)) or not all(
                 is_whole(n) for n in self.seq_lens
@@ -127,15 +116,6 @@ class Workload(Problem):
         ]
 
     @property
-    def group_size(self) -> int:
-        """Query heads that share one KV head, Hq / Hkv."""
-        return self.num_qo_heads // self.num_kv_heads
-
-    def numbers(self) -> dict[str, float]:
-        """As of every problem, and the query heads that share a KV head."""
-        return {**super().numbers(), "group_size": self.group_size}
-
-    @property
     def is_paged(self) -> bool:
         """Whether K and V lie in pages."""
         return self.layout == "paged"
@@ -173,11 +153,6 @@ class Workload(Problem):
         if self.seq_lens is None:
             return np.full(self.batch, self.kv_len, np.int32)
         return np.asarray(self.seq_lens, np.int32)
-
-    @property
-    def sm_scale(self) -> float:
-        """The softmax scale, 1 / sqrt(D)."""
-        return 1.0 / float(np.sqrt(self.head_dim))
 
     @property
     def kv_bytes(self) -> int:
@@ -247,9 +222,7 @@ class Workload(Problem):
 
     def defines(self) -> dict[str, str]:
         """``HEAD_DIM``; ``BF16=1`` for bfloat16 and ``PAGE_SIZE`` for a paged cache."""
-        defines = {"HEAD_DIM": str(self.head_dim)}
-        if self.dtype == "bfloat16":
-            defines["BF16"] = "1"
+        defines = super().defines()
         if self.is_paged:
             defines["PAGE_SIZE"] = str(self.page_size)
         return defines
@@ -257,10 +230,6 @@ class Workload(Problem):
     def code_key(self) -> tuple[Any, ...]:
         """Head dimension, type and layout; the battery of one page size tries the other too."""
         return (self.head_dim, self.dtype, self.layout)
-
-    def usual_refusal(self) -> str | None:
-        """Other elements or pages need other code than a contiguous fp16 cache."""
-        return refuse_kind(self)
 
     def call_bytes(self, read: Iterable[str]) -> int:
         """`minimal_bytes` less K or V, where a call does not read it."""
@@ -293,51 +262,3 @@ class Workload(Problem):
 
 HEADLINE = Workload(8, 32, 8, 4096, 128)
 """The guide's headline workload: Llama-3-8B heads, batch 8, 4096 cached tokens, fp16."""
-
-
-def refuse_kind(
-    workload: Workload,
-    dtypes: Sequence[str] = ("float16",),
-    layouts: Sequence[str] = ("contiguous",),
-) -> str | None:
-    """Why a kernel for certain element types and layouts cannot run a workload, or None."""
-    if workload.dtype not in dtypes:
-        return f"its elements are {workload.dtype}; this kernel is written for {list(dtypes)}"
-    if workload.layout not in layouts:
-        return f"its cache is {workload.layout}; this kernel is written for {list(layouts)}"
-    return None
-
-
-def kernel_supports(
-    head_dims: Sequence[int] = (64, 128),
-    dtypes: Sequence[str] = ("float16",),
-    layouts: Sequence[str] = ("contiguous",),
-    groups: Sequence[int] | None = None,
-) -> Callable[[Workload], str | None]:
-    """A ``supports`` function for a kernel that is written for certain workloads only.
-
-    Args:
-        head_dims: the head dimensions D that it takes.
-        dtypes: the element types that it takes.
-        layouts: the layouts of K and V that it takes.
-        groups: the query heads a KV head (Hq / Hkv) that it takes; None takes any.
-    """
-
-    def supports(workload: Workload) -> str | None:
-        if workload.head_dim not in head_dims:
-            return f"head_dim is {workload.head_dim}; this kernel is written for {list(head_dims)}"
-        if reason := refuse_kind(workload, dtypes, layouts):
-            return reason
-        if groups is not None and workload.group_size not in groups:
-            return (
-                f"{workload.group_size} query heads share a KV head; this kernel is written for "
-                f"{list(groups)}"
-            )
-        return None
-
-    return supports
-
-
-def head_dims(*choices: int) -> Callable[[Workload], str | None]:
-    """A ``supports`` function for fp16 kernels over a contiguous cache, for certain dimensions."""
-    return kernel_supports(choices)

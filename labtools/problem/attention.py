@@ -1,0 +1,254 @@
+"""What decode and prefill share: heads, the inputs that find wrong kernels, and the softmax.
+
+Each distribution steers the scores ``s[n] = sm_scale * q . k[n]`` towards a profile ``t[n]``:
+
+``normal``       no profile; q, k, v standard normal.
+``late_peaked``  the last rows weigh most, so a kernel that drops them is far off.
+``early_peaked`` the first rows weigh most, so a kernel that reads only the end is far off.
+``rising``       the scores climb, so the maximum moves often: a missing rescale shows.
+``large``        scores past +-100, so exp overflows unless the maximum is subtracted. For every
+                 other (sequence, KV head) all scores are below -100: a maximum that starts at
+                 zero leaves no weight at all.
+``sunk``         all scores are below -5000: any number that a maximum starts at shows, unless it is
+                 as low as a number can be. One row takes all the weight, whatever is rounded.
+``one_hot``      one row takes all the weight, so the output is that row of v.
+``constant_v``   v is the same in every row, so the weights must sum to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .problem import Buffer, Problem
+
+DISTRIBUTIONS = (
+    *("normal", "late_peaked", "early_peaked", "rising", "large", "sunk", "one_hot", "constant_v"),
+)
+LATE_PEAK = 12.0
+RISE = 15.0
+LARGE_SPREAD = 60.0
+LARGE_PEAK = 150.0
+LARGE_FALL = 260.0
+ONE_HOT_PEAK = 60.0
+SUNK, SUNK_PEAK = -9000.0, -6000.0
+_ALTERED = 8.0
+"""Times a usual row of V: it shows though it is one of thousands."""
+
+
+class AttentionProblem(Problem):
+    """A problem whose query heads attend to the keys of shared KV heads.
+
+    Args:
+        batch: number of sequences, B.
+        num_qo_heads: query (and output) heads, Hq; a multiple of ``num_kv_heads``.
+        num_kv_heads: key and value heads, Hkv.
+        kv_len: keys of a sequence, S.
+        head_dim: elements of one head, D.
+    """
+
+    shape_fields = ("batch", "num_qo_heads", "num_kv_heads", "kv_len", "head_dim")
+    letters = "B,Hq,Hkv,S,D"
+    distributions: ClassVar[tuple[str, ...]] = DISTRIBUTIONS
+
+    batch: int
+    num_qo_heads: int
+    num_kv_heads: int
+    kv_len: int
+    head_dim: int
+
+    def check_heads(self) -> None:
+        """Refuse query heads that cannot be shared out evenly among the KV heads."""
+        if self.num_qo_heads % self.num_kv_heads:
+            self.refuse(
+                f"{self.num_qo_heads} query heads over {self.num_kv_heads} KV heads",
+                "every KV head serves the same number of query heads",
+            )
+
+    @property
+    def group_size(self) -> int:
+        """Query heads that share one KV head, Hq / Hkv."""
+        return self.num_qo_heads // self.num_kv_heads
+
+    @property
+    def sm_scale(self) -> float:
+        """The softmax scale, 1 / sqrt(D)."""
+        return 1.0 / float(np.sqrt(self.head_dim))
+
+    def numbers(self) -> dict[str, float]:
+        """As of every problem, and the query heads that share a KV head."""
+        return {**super().numbers(), "group_size": self.group_size}
+
+    def shape_words(self) -> list[int]:
+        """The shape, to seed a generator with."""
+        return [getattr(self, name) for name in self.shape_fields]
+
+    def defines(self) -> dict[str, str]:
+        """``HEAD_DIM``, and ``BF16=1`` for bfloat16."""
+        defines = {"HEAD_DIM": str(self.head_dim)}
+        if self.dtype == "bfloat16":
+            defines["BF16"] = "1"
+        return defines
+
+    def usual_refusal(self) -> str | None:
+        """Other elements or pages need other code than contiguous fp16."""
+        return refuse_kind(self)
+
+    def kv_buffer(self) -> Buffer:
+        """k or v where they lie in one piece, ``[B, Hkv, S, D]``."""
+        shape = (self.batch, self.num_kv_heads, self.kv_len, self.head_dim)
+        return Buffer(shape, self.dtype)
+
+
+def refuse_kind(
+    problem: AttentionProblem,
+    dtypes: Sequence[str] = ("float16",),
+    layouts: Sequence[str] = ("contiguous",),
+) -> str | None:
+    """Why a kernel for certain element types and layouts cannot run a problem, or None."""
+    if problem.dtype not in dtypes:
+        return f"its elements are {problem.dtype}; this kernel is written for {list(dtypes)}"
+    if problem.layout not in layouts:
+        return f"its cache is {problem.layout}; this kernel is written for {list(layouts)}"
+    return None
+
+
+def kernel_supports(
+    head_dims: Sequence[int] = (64, 128),
+    dtypes: Sequence[str] = ("float16",),
+    layouts: Sequence[str] = ("contiguous",),
+    groups: Sequence[int] | None = None,
+) -> Callable[[Any], str | None]:
+    """A ``supports`` function for an attention kernel that is written for certain problems only.
+
+    Args:
+        head_dims: the head dimensions D that it takes.
+        dtypes: the element types that it takes.
+        layouts: the layouts of K and V that it takes.
+        groups: the query heads a KV head (Hq / Hkv) that it takes; None takes any.
+    """
+
+    def supports(problem: AttentionProblem) -> str | None:
+        if problem.head_dim not in head_dims:
+            return f"head_dim is {problem.head_dim}; this kernel is written for {list(head_dims)}"
+        if reason := refuse_kind(problem, dtypes, layouts):
+            return reason
+        if groups is not None and problem.group_size not in groups:
+            return (
+                f"{problem.group_size} query heads share a KV head; this kernel is written for "
+                f"{list(groups)}"
+            )
+        return None
+
+    return supports
+
+
+def head_dims(*choices: int) -> Callable[[Any], str | None]:
+    """A ``supports`` function for fp16 kernels over a contiguous cache, for certain dimensions."""
+    return kernel_supports(choices)
+
+
+# ---------------------------------------------------------------------------- inputs
+
+
+def draw_qkv(
+    rng: np.random.Generator,
+    problem: AttentionProblem,
+    rows: int,
+    profile: Callable[[], np.ndarray],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """q, k and v of a problem's distribution, in float32.
+
+    Args:
+        rng: what they are drawn with.
+        problem: its shape and distribution.
+        rows: of q that share one KV head of a sequence: heads times queries.
+        profile: the wanted scores, float32 ``[B, Hkv, S]``; asked for where there are any.
+
+    Returns:
+        q ``[B, Hkv, rows, D]``, k and v ``[B, Hkv, S, D]``.
+    """
+    batch, heads, length, dim = problem.kv_buffer().shape
+    q = rng.standard_normal((batch, heads, rows, dim), dtype=np.float32)
+    k = rng.standard_normal((batch, heads, length, dim), dtype=np.float32)
+    v = rng.standard_normal((batch, heads, length, dim), dtype=np.float32)
+    if problem.distribution == "constant_v":
+        v[:] = rng.standard_normal((batch, heads, 1, dim), dtype=np.float32)
+    elif problem.distribution != "normal":
+        # Give the query heads of a group a common direction u and lay t[n] along it in k[n]:
+        # then q . k[n] / sqrt(D) is t[n] plus the noise of the normal parts.
+        u = rng.standard_normal((batch, heads, dim), dtype=np.float32)
+        coefficient = profile() * np.sqrt(dim) / np.square(u).sum(-1, keepdims=True)
+        q = 0.25 * q + u[:, :, None, :]
+        k = 0.25 * k + coefficient[..., None] * u[:, :, None, :]
+    return q, k, v
+
+
+def score_profile(
+    distribution: str, length: int, low: bool, rng: np.random.Generator
+) -> np.ndarray:
+    """The wanted scores t of one (sequence, KV head), float32 ``[length]``.
+
+    Args:
+        distribution: one of `DISTRIBUTIONS`.
+        length: keys.
+        low: ``large`` lies below -100 throughout.
+        rng: draws the places.
+    """
+    row = np.zeros(length, np.float32)
+    if distribution == "late_peaked":
+        row[length - max(1, length // 64) :] = LATE_PEAK
+    elif distribution == "early_peaked":
+        row[: max(1, length // 64)] = LATE_PEAK
+    elif distribution == "sunk":
+        row[:] = SUNK
+        row[rng.integers(length)] = SUNK_PEAK
+    elif distribution == "rising":
+        row[:] = np.linspace(-RISE, RISE, length)
+    elif distribution == "large":
+        row[:] = LARGE_SPREAD * rng.standard_normal(length, dtype=np.float32)
+        row[rng.integers(length)] = LARGE_PEAK
+        if low:
+            row -= max(float(row.max()), LARGE_PEAK) - LARGE_PEAK + LARGE_FALL
+    elif distribution == "one_hot":
+        row[rng.integers(length)] = ONE_HOT_PEAK
+    return row
+
+
+def altered_rows(
+    q: np.ndarray, keys: np.ndarray, rng: np.random.Generator
+) -> list[tuple[str, int, np.ndarray]]:
+    """Rows of k and v that give one query another answer by far: (buffer, row, its new content).
+
+    Another row of V where most weight is, and the key of that row at another place too.
+
+    Args:
+        q: ``[D]``.
+        keys: those that it sees, ``[n, D]``.
+        rng: draws the content and the other place.
+    """
+    top = int(np.argmax(keys.astype(np.float32) @ q.astype(np.float32)))
+    other = int(rng.integers(len(keys)))
+    fresh = _ALTERED * rng.standard_normal(len(q), dtype=np.float32)
+    return [("v", top, fresh.astype(keys.dtype)), ("k", other, keys[top])]
+
+
+# ---------------------------------------------------------------------------- the answer
+
+
+def softmax(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The weights of rows of scores, and the natural log of the sum of their exponentials.
+
+    Args:
+        scores: float64 ``[rows, n]``; -infinity for a key that a row does not see, and every row
+            sees one.
+
+    Returns:
+        weights ``[rows, n]`` and log-sum-exp ``[rows]``, both float64.
+    """
+    peak = scores.max(axis=1, keepdims=True)
+    weights = np.exp(scores - peak)
+    total = weights.sum(axis=1, keepdims=True)
+    return weights / total, (peak + np.log(total))[:, 0]

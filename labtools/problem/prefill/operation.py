@@ -1,0 +1,248 @@
+"""Prefill attention as an operation: inputs that find wrong kernels, the answer, the battery.
+
+`labtools.problem.attention` says what each distribution is for. With a causal mask a query sees
+only the first keys, so where one key takes all the weight (``sunk``, ``one_hot``) there is a
+second one that every query sees, half as high.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..attention import (
+    DISTRIBUTIONS,
+    ONE_HOT_PEAK,
+    SUNK,
+    SUNK_PEAK,
+    altered_rows,
+    draw_qkv,
+    score_profile,
+    softmax,
+)
+from ..dtypes import element_dtype
+from ..errors import LabError
+from ..problem import DTYPES, Fill, Operation, Part, Supports, span
+from .prefill import Prefill
+
+_SEEN_BY_ALL = {"sunk": (SUNK + SUNK_PEAK) / 2, "one_hot": ONE_HOT_PEAK / 2}
+"""The score of the key that every query sees, where a mask hides the highest from some."""
+KEYS_AND_QUERIES = ((1, 1), (2, 1), (31, 31), (33, 32), (65, 64), (63, 17), (129, 1), (130, 129))
+"""Keys and queries below, at and above what a tile holds, and one query alone."""
+OTHER_GROUPS = ((5, 1, "rising"), (6, 2, "large"), (9, 3, "one_hot"))
+"""Heads and KV heads: groups of an odd size, and more than one KV head."""
+MANY_KEYS = (
+    *((1, 1, 700, 33, "late_peaked"), (2, 1, 515, 70, "rising")),
+    *((1, 1, 1027, 5, "early_peaked"), (1, 1, 900, 3, "normal")),
+)
+"""Heads, KV heads, keys, queries: many tiles of keys."""
+MANY_SEQUENCES = 67
+"""Sequences, more than a block takes."""
+
+MOST_KEYS_DRAWN = 700
+MOST_PAIRS_DRAWN = 2**18
+
+
+@dataclass(frozen=True)
+class PrefillInputs:
+    """The arrays of one problem.
+
+    Args:
+        q: in the problem's type, ``[B, Hq, N, D]``.
+        k: as q, ``[B, Hkv, S, D]``.
+        v: as k.
+        problem: what they were drawn for.
+    """
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    problem: Prefill
+
+    def buffers(self) -> dict[str, np.ndarray]:
+        """The arrays by the names that a Launch uses."""
+        return {"q": self.q, "k": self.k, "v": self.v}
+
+    def scores(self, sequence: int, head: int, queries: Sequence[int]) -> np.ndarray:
+        """The scaled scores of some queries of one head, float64 ``[len(queries), S]``.
+
+        A key that a query does not see has -infinity.
+        """
+        one = self.problem
+        keys = self.k[sequence, head // one.group_size].astype(np.float64)
+        scores = one.sm_scale * (self.q[sequence, head, list(queries)].astype(np.float64) @ keys.T)
+        hidden = np.arange(one.kv_len) >= one.keys_seen()[list(queries), None]
+        scores[hidden] = -np.inf
+        return scores
+
+
+class PrefillAttention(Operation[Prefill, PrefillInputs]):
+    """Many queries of a sequence against its keys, with or without a causal mask."""
+
+    problem = Prefill
+    headline = Prefill(4, 32, 32, 4096, 128, causal=True)
+    small = Prefill(1, 4, 2, 150, 64, causal=True)
+    """Ragged ends show at 150."""
+    watched = Prefill(1, 4, 2, 65, 64, qo_len=35, causal=True)
+    bytes_name = "q, k, v and the output"
+    minimal_name = "q, k, v and the output, each once"
+    baseline = "prefill_sdpa"
+
+    def draw(self, problem: Prefill) -> PrefillInputs:
+        """The inputs of a problem; the same problem gives the same bits."""
+        rng = np.random.default_rng([problem.seed, *problem.shape_words()])
+        rows = problem.group_size * problem.num_queries
+        q, k, v = draw_qkv(rng, problem, rows, lambda: _score_profiles(problem, rng))
+        dtype = element_dtype(problem.dtype)
+        q = q.reshape(problem.output.shape)
+        return PrefillInputs(q.astype(dtype), k.astype(dtype), v.astype(dtype), problem)
+
+    def oracle(self, inputs: PrefillInputs, parts: Iterable[Part] | None = None) -> np.ndarray:
+        """The output, float64 ``[B, Hq, N, D]``; a part is a (sequence, query head, query)."""
+        problem = inputs.problem
+        out = np.full(problem.output.shape, np.nan)
+        wanted: dict[tuple[int, int], list[int]] = {}
+        if parts is None:
+            every = range(problem.num_queries)
+            wanted = {pair: list(every) for pair in np.ndindex(problem.batch, problem.num_qo_heads)}  # type: ignore[assignment]
+        for sequence, head, query in parts or ():
+            wanted.setdefault((sequence, head), []).append(query)
+        for (sequence, head), queries in wanted.items():
+            weights, _ = softmax(inputs.scores(sequence, head, queries))
+            v = inputs.v[sequence, head // problem.group_size].astype(np.float64)
+            out[sequence, head, queries] = weights @ v
+        return out
+
+    def battery(self, problem: Prefill, supports: Supports = lambda problem: None) -> list[Prefill]:
+        """The given problem, then small ones that cover what it may leave out.
+
+        They have its head dimension, type and group, and take every distribution with and without
+        the mask, odd lengths, one query, more queries than keys, other groups and many sequences.
+        """
+        cases = [problem]
+        small = Prefill(
+            *(1, 2 * problem.group_size, 2, 97, problem.head_dim),
+            dtype=problem.dtype,
+            seed=problem.seed + 1,
+        )
+        for one in DISTRIBUTIONS:
+            cases.append(small.replace(distribution=one, causal=True, qo_len=70))
+            cases.append(small.replace(distribution=one, qo_len=41))
+        for keys, queries in KEYS_AND_QUERIES:
+            shape = {"kv_len": keys, "qo_len": queries, "num_qo_heads": 2, "num_kv_heads": 1}
+            cases.append(small.replace(**shape, distribution="late_peaked"))
+            cases.append(small.replace(**shape, distribution="rising", causal=True))
+        cases.append(small.replace(kv_len=33, qo_len=131, distribution="rising"))
+        for heads, kv_heads, one in OTHER_GROUPS:
+            shape = {"num_qo_heads": heads, "num_kv_heads": kv_heads, "kv_len": 40}
+            cases.append(small.replace(**shape, batch=2, distribution=one, causal=True))
+        for heads, kv_heads, keys, queries, one in MANY_KEYS:
+            shape = {"num_qo_heads": heads, "num_kv_heads": kv_heads, "kv_len": keys}
+            for causal in (False, True):
+                case = small.replace(**shape, qo_len=queries, distribution=one, causal=causal)
+                cases.append(case)
+        cases.append(
+            small.replace(
+                batch=MANY_SEQUENCES, num_qo_heads=1, num_kv_heads=1, kv_len=9, causal=True
+            )
+        )
+        unique = dict.fromkeys(cases)
+        return [case for case in unique if case is problem or not supports(case)]
+
+    def covered(self, cases: Sequence[Prefill]) -> list[str]:
+        """As of every operation, and the queries, the groups and the mask."""
+        said = super().covered(cases)
+        queries = span("N", [case.num_queries for case in cases])
+        groups = span("groups", [case.group_size for case in cases])
+        masks = dict.fromkeys("causal" if case.causal else "not causal" for case in cases)
+        return [*said[:-2], queries, groups, ", ".join(masks), *said[-2:]]
+
+    def draw_problems(
+        self, count: int, seed: int, supports: Supports = lambda problem: None
+    ) -> list[Prefill]:
+        """Seeded random problems: short as often as long, every kind of mask, group and inputs."""
+        rng = np.random.default_rng([seed, 402])
+        drawn: list[Prefill] = []
+        reason = ""
+        for _ in range(1000 * max(1, count)):
+            if len(drawn) == count:
+                return drawn
+            problem = _draw_problem(rng)
+            refusal = supports(problem)
+            if refusal is None:
+                drawn.append(problem)
+            reason = refusal or reason
+        if len(drawn) == count:
+            return drawn
+        raise LabError(
+            f"Only {len(drawn)} of {count} problems could be drawn.",
+            f"the others were refused, the last because {reason}",
+            "a problem of your own",
+        )
+
+    def fills(self, problem: Prefill, seed: int) -> list[Fill] | None:
+        """Normal numbers, two at a time; None where their number is odd."""
+        if any(one.elements % 2 for one in problem.inputs.values()):
+            return None
+        return [Fill(name, seed=3 * seed + index) for index, name in enumerate(problem.inputs)]
+
+    def read_part(
+        self, problem: Prefill, part: Part, fetch: Callable[..., np.ndarray]
+    ) -> PrefillInputs:
+        """One query with the keys that it sees, as a problem of its own without a mask."""
+        sequence, head, query = part
+        seen = int(problem.keys_seen()[query])
+        kv_head = head // problem.group_size
+        one = Prefill(1, 1, 1, seen, problem.head_dim, qo_len=1, dtype=problem.dtype)
+        k, v = (fetch(name, (sequence, kv_head, slice(seen))) for name in ("k", "v"))
+        q = fetch("q", (sequence, head, query)).reshape(1, 1, 1, -1)
+        return PrefillInputs(q, k[None, None], v[None, None], one)
+
+    def alter_part(
+        self,
+        problem: Prefill,
+        part: Part,
+        fetch: Callable[..., np.ndarray],
+        store: Callable[..., None],
+        rng: np.random.Generator,
+    ) -> None:
+        """Another row of V where most weight is, and the key of that row at another place too."""
+        mine = self.read_part(problem, part, fetch)
+        for name, row, array in altered_rows(mine.q[0, 0, 0], mine.k[0, 0], rng):
+            store(name, (part[0], part[1] // problem.group_size, row), array)
+
+
+def _draw_problem(rng: np.random.Generator) -> Prefill:
+    # Evenly over the logarithm: a tile's worth of keys as often as ten.
+    keys = int(np.exp(rng.uniform(0, np.log(MOST_KEYS_DRAWN + 1))))
+    causal = bool(rng.integers(2))
+    most = keys if causal else MOST_KEYS_DRAWN
+    kind = rng.choice(("all", "one", "any"), p=(0.5, 0.1, 0.4))
+    queries = {"all": keys, "one": 1, "any": int(rng.integers(1, most + 1))}[str(kind)]
+    room = max(1, MOST_PAIRS_DRAWN // (keys * queries))
+    kv_heads = int(rng.integers(1, min(room, 4) + 1))
+    group = int(rng.integers(1, min(max(1, room // kv_heads), 5) + 1))
+    batch = int(rng.integers(1, min(max(1, room // (kv_heads * group)), 3) + 1))
+    return Prefill(
+        *(batch, kv_heads * group, kv_heads, keys, int(rng.choice((64, 128)))),
+        qo_len=queries,
+        causal=causal,
+        dtype=str(rng.choice(DTYPES)),
+        distribution=str(rng.choice(DISTRIBUTIONS)),
+        seed=int(rng.integers(2**31)),
+    )
+
+
+def _score_profiles(problem: Prefill, rng: np.random.Generator) -> np.ndarray:
+    """The wanted scores t, float32 ``[B, Hkv, S]``."""
+    profile = np.empty((problem.batch, problem.num_kv_heads, problem.kv_len), np.float32)
+    for sequence, head in np.ndindex(*profile.shape[:2]):
+        low = (sequence + head) % 2 == 1
+        row = score_profile(problem.distribution, problem.kv_len, low, rng)
+        if problem.causal and problem.distribution in _SEEN_BY_ALL:
+            place = int(rng.integers(problem.keys_seen()[0]))
+            row[place] = max(row[place], _SEEN_BY_ALL[problem.distribution])
+        profile[sequence, head] = row
+    return profile
