@@ -207,18 +207,23 @@ def true_chain(sass: Sass, loop: tuple[int, int], machine: Machine) -> float:
     hits of their own latency only where a later trip depends on them, which is rare; that is why
     this bound says so little about a GPU, whose warps issue in order.
     """
-    body = sass.instructions[loop[0] : loop[1] + 1]
+    code = sass.instructions[loop[0] : loop[1] + 1]
+    body = [
+        (one.uses, one.defines, bool(one.predicate), _true_latency(one, machine)) for one in code
+    ]
     trips = 32
     finish: dict[str, float] = {}
     ends = []
     for _ in range(trips):
         latest = 0.0
-        for one in body:
-            start = max((finish.get(name, 0.0) for name in one.uses), default=0.0)
-            done = start + _true_latency(one, machine)
-            for name in one.defines:
-                finish[name] = max(done, finish.get(name, 0.0)) if one.predicate else done
-            latest = max(latest, done if one.defines else start)
+        for uses, defines, guarded, latency in body:
+            start = 0.0
+            for name in uses:
+                start = max(start, finish.get(name, 0.0))
+            done = start + latency
+            for name in defines:
+                finish[name] = max(done, finish.get(name, 0.0)) if guarded else done
+            latest = max(latest, done if defines else start)
         ends.append(latest)
     return (ends[-1] - ends[trips // 2 - 1]) / (trips - trips // 2)
 

@@ -280,7 +280,11 @@ def evaluate(state: State, one: Instruction) -> list[tuple[str, Value]]:
         found = handler(state, one) if handler is not None else []
     except UnknownForm:
         found = []
+    if not found:
+        return [(name, None) for name in one.defines]
     known = {name for name, _ in found}
+    if known == one.defines:
+        return found
     found = [(name, value) for name, value in found if name in one.defines]
     found += [(name, None) for name in one.defines if name not in known]
     return found

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 from labtools.toolchain.sass import Instruction, Sass
 
@@ -89,7 +89,7 @@ class SmRun:
         dram_bytes, l2_bytes: read from memory and from the L2 by the SM, all trips counted.
         in_flight_bytes: mean bytes asked for and not yet there, on the SM.
         load_latency: mean cycles from issue to arrival of loads that miss the L1.
-        events: issues of the first warp, loops cut short.
+        issues: of the first warp, loops cut short, as the loop kept them.
         slopes: (first instruction, trips, cycles a trip) of each loop of the first warp, in the
             order in which they ended.
     """
@@ -100,8 +100,13 @@ class SmRun:
     l2_bytes: float
     in_flight_bytes: float
     load_latency: float
-    events: tuple[Event, ...] = field(repr=False)
+    issues: Sequence[sm_loop.Issue] = field(repr=False)
     slopes: tuple[tuple[int, int, float], ...]
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """Those issues, with names."""
+        return tuple(_event(issue) for issue in self.issues)
 
 
 @dataclass(frozen=True)
@@ -187,7 +192,7 @@ class OccupiedSm:
             l2_bytes=done.l2_bytes * factor,
             in_flight_bytes=done.flight * factor / max(done.cycles, 1.0),
             load_latency=done.latency_sum / done.latency_count if done.latency_count else 0.0,
-            events=tuple(_event(issue) for issue in done.issues),
+            issues=done.issues,
             slopes=tuple(done.slopes),
         )
 

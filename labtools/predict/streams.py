@@ -27,6 +27,7 @@ from .trace import Executed, Execution, Repeat, Trace
 
 SECTOR_BYTES = 32
 SAMPLED_TRIPS = 5
+_ACCESSES = GLOBAL_ACCESSES | SHARED_ACCESSES
 
 
 @dataclass(frozen=True)
@@ -192,33 +193,58 @@ def block_streams(trace: Trace, buffers: Buffers) -> BlockStreams:
     """
     requests = _Requests(trace, buffers)
     requests.walk(trace.items)
-    streams: list[tuple[Node, ...]] = []
-    known: dict[tuple[Node, ...], tuple[Node, ...]] = {}
-    for warp in range(len(requests.firsts)):
-        stream = _stream(trace.items, warp, requests, trace.sass)
-        streams.append(known.setdefault(stream, stream))
+    streams = _Streams(requests, trace.sass).of(trace.items)
     return BlockStreams(trace.sass, tuple(streams), requests.touched_bytes())
 
 
-def _stream(
-    items: Sequence[Executed], warp: int, requests: _Requests, sass: Sass
-) -> tuple[Node, ...]:
-    found: list[Node] = []
-    for item in items:
-        if isinstance(item, Repeat):
-            body = _stream(item.body, warp, requests, sass)
-            if body:
-                found.append(LoopNode(item.count, body))
-            continue
-        active, executing = requests.warps_at(item)
-        if not active[warp]:
-            continue
-        on = executing[warp]
-        one = sass.instructions[item.index]
-        taken = on and one.base in ("BRA", "JMP", "CALL", "RET") and "DIV" not in one.modifiers
-        request = requests.of(item, warp) if on else None
-        found.append(Op(item.index, on, taken, request))
-    return tuple(found)
+class _Streams:
+    """Lays steps out for all warps at once; what is equal is the same object."""
+
+    def __init__(self, requests: _Requests, sass: Sass) -> None:
+        self.requests = requests
+        self.code = sass.instructions
+        self.warps = len(requests.firsts)
+        self._ops: dict[tuple[int, bool, Request | None], Op] = {}
+        self._loops: dict[tuple[int, int], LoopNode] = {}
+        self._known: dict[tuple[int, ...], tuple[Node, ...]] = {}
+
+    def of(self, items: Sequence[Executed]) -> list[tuple[Node, ...]]:
+        """The stream of each warp."""
+        found: list[list[Node]] = [[] for _ in range(self.warps)]
+        for item in items:
+            if isinstance(item, Repeat):
+                for stream, body in zip(found, self.of(item.body), strict=True):
+                    if body:
+                        stream.append(self._loop(item.count, body))
+                continue
+            active, executing = self.requests.warps_at(item)
+            asks = self.code[item.index].base in _ACCESSES
+            last: tuple[bool, Request | None, Op] | None = None
+            for warp, stream in enumerate(found):
+                if not active[warp]:
+                    continue
+                on = executing[warp]
+                request = self.requests.of(item, warp) if on and asks else None
+                if last is None or last[0] is not on or last[1] != request:
+                    last = (on, request, self._op(item.index, on, request))
+                stream.append(last[2])
+        # Operations of equal content are the same object here, so that no hash of one is needed.
+        return [self._known.setdefault(tuple(map(id, stream)), tuple(stream)) for stream in found]
+
+    def _op(self, index: int, on: bool, request: Request | None) -> Op:
+        key = (index, on, request)
+        made = self._ops.get(key)
+        if made is None:
+            one = self.code[index]
+            taken = on and one.base in ("BRA", "JMP", "CALL", "RET") and "DIV" not in one.modifiers
+            made = self._ops[key] = Op(index, on, taken, request)
+        return made
+
+    def _loop(self, count: int, body: tuple[Node, ...]) -> LoopNode:
+        made = self._loops.get((count, id(body)))
+        if made is None:
+            made = self._loops[count, id(body)] = LoopNode(count, body)
+        return made
 
 
 @dataclass
@@ -239,6 +265,30 @@ class _Interval:
     start_bytes: float  # what the block had touched when it began to touch this
 
 
+def _per_warp(coded: np.ndarray) -> np.ndarray:
+    """[64] how many of the codes, whose last six bits are a warp, belong to each warp."""
+    return np.bincount((coded & np.uint64(63)).astype(np.int64), minlength=64)
+
+
+def _matrix_turns(words: np.ndarray, matrices: int) -> int:
+    """Of a matrix load: lanes 8i to 8i+7 name the rows of matrix i, which are read together."""
+    return sum(
+        int(np.bincount(np.unique(part[:, None] + np.arange(4)) % 32).max())
+        for part in np.split(words[: 8 * matrices], matrices)
+    )
+
+
+def _word_turns(words: np.ndarray, width: int) -> int:
+    """Of other accesses: 64-bit ones go in halves of a warp, 128-bit ones in quarters."""
+    parts = max(1, width // 4)
+    worst = 0
+    for piece in np.array_split(words, parts):
+        if len(piece):
+            every = np.unique(piece[:, None] + np.arange(parts))
+            worst += int(np.bincount(every % 32).max())
+    return worst if len(words) > 32 // parts else min(worst, parts)
+
+
 class _Requests:
     """Walks a trace once in program order, with an L1 that forgets nothing within a loop."""
 
@@ -255,15 +305,19 @@ class _Requests:
         self.intervals: list[_Interval] = []
         self.total_bytes = 0.0
         self.firsts = np.arange(0, trace.lanes.count, 32)
-        self._warps_at: dict[int, tuple[list[bool], list[bool]]] = {}
+        self._any_lane: dict[int, list[bool]] = {}
+        self._turns: dict[tuple[str, int, bytes], int] = {}
 
     def warps_at(self, step: Execution) -> tuple[list[bool], list[bool]]:
         """[warps] whether a lane of each came by a step, and whether one executed it."""
-        found = self._warps_at.get(id(step))
+        return self._of_warps(step.active), self._of_warps(step.executing)
+
+    def _of_warps(self, lanes: np.ndarray) -> list[bool]:
+        """[warps] whether it holds of a lane; steps share their masks, which the trace keeps."""
+        found = self._any_lane.get(id(lanes))
         if found is None:
-            active = np.logical_or.reduceat(step.active, self.firsts).tolist()
-            executing = np.logical_or.reduceat(step.executing, self.firsts).tolist()
-            found = self._warps_at[id(step)] = (active, executing)
+            found = np.logical_or.reduceat(lanes, self.firsts).tolist()
+            self._any_lane[id(lanes)] = found
         return found
 
     def walk(self, items: Sequence[Executed]) -> None:
@@ -321,53 +375,60 @@ class _Requests:
         sectors = np.concatenate([np.minimum(first + np.uint64(i), last) for i in range(pieces)])
         warps = np.tile(self.warp[lanes], pieces)
         coded = np.unique(sectors * np.uint64(64) + warps)
-        warp_of, sector_of = coded & np.uint64(63), coded >> np.uint64(6)
-        store = one.base not in GLOBAL_LOADS
-        for warp in np.unique(warp_of):
-            mine = sector_of[warp_of == warp].tolist()
-            fresh = [sector for sector in mine if sector not in self.seen]
-            tally = tallies.setdefault(int(warp), _Tally())
+        wanted = _per_warp(coded)
+        lines = _per_warp(np.unique(coded >> np.uint64(8) << np.uint64(6) | coded & np.uint64(63)))
+        if one.base in GLOBAL_LOADS:
+            # Of warps that ask for one sector the first brings it.
+            sector_of = coded >> np.uint64(6)
+            brings = np.flatnonzero(np.diff(sector_of, prepend=np.uint64(0)))
+            seen = self.seen
+            fresh = sector_of[brings].tolist()
+            new = _per_warp(coded[brings[[sector not in seen for sector in fresh]]])
+            seen.update(fresh)
+        else:
+            new = wanted
+        for warp in np.flatnonzero(wanted).tolist():
+            tally = tallies.setdefault(warp, _Tally())
             if counted or not tally.trips:
                 if counted and tally.trips < 0:
                     tally.trips = 0
                 tally.trips += 1
-                tally.sectors += len(mine)
-                tally.new += len(mine) if store else len(fresh)
-                tally.lines += len({sector // 4 for sector in mine})
+                tally.sectors += int(wanted[warp])
+                tally.new += int(new[warp])
+                tally.lines += int(lines[warp])
                 if not counted:  # the cold first trip only stands in until others follow
                     tally.trips = -1
                     tally.sectors = tally.new = tally.lines = 0
-            if not store:
-                self.seen.update(fresh)
 
     def _conflicts(self, step: Execution, address: np.ndarray | None) -> dict[int, int]:
         """Wavefronts a warp: how often the most wanted bank must be read."""
         one = self.code[step.index]
         width = one.access_bytes
         found = {}
-        for warp in np.unique(self.warp[step.executing]):
-            lanes = step.executing & (self.warp == warp)
-            least = max(1, int(lanes.sum()) * width // 128)
+        for warp, comes in enumerate(self._of_warps(step.executing)):
+            if not comes:
+                continue
+            mine = slice(32 * warp, 32 * warp + 32)
+            lanes = step.executing[mine]
             if one.base in ("LDSM", "STSM"):
                 least = matrices(one)
-                if address is not None and bool(lanes[self.warp == warp].all()):
-                    # Lanes 8i to 8i+7 name the rows of matrix i, which are read together.
-                    rows = (address[lanes] // np.uint64(4)).astype(np.int64)[: 8 * least]
-                    least = sum(
-                        int(np.bincount(np.unique(part[:, None] + np.arange(4)) % 32).max())
-                        for part in np.split(rows, least)
-                    )
+                if address is not None and bool(lanes.all()):
+                    least = self._turns_of("matrix", least, address[mine])
             elif address is not None and width <= 16:
-                # 64-bit accesses go in halves of a warp, 128-bit ones in quarters.
-                parts = max(1, width // 4)
-                words = (address[lanes] // np.uint64(4)).astype(np.int64)
-                worst = 0
-                for piece in np.array_split(words, parts):
-                    if len(piece):
-                        every = np.unique(piece[:, None] + np.arange(parts))
-                        worst += int(np.bincount(every % 32).max())
-                least = max(1, worst if int(lanes.sum()) > 32 // parts else min(worst, parts))
-            found[int(warp)] = least
+                least = max(1, self._turns_of("word", width, address[mine][lanes]))
+            else:
+                least = max(1, int(lanes.sum()) * width // 128)
+            found[warp] = least
+        return found
+
+    def _turns_of(self, kind: str, size: int, address: np.ndarray) -> int:
+        """Turns of the banks for one warp's addresses; the banks come round every 128 bytes."""
+        place = (address - (address[0] & ~np.uint64(127))).astype(np.int64)
+        key = (kind, size, place.tobytes())
+        found = self._turns.get(key)
+        if found is None:
+            count = _matrix_turns if kind == "matrix" else _word_turns
+            found = self._turns[key] = count(place // 4, size)
         return found
 
     # ------------------------------------------------------------------ what was touched before
