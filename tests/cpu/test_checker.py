@@ -7,6 +7,7 @@ import json
 import numpy as np
 import psutil
 import pytest
+from devices import some_of
 
 from labtools.cli.outcome import plain
 from labtools.measure import cpu
@@ -33,7 +34,7 @@ def short_hangs(monkeypatch):
                         {**runner.run_on_cpu.__kwdefaults__, "time_limit_s": 2.0})  # fmt: skip
 
 
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", some_of([64, 128], 1))
 @pytest.mark.parametrize("name", WRONG_KERNELS)
 def test_wrong_kernel_is_rejected_for_the_right_reason(name, head_dim):
     wrong = WRONG_KERNELS[name]

@@ -1,7 +1,7 @@
 """All shipped decode kernels on drawn workloads, run on the CPU against the float64 oracle.
 
 Every workload is given to all kernels that take it, with drawn knobs, in the even order of warps
-and in one adversarial order. Each test counts what it drew.
+or in an adversarial one; each kernel meets both. Each test counts what it drew.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DRAWS = 11
 CHOICES = 3
 """Choices of every kernel's knobs drawn for them; compiling one takes longer than a run."""
 ROW_BUDGET = 6_000
-"""Most (query head, key) pairs of one workload: each of twelve kernels runs them twice, at some ten
+"""Most (query head, key) pairs of one workload: each of twelve kernels runs them, at some ten
 thousand a second where warps meet often."""
 KINDS = ("long", "grouped", "ragged")
 HEAD_DIMS = (64, 128)
@@ -85,8 +85,8 @@ def check_all(workload: Workload, knobs: dict[str, dict[str, int]]) -> list[str]
         if rung.supports(workload) is not None:
             continue
         chosen = fitting(rung, workload, knobs.get(rung.id, {}))
-        orders = (0, 1 + (workload.seed + index) % 3)
-        run = run_on_cpu(rung, workload, chosen, orders=orders, inputs=inputs)
+        order = (workload.seed + index) % 4  # 0 is the even one
+        run = run_on_cpu(rung, workload, chosen, orders=(order,), inputs=inputs)
         assert run.ok, f"{rung.id} {chosen} on {workload!r}: {run}"
         ran.append(rung.id)
     return ran
@@ -176,7 +176,7 @@ def test_pages_and_bfloat16(rung):
     for index, workload in enumerate(
         draw_workloads(10, len(rung.id), supports, longest=300, most_elements=2**15)
     ):
-        run = run_on_cpu(rung, workload, orders=(0, 1 + index % 3))
+        run = run_on_cpu(rung, workload, orders=(index % 4,))
         assert run.ok, f"{rung.id} on {workload!r}: {run}"
 
 

@@ -38,7 +38,7 @@ from labtools.predict import limits_of
 from labtools.problem import LabError
 
 FOLDER = Path(__file__).resolve().parents[1] / "families"
-WORKLOADS = '["rows:64,256", "rows:16,256", "rows:8,512"]'
+WORKLOADS = '["rows:16,64", "rows:4,64", "rows:2,128"]'
 ANCHORS = ("n00_rms_norm",)
 
 
@@ -178,15 +178,15 @@ def test_a_stopped_campaign_goes_on_where_it_was(monkeypatch, tmp_path):
     one.close()
     folder.add("times", [first], campaign.TimedBatch)
     with (folder.folder / "times.jsonl").open("ab") as file:
-        file.write(b'{"workload": "rows:64,256", "batch": 1, "answ')  # killed in mid-line
+        file.write(b'{"workload": "rows:16,64", "batch": 1, "answ')  # killed in mid-line
     again = timer(folder)
     asked = []
     monkeypatch.setattr(
         again, "time_batch", lambda workload, batch: asked.append((str(workload), batch)) or first
     )
     again.time_all()
-    assert ("rows:64,256", 0) not in asked
-    assert ("rows:64,256", 1) in asked
+    assert ("rows:16,64", 0) not in asked
+    assert ("rows:16,64", 1) in asked
     assert len(asked) == 3 * folder.plan().batches - 1
     assert len(list(folder.read("times", campaign.TimedBatch))) == len(asked) + 1
 

@@ -67,7 +67,7 @@ def stored(arch: str, rung_id: str) -> list[StoredListing]:
 
 
 @pytest.mark.parametrize("rung_id", LADDER)
-@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("arch", some_of(ARCHS, 3, ["sm_90"]))
 def test_stored_listings_of_the_ladder(arch: str, rung_id: str) -> None:
     if not load_rung(rung_id).runs_on(arch):
         assert not stored_path(rung_id, arch).exists()

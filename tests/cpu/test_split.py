@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from devices import LIMITS
+from devices import LIMITS, some_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,8 +113,9 @@ def test_two_launches_or_one() -> None:
 # ---- the rungs ----
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize(
+    ("name", "head_dim"), some_of([(name, dim) for name in NAMES for dim in (64, 128)], 3), ids=str
+)
 def test_a_rung_is_right_on_the_battery(name: str, head_dim: int) -> None:
     knobs = {"split": 5} if name.startswith("r08") else {}
     report = check_rung(load_rung(name), SMALL.replace(head_dim=head_dim), knobs, on="cpu")
@@ -133,7 +134,7 @@ def _each_choice() -> list[tuple[str, dict[str, int]]]:
     return found
 
 
-@pytest.mark.parametrize(("name", "knobs"), _each_choice(), ids=str)
+@pytest.mark.parametrize(("name", "knobs"), some_of(_each_choice(), 12), ids=str)
 def test_every_knob_is_right_where_pieces_end(name: str, knobs: dict[str, int]) -> None:
     for workload in (SHORT, SHORT.replace(head_dim=128)):
         run = run_on_cpu(load_rung(name), workload, knobs, orders=(0, 2))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from devices import LIMITS
+from devices import LIMITS, some_of
 from live_fake import DEVICE, use_fake_gpu
 from pydantic import TypeAdapter
 
@@ -57,8 +57,11 @@ def test_studies_are_found_and_stand_beside_the_ladder() -> None:
         assert reason is not None and "96" in reason
 
 
-@pytest.mark.parametrize("name", STUDIES)
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize(
+    ("name", "head_dim"),
+    some_of([(name, dim) for name in STUDIES for dim in (64, 128)], 4),
+    ids=str,
+)
 def test_a_study_is_right_on_the_battery(name: str, head_dim: int) -> None:
     knobs = {"split": 4} if head_dim == 64 else {}
     report = check_rung(STUDIES[name], SMALL.replace(head_dim=head_dim), knobs, on="cpu")
@@ -76,7 +79,7 @@ def _each_choice() -> list[tuple[str, dict[str, int]]]:
     ]
 
 
-@pytest.mark.parametrize(("name", "knobs"), _each_choice(), ids=str)
+@pytest.mark.parametrize(("name", "knobs"), some_of(_each_choice(), 14), ids=str)
 def test_every_knob_is_right_where_pieces_and_tiles_end(name: str, knobs: dict[str, int]) -> None:
     for workload in (SHORT, SHORT.replace(head_dim=128)):
         run = run_on_cpu(STUDIES[name], workload, knobs, orders=(0, 2))
