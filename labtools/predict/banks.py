@@ -17,11 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from labtools.problem import LabError
+from labtools.problem.limits import COPY_BYTES
 
 BANKS = 32
 BANK_BYTES = 4
-COPY_BYTES = 16
-"""The widest asynchronous copy of a lane, and a row of an 8 x 8 matrix of 16-bit elements."""
 TILE_LAYOUTS = ("plain", "xor", "codes")
 
 

@@ -47,6 +47,8 @@ from .decode.split import choose_split, decode_scalars, fill_of_split, split_lau
 from .decode.workload import HEADLINE, Workload
 from .dtypes import element_dtype
 from .errors import KernelError, LabError, as_lab_error
+from .gemm import Gemm
+from .gemm.operation import MatrixProduct
 from .limits import Limits
 from .paths import kernels_dir, repository_root
 from .prefill import Prefill
@@ -87,3 +89,4 @@ from .rung import (
 register_operation(DecodeAttention())
 register_operation(RowNorm())
 register_operation(PrefillAttention())
+register_operation(MatrixProduct())

@@ -12,6 +12,9 @@ MOST_GRID = (2**31 - 1, 65535, 65535)
 """Blocks of a launch in x, y and z, on every GPU of CUDA."""
 MOST_BLOCK = (1024, 1024, 64)
 """Threads of a block in x, y and z."""
+COPY_BYTES = 16
+"""The widest copy of a lane, which needs an address that is a multiple of it; also a row of an
+8 x 8 matrix of 16-bit elements."""
 MOST_THREADS = 1024
 """Threads of a block, together."""
 CLUSTERS_SINCE = 90

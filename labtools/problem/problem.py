@@ -35,6 +35,8 @@ LARGEST = 2**31 - 1
 """Kernels take sizes as int."""
 LARGEST_SET = 2**42
 """Bytes of one set of buffers, more than the GPUs of a node have."""
+VISIT = 128
+"""Elements of one visit, as many as a head of decode has."""
 MOST_PARTS = 2**24
 """Sequences or rows of one problem: what is known of each is kept in arrays of this length."""
 SHORT_DTYPES = {"fp16": {"dtype": "float16"}, "bf16": {"dtype": "bfloat16"}}
@@ -186,7 +188,7 @@ class Problem(ABC):
     def visits(self) -> int:
         """Vectors of about a hundred elements that a kernel goes through: how long a run on the
         CPU and the oracle take."""
-        return -(-self.output.elements // 128)
+        return -(-self.output.elements // VISIT)
 
     @property
     def part_visits(self) -> int:
@@ -233,7 +235,12 @@ class Problem(ABC):
         return (self.dtype, *sorted(self.defines().items()))
 
     def usual_refusal(self) -> str | None:
-        """Why a rung that says nothing of what it supports cannot run it, or None."""
+        """Why a rung that says nothing of what it supports cannot run it, or None.
+
+        Other elements need other code than fp16.
+        """
+        if self.dtype != "float16":
+            return f"its elements are {self.dtype}; this kernel is written for ['float16']"
         return None
 
     def call_bytes(self, read: Iterable[str]) -> int:

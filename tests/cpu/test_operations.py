@@ -29,6 +29,7 @@ from labtools.predict import forecast, list_gpus, load_gpu
 from labtools.problem import (
     HEADLINE,
     Buffer,
+    Gemm,
     LabError,
     Launch,
     Operation,
@@ -136,6 +137,12 @@ def brute_force(drawn: Any) -> np.ndarray:
             k, v = drawn.k[b, kv_head, :seen], drawn.v[b, kv_head, :seen]
             out[b, h, i] = attend(drawn.q[b, h, i], k, v)
         return out
+    if isinstance(one, Gemm):
+        for i, j in np.ndindex(one.m, one.n):
+            out[i, j] = sum(
+                float(x) * float(y) for x, y in zip(drawn.a[i], drawn.b[j], strict=True)
+            )
+        return out
     assert isinstance(one, Workload)
     for b, h in np.ndindex(one.batch, one.num_qo_heads):
         k, v = drawn.kv_rows(b, h // one.group_size)
@@ -151,6 +158,7 @@ def brute_force(drawn: Any) -> np.ndarray:
             "prefill:2,4,2,5,64/causal",
             "prefill:1,2,1,7,64/causal/q3",
             "prefill:1,3,1,4,64/bf16/q6",
+            "gemm:3,5,7",
         ),
     ],
 )
@@ -246,6 +254,8 @@ def test_a_rung_runs_its_own_operation_alone() -> None:
     assert {one.operation for one in list_baselines("prefill")} == {"prefill"}
     assert {one.operation for one in list_baselines()} == {"decode"}
     assert [one.id for one in list_baselines("rows")] == ["torch_rms_norm"]
+    assert [one.id for one in list_rungs("gemm")] == ["g00_tiled", "g01_ring"]
+    assert [one.id for one in list_baselines("gemm")] == ["torch_matmul"]
     ids = [one.id for one in list_baselines(None)]
     assert len(set(ids)) == len(ids)
 
@@ -262,6 +272,7 @@ def test_a_rung_runs_its_own_operation_alone() -> None:
         ("prefill:1,2,2,8,64/q9/causal", "would see no key"),
         ("prefill:1,3,2,8,64", "same number of query heads"),
         ("rows:8192,64/bf16/fp16", "says again"),
+        ("gemm:4,4", "three whole numbers: M,N,K"),
         ("columns:3,4", "no operation 'columns'"),
         ("8,32", "five whole numbers"),
     ],

@@ -13,6 +13,7 @@ from .decode.ladder import FINDINGS, LADDER, QUICK
 from .decode.points import POINTS_CALIBRATION, POINTS_TEST
 from .decode.quant import QUANT
 from .decode.splits import SPLITS
+from .gemm import GEMM
 from .rows import ROWS
 from .section import Plan
 
@@ -36,7 +37,7 @@ class Group:
 
 
 _DECODE = (LADDER, QUICK, POINTS_CALIBRATION, POINTS_TEST, FINDINGS, BENCH, SPLITS, QUANT)
-_EVERY_PLAN = (*_DECODE, ROWS)
+_EVERY_PLAN = (*_DECODE, ROWS, GEMM)
 PLANS = {plan.name: plan for plan in _EVERY_PLAN}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..problem import SHORT_DTYPES, Buffer, Problem
+from ..problem import SHORT_DTYPES, VISIT, Buffer, Problem
 
 ROW_DISTRIBUTIONS = (
     *("normal", "late_peaked", "early_peaked", "large", "tiny", "one_hot", "constant", "zero_rows"),
@@ -14,8 +14,6 @@ ROW_DISTRIBUTIONS = (
 """Input distributions; `labtools.problem.rows.operation` says what each one is for."""
 EPSILON = 1e-6
 """Added to the mean of the squares, so that a row of zeros has an answer."""
-VISIT = 128
-"""Elements of one visit, as many as a head of decode has."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +101,3 @@ class Rows(Problem):
     def defines(self) -> dict[str, str]:
         """``BF16=1`` for bfloat16."""
         return {"BF16": "1"} if self.dtype == "bfloat16" else {}
-
-    def usual_refusal(self) -> str | None:
-        """Other elements need other code than fp16."""
-        if self.dtype != "float16":
-            return f"its elements are {self.dtype}; this kernel is written for ['float16']"
-        return None

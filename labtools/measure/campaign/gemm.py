@@ -1,0 +1,34 @@
+"""The plan of the matrix product: its rungs beside cuBLAS, square and with few rows."""
+
+from __future__ import annotations
+
+from labtools.problem import Gemm
+
+from .section import Plan, Section
+
+G00, G01 = "g00_tiled", "g01_ring"
+FEW_ROWS = {"tile_m": 16, "tile_n": 32, "tile_k": 64, "warps_m": 1, "warps_n": 2, "stages": 8}
+"""A tile for an output of 16 rows, which many blocks must share."""
+
+GEMM = Plan(
+    "gemm",
+    "Matrix products, a tile a block, beside cuBLAS",
+    (
+        Section(
+            (Gemm(4096, 4096, 4096),),
+            (
+                *((G00, {}), (G00, {"pad": 0}), (G01, {}), (G01, {"stages": 2})),
+                (G01, {"tile_n": 256, "warps_n": 4, "stages": 4}),
+            ),
+            ("torch_matmul",),
+            ceiling=False,
+            profile=((G00, {}), (G00, {"pad": 0}), (G01, {})),
+        ),
+        Section(
+            (Gemm(16, 4096, 4096), Gemm(100, 4000, 4090)),
+            ((G00, {}), (G01, {}), (G01, FEW_ROWS)),
+            ("torch_matmul",),
+            ceiling=False,
+        ),
+    ),
+)

@@ -1,0 +1,106 @@
+"""What is computed: the sizes of a matrix product, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..limits import COPY_BYTES
+from ..problem import SHORT_DTYPES, VISIT, Buffer, Problem
+
+GEMM_DISTRIBUTIONS = (
+    *("normal", "late_peaked", "early_peaked", "large_sums", "small_times_large"),
+    *("one_hot", "rising_columns", "zero_rows"),
+)
+"""Input distributions; `labtools.problem.gemm.operation` says what each one is for."""
+
+
+@dataclass(frozen=True)
+class Gemm(Problem):
+    """Matrix product: ``out[i, j] = sum over l of a[i, l] * b[j, l]``, summed in fp32.
+
+    Both factors lie row by row with the summed axis last, as a linear layer has its inputs and its
+    weights.
+
+    Args:
+        m: M, rows of A and of the output.
+        n: N, rows of B, which are the output's columns.
+        k: K, the length of each sum.
+        dtype: element type of A, B and the output, ``float16`` or ``bfloat16``.
+        distribution: one of `GEMM_DISTRIBUTIONS`.
+        seed: seed of the input generator.
+        cache_state: ``cold`` (buffers rotated past the L2) or ``warm``.
+
+    Raises:
+        LabError: a value that does not describe a problem.
+    """
+
+    operation: ClassVar[str] = "gemm"
+    shape_fields = ("m", "n", "k")
+    letters = "M,N,K"
+    example = "gemm:4096,4096,4096"
+    distributions = GEMM_DISTRIBUTIONS
+    axes = ("row", "column")
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **SHORT_DTYPES,
+        "warm": {"cache_state": "warm"},
+    }
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "float16"
+    distribution: str = "normal"
+    seed: int = 0
+    cache_state: str = "cold"
+
+    def __post_init__(self) -> None:
+        self.check_shape()
+        self.check_kind()
+        self.check_size()
+
+    @property
+    def inputs(self) -> dict[str, Buffer]:
+        """a ``[M, K]`` and b ``[N, K]``."""
+        return {
+            "a": Buffer((self.m, self.k), self.dtype),
+            "b": Buffer((self.n, self.k), self.dtype),
+        }
+
+    @property
+    def output(self) -> Buffer:
+        """out ``[M, N]``."""
+        return Buffer((self.m, self.n), self.dtype)
+
+    @property
+    def streamed_bytes(self) -> int:
+        """A and B, each once."""
+        return sum(one.bytes for one in self.inputs.values())
+
+    @property
+    def minimal_bytes(self) -> int:
+        """A, B and out, each once."""
+        return self.streamed_bytes + self.output.bytes
+
+    @property
+    def flops(self) -> int:
+        """A multiplication and an addition for each product."""
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def visits(self) -> int:
+        """`VISIT` products at a time."""
+        return self.m * self.part_visits
+
+    @property
+    def part_visits(self) -> int:
+        """Those of one row of the output."""
+        return -(-self.n * self.k // VISIT)
+
+    def defines(self) -> dict[str, str]:
+        """``WHOLE_CHUNKS``: whether every row of A and B begins at a multiple of 16 bytes, which
+        decides how it can be copied; ``BF16=1`` for bfloat16.
+        """
+        named = {"WHOLE_CHUNKS": str(int(self.k * self.element_bytes % COPY_BYTES == 0))}
+        return named | ({"BF16": "1"} if self.dtype == "bfloat16" else {})

@@ -1,0 +1,209 @@
+"""The matrix product as an operation: inputs that find wrong kernels, the answer, the battery.
+
+The distributions of A and B:
+
+``normal``             standard normal, both.
+``late_peaked``        the end of every row of A is the largest, so a kernel that drops a tail of
+                       the sums is far off.
+``early_peaked``       the beginning is the largest.
+``large_sums``         the first half of each sum climbs past the range of fp16 and the second half
+                       comes back, so that sums kept in fp16 overflow.
+``small_times_large``  A below the normal numbers of fp16 and B around 10^3: a kernel that takes
+                       small numbers for zero is far off.
+``one_hot``            one element of every row of A is large, so that a wrong place of a sum shows.
+``rising_columns``     the rows of B grow, so that an edge of the output holds most of a row.
+``zero_rows``          every other row of A is zero: what an earlier tile left behind shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..dtypes import element_dtype
+from ..errors import LabError
+from ..problem import DTYPES, Fill, Operation, Part, Supports
+from .gemm import GEMM_DISTRIBUTIONS, Gemm
+
+_PEAK = 30.0
+_MOST_CLIMB, _CLIMBED = 60.0, 8e5
+_LEFT, _NOISE = 50.0, 0.25
+"""Large sums: the largest element, the products' sum at the top, what is left at the end, and the
+noise. What is left is large against it, so that no answer is a difference of close numbers."""
+_SMALL, _LARGE = 2.0**-14, 2.0**10
+_HOT, _COLD = 200.0, 0.1
+_STEEP = 16.0
+_OUTWEIGHS = 4.0
+
+EDGES = (
+    *((1, 1, 1), (1, 200, 40), (200, 1, 24), (16, 8, 16), (128, 128, 32), (129, 127, 33)),
+    *((3, 257, 64), (65, 40, 7), (31, 63, 1000), (2, 3, 4099)),
+)
+"""Sizes at, below and above what a tile takes: single rows and columns, odd K, K longer by far."""
+_LONGEST_DRAWN_SIDE, _LONGEST_DRAWN_SUM = 300, 1500
+_MOST_DRAWN_PRODUCTS = 2**20
+
+
+@dataclass(frozen=True)
+class GemmInputs:
+    """The arrays of one problem.
+
+    Args:
+        a: ``[M, K]`` in the problem's type.
+        b: as a, ``[N, K]``.
+        problem: what they were drawn for.
+    """
+
+    a: np.ndarray
+    b: np.ndarray
+    problem: Gemm
+
+    def buffers(self) -> dict[str, np.ndarray]:
+        """The arrays by the names that a Launch uses."""
+        return {"a": self.a, "b": self.b}
+
+
+class MatrixProduct(Operation[Gemm, GemmInputs]):
+    """``out = A B^T``, with sums in fp32 and elements in 16 bits."""
+
+    problem = Gemm
+    headline = Gemm(4096, 4096, 4096)
+    small = Gemm(70, 90, 100)
+    watched = Gemm(5, 19, 37)
+    bytes_name = "A and B"
+    minimal_name = "A, B and out, each once"
+    baseline = "torch_matmul"
+
+    def draw(self, problem: Gemm) -> GemmInputs:
+        """The inputs of a problem; the same problem gives the same bits."""
+        rng = np.random.default_rng([problem.seed, problem.m, problem.n, problem.k])
+        a = rng.standard_normal((problem.m, problem.k), dtype=np.float32)
+        b = rng.standard_normal((problem.n, problem.k), dtype=np.float32)
+        _shape_factors(a, b, problem.distribution, rng)
+        dtype = element_dtype(problem.dtype)
+        return GemmInputs(a.astype(dtype), b.astype(dtype), problem)
+
+    def oracle(self, inputs: GemmInputs, parts: Iterable[Part] | None = None) -> np.ndarray:
+        """The output, float64 ``[M, N]``; a part is a row."""
+        problem = inputs.problem
+        out = np.full((problem.m, problem.n), np.nan)
+        rows = range(problem.m) if parts is None else [part[0] for part in parts]
+        chosen = list(rows)
+        out[chosen] = inputs.a[chosen].astype(np.float64) @ inputs.b.astype(np.float64).T
+        return out
+
+    def battery(self, problem: Gemm, supports: Supports = lambda problem: None) -> list[Gemm]:
+        """The given problem, then small ones: every distribution, edges of tiles, tails of K."""
+        small = Gemm(37, 45, 83, dtype=problem.dtype, seed=problem.seed + 1)
+        cases = [problem]
+        cases += [small.replace(distribution=one) for one in GEMM_DISTRIBUTIONS]
+        cases += [
+            small.replace(k=200, m=19, distribution=one)
+            for one in ("late_peaked", "large_sums", "one_hot", "zero_rows")
+        ]
+        cases += [
+            small.replace(m=m, n=n, k=k, distribution="late_peaked" if k > n else "rising_columns")
+            for m, n, k in EDGES
+        ]
+        unique = dict.fromkeys(cases)
+        return [case for case in unique if case is problem or not supports(case)]
+
+    def draw_problems(
+        self, count: int, seed: int, supports: Supports = lambda problem: None
+    ) -> list[Gemm]:
+        """Seeded random problems: sides and sums of any length, short as often as long."""
+        rng = np.random.default_rng([seed, 402])
+        drawn: list[Gemm] = []
+
+        def size(longest: int) -> int:
+            return int(np.exp(rng.uniform(0, np.log(longest + 1))))
+
+        for _ in range(1000 * max(1, count)):
+            if len(drawn) == count:
+                return drawn
+            m, n, k = (
+                *(size(_LONGEST_DRAWN_SIDE), size(_LONGEST_DRAWN_SIDE)),
+                size(_LONGEST_DRAWN_SUM),
+            )
+            problem = Gemm(
+                *(m, n, max(1, min(k, _MOST_DRAWN_PRODUCTS // (m * n)))),
+                dtype=str(rng.choice(DTYPES)),
+                distribution=str(rng.choice(GEMM_DISTRIBUTIONS)),
+                seed=int(rng.integers(2**31)),
+            )
+            if supports(problem) is None:
+                drawn.append(problem)
+        if len(drawn) == count:
+            return drawn
+        raise LabError(
+            f"Only {len(drawn)} of {count} problems could be drawn.",
+            "the others were refused",
+            "a problem of your own",
+        )
+
+    def fills(self, problem: Gemm, seed: int) -> list[Fill] | None:
+        """Normal numbers in both, two at a time; None where their number is odd."""
+        if any(one.elements % 2 for one in problem.inputs.values()):
+            return None
+        return [Fill("a", seed=seed), Fill("b", seed=seed + 1)]
+
+    def read_part(self, problem: Gemm, part: Part, fetch: Callable[..., np.ndarray]) -> GemmInputs:
+        """One row of A, with all of B."""
+        one = problem.replace(m=1)
+        return GemmInputs(fetch("a", part)[None], fetch("b", slice(None)), one)
+
+    def alter_part(
+        self,
+        problem: Gemm,
+        part: Part,
+        fetch: Callable[..., np.ndarray],
+        store: Callable[..., None],
+        rng: np.random.Generator,
+    ) -> None:
+        """One element of A that outweighs the others of its row, and one element of B.
+
+        The element of A meets the largest of a drawn row of B, so that some sum moves by far.
+        """
+        row = int(rng.integers(problem.n))
+        a, b = fetch("a", part), fetch("b", (row,))
+        place = int(np.argmax(np.abs(b.astype(np.float32))))
+        wide = a.astype(np.float32)
+        peak = _OUTWEIGHS * float(np.abs(wide).max()) + 1
+        there = peak if wide[place] < 0 else -peak
+        store("a", (*part, slice(place, place + 1)), np.array([there]).astype(a.dtype))
+        other = int(rng.integers(problem.k))
+        was = float(b[other])
+        store("b", (row, slice(other, other + 1)), np.array([was / 2 or 1.0]).astype(b.dtype))
+
+
+def _shape_factors(
+    a: np.ndarray, b: np.ndarray, distribution: str, rng: np.random.Generator
+) -> None:
+    """Give standard normal factors ``[M, K]`` and ``[N, K]`` a distribution, in place."""
+    (rows, depth), few = a.shape, max(1, a.shape[1] // 64)
+    if distribution == "late_peaked":
+        a[:, depth - few :] += _PEAK
+    elif distribution == "early_peaked":
+        a[:, :few] += _PEAK
+    elif distribution == "large_sums":
+        climb = min(_MOST_CLIMB, float(np.sqrt(_CLIMBED / depth)))
+        half = (depth - 1) // 2
+        sign = np.zeros(depth, np.float32)
+        sign[:half], sign[half : 2 * half] = 1, -1
+        a *= _NOISE
+        b *= _NOISE
+        a += climb * sign
+        b += climb * np.abs(sign)
+        a[:, -1] = b[:, -1] = _LEFT
+    elif distribution == "small_times_large":
+        a *= _SMALL
+        b *= _LARGE
+    elif distribution == "one_hot":
+        a *= _COLD
+        a[np.arange(rows), rng.integers(depth, size=rows)] = _HOT
+    elif distribution == "rising_columns":
+        b *= np.linspace(1, _STEEP, len(b), dtype=np.float32)[:, None]
+    elif distribution == "zero_rows":
+        a[::2] = 0

@@ -1,0 +1,117 @@
+"""The tile of a block: sizes that its kernels have as knobs, and what they ask of a GPU.
+
+A launch asks this, and the derivation of a tile does too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from ..errors import LabError
+from ..limits import MOST_THREADS, Limits
+from ..rung import Knob
+from .gemm import Gemm
+
+PIECE = 16
+"""Rows and columns of the least part of an output that a warp takes: two products m16n8k16."""
+PRODUCT_KNOBS = (
+    Knob("tile_m", (16, 32, 64, 128, 256), 128, "rows of a block's tile of the output"),
+    Knob("tile_n", (16, 32, 64, 128, 256), 128, "columns of it"),
+    Knob("tile_k", (16, 32, 64), 32, "length of a slice of A and B"),
+    Knob("warps_m", (1, 2, 4, 8), 2, "warps that share the rows of a tile"),
+    Knob("warps_n", (1, 2, 4, 8), 2, "warps that share its columns"),
+)
+"""What every tiled kernel of the product can be set to."""
+
+
+def product_supports(problem: Gemm) -> str | None:
+    """Why a kernel in 16-bit elements cannot run a problem: there is no such problem."""
+    return None
+
+
+@dataclass(frozen=True)
+class ProductTile:
+    """A block's tile of the output, and its ring.
+
+    Args:
+        m, n: rows and columns of the output.
+        k: length of a slice.
+        warps_m, warps_n: warps along rows and columns.
+        stages: slices that the ring holds; 1 where there is none.
+    """
+
+    m: int
+    n: int
+    k: int
+    warps_m: int
+    warps_n: int
+    stages: int = 1
+
+    @classmethod
+    def of(cls, knobs: Mapping[str, int]) -> Self:
+        """The tile that a kernel's knobs name."""
+        sizes = (knobs["tile_m"], knobs["tile_n"], knobs["tile_k"])
+        return cls(*sizes, knobs["warps_m"], knobs["warps_n"], knobs.get("stages", 1))
+
+    @property
+    def warps(self) -> int:
+        """Of a block."""
+        return self.warps_m * self.warps_n
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * self.warps
+
+    @property
+    def slice_bytes(self) -> int:
+        """A slice of A and one of B, two bytes an element."""
+        return 2 * (self.m + self.n) * self.k
+
+    @property
+    def ring_bytes(self) -> int:
+        """Shared memory of all stages."""
+        return self.stages * self.slice_bytes
+
+    @property
+    def knobs(self) -> dict[str, int]:
+        """The sizes as a kernel's knobs name them."""
+        named = {"tile_m": self.m, "tile_n": self.n, "tile_k": self.k}
+        named |= {"warps_m": self.warps_m, "warps_n": self.warps_n}
+        return named | ({"stages": self.stages} if self.stages > 1 else {})
+
+    def blocks(self, rows: int, columns: int) -> int:
+        """Tiles of an output."""
+        return -(-rows // self.m) * -(-columns // self.n)
+
+    def why_not(self, limits: Limits) -> str | None:
+        """Why no block can have this tile, or None."""
+        if self.m % (PIECE * self.warps_m) or self.n % (PIECE * self.warps_n):
+            return (
+                f"{self.warps_m} x {self.warps_n} warps do not share {self.m} x {self.n} elements "
+                f"in whole pieces of {PIECE} x {PIECE}"
+            )
+        if self.threads > MOST_THREADS:
+            return f"{self.warps} warps are more than the {MOST_THREADS // 32} of a block"
+        if self.ring_bytes > limits.smem_per_block_bytes:
+            return (
+                f"{self.ring_bytes:,} bytes of shared memory are more than the "
+                f"{limits.smem_per_block_bytes:,} that a block may have"
+            )
+        return None
+
+    def check(self, limits: Limits) -> None:
+        """Refuse a tile that no block can have.
+
+        Raises:
+            LabError: says why.
+        """
+        why = self.why_not(limits)
+        if why is not None:
+            raise LabError(
+                f"A tile of {self.m} x {self.n} x {self.k} does not fit.",
+                why,
+                "other sizes of the knobs; labtools derive --op gemm names one",
+            )

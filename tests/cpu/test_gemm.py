@@ -1,0 +1,109 @@
+"""The matrix product: kernels that are right, wrong ones that are rejected, tiles that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from labtools.measure.check import check_rung
+from labtools.measure.cpu import run_on_cpu
+from labtools.predict import load_gpu
+from labtools.problem import Gemm, LabError, Rung, load_rung, operation_of
+from labtools.problem.gemm import GEMM_DISTRIBUTIONS
+from labtools.problem.gemm.tiling import ProductTile
+
+G00, G01 = load_rung("g00"), load_rung("g01")
+SMALL_TILE = {"tile_m": 32, "tile_n": 32, "tile_k": 16, "warps_m": 1, "warps_n": 2}
+H200 = load_gpu("h200")
+
+
+@pytest.mark.parametrize("rung", [G00, G01], ids=lambda rung: rung.id)
+def test_the_kernels_are_right_on_drawn_problems(rung: Rung) -> None:
+    for one in operation_of("gemm").draw_problems(2, seed=7):
+        assert run_on_cpu(rung, one, SMALL_TILE, orders=(0, 3)).ok, one
+
+
+@pytest.mark.parametrize("distribution", GEMM_DISTRIBUTIONS)
+def test_a_distribution_can_be_answered_in_16_bits(distribution: str) -> None:
+    """Rounding the right answer stays inside the tolerance, summed in fp32 too."""
+    operation = operation_of("gemm")
+    for sizes in ((1, 1, 1), (7, 9, 64), (3, 1, 5000), (2, 5, 97)):
+        for dtype in ("float16", "bfloat16"):
+            drawn = operation.draw(Gemm(*sizes, dtype=dtype, distribution=distribution))
+            wanted = operation.oracle(drawn)
+            assert np.abs(wanted).max() < 6e4
+            sums = drawn.a.astype(np.float32) @ drawn.b.astype(np.float32).T
+            rounded = sums.astype(drawn.a.dtype)
+            assert drawn.problem.compare(rounded, wanted).ok
+
+
+def test_sums_in_half_precision_overflow_where_they_should() -> None:
+    drawn = operation_of("gemm").draw(Gemm(2, 3, 200, distribution="large_sums"))
+    products = drawn.a.astype(np.float64)[:, None] * drawn.b.astype(np.float64)
+    assert np.abs(np.cumsum(products, axis=-1)).max() > 1.5 * float(np.finfo(np.float16).max)
+
+
+def _wrong() -> Iterator[tuple[str, Rung, str, str]]:
+    yield (
+        "leaves out the last column",
+        G00,
+        "tile_row, tile_column, rows, columns",
+        ("tile_row, tile_column, rows, columns - 1"),
+    )
+    yield (
+        "leaves out the last row",
+        G00,
+        "tile_row, tile_column, rows,",
+        ("tile_row, tile_column, rows - 1,"),
+    )
+    yield (
+        "drops the tail of K",
+        G00,
+        "first < depth; first += TILE_K",
+        ("first + TILE_K <= depth; first += TILE_K"),
+    )
+    yield "reads past the tail of K", G00, "? depth - first - column : 0", "? CHUNK : 0"
+    yield "takes the first tile of B", G00, "b, tile_column, columns", "b, 0, columns"
+    yield "no second barrier", G00, "    __syncthreads();  // nobody may", "    // nobody may"
+    yield (
+        "keeps one slice too few",
+        G01,
+        "stage < STAGES - 1; ++stage",
+        "stage < STAGES - 2; ++stage",
+    )
+    yield "waits for nothing", G01, "wait_for_copies<STAGES - 2>();\n    __syncthreads();", ""
+    yield (
+        "swizzles when it reads A alone",
+        G01,
+        "slot.b + swizzled(row, chunk)",
+        ("slot.b + row * CHUNKS + chunk"),
+    )
+
+
+@pytest.mark.parametrize("case", list(_wrong()), ids=lambda case: case[0])
+def test_a_wrong_product_is_rejected(case: tuple[str, Rung, str, str]) -> None:
+    name, rung, old, new = case
+    assert old in rung.source_text
+    wrong = rung.with_source(rung.source_text.replace(old, new))
+    assert not check_rung(wrong, Gemm(35, 37, 83), SMALL_TILE, quick=True).ok, name
+
+
+@pytest.mark.parametrize(
+    ("tile", "words"),
+    [
+        (ProductTile(128, 128, 32, 8, 1, 2), None),
+        (ProductTile(32, 128, 32, 4, 1, 2), "do not share"),
+        (ProductTile(256, 256, 32, 8, 8, 2), "64 warps"),
+        (ProductTile(256, 256, 64, 4, 2, 4), "262,144 bytes"),
+    ],
+)
+def test_a_tile_that_fits_no_block_is_refused(tile: ProductTile, words: str | None) -> None:
+    said = tile.why_not(H200.limits)
+    if words is None:
+        assert said is None
+        return
+    assert said is not None and words in said
+    with pytest.raises(LabError, match="does not fit"):
+        G01.launches(Gemm(64, 64, 64), H200.limits, tile.knobs)
