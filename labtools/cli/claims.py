@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from labtools.predict.decode.claim_checks import check_claim, gather_evidence
+from labtools.predict.claim_checks import check_claim, gather_evidence
 from labtools.record import DamagedRecordWarning
 from labtools.record.claims import VERDICTS, Claim, Finding, load_ledger, say_number
 

@@ -30,7 +30,8 @@ def check_choice(
         why: gives one sentence with the numbers.
         question_id: the question's fixed name, unique in the book.
         text: the question, for a page that nobody sits at.
-        word: where the numbers come from; with ``recorded`` it is the record that says so.
+        word: where the numbers come from; a record says what is ``recorded``, arithmetic what is
+            ``computed``, and the model the rest.
 
     Raises:
         AnswerPending: a reader is here and has written nothing, or none of the choices.
@@ -41,7 +42,7 @@ def check_choice(
     verdict = ""
     if chosen in choices:
         verdict = "You were right. " if chosen == answer else f"You said {chosen}. "
-    who = "record" if word == "recorded" else "model"
+    who = {"recorded": "record", "computed": "arithmetic"}.get(word, "model")
     shown = make_note(f"{verdict}The {who} says: {answer}. {why()}", word)
     form = {"kind": "choice", "choices": list(choices)}
     return _for_whoever_is_here(shown, question_id, text, form, answer)

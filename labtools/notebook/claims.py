@@ -6,9 +6,9 @@ import functools
 import html
 import inspect
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from labtools.predict.decode.claim_checks import CHECKS, Evidence, check_claim, gather_evidence
+from labtools.predict.claim_checks import CHECKS, Evidence, check_claim, gather_evidence
 from labtools.problem import Problem, parse_problem
 from labtools.record import Ratio, RecordedTime, RecordStore
 from labtools.record.claims import VERDICTS, Claim, Finding, say_number
@@ -58,6 +58,39 @@ def show_claims(*ids: str, evidence: Evidence | None = None) -> Shown:
     return make_table(_COLUMNS, [_row(claim, check_claim(claim, evidence)) for claim in claims])
 
 
+def show_side_by_side(rows: Mapping[str, Sequence[str]], evidence: Evidence | None = None) -> Shown:
+    """What was claimed beside what we have, a column for each origin.
+
+    Args:
+        rows: by name, the claims about it; each column takes the first that has something.
+        evidence: None takes the ledger as it stands and every record.
+
+    Raises:
+        LabError: the ledger has no such claim.
+    """
+    evidence = evidence or _evidence()
+    table: list[list[Cell]] = []
+    for name, ids in rows.items():
+        claims = [evidence.ledger.find(claim_id) for claim_id in ids]
+        found = [check_claim(claim, evidence) for claim in claims]
+        ours = {
+            one.origin or one.verdict: say_number(one.value, claim.unit) or one.verdict
+            for claim, one in reversed(list(zip(claims, found, strict=True)))
+        }
+        first = claims[0]
+        absent = ours.get("not measured here", "")
+        table.append(
+            [
+                name,
+                "" if first.value is None else say_number(first.value, first.unit),
+                *(ours.get(origin, "") for origin in ("computed", "forecast")),
+                ours.get("recorded", absent),
+                ", ".join(dict.fromkeys(one.verdict for one in found)),
+            ]
+        )
+    return make_table(("", "claimed", "computed", "forecast", "recorded", "verdict"), table)
+
+
 def _row(claim: Claim, found: Finding) -> list[Cell]:
     ours = say_number(found.value, claim.unit)
     if found.interval:
@@ -82,21 +115,33 @@ def _interval(low: float, high: float) -> str:
 
 
 def _show_code(claims: list[Claim]) -> Shown:
+    """The formulas and queries of the claims, and the code of the checks that ask them."""
+    import yaml
+
     names = dict.fromkeys(claim.check for claim in claims if claim.check)
-    code = "\n\n".join(inspect.getsource(CHECKS[name]).rstrip() for name in names)
-    if not code:
+    if not names:
         return Shown("", "")
+    asked = {claim.id: claim.given for claim in claims if claim.given}
+    parts = [yaml.safe_dump(asked, sort_keys=False, width=100, allow_unicode=True)]
+    parts += [inspect.getsource(CHECKS[name]) for name in names]
+    code = "\n\n".join(part.rstrip() for part in parts)
     markup = (
-        "<details><summary>The checks, as code</summary>"
+        "<details><summary>The formulas and the checks</summary>"
         f"<pre tabindex='0' style='overflow-x:auto'>{html.escape(code)}</pre></details>"
     )
     return Shown(markup, code)
 
 
-def count_verdicts(evidence: Evidence | None = None) -> Shown:
-    """How many claims got which verdict, with what each verdict means."""
+def count_verdicts(evidence: Evidence | None = None, source: str | None = None) -> Shown:
+    """How many claims got which verdict, with what each verdict means.
+
+    Args:
+        evidence: None takes the ledger as it stands and every record.
+        source: a key of the bibliography, for the claims of one source.
+    """
     evidence = evidence or _evidence()
-    found = Counter(check_claim(claim, evidence).verdict for claim in evidence.ledger.claims)
+    claims = [one for one in evidence.ledger.claims if source in (None, one.source)]
+    found = Counter(check_claim(claim, evidence).verdict for claim in claims)
     rows = [(name, str(found[name]), meaning) for name, meaning in VERDICTS.items()]
     caption = f"{sum(found.values())} claims; verdicts computed by this cell"
     return make_table(("verdict", "claims", "it means"), rows, caption)

@@ -1,7 +1,7 @@
 """The ledger of what others published: their figures, what each one claims, how it is checked.
 
 ``book/claims.yml`` holds figures and claims and no verdict: a verdict is what a check finds when it
-is run. The checks stand in `labtools.predict.decode.claim_checks`, since they need data sheets.
+is run. The checks stand in `labtools.predict.claim_checks`, since they need data sheets.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ Verdict = Literal[
     "incomplete",
     "misattributed",
     "refuted",
-    "possible",
-    "pending",
+    "not measured here",
     "not checkable",
 ]
+ValueOrigin = Literal["computed", "recorded", "forecast", "live"]
+"""Where our value comes from."""
 VERDICTS: dict[Verdict, str] = {
     "holds": "our value is the claimed one, within what was rounded or agreed on",
     "direction only": "the sign is right on our machine, the size is not",
     "slip": "a number is off, the sentence around it is not touched",
     "inconsistent": "it contradicts the source's own figures or rule",
-    "incomplete": "the number is right, and more than one thing changed",
+    "incomplete": "the number is right, and something that matters is left out",
     "misattributed": "the number is true of something else than what it is said of",
     "refuted": "it is not so",
-    "possible": "it does not lie below its floor; only a record of the source's card decides",
-    "pending": "the record that decides is not there yet",
+    "not measured here": "the record that decides is not here; the row says which command makes it",
     "not checkable": "nothing here can decide it",
 }
 
@@ -61,7 +61,7 @@ class Claim(BaseModel):
         unit: of the value; empty for a plain number.
         how: see `How`.
         check: name of the function that decides.
-        given: what that function needs besides.
+        given: what that function needs besides: a formula and its sources, or a query of records.
         tolerance: relative difference up to which it holds.
         reason: of one that is not checkable, why.
         page: where a reader redoes it, relative to ``book/``, without ending.
@@ -167,7 +167,7 @@ class Finding(BaseModel):
     value: Number | None = None
     verdict: Verdict
     reason: str
-    origin: Literal["computed", "recorded", "forecast", "live"] | None = None
+    origin: ValueOrigin | None = None
     interval: tuple[float, float] | None = None
     where: str = ""
 

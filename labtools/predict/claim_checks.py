@@ -1,0 +1,583 @@
+"""The checks of the claims ledger: a few, for all sources, since each claim brings its own formula.
+
+A check gets the claim, the ledger with its figures, and records. What it returns follows from these
+alone, so that a claim with another number gets another verdict.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from labtools.problem import LabError, Problem, load_rung, parse_problem
+from labtools.problem.rung import say_knobs
+from labtools.record import (
+    Record,
+    RecordStore,
+    Variant,
+    at_default_knobs,
+    describe_record,
+    describe_records,
+    measured_together,
+    pair,
+    paired_ratio,
+    same_output,
+    say_timed,
+    select,
+    timings_of,
+    with_counters,
+)
+from labtools.record.bound import stall_shares
+from labtools.record.claims import (
+    Claim,
+    Finding,
+    Ledger,
+    ValueOrigin,
+    Verdict,
+    load_ledger,
+    say_number,
+)
+from labtools.record.expressions import MissingName, Quantity, evaluate_expression
+from labtools.record.prediction import SAME_WITHIN, direction_of
+from labtools.toolchain.listings import machine_code
+
+from .banks import check_tile, half_tile
+from .forecasting import forecast
+from .residency import occupancy
+from .sheets import Gpu, load_gpu
+
+SLIP_WITHIN = 2.0
+"""A number that is off by more than this is refuted; by less it is a slip."""
+_NOT_WAITING = ("selected", "not_selected")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What checks may look at.
+
+    Args:
+        ledger: claims and figures.
+        records: measured ones, of any GPU.
+    """
+
+    ledger: Ledger
+    records: Sequence[Record] = field(default_factory=list)
+
+    @property
+    def figures(self) -> dict[str, dict[str, Any]]:
+        """Published figures by table."""
+        return self.ledger.figures
+
+
+Check = Callable[[Claim, Evidence], Finding]
+CHECKS: dict[str, Check] = {}
+
+
+def check_claim(claim: Claim, evidence: Evidence) -> Finding:
+    """Run the check of a claim.
+
+    Raises:
+        LabError: it names a check that does not exist.
+    """
+    if claim.check is None:
+        return Finding(verdict="not checkable", reason=claim.reason)
+    if claim.check not in CHECKS:
+        raise LabError(
+            f"The claim {claim.id} names the check {claim.check!r}.",
+            f"the checks are {', '.join(sorted(CHECKS))}",
+            "correct book/claims.yml",
+        )
+    return CHECKS[claim.check](claim, evidence)
+
+
+def gather_evidence(store: RecordStore | None = None, ledger: Ledger | None = None) -> Evidence:
+    """The ledger as it stands and every record."""
+    return Evidence(ledger or load_ledger(), (store or RecordStore()).load())
+
+
+def _check(function: Check) -> Check:
+    CHECKS[function.__name__] = function
+    return function
+
+
+def judge(claimed: float, ours: float, tolerance: float) -> Verdict:
+    """``holds``, ``slip`` or ``refuted``, by how far two values of one thing lie apart."""
+    if math.isclose(claimed, ours, rel_tol=tolerance, abs_tol=1e-12):
+        return "holds"
+    if claimed * ours <= 0:
+        return "refuted"
+    factor = max(claimed / ours, ours / claimed)
+    return "slip" if factor < SLIP_WITHIN else "refuted"
+
+
+# what a claim's formula may name
+
+
+@dataclass
+class FormulaNames:
+    """What the names of a formula stand for, and where they come from.
+
+    Attributes:
+        numbers: by name; None where it was not measured.
+        texts: words by name, which only the reason of a claim may quote.
+        told: the sources, as a reason names them.
+        tables: keys of the published works whose figures are among them.
+        records: profiled ones that are among them.
+        forecast_of: the GPU of a forecast that is among them, or an empty string.
+    """
+
+    numbers: dict[str, Quantity | None] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    told: list[str] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    forecast_of: str = ""
+
+    def add(self, found: Mapping[str, Any], prefix: str) -> None:
+        """Take numbers and words in.
+
+        Raises:
+            LabError: a name stands for two numbers.
+        """
+        for key, value in found.items():
+            name = f"{prefix}_{key}" if prefix else key
+            if isinstance(value, str):
+                self.texts[name] = value
+                continue
+            if name in self.numbers and self.numbers[name] != value:
+                raise LabError(
+                    f"The name {name} stands for {self.numbers[name]} and for {value}.",
+                    "two sources of one claim both have it",
+                    "give one of them a prefix with as: in book/claims.yml",
+                )
+            self.numbers[name] = value
+
+    @property
+    def origin(self) -> ValueOrigin:
+        """The word for what comes out."""
+        if self.forecast_of:
+            return "forecast"
+        return "recorded" if self.records else "computed"
+
+    @property
+    def where(self) -> str:
+        """GPU and date of what was measured, or the GPU that was forecast."""
+        return self.forecast_of or (describe_records(self.records) if self.records else "")
+
+
+def _figures(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
+    """A table of the ledger, ``{name: loop}``; a list's items are ``list_0`` and so on."""
+    table = evidence.figures[asked["name"]]
+    names.tables.append(table["source"])
+    return _flat({key: value for key, value in table.items() if key != "source"})
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+    if isinstance(value, (list, dict)):
+        inner = value.items() if isinstance(value, dict) else enumerate(value)
+        parts = [_flat(one, f"{name}_{key}" if name else str(key)) for key, one in inner]
+        counted = {f"{name}_count": len(value)} if isinstance(value, list) else {}
+        return {key: one for part in parts for key, one in part.items()} | counted
+    return {name: value}
+
+
+def _gpu(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
+    """The numbers of a data sheet, ``{name: l4}``."""
+    sheet = load_gpu(asked["name"])
+    names.told.append(f"the data sheet of {sheet.title}")
+    return {"title": sheet.title} | {
+        one.name: value
+        for one in fields(Gpu)
+        if isinstance(value := getattr(sheet, one.name), (int, float))
+    }
+
+
+def _problem(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
+    """The sizes, bytes and operations of a problem, ``{name: "8,32,8,4096,128"}``."""
+    names.told.append("the shape")
+    return parse_problem(asked["name"]).numbers()
+
+
+def _occupancy(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
+    """What a block of ``threads`` with ``registers`` and ``smem`` leaves of an SM of ``gpu``."""
+    found = occupancy(asked["gpu"], asked["threads"], asked["registers"], asked.get("smem", 0))
+    return {"theoretical": found.theoretical, "warps": found.warps_per_block}
+
+
+def _tile(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
+    """``half s[rows][columns + padding]`` and, by access, its turns, ways and misaligned lanes."""
+    sizes = asked["rows"], asked["columns"], asked.get("padding", 0)
+    kinds = tuple(asked.get("accesses", ()))
+    report = check_tile(half_tile(*sizes, asked.get("layout", "plain")), kinds)
+    names.told.append(f"the addresses of half[{sizes[0]}][{sizes[1] + sizes[2]}]")
+    found: dict[str, Any] = {
+        **{"bytes": report.tile.bytes, "rows": report.tile.rows, "stride": report.tile.stride},
+        **{"row_bytes": report.tile.row_bytes, "padding_bytes": report.padding_bytes},
+        "misaligned_rows": report.misaligned_rows,
+    }
+    for kind, one in zip(kinds, report.accesses, strict=True):
+        lanes = {"wavefronts": one.wavefronts, "ways": one.ways, "least": one.least}
+        found |= {f"{kind}_{name}": count for name, count in lanes.items()}
+        found[f"{kind}_misaligned"] = one.misaligned_lanes
+    return found
+
+
+def _counters(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
+    """Counters of a profiled kernel, and the part of its waiting by reason, ``waits_barrier``."""
+    try:
+        problem, rung = parse_problem(asked["workload"]), asked["candidate"]
+        of_gpu = select(evidence.records, gpu=asked["gpu"], workload=problem, shipped=True)
+        records = at_default_knobs([one for one in with_counters(of_gpu) if one.candidate == rung])
+    except LabError:  # a kernel that is not there has no records
+        records = []
+    found = next((one for one in records if one.counters and one.counters.values), None)
+    if found is None or found.counters is None:
+        raise MissingName(_say_profile(asked))
+    names.records.append(found)
+    shares = stall_shares(found.counters.values)
+    waits = {reason: part for reason, part in shares.items() if reason not in _NOT_WAITING}
+    total = math.fsum(waits.values())
+    return found.counters.values | {
+        f"waits_{reason}": part / total for reason, part in waits.items() if total
+    }
+
+
+def _opcodes(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
+    """How many instructions of a kernel's machine code match each pattern, by name."""
+    try:
+        rung = load_rung(asked["candidate"])
+        code = machine_code(rung, parse_problem(asked["workload"]), load_gpu(asked["gpu"]).limits)
+    except LabError as error:
+        raise MissingName(
+            f"the machine code of {asked['candidate']}; `labtools compile {asked['candidate']}` "
+            "makes it"
+        ) from error
+    names.told.append(f"the machine code of {asked['candidate']}")
+    texts = [one.text for sass in code.entries.values() for one in sass.executable]
+    return {
+        name: sum(bool(re.search(pattern, one)) for one in texts)
+        for name, pattern in asked["named"].items()
+    }
+
+
+def _forecast(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
+    """The model's time, and the cycles of one warp that are waits for memory and those that not."""
+    gpu = load_gpu(asked["gpu"])
+    try:
+        problem = parse_problem(asked["workload"])
+        made = forecast(load_rung(asked["candidate"]), problem, gpu, asked.get("knobs"))
+    except LabError as error:
+        raise MissingName(
+            f"a forecast of {asked['candidate']}, since {error.what} `labtools forecast "
+            f"{asked['candidate']} -w {asked['workload']} --gpu {asked['gpu']}` makes one"
+        ) from error
+    names.forecast_of = gpu.title
+    names.told.append("the forecast" if made.calibrated else "the forecast, uncalibrated")
+    memory = sum(one.cycles for one in made.stack if one.name.startswith("memory"))
+    rest = sum(one.cycles for one in made.stack) - memory
+    return {"time_us": made.time_us, "memory_cycles": memory, "other_cycles": rest}
+
+
+_SOURCES: Mapping[str, Callable[[Mapping[str, Any], FormulaNames, Evidence], Mapping[str, Any]]] = {
+    **{"figures": _figures, "gpu": _gpu, "problem": _problem, "occupancy": _occupancy},
+    **{"tile": _tile, "counters": _counters, "opcodes": _opcodes, "forecast": _forecast},
+}
+
+
+def _names_of(claim: Claim, evidence: Evidence) -> FormulaNames:
+    """What the names of a claim's formulas stand for; ``claimed`` is the claim's own value.
+
+    Each source in ``given`` is one query or a list of them. ``as`` puts a prefix before its names.
+
+    Raises:
+        MissingName: counters that nobody recorded, or machine code that is not there.
+    """
+    names = FormulaNames()
+    for kind, find in _SOURCES.items():
+        asked = claim.given.get(kind, [])
+        for one in asked if isinstance(asked, list) else [asked]:
+            query = {"name": one} if isinstance(one, str) else one
+            names.add(find(query, names, evidence), query.get("as", ""))
+    if isinstance(claim.value, (int, float)):
+        names.numbers["claimed"] = claim.value
+    return names
+
+
+_RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
+    "below": lambda ours, claimed: ours < claimed,
+    "above": lambda ours, claimed: ours > claimed,
+    "at least": lambda ours, claimed: ours >= claimed,
+    "at most": lambda ours, claimed: ours <= claimed,
+}
+
+
+@_check
+def by_formula(claim: Claim, evidence: Evidence) -> Finding:
+    """A formula of the ledger, or one for each value of the claim, over its sources (`_SOURCES`).
+
+    With a ``relation`` the claim's value is a limit. ``when`` names conditions under which a value
+    that fits is incomplete, or one that does not fit gets another verdict than the usual one.
+    ``say`` is the reason in words, with formulas in braces.
+    """
+    given = claim.given
+    try:
+        names = _names_of(claim, evidence)
+        formulas = [given["formula"]] if isinstance(given["formula"], str) else given["formula"]
+        ours = [float(evaluate_expression(text, names.numbers)) for text in formulas]
+        told = _fill_in(given["say"], names) if "say" in given else ""
+        true = [
+            name for name, text in given.get("when", {}).items() if _is_true(text, names.numbers)
+        ]
+    except MissingName as error:
+        return _not_here(error.name)
+    claimed = claim.value if isinstance(claim.value, tuple) else (claim.number,)
+    fits = _RELATIONS.get(
+        given.get("relation", ""),
+        lambda mine, theirs: judge(theirs, mine, claim.tolerance) == "holds",
+    )
+    holds = all(fits(mine, theirs) for mine, theirs in zip(ours, claimed, strict=True))
+    own = bool(names.tables) and not names.told and not names.records
+    own = own and set(names.tables) == {claim.source}
+    verdict: Verdict
+    if holds:
+        verdict = "incomplete" if "incomplete" in true else "holds"
+    elif others := [name for name in true if name != "incomplete"]:
+        verdict = others[0]
+    elif own:
+        verdict = "inconsistent"
+    else:
+        alone = len(ours) == 1 and "relation" not in given
+        verdict = judge(claimed[0], ours[0], claim.tolerance) if alone else "refuted"
+    return Finding(
+        value=ours[0] if len(ours) == 1 else tuple(ours),
+        verdict=verdict,
+        reason=told or _say_formulas(formulas, ours, names, own),
+        origin=names.origin,
+        where=names.where,
+    )
+
+
+def _is_true(condition: str, numbers: Mapping[str, Quantity | None]) -> bool:
+    return bool(evaluate_expression(condition, numbers))
+
+
+def _say_formulas(
+    formulas: Sequence[str], ours: Sequence[float], names: FormulaNames, own: bool
+) -> str:
+    """By what, and each formula with its numbers."""
+    sources = [*names.told, *(describe_record(one) for one in names.records)]
+    if names.tables and not own and not sources:
+        sources.append("published figures")
+    written = (
+        text if text.isidentifier() else _with_numbers(text, names.numbers) for text in formulas
+    )
+    told = "; ".join(
+        f"{text} = {say_number(mine)}" for text, mine in zip(written, ours, strict=True)
+    )
+    return f"by {'its own figures' if own else ' and '.join(dict.fromkeys(sources))}: {told}"
+
+
+def _with_numbers(formula: str, numbers: Mapping[str, Quantity | None]) -> str:
+    """A formula with the values of its names in their places."""
+
+    def value_of(match: re.Match[str]) -> str:
+        value = numbers.get(match[0])
+        return match[0] if value is None else f"{value:.10g}"
+
+    return re.sub(r"[A-Za-z_]\w*", value_of, formula)
+
+
+def _fill_in(text: str, names: FormulaNames) -> str:
+    """A reason with its formulas computed: ``{a / b:.2f}``, or ``{title}`` of words."""
+
+    def value_of(match: re.Match[str]) -> str:
+        formula, _, form = match[1].partition(":")
+        if formula in names.texts:
+            return names.texts[formula]
+        return format(evaluate_expression(formula, names.numbers), form or "g")
+
+    return re.sub(r"\{([^{}]+)\}", value_of, text)
+
+
+# times of the card that a source used
+
+
+@_check
+def time_on_their_card(claim: Claim, evidence: Evidence) -> Finding:
+    """A published time against its floor, and against a record of our design on the same card."""
+    given = claim.given
+    gpu, knobs = load_gpu(given["gpu"]), given.get("knobs", {})
+    command = _say_record(given["candidate"], given["workload"], knobs)
+    deciding = f"On such a card, `{command}` makes the record that decides"
+    try:
+        problem = parse_problem(given["workload"])
+        floor_us = _stored_floor_us(given["candidate"], problem, gpu, knobs)
+    except LabError:  # of an operation or a kernel that is not there
+        return _not_here(f"a time on an {gpu.title}. {deciding}")
+    to_us = {"us": 1.0, "ms": 1e3}[claim.unit]
+    floor = floor_us / to_us
+    if claim.number < floor:
+        return Finding(
+            value=floor,
+            verdict="refuted",
+            reason="it is below the floor: these bytes take longer at the card's peak rate",
+            origin="computed",
+        )
+    try:
+        found = timings_of(
+            evidence.records, (given["candidate"], knobs), problem, gpu=given["gpu"], shipped=True
+        )
+    except LabError:  # a rung that is not there has no records that belong to it
+        found = []
+    if not found:
+        possible = f", and possible, at {claim.number / floor:.1f} times its floor" if floor else ""
+        return Finding(
+            verdict="not measured here", reason=f"it is of an {gpu.title}{possible}. {deciding}"
+        )
+    ours = found[0].median_us / to_us
+    return Finding(
+        value=ours,
+        verdict=judge(claim.number, ours, claim.tolerance),
+        reason="our rung of the same idea on the same kind of card",
+        origin="recorded",
+        where=describe_record(found[0]),
+    )
+
+
+def _stored_floor_us(candidate: str, problem: Problem, gpu: Gpu, knobs: Mapping[str, int]) -> float:
+    """Least time of the bytes that a candidate reads, microseconds; a kept form may be smaller.
+
+    Raises:
+        LabError: the rung is not there, or the GPU's memory rate is unknown.
+    """
+    scheme = None
+    if Variant(candidate).is_rung:
+        scheme = load_rung(candidate).scheme(problem, knobs)
+    moved = problem.minimal_bytes
+    if scheme is not None:
+        moved += scheme.stored_bytes(problem) - problem.streamed_bytes
+    if scheme is not None and moved <= gpu.l2_bytes:
+        return 0.0  # it may come from the L2 if the same buffers are read again and again
+    if gpu.dram_gb_per_s is None:
+        raise LabError(f"{gpu.title} has no memory rate.", "its sheet says none", "")
+    return moved / gpu.dram_gb_per_s / 1e3
+
+
+# what our records say
+
+
+@_check
+def recorded_ratio(claim: Claim, evidence: Evidence) -> Finding:
+    """Time of ``first`` over time of ``second`` on one GPU, paired within processes."""
+    given = claim.given
+    first, second = (
+        Variant(given[side], given.get(f"{side}_knobs") or {}, given.get(f"{side}_as", ""))
+        for side in ("first", "second")
+    )
+    gpu = given.get("gpu", "h200")
+    try:
+        workload = parse_problem(given["workload"])
+        records = select(evidence.records, gpu=gpu, shipped=True, experiment=None)
+        found = pair(records, first, second, workload)
+    except LabError:  # a rung that is not there has no records that belong to it
+        found = None
+    if found is None:
+        both = " and ".join(
+            one.candidate + (f" ({say_knobs(one.knobs)})" if one.knobs else "")
+            for one in (first, second)
+        )
+        command = f"labtools bench {first.candidate} {second.candidate} -w {given['workload']}"
+        return _not_here(
+            f"{both} timed together on {given['workload']}. `{command.replace('baseline:', '')}` "
+            f"on an {load_gpu(gpu).title} times them"
+        )
+    return _ratio_finding(claim, *found)
+
+
+def _ratio_finding(claim: Claim, above: Record, below: Record) -> Finding:
+    found = paired_ratio(above, below)
+    low, high = found.low, found.high
+    margin = 1 + claim.tolerance
+    ways = say_timed(above), say_timed(below)
+    near = low <= claim.number * margin and claim.number / margin <= high
+    if claim.number == 1.0:  # nothing changed, which the rule of predictions decides
+        near = direction_of(found.ratio, (low, high)) == "same"
+    if near:
+        verdict: Verdict = "holds"
+    elif _direction(claim.number) == _direction(found.ratio):
+        verdict = "direction only"
+    else:
+        verdict = "refuted"
+    return Finding(
+        value=found.ratio,
+        verdict=verdict,
+        reason=f"{above.candidate}{_knobs(above)} {above.median_us:.1f} us, "
+        f"{below.candidate}{_knobs(below)} {below.median_us:.1f} us, {found.processes} processes"
+        + (f"; both by {ways[0]}" if ways[0] == ways[1] else f"; by {ways[0]}, and {ways[1]}"),
+        origin="recorded",
+        interval=(low, high),
+        where=describe_record(above),
+    )
+
+
+def _direction(ratio: float) -> int:
+    if 1 / SAME_WITHIN <= ratio <= SAME_WITHIN:
+        return 0
+    return 1 if ratio > 1 else -1
+
+
+def _knobs(record: Record) -> str:
+    """The knobs that differ from the defaults."""
+    if record.kind != "rung":
+        return ""
+    usual = load_rung(record.candidate).resolve_knobs()
+    changed = {name: value for name, value in record.knobs.items() if usual.get(name) != value}
+    return f" ({say_knobs(changed)})" if changed else ""
+
+
+@_check
+def same_output_as(claim: Claim, evidence: Evidence) -> Finding:
+    """Which candidates of one campaign give the output of ``candidate``, by the errors of both."""
+    given = claim.given
+    workload = parse_problem(given["workload"])
+    records = measured_together(select(evidence.records, gpu=given["gpu"], workload=workload))
+    first = next((one for one in records if one.candidate == given["candidate"]), None)
+    if first is None:
+        return _not_here(
+            f"{given['candidate']} beside its named backends on {workload}. "
+            f"`labtools bench -w {given['workload']}` times them together"
+        )
+    same = [one.name for one in same_output(first, records) if one.name.startswith(given["among"])]
+    return Finding(
+        verdict="holds" if set(same) & set(given["named"]) else "refuted",
+        reason=f"on this card the default's error is that of {' and '.join(same) or 'none'} "
+        "to the last digit; on the source's card nothing says which it was",
+        origin="recorded",
+        where=describe_record(first),
+    )
+
+
+def _say_record(candidate: str, workload: str, knobs: Mapping[str, int]) -> str:
+    """The command that records a rung, or a library beside one."""
+    kind, _, name = candidate.rpartition(":")
+    command = f"labtools record r03 --baseline {name}" if kind else f"labtools record {name}"
+    if ":" in workload:
+        command += f" -w {workload}"
+    return command + "".join(f" -k {knob}={value}" for knob, value in knobs.items())
+
+
+def _say_profile(asked: Mapping[str, Any]) -> str:
+    """What counters are missing, and the command that reads them."""
+    candidate = asked["candidate"].removeprefix("baseline:")
+    return (
+        f"counters of {asked['candidate']} on {asked['workload']}. On an "
+        f"{load_gpu(asked['gpu']).title}, `labtools profile {candidate} -w {asked['workload']}` "
+        "reads them"
+    )
+
+
+def _not_here(what: str) -> Finding:
+    return Finding(verdict="not measured here", reason=f"there is no record yet: {what}")
