@@ -77,9 +77,9 @@ def _attribute(
     threshold = threshold_of(bench.least_effect())
     found = []
     for name, left in variants.items():
-        samples = timed.samples.get(left)
-        if samples is not None:
-            found.append(_judge(name, left, bench.ratio(samples, mine), median_us(mine), threshold))
+        if left in timed.samples:
+            ratio = bench.ratio(timed, left, point)
+            found.append(_judge(name, left, ratio, median_us(mine), threshold))
     return tuple(found)
 
 

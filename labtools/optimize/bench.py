@@ -129,8 +129,8 @@ class TimingBench(Protocol):
     def time(self, points: Sequence[Point], problem: Problem | None = None) -> TimedPoints:
         """Time points in one call; None takes the bench's workload."""
 
-    def ratio(self, above: Samples, below: Samples) -> TimeRatio:
-        """Time of one point over another's, with its 95 % interval."""
+    def ratio(self, timed: TimedPoints, above: Point, below: Point) -> TimeRatio:
+        """Time of one point over another's, with its 95 % interval; both were timed."""
 
     def least_effect(self) -> AA:
         """The smallest effect that can be told here, by identical kernels."""
@@ -326,7 +326,8 @@ class RecordedBench(_OnAFamily):
     """Times, forecasts and counters from a recorded grid.
 
     Two points of it may have been timed in two batches, minutes apart. So the interval of their
-    ratio comes from the samples of both and from the identical kernels of the same campaign.
+    ratio comes from the samples of both and from the identical kernels of the same campaign. The
+    best points were timed again side by side; see `ratio`.
 
     Args:
         family: as the grid has it.
@@ -392,9 +393,40 @@ class RecordedBench(_OnAFamily):
         """The logarithm of the factor that identical kernels of the campaign stay within."""
         return noise_of(self.identical)
 
-    def ratio(self, above: Samples, below: Samples) -> TimeRatio:
-        """Ratio of two points; its interval by both samples and by the campaign's A/A run."""
-        return ratio_of(above, below, self.noise)
+    def ratio(self, timed: TimedPoints, above: Point, below: Point) -> TimeRatio:
+        """Ratio of two points; its interval by both samples and by the campaign's A/A run.
+
+        Where both are among the points that the campaign timed side by side as well, in turns and
+        by several processes, these samples count, and identical kernels among them.
+        """
+        beside = self._side_by_side(above), self._side_by_side(below)
+        if beside[0] and beside[1]:
+            return ratio_of(beside[0], beside[1], self._noise_in_turns)
+        return ratio_of(timed.samples[above], timed.samples[below], self.noise)
+
+    def in_turns(self, first: Point, second: Point) -> bool:
+        """Whether the campaign timed two points side by side, in turns."""
+        return None not in (self._side_by_side(first), self._side_by_side(second))
+
+    def _side_by_side(self, point: Point) -> Samples | None:
+        """Samples of the full protocol, which took the headline's best points."""
+        full, number = self.grid.full, self.grid.number(point)
+        if full is None or number not in full.samples or self._at is not self.grid.at[0]:
+            return None
+        return samples_of(full.samples[number], self._at)
+
+    @cached_property
+    def identical_in_turns(self) -> list[tuple[Samples, Samples]]:
+        """Identical kernels that the full protocol timed side by side."""
+        full = self.grid.full
+        return [
+            (samples_of(full.samples[number], self._at), samples_of(again, self._at))
+            for number, again in (full.again.items() if full else ())
+        ]
+
+    @cached_property
+    def _noise_in_turns(self) -> float:
+        return noise_of(self.identical_in_turns)
 
     @cached_property
     def _least(self) -> AA:
@@ -581,9 +613,9 @@ class ForecastBench(_OnAFamily):
                 samples[one] = Samples(processes=(only,))
         return TimedPoints(samples, failures)
 
-    def ratio(self, above: Samples, below: Samples) -> TimeRatio:
+    def ratio(self, timed: TimedPoints, above: Point, below: Point) -> TimeRatio:
         """Of two forecasts: an interval of no width, which says nothing of how right they are."""
-        return ratio_of(above, below)
+        return ratio_of(timed.samples[above], timed.samples[below])
 
     def least_effect(self) -> AA:
         """Nothing moves here: two forecasts of one kernel are equal."""
@@ -714,9 +746,9 @@ class LiveBench(_OnAFamily):
         self._environment = found.environment or self._environment
         return found
 
-    def ratio(self, above: Samples, below: Samples) -> TimeRatio:
+    def ratio(self, timed: TimedPoints, above: Point, below: Point) -> TimeRatio:
         """Ratio of two points of one call: median over the processes, and its bootstrap."""
-        return ratio_of(above, below)
+        return ratio_of(timed.samples[above], timed.samples[below])
 
     def least_effect(self) -> AA:
         """From the start point and as many kernels like it, each loaded from a file of its own."""

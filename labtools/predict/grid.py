@@ -327,7 +327,9 @@ class LaunchModel:
         """Cycles until so many blocks have passed through an SM whose warps compete.
 
         Simulated twice with loops cut short, and drawn on in a straight line over the number of
-        instructions. Beyond three waves each further one costs what the third did.
+        instructions. Beyond three waves each further one costs what the third did. A few trips may
+        fit into waits for memory, and many do not: so it is never less than the cycles in which all
+        instructions are issued.
         """
 
         def passing(blocks: int) -> float:
@@ -347,12 +349,13 @@ class LaunchModel:
             slope = (runs[1].cycles - runs[0].cycles) / (issued[1] - issued[0])
             return runs[1].cycles + (whole - issued[1]) * slope
 
+        issuing = through * float(sum(streams.issued)) / self.machine.sub_partitions
         if through <= 3 * on_sm:
-            return passing(through)
+            return max(passing(through), issuing)
         rest = through % on_sm
         third = passing(3 * on_sm)
         more = third - passing(2 * on_sm)
-        return passing(2 * on_sm + rest) + (through // on_sm - 2) * more
+        return max(passing(2 * on_sm + rest) + (through // on_sm - 2) * more, issuing)
 
     # ---------------------------------------------------------------------------- the result
 

@@ -203,6 +203,7 @@ def look_at_widths(page: Any, name: str, view: str, within: str = "") -> None:
     """
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 1000})
+        page.wait_for_timeout(600)  # the side bars slide
         assert fits_the_screen(page, within or view), f"{name} does not fit a width of {width}"
         shoot(page, f"{name}-{width}", page.locator(view))
     page.evaluate("document.documentElement.dataset.theme = 'dark'")

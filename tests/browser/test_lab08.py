@@ -71,12 +71,20 @@ def walk_the_bench(page: Any) -> None:
     press(page, MORE)
     expect(panel).to_contain_text(f"Together {100 * found.pairs[0].relative:+.1f} %")
     expect(page.locator(".lt-ablation-score")).to_have_text("You guessed 2 of 2 right.")
-    choose(page, "the fastest of the grid")
+    choose(page, "the fastest at the headline")
     expect(panel).to_contain_text("Untick a method")
     untick(page, family.method("latency.known_block_size").title)
     press(page, "no difference that counts")
     expect(panel).to_contain_text("implementation failed")
     expect(panel.locator(".lt-ablation-same")).to_contain_text("Nothing.")
+    other = family.workloads[1]
+    found = ablate_point(family, other, "recorded", {}, ["compute.exponent_base_2"])
+    choose(page, "the start")
+    page.locator(".lt-bench").get_by_label("workload", exact=True).select_option(str(other))
+    expect(page.locator(".lt-ablation-time")).to_contain_text(f"{found.of.time_us:.2f} us")
+    expect(page.locator(".lt-ablation-now")).to_contain_text(str(other))
+    expect(page.locator(".lt-ablation-score")).to_have_text("You guessed 3 of 3 right.")
+    page.locator(".lt-bench").get_by_label("workload", exact=True).select_option(index=0)
 
 
 def answer_in_cell(page: Any, name: str, value: str) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import os
+import random
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -11,11 +15,20 @@ import numpy as np
 import pytest
 
 from labtools.optimize.ablation import ablate_methods
-from labtools.optimize.attribution import AA, TimeRatio, least_effect_of, ratio_of, threshold_of
+from labtools.optimize.attribution import (
+    AA,
+    THRESHOLD,
+    TimeRatio,
+    least_effect_of,
+    noise_of,
+    ratio_of,
+    threshold_of,
+)
 from labtools.optimize.bench import ForecastBench, RecordedBench, TimedPoints
 from labtools.optimize.classes import MethodClass
 from labtools.optimize.family import Family, Point, load_family
-from labtools.optimize.grid import grid_path, read_grid
+from labtools.optimize.grid import grid_path, read_grid, samples_of
+from labtools.predict.machine import machine_of
 from labtools.problem import Problem
 from labtools.record import ProcessSamples, Samples
 from tests.gpu import test_gpu_loop as live_tests
@@ -77,9 +90,9 @@ class NoisyBench(ForecastBench):
             }
         )
 
-    def ratio(self, above: Samples, below: Samples) -> TimeRatio:
+    def ratio(self, timed: TimedPoints, above: Point, below: Point) -> TimeRatio:
         """Of two points of one call."""
-        return ratio_of(above, below)
+        return ratio_of(timed.samples[above], timed.samples[below])
 
     def least_effect(self) -> AA:
         """From identical kernels."""
@@ -229,10 +242,71 @@ def test_slowdowns_planted_in_recorded_samples_are_found(recorded: RecordedBench
     for first, second, _ in twice:
         plain, again = (recorded_samples(us) for us in (first, second))
         slower = recorded_samples(tuple(us * (1 + 2 * least) for us in second))
-        found += recorded.ratio(slower, plain).low > 1
-        claimed += abs(recorded.ratio(again, plain).ratio - 1) > least
+        found += ratio_of(slower, plain, recorded.noise).low > 1
+        claimed += abs(ratio_of(again, plain, recorded.noise).ratio - 1) > least
     assert found >= 0.95 * len(twice)
     assert claimed <= 0.05 * len(twice)
+
+
+def test_samples_in_turns_claim_nothing_of_equal_kernels(recorded: RecordedBench) -> None:
+    """Of the points that were timed side by side every second sample against the others."""
+    full, at, noise = recorded.grid.full, recorded.grid.at[0], noise_of(recorded.identical_in_turns)
+    assert full is not None
+    assert all(ratio_of(b, a, noise).low < 1.002 for a, b in recorded.identical_in_turns)
+    covered = above = below = 0
+    for rows in full.samples.values():
+        plain = samples_of([us[::2] for us in rows], at)
+        equal, more, less = (
+            ratio_of(
+                samples_of([tuple(one * by for one in us[1::2]) for us in rows], at), plain, noise
+            )
+            for by in (1.0, 1 + 1.25 * THRESHOLD, 1 + 0.75 * THRESHOLD)
+        )
+        covered += equal.low <= 1 <= equal.high
+        above += more.low > 1 + THRESHOLD
+        below += less.high < 1 + THRESHOLD
+    assert min(covered, above, below) >= 0.95 * len(full.samples)
+
+
+def test_samples_in_turns_and_those_of_batches_agree(recorded: RecordedBench) -> None:
+    """The narrow interval lies within what the wide one says, and no verdict is turned round."""
+    full = recorded.grid.full
+    assert full is not None
+    points = [recorded.family.point(recorded.grid.plan.knobs_of(number)) for number in full.samples]
+    held, drawn = 0, random.Random(os.getpid()).sample(list(itertools.combinations(points, 2)), 60)
+    for first, second in drawn:
+        timed = recorded.time([first, second])
+        assert recorded.in_turns(first, second)
+        narrow = recorded.ratio(timed, first, second)
+        wide = ratio_of(timed.samples[first], timed.samples[second], recorded.noise)
+        held += wide.low <= narrow.ratio <= wide.high
+        limit = 1 + THRESHOLD
+        assert not (narrow.low > limit and wide.high < limit)
+        assert not (narrow.high < limit and wide.low > limit)
+    assert held >= 0.95 * len(drawn)
+    other = RecordedBench(recorded.family, recorded.family.workloads[1], recorded.grid)
+    assert not other.in_turns(*drawn[0]), "only the headline was timed in turns"
+
+
+def test_at_most_one_in_six_is_undecided_at_the_fastest_point(recorded: RecordedBench) -> None:
+    best = recorded.best()
+    assert best is not None
+    found = ablate_methods(recorded, best[0], recorded.family.methods_on(best[0]))
+    assert 6 * sum(one.decided is None for one in found) <= len(found)
+
+
+def test_one_more_instruction_moves_a_forecast_by_little(planted: Family) -> None:
+    """Where blocks compete for issue slots; and no forecast is sooner than all can be issued."""
+    many = dataclasses.replace(planted.workloads[0], rows=4096)
+    bench = ForecastBench(planted, many)
+    idle = planted.point({"idle": 1})
+    plain_us, idle_us = (bench.forecast_of(one).time_us for one in (planted.start, idle))
+    assert idle_us == pytest.approx(plain_us, rel=0.02)
+    instructions = bench.numbers(planted.start)["issued_instructions"]
+    assert instructions is not None
+    sheet = bench.sheet
+    cycles = many.rows / sheet.limits.num_sms * instructions / sheet.sub_partitions
+    assert plain_us > cycles / (1e3 * machine_of(sheet).clock_ghz)
 
 
 def recorded_samples(us: tuple[float, ...]) -> Samples:

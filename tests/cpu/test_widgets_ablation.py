@@ -23,6 +23,7 @@ from labtools.notebook.ablation.view import (
     recorded_gain,
     show_live_ablation,
 )
+from labtools.notebook.packing import pack_tables, unpack_tables
 from labtools.optimize.attribution import Attribution, outcome_of
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import Family, load_family
@@ -35,7 +36,7 @@ from labtools.toolchain.listings import machine_code
 
 COMPILED = int(os.environ.get("LABTOOLS_OPCODES", "1"))
 """Points whose counts are made again; all of them by a large number."""
-FASTEST = "the fastest of the grid"
+FASTEST = "the fastest at the headline"
 FEW_REGISTERS = "few registers"
 
 
@@ -54,8 +55,8 @@ def shown(recorded: RecordedBench) -> AblationBench:
     return AblationBench(recorded, FASTEST)
 
 
-def cell_of(shown: AblationBench, kernel: str, method: str) -> dict[str, Any]:
-    (one,) = (one for one in shown.view.tables["kernels"] if one["name"] == kernel)
+def cell_of(shown: AblationBench, kernel: str, method: str, at: int = 0) -> dict[str, Any]:
+    (one,) = (one for one in shown.tables[at]["kernels"] if one["name"] == kernel)
     ids = [held["id"] for held in one["methods"]]
     cell: dict[str, Any] = one["cells"]["+".join(str(ids.index(id)) for id in method.split(" + "))]
     return cell
@@ -111,7 +112,7 @@ def test_each_planted_case_is_there(shown: AblationBench) -> None:
     assert cell_of(shown, FASTEST, "compute.tail_apart")["class"] == "undecided"
     mma = cell_of(shown, FASTEST, "compute.tensor_core")["change"]["opcodes"]
     assert any(name.startswith("HMMA") and held and not then for name, held, then in mma)
-    for cells in (one["cells"] for one in shown.view.tables["kernels"]):
+    for cells in (one["cells"] for one in shown.tables[0]["kernels"]):
         for name, *held, _ in (row for one in cells.values() for row in one["change"]["numbers"]):
             assert "-" not in held or name.startswith(("instructions that", "turns")), name
     pair = cell_of(shown, FASTEST, "compute.tensor_core + compute.lazy_rescaling")
@@ -126,15 +127,49 @@ def test_the_fastest_has_the_methods_of_the_champion_and_more(recorded: Recorded
 
 
 def test_a_pair_that_was_not_recorded_has_no_cell(shown: AblationBench) -> None:
-    fastest = next(one for one in shown.view.tables["kernels"] if one["name"] == FASTEST)
+    fastest = next(one for one in shown.tables[0]["kernels"] if one["name"] == FASTEST)
     pairs = [key for key in fastest["cells"] if "+" in key]
     assert 0 < len(pairs) < len(fastest["methods"]) * (len(fastest["methods"]) - 1) / 2
     for first, others in fastest["with"].items():
         assert not {f"{first}+{other}" for other in others} & set(pairs)
 
 
+def test_every_workload_has_its_own_times_and_threshold(
+    shown: AblationBench, family: Family
+) -> None:
+    assert [one["workload"] for one in shown.tables] == [str(one) for one in family.workloads]
+    point = find_kernel(shown.at[0], FASTEST)
+    method = family.methods_on(point)[0]
+    for number, workload in enumerate(family.workloads):
+        found = ablate_point(family, workload, "recorded", point.knobs, [method])
+        cell = cell_of(shown, FASTEST, method, number)
+        assert cell["ratio"] == pytest.approx(1 + found.attribution[0].relative, abs=1e-4)
+        assert shown.tables[number]["threshold"] == round(found.attribution[0].threshold, 4)
+        assert cell["change"]["known"]
+    assert len({one["threshold"] for one in shown.tables}) > 1
+
+
 def test_what_a_static_page_carries_is_small(shown: AblationBench) -> None:
-    assert len(json.dumps(shown.view.tables)) < 300_000
+    packed = json.loads(json.dumps(shown.view.tables))
+    assert len(json.dumps(packed)) < 300_000
+    assert unpack_tables(packed) == json.loads(json.dumps(shown.tables))
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"$": 1, "other": "a text that is long enough"},
+        [
+            {"a": ["the same list of texts"] * 2, "b": None},
+            {"a": ["the same list of texts"] * 2, "b": 0.5},
+        ],
+        ["", [], {}, ["short"], ["short"], True],
+    ],
+)
+def test_packed_tables_are_the_same(tables: Any) -> None:
+    packed = pack_tables(tables)
+    assert unpack_tables(json.loads(json.dumps(packed))) == tables
+    assert json.dumps(packed["parts"]).count("the same list of texts") <= 1
 
 
 def test_the_bench_knows_what_was_chosen(shown: AblationBench, family: Family) -> None:

@@ -209,7 +209,7 @@ def _removal(
     return {
         **_timed(found),
         "time": f"{bench.time([left]).median_us(left):.2f}",
-        "key": left.key,
+        "turns": bench.in_turns(point, left),
         "goes": [family.method(name).title for name in family.dependents(point, found.method)],
         "outcome": outcome_of(found),
         "verdict": say_outcome(found),
@@ -234,7 +234,7 @@ def _pair(
     return {
         **_timed(found),
         "time": f"{bench.time([left]).median_us(left):.2f}",
-        "key": left.key,
+        "turns": bench.in_turns(point, left),
         "alone": [say_percent(first), say_percent(second)],
         "sum": say_percent(first + second),
         "product": say_percent(met.product),

@@ -1,7 +1,7 @@
 // Draws a kernel with its methods, and what taking one or two of them out does. Numbers and
 // sentences come from tables that Python made; nothing is computed here but places on the screen,
 // and how many guesses were right.
-const WATCHED = ["kernel_index", "out", "guesses", "tables"];
+const WATCHED = ["workload_index", "kernel_index", "out", "guesses", "tables"];
 const MOST_OUT = 2;
 const EDGE = 10; // the scale goes from 1/10 to 10 times
 const TICKS = [0.25, 0.9, 1, 1.1, 4];
@@ -14,6 +14,20 @@ const PAIR_OUTCOMES = {
 const SKIPPED = "skipped";
 
 const mark = (word) => badge(word, "lt-ablation-badge");
+
+// The tables that `pack_tables` packed: a reference stands for a part that is written once.
+function unpackTables({ parts, whole }) {
+  const made = [];
+  const unpack = (value) => {
+    if (Array.isArray(value)) return value.map(unpack);
+    if (value === null || typeof value !== "object") return value;
+    const names = Object.keys(value);
+    if (names.length === 1 && names[0] === "$") return made[value.$];
+    return Object.fromEntries(names.map((name) => [name, unpack(value[name])]));
+  };
+  for (const part of parts) made.push(unpack(part));
+  return unpack(whole);
+}
 
 // ---------------------------------------------------------------- places
 
@@ -140,8 +154,17 @@ function render({ model, el }) {
     for (const [name, value] of Object.entries(values)) model.set(name, value);
     model.save_changes();
   };
-  const kernelNow = () => model.get("tables").kernels[model.get("kernel_index")];
-  const nameOf = (key) => `${kernelNow().name}/${key}`;
+  let packed, every; // the tables of each workload, unpacked once
+  function tablesNow() {
+    if (model.get("tables") !== packed) {
+      packed = model.get("tables");
+      every = unpackTables(packed);
+    }
+    return every[model.get("workload_index")];
+  }
+  const kernelNow = () => tablesNow().kernels[model.get("kernel_index")];
+  const nameIn = (tables, kernel, key) => `${tables.workload}/${kernel.name}/${key}`;
+  const nameOf = (key) => nameIn(tablesNow(), kernelNow(), key);
   const guessOf = (key) => model.get("guesses")[nameOf(key)];
   const guess = (key, said) => set({ guesses: { ...model.get("guesses"), [nameOf(key)]: said } });
 
@@ -210,8 +233,10 @@ function render({ model, el }) {
   }
 
   function sayTimes(kernel, cell) {
+    const turns = cell.turns ? " Both are among the best points, which were timed again in turns: " +
+      "the ratio is of those samples." : "";
     return line("lt-ablation-times", [`${kernel.time} us with, ${cell.time} us without `,
-      mark("recorded")]);
+      mark("recorded"), turns]);
   }
 
   function drawOne(kernel, number, tables) {
@@ -293,11 +318,12 @@ function render({ model, el }) {
     return out.length === 1 ? drawOne(kernel, out[0], tables) : drawTwo(kernel, out, tables);
   }
 
-  function score(tables) {
+  function score() {
     let [right, asked] = [0, 0];
-    for (const kernel of tables.kernels) {
+    const kernels = every.flatMap((tables) => tables.kernels.map((one) => [tables, one]));
+    for (const [tables, kernel] of kernels) {
       for (const [key, cell] of Object.entries(kernel.cells)) {
-        const said = model.get("guesses")[`${kernel.name}/${key}`];
+        const said = model.get("guesses")[nameIn(tables, kernel, key)];
         if (said === undefined || said === SKIPPED || cell.outcome === "open") continue;
         asked += 1;
         if (said === cell.outcome) right += 1;
@@ -317,7 +343,7 @@ function render({ model, el }) {
         return;
       }
     }
-    const tables = model.get("tables");
+    const tables = tablesNow();
     const kernel = kernelNow();
     const focus = root.contains(document.activeElement) ? document.activeElement.dataset.focus : "";
     root.replaceChildren(
@@ -336,7 +362,7 @@ function render({ model, el }) {
       html("div", { class: "lt-ablation-tools" }, [
         button("Put all back", () => set({ out: [] }), "lt-ablation-link"),
         button("Show all single ones without a guess", showAll, "lt-ablation-link"),
-        html("span", { class: "lt-ablation-score", role: "status" }, [score(tables)]),
+        html("span", { class: "lt-ablation-score", role: "status" }, [score()]),
       ]),
       html("div", { class: "lt-ablation-panel", "aria-live": "polite" }, drawOut(kernel, tables)),
     );

@@ -22,6 +22,7 @@ from labtools.problem import LabError
 from ..bench import Bench, View, dropdown
 from ..chain.opcodes import WORDS
 from ..live import can_run_live
+from ..packing import pack_tables
 from ..ratios import Speedup
 from ..tables import Word, make_note, show_table
 from .kernels import KERNELS, ShownKernel, point_of
@@ -42,21 +43,21 @@ def recorded_bench(family: Family) -> RecordedBench:
     return bench
 
 
-def ablation_tables(bench: RecordedBench, shown: Sequence[ShownKernel] = KERNELS) -> dict[str, Any]:
-    """Every answer that the picture may need.
+def ablation_tables(
+    bench: RecordedBench, shown: Sequence[tuple[ShownKernel, Point]]
+) -> dict[str, Any]:
+    """Every answer that the picture may need at a workload.
 
     Args:
-        bench: the recorded grid.
-        shown: its kernels that may be chosen.
+        bench: the recorded grid at the workload.
+        shown: its kernels that may be chosen, each with the point that it stands for.
 
     Returns:
         ``kernels`` as `make_kernel` gives them, what identical kernels say, the threshold, and what
         the opcodes do.
     """
     table = read_opcodes(opcodes_path(bench.family.rung.id, bench.gpu))
-    kernels = [
-        make_kernel(bench, table, one.name, one.about, point_of(bench, one)) for one in shown
-    ]
+    kernels = [make_kernel(bench, table, one.name, one.about, point) for one, point in shown]
     least, made = bench.least_effect(), bench.grid.provenance
     opcodes = {
         name.partition(".")[0]
@@ -80,11 +81,13 @@ def ablation_tables(bench: RecordedBench, shown: Sequence[ShownKernel] = KERNELS
 class AblationView(View, script="ablation/view"):
     """The picture.
 
-    ``kernel_index`` says which kernel a control shows, ``out`` the numbers of the methods that are
-    out, and ``guesses`` what was guessed, by kernel and cell.
+    ``tables`` are those of each workload, packed. ``workload_index`` and ``kernel_index`` say which
+    of them a control shows, ``out`` the numbers of the methods that are out, and ``guesses`` what
+    was guessed, by workload, kernel and cell.
     """
 
     tables = traitlets.Dict().tag(sync=True)
+    workload_index = traitlets.Int(0).tag(sync=True)
     kernel_index = traitlets.Int(0).tag(sync=True)
     out = traitlets.List(traitlets.Int()).tag(sync=True)
     guesses = traitlets.Dict().tag(sync=True)
@@ -94,7 +97,8 @@ class AblationBench(Bench):
     """The bench, which knows what was chosen on it.
 
     Args:
-        recorded: where its times come from.
+        recorded: where its times come from. Its workload is shown first; the family's others may
+            be chosen as well, for the same kernels.
         kernel: the name of what is shown first.
         own: key of a further point that a round may crown, shown first instead; empty: none. Of
             its code the bench knows what the grid counted, and not all opcodes.
@@ -106,23 +110,37 @@ class AblationBench(Bench):
     def __init__(
         self, recorded: RecordedBench, kernel: str = KERNELS[0].name, own: str = ""
     ) -> None:
-        self.recorded, self._kernels = recorded, list(KERNELS)
+        kernels = list(KERNELS)
         if own:
             kernel = YOUR_OWN
-            self._kernels.append(_own_kernel(recorded, own))
-        names = [one.name for one in self._kernels]
+            kernels.append(_own_kernel(recorded, own))
+        names = [one.name for one in kernels]
         if kernel not in names:
             raise LabError(
                 f"{kernel} is not on this bench.", f"it offers {names}", "start with one of them"
             )
-        start = dropdown("kernel", names, names.index(kernel), label_width="6em", most_width="30em")
-        tables = ablation_tables(recorded, self._kernels)
-        super().__init__({"kernel": start}, AblationView, tables)
+        family, grid = recorded.family, recorded.grid
+        others = [one for one in family.workloads if one != recorded.problem]
+        self.at = [recorded, *(RecordedBench(family, one, grid) for one in others)]
+        self._points = [point_of(recorded, one) for one in kernels]
+        shown = list(zip(kernels, self._points, strict=True))
+        self.tables = [ablation_tables(one, shown) for one in self.at]
+        widths = {"label_width": "6em", "most_width": "30em"}
+        controls = {
+            "workload": dropdown("workload", [str(one.problem) for one in self.at], 0, **widths),
+            "kernel": dropdown("kernel", names, names.index(kernel), **widths),
+        }
+        super().__init__(controls, AblationView, pack_tables(self.tables))
+
+    @property
+    def recorded(self) -> RecordedBench:
+        """The grid at the workload that the control shows."""
+        return self.at[self.controls["workload"].index]
 
     @property
     def chosen(self) -> tuple[Point, tuple[str, ...]]:
         """The kernel that the control shows, and the methods that are out of it."""
-        point = point_of(self.recorded, self._kernels[self.controls["kernel"].index])
+        point = self._points[self.controls["kernel"].index]
         on = self.recorded.family.methods_on(point)
         return point, tuple(on[number] for number in self.view.out)
 
@@ -165,7 +183,7 @@ def live_gain(family: Family, before: Point, after: Point) -> Speedup | None:
 def _speedup(bench: TimingBench, before: Point, after: Point, word: str, what: str) -> Speedup:
     timed = bench.time([before, after])
     both = [timed.median_us(one) for one in (before, after)]
-    found = bench.ratio(timed.samples[before], timed.samples[after])
+    found = bench.ratio(timed, before, after)
     return Speedup(found.ratio, word, what, (found.low, found.high), *both)
 
 

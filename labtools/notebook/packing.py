@@ -1,0 +1,74 @@
+"""Tables for a page with what repeats in them written once."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+SHORTEST = 16
+"""Characters of JSON from which a repeated part is worth a reference."""
+REFERENCE = "$"
+"""The one name of an object that stands for a part: its value is the part's number."""
+
+
+def pack_tables(tables: Any) -> dict[str, Any]:
+    """JSON values with each repeated list, object or text kept once; ``unpackTables`` reads them.
+
+    Args:
+        tables: of lists, objects, texts and numbers, as JSON has them. No object has `REFERENCE`
+            for its only name.
+
+    Returns:
+        ``parts``, in which a part refers only to parts before it, and ``whole``.
+    """
+    counts: Counter[str] = Counter()
+
+    def count(value: Any) -> None:
+        if isinstance(value, dict | list | tuple | str):
+            text = json.dumps(value)
+            counts[text] += 1
+            if counts[text] > 1 or isinstance(value, str):
+                return
+            for one in value.values() if isinstance(value, dict) else value:
+                count(one)
+
+    count(tables)
+    parts: list[Any] = []
+    places: dict[str, int] = {}
+
+    def pack(value: Any) -> Any:
+        if not isinstance(value, dict | list | tuple | str):
+            return value
+        text = json.dumps(value)
+        if text in places:
+            return {REFERENCE: places[text]}
+        made = value
+        if isinstance(value, dict):
+            made = {name: pack(one) for name, one in value.items()}
+        elif not isinstance(value, str):
+            made = [pack(one) for one in value]
+        if counts[text] > 1 and len(text) >= SHORTEST:
+            places[text] = len(parts)
+            parts.append(made)
+            return {REFERENCE: places[text]}
+        return made
+
+    whole = pack(tables)
+    return {"parts": parts, "whole": whole}
+
+
+def unpack_tables(packed: dict[str, Any]) -> Any:
+    """The tables that `pack_tables` was given."""
+    parts: list[Any] = []
+
+    def unpack(value: Any) -> Any:
+        if isinstance(value, dict):
+            if list(value) == [REFERENCE]:
+                return parts[value[REFERENCE]]
+            return {name: unpack(one) for name, one in value.items()}
+        return [unpack(one) for one in value] if isinstance(value, list) else value
+
+    for part in packed["parts"]:
+        parts.append(unpack(part))
+    return unpack(packed["whole"])
