@@ -8,7 +8,7 @@ from typing import Any
 
 SHORTEST = 16
 """Characters of JSON from which a repeated part is worth a reference."""
-REFERENCE = "$"
+REFERS_TO = "$"
 """The one name of an object that stands for a part: its value is the part's number."""
 
 
@@ -16,7 +16,7 @@ def pack_tables(tables: Any) -> dict[str, Any]:
     """JSON values with each repeated list, object or text kept once; ``unpackTables`` reads them.
 
     Args:
-        tables: of lists, objects, texts and numbers, as JSON has them. No object has `REFERENCE`
+        tables: of lists, objects, texts and numbers, as JSON has them. No object has `REFERS_TO`
             for its only name.
 
     Returns:
@@ -42,7 +42,7 @@ def pack_tables(tables: Any) -> dict[str, Any]:
             return value
         text = json.dumps(value)
         if text in places:
-            return {REFERENCE: places[text]}
+            return {REFERS_TO: places[text]}
         made = value
         if isinstance(value, dict):
             made = {name: pack(one) for name, one in value.items()}
@@ -51,7 +51,7 @@ def pack_tables(tables: Any) -> dict[str, Any]:
         if counts[text] > 1 and len(text) >= SHORTEST:
             places[text] = len(parts)
             parts.append(made)
-            return {REFERENCE: places[text]}
+            return {REFERS_TO: places[text]}
         return made
 
     whole = pack(tables)
@@ -64,8 +64,8 @@ def unpack_tables(packed: dict[str, Any]) -> Any:
 
     def unpack(value: Any) -> Any:
         if isinstance(value, dict):
-            if list(value) == [REFERENCE]:
-                return parts[value[REFERENCE]]
+            if list(value) == [REFERS_TO]:
+                return parts[value[REFERS_TO]]
             return {name: unpack(one) for name, one in value.items()}
         return [unpack(one) for one in value] if isinstance(value, list) else value
 

@@ -419,9 +419,11 @@ class RecordedBench(_OnAFamily):
     def identical_in_turns(self) -> list[tuple[Samples, Samples]]:
         """Identical kernels that the full protocol timed side by side."""
         full = self.grid.full
+        if full is None:
+            return []
         return [
             (samples_of(full.samples[number], self._at), samples_of(again, self._at))
-            for number, again in (full.again.items() if full else ())
+            for number, again in full.again.items()
         ]
 
     @cached_property
