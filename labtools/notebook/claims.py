@@ -39,7 +39,7 @@ def redo(group: str, evidence: Evidence | None = None) -> Shown:
 
 
 _COLUMNS = (
-    *("id", "claim", "claimed", "ours (95 %)", "holds within", "verdict", "why", "where from"),
+    *("claim", "claimed", "ours (95 %)", "verdict, and why", "holds within", "where from", "id"),
 )
 
 
@@ -70,6 +70,7 @@ def show_side_by_side(rows: Mapping[str, Sequence[str]], evidence: Evidence | No
     """
     evidence = evidence or _evidence()
     table: list[list[Cell]] = []
+    columns = ["", "claimed", "computed", "forecast", "recorded", "verdict"]
     for name, ids in rows.items():
         claims = [evidence.ledger.find(claim_id) for claim_id in ids]
         found = [check_claim(claim, evidence) for claim in claims]
@@ -88,7 +89,14 @@ def show_side_by_side(rows: Mapping[str, Sequence[str]], evidence: Evidence | No
                 ", ".join(dict.fromkeys(one.verdict for one in found)),
             ]
         )
-    return make_table(("", "claimed", "computed", "forecast", "recorded", "verdict"), table)
+    empty = [at for at in range(len(columns)) if not any(row[at] for row in table)]
+    for at in reversed(empty):
+        for line in (columns, *table):
+            del line[at]
+    caption = (
+        "computed: by formulas from data sheets and from figures that were published elsewhere"
+    )
+    return make_table(columns, table, caption)
 
 
 def _row(claim: Claim, found: Finding) -> list[Cell]:
@@ -102,7 +110,8 @@ def _row(claim: Claim, found: Finding) -> list[Cell]:
     within = "" if claim.value is None or not claim.check else f"{claim.tolerance:.2g}"
     if within and claim.tolerance:
         within = f"{100 * claim.tolerance:g} %"
-    return [claim.id, claim.text, claimed, ours, within, found.verdict, found.reason, origin]
+    why = f"{found.verdict}: {found.reason}"
+    return [claim.text, claimed, ours, why, within, origin, claim.id]
 
 
 def _say(ratio: Ratio) -> str:

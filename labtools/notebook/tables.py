@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -131,7 +132,7 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], caption: 
     title = f'<div style="position:sticky;left:0">{_text(caption)}</div>' if caption else ""
     markup = (
         '<div style="overflow-x:auto;margin:0.4em 0" tabindex="0" role="region" '
-        f'aria-label="{_text(caption or "table")}">'
+        f'aria-label="{html.escape(caption or "table")}">'
         f'{title}<table style="border-collapse:collapse;margin:0;font-size:0.95em">'
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
@@ -275,4 +276,4 @@ def _html(cell: Cell) -> str:
 
 
 def _text(text: str) -> str:
-    return html.escape(text)
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))

@@ -221,11 +221,11 @@ def published_figures() -> dict[str, dict[str, Any]]:
 
 
 def say_number(value: Number | None, unit: str = "") -> str:
-    """A value of the ledger for a person: to four digits, several with a dash between."""
+    """A value of the ledger for a person: to four digits, two with a dash between."""
     if value is None:
         return ""
     if isinstance(value, (tuple, list)):
-        text = " - ".join(f"{number:.4g}" for number in value)
+        text = (" - " if len(value) == 2 else ", ").join(f"{number:.4g}" for number in value)
     else:
         text = f"{value:.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
     return f"{text}{'' if unit in ('', 'x') else ' '}{unit}"
