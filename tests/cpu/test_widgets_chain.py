@@ -7,6 +7,7 @@ import re
 import statistics
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -376,18 +377,20 @@ def test_the_inputs_settle_nothing_about_a_shipped_kernel(rung: str) -> None:
     assert (followed.time_us, followed.bound) == (alone.time_us, alone.bound)
 
 
-def test_a_slider_answers_at_once(bench: ChainBench) -> None:
+def test_a_slider_answers_at_once(
+    bench: ChainBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # no forecast is kept there
     bench.move(rung="r09")
     took = []
     for state in ("warm", "cold"):
         bench.move(cache_state=state)
-        for kv_len in (2048, 8192, 1024):  # the same machine code
+        for kv_len in (2048, 8192):  # the same machine code
             before = time.process_time()
             assert bench.move(kv_len=kv_len)["message"] == ""
             took.append(time.process_time() - before)
-    made = [one for one in took if one > KEPT_S]
-    assert len(made) >= 3, took
-    assert statistics.median(made) < SLIDER_LIMIT_S, took
+    assert min(took) > KEPT_S, took
+    assert statistics.median(took) < SLIDER_LIMIT_S, took
 
 
 # ------------------------------------------------------------------------------------ answers
