@@ -26,6 +26,7 @@ from labtools.record import (
     summary,
     timings_of,
 )
+from labtools.record.pending import read_pending
 from labtools.record.query import default_knobs, timed_in_one_go
 from labtools.toolchain.cache import Recent
 from labtools.toolchain.listings import text_hash_of
@@ -235,9 +236,12 @@ def show_records(
     wanted = [candidates] if isinstance(candidates, str) else list(candidates)
     records = find_records(wanted, workload, gpu=gpu, knobs=knobs, defaults=defaults, store=store)
     missing = [name for name in wanted if not any(r.is_candidate(name) for r in records)]
+    listed = read_pending()
+    known = [str(listed[name]) for name in missing if name in listed]
     shown = make_note(
         f"There is no record of {', '.join(missing)} for {workload}. "
-        "On a machine with a GPU, labtools record makes one."
+        + "".join(f"{one}. " for one in known)
+        + "On a machine with a GPU, labtools record makes one."
     )
     if not records:
         return shown

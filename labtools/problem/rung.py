@@ -53,6 +53,11 @@ class UnknownRung(LabError):
     """No rung has the name that was given."""
 
 
+BROKEN = ("faults", "wrong")
+"""What a kernel that is broken on purpose does, the worst first: it has no output, or a wrong
+one."""
+
+
 @dataclass(frozen=True)
 class Knob:
     """A choice of a rung, made when it is compiled (``unroll``) or laid out (``split``).
@@ -66,6 +71,8 @@ class Knob:
         doc: what it changes, one line.
         compiled: False for a knob that the launch alone reads, such as a number of blocks: it is
             no definition, so all its values share one machine code.
+        broken: values with which the kernel is broken on purpose, and what it then does:
+            ``faults`` or ``wrong``.
     """
 
     name: str
@@ -73,12 +80,15 @@ class Knob:
     default: int
     doc: str
     compiled: bool = True
+    broken: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_fields(self, "A knob")
         check_name(self.name, "A knob")
         if self.default not in self.choices:
             raise ValueError(f"knob {self.name}: default {self.default} is not a choice")
+        if not set(self.broken.values()) <= set(BROKEN):
+            raise ValueError(f"knob {self.name}: what is broken is one of {BROKEN}")
 
 
 @dataclass(frozen=True)
@@ -424,6 +434,16 @@ class Rung:
                 "leave the knob out",
             )
         return values
+
+    def broken(self, knobs: Mapping[str, int] | None = None) -> str | None:
+        """What the kernel does with knobs that break it on purpose, one of `BROKEN`; or None."""
+        values = self.resolve_knobs(knobs)
+        found = {knob.broken.get(values[knob.name]) for knob in self.knobs}
+        return next((word for word in BROKEN if word in found), None)
+
+    def as_written(self) -> dict[str, int]:
+        """The knobs of a rung that is broken as its author wrote it: each with its broken value."""
+        return {knob.name: min(knob.broken) for knob in self.knobs if knob.broken}
 
     def defines(
         self, problem: Problem, limits: Limits, knobs: Mapping[str, int] | None = None

@@ -12,7 +12,7 @@ import pytest
 from devices import LIMITS
 from record_samples import make_record
 
-from labtools.problem import Workload, load_rung
+from labtools.problem import LabError, Rung, Workload, list_rungs, load_rung, operations
 from labtools.record import (
     Record,
     RecordStore,
@@ -23,6 +23,7 @@ from labtools.record import (
     same_launches,
     shipped_records_dir,
 )
+from labtools.record.pending import read_pending, unmeasured
 from labtools.record.staleness import CodeNow, limits_of_record, stale_records
 from labtools.toolchain import (
     CompilerMissing,
@@ -282,3 +283,23 @@ def test_many_records_read_each_rung_once_and_get_the_same_answers(record, rung,
     assert loads == ["r03_one_warp"]
     assert together == [freshness(one) for one in records]
     assert [answer.fresh for answer in together] == [True, False, True]
+
+
+def shipped_steps() -> list[Rung]:
+    """Every shipped kernel that is a step of a ladder, of whatever operation."""
+    return [rung for name in operations() for rung in list_rungs(name)]
+
+
+def test_a_shipped_rung_has_a_fresh_record_or_is_listed_as_pending() -> None:
+    records = RecordStore([shipped_records_dir()]).query()
+    assert set(unmeasured(shipped_steps(), records)) == set(read_pending())
+
+
+def test_an_entry_without_a_reason_and_one_of_no_rung_are_refused(tmp_path) -> None:
+    path = tmp_path / "pending.toml"
+    path.write_text('[[pending]]\nrung = "r03_one_warp"\nsince = 2026-01-02\n')
+    with pytest.raises(LabError, match="incomplete"):
+        read_pending(path)
+    path.write_text('[[pending]]\nrung = "r99"\nsince = 2026-01-02\nreason = "x"\n')
+    with pytest.raises(LabError, match="no rung 'r99'"):
+        read_pending(path)

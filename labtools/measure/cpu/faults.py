@@ -76,11 +76,18 @@ def explain_faults(
     """
     table.resolve([address for fault in raw for place in fault.places for address in place])
     faults: list[CpuFault] = []
+    first = [[table.line_of(place) for place in fault.places[:1]] for fault in raw]
     for fault in raw:
         lines = [table.line_of(place) for place in fault.places]
+        # A loop that the compiler lays out is several instructions of one line.
+        copies = sum(
+            other.copies
+            for other, line in zip(raw, first, strict=True)
+            if line == lines[:1] and other.block == fault.block
+        )
         if fault.only_if_lines_differ and len(set(lines)) < 2:
             continue
-        explained = _explain(fault, lines, block_dims, order, texts)
+        explained = _explain(fault, lines, copies, block_dims, order, texts)
         same = (explained.kind, explained.file, explained.line, explained.places)
         if same not in [(f.kind, f.file, f.line, f.places) for f in faults]:
             faults.append(explained)
@@ -90,6 +97,7 @@ def explain_faults(
 def _explain(
     fault: RawFault,
     lines: Sequence[KernelLine | None],
+    copies: int,
     block_dims: Sequence[tuple[int, int, int]],
     order: int,
     texts: dict[str, list[str]],
@@ -109,7 +117,7 @@ def _explain(
     dims = block_dims[min(fault.launch, len(block_dims) - 1)]
     started = fault.thread >= 0
     source = texts.get(first.file, []) if first else []
-    message = re.sub(r"\{(\d)\}", name, fault.text)
+    message = re.sub(r"\{(\d)\}", name, fault.text).replace("{copies}", str(copies))
     if first is not None and first.within and first.within not in message:
         message += f" (in {first.within})"
     return CpuFault(

@@ -18,7 +18,7 @@ _FAULT = np.dtype(
         ("num_places", "<u4"),
         ("only_if_lines_differ", "<u4"),
         ("launch", "<u4"),
-        ("unused", "<u4"),
+        ("copies", "<u4"),
         ("places", _PLACE, 6),
         ("text", "S512"),
     ]
@@ -71,6 +71,7 @@ class RawFault:
     block: tuple[int, int, int]
     thread: int
     launch: int
+    copies: int
     places: tuple[tuple[int, ...], ...]
     only_if_lines_differ: bool
 
@@ -92,6 +93,7 @@ def read_faults(report: np.ndarray) -> list[RawFault]:
                 block=(int(record["block"][0]), int(record["block"][1]), int(record["block"][2])),
                 thread=int(record["thread"]),
                 launch=int(record["launch"]),
+                copies=int(record["copies"]),
                 places=places,
                 only_if_lines_differ=bool(record["only_if_lines_differ"]),
             )

@@ -82,7 +82,8 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
     """Many queries of a sequence against its keys, with or without a causal mask."""
 
     problem = Prefill
-    headline = Prefill(4, 32, 32, 4096, 128, causal=True)
+    headline = Prefill(4, 8, 8, 512, 64)
+    """The workload of the case study that the kernels of prefill begin with."""
     small = Prefill(1, 4, 2, 150, 64, causal=True)
     """Ragged ends show at 150."""
     watched = Prefill(1, 4, 2, 65, 64, qo_len=35, causal=True)

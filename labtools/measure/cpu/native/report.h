@@ -39,7 +39,7 @@ struct FaultRecord {
   uint32_t num_places;
   uint32_t only_if_lines_differ;  // two places that turn out to be one line are no fault
   uint32_t launch;                // index of the launch
-  uint32_t unused;
+  uint32_t copies;                // asynchronous copies that are counted together; 0 of others
   Place places[6];
   char text[512];  // {0}, {1}, ... stand for the places
 };

@@ -130,8 +130,38 @@ static void one_address(Place& place, uint64_t address) {
   place.count = 1;
 }
 
+// Asynchronous copies to where none may go, those of one instruction together. The threads of a
+// block start them one after another, and nobody reads what they bring before the threads meet: so
+// they are counted until then, and one fault says how many they are.
+struct BadCopies {
+  uint64_t caller;
+  FaultRecord* fault;
+  uint32_t bytes;  // of each
+  int32_t last_thread;
+  uint32_t threads;
+  uint32_t offsets[3];  // in shared memory, of the first copy of the first three threads
+};
+static BadCopies bad_copies[MAX_FAULTS];
+static uint32_t num_bad_copies = 0;
+
+static void tell_bad_copies() {
+  for (uint32_t i = 0; i < num_bad_copies; ++i) {
+    const BadCopies& one = bad_copies[i];
+    Text text(one.fault);
+    text.add("address ends in 0x%02x; this access needs a multiple of %u bytes: {copies} such copies of "
+             "%u threads before the block meets at a barrier, the first to byte",
+             one.offsets[0] & 0xff, one.bytes, one.threads);
+    for (uint32_t t = 0; t < one.threads && t < 3; ++t)
+      text.add("%s 0x%02x", t ? "," : "", one.offsets[t]);
+    text.add(" of shared memory");
+    publish(one.fault);
+  }
+  num_bad_copies = 0;
+}
+
 // Ends the run: the memory may be wrong from here on, so nothing after it would mean anything.
 [[noreturn]] static void stop_run() {
+  tell_bad_copies();
   report->stop = 1;
   _exit(3);
 }
@@ -152,6 +182,23 @@ static FaultRecord* fault_here(Kind kind, const void* frame) {
   FaultRecord* f = fault_of_thread(kind, 1);
   if (f) walk(f->places[0], uintptr_t(frame), 0);
   return f;
+}
+
+static void count_bad_copy(uint32_t offset, uint32_t bytes, uint64_t caller, const void* frame) {
+  const int32_t thread = int32_t(S.current->id);
+  BadCopies* one = bad_copies;
+  while (one < bad_copies + num_bad_copies && one->caller != caller) ++one;
+  if (one == bad_copies + num_bad_copies) {
+    FaultRecord* fault = fault_here(MISALIGNED, frame);
+    if (!fault) stop_run();
+    *one = {caller, fault, bytes, -1, 0, {}};
+    ++num_bad_copies;
+  }
+  ++one->fault->copies;
+  if (one->last_thread == thread) return;
+  one->last_thread = thread;
+  if (one->threads < 3) one->offsets[one->threads] = offset;
+  ++one->threads;
 }
 
 // The same, for a fault that must be told; where the report is full the run ends.

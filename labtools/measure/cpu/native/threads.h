@@ -188,6 +188,7 @@ __attribute__((noinline)) static void barrier_site(uint64_t mine, uint64_t their
 
 // All threads that have not returned are there: from sm_70 on no others are waited for.
 static void release_barrier() {
+  if (num_bad_copies) stop_run();
   const int operation = S.barrier_operation;
   S.barrier_result = operation == LAB_BARRIER_AND   ? S.barrier_count == int(S.arrived)
                      : operation == LAB_BARRIER_OR ? S.barrier_count != 0
@@ -426,6 +427,7 @@ static void thread_main() {
     else
       ++i;
   }
+  if (S.live == 0 && num_bad_copies) stop_run();
   if (S.arrived && S.arrived == S.live) release_barrier();
   run_another();
   __builtin_trap();
@@ -631,9 +633,13 @@ void lab_copy_async(void* shared, const void* global, size_t bytes, size_t zero_
   using namespace lab;
   if ((bytes != 4 && bytes != 8 && bytes != 16) || zero_fill > bytes)
     bad_collective("an asynchronous copy moves 4, 8 or 16 bytes", 0, LAB_FRAME);
-  if (uintptr_t(shared) % bytes) misaligned(uintptr_t(shared), bytes, LAB_FRAME);
   if (uintptr_t(global) % bytes) misaligned(uintptr_t(global), bytes, LAB_FRAME);
-  if (uintptr_t(shared) - shared_region.base >= shared_region.bytes) wild(uintptr_t(shared), bytes, true, LAB_FRAME);
+  const uintptr_t offset = uintptr_t(shared) - shared_region.base;
+  if (offset >= shared_region.bytes) wild(uintptr_t(shared), bytes, true, LAB_FRAME);
+  if (offset % bytes) {
+    count_bad_copy(uint32_t(offset), uint32_t(bytes), LAB_CALLER, LAB_FRAME);
+    return;
+  }
   if (bytes > zero_fill) check(uintptr_t(global), bytes - zero_fill, READ, LAB_CALLER, LAB_FRAME);
   check(uintptr_t(shared), bytes, COPY_PENDING, LAB_CALLER, LAB_FRAME);
   // What stands there until the copy lands is not the new data, and not to be relied upon.

@@ -1,0 +1,63 @@
+"""Shipped rungs that nobody has measured yet: one list, which pages show and a test reads."""
+
+from __future__ import annotations
+
+import datetime
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from labtools.problem import LabError, Rung, kernels_dir, load_rung
+
+from .schema import Record
+from .staleness import CodeNow, freshness
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A rung whose record is still to be made.
+
+    Args:
+        rung: its id.
+        since: the day it was listed.
+        reason: why there is none, in words.
+    """
+
+    rung: str
+    since: datetime.date
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.rung}: pending since {self.since:%Y-%m-%d}, {self.reason}"
+
+
+def read_pending(path: Path | None = None) -> dict[str, Pending]:
+    """The listed rungs by id; None reads the project's own list.
+
+    Raises:
+        LabError: an entry names no shipped rung, or lacks a date or a reason.
+    """
+    path = path or kernels_dir() / "pending.toml"
+    found = {}
+    for entry in tomllib.loads(path.read_text("utf-8"))["pending"]:
+        if set(entry) != {"rung", "since", "reason"} or not isinstance(
+            entry["since"], datetime.date
+        ):
+            raise LabError(
+                f"An entry of {path.name} is incomplete: {entry}.",
+                "each has a rung, a date and a reason",
+                "complete it",
+            )
+        found[load_rung(entry["rung"]).id] = Pending(**entry)
+    return found
+
+
+def unmeasured(rungs: Iterable[Rung], records: Iterable[Record]) -> list[str]:
+    """Ids of the rungs without a fresh record on any GPU."""
+    now, every = CodeNow(), list(records)
+    return [
+        rung.id
+        for rung in rungs
+        if not any(one.is_candidate(rung.id) and freshness(one, now).fresh for one in every)
+    ]

@@ -1,0 +1,206 @@
+"""The kernels of prefill: right where they are repaired, and broken as they were written."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import numpy as np
+import pytest
+
+from labtools.measure.cpu import run_on_cpu
+from labtools.predict import forecast, load_gpu
+from labtools.problem import LabError, Prefill, Rung, load_rung, operation_of
+from labtools.problem.attention import softmax
+from labtools.problem.prefill.operation import PrefillInputs
+from labtools.record.pending import read_pending
+from labtools.toolchain.listings import machine_code
+
+P00, P01, P02 = (load_rung(name) for name in ("p00", "p01", "p02"))
+TILE = 64
+DRAWN = 100 if os.environ.get("LABTOOLS_EVERY_CASE") == "1" else 6
+MOST_VISITS = 12_000
+"""(query, key) pairs of a drawn problem: what a run on the CPU takes a second for."""
+
+
+def drawn(rung: Rung, count: int, seed: int) -> list[Prefill]:
+    def refuse(one: Prefill) -> str | None:
+        return "too long" if one.visits > MOST_VISITS else rung.supports(one)
+
+    return operation_of("prefill").draw_problems(count, seed, refuse)
+
+
+@pytest.mark.parametrize("index", range(DRAWN))
+def test_p02_is_right_on_drawn_problems(index: int) -> None:
+    one = drawn(P02, 100, seed=5)[index]
+    run = run_on_cpu(P02, one, orders=(index % 4,))
+    assert run.ok, f"{one}: {run}"
+
+
+@pytest.mark.parametrize("rung", [P00, P01], ids=lambda rung: rung.id)
+def test_the_scalar_kernels_are_right_where_they_are_repaired(rung: Rung) -> None:
+    for index, one in enumerate(drawn(rung, 2, seed=7)):
+        run = run_on_cpu(rung, one, orders=(3 * index,))
+        assert run.ok, f"{one}: {run}"
+
+
+@pytest.mark.parametrize(
+    ("rung", "knobs"),
+    [
+        (P00, {"block_m": 80, "block_n": 80, "warps": 8}),
+        (P00, {"block_m": 128, "block_n": 128, "warps": 4}),
+        (P02, {"stages": 1, "warps": 8, "block_n": 128}),
+        (P02, {"stages": 3, "block_n": 32}),
+    ],
+    ids=lambda one: one.id if isinstance(one, Rung) else "-".join(map(str, one.values())),
+)
+def test_other_tiles_are_right_too(rung: Rung, knobs: dict[str, int]) -> None:
+    one = Prefill(1, 2, 1, 150, 64, qo_len=140, causal=True, distribution="rising")
+    run = run_on_cpu(rung, one, knobs, orders=(0,))
+    assert run.ok, str(run)
+
+
+# ---------------------------------------------------------------------- as they were written
+
+
+@pytest.mark.parametrize("rung", [P00, P01], ids=lambda rung: rung.id)
+def test_as_written_seven_of_eight_rows_begin_where_no_copy_may_go(rung: Rung) -> None:
+    """56 rows x 8 chunks of one tile: the 448 of the case study's 450."""
+    assert rung.broken(rung.as_written()) == "faults"
+    assert rung.broken() is None
+    run = run_on_cpu(rung, Prefill(1, 1, 1, 64, 64), rung.as_written())
+    assert not run.ok
+    first, *others = run.faults
+    assert (first.kind, first.block, first.thread) == ("misaligned", (0, 0, 0), (1, 0, 0))
+    assert "copy_rows<BLOCK_M>(tiles.q" in first.source_line
+    rows = [row for row in range(TILE) if 2 * 65 * row % 16]
+    assert len(rows) == 56
+    offsets = ", ".join(f"0x{130 * row:02x}" for row in rows[:3])
+    assert offsets == "0x82, 0x104, 0x186"
+    assert "448 such copies of 56 threads" in first.message
+    assert f"the first to byte {offsets} of shared memory" in first.message
+    # K and V are tiles of the same shape, each with a line of its own.
+    assert [re.search(r"(\d+) such", one.message)[1] for one in others] == ["448", "448"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("knobs", [{"block_m": 128}, {"block_m": 80}, {"warps": 8}], ids=str)
+def test_no_other_tile_and_no_more_warps_mend_it(knobs: dict[str, int]) -> None:
+    run = run_on_cpu(P00, Prefill(1, 1, 1, 64, 64), {**knobs, "pad": 0}, orders=(0,))
+    assert [one.kind for one in run.faults] == ["misaligned"] * len(run.faults) != []
+    assert "0x82, 0x104, 0x186" in run.faults[0].message
+
+
+def rescaled_wrongly(inputs: PrefillInputs) -> tuple[np.ndarray, np.ndarray]:
+    """What p01 makes of one head with ``rescale=0``, and the product of its factors a query.
+
+    From the oracle's own scores: at each tile the sum so far is multiplied with exp(largest so far
+    - the tile's own maximum); right is the larger of the two in place of the second.
+    """
+    scores = inputs.scores(0, 0, range(inputs.problem.num_queries))
+    v = inputs.v[0, 0].astype(np.float64)
+    largest = np.full((len(scores), 1), -np.inf)
+    total, factors = np.zeros((len(scores), v.shape[1])), np.ones(len(scores))
+    for first in range(0, scores.shape[1], TILE):
+        tile = scores[:, first : first + TILE]
+        own = tile.max(axis=1, keepdims=True)
+        new = np.maximum(largest, own)
+        factors *= np.exp(new - own)[:, 0]
+        total = total * np.exp(largest - own) + np.exp(tile - new) @ v[first : first + TILE]
+        largest = new
+    _, lse = softmax(scores)
+    return total / np.exp(lse[:, None] - largest), factors
+
+
+def test_the_wrong_rescale_explains_the_wrong_output() -> None:
+    """Wrong are the queries whose maximum lies before the last tile, by the factor that says."""
+    one = Prefill(1, 1, 1, 150, 64, qo_len=80)
+    inputs = operation_of(one).draw(one)
+    run = run_on_cpu(P01, one, {"rescale": 0}, orders=(0,), inputs=inputs)
+    assert P01.broken({"rescale": 0}) == "wrong"
+    assert not run.ok and not run.faults
+    said, factors = rescaled_wrongly(inputs)
+    assert run.out is not None
+    assert one.compare(run.out, said[None, None]).ok
+    expected = operation_of(one).oracle(inputs)[0, 0]
+    error = np.linalg.norm(run.out[0, 0] - expected, axis=1) / np.linalg.norm(expected, axis=1)
+    right = np.isclose(factors, 1)
+    assert right.any() and not right.all()
+    assert (error[right] < one.tolerance).all()
+    assert (error[~right] > one.tolerance).all()
+    # With one tile there is nothing to rescale.
+    assert run_on_cpu(P01, Prefill(1, 1, 1, 64, 64), {"rescale": 0}, orders=(0,)).ok
+
+
+def test_the_unread_scale_is_a_softmax_of_larger_scores() -> None:
+    one = Prefill(1, 1, 1, 60, 64, qo_len=20)
+    inputs = operation_of(one).draw(one)
+    run = run_on_cpu(P01, one, {"scale": 0}, orders=(0,), inputs=inputs)
+    weights, _ = softmax(inputs.scores(0, 0, range(20)) / one.sm_scale)
+    assert run.out is not None
+    assert not run.ok
+    assert one.compare(run.out, (weights @ inputs.v[0, 0].astype(np.float64))[None, None]).ok
+
+
+WRONG = {
+    "no rescale": ("known.acc[t][2 * h] *= rescale;", ""),
+    "the sum is not rescaled": ("known.weight_sum[h] *= rescale;", ""),
+    "a maximum that starts at zero": ("score_max[2] = {-INFINITY, -INFINITY}", "score_max[2] = {}"),
+    "sees one key more": ("+ ahead + 1) - n;", "+ ahead + 2) - n;"),
+    "sees one key less": ("+ ahead + 1) - n;", "+ ahead) - n;"),
+    "a mask aligned at the first key": ("causal ? kv_len - qo_len", "causal ? 0"),
+    "keys past the end": ("min(kv_len, first_query + 16", "min(1 << 30, first_query + 16"),
+    "the head of its neighbour": ("head / (num_qo_heads / num_kv_heads)", "head % num_kv_heads"),
+    "one tile early": ("for (int n = 0; n < end;", "for (int n = 0; n < end - BLOCK_N;"),
+    "rows of V out of order": (
+        "lane % 16][8 * t + lane / 16 * 8]",
+        "lane % 16 ^ 1][8 * t + lane / 16 * 8]",
+    ),
+    "reads what still comes": (
+        "wait_for_copies<(STAGES > 1 ? STAGES - 2 : 0)>",
+        "wait_for_copies<STAGES - 1>",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_kernel_is_rejected(name: str) -> None:
+    old, new = WRONG[name]
+    assert old in P02.source_text
+    wrong = P02.with_source(P02.source_text.replace(old, new))
+    operation = operation_of("prefill")
+    for one in operation.battery(operation.watched)[:20]:
+        if not run_on_cpu(wrong, one, orders=(0,)).ok:
+            return
+    pytest.fail(f"{name} was accepted")
+
+
+# ---------------------------------------------------------------------- compiled, forecast
+
+
+@pytest.mark.parametrize("rung", [P00, P01, P02], ids=lambda rung: rung.id)
+@pytest.mark.parametrize("gpu", ["a100-80gb", "l4"])
+def test_they_compile_without_a_spill(rung: Rung, gpu: str) -> None:
+    (used,) = machine_code(rung, Prefill(1, 2, 1, 64, 128), load_gpu(gpu).limits).resources.values()
+    assert used.spill_store_bytes == used.spill_load_bytes == 0
+
+
+def test_a_stride_that_no_copy_may_use_does_not_compile() -> None:
+    odd = P02.with_source(P02.source_text.replace("PAD = 8;", "PAD = 1;"))
+    with pytest.raises(LabError, match="copy of 16 bytes may go"):
+        machine_code(odd, Prefill(1, 2, 1, 64, 64), load_gpu("l4").limits)
+
+
+@pytest.mark.parametrize(
+    ("rung", "gpu"),
+    [(P02, "h200"), (P02, "l4"), (P00, "l4")],
+    ids=lambda one: getattr(one, "id", one),
+)
+def test_they_are_forecast_for_the_case_studys_workload(rung: Rung, gpu: str) -> None:
+    said = forecast(rung, operation_of("prefill").headline, gpu)
+    assert said.band_us is not None
+    assert said.floor.time_us is not None
+    assert max(said.floor.time_us, said.band_us[0]) < said.time_us
+
+
+def test_they_are_pending_until_somebody_measures_them() -> None:
+    assert {P00.id, P01.id, P02.id} <= set(read_pending())
