@@ -89,10 +89,9 @@ def show_side_by_side(rows: Mapping[str, Sequence[str]], evidence: Evidence | No
                 ", ".join(dict.fromkeys(one.verdict for one in found)),
             ]
         )
-    empty = [at for at in range(len(columns)) if not any(row[at] for row in table)]
-    for at in reversed(empty):
-        for line in (columns, *table):
-            del line[at]
+    shown = [at for at in range(len(columns)) if any(row[at] for row in table)]
+    columns = [columns[at] for at in shown]
+    table = [[row[at] for at in shown] for row in table]
     caption = (
         "computed: by formulas from data sheets and from figures that were published elsewhere"
     )
