@@ -130,13 +130,26 @@ def derive(
         str | None,
         typer.Option(help="A data sheet, for example h200 or a100-80gb. Default: this GPU's."),
     ] = None,
-    bits: Annotated[int, typer.Option(help="Of an element of K and V: 16, 8 or 4.")] = 16,
+    bits: Annotated[
+        int, typer.Option(help="Of an element of K and V, of decode alone: 16, 8 or 4.")
+    ] = 16,
+    op: Annotated[
+        str | None,
+        typer.Option(
+            help="What is computed: decode, gemm, conv or moe. Default: as the workload says, else "
+            "decode."
+        ),
+    ] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(help="Share of the bound that is aimed at, of a product; 0.85 without it."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Derive a decode kernel from a GPU's limits: tile, warps, stages, layout, split, time."""
-    from .deriving import derive_kernel
+    """Derive a kernel from a GPU's limits: tile, warps, stages, layout, time."""
+    from .deriving import derive_any
 
-    present(lambda progress: derive_kernel(workload, gpu, bits, progress), as_json)
+    present(lambda progress: derive_any(op, workload, gpu, bits, target, progress), as_json)
 
 
 @app.command("compile", epilog=EPILOG)

@@ -1,4 +1,4 @@
-"""``labtools derive``: from a GPU's limits to a decode kernel, step by step."""
+"""``labtools derive``: from a GPU's limits to a kernel, step by step."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from labtools.predict import gpu_or_default
-from labtools.predict.decode.derivation import Design, DesignStep, Figure
-from labtools.predict.decode.inversion import RUNG_OF_BITS, derive
-from labtools.problem import Limits, load_rung
+from labtools.predict.decode.derivation import Design
+from labtools.predict.decode.inversion import RUNG_OF_BITS, TARGET_SHARE, derive
+from labtools.predict.inversion.parts import DesignStep, Figure
+from labtools.predict.inversion.product import USUAL_TARGET, TileDesign, derive_product
+from labtools.predict.inversion.work import FORMS
+from labtools.problem import LabError, Limits, load_rung
 from labtools.problem.decode.block_plan import plan_of
 
 from .given import choose_decode_workload
@@ -97,6 +100,93 @@ def derive_kernel(
         progress(f"deriving a kernel for {gpu.title}")
         design = derive(workload, gpu, bits)
     return taken_from(Derived, design, origin="computed", rung=_rung_of(design, gpu.limits))
+
+
+@dataclass(frozen=True)
+class DerivedTile(Answer, TileDesign):
+    """The derivation of a product's tile on a GPU."""
+
+    origin: str = "computed"
+
+    def show(self, console: Console) -> None:
+        """Every step, the layouts beside each other, the slope, and NVIDIA's own pick."""
+
+        def line(text: str) -> None:
+            console.print(text, markup=False, soft_wrap=True)
+
+        line(f"{self.op} {self.workload} on {self.gpu}  [computed]")
+        if not self.calibrated:
+            line("uncalibrated: this GPU's latencies and rates were not measured by this project")
+        for number, step in enumerate(self.steps, 1):
+            line("")
+            line(f"{number}. {step.question}")
+            _show_step(line, step)
+        line("")
+        line("rows of 64 elements in shared memory, each layout beside the others:")
+        for one in self.layouts:
+            line(f"   {one.name}: {one.why}")
+        line("least traffic by size of a buffer (the ski slope):")
+        for point in self.slope:
+            if point.traffic_bytes is None:
+                line(f"   {point.buffer_bytes:,} bytes: no tile fits")
+            else:
+                line(f"   {point.buffer_bytes:,} bytes: {point.traffic_bytes:,} bytes")
+        if self.library is not None:
+            line(f"NVIDIA's own pick: {self.library.said}")
+        tile = self.cost.tile
+        line("")
+        line(
+            f"derived: {tile.m} x {tile.n} x {tile.k}, {tile.warps_m} x {tile.warps_n} warps, "
+            f"{tile.stages} stages, {self.cost.smem_bytes:,} bytes of shared memory a block, "
+            f"{self.cost.registers} registers a thread, {self.time_us:.4g} us  [computed]"
+        )
+        if self.kernel is not None and self.knobs is not None:
+            knobs = " ".join(f"-k {name}={value}" for name, value in self.knobs.items())
+            line(f"forecast it: labtools forecast {self.kernel} -w {self.workload} {knobs}")
+        line(self.stops)
+
+
+OPERATIONS = ("decode", *FORMS)
+"""What can be derived."""
+
+
+def derive_any(
+    op: str | None,
+    workload_text: str | None,
+    gpu_name: str | None,
+    bits: int,
+    target: float | None,
+    progress: Progress,
+) -> Derived | DerivedTile:
+    """The derivation for a workload of any operation that can be derived."""
+    named = (workload_text or "").partition(":")[0]
+    op = op or (named if named in FORMS else "decode")
+    with typed():
+        if op not in OPERATIONS:
+            raise LabError(
+                f"There is no derivation of {op!r}.",
+                f"what can be derived is {', '.join(OPERATIONS)}",
+                "name one of them",
+            )
+        if op == "decode" and target is not None:
+            raise LabError(
+                "A decode kernel is derived for no target.",
+                f"it aims at {TARGET_SHARE:.0%} of the read ceiling",
+                "--target with --op gemm, conv or moe",
+            )
+        if op != "decode" and bits != 16:
+            raise LabError(
+                f"A product of {bits} bits is not known here.",
+                "its elements have 16 bits",
+                "--bits with decode",
+            )
+    if op == "decode":
+        return derive_kernel(workload_text, gpu_name, bits, progress)
+    with typed():
+        gpu = gpu_or_default(gpu_name)
+        progress(f"deriving a tile for {gpu.title}")
+        design = derive_product(op, workload_text, gpu, USUAL_TARGET if target is None else target)
+    return taken_from(DerivedTile, design, origin="computed")
 
 
 def _rung_of(design: Design, limits: Limits) -> DerivedRung | None:

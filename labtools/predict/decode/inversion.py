@@ -27,17 +27,17 @@ from labtools.problem.decode.block_plan import (
 )
 
 from ..banks import Tile, TileReport, check_tile
+from ..inversion.parts import MOST_STAGES, REGISTER_LIMIT, WARP, DesignStep, Figure, Rejected
 from ..latencies import Latencies, load_latencies
 from ..machine import Machine, machine_of
 from ..residency import occupancy
 from ..sheets import Gpu, load_gpu
-from .derivation import Design, DesignStep, Figure, Rejected
+from .derivation import Design
 
 BITS = (16, 8, 4)
 RUNG_OF_BITS = {16: "r09_inverted", 8: "r10_inverted_int8", 4: "r11_inverted_int4"}
 """The rung of each number of bits; its layout is the one that is derived."""
 _TIMED = "layouts timed on an NVIDIA H200"
-WARP = 32
 MATRIX_ROWS, MATRIX_COLUMNS, MATRIX_DEPTH = 16, 8, 16
 """mma.m16n8k16: rows of A, columns of B, and the length of the sums."""
 TILE_CHOICES = {16: (16, 32, 64), 8: (32, 64), 4: (32, 64)}
@@ -52,10 +52,8 @@ with 4 and with 8 warps an SM: of the one sequence of a small batch, 8 made more
 WARP_CHOICES = (1, 2, 4, 8)
 SHARED_BLOCKS = (2, 4)
 """Blocks that may share an SM."""
-MOST_STAGES = 8
 LEAST_BLOCK_WARPS = 2
 """Warps of the smallest block where several share an SM, so that one streams while others join."""
-REGISTER_LIMIT = 255
 
 PER_COPY = 4
 """Instructions of one 16-byte copy: itself, its condition, its addresses. Counted in r09's machine

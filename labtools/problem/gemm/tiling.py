@@ -86,8 +86,8 @@ class ProductTile:
         """Tiles of an output."""
         return -(-rows // self.m) * -(-columns // self.n)
 
-    def why_not(self, limits: Limits) -> str | None:
-        """Why no block can have this tile, or None."""
+    def why_not_shared(self) -> str | None:
+        """Why the warps cannot share this tile, or None."""
         if self.m % (PIECE * self.warps_m) or self.n % (PIECE * self.warps_n):
             return (
                 f"{self.warps_m} x {self.warps_n} warps do not share {self.m} x {self.n} elements "
@@ -95,6 +95,13 @@ class ProductTile:
             )
         if self.threads > MOST_THREADS:
             return f"{self.warps} warps are more than the {MOST_THREADS // 32} of a block"
+        return None
+
+    def why_not(self, limits: Limits) -> str | None:
+        """Why no block can have this tile, or None."""
+        why = self.why_not_shared()
+        if why is not None:
+            return why
         if self.ring_bytes > limits.smem_per_block_bytes:
             return (
                 f"{self.ring_bytes:,} bytes of shared memory are more than the "

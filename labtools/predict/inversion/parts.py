@@ -1,0 +1,115 @@
+"""The parts of every derivation: numbers with their sources, steps with what they reject."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WARP = 32
+MOST_STAGES = 8
+"""Stages of the longest ring that is looked at."""
+REGISTER_LIMIT = 255
+"""Registers of a thread, at most."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of a derivation.
+
+    Attributes:
+        name: what it is.
+        value: the number.
+        unit: ``bytes``, ``us``, ``GB/s``, ``B/cycle``, ``cycles``, ... or an empty string.
+        source: where it comes from: a data sheet, a microbenchmark, a formula of this step.
+    """
+
+    name: str
+    value: float
+    unit: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """An alternative, and the number that speaks against it.
+
+    Attributes:
+        choice: the alternative.
+        value, unit: the number.
+        why: what the number is, and what it would have to be.
+    """
+
+    choice: str
+    value: float
+    unit: str
+    why: str
+
+
+@dataclass(frozen=True)
+class DesignStep:
+    """One step from the limits to the kernel.
+
+    Attributes:
+        name: short, for tables and tests, such as ``bytes``, ``tile`` or ``alignment``.
+        question: what is decided.
+        inputs: numbers that go in.
+        formula: how they are joined, in words and symbols.
+        results: numbers that come out; the first is the step's answer.
+        decision: what follows for the kernel, one sentence.
+        breaks: what would make it wrong.
+        rejected: alternatives with their numbers.
+    """
+
+    name: str
+    question: str
+    inputs: tuple[Figure, ...]
+    formula: str
+    results: tuple[Figure, ...]
+    decision: str
+    breaks: str
+    rejected: tuple[Rejected, ...] = ()
+
+    @property
+    def answer(self) -> Figure:
+        """The first result."""
+        return self.results[0]
+
+    def result(self, name: str) -> float:
+        """A result's value by name.
+
+        Raises:
+            KeyError: the step has no such result.
+        """
+        for one in self.results:
+            if one.name == name:
+                return one.value
+        raise KeyError(name)
+
+
+@dataclass(frozen=True)
+class AnyDesign:
+    """What every derivation comes to.
+
+    Attributes:
+        gpu: short name of the GPU.
+        calibrated: its latencies and rates were measured by this project.
+        layout: of rows in shared memory, see `labtools.predict.banks`.
+        time_us: expected.
+        steps: the derivation.
+    """
+
+    gpu: str
+    calibrated: bool
+    layout: str
+    time_us: float
+    steps: tuple[DesignStep, ...]
+
+    def step(self, name: str) -> DesignStep:
+        """A step by name.
+
+        Raises:
+            KeyError: there is no such step.
+        """
+        for one in self.steps:
+            if one.name == name:
+                return one
+        raise KeyError(name)

@@ -1,0 +1,273 @@
+"""What a tile of a product costs, by the model that the derivation chooses with.
+
+The model knows the units of an SM (matrix units, load/store unit, the way from the L2), the latency
+of a copy and how many slices cover it, waves of blocks, and the memory's rate. It does not know
+instructions, conflicts of the L2, or clocks under load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from labtools.problem.gemm.tiling import PIECE, PRODUCT_KNOBS, ProductTile
+from labtools.problem.limits import MOST_THREADS
+
+from ..machine import Machine, machine_of
+from ..residency import occupancy
+from ..sheets import Gpu
+from .parts import MOST_STAGES, REGISTER_LIMIT, WARP
+from .traffic import least_traffic
+from .work import TiledWork
+
+MMA_FLOPS = 2 * 16 * 8 * 16
+"""Of one mma.m16n8k16."""
+UNIT_BYTES = 128
+"""Bytes a cycle of the SM's load/store unit, into shared memory or out of it."""
+OTHER_REGISTERS = 56
+"""Of a thread, beside sums and fragments: addresses, counters. Read from g01's compiled code."""
+CHOICES = {knob.name: knob.choices for knob in PRODUCT_KNOBS}
+LOADED_SHARE = 0.9
+"""Share of the memory's rate at which the latency under load is taken."""
+
+
+def registers_estimated(tile: ProductTile) -> int:
+    """Registers of a thread, estimated: sums, the fragments of one step, and the rest."""
+    rows, columns = tile.m // tile.warps_m, tile.n // tile.warps_n
+    sums = rows * columns // WARP
+    fragments = 4 * (rows // PIECE + columns // PIECE)
+    return sums + fragments + OTHER_REGISTERS
+
+
+def fragment_bytes(tile: ProductTile) -> int:
+    """Bytes that all warps read from shared memory for one slice.
+
+    A warp reads the rows of A and the columns of B of its own part. Splitting N over the warps
+    makes each read all of A again, splitting M all of B.
+    """
+    rows, columns = tile.m // tile.warps_m, tile.n // tile.warps_n
+    return tile.warps * 2 * (rows + columns) * tile.k
+
+
+@dataclass(frozen=True)
+class TileCost:
+    """A tile and what the model says of it.
+
+    Attributes:
+        tile: sizes, warps and stages.
+        blocks: tiles of the output.
+        blocks_per_sm: resident at a time.
+        smem_bytes: of a block.
+        registers: of a thread, estimated.
+        waves: rounds in which the SMs take the blocks.
+        padded_share: of the multiplications, what is spent on nothing.
+        slice_cycles: of an SM, for one slice of each resident block.
+        by: what those cycles are of: ``matrix units``, ``load/store unit``, ``L2``, ``latency``
+            or ``chain``.
+        shares: the cycles of every candidate for ``by``.
+        memory_us: least traffic with memory, given the L2, at the read ceiling, or at the rate that
+            the bytes on the way allow.
+        sm_us: what the SMs take.
+        time_us: launch, first bytes, and the longer of the two.
+    """
+
+    tile: ProductTile
+    blocks: int
+    blocks_per_sm: int
+    smem_bytes: int
+    registers: int
+    waves: int
+    padded_share: float
+    slice_cycles: float
+    by: str
+    shares: dict[str, float]
+    memory_us: float
+    sm_us: float
+    time_us: float
+
+
+class TileModel:
+    """The model for one work on one GPU.
+
+    Args:
+        work: what is computed.
+        gpu: its sheet.
+
+    Attributes:
+        matrix_cycles: cycles of one mma.m16n8k16 on a sub-partition: the measured interval, or
+            what the data sheet's peak allows where that is longer.
+        latency: cycles from asking for a slice until it is there: of the L2 where the footprint
+            fits it and is warm or is read again, else of memory.
+    """
+
+    def __init__(self, work: TiledWork, gpu: Gpu) -> None:
+        self.work, self.gpu = work, gpu
+        self.machine: Machine = machine_of(gpu)
+        self.matrix_cycles = self.machine.intervals["tensor"]
+        if gpu.fp16_tensor_tflops:
+            an_sm = gpu.fp16_tensor_tflops * 1e3 / self.machine.clock_ghz / gpu.sm_count
+            allowed = MMA_FLOPS * self.machine.sub_partitions / an_sm
+            self.matrix_cycles = max(self.matrix_cycles, allowed)
+        self.latency = self.machine.dram_async(512)
+        (found,) = least_traffic(work, (gpu.l2_bytes,))
+        self.memory_bytes = found.traffic_bytes or work.minimal_bytes
+        rate = self.machine.dram_bytes_per_cycle * self.machine.clock_ghz
+        self.memory_us = self.memory_bytes / rate / 1e3
+
+    def us(self, cycles: float) -> float:
+        """Cycles of an SM as microseconds."""
+        return cycles / self.machine.clock_ghz / 1e3
+
+    def warp_chain(self, tile: ProductTile) -> float:
+        """Cycles that one warp takes for a slice by itself: barrier, matrix loads, products."""
+        latency = self.machine.variable
+        products = (tile.m // tile.warps_m // 16) * (tile.n // tile.warps_n // 8) * tile.k // PIECE
+        waits = self.machine.barrier_cycles + latency["ldsm"] + latency["hmma"]
+        return waits + products * self.matrix_cycles
+
+    def shares(self, tile: ProductTile, blocks: int) -> dict[str, float]:
+        """Cycles of an SM for one slice of each of its blocks, by what takes them."""
+        machine, work = self.machine, self.work
+        products = (tile.m // 16) * (tile.n // 8) * (tile.k // PIECE)
+        units = min(machine.sub_partitions, tile.warps * blocks)
+        slices = -(-work.depth // tile.k)
+        loaded = work.a_loaded(tile.m) / slices + 2 * tile.n * tile.k
+        # All SMs share what the L2 gives.
+        rate = min(machine.fill_bytes_per_cycle, machine.l2_bytes_per_cycle / self.gpu.sm_count)
+        on_the_way = max(1, tile.stages - 1)
+        return {
+            "matrix units": blocks * products * self.matrix_cycles / units,
+            "load/store unit": blocks * (loaded + fragment_bytes(tile)) / UNIT_BYTES,
+            "L2": blocks * loaded / rate,
+            "latency": self.latency / on_the_way if tile.stages > 1 else self.latency,
+            "chain": self.warp_chain(tile),
+        }
+
+    def idle_cycles(self, blocks: int) -> float:
+        """Cycles of a slice in which no warp of a block multiplies: its barrier and the first
+        matrix load. Other blocks of the SM fill them.
+        """
+        return (self.machine.barrier_cycles + self.machine.variable["ldsm"]) / blocks
+
+    def memory_time_us(self, tile: ProductTile, blocks: int, resident: int) -> float:
+        """The least traffic at the read ceiling, or at what the bytes on the way reach."""
+        slices = -(-self.work.depth // tile.k)
+        loaded = self.work.a_loaded(tile.m) / slices + 2 * tile.n * tile.k
+        running = min(blocks, resident * self.gpu.sm_count)
+        on_the_way = running * max(1, tile.stages - 1) * loaded
+        latency = self.latency + self.machine.dram_queue(LOADED_SHARE)
+        return max(self.memory_us, self.us(self.memory_bytes * latency / on_the_way))
+
+    def why_not(self, tile: ProductTile) -> str | None:
+        """Why no block can have a tile, or None."""
+        why = tile.why_not_shared()
+        if why is not None:
+            return why
+        registers = registers_estimated(tile)
+        if registers > REGISTER_LIMIT:
+            return f"{registers} registers a thread, and there are {REGISTER_LIMIT}"
+        size = self.smem_bytes(tile)
+        if size > self.gpu.smem_per_block_bytes:
+            most = self.gpu.smem_per_block_bytes
+            return f"{size:,} bytes of shared memory, and a block has {most:,}"
+        if registers * tile.threads > self.gpu.registers_per_block:
+            return f"{registers * tile.threads:,} registers, more than a block has"
+        return None
+
+    def smem_bytes(self, tile: ProductTile) -> int:
+        """Shared memory of a block."""
+        return self.work.slot_bytes(tile.m, tile.n, tile.k, tile.stages)
+
+    def cost(self, tile: ProductTile) -> TileCost:
+        """What a tile costs; it must fit."""
+        machine, work = self.machine, self.work
+        registers, smem = registers_estimated(tile), self.smem_bytes(tile)
+        resident = max(1, occupancy(self.gpu, tile.threads, registers, smem).blocks_per_sm)
+        blocks = work.blocks(tile.m, tile.n)
+        slices = -(-work.depth // tile.k)
+        waves, cycles = 0, 0.0
+        left = blocks
+        busiest: dict[str, float] = {}
+        while left > 0:
+            # As many rounds at once as are alike.
+            each = min(resident, -(-left // self.gpu.sm_count))
+            rounds = max(1, left // (each * self.gpu.sm_count))
+            shares = self.shares(tile, each)
+            busiest = busiest or shares
+            per_slice = max(shares.values()) + self.idle_cycles(each)
+            cycles += rounds * (self.latency + slices * per_slice)
+            waves += rounds
+            left -= rounds * each * self.gpu.sm_count
+        by = max(busiest, key=lambda name: busiest[name])
+        launch = machine.launch_us(min(blocks, 1 << 16)) + machine.start_us
+        sm_us = self.us(cycles)
+        memory_us = self.memory_time_us(tile, blocks, resident)
+        return TileCost(
+            *(tile, blocks, resident, smem, registers, waves),
+            *(work.padded_share(tile.m, tile.n), busiest[by], by, busiest),
+            *(memory_us, sm_us, launch + max(sm_us, memory_us)),
+        )
+
+    def stages_for(self, tile: ProductTile) -> int:
+        """Slices that a ring must hold: the one that is read, and those that cover the latency.
+
+        At most what shared memory holds, and no more than there are.
+        """
+        busy = self.shares(tile, 1)
+        cycles = max(busy[name] for name in busy if name != "latency")
+        wanted = 1 + math.ceil(self.latency / cycles)
+        slices = -(-self.work.depth // tile.k)
+        most = max(2, min(MOST_STAGES, 1 + slices))
+        wanted = max(2, min(wanted, most))
+        while wanted > 2 and self.why_not(with_stages(tile, wanted)) is not None:
+            wanted -= 1
+        return wanted
+
+    def tiles(self, fixed: dict[str, int] | None = None) -> Iterator[ProductTile]:
+        """Every tile that fits, each with the stages that it needs.
+
+        Args:
+            fixed: sizes by the name of the knob, where only some are wanted.
+        """
+        fixed = fixed or {}
+
+        def values(name: str) -> Sequence[int]:
+            return (fixed[name],) if name in fixed else tuple(int(v) for v in CHOICES[name])
+
+        for m in values("tile_m"):
+            for n in values("tile_n"):
+                for k in values("tile_k"):
+                    for down in values("warps_m"):
+                        for across in values("warps_n"):
+                            if 32 * down * across > MOST_THREADS or m % (PIECE * down):
+                                continue
+                            if n % (PIECE * across):
+                                continue
+                            bare = ProductTile(m, n, k, down, across, 2)
+                            if self.why_not(bare) is not None:
+                                continue
+                            stages = fixed.get("stages") or self.stages_for(bare)
+                            made = with_stages(bare, stages)
+                            if self.why_not(made) is None:
+                                yield made
+
+    def best(self, fixed: dict[str, int] | None = None) -> TileCost | None:
+        """The tile of least time; of equal ones the longest slices, which have the fewest barriers,
+        then the fewest registers and bytes.
+        """
+        found = [self.cost(tile) for tile in self.tiles(fixed)]
+        if not found:
+            return None
+        return min(
+            found,
+            key=lambda one: (
+                *(round(one.time_us, 6), -one.tile.k),
+                *(one.registers * one.tile.threads, one.smem_bytes, one.tile.warps, one.tile.m),
+            ),
+        )
+
+
+def with_stages(tile: ProductTile, stages: int) -> ProductTile:
+    """The tile with another number of stages."""
+    return ProductTile(tile.m, tile.n, tile.k, tile.warps_m, tile.warps_n, stages)

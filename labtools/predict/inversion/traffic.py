@@ -1,0 +1,141 @@
+"""The ski slope: the least traffic with memory that any tiling has, by the size of a buffer.
+
+A loop nest over tiles reads a factor again each time that a loop outside of it, which does not
+belong to it, turns. Over all tile sizes that fit a buffer and all orders of the three loops there
+is a least traffic. It falls with the buffer until every byte moves once.
+
+Source: Huang et al., Mind the Gap: Attainable Data Movement and Operational Intensity Bounds for
+Tensor Algorithms (Orojenesis), ISCA 2024, which calls the curve so.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .work import ELEMENT, SUM, RowTiling, TiledWork
+
+STAYS = {"depth": "output", "columns": "A", "rows": "B"}
+"""What stays in the buffer while the innermost loop turns."""
+
+
+@dataclass(frozen=True)
+class SlopePoint:
+    """One point of the slope.
+
+    Attributes:
+        buffer_bytes: size of the buffer.
+        traffic_bytes: least traffic; None where nothing fits.
+        tile: rows, columns and channels of the tile that has it.
+        order: what stays in the buffer: ``output``, ``A`` or ``B``.
+    """
+
+    buffer_bytes: int
+    traffic_bytes: int | None
+    tile: tuple[int, int, int] | None
+    order: str | None
+
+
+def powers(size: int) -> list[int]:
+    """The size itself, then the powers of two below it from the largest on."""
+    below = [1 << n for n in range(max(0, size - 1).bit_length()) if 1 << n < size]
+    return [size, *reversed(below)]
+
+
+def nest_traffic(
+    work: TiledWork, tiling: RowTiling, columns: int, channels: int
+) -> Iterator[tuple[int, int, str]]:
+    """(buffer bytes, traffic bytes, what stays) of each order of the loops for one tile.
+
+    Args:
+        work: one product; of several, each is asked for by itself.
+        tiling: of its rows.
+        columns: of a tile.
+        channels: of a slice of A; B has `TiledWork.taps` times as many rows.
+    """
+    trips = {
+        "rows": tiling.count,
+        "columns": -(-work.columns // columns),
+        "depth": -(-work.channels // channels),
+    }
+    buffer = (
+        ELEMENT * (tiling.tile_touched * channels + columns * channels * work.taps)
+        + SUM * tiling.rows * columns
+    )
+    a = ELEMENT * tiling.touched * work.channels
+    sums = sum(work.rows) * work.columns
+    for order in itertools.permutations(trips):
+        again = {foreign: _times(foreign, order, trips) for foreign in trips}
+        # A sum that leaves before it is whole is written and read once more in fp32.
+        spilled = 2 * SUM * sums * (again["depth"] - 1)
+        traffic = a * again["columns"] + work.b_bytes * again["rows"] + work.out_bytes + spilled
+        yield buffer, traffic, STAYS[order[-1]]
+
+
+def _times(foreign: str, order: Sequence[str], trips: dict[str, int]) -> int:
+    """How often an array is moved that the loop ``foreign`` does not belong to."""
+    own = [place for place, name in enumerate(order) if name != foreign and trips[name] > 1]
+    return trips[foreign] if own and order.index(foreign) < own[-1] else 1
+
+
+def least_traffic(
+    work: TiledWork, buffers: Sequence[int], sizes: Sequence[Sequence[int]] | None = None
+) -> list[SlopePoint]:
+    """The slope at some sizes of the buffer.
+
+    Args:
+        work: what is computed; of several products the traffic is summed, each at its best.
+        buffers: bytes, in any order.
+        sizes: rows, columns and channels that a tile may have; None takes powers of two and the
+            whole.
+    """
+    if len(work.rows) > 1:
+        alike: dict[int, int] = {}
+        for one in work.rows:
+            alike[one] = alike.get(one, 0) + (one > 0)
+        across, slices = powers(work.columns)[::2], powers(work.channels)[::2]
+        each = {
+            one: least_traffic(
+                TiledWork("", (one,), work.columns, work.depth),
+                buffers,
+                sizes or (powers(one)[::2], across, slices),
+            )
+            for one in alike
+            if one
+        }
+        return [
+            _together(buffer, [(each[one][place], alike[one]) for one in each])
+            for place, buffer in enumerate(buffers)
+        ]
+    rows, columns, channels = sizes or (
+        powers(work.rows[0]),
+        powers(work.columns),
+        powers(work.channels),
+    )
+    best: list[tuple[int, int, tuple[int, int, int], str]] = []
+    for one in rows:
+        for tiling in work.tilings(one):
+            for wide in columns:
+                for deep in channels:
+                    for buffer, traffic, order in nest_traffic(work, tiling, wide, deep):
+                        best.append((traffic, buffer, (one, wide, deep), order))
+    best.sort()
+    points = []
+    for size in buffers:
+        found = next((one for one in best if one[1] <= size), None)
+        points.append(
+            SlopePoint(size, found[0], found[2], found[3])
+            if found
+            else SlopePoint(size, None, None, None)
+        )
+    return points
+
+
+def _together(buffer: int, each: Sequence[tuple[SlopePoint, int]]) -> SlopePoint:
+    known = [(one.traffic_bytes, count) for one, count in each if one.traffic_bytes is not None]
+    if len(known) < len(each):
+        return SlopePoint(buffer, None, None, None)
+    largest = max(each, key=lambda pair: pair[0].traffic_bytes or 0)[0]
+    total = sum(bytes_ * count for bytes_, count in known)
+    return SlopePoint(buffer, total, largest.tile, largest.order)

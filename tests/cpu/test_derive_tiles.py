@@ -1,0 +1,297 @@
+"""Tiles of products, derived: counts against enumeration, the pick against every tile, layouts."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+
+import numpy as np
+import pytest
+
+from labtools.cli import main
+from labtools.predict import half_tile, load_gpu
+from labtools.predict.inversion import library_pick
+from labtools.predict.inversion.capacity import shared_limits
+from labtools.predict.inversion.layouts import compare_layouts_of, prove_alignment
+from labtools.predict.inversion.product import TileDesign, derive_product
+from labtools.predict.inversion.tiles import CHOICES, TileModel, with_stages
+from labtools.predict.inversion.traffic import least_traffic, nest_traffic
+from labtools.predict.inversion.work import ELEMENT, SUM, ConvWork, TiledWork, read_work
+from labtools.problem import Gemm, LabError, load_rung
+from labtools.problem.gemm.tiling import ProductTile
+from labtools.toolchain import CompilerMissing, find_compiler
+
+MANY = bool(os.environ.get("LABTOOLS_EVERY_CASE"))
+H200 = load_gpu("h200")
+
+
+def derived(op: str, text: str | None = None, gpu: str = "h200") -> TileDesign:
+    return derive_product(op, text, gpu, ask_compiler=False, ask_library=False)
+
+
+# ------------------------------------------------------------------------- counted by enumeration
+
+
+def walk(work: TiledWork, sizes: tuple[int, int, int], order: tuple[str, ...]) -> int:
+    """Bytes that one loop nest moves: each tile that is not the one just held."""
+    (rows, columns, deep), (m,) = sizes, work.rows
+    starts = {
+        "rows": range(0, m, rows),
+        "columns": range(0, work.columns, columns),
+        "depth": range(0, work.depth, deep),
+    }
+    held: dict[str, tuple[int, int] | None] = {"a": None, "b": None, "out": None}
+    moved, begun = 0, set()
+    for place in itertools.product(*(starts[name] for name in order)):
+        at = dict(zip(order, place, strict=True))
+        i, j, k = at["rows"], at["columns"], at["depth"]
+        high, wide, long = (
+            min(rows, m - i),
+            min(columns, work.columns - j),
+            min(deep, work.depth - k),
+        )
+        if held["a"] != (i, k):
+            held["a"], moved = (i, k), moved + ELEMENT * high * long
+        if held["b"] != (j, k):
+            held["b"], moved = (j, k), moved + ELEMENT * wide * long
+        if held["out"] != (i, j):
+            if (i, j) in begun:  # a sum that left before it was whole: written then, read now
+                moved += 2 * SUM * high * wide
+            else:
+                begun.add((i, j))
+                moved += ELEMENT * high * wide
+            held["out"] = (i, j)
+    return moved
+
+
+@pytest.mark.parametrize("sizes", [(7, 5, 9), (4, 4, 4), (1, 6, 8)])
+def test_the_traffic_of_a_nest_is_what_a_walk_through_it_moves(sizes: tuple[int, int, int]) -> None:
+    work = TiledWork("", (sizes[0],), sizes[1], sizes[2])
+    for tile in itertools.product(*(range(1, size + 1) for size in sizes)):
+        if not MANY and sum(tile) % 3:
+            continue
+        (tiling,) = work.tilings(tile[0])
+        said = [traffic for _, traffic, _ in nest_traffic(work, tiling, tile[1], tile[2])]
+        orders = list(itertools.permutations(("rows", "columns", "depth")))
+        assert said == [walk(work, tile, order) for order in orders], tile
+
+
+def test_the_slope_falls_to_every_byte_once() -> None:
+    for work in (read_work("gemm", "gemm:64,48,80"), read_work("conv", "conv:1,8,8,8,8,3,3,1")):
+        points = least_traffic(work, [1 << n for n in range(8, 20)])
+        known = [one.traffic_bytes for one in points if one.traffic_bytes is not None]
+        assert known == sorted(known, reverse=True)
+        assert known[0] > known[-1] == work.minimal_bytes
+    assert least_traffic(read_work("gemm", "gemm:64,48,80"), [1])[0].traffic_bytes is None
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("taps", [(1, 1), (3, 3), (5, 2)])
+def test_the_halo_is_what_the_taps_of_a_patch_touch(stride: int, taps: tuple[int, int]) -> None:
+    size = (9, 7)
+    text = f"conv:2,{size[0]},{size[1]},8,16,{taps[0]},{taps[1]},{stride}"
+    work = read_work("conv", text)
+    assert isinstance(work, ConvWork)
+    places = (-(-size[0] // stride), -(-size[1] // stride))
+    for tiling in work.tilings(8):
+        assert tiling.patch is not None
+        high, wide = tiling.patch
+        touched, most, tiles = 0, 0, 0
+        for y, x in itertools.product(range(0, places[0], high), range(0, places[1], wide)):
+            seen = {
+                (row, column)
+                for i in range(y, min(y + high, places[0]))
+                for j in range(x, min(x + wide, places[1]))
+                for r, s in itertools.product(range(taps[0]), range(taps[1]))
+                for row in [i * stride - (taps[0] - 1) // 2 + r]
+                for column in [j * stride - (taps[1] - 1) // 2 + s]
+                if 0 <= row < size[0] and 0 <= column < size[1]
+            }
+            # A slab is loaded whole: the rectangle around what the taps name.
+            rows, columns = {one[0] for one in seen}, {one[1] for one in seen}
+            if stride <= min(taps):
+                assert len(seen) == len(rows) * len(columns)
+            slab = (max(rows) - min(rows) + 1) * (max(columns) - min(columns) + 1)
+            touched, most, tiles = touched + slab, max(most, slab), tiles + 1
+        assert (tiling.count, tiling.touched) == (2 * tiles, 2 * touched)
+        assert tiling.tile_touched == most
+
+
+def test_ragged_rows_are_padded_expert_by_expert() -> None:
+    work = read_work("moe", "moe:100,8,2,64,32")
+    assert sum(work.rows) == 200 and len(set(work.rows)) > 1
+    for rows in (16, 64):
+        grid = np.zeros((sum(-(-one // rows) for one in work.rows) * rows, 64))
+        first = 0
+        for one in work.rows:
+            grid[first : first + one] = 1
+            first += -(-one // rows) * rows
+        assert work.blocks(rows, 32) == grid.shape[0] // rows * 2
+        assert work.padded_share(rows, 32) == pytest.approx(1 - grid.mean())
+
+
+@pytest.mark.parametrize(
+    ("op", "text", "gpu"),
+    [
+        ("gemm", "gemm:512,384,256", "h200"),
+        ("gemm", "gemm:16,4096,4096", "l4"),
+        ("conv", "conv:2,14,14,32,64,3,3,1", "a100-80gb"),
+        ("moe", "moe:256,8,2,512,256", "h200"),
+    ],
+)
+def test_the_pick_is_the_best_of_the_model(op: str, text: str, gpu: str) -> None:
+    design = derived(op, text, gpu)
+    model = TileModel(read_work(op, text), load_gpu(gpu))
+    rng = np.random.default_rng(0)
+    every = list(itertools.product(*(CHOICES[name] for name in CHOICES)))
+    places = range(len(every)) if MANY else rng.choice(len(every), 300, replace=False)
+    fitting = 0
+    for place in places:
+        for stages in (2, 3, 5, 8):
+            tile = ProductTile(*(int(one) for one in every[place]), stages)
+            if model.why_not(tile) is None:
+                fitting += 1
+                # More stages than the latency asks for may be equal, and never better by more
+                # than what the memory's queue still gains.
+                assert model.cost(tile).time_us >= 0.93 * design.time_us, tile
+                if stages == model.stages_for(with_stages(tile, 2)):
+                    assert model.cost(tile).time_us >= design.time_us * (1 - 1e-9), tile
+    assert fitting > 50
+
+
+# --------------------------------------------------------------------------------------- layouts
+
+
+def test_a_row_of_65_is_rejected_with_its_reason() -> None:
+    proof = prove_alignment("cp.async 16 B", half_tile(64, 64, 1), 2, 64 * 130)
+    assert not proof.holds
+    assert proof.said.startswith("130 mod 16 = 2")
+    assert proof.first_wrong == (0, 1)
+    rejected = derived("gemm", "gemm:256,256,256").step("alignment").rejected
+    assert rejected[0].choice == "half smem[64][65]" and rejected[0].value == 2
+
+
+@pytest.mark.parametrize("kind", ["cp.async 16 B", "ldmatrix", "LDS.128", "LDS.64", "LDS.32"])
+@pytest.mark.parametrize("pad", [0, 1, 2, 4, 8])
+@pytest.mark.parametrize("stage_extra", [0, 8])
+def test_an_alignment_proof_is_what_every_address_says(
+    kind: str, pad: int, stage_extra: int
+) -> None:
+    tile = half_tile(8, 64, pad)
+    stage = 8 * tile.stride + stage_extra
+    proof = prove_alignment(kind, tile, 4, stage)
+    wrong = [
+        (s, r) for s in range(4) for r in range(8) if (s * stage + r * tile.stride) % proof.needs
+    ]
+    assert proof.holds is not bool(wrong)
+    assert proof.first_wrong == (wrong[0] if wrong else None)
+
+
+def test_xor_and_72_satisfy_both_and_the_others_do_not() -> None:
+    found = {one.name: one for one in compare_layouts_of(64, 64)}
+    assert list(found) == ["64", "65", "66", "72", "xor"]
+    matrix = ("cp.async 16 B", "ldmatrix", "ldmatrix.trans", "LDS.128 along rows")
+    good = {
+        name
+        for name, one in found.items()
+        if all(one.aligned[kind] and one.turns[kind] == 1 for kind in matrix)
+    }
+    assert good == {"72", "xor"}
+    assert found["66"].turns["2 B down a column"] == 1  # what a scalar kernel wants, and no copy
+
+
+# ------------------------------------------------------------------------------------ the design
+
+
+@pytest.mark.parametrize("gpu", ["h200", "l4", "rtx4090"])
+def test_every_choice_carries_a_number_that_rejects_another(gpu: str) -> None:
+    for op in ("gemm", "conv", "moe"):
+        text = {"moe": "moe:512,8,2,1024,1024", "conv": "conv:4,28,28,64,64,3,3,1"}.get(op)
+        design = derived(op, text, gpu)
+        assert design.floor_us < design.time_us
+        assert design.stops.startswith("Analysis stops here")
+        for step in design.steps:
+            assert step.results and step.rejected, step.name
+            assert all(np.isfinite(one.value) and one.why for one in step.rejected)
+        assert all(proof.holds for proof in design.alignment)
+        assert design.cost.smem_bytes <= load_gpu(gpu).smem_per_block_bytes
+
+
+def test_few_rows_are_bound_by_memory_and_many_by_the_matrix_units() -> None:
+    assert derived("gemm", "gemm:16,4096,4096").bound == "memory"
+    large = derived("gemm", "gemm:4096,4096,4096")
+    assert large.bound == "matrix units"
+    assert large.knobs is not None
+    launches = load_rung("g01").launches(Gemm(4096, 4096, 4096), H200.limits, large.knobs)
+    assert launches[-1].num_blocks == large.cost.blocks
+    assert launches[-1].smem_bytes == large.cost.smem_bytes
+
+
+def test_eight_warps_may_share_a_tile_of_64_rows_along_n() -> None:
+    model = TileModel(read_work("gemm", "gemm:4096,4096,4096"), H200)
+    assert model.why_not(ProductTile(64, 128, 32, 8, 1, 2)) is not None
+    assert model.why_not(ProductTile(64, 128, 32, 2, 4, 2)) is None
+
+
+def test_the_compiler_is_asked_how_much_it_takes() -> None:
+    try:
+        find_compiler()
+    except CompilerMissing:
+        assert shared_limits(H200).compiler_static == {}
+        return
+    found = shared_limits(H200)
+    assert found.compiler_static["sm_90"] == found.sheet_static == 48 * 1024
+    assert "sm_90a" in found.compiler_static
+    assert list(shared_limits(load_gpu("l4")).compiler_static) == ["sm_89"]
+
+
+def test_without_nvidias_package_the_pick_is_said_to_be_absent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(library_pick, "PACKAGE", "no_such_package")
+    said = library_pick.pick_of_library(64, 64, 64, H200)
+    assert not said.there and "not installed" in said.said
+    monkeypatch.setattr(library_pick, "PACKAGE", "json")
+    monkeypatch.setattr(library_pick, "_CHILD", "raise SystemExit(139)")
+    assert "no answer" in library_pick.pick_of_library(64, 64, 64, H200).said
+    answer = '{"cta": [256, 128, 64], "stages": 4, "split_k": 1, "cluster": [1, 2]}'
+    monkeypatch.setattr(
+        library_pick, "_CHILD", f"import os; print({answer!r}, flush=True); os.abort()"
+    )
+    found = library_pick.pick_of_library(64, 64, 64, H200)
+    assert found.there and found.cta == (256, 128, 64)
+
+
+def test_the_command_derives_every_operation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["derive", "-w", "gemm:256,256,256", "--gpu", "h200", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["op"] == "gemm" and said["kernel"] == "g01_ring" and said["steps"]
+    assert main(["derive", "--op", "conv", "-w", "conv:1,14,14,32,32,3,3,1", "--gpu", "l4"]) == 0
+    text = capsys.readouterr().out
+    assert "halo" in text and "Analysis stops here" in text and "uncalibrated" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--op", "sort"), "no derivation of 'sort'"),
+        (("--op", "gemm", "-w", "8,32,8,4096,128"), "three whole numbers"),
+        (("--op", "conv", "-w", "conv:1,2,2,8,8,3,3,1"), "larger than an image"),
+        (("--op", "moe", "-w", "moe:8,4,5,64,64"), "at most each expert once"),
+        (("--op", "gemm", "--gpu", "t4"), "no asynchronous copies"),
+        (("--op", "gemm", "--target", "1.5"), "is no share"),
+        (("--op", "gemm", "--bits", "8"), "16 bits"),
+        (("--op", "decode", "--target", "0.5"), "no target"),
+    ],
+)
+def test_what_cannot_be_derived_is_refused(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["derive", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_no_kernel_of_unknown_name_is_derived() -> None:
+    with pytest.raises(LabError, match="products are"):
+        derive_product("rows", None, "h200")
