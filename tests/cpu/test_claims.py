@@ -225,6 +225,8 @@ def test_known_verdicts(evidence: Evidence) -> None:
         "study-usd-inverted": "inconsistent",
         "study-pays-off": "inconsistent",
         "study-more-tensor": "slip",
+        "study-own-tensor-cores": "refuted",
+        "study-traditional-l4": "not measured here",
     }
     for claim_id, verdict in wanted.items():
         assert check_claim(LEDGER.find(claim_id), evidence).verdict == verdict, claim_id
