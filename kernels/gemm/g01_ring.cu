@@ -14,23 +14,27 @@ __device__ __forceinline__ int swizzled(int row, int chunk) {
   return row * CHUNKS + (chunk ^ (row / PER_LINE % (8 / PER_LINE)));
 }
 
-// Starts the copies of ROWS rows from (first_row, first) on, of a matrix [rows, depth].
+// Starts the copies of ROWS rows from (first_row, first) on, of a matrix [rows, depth]. A thread has
+// the same chunk of every AT_ONCE-th row.
 template <int ROWS>
 __device__ __forceinline__ void copy_slice(uint4* slice_smem, const Element* matrix, int first_row,
                                            int rows, int first, int depth) {
+  constexpr int AT_ONCE = THREADS / CHUNKS;
+  const int chunk = threadIdx.x % CHUNKS, own_row = threadIdx.x / CHUNKS;
+  const int left = depth - first - chunk * CHUNK;
+  const Element* from = matrix + (size_t)(first_row + own_row) * depth + first + chunk * CHUNK;
 #pragma unroll
-  for (int i = threadIdx.x; i < ROWS * CHUNKS; i += THREADS) {
-    const int row = i / CHUNKS, chunk = i % CHUNKS;
-    // Outside of the matrix nothing is read, and the address is that of its first element.
-    const int there = first_row + row < rows ? depth - first - chunk * CHUNK : 0;
-    const size_t place = (size_t)(first_row + row) * depth + first + chunk * CHUNK;
-    const Element* from = matrix + (there > 0 ? place : 0);
+  for (int begin = 0; begin < ROWS; begin += AT_ONCE) {
+    const int row = begin + own_row;
+    if (ROWS % AT_ONCE && row >= ROWS) break;
+    const int there = first_row + row < rows ? left : 0;
     uint4* to = slice_smem + swizzled(row, chunk);
 #if WHOLE_CHUNKS  // of every row
     copy_async_16(to, from, there > 0);
 #else
     *to = gather_chunk(from, there);
 #endif
+    from += (size_t)AT_ONCE * depth;
   }
 }
 

@@ -39,7 +39,7 @@ RUNG = Rung(
     parent="g00_tiled",
     knobs=(
         *PRODUCT_KNOBS,
-        Knob("stages", (2, 3, 4, 5, 6, 7, 8), 4, "slices that the ring holds"),
+        Knob("stages", (2, 3, 4, 5, 6, 7, 8), 2, "slices that the ring holds"),
         Knob("band", (1, 8), 8, "tile rows that are gone through together"),
     ),
     supports=product_supports,

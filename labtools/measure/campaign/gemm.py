@@ -17,8 +17,8 @@ GEMM = Plan(
         Section(
             (Gemm(4096, 4096, 4096),),
             (
-                *((G00, {}), (G00, {"pad": 0}), (G01, {}), (G01, {"stages": 2})),
-                (G01, {"tile_n": 256, "warps_n": 4, "stages": 4}),
+                *((G00, {}), (G00, {"pad": 0}), (G01, {}), (G01, {"stages": 3})),
+                (G01, {"tile_n": 256, "warps_n": 4}),
             ),
             ("torch_matmul",),
             ceiling=False,

@@ -27,7 +27,16 @@ from labtools.problem.decode.block_plan import (
 )
 
 from ..banks import Tile, TileReport, check_tile
-from ..inversion.parts import MOST_STAGES, REGISTER_LIMIT, WARP, DesignStep, Figure, Rejected
+from ..inversion.parts import (
+    ISSUE_CYCLES,
+    MOST_STAGES,
+    PER_COPY,
+    REGISTER_LIMIT,
+    WARP,
+    DesignStep,
+    Figure,
+    Rejected,
+)
 from ..latencies import Latencies, load_latencies
 from ..machine import Machine, machine_of
 from ..residency import occupancy
@@ -55,9 +64,6 @@ SHARED_BLOCKS = (2, 4)
 LEAST_BLOCK_WARPS = 2
 """Warps of the smallest block where several share an SM, so that one streams while others join."""
 
-PER_COPY = 4
-"""Instructions of one 16-byte copy: itself, its condition, its addresses. Counted in r09's machine
-code."""
 PER_SCORES = {16: 55, 8: 34, 4: 34}
 """Instructions from 16 keys' scores to their weights, by bits: masks, maximum, exponentials,
 packing and two transpositions. Counted in r09, r10 and r11; a tile of codes has one maximum."""
@@ -68,9 +74,6 @@ PER_FRAGMENT = {16: 0.0, 8: 4.0, 4: 4.0}
 r10's and r11's machine code."""
 OFFSET_PRODUCTS = {16: 0, 8: 1, 4: 1}
 """Products for the offset of V's codes, for every 16 keys. K's is one of q, once for many tiles."""
-ISSUE_CYCLES = 1.6
-"""Cycles a warp takes for an instruction when no other shares its scheduler, without waits: most
-integer and conversion pipes take one every two cycles."""
 UNIT_CYCLES = 4
 """Turns of the SM's load/store unit for 512 bytes, copied into shared memory or read from it."""
 

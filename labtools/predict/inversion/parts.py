@@ -9,6 +9,12 @@ MOST_STAGES = 8
 """Stages of the longest ring that is looked at."""
 REGISTER_LIMIT = 255
 """Registers of a thread, at most."""
+PER_COPY = 4
+"""Instructions of one 16-byte copy: itself, its condition, its addresses. Counted in r09's machine
+code."""
+ISSUE_CYCLES = 1.6
+"""Cycles a warp takes for an instruction when no other shares its scheduler, without waits: most
+integer and conversion pipes take one every two cycles."""
 
 
 @dataclass(frozen=True)

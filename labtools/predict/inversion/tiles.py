@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from labtools.problem.gemm.tiling import PIECE, PRODUCT_KNOBS, ProductTile
-from labtools.problem.limits import MOST_THREADS
+from labtools.problem.limits import COPY_BYTES, MOST_THREADS
 
 from ..machine import Machine, machine_of
 from ..residency import occupancy
 from ..sheets import Gpu
-from .parts import MOST_STAGES, REGISTER_LIMIT, WARP
+from .parts import ISSUE_CYCLES, MOST_STAGES, PER_COPY, REGISTER_LIMIT, WARP
 from .traffic import least_traffic
 from .work import TiledWork
 
@@ -120,11 +120,14 @@ class TileModel:
         return cycles / self.machine.clock_ghz / 1e3
 
     def warp_chain(self, tile: ProductTile) -> float:
-        """Cycles that one warp takes for a slice by itself: barrier, matrix loads, products."""
+        """Cycles that one warp takes for a slice by itself: barrier, copies, the matrix loads of
+        each step, products.
+        """
         latency = self.machine.variable
         products = (tile.m // tile.warps_m // 16) * (tile.n // tile.warps_n // 8) * tile.k // PIECE
-        waits = self.machine.barrier_cycles + latency["ldsm"] + latency["hmma"]
-        return waits + products * self.matrix_cycles
+        copies = 2 * (tile.m + tile.n) * tile.k / COPY_BYTES / tile.threads
+        waits = self.machine.barrier_cycles + tile.k // PIECE * latency["ldsm"] + latency["hmma"]
+        return waits + copies * PER_COPY * ISSUE_CYCLES + products * self.matrix_cycles
 
     def shares(self, tile: ProductTile, blocks: int) -> dict[str, float]:
         """Cycles of an SM for one slice of each of its blocks, by what takes them."""

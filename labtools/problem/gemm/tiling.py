@@ -19,7 +19,7 @@ PIECE = 16
 PRODUCT_KNOBS = (
     Knob("tile_m", (16, 32, 64, 128, 256), 128, "rows of a block's tile of the output"),
     Knob("tile_n", (16, 32, 64, 128, 256), 128, "columns of it"),
-    Knob("tile_k", (16, 32, 64), 32, "length of a slice of A and B"),
+    Knob("tile_k", (16, 32, 64), 64, "length of a slice of A and B"),
     Knob("warps_m", (1, 2, 4, 8), 2, "warps that share the rows of a tile"),
     Knob("warps_n", (1, 2, 4, 8), 2, "warps that share its columns"),
 )
