@@ -16,22 +16,16 @@ import numpy as np
 from labtools.problem import Knob, Launch, Rung, kernel_supports
 
 
-def smem_bytes(problem, knobs):
-    """The tiles of Q, K and V, and the scores in fp32."""
-    stride = problem.head_dim + (8 if knobs["pad"] else 1)
-    rows = knobs["block_m"] + 2 * knobs["block_n"]
-    return 2 * rows * stride + 4 * knobs["block_m"] * knobs["block_n"]
-
-
 def launch(problem, limits, knobs):
     """One block for BLOCK_M queries of a (sequence, query head)."""
-    blocks = -(-problem.num_queries // knobs["block_m"])
+    queries, keys = knobs["block_m"], knobs["block_n"]
+    stride = problem.head_dim + (8 if knobs["pad"] else 1)
     return [
         Launch(
             entry="prefill_p00",
-            grid=(blocks, problem.num_qo_heads, problem.batch),
+            grid=(-(-problem.num_queries // queries), problem.num_qo_heads, problem.batch),
             block=(32 * knobs["warps"],),
-            smem_bytes=smem_bytes(problem, knobs),
+            smem_bytes=2 * (queries + 2 * keys) * stride + 4 * queries * keys,
             args=(
                 *("q", "k", "v", "out"),
                 np.int32(problem.num_kv_heads),

@@ -17,19 +17,17 @@ import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, kernel_supports
 
-TILE = 64
-WARPS = 4
-
 
 def launch(problem, limits, knobs):
     """One block for 64 queries of a (sequence, query head)."""
+    tile, warps = 64, 4
     stride = problem.head_dim + (8 if knobs["pad"] else 1)
     return [
         Launch(
             entry="prefill_p01",
-            grid=(-(-problem.num_queries // TILE), problem.num_qo_heads, problem.batch),
-            block=(32 * WARPS,),
-            smem_bytes=3 * 2 * TILE * stride + 4 * TILE * TILE,
+            grid=(-(-problem.num_queries // tile), problem.num_qo_heads, problem.batch),
+            block=(32 * warps,),
+            smem_bytes=3 * 2 * tile * stride + 4 * tile * tile,
             args=(
                 *("q", "k", "v", "out"),
                 np.int32(problem.num_kv_heads),

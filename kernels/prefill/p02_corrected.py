@@ -13,19 +13,17 @@ import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, kernel_supports
 
-PAD = 8
-
 
 def launch(problem, limits, knobs):
     """One block for 16 queries a warp of a (sequence, query head)."""
-    queries = 16 * knobs["warps"]
+    queries, pad = 16 * knobs["warps"], 8
     rows = queries + 2 * knobs["stages"] * knobs["block_n"]
     return [
         Launch(
             entry="prefill_p02",
             grid=(-(-problem.num_queries // queries), problem.num_qo_heads, problem.batch),
             block=(32 * knobs["warps"],),
-            smem_bytes=rows * (problem.head_dim + PAD) * problem.element_bytes,
+            smem_bytes=rows * (problem.head_dim + pad) * problem.element_bytes,
             args=(
                 *("q", "k", "v", "out"),
                 np.int32(problem.num_kv_heads),

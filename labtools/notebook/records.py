@@ -358,8 +358,15 @@ def show_tried(
         if against is not None and variant != against
     }
     bases = [found[0] for found in pairs.values() if found]
-    expected = records.forecasts_us([(variant, workload) for variant in variants])
+    # What is broken on purpose has no time: the table says what it does in its place.
+    broken = [_broken(variant) for variant in variants]
+    whole = [one for one, word in zip(variants, broken, strict=True) if word is None]
+    times = iter(records.forecasts_us([(variant, workload) for variant in whole]))
     for number, variant in enumerate(variants):
+        if word := broken[number]:
+            blank = [] if against is None else ["-"]
+            rows.append([variant.name, "-", word, *blank, Word("computed")])
+            continue
         shared = pairs.get(number)
         # The time of the processes that the ratio is of, so that each row agrees with itself.
         if number not in pairs and bases:
@@ -368,7 +375,7 @@ def show_tried(
             record = shared[1] if shared else records.find(variant, workload)
         row: list[Cell] = [
             variant.name,
-            say_time(expected[number]),
+            say_time(next(times)),
             say_time(RecordedTime.of(record)) if record else PENDING,
         ]
         if against is not None:
@@ -376,6 +383,11 @@ def show_tried(
         row.append(recorded(record) if record else Word("forecast"))
         rows.append(row)
     return make_table([*columns, "where from"], rows, f"Workload {workload}")
+
+
+def _broken(variant: Variant) -> str | None:
+    """What a kernel that is broken on purpose does at these knobs, or None."""
+    return load_rung(variant.candidate).broken(variant.knobs) if variant.is_rung else None
 
 
 def say_interval(found: Speedup | None) -> str:
