@@ -11,6 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from labtools.measure.campaign.decode.bench import TABLE_WORKLOADS
@@ -28,6 +29,7 @@ from labtools.problem import (
     operations,
 )
 from labtools.record import Record, RecordStore, shipped_records_dir
+from labtools.record.pending import read_pending
 from labtools.record.staleness import CodeNow, limits_of_record
 from labtools.toolchain import compile_rung, find_compiler
 from labtools.toolchain.compiler import codes_path
@@ -70,14 +72,15 @@ def planned(
     For the GPU of the records: every combination of knobs of a rung of the ladder, and its
     defaults at the workloads of the start page's table, which the pages forecast; of a study
     kernel the defaults and every change of one knob; and the defaults at the other workload, of
-    decode the other head dimension. For the others: the defaults of the ladder at both.
+    decode the other head dimension. For the others, and for a rung that has no record yet: the
+    defaults of the ladder at both.
     """
     if not rung.runs_on(limits.arch):
         return
     defaults = rung.resolve_knobs()
     main, other = workloads_of(rung)
     wanted: list[tuple[Problem, dict[str, int]]] = []
-    if limits.name != DEFAULT_GPU:
+    if limits.name != DEFAULT_GPU or rung.id in _pending():
         wanted += [(main, defaults), (other, defaults)] if in_ladder else []
     elif in_ladder:
         wanted += [(main, knobs) for knobs in rung.knob_combinations()]
@@ -92,6 +95,12 @@ def planned(
     for workload, knobs in wanted:
         if rung.supports(workload) is None:
             yield workload, knobs
+
+
+@cache
+def _pending() -> frozenset[str]:
+    """Ids of the rungs that nobody has measured yet; their knobs may still change."""
+    return frozenset(read_pending())
 
 
 def kernels() -> Iterator[tuple[Rung, bool]]:
