@@ -22,7 +22,7 @@ SOURCES = kernels_dir() / "microbench"
 GROUPS = ("pipe", "chase", "rows", "async", "barrier", "branch", "code", "bandwidth", "launch")
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("group", some_of(GROUPS, 5))
 def test_on_sm_90_every_loop_holds_what_it_measures(group: str) -> None:
     for benchmark in find_benchmarks([group]):
         assert check_machine_code(benchmark, "sm_90") == []
