@@ -77,6 +77,7 @@ from .rung import (
     Knob,
     Launch,
     Rung,
+    TensorMap,
     UnknownRung,
     Workspace,
     list_families,

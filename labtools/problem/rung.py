@@ -45,8 +45,13 @@ def say_knobs(knobs: Mapping[str, int] | Iterable[tuple[str, int]], between: str
 
 
 def is_arch_since(arch: str, least: str) -> bool:
-    """Whether an architecture, such as ``sm_90``, is ``least`` or a later one."""
-    return int(arch.removeprefix("sm_")) >= int(least.removeprefix("sm_"))
+    """Whether an architecture, such as ``sm_90``, is ``least`` or a later one.
+
+    What needs ``sm_90a`` runs on ``sm_90`` alone.
+    """
+    if least.endswith("a"):
+        return arch.removesuffix("a") == least.removesuffix("a")
+    return int(arch.removesuffix("a").removeprefix("sm_")) >= int(least.removeprefix("sm_"))
 
 
 class UnknownRung(LabError):
@@ -131,6 +136,54 @@ class Workspace:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """What the copy engine of an sm_90 is told of a buffer; the kernel gets it by value.
+
+    Args:
+        buffer: the name of a buffer of 16-bit elements.
+        shape: sizes of its three dimensions, the outermost first, in elements.
+        strides: bytes from one index of the two outer dimensions to the next, multiples of 16.
+        box: what one copy takes of each dimension.
+        swizzle: bytes of a row within which chunks of 16 bytes are exchanged, 128 or 0 for none.
+        dtype: of an element.
+    """
+
+    buffer: str
+    shape: tuple[int, int, int]
+    strides: tuple[int, int]
+    box: tuple[int, int, int]
+    swizzle: int
+    dtype: str
+
+    def __post_init__(self) -> None:
+        check_fields(self, "A tensor map")
+        check_name(self.buffer, "The buffer of a tensor map")
+        row = self.box[2] * element_bytes(self.dtype)
+        if (
+            min(*self.shape, *self.box) < 1
+            or max(self.box) > 256
+            or any(stride % 16 or stride < 1 for stride in self.strides)
+            or row % 16
+            or self.swizzle not in (0, 128)
+            or (self.swizzle and row != self.swizzle)
+        ):
+            raise LabError(
+                f"The copy engine takes no tensor map {self}.",
+                "strides and rows of a box are multiples of 16 bytes, a box has at most 256 of a "
+                "dimension, and a row that is swizzled has 128 bytes",
+                "correct the launch function",
+            )
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """Sizes, strides and box, the innermost first, swizzle and bytes of an element."""
+        return (
+            *(*self.shape[::-1], *self.strides[::-1], *self.box[::-1]),
+            *(self.swizzle, int(element_bytes(self.dtype))),
+        )
+
+
+@dataclass(frozen=True)
 class Launch:
     """One kernel launch.
 
@@ -140,7 +193,8 @@ class Launch:
         block: threads in x, y, z.
         smem_bytes: dynamic shared memory.
         args: in the kernel's order: the name of a buffer (an input of the problem, such as ``q``
-            or ``x``, ``out`` or a workspace) or a numpy scalar such as ``np.int32(4096)``.
+            or ``x``, ``out`` or a workspace), a numpy scalar such as ``np.int32(4096)`` or a
+            `TensorMap`.
         workspace: scratch buffers, shared by name between the launches of one rung.
         prepare: run once for each set of buffers, before checking and timing and outside the
             timed region, as a cache is quantised when it is written and not when it is read. The
@@ -187,7 +241,7 @@ class Launch:
                 "correct the launch function",
             )
         for arg in self.args:
-            if not isinstance(arg, (str, np.generic)):
+            if not isinstance(arg, (str, np.generic, TensorMap)):
                 raise LabError(
                     f"The launch of {self.entry} passes {arg!r} of type {type(arg).__name__}.",
                     "a scalar needs its width, for example np.int32(4) or np.float32(0.5)",
@@ -197,7 +251,11 @@ class Launch:
     @property
     def named(self) -> list[str]:
         """The buffers among its arguments."""
-        return [arg for arg in self.args if isinstance(arg, str)]
+        return [
+            arg.buffer if isinstance(arg, TensorMap) else arg
+            for arg in self.args
+            if isinstance(arg, (str, TensorMap))
+        ]
 
     @property
     def num_blocks(self) -> int:
@@ -317,7 +375,8 @@ class Rung:
         stores: how the rung stores inputs that it does not read as they are given, from problem
             and resolved knobs, such as a `Scheme` of K and V; its output is held against the
             oracle of the inputs as they are after that. None: as they are.
-        min_arch: the oldest architecture that has what the kernel needs.
+        min_arch: the oldest architecture that has what the kernel needs; with the suffix of
+            ``sm_90a`` the only one.
         defines_extra: more preprocessor definitions, from what `launch` gets.
         plan: the layout that `launch` and `defines_extra` ask, from what they get; None where
             there is no rule behind them.
@@ -355,7 +414,7 @@ class Rung:
         if not isinstance(self.supports, OfOperation):  # as it is in a copy of a rung
             asked = OfOperation(self.operation, self.supports, self.refuses, self.id)
             object.__setattr__(self, "supports", asked)
-        if not re.fullmatch(r"sm_[0-9]{2,3}", self.min_arch):
+        if not re.fullmatch(r"sm_[0-9]{2,3}a?", self.min_arch):
             raise LabError(
                 f"{self.id} needs {self.min_arch!r} at least.",
                 "an architecture is called sm_90, for example",
@@ -386,6 +445,23 @@ class Rung:
     def runs_on(self, arch: str) -> bool:
         """Whether an architecture, such as ``sm_75``, has what the kernel needs."""
         return is_arch_since(arch, self.min_arch)
+
+    def target(self, arch: str) -> str:
+        """The architecture that it is compiled for, on ``arch``: with the suffix that it needs.
+
+        Raises:
+            LabError: it needs instructions that one other architecture has alone.
+        """
+        if not self.min_arch.endswith("a"):
+            return arch
+        if not self.runs_on(arch):
+            raise LabError(
+                f"{self.id} is written for {self.min_arch} and does not run on {arch}.",
+                "its instructions are those of one architecture: an older GPU lacks them, and so "
+                "does a newer one",
+                "its check on the CPU, and the other kernels of the ladder",
+            )
+        return self.min_arch
 
     @property
     def source_text(self) -> str:

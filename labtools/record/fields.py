@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any
@@ -26,6 +27,7 @@ from labtools.problem import (
     LabError,
     Launch,
     Problem,
+    TensorMap,
     element_dtype,
     problem_from_dict,
     scheme_from_dict,
@@ -51,6 +53,8 @@ def write_argument(argument: Any) -> str:
     """A launch's argument as text: a buffer's name, or a scalar with its type, ``int32 8``."""
     if isinstance(argument, str):
         return argument
+    if isinstance(argument, TensorMap):
+        return "tensor_map " + json.dumps(dataclasses.asdict(argument))
     return f"{argument.dtype} {argument.item()!r}"
 
 
@@ -60,6 +64,10 @@ def read_argument(text: str) -> Any:
     if " " not in text:
         return text
     name, value = text.split(" ", 1)
+    if name == "tensor_map":
+        return TensorMap(
+            **{k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(value).items()}
+        )
     dtype = element_dtype(name)
     if dtype.kind == "b":
         return dtype.type(value == "True")

@@ -491,7 +491,7 @@ def compile_rung(
     """
     return compile_cubin(
         rung.source_text,
-        arch or limits.arch,
+        rung.target(arch or limits.arch),
         rung.defines(workload, limits, knobs),
         source_name(rung),
         rung.include_dirs,

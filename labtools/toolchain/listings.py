@@ -200,7 +200,8 @@ def source_text_of(line: SourceLine | None, rung: Rung) -> str | None:
 
 
 def _compile(rung: Rung, defines: Mapping[str, str], arch: str, began: float) -> MachineCode:
-    cubin = compile_cubin(rung.source_text, arch, defines, source_name(rung), rung.include_dirs)
+    target = rung.target(arch)
+    cubin = compile_cubin(rung.source_text, target, defines, source_name(rung), rung.include_dirs)
     # The names of files are in the code's line table, and the folders say what to cut off them.
     named = (source_name(rung), rung.text is None, repository_root(), cuda_include_dir())
     parts = (_READER, cubin.image, binary_mark(disassembler()), named)

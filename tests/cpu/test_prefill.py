@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 
@@ -13,10 +14,11 @@ from labtools.predict import forecast, load_gpu
 from labtools.problem import LabError, Prefill, Rung, load_rung, operation_of
 from labtools.problem.attention import softmax
 from labtools.problem.prefill.operation import PrefillInputs
+from labtools.record.fields import read_argument, write_argument
 from labtools.record.pending import read_pending
 from labtools.toolchain.listings import machine_code
 
-P00, P01, P02 = (load_rung(name) for name in ("p00", "p01", "p02"))
+P00, P01, P02, P03 = (load_rung(name) for name in ("p00", "p01", "p02", "p03"))
 TILE = 64
 DRAWN = 100 if os.environ.get("LABTOOLS_EVERY_CASE") == "1" else 6
 MOST_VISITS = 12_000
@@ -37,6 +39,13 @@ def test_p02_is_right_on_drawn_problems(index: int) -> None:
     assert run.ok, f"{one}: {run}"
 
 
+@pytest.mark.parametrize("index", range(DRAWN))
+def test_p03_is_right_on_drawn_problems(index: int) -> None:
+    one = drawn(P03, 100, seed=6)[index]
+    run = run_on_cpu(P03, one, orders=(index % 4,))
+    assert run.ok, f"{one}: {run}"
+
+
 @pytest.mark.parametrize("rung", [P00, P01], ids=lambda rung: rung.id)
 def test_the_scalar_kernels_are_right_where_they_are_repaired(rung: Rung) -> None:
     for index, one in enumerate(drawn(rung, 2, seed=7)):
@@ -51,6 +60,9 @@ def test_the_scalar_kernels_are_right_where_they_are_repaired(rung: Rung) -> Non
         (P00, {"block_m": 128, "block_n": 128, "warps": 4}),
         (P02, {"stages": 1, "warps": 8, "block_n": 128}),
         (P02, {"stages": 3, "block_n": 32}),
+        (P03, {"stages": 3, "block_n": 64, "warpgroups": 1}),
+        (P03, {"stages": 1, "block_n": 80, "pingpong": 0}),
+        (P03, {"warpgroups": 3, "block_n": 96}),
     ],
     ids=lambda one: one.id if isinstance(one, Rung) else "-".join(map(str, one.values())),
 )
@@ -58,6 +70,36 @@ def test_other_tiles_are_right_too(rung: Rung, knobs: dict[str, int]) -> None:
     one = Prefill(1, 2, 1, 150, 64, qo_len=140, causal=True, distribution="rising")
     run = run_on_cpu(rung, one, knobs, orders=(0,))
     assert run.ok, str(run)
+
+
+# ------------------------------------------------------------------------- p03, made wrong
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("wait_barrier(tiles.k_full[keys.stage], keys.parity);", "", "race"),
+        ("wait_barrier(tiles.v_empty[place.stage], place.parity ^ 1);", "", "deadlock"),
+        ("sizeof(tiles.k[0]));", "sizeof(tiles.k[0]) + 16);", "deadlock"),
+        ("release(tiles.k_empty[keys.stage]);", "", "deadlock"),
+        ("init_barrier(tiles.v_full[s], 1);", "", "initialised"),
+        (
+            "publish_barriers();\n  }\n  __syncthreads();",
+            "publish_barriers();\n  }",
+            "uninitialised",
+        ),
+        ("tile * BLOCK_N, kv_head, tiles.v_full", "tile * BLOCK_N + 1, kv_head, tiles.v_full", ""),
+    ],
+    ids=["no wait", "no wait for room", "bytes", "no release", "no init", "no barrier", "row"],
+)
+def test_what_is_wrong_in_p03_is_found(right: str, wrong: str, said: str) -> None:
+    text = P03.source_text
+    assert right in text
+    one = Prefill(1, 1, 1, 600, 64, qo_len=64)
+    knobs = {"block_n": 64, "warpgroups": 1}
+    run = run_on_cpu(P03.with_source(text.replace(right, wrong)), one, knobs)
+    assert not run.ok
+    assert said in str(run), str(run)
 
 
 # ---------------------------------------------------------------------- as they were written
@@ -184,6 +226,25 @@ def test_they_compile_without_a_spill(rung: Rung, gpu: str) -> None:
     assert used.spill_store_bytes == used.spill_load_bytes == 0
 
 
+def test_p03_compiles_for_the_one_architecture_that_it_is_written_for() -> None:
+    (used,) = machine_code(
+        P03, Prefill(1, 2, 1, 64, 128), load_gpu("h200").limits
+    ).resources.values()
+    assert used.spill_store_bytes == used.spill_load_bytes == 0
+    for gpu in ("b200", "l4"):
+        assert not P03.runs_on(load_gpu(gpu).limits.arch)
+        with pytest.raises(LabError, match="written for sm_90a and does not run on"):
+            machine_code(P03, Prefill(1, 2, 1, 64, 128), load_gpu(gpu).limits)
+
+
+def test_a_tensor_map_is_kept_in_a_record_as_it_is() -> None:
+    (one,) = P03.launches(Prefill(2, 2, 1, 70, 128), load_gpu("h200").limits)
+    assert one.named == ["q", "k", "v", "out"]
+    assert tuple(read_argument(write_argument(arg)) for arg in one.args) == one.args
+    with pytest.raises(LabError, match="takes no tensor map"):
+        dataclasses.replace(one.args[0], box=(1, 300, 64))
+
+
 def test_a_stride_that_no_copy_may_use_does_not_compile() -> None:
     odd = P02.with_source(P02.source_text.replace("PAD = 8;", "PAD = 1;"))
     with pytest.raises(LabError, match="copy of 16 bytes may go"):
@@ -203,4 +264,4 @@ def test_they_are_forecast_for_the_case_studys_workload(rung: Rung, gpu: str) ->
 
 
 def test_they_are_pending_until_somebody_measures_them() -> None:
-    assert {P00.id, P01.id, P02.id} <= set(read_pending())
+    assert {P00.id, P01.id, P02.id, P03.id} <= set(read_pending())

@@ -27,6 +27,7 @@ from labtools.problem import (
     Problem,
     Rung,
     StoredAs,
+    TensorMap,
     is_poison,
     operation_of,
     poisoned,
@@ -660,6 +661,9 @@ def _job_text(
 def _argument_text(argument: Any, names: Sequence[str]) -> str:
     if isinstance(argument, str):
         return f"p 8 {names.index(argument)}"
+    if isinstance(argument, TensorMap):
+        words = argument.words
+        return " ".join(map(str, ("t", 128, names.index(argument.buffer), len(words), *words)))
     value = np.asarray(argument)
     bits = int.from_bytes(value.tobytes(), "little")
     return f"{value.dtype.kind} {value.dtype.itemsize} {bits}"

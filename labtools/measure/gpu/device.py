@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from labtools.problem import OUTPUT_BUFFER, LabError, Launch, Problem, element_dtype
+from labtools.problem import OUTPUT_BUFFER, LabError, Launch, Problem, TensorMap, element_dtype
 
 from .job import workspaces_of
 from .plan import SLICE_ALIGNMENT
+from .tensor_map import encode_tensor_map
 
 RED_ZONE_BYTES = 64 * 1024
 RED_BYTE = 0xFF
@@ -329,10 +330,17 @@ def bind_launches(
     in_call: dict[InCall, None] = {}
     for launch in launches:
         kernel = device.kernel(cubin, launch.entry, launch.smem_bytes)
-        args = tuple(buffers[arg] if isinstance(arg, str) else arg for arg in launch.args)
+        args = tuple(_bound(arg, buffers) for arg in launch.args)
         steps.append((kernel, launch.grid, launch.block, args, launch.smem_bytes))
         in_call.update((arg, None) for arg in args if isinstance(arg, InCall))
     return Call(device, steps, tuple(in_call))
+
+
+def _bound(arg: Any, buffers: Mapping[str, Any]) -> Any:
+    """What the kernel is given for an argument of its launch."""
+    if isinstance(arg, TensorMap):
+        return encode_tensor_map(arg, buffers[arg.buffer].data.ptr)
+    return buffers[arg] if isinstance(arg, str) else arg
 
 
 def allocate_workspaces(

@@ -386,9 +386,19 @@ constexpr lab_parameter parameter() {
                                              : 'u',
           unsigned(sizeof(T))};
 }
+template <class A>
+LAB_INLINE A parameter_value(int index) {
+  if constexpr (sizeof(A) > sizeof(uint64_t)) {
+    A value;
+    lab_read_structure(&value, index, sizeof value);
+    return value;
+  } else {
+    return unpack<A>(lab_argument(index));
+  }
+}
 template <class... A, size_t... I>
 void spread(void (*kernel)(A...), std::index_sequence<I...>) {
-  kernel(unpack<A>(lab_argument(int(I)))...);
+  kernel(parameter_value<A>(int(I))...);
 }
 template <class... A>
 void call(void (*kernel)(A...)) {

@@ -78,7 +78,8 @@ __attribute__((const)) lab_index lab_block_index();
 __attribute__((const)) lab_index lab_block_dim();
 __attribute__((const)) lab_index lab_grid_dim();
 
-uint64_t lab_argument(int index);  // a pointer, or the bits of a scalar
+uint64_t lab_argument(int index);  // a pointer, or the bits of a scalar, or where a structure is
+void lab_read_structure(void* to, int index, size_t bytes);
 int lab_barrier(int op, int predicate);
 uint64_t lab_collective(int op, unsigned mask, uint64_t value, int argument, int width);
 void lab_multiply(lab_product* mine);  // c += a * b, of the whole warp
@@ -87,6 +88,11 @@ uint64_t lab_atomic(void* address, int op, int number, uint64_t operand, uint64_
 void lab_fence();
 void lab_fence_block();
 void lab_give_way();
+// Barriers with phases, by address in shared memory.
+void lab_phase_init(void* barrier, unsigned arrivals);
+void lab_phase_arrive(void* barrier, unsigned arrivals, long long bytes);  // bytes announced
+void lab_phase_wait(void* barrier, unsigned parity);
+void lab_named_barrier(unsigned number, unsigned threads, int waits);
 long long lab_clock();
 int lab_is_shared(const void* address);
 void lab_copy_async(void* shared, const void* global, size_t bytes, size_t zero_fill);

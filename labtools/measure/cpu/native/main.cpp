@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdarg>
 #include <cstdlib>
+#include <deque>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -36,6 +37,12 @@ struct Job {
 };
 
 static Job job;
+
+// As bulk_copy.cuh reads it on a CPU.
+struct alignas(64) TensorMap {
+  uint64_t words[16] = {};
+};
+static std::deque<TensorMap> tensor_maps;
 
 struct OtherContent {
   int buffer, own, other;  // file descriptors of what it holds, and of what it holds in one call
@@ -123,6 +130,15 @@ static void read_job() {
       for (uint64_t n = number(); n > 0; --n) {
         const std::string kind = word();
         const uint32_t bytes = uint32_t(number());
+        if (kind[0] == 't') {  // a tensor map: which buffer, and how it is cut
+          tensor_maps.emplace_back();
+          TensorMap& map = tensor_maps.back();
+          map.words[0] = buffers[number()].base;
+          for (uint64_t n = number(), i = 1; n > 0; --n, ++i) map.words[i] = number();
+          l.passed.push_back({'s', bytes});
+          l.arguments.push_back(uintptr_t(&map));
+          continue;
+        }
         const uint64_t value = number();
         l.passed.push_back({kind[0], bytes});
         l.arguments.push_back(kind[0] == 'p' ? buffers[value].base : value);

@@ -260,8 +260,26 @@ static bool carried(const Region& r, const Cell& c, uintptr_t a) {
   return false;
 }
 
+// When each warp last read a granule of shared memory that several warps read in one interval
+// between barriers of the block: 1 + State::time, 0 for never.
+struct ReadTimes {
+  uint32_t block, epoch;
+  uint32_t of_warp[MAX_THREADS / 32];
+};
+static ReadTimes* read_times = nullptr;  // of each four bytes
+
+static ReadTimes& read_times_at(uintptr_t a) {
+  ReadTimes& times = read_times[(a - shared_region.base) / 4];
+  if (times.block != S.block_serial || times.epoch != S.epoch) {
+    memset(&times, 0, sizeof times);
+    times.block = S.block_serial;
+    times.epoch = S.epoch;
+  }
+  return times;
+}
+
 // What `unordered` says where a look at the stamp alone does not tell.
-__attribute__((noinline)) static bool look_closer(const Stamp& s) {
+__attribute__((noinline)) static bool look_closer(const Region& r, const Stamp& s, uintptr_t a) {
   const Fiber& me = *S.current;
   if (s.block != S.block_serial) {
     if (s.block < S.launch_serial) return false;  // never, or an earlier launch
@@ -271,8 +289,9 @@ __attribute__((noinline)) static bool look_closer(const Stamp& s) {
   }
   const Warp& w = S.warps[me.warp];
   if (s.flags & MANY_WARPS) {
+    const ReadTimes* times = &r == &shared_region ? &read_times_at(a) : nullptr;
     for (uint32_t i = 0; i < S.num_warps; ++i)
-      if (i != me.warp && w.acquired[i] <= s.time) return true;
+      if (i != me.warp && w.acquired[i] < (times ? times->of_warp[i] : s.time + 1)) return true;
     return false;
   }
   if (unsigned(s.thread >> 5) != me.warp) return w.acquired[s.thread >> 5] <= s.time;
@@ -283,13 +302,13 @@ __attribute__((noinline)) static bool look_closer(const Stamp& s) {
 }
 
 // True when the access remembered in `s` may happen at the same time as the current thread's.
-static inline bool unordered(const Region& r, const Stamp& s) {
+static inline bool unordered(const Region& r, const Stamp& s, uintptr_t a) {
   if (s.block != S.block_serial) {
     if (!s.block || &r == &shared_region) return false;  // never; or another block had its own
   } else if (s.epoch != S.epoch) {
     return false;
   }
-  return look_closer(s);
+  return look_closer(r, s, a);
 }
 
 static inline void stamp(Stamp& s, uint64_t address, uint8_t flags) {
@@ -338,9 +357,9 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
     if (__builtin_expect(c.write.flags & PENDING && c.write.block == S.block_serial, 0))
       report_unwritten(r, a, address, true);
   }
-  if (!excused && unordered(r, c.write)) report_race(r, a, c.write, true, !reads, address);
+  if (!excused && unordered(r, c.write, a)) report_race(r, a, c.write, true, !reads, address);
   if (!reads) {
-    if (!read_excused && unordered(r, c.read)) report_race(r, a, c.read, false, true, address);
+    if (!read_excused && unordered(r, c.read, a)) report_race(r, a, c.read, false, true, address);
     uint8_t flags = access == ATOMIC_UPDATE    ? ATOMIC
                     : access == COPY_PENDING   ? PENDING
                     : access == VOLATILE_WRITE ? VOLATILE
@@ -353,11 +372,17 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
   uint8_t flags = access == VOLATILE_READ ? VOLATILE : 0;
   uint32_t lanes = 0, clock = 0;
   if (c.read.block == S.block_serial && c.read.epoch == S.epoch) {
-    if (c.read.flags & MANY_WARPS) return;
     const Fiber& me = *S.current;
+    if (&r == &shared_region &&
+        (c.read.flags & MANY_WARPS || unsigned(c.read.thread >> 5) != me.warp)) {
+      ReadTimes& times = read_times_at(a);
+      if (!(c.read.flags & MANY_WARPS)) times.of_warp[c.read.thread >> 5] = c.read.time + 1;
+      times.of_warp[me.warp] = S.time + 1;
+    }
+    if (c.read.flags & MANY_WARPS) return;
     if (unsigned(c.read.thread >> 5) != me.warp)
       flags = MANY_WARPS | (flags & c.read.flags & VOLATILE);
-    else if (unordered(r, c.read)) {  // who is ordered after me is after those before me, too
+    else if (unordered(r, c.read, a)) {  // who is ordered after me is after those before me, too
       lanes = c.read.lanes;
       clock = c.read.clock;
       flags &= c.read.flags;
@@ -523,6 +548,8 @@ static bool set_up_shared() {
   shared_region.writable = true;
   shared_region.shift = 2;
   shared_region.cells = static_cast<Cell*>(reserve((shared_region.bytes + 8) * sizeof(Cell), MAP_PRIVATE));
+  read_times = static_cast<ReadTimes*>(reserve((shared_region.bytes / 4 + 1) * sizeof(ReadTimes), MAP_PRIVATE));
+  if (!read_times) return false;
   owner.assign(shared_region.bytes, 0);
   for (size_t i = 0; i < shared_variables.size(); ++i) {
     const SharedVariable& v = shared_variables[i];

@@ -14,7 +14,16 @@ constexpr unsigned MAX_THREADS = 1024;
 constexpr size_t STACK_BYTES = 256 * 1024;
 constexpr size_t GUARD_BYTES = 4096;
 
-enum Waiting : uint8_t { RUNNING, AT_BARRIER, AT_COLLECTIVE, AT_ACTIVE_MASK, RETURNED };
+enum Waiting : uint8_t { RUNNING, AT_BARRIER, AT_COLLECTIVE, AT_ACTIVE_MASK, AT_PHASE, RETURNED };
+
+// A barrier in shared memory that counts arrivals and bytes, or one by number of some threads.
+struct PhaseBarrier {
+  uint64_t place;  // its address, or its number
+  uint32_t arrivals, missing;  // of a phase; those that this phase still waits for
+  int64_t bytes = 0;           // announced and not yet landed
+  uint32_t phase = 0;
+  uint32_t heard[32] = {};  // of each warp: State::time of what its arrivals made visible
+};
 
 struct AsyncCopy {
   void* shared;
@@ -60,6 +69,7 @@ struct Warp {
 enum Order : int { ROUND_ROBIN, FIRST_WARP_AHEAD, LAST_WARP_AHEAD, RANDOM };
 
 struct State {
+  std::vector<PhaseBarrier> phase_barriers;  // of the block that runs
   Fiber fibers[MAX_THREADS];
   Warp warps[MAX_THREADS / 32];
   Context main;

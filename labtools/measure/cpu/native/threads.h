@@ -47,6 +47,8 @@ static const char* operation_name(Waiting waiting, int operation) {
       "__reduce_add_sync()", "__reduce_min_sync()", "__reduce_max_sync()", "__reduce_min_sync()",
       "__reduce_max_sync()", "__reduce_and_sync()", "__reduce_or_sync()",  "__reduce_xor_sync()",
       "__match_any_sync()",  "the matrix product"};
+  static const char* const phases[] = {"a barrier in shared memory", "a named barrier"};
+  if (waiting == AT_PHASE) return phases[operation];
   return waiting == AT_BARRIER ? barriers[operation] : collectives[operation];
 }
 
@@ -448,6 +450,7 @@ static void run_block(int order) {
   const uint32_t n = S.num_threads;
   S.num_warps = (n + 31) / 32;
   S.live = n;
+  S.phase_barriers.clear();
   S.arrived = 0;
   S.epoch = 0;
   S.time = 0;
@@ -496,6 +499,60 @@ static bool make_stacks(uint32_t n) {
     S.fibers[i].stack = memory + i * each + GUARD_BYTES;
   }
   return true;
+}
+
+// ---- barriers with phases ----
+
+static PhaseBarrier* phase_barrier(uint64_t place) {
+  for (PhaseBarrier& b : S.phase_barriers)
+    if (b.place == place) return &b;
+  return nullptr;
+}
+
+static PhaseBarrier& initialised(void* address, uint64_t caller, const void* frame) {
+  if (uintptr_t(address) % 8) misaligned(uintptr_t(address), 8, frame);
+  check(uintptr_t(address), 8, READ, caller, frame);
+  PhaseBarrier* b = phase_barrier(uintptr_t(address));
+  if (!b) bad_collective("nobody has initialised this barrier", 0, frame);
+  return *b;
+}
+
+// What this warp did, and what it knows of others, is known to who waits for the phase. A barrier
+// that is ahead of who waits tells a little too much: of phases behind the one waited for.
+static void arrive_at(PhaseBarrier& b, uint32_t arrivals, int64_t bytes, const void* frame) {
+  Fiber& me = *S.current;
+  Warp& w = S.warps[me.warp];
+  me.fenced = ++S.time;
+  for (uint32_t i = 0; i < S.num_warps; ++i) b.heard[i] = std::max(b.heard[i], w.acquired[i]);
+  b.heard[me.warp] = me.fenced;
+  if (arrivals > b.missing) bad_collective("more arrivals at a barrier than it was initialised for", 0, frame);
+  b.missing -= arrivals;
+  b.bytes += bytes;
+  if (b.missing || b.bytes) return;
+  b.missing = b.arrivals;
+  ++b.phase;
+  for (uint32_t i = 0; i < S.num_threads; ++i) {
+    Fiber& t = S.fibers[i];
+    if (t.waiting != AT_PHASE || t.spin_at != b.place) continue;
+    t.waiting = RUNNING;
+    set_can_run(t, true);
+  }
+}
+
+// Until the phase that has `parity` is over. Others may initialise barriers meanwhile.
+static void wait_for_phase(uint64_t place, uint32_t parity, int operation, uint64_t caller) {
+  Fiber& me = *S.current;
+  while ((phase_barrier(place)->phase & 1) == (parity & 1)) {
+    me.waiting = AT_PHASE;
+    me.operation = operation;
+    me.address = caller;
+    me.spin_at = place;
+    set_can_run(me, false);
+    run_another();
+  }
+  Warp& w = S.warps[me.warp];
+  const PhaseBarrier& b = *phase_barrier(place);
+  for (uint32_t i = 0; i < S.num_warps; ++i) w.acquired[i] = std::max(w.acquired[i], b.heard[i]);
 }
 
 // ---- atomics ----
@@ -560,6 +617,10 @@ lab_index lab_grid_dim() { return lab::S.grid_dim; }
 
 uint64_t lab_argument(int index) { return lab::S.arguments[index]; }
 
+void lab_read_structure(void* to, int index, size_t bytes) {
+  memcpy(to, reinterpret_cast<const void*>(lab::S.arguments[index]), bytes);
+}
+
 int lab_barrier(int op, int predicate) { return lab::barrier(op, predicate, LAB_CALLER); }
 
 uint64_t lab_collective(int op, unsigned mask, uint64_t value, int argument, int width) {
@@ -619,6 +680,33 @@ void lab_fence() {
 }
 
 void lab_give_way() { lab::give_way(); }
+
+void lab_phase_init(void* barrier, unsigned arrivals) {
+  using namespace lab;
+  if (uintptr_t(barrier) % 8) misaligned(uintptr_t(barrier), 8, LAB_FRAME);
+  check(uintptr_t(barrier), 8, WRITE, LAB_CALLER, LAB_FRAME);
+  if (phase_barrier(uintptr_t(barrier))) bad_collective("this barrier is initialised twice", 0, LAB_FRAME);
+  S.phase_barriers.push_back({uintptr_t(barrier), arrivals, arrivals});
+}
+
+void lab_phase_arrive(void* barrier, unsigned arrivals, long long bytes) {
+  lab::arrive_at(lab::initialised(barrier, LAB_CALLER, LAB_FRAME), arrivals, bytes, LAB_FRAME);
+}
+
+void lab_phase_wait(void* barrier, unsigned parity) {
+  lab::initialised(barrier, LAB_CALLER, LAB_FRAME);
+  lab::wait_for_phase(uintptr_t(barrier), parity, 0, LAB_CALLER);
+}
+
+void lab_named_barrier(unsigned number, unsigned threads, int waits) {
+  using namespace lab;
+  if (!phase_barrier(number)) S.phase_barriers.push_back({number, threads, threads});
+  PhaseBarrier& b = *phase_barrier(number);
+  if (b.arrivals != threads) bad_collective("a named barrier is used for two numbers of threads", 0, LAB_FRAME);
+  const uint32_t parity = b.phase & 1;
+  arrive_at(b, 1, 0, LAB_FRAME);
+  if (waits) wait_for_phase(number, parity, 1, LAB_CALLER);
+}
 
 long long lab_clock() {
   static long long ticks = 0;
