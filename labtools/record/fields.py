@@ -65,9 +65,8 @@ def read_argument(text: str) -> Any:
         return text
     name, value = text.split(" ", 1)
     if name == "tensor_map":
-        return TensorMap(
-            **{k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(value).items()}
-        )
+        cut: dict[str, Any] = json.loads(value)
+        return TensorMap(**{k: tuple(v) if isinstance(v, list) else v for k, v in cut.items()})
     dtype = element_dtype(name)
     if dtype.kind == "b":
         return dtype.type(value == "True")

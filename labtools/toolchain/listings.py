@@ -391,9 +391,8 @@ def make_stored(
         LabError: there is no compiler or disassembler, or it does not compile.
     """
     defines = rung.defines(workload, limits, knobs)
-    cubin = compile_cubin(
-        rung.source_text, limits.arch, defines, source_name(rung), rung.include_dirs
-    )
+    target = rung.target(limits.arch)
+    cubin = compile_cubin(rung.source_text, target, defines, source_name(rung), rung.include_dirs)
     return StoredListing(
         source_hash=hash_source(rung.source_text, defines, rung.include_dirs),
         text_hash=text_hash_of(rung),
