@@ -65,8 +65,11 @@ def read_argument(text: str) -> Any:
         return text
     name, value = text.split(" ", 1)
     if name == "tensor_map":
-        cut: dict[str, Any] = json.loads(value)
-        return TensorMap(**{k: tuple(v) if isinstance(v, list) else v for k, v in cut.items()})
+        cut: dict[str, Any] = {
+            key: tuple(held) if isinstance(held, list) else held
+            for key, held in json.loads(value).items()
+        }
+        return TensorMap(**cut)
     dtype = element_dtype(name)
     if dtype.kind == "b":
         return dtype.type(value == "True")
