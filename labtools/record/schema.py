@@ -149,12 +149,15 @@ class SanitizerVerdict(_Schema):
         verdict: ``clean``, ``errors`` or ``not run``.
         text: the errors, or why it did not run; empty when clean.
         workload: the (small) workload that it watched.
+        knobs: at which values, where they are not the record's own: those of a kernel that is
+            broken as its author wrote it, which has no time and so no record of its own.
     """
 
     tool: str
     verdict: Literal["clean", "errors", "not run"]
     text: str = ""
     workload: dict[str, Any] | None = None
+    knobs: dict[str, int] | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
     def _says_what(self) -> SanitizerVerdict:

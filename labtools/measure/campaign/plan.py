@@ -14,6 +14,7 @@ from .decode.points import POINTS_CALIBRATION, POINTS_TEST
 from .decode.quant import QUANT
 from .decode.splits import SPLITS
 from .gemm import GEMM
+from .prefill import PREFILL
 from .rows import ROWS
 from .section import Plan
 
@@ -37,7 +38,7 @@ class Group:
 
 
 _DECODE = (LADDER, QUICK, POINTS_CALIBRATION, POINTS_TEST, FINDINGS, BENCH, SPLITS, QUANT)
-_EVERY_PLAN = (*_DECODE, ROWS, GEMM)
+_EVERY_PLAN = (*_DECODE, ROWS, GEMM, PREFILL)
 PLANS = {plan.name: plan for plan in _EVERY_PLAN}
 
 

@@ -652,27 +652,46 @@ def _no_counters(error: LabError) -> Counters:
 def _read_verdicts(
     watched: Mapping[str, Candidate], progress: Progress
 ) -> dict[str, list[SanitizerVerdict]]:
-    """Sanitizer verdicts of the watched rungs on a small workload."""
+    """Sanitizer verdicts of the watched rungs on a small workload.
+
+    A rung that is broken as its author wrote it is watched as written too: that is what it has in
+    place of a time.
+    """
     from ..profiler.sanitize import sanitize_rung
 
-    def verdict(label: str, one: Candidate, tool: str) -> SanitizerVerdict:
+    def verdict(one: Candidate, tool: str, broken: Mapping[str, int] | None) -> SanitizerVerdict:
         workload = operation_of(one.target.operation).watched
-        small = workload.to_dict()
+        said: dict[str, Any] = {
+            "tool": tool,
+            "workload": workload.to_dict(),
+            "knobs": None if broken is None else dict(broken),
+        }
         if not isinstance(one.target, Rung) or one.supports(workload):
             why = one.supports(workload) or "it is no kernel of this project"
-            return SanitizerVerdict(tool=tool, verdict="not run", text=why, workload=small)
+            return SanitizerVerdict(**said, verdict="not run", text=why)
+        knobs = {**one.knobs, **(broken or {})}
         try:
-            report = sanitize_rung(one.target, workload, one.knobs, tools=(tool,))[0]
+            report = sanitize_rung(one.target, workload, knobs, tools=(tool,))[0]
         except LabError as error:
             text = " ".join((error.what, error.why))
-            return SanitizerVerdict(tool=tool, verdict="not run", text=text, workload=small)
-        return report.record_verdict(workload)
+            return SanitizerVerdict(**said, verdict="not run", text=text)
+        return report.record_verdict(workload, said["knobs"])
 
     progress("compute-sanitizer")
     # Verdicts are no times, so the tools may share the GPU.
     with ThreadPoolExecutor(TOOLS_AT_ONCE) as pool:
         pending = {
-            label: [pool.submit(verdict, label, one, tool) for tool in SANITIZER_TOOLS]
+            label: [
+                pool.submit(verdict, one, tool, broken)
+                for broken in (None, *_as_written(one))
+                for tool in SANITIZER_TOOLS
+            ]
             for label, one in watched.items()
         }
         return {label: [job.result() for job in jobs] for label, jobs in pending.items()}
+
+
+def _as_written(one: Candidate) -> list[dict[str, int]]:
+    """The knobs of a rung that is broken as its author wrote it, where these are not asked."""
+    written = one.target.as_written() if isinstance(one.target, Rung) else {}
+    return [written] if written and not one.target.broken(one.knobs) else []

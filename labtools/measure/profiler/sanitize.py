@@ -95,8 +95,15 @@ class SanitizerReport:
     seconds: float = 0.0
     output: str = field(default="", repr=False)
 
-    def record_verdict(self, workload: Problem) -> SanitizerVerdict:
-        """The form that a record keeps."""
+    def record_verdict(
+        self, workload: Problem, knobs: dict[str, int] | None = None
+    ) -> SanitizerVerdict:
+        """The form that a record keeps.
+
+        Args:
+            workload: what was run.
+            knobs: those that differ from the record's own, or None.
+        """
         text = ""
         if self.verdict == "errors":
             shown = "\n".join(str(error) for error in self.errors[:MOST_ERRORS_KEPT])
@@ -104,7 +111,11 @@ class SanitizerReport:
         elif self.verdict == "not run":
             text = self.reason
         return SanitizerVerdict(
-            tool=self.tool, verdict=self.verdict, text=text, workload=workload.to_dict()
+            tool=self.tool,
+            verdict=self.verdict,
+            text=text,
+            workload=workload.to_dict(),
+            knobs=knobs,
         )
 
 

@@ -1,0 +1,54 @@
+"""The plan of prefill: its rungs beside torch's attention, short and long, with and without mask."""
+
+from __future__ import annotations
+
+from labtools.problem import Prefill
+
+from .section import Plan, Section, combined
+
+P00, P01, P02 = "p00_traditional", "p01_inverted", "p02_corrected"
+LIBRARIES = (
+    *("prefill_sdpa", "prefill_sdpa_flash", "prefill_sdpa_cudnn", "prefill_sdpa_efficient"),
+    *("prefill_sdpa_math", "flash_attention_3"),
+)
+STUDIED = Prefill(4, 8, 8, 512, 64)
+"""The workload of the case study."""
+
+PREFILL = Plan(
+    "prefill",
+    "Attention of many queries, from the case study's kernels on, beside the libraries",
+    (
+        Section(
+            (STUDIED,),
+            (
+                *((P00, {}), (P00, {"warps": 8}), (P00, {"block_m": 80, "block_n": 80}), (P01, {})),
+                *combined(P02, block_n=(32, 64, 128), warps=(4, 8)),
+                *((P02, {"stages": 1}), (P02, {"stages": 3})),
+            ),
+            LIBRARIES,
+            ceiling=False,
+            profile=((P00, {}), (P01, {}), (P02, {})),
+        ),
+        Section(
+            (
+                *(STUDIED.replace(head_dim=128), STUDIED.replace(causal=True)),
+                STUDIED.replace(num_kv_heads=2, kv_len=2048, causal=True),
+            ),
+            ((P00, {}), (P01, {}), (P02, {})),
+            LIBRARIES,
+            ceiling=False,
+        ),
+        Section(
+            (
+                Prefill(4, 32, 32, 4096, 128),
+                Prefill(4, 32, 32, 4096, 128, causal=True),
+                Prefill(1, 32, 8, 16384, 128, causal=True),
+                Prefill(8, 32, 8, 4096, 128, qo_len=128, causal=True, dtype="bfloat16"),
+            ),
+            (*combined(P02, warps=(4, 8)), (P02, {"block_n": 128, "warps": 8})),
+            LIBRARIES[:-2] + LIBRARIES[-1:],
+            ceiling=False,
+            counters=True,
+        ),
+    ),
+)
