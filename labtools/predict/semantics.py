@@ -926,10 +926,10 @@ def _find_leading(state: State, one: Instruction) -> list[tuple[str, Value]]:
     value = state.bits(registers[1])
     if value is None or "U32" not in one.modifiers:
         return []
-    place = np.frexp(value.astype(np.float64))[1] - 1
+    place = np.frexp(value.astype(np.float64))[1].astype(np.int64) - 1
     if "SH" in one.modifiers:
         place = 31 - place
-    result = np.where(value == 0, 0xFFFFFFFF, place).astype(np.int64).astype(np.uint32)
+    result = np.where(value == 0, 0xFFFFFFFF, place).astype(np.uint32)
     return [(registers[0].name, result)]
 
 

@@ -1,4 +1,4 @@
-"""The plan of prefill: its rungs beside torch's attention, short and long, with and without mask."""
+"""The plan of prefill: its rungs beside torch's attention, with and without a mask."""
 
 from __future__ import annotations
 
