@@ -69,11 +69,12 @@ def planned(
 ) -> Iterator[tuple[Problem, dict[str, int]]]:
     """Workloads and knobs whose listings are stored for a rung and a GPU.
 
-    For the GPU of the records: every combination of knobs of a rung of the ladder, and its
+    For the GPU of the records: every combination of knobs of a rung of decode's ladder, and its
     defaults at the workloads of the start page's table, which the pages forecast; of a study
-    kernel the defaults and every change of one knob; and the defaults at the other workload, of
-    decode the other head dimension. For the others, and for a rung that has no record yet: the
-    defaults of the ladder at both.
+    kernel the defaults and every change of one knob; of a rung of another ladder the defaults,
+    what was measured, and what is broken as its author wrote it; and the defaults at the other
+    workload, of decode the other head dimension. For the others, and for a rung that has no record
+    yet: the defaults of the ladders at both. Knobs that no block of that GPU can have are left out.
     """
     if not rung.runs_on(limits.arch):
         return
@@ -82,19 +83,41 @@ def planned(
     wanted: list[tuple[Problem, dict[str, int]]] = []
     if limits.name != DEFAULT_GPU or rung.id in _pending():
         wanted += [(main, defaults), (other, defaults)] if in_ladder else []
-    elif in_ladder:
+    elif in_ladder and rung.operation == DEFAULT_OPERATION:
         wanted += [(main, knobs) for knobs in rung.knob_combinations()]
-        if rung.operation == DEFAULT_OPERATION:
-            wanted += [(Workload.parse(text), defaults) for text in TABLE_WORKLOADS]
+        wanted += [(Workload.parse(text), defaults) for text in TABLE_WORKLOADS]
         wanted.append((other, defaults))
+    elif in_ladder:
+        wanted += [(main, defaults), (other, defaults), (main, defaults | rung.as_written())]
+        wanted += _measured().get(rung.id, [])
     else:
         wanted.append((main, defaults))
         for knob in rung.knobs:
             changed = [value for value in knob.choices if value != knob.default]
             wanted += [(main, {**defaults, knob.name: value}) for value in changed]
     for workload, knobs in wanted:
-        if rung.supports(workload) is None:
+        if _can_launch(rung, workload, limits, knobs):
             yield workload, knobs
+
+
+def _can_launch(rung: Rung, workload: Problem, limits: Limits, knobs: dict[str, int]) -> bool:
+    """Whether a rung can run a workload on a GPU with these knobs."""
+    try:
+        rung.launches(workload, limits, knobs)
+    except LabError:
+        return False
+    return True
+
+
+@cache
+def _measured() -> dict[str, list[tuple[Problem, dict[str, int]]]]:
+    """What the shipped records of the data sheet's own GPU ran, by rung."""
+    found: dict[str, list[tuple[Problem, dict[str, int]]]] = {}
+    for record in RecordStore([shipped_records_dir()]).load():
+        shipped = record.kind == "rung" and record.rung_path is None
+        if shipped and record.provenance.gpu_slug == DEFAULT_GPU:
+            found.setdefault(record.name, []).append((record.problem, dict(record.knobs)))
+    return found
 
 
 @cache

@@ -17,7 +17,7 @@ from labtools.problem.gemm.tiling import PRODUCT_KNOBS, ProductTile, product_sup
 def launch(problem, limits, knobs):
     """One block a tile of the output, along its rows."""
     tile = ProductTile.of(knobs)
-    tile.check(limits)
+    tile.check(limits, fixed_size=True)
     return [
         Launch(
             entry="gemm_g00",

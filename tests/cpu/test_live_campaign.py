@@ -21,8 +21,16 @@ from labtools.measure.campaign.section import Plan, Section
 from labtools.measure.fault import Fault
 from labtools.measure.gpu.job import rung_candidate
 from labtools.measure.gpu.run import GpuRun
+from labtools.measure.profiler import sanitize
+from labtools.measure.profiler.sanitize import SanitizerReport
 from labtools.problem import HEADLINE, LabError, Workload, kernels_dir, load_rung
-from labtools.record import RecordStore, freshness, median_problems, paired_ratio
+from labtools.record import (
+    RecordStore,
+    SanitizerVerdict,
+    freshness,
+    median_problems,
+    paired_ratio,
+)
 
 SMALL = Workload(2, 4, 2, 64, 64)
 TINY = Plan(
@@ -82,6 +90,29 @@ def test_a_campaign_writes_fresh_records_and_goes_on_where_it_was(monkeypatch, t
     other = record_campaign(TINY, out, processes=1, rounds=5, profile=False, sanitize=False)
     assert other.measured == 2
     assert len(RecordStore([out]).query(latest=False)) == len(records)
+
+
+def test_a_rung_that_is_broken_as_written_is_watched_as_written_too(monkeypatch):
+    asked = []
+
+    def watch(rung, workload, knobs, tools):
+        asked.append((rung.id, dict(knobs), *tools))
+        return [SanitizerReport(tools[0], "errors" if rung.broken(knobs) else "clean")]
+
+    monkeypatch.setattr(sanitize, "sanitize_rung", watch)
+    p00, p02 = (rung_candidate(load_rung(name)) for name in ("p00", "p02"))
+    verdicts = campaign._read_verdicts({"p00": p00, "p02": p02}, lambda *_: None)
+    said = [(one.tool, one.verdict, one.knobs) for one in verdicts["p00"]]
+    tools = ("memcheck", "racecheck", "synccheck")
+    assert said == [(tool, "clean", None) for tool in tools] + [
+        (tool, "errors", {"pad": 0}) for tool in tools
+    ]
+    assert [one.knobs for one in verdicts["p02"]] == [None] * 3
+    written = {**p00.knobs, "pad": 0}
+    assert ("p00_traditional", written, "memcheck") in asked
+    kept = verdicts["p00"][3]
+    assert SanitizerVerdict.model_validate_json(kept.model_dump_json()) == kept
+    assert "knobs" not in verdicts["p00"][0].model_dump()
 
 
 def test_a_campaign_stopped_in_the_middle_keeps_what_it_had(monkeypatch, tmp_path):

@@ -14,8 +14,8 @@ from labtools.predict import forecast, load_gpu
 from labtools.problem import LabError, Prefill, Rung, load_rung, operation_of
 from labtools.problem.attention import softmax
 from labtools.problem.prefill.operation import PrefillInputs
+from labtools.record import RecordStore, shipped_records_dir
 from labtools.record.fields import read_argument, write_argument
-from labtools.record.pending import read_pending
 from labtools.toolchain.listings import machine_code
 
 P00, P01, P02, P03 = (load_rung(name) for name in ("p00", "p01", "p02", "p03"))
@@ -263,5 +263,13 @@ def test_they_are_forecast_for_the_case_studys_workload(rung: Rung, gpu: str) ->
     assert max(said.floor.time_us, said.band_us[0]) < said.time_us
 
 
-def test_they_are_pending_until_somebody_measures_them() -> None:
-    assert {P00.id, P01.id, P02.id, P03.id} <= set(read_pending())
+@pytest.mark.parametrize("rung", [P00, P01], ids=lambda rung: rung.id)
+def test_a_rung_that_is_broken_as_written_has_a_report_in_place_of_a_time(rung: Rung) -> None:
+    records = [one for one in RecordStore([shipped_records_dir()]).load() if one.name == rung.id]
+    assert records and not any(rung.broken(one.knobs) for one in records)
+    verdicts = [one for record in records for one in record.sanitizer if one.tool == "memcheck"]
+    repaired = [one.verdict for one in verdicts if one.knobs is None]
+    written = [one for one in verdicts if one.knobs == rung.as_written()]
+    assert "clean" in repaired and {*repaired} == {"clean"}
+    assert written and all(one.verdict == "errors" for one in written)
+    assert all("misaligned" in one.text for one in written)

@@ -74,7 +74,7 @@ def test_stored_listings_of_the_ladder(arch: str, rung_id: str) -> None:
         return
     for listing in stored(arch, rung_id):
         for name, sass in parse_listings(listing.listing).items():
-            check_code(sass, arch, listing, name)
+            check_code(sass, load_rung(rung_id).target(arch), listing, name)
 
 
 def test_stored_listings_of_studies() -> None:
@@ -105,9 +105,13 @@ def check_code(sass: Sass, arch: str, listing: StoredListing, name: str) -> None
     assert sass.loops or name in SHARED
     # What the compiler allocated is enough for what is live by our count, and not far above it.
     most = max(sum(name[0] == "R" for name in names) for names in sass.live_names)
-    assert most <= listing.resources[name].registers
+    allocated = listing.resources[name].registers
+    # A warp that starts copies may hand registers on to the warps that compute.
+    moved = [line.text.split()[-1] for line in code if line.base == "USETMAXREG"]
+    allocated = max(allocated, *(int(count, 16) for count in moved)) if moved else allocated
+    assert most <= allocated
     named = {register for line in code for register in line.defines if register[0] == "R"}
-    assert max(int(register[1:]) for register in named) < listing.resources[name].registers
+    assert max(int(register[1:]) for register in named) < allocated
 
 
 def test_a_scoreboard_that_is_waited_for_was_set() -> None:

@@ -7,7 +7,7 @@ from labtools.problem import Prefill
 from .section import Plan, Section, combined
 
 P00, P01, P02 = "p00_traditional", "p01_inverted", "p02_corrected"
-LIBRARIES = (
+PREFILL_PEERS = (
     *("prefill_sdpa", "prefill_sdpa_flash", "prefill_sdpa_cudnn", "prefill_sdpa_efficient"),
     *("prefill_sdpa_math", "flash_attention_3"),
 )
@@ -25,7 +25,7 @@ PREFILL = Plan(
                 *combined(P02, block_n=(32, 64, 128), warps=(4, 8)),
                 *((P02, {"stages": 1}), (P02, {"stages": 3})),
             ),
-            LIBRARIES,
+            PREFILL_PEERS,
             ceiling=False,
             profile=((P00, {}), (P01, {}), (P02, {})),
         ),
@@ -35,7 +35,7 @@ PREFILL = Plan(
                 STUDIED.replace(num_kv_heads=2, kv_len=2048, causal=True),
             ),
             ((P00, {}), (P01, {}), (P02, {})),
-            LIBRARIES,
+            PREFILL_PEERS,
             ceiling=False,
         ),
         Section(
@@ -46,7 +46,7 @@ PREFILL = Plan(
                 Prefill(8, 32, 8, 4096, 128, qo_len=128, causal=True, dtype="bfloat16"),
             ),
             (*combined(P02, warps=(4, 8)), (P02, {"block_n": 128, "warps": 8})),
-            LIBRARIES[:-2] + LIBRARIES[-1:],
+            PREFILL_PEERS[:-2] + PREFILL_PEERS[-1:],
             ceiling=False,
             counters=True,
         ),

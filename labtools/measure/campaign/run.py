@@ -693,5 +693,7 @@ def _read_verdicts(
 
 def _as_written(one: Candidate) -> list[dict[str, int]]:
     """The knobs of a rung that is broken as its author wrote it, where these are not asked."""
-    written = one.target.as_written() if isinstance(one.target, Rung) else {}
-    return [written] if written and not one.target.broken(one.knobs) else []
+    if not isinstance(one.target, Rung) or one.target.broken(one.knobs):
+        return []
+    written = one.target.as_written()
+    return [written] if written else []

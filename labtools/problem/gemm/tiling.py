@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from ..errors import LabError
-from ..limits import MOST_THREADS, Limits
+from ..limits import MOST_FIXED_SMEM_BYTES, MOST_THREADS, Limits
 from ..rung import Knob
 from .gemm import Gemm
 
@@ -40,6 +40,7 @@ class ProductTile:
         k: length of a slice.
         warps_m, warps_n: warps along rows and columns.
         stages: slices that the ring holds; 1 where there is none.
+        pad: elements that hold nothing, behind each row of a slice.
     """
 
     m: int
@@ -48,12 +49,14 @@ class ProductTile:
     warps_m: int
     warps_n: int
     stages: int = 1
+    pad: int = 0
 
     @classmethod
     def of(cls, knobs: Mapping[str, int]) -> Self:
         """The tile that a kernel's knobs name."""
         sizes = (knobs["tile_m"], knobs["tile_n"], knobs["tile_k"])
-        return cls(*sizes, knobs["warps_m"], knobs["warps_n"], knobs.get("stages", 1))
+        warps = (knobs["warps_m"], knobs["warps_n"])
+        return cls(*sizes, *warps, knobs.get("stages", 1), knobs.get("pad", 0))
 
     @property
     def warps(self) -> int:
@@ -68,7 +71,7 @@ class ProductTile:
     @property
     def slice_bytes(self) -> int:
         """A slice of A and one of B, two bytes an element."""
-        return 2 * (self.m + self.n) * self.k
+        return 2 * (self.m + self.n) * (self.k + self.pad)
 
     @property
     def ring_bytes(self) -> int:
@@ -97,25 +100,32 @@ class ProductTile:
             return f"{self.warps} warps are more than the {MOST_THREADS // 32} of a block"
         return None
 
-    def why_not(self, limits: Limits) -> str | None:
-        """Why no block can have this tile, or None."""
+    def why_not(self, limits: Limits, fixed_size: bool = False) -> str | None:
+        """Why no block can have this tile, or None.
+
+        Args:
+            limits: of the GPU.
+            fixed_size: whether the kernel's shared memory has its size when it is compiled.
+        """
         why = self.why_not_shared()
         if why is not None:
             return why
-        if self.ring_bytes > limits.smem_per_block_bytes:
+        most = MOST_FIXED_SMEM_BYTES if fixed_size else limits.smem_per_block_bytes
+        if self.ring_bytes > most:
+            of_size = " of a fixed size" if fixed_size else ""
             return (
-                f"{self.ring_bytes:,} bytes of shared memory are more than the "
-                f"{limits.smem_per_block_bytes:,} that a block may have"
+                f"{self.ring_bytes:,} bytes of shared memory are more than the {most:,}{of_size} "
+                "that a block may have"
             )
         return None
 
-    def check(self, limits: Limits) -> None:
-        """Refuse a tile that no block can have.
+    def check(self, limits: Limits, fixed_size: bool = False) -> None:
+        """Refuse a tile that no block can have; the arguments are those of `why_not`.
 
         Raises:
             LabError: says why.
         """
-        why = self.why_not(limits)
+        why = self.why_not(limits, fixed_size)
         if why is not None:
             raise LabError(
                 f"A tile of {self.m} x {self.n} x {self.k} does not fit.",
