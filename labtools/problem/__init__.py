@@ -84,6 +84,7 @@ from .rung import (
     list_rungs,
     list_studies,
     load_rung,
+    reset_launch,
     timed_launches,
 )
 

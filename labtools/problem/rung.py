@@ -313,6 +313,23 @@ def move_outside(launches: Sequence[Launch]) -> list[Launch]:
     ]
 
 
+def reset_launch(finished: Workspace) -> Launch:
+    """The preparation ``reset_counters``, which zeroes the counters of finished blocks.
+
+    Args:
+        finished: uint32, one dimension.
+    """
+    count = finished.shape[0]
+    return Launch(
+        entry="reset_counters",
+        grid=(-(-count // 128), 1, 1),
+        block=(128, 1, 1),
+        args=(finished.name, np.int32(count)),
+        workspace=(finished,),
+        prepare=True,
+    )
+
+
 LaunchFunction = Callable[[Any, Limits, Mapping[str, int]], list[Launch]]
 LAUNCH_FORM = "launch(problem, limits, knobs)"
 

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
+from knob_cases import SEED, fits, knob_choices
 
 from labtools.measure.gpu.queue import hold_gpu
 from labtools.measure.gpu.run import run_cases_on_gpu, run_jobs_on_gpu, run_on_gpu
-from labtools.predict import limits_of
 from labtools.problem import (
     HEADLINE,
-    LabError,
     Rung,
     Workload,
     draw_workloads,
     list_rungs,
     load_rung,
 )
-from labtools.toolchain import device_query
 
 RUNGS = tuple(rung.id for rung in list_rungs())
 SMALL = Workload(2, 8, 2, 65, 128)
 DRAWN = 200
-SEED = 20261121
 ALWAYS = (1, 2, 31, 32, 33, 4097)
 """Lengths that every rung meets whatever is drawn."""
 KNOB_CASES = (
@@ -36,34 +31,6 @@ KNOB_CASES = (
     Workload.parse("3,8,2,300,128/bf16/paged16").replace(seq_lens=(300, 1, 160)),
     Workload.parse("2,8,1,700,64/paged64").replace(distribution="rising"),
 )
-MOST_COMBINATIONS = 64
-MOST_VALUES = 9
-
-
-def knob_choices(rung: Rung) -> list[dict[str, int]]:
-    """All combinations of knobs; of many each value by itself, and some drawn combinations."""
-    if math.prod(len(knob.choices) for knob in rung.knobs) <= MOST_COMBINATIONS:
-        return rung.knob_combinations()
-    chosen = []
-    for knob in rung.knobs:
-        places = np.linspace(0, len(knob.choices) - 1, min(len(knob.choices), MOST_VALUES))
-        chosen += [{knob.name: knob.choices[int(place)]} for place in places]
-    rng = np.random.default_rng(SEED)
-    for _ in range(MOST_VALUES):
-        chosen.append({knob.name: int(rng.choice(knob.choices)) for knob in rung.knobs})
-    return chosen
-
-
-def fits(rung: Rung, case: Workload, knobs: dict[str, int]) -> bool:
-    """Whether this GPU's blocks have the shared memory that the launches ask for."""
-    device = device_query()
-    assert device is not None
-    most = device.smem_per_block_optin_bytes
-    try:
-        launches = rung.launches(case, limits_of(device), knobs)
-    except LabError:  # a rung that lays its blocks out by itself says so
-        return False
-    return all(launch.smem_bytes <= most for launch in launches)
 
 
 def edit(rung: Rung, old: str, new: str) -> Rung:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import LabError
 from ..limits import GB_PER_S_OF_SM, Limits
-from ..rung import Knob, Launch, Rung, Workspace
+from ..rung import Knob, Launch, Rung, Workspace, reset_launch
 from .split import choose_split
 from .workload import Workload
 
@@ -62,23 +62,6 @@ def tile_bytes(keys: int, head_dim: int, bits: int) -> int:
 def join_bytes(warps: int, group_size: int, head_dim: int) -> int:
     """Shared memory in which the warps of a block join: each head's sums, maximum and weight."""
     return warps * group_size * (head_dim + 6) * 4
-
-
-def reset_launch(finished: Workspace) -> Launch:
-    """The preparation of ``merge.cuh`` that zeroes the counters of finished blocks.
-
-    Args:
-        finished: uint32, one dimension.
-    """
-    count = finished.shape[0]
-    return Launch(
-        entry="reset_counters",
-        grid=(-(-count // 128), 1, 1),
-        block=(128, 1, 1),
-        args=(finished.name, np.int32(count)),
-        workspace=(finished,),
-        prepare=True,
-    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,95 @@
+"""g02, the matrix product for Hopper: wgmma and bulk copies.
+
+Idea: one warp starts bulk copies of whole slices into a ring, swizzled by rows of 128 bytes, and
+warpgroups multiply from it with the matrix instructions that read both factors from shared memory.
+Blocks stay and take tile after tile, so that slices of the next tile come while the last one is
+stored. An output with few rows takes B for the left factor (swap) and shares K between blocks
+(split).
+Limiter: the rate of mma.m16n8k16, which is a part of that of wgmma, and the registers and
+instructions that copies by threads take.
+Cost: sm_90 and no other architecture; rows of K elements that are multiples of 16 bytes.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from labtools.problem import Knob, Launch, Rung, TensorMap, Workspace, reset_launch
+
+SLICE = 64
+"""Elements of K that a slot of the ring has: a row of 128 bytes."""
+
+
+def supports(problem):
+    """Why a problem cannot be computed: the copy engine's strides are multiples of 16 bytes."""
+    if problem.k * problem.element_bytes % 16:
+        return "the copy engine needs rows that are multiples of 16 bytes: K a multiple of 8"
+    return None
+
+
+def tensor_map(problem, name, rows, box_rows):
+    """How slices of a factor are copied."""
+    row = problem.k * problem.element_bytes
+    return TensorMap(
+        buffer=name,
+        shape=(1, rows, problem.k),
+        strides=(rows * row, row),
+        box=(1, box_rows, SLICE),
+        swizzle=128,
+        dtype=problem.dtype,
+    )
+
+
+def launch(problem, limits, knobs):
+    """As many blocks as the GPU has room for, or one for each part of a tile if these are fewer."""
+    tile_l, tile_r, split = 64 * knobs["warpgroups"], knobs["tile_n"], knobs["split"]
+    left, right = ("a", problem.m), ("b", problem.n)
+    if knobs["swap"]:
+        left, right = right, left
+    tiles = -(-left[1] // tile_l) * -(-right[1] // tile_r)
+    stages, workers = knobs["stages"], 128 * knobs["warpgroups"]
+    smem_bytes = stages * ((tile_l + tile_r) * SLICE * problem.element_bytes + 16) + 8
+    room = limits.smem_per_sm_bytes // (smem_bytes + limits.smem_reserved_per_block_bytes)
+    resident = limits.num_sms * max(1, min(room, knobs["blocks"]))
+    sums = tiles * split * workers * tile_r // 2 if split > 1 else 1
+    finished = Workspace("finished", (tiles if split > 1 else 1,), "uint32")
+    return [
+        reset_launch(finished),
+        Launch(
+            entry="gemm_g02",
+            grid=(min(tiles * split, resident),),
+            block=(workers + 128,),
+            smem_bytes=smem_bytes,
+            args=(
+                tensor_map(problem, *left, tile_l),
+                tensor_map(problem, *right, tile_r),
+                *("out", "parts", "finished"),
+                *(np.int32(left[1]), np.int32(right[1]), np.int32(problem.k)),
+            ),
+            workspace=(Workspace("parts", (sums,), "float32"), finished),
+        ),
+    ]
+
+
+RUNG = Rung(
+    id="g02_hopper",
+    title="A ring that the copy engine fills",
+    source=Path(__file__).with_suffix(".cu"),
+    idea="a warp that copies, warpgroups that multiply from shared memory, blocks that stay",
+    limiter="the rate of the matrix instructions of one warp",
+    cost="sm_90 alone; K a multiple of 8",
+    parent="g01_ring",
+    knobs=(
+        Knob("warpgroups", (1, 2, 3), 2, "warpgroups that multiply: 64 rows of a tile each"),
+        Knob("tile_n", (16, 32, 64, 128, 256), 256, "columns of a tile"),
+        Knob("stages", (2, 3, 4, 5, 6, 7, 8), 4, "slices that the ring holds"),
+        Knob("split", (1, 2, 4, 8), 1, "blocks that share the slices of a tile"),
+        Knob("swap", (0, 1), 0, "1 takes B for the left factor: rows of a tile are columns of out"),
+        Knob("band", (1, 4, 8, 16), 8, "tile rows that are gone through together"),
+        Knob("blocks", (1, 2, 3), 1, "blocks of a multiprocessor, if they fit", compiled=False),
+    ),
+    supports=supports,
+    min_arch="sm_90a",
+    launch=launch,
+    operation="gemm",
+)

@@ -1,0 +1,93 @@
+"""The kernels of every operation but decode on a real GPU: right, clean, and broken as written."""
+
+from __future__ import annotations
+
+import pytest
+from knob_cases import SEED, fits, knob_choices
+
+from labtools.measure import sanitize_rung
+from labtools.measure.gpu.run import run_cases_on_gpu, run_jobs_on_gpu
+from labtools.measure.profiler.sanitize import TOOLS, find_sanitizer
+from labtools.problem import (
+    DEFAULT_OPERATION,
+    LabError,
+    Rung,
+    list_rungs,
+    load_rung,
+    operation_of,
+    operations,
+)
+from labtools.toolchain import device_query
+
+DRAWN = 100
+RUNGS = tuple(
+    rung.id for name in operations() if name != DEFAULT_OPERATION for rung in list_rungs(name)
+)
+BROKEN = tuple(name for name in RUNGS if load_rung(name).as_written())
+
+
+def loaded(name: str) -> Rung:
+    """The rung, if this GPU has what it needs."""
+    rung, device = load_rung(name), device_query()
+    if device is None or not rung.runs_on(device.arch):
+        pytest.skip(f"{name} needs {rung.min_arch}")
+    return rung
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_a_rung_is_right_on_drawn_problems(name: str) -> None:
+    rung = loaded(name)
+    cases = operation_of(rung.operation).draw_problems(DRAWN, SEED, rung.supports)
+    runs = run_cases_on_gpu(rung, cases)
+    wrong = [str(run) for run in runs if not run.ok]
+    assert not wrong, "\n".join(wrong[:5])
+    assert len(runs) == len(cases)
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_every_value_of_every_knob_is_right(name: str) -> None:
+    rung = loaded(name)
+    cases = operation_of(rung.operation).draw_problems(2, SEED, rung.supports)
+    jobs = [
+        (rung, case, knobs)
+        for knobs in knob_choices(rung)
+        for case in cases
+        if not rung.broken(knobs) and fits(rung, case, knobs)
+    ]
+    assert len({str(knobs) for _, _, knobs in jobs}) > 2
+    runs = run_jobs_on_gpu(jobs)
+    wrong = [
+        f"{rung.id} {knobs}: {run}"
+        for (_, _, knobs), run in zip(jobs, runs, strict=False)
+        if not run.ok
+    ]
+    assert not wrong, "\n".join(wrong[:5])
+    assert len(runs) == len(jobs)
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_the_sanitizer_finds_nothing(name: str) -> None:
+    rung = loaded(name)
+    _need_sanitizer()
+    for report in sanitize_rung(rung, operation_of(rung.operation).watched, tools=TOOLS):
+        if report.verdict == "not run" and "not supported" in report.reason:
+            pytest.skip(report.reason)
+        assert report.verdict == "clean", (report.tool, report.errors, report.reason)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_broken_as_written_is_flagged(name: str) -> None:
+    rung = loaded(name)
+    _need_sanitizer()
+    (report,) = sanitize_rung(
+        rung, operation_of(rung.operation).watched, rung.as_written(), tools=("memcheck",)
+    )
+    assert report.verdict == "errors", report.reason
+    assert any(error.kind == "misaligned" for error in report.errors)
+
+
+def _need_sanitizer() -> None:
+    try:
+        find_sanitizer()
+    except LabError as error:
+        pytest.skip(error.what)
