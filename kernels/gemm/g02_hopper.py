@@ -15,9 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, TensorMap, Workspace, reset_launch
-
-SLICE = 64
-"""Elements of K that a slot of the ring has: a row of 128 bytes."""
+from labtools.problem.gemm.tiling import SLICE, RingTile
 
 
 def supports(problem):
@@ -42,29 +40,26 @@ def tensor_map(problem, name, rows, box_rows):
 
 def launch(problem, limits, knobs):
     """As many blocks as the GPU has room for, or one for each part of a tile if these are fewer."""
-    tile_l, tile_r, split = 64 * knobs["warpgroups"], knobs["tile_n"], knobs["split"]
-    left, right = ("a", problem.m), ("b", problem.n)
-    if knobs["swap"]:
-        left, right = right, left
-    tiles = -(-left[1] // tile_l) * -(-right[1] // tile_r)
-    stages, workers = knobs["stages"], 128 * knobs["warpgroups"]
-    smem_bytes = stages * ((tile_l + tile_r) * SLICE * problem.element_bytes + 16) + 8
-    room = limits.smem_per_sm_bytes // (smem_bytes + limits.smem_reserved_per_block_bytes)
+    tile = RingTile.of(knobs)
+    left, right = tile.sides(problem.m, problem.n)
+    names = ("b", "a") if tile.swap else ("a", "b")
+    tiles, split = tile.tiles(problem.m, problem.n), tile.split
+    room = limits.smem_per_sm_bytes // (tile.smem_bytes + limits.smem_reserved_per_block_bytes)
     resident = limits.num_sms * max(1, min(room, knobs["blocks"]))
-    sums = tiles * split * workers * tile_r // 2 if split > 1 else 1
+    sums = tiles * split * tile.rows * tile.columns if split > 1 else 1
     finished = Workspace("finished", (tiles if split > 1 else 1,), "uint32")
     return [
         reset_launch(finished),
         Launch(
             entry="gemm_g02",
             grid=(min(tiles * split, resident),),
-            block=(workers + 128,),
-            smem_bytes=smem_bytes,
+            block=(tile.threads,),
+            smem_bytes=tile.smem_bytes,
             args=(
-                tensor_map(problem, *left, tile_l),
-                tensor_map(problem, *right, tile_r),
+                tensor_map(problem, names[0], left, tile.rows),
+                tensor_map(problem, names[1], right, tile.columns),
                 *("out", "parts", "finished"),
-                *(np.int32(left[1]), np.int32(right[1]), np.int32(problem.k)),
+                *(np.int32(left), np.int32(right), np.int32(problem.k)),
             ),
             workspace=(Workspace("parts", (sums,), "float32"), finished),
         ),

@@ -140,9 +140,24 @@ class DerivedTile(Answer, TileDesign):
             f"{tile.stages} stages, {self.cost.smem_bytes:,} bytes of shared memory a block, "
             f"{self.cost.registers} registers a thread, {self.time_us:.4g} us  [computed]"
         )
-        if self.kernel is not None and self.knobs is not None:
-            knobs = " ".join(f"-k {name}={value}" for name, value in self.knobs.items())
-            line(f"forecast it: labtools forecast {self.kernel} -w {self.workload} {knobs}")
+        if self.hopper is not None:
+            ring = self.hopper.cost
+            line("")
+            line("With the instructions that sm_90a alone has:")
+            for step in self.hopper.steps:
+                line("")
+                line(step.question)
+                _show_step(line, step)
+            line("")
+            line(
+                f"derived: {ring.tile.rows} x {ring.tile.columns}, {ring.tile.stages} stages, "
+                f"{ring.tile.split} blocks a tile, {ring.tile.smem_bytes:,} bytes of shared memory "
+                f"a block, {ring.time_us:.4g} us  [computed]"
+            )
+        if self.specified is not None:
+            kernel, chosen = self.specified
+            knobs = " ".join(f"-k {name}={value}" for name, value in chosen.items())
+            line(f"forecast it: labtools forecast {kernel} -w {self.workload} {knobs}")
         line(self.stops)
 
 

@@ -15,10 +15,11 @@ from labtools.predict.inversion import library_pick
 from labtools.predict.inversion.capacity import shared_limits
 from labtools.predict.inversion.layouts import compare_layouts_of, prove_alignment
 from labtools.predict.inversion.product import TileDesign, derive_product
+from labtools.predict.inversion.rings import RingModel
 from labtools.predict.inversion.tiles import CHOICES, TileModel, with_stages
 from labtools.predict.inversion.traffic import least_traffic, nest_traffic
 from labtools.predict.inversion.work import ELEMENT, SUM, ConvWork, TiledWork, read_work
-from labtools.problem import Gemm, LabError, load_rung
+from labtools.problem import Gemm, LabError, load_rung, parse_problem
 from labtools.problem.gemm.tiling import ProductTile
 from labtools.toolchain import CompilerMissing, find_compiler
 
@@ -226,6 +227,40 @@ def test_few_rows_are_bound_by_memory_and_many_by_the_matrix_units() -> None:
     launches = load_rung("g01").launches(Gemm(4096, 4096, 4096), H200.limits, large.knobs)
     assert launches[-1].num_blocks == large.cost.blocks
     assert launches[-1].smem_bytes == large.cost.smem_bytes
+
+
+@pytest.mark.parametrize(
+    "text", ["gemm:4096,4096,4096", "gemm:16,4096,4096", "gemm:300,1000,520", "gemm:64,128,8192"]
+)
+def test_sm_90a_gets_a_ring_that_launches_and_is_the_best_of_all(text: str) -> None:
+    design = derived("gemm", text)
+    assert design.hopper is not None and design.specified is not None
+    kernel, knobs = design.specified
+    problem = parse_problem(text)
+    launch = load_rung(kernel).launches(problem, H200.limits, knobs)[-1]
+    assert launch.smem_bytes == design.hopper.cost.tile.smem_bytes
+    work = read_work("gemm", text)
+    model = RingModel(work, H200)
+    every = [model.cost(tile).time_us for tile in model.tiles()]
+    assert design.hopper.time_us == pytest.approx(min(every))
+    for step in design.hopper.steps:
+        assert step.results and step.rejected, step.name
+        assert all(np.isfinite(one.value) and one.why for one in step.rejected)
+    shapes = {(one.warpgroups, one.columns, one.split, one.swap) for one in design.hopper.near}
+    assert len(shapes) == len(design.hopper.near) > 8
+
+
+def test_few_rows_lie_on_the_right_and_share_k() -> None:
+    few = derived("gemm", "gemm:1,4096,14336").hopper
+    assert few is not None and few.cost.tile.swap == 1
+    narrow = derived("gemm", "gemm:64,128,8192").hopper
+    assert narrow is not None and narrow.cost.tile.split == 8
+
+
+@pytest.mark.parametrize(("text", "gpu"), [("gemm:64,64,100", "h200"), ("gemm:64,64,64", "l4")])
+def test_no_ring_where_the_copy_engine_is_not_or_takes_no_such_rows(text: str, gpu: str) -> None:
+    design = derived("gemm", text, gpu)
+    assert design.hopper is None and design.specified == ("g01_ring", design.knobs)
 
 
 def test_eight_warps_may_share_a_tile_of_64_rows_along_n() -> None:

@@ -12,9 +12,17 @@ from labtools.measure.cpu import run_on_cpu
 from labtools.predict import load_gpu
 from labtools.problem import Gemm, LabError, Rung, load_rung, operation_of
 from labtools.problem.gemm import GEMM_DISTRIBUTIONS
-from labtools.problem.gemm.tiling import ProductTile
+from labtools.problem.gemm.tiling import ProductTile, RingTile
 
-G00, G01 = load_rung("g00"), load_rung("g01")
+G00, G01, G02 = (load_rung(name) for name in ("g00", "g01", "g02"))
+SMALL_RING = {"warpgroups": 1, "tile_n": 32, "stages": 2}
+DRAWN_RINGS = (
+    SMALL_RING,
+    {"warpgroups": 2, "tile_n": 64, "stages": 3, "band": 1},
+    {"warpgroups": 1, "tile_n": 16, "stages": 4, "split": 4, "swap": 1},
+    {"warpgroups": 3, "tile_n": 16, "stages": 2, "split": 8, "band": 4},
+    {"warpgroups": 2, "tile_n": 256, "stages": 2, "swap": 1},
+)
 SMALL_TILE = {"tile_m": 32, "tile_n": 32, "tile_k": 16, "warps_m": 1, "warps_n": 2}
 H200 = load_gpu("h200")
 
@@ -23,6 +31,28 @@ H200 = load_gpu("h200")
 def test_the_kernels_are_right_on_drawn_problems(rung: Rung) -> None:
     for one in operation_of("gemm").draw_problems(2, seed=7):
         assert run_on_cpu(rung, one, SMALL_TILE, orders=(0, 3)).ok, one
+
+
+@pytest.mark.parametrize("knobs", DRAWN_RINGS, ids=str)
+def test_a_ring_of_bulk_copies_is_right_on_drawn_problems(knobs: dict[str, int]) -> None:
+    for one in operation_of("gemm").draw_problems(2, seed=11, supports=G02.supports):
+        assert run_on_cpu(G02, one, knobs, orders=(0, 3)).ok, one
+
+
+def test_rows_that_the_copy_engine_takes_not_are_refused() -> None:
+    reason = G02.supports(Gemm(16, 16, 20))
+    assert reason is not None and "multiples of 16 bytes" in reason
+    assert G02.supports(Gemm(16, 16, 24)) is None
+
+
+@pytest.mark.parametrize(("m", "split"), [(4096, 1), (16, 4)])
+def test_blocks_of_a_ring_stay_or_share_a_tile(m: int, split: int) -> None:
+    knobs = {"warpgroups": 1, "tile_n": 128, "stages": 4, "split": split}
+    one = G02.launches(Gemm(m, 4096, 4096), H200.limits, knobs)[-1]
+    tiles = RingTile(1, 128, 4, split).tiles(m, 4096)
+    assert one.num_blocks == min(tiles * split, H200.sm_count)
+    parts = next(buffer for buffer in one.workspace if buffer.name == "parts")
+    assert parts.shape[0] == (tiles * split * 64 * 128 if split > 1 else 1)
 
 
 @pytest.mark.parametrize("distribution", GEMM_DISTRIBUTIONS)
@@ -80,6 +110,31 @@ def _wrong() -> Iterator[tuple[str, Rung, str, str]]:
         "slot.b + swizzled(row, chunk)",
         ("slot.b + row * CHUNKS + chunk"),
     )
+    yield (
+        "multiplies what has not landed",
+        G02,
+        "wait_barrier(ring.full",
+        "if (0) wait_barrier(ring.full",
+    )
+    yield (
+        "fills what is still read",
+        G02,
+        "wait_barrier(ring.empty",
+        "if (0) wait_barrier(ring.empty",
+    )
+    yield (
+        "gives a slot back too early",
+        G02,
+        "release(ring.empty[reading]);\n      reading",
+        "release(ring.empty[place.stage]);\n      reading",
+    )
+    yield "exchanges words of the wrong lanes", G02, "threadIdx.x & offset", "threadIdx.x & 1"
+    yield (
+        "counts no finished block",
+        G02,
+        "atomicInc(finished + tile, SPLIT - 1) == SPLIT - 1",
+        "true",
+    )
 
 
 @pytest.mark.parametrize("case", list(_wrong()), ids=lambda case: case[0])
@@ -87,7 +142,10 @@ def test_a_wrong_product_is_rejected(case: tuple[str, Rung, str, str]) -> None:
     name, rung, old, new = case
     assert old in rung.source_text
     wrong = rung.with_source(rung.source_text.replace(old, new))
-    assert not check_rung(wrong, Gemm(35, 37, 83), SMALL_TILE, quick=True).ok, name
+    problem, knobs = Gemm(35, 37, 83), SMALL_TILE
+    if rung is G02:
+        problem, knobs = Gemm(35, 40, 264), {**SMALL_RING, "split": 2 if "finished" in name else 1}
+    assert not check_rung(wrong, problem, knobs, quick=True).ok, name
 
 
 @pytest.mark.parametrize(

@@ -616,9 +616,10 @@ def test_an_unknown_operation_in_a_record_is_named(pairs: Rung) -> None:
 # ------------------------------------------------------------------------------ what is decode's
 
 DECODES_OWN = (
-    # Files of attention, and of decode and prefill: their part of a room is a folder of that name.
+    # Files of attention, and of decode and prefill: their part of a room is a folder of that name,
+    # or a file.
     *("labtools/problem/attention.py", "labtools/problem/prefill/", "kernels/prefill/"),
-    "kernels/baselines/prefill/",
+    *("kernels/baselines/prefill/", "labtools/*/*/prefill.py", "labtools/*/*/prefill/"),
     *("labtools/*/decode/", "labtools/*/*/decode/", "kernels/decode/", "kernels/studies/"),
     # Device code, the library's call and the read sweep that decode's kernels share.
     *("kernels/include/", "kernels/baselines/*.py", "kernels/microbench/read_sweep.*"),

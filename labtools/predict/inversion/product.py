@@ -25,6 +25,7 @@ from .layouts import (
 )
 from .library_pick import LibraryPick, pick_of_library
 from .parts import REGISTER_LIMIT, WARP, AnyDesign, DesignStep, Figure, Rejected
+from .rings import RingDesign, derive_ring
 from .tiles import (
     CHOICES,
     TileCost,
@@ -72,6 +73,8 @@ class TileDesign(AnyDesign):
         library: NVIDIA's own pick.
         kernel, knobs: the shipped kernel that this specifies, with its knobs; None where there is
             none.
+        hopper: the same product on the instructions that sm_90a alone has, where the GPU has them;
+            then this is what to build.
         stops: where analysis stops.
     """
 
@@ -92,7 +95,15 @@ class TileDesign(AnyDesign):
     library: LibraryPick | None
     kernel: str | None
     knobs: dict[str, int] | None
+    hopper: RingDesign | None = None
     stops: str = WHERE_IT_STOPS
+
+    @property
+    def specified(self) -> tuple[str, dict[str, int]] | None:
+        """The shipped kernel to build and its knobs, or None where there is none."""
+        if self.hopper is not None:
+            return self.hopper.kernel, self.hopper.knobs
+        return None if self.kernel is None or self.knobs is None else (self.kernel, self.knobs)
 
 
 def derive_product(
@@ -217,6 +228,7 @@ class _ProductDerivation:
             library=self._library(),
             kernel=kernel,
             knobs=dict(self.tile.knobs) if kernel else None,
+            hopper=derive_ring(self.work, self.gpu, best.time_us) if self.op == "gemm" else None,
             steps=steps,
         )
 

@@ -50,41 +50,50 @@ def fragment_bytes(tile: ProductTile) -> int:
     return tile.warps * 2 * (rows + columns) * tile.k
 
 
-@dataclass(frozen=True)
-class TileCost:
-    """A tile and what the model says of it.
+@dataclass(frozen=True, kw_only=True)
+class ModelledTime:
+    """What a model of tiles says of a tile's time.
 
     Attributes:
-        tile: sizes, warps and stages.
-        blocks: tiles of the output.
-        blocks_per_sm: resident at a time.
-        smem_bytes: of a block.
-        registers: of a thread, estimated.
-        waves: rounds in which the SMs take the blocks.
-        padded_share: of the multiplications, what is spent on nothing.
-        slice_cycles: of an SM, for one slice of each resident block.
-        by: what those cycles are of: ``matrix units``, ``load/store unit``, ``L2``, ``latency``
-            or ``chain``.
-        shares: the cycles of every candidate for ``by``.
+        registers: of a thread that multiplies, estimated.
+        by: what takes most cycles of a slice, one of ``shares``.
+        shares: cycles of an SM for one slice of each resident block, by what takes them.
         memory_us: least traffic with memory, given the L2, at the read ceiling, or at the rate that
             the bytes on the way allow.
         sm_us: what the SMs take.
         time_us: launch, first bytes, and the longer of the two.
     """
 
-    tile: ProductTile
-    blocks: int
-    blocks_per_sm: int
-    smem_bytes: int
     registers: int
-    waves: int
-    padded_share: float
-    slice_cycles: float
     by: str
     shares: dict[str, float]
     memory_us: float
     sm_us: float
     time_us: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileCost(ModelledTime):
+    """A tile and what the model says of it: ``by`` is ``matrix units``, ``load/store unit``,
+    ``L2``, ``latency`` or ``chain``.
+
+    Attributes:
+        tile: sizes, warps and stages.
+        blocks: tiles of the output.
+        blocks_per_sm: resident at a time.
+        smem_bytes: of a block.
+        waves: rounds in which the SMs take the blocks.
+        padded_share: of the multiplications, what is spent on nothing.
+        slice_cycles: of an SM, for one slice of each resident block.
+    """
+
+    tile: ProductTile
+    blocks: int
+    blocks_per_sm: int
+    smem_bytes: int
+    waves: int
+    padded_share: float
+    slice_cycles: float
 
 
 class TileModel:
@@ -207,9 +216,19 @@ class TileModel:
         sm_us = self.us(cycles)
         memory_us = self.memory_time_us(tile, blocks, resident)
         return TileCost(
-            *(tile, blocks, resident, smem, registers, waves),
-            *(work.padded_share(tile.m, tile.n), busiest[by], by, busiest),
-            *(memory_us, sm_us, launch + max(sm_us, memory_us)),
+            tile=tile,
+            blocks=blocks,
+            blocks_per_sm=resident,
+            smem_bytes=smem,
+            registers=registers,
+            waves=waves,
+            padded_share=work.padded_share(tile.m, tile.n),
+            slice_cycles=busiest[by],
+            by=by,
+            shares=busiest,
+            memory_us=memory_us,
+            sm_us=sm_us,
+            time_us=launch + max(sm_us, memory_us),
         )
 
     def stages_for(self, tile: ProductTile) -> int:

@@ -132,3 +132,77 @@ class ProductTile:
                 why,
                 "other sizes of the knobs; labtools derive --op gemm names one",
             )
+
+
+SLICE = 64
+"""Elements of K that a slot of a ring of bulk copies has: a row of 128 bytes."""
+WARPGROUP_ROWS = 64
+"""Rows of the left factor that a warpgroup multiplies."""
+BARRIER_BYTES = 8
+
+
+@dataclass(frozen=True)
+class RingTile:
+    """A tile that a block multiplies with wgmma from a ring that the copy engine fills.
+
+    The left factor, 64 rows for each warpgroup, is A, or B if they are swapped.
+
+    Args:
+        warpgroups: that multiply; one more copies.
+        columns: rows of the right factor.
+        stages: slices that the ring holds.
+        split: blocks that share the slices of a tile.
+        swap: 1 takes B for the left factor.
+    """
+
+    warpgroups: int
+    columns: int
+    stages: int
+    split: int = 1
+    swap: int = 0
+
+    @classmethod
+    def of(cls, knobs: Mapping[str, int]) -> Self:
+        """The tile that a kernel's knobs name."""
+        sizes = (knobs["warpgroups"], knobs["tile_n"], knobs["stages"])
+        return cls(*sizes, knobs["split"], knobs["swap"])
+
+    @property
+    def knobs(self) -> dict[str, int]:
+        """The sizes as a kernel's knobs name them."""
+        named = {"warpgroups": self.warpgroups, "tile_n": self.columns, "stages": self.stages}
+        return named | {"split": self.split, "swap": self.swap}
+
+    @property
+    def rows(self) -> int:
+        """Of the left factor."""
+        return WARPGROUP_ROWS * self.warpgroups
+
+    @property
+    def workers(self) -> int:
+        """Threads that multiply."""
+        return 128 * self.warpgroups
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.workers + 128
+
+    @property
+    def slice_bytes(self) -> int:
+        """A slice of both factors, two bytes an element."""
+        return 2 * (self.rows + self.columns) * SLICE
+
+    @property
+    def smem_bytes(self) -> int:
+        """Of a block: the ring, two barriers a stage, and a word."""
+        return self.stages * (self.slice_bytes + 2 * BARRIER_BYTES) + BARRIER_BYTES
+
+    def sides(self, m: int, n: int) -> tuple[int, int]:
+        """Rows of the left and of the right factor of a product ``[m, n]``."""
+        return (n, m) if self.swap else (m, n)
+
+    def tiles(self, m: int, n: int) -> int:
+        """Tiles of an output ``[m, n]``."""
+        left, right = self.sides(m, n)
+        return -(-left // self.rows) * -(-right // self.columns)

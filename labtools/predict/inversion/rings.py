@@ -1,0 +1,349 @@
+"""The tile of a matrix product on the instructions that sm_90a alone has: wgmma and bulk copies.
+
+What differs from `tiles`: a warpgroup multiplies 64 rows at the data sheet's peak and reads both
+factors from shared memory; one warp starts all copies, so no warp waits at a barrier for all
+others; blocks stay and take tile after tile; few tiles are shared out along K.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from labtools.problem import Knob, load_rung
+from labtools.problem.gemm.tiling import SLICE, WARPGROUP_ROWS, RingTile
+
+from ..machine import machine_of
+from ..sheets import Gpu
+from .parts import DesignStep, Figure, Rejected
+from .tiles import LOADED_SHARE, UNIT_BYTES, ModelledTime
+from .traffic import least_traffic
+from .work import ELEMENT, SUM, TiledWork
+
+KERNEL = "g02_hopper"
+"""The shipped kernel that takes such a tile as its knobs."""
+ARCH = "sm_90"
+"""Its instructions are those of one architecture."""
+DEPTH = 16
+"""Elements of a sum that one wgmma adds."""
+JOIN_US = 1.5
+"""What a join through memory takes besides its bytes: a write, a fence, a counter, a trip to the
+L2. Measured on an NVIDIA H200, as decode's layout rule takes it."""
+BLOCK_REGISTERS = 65536
+SPARE_REGISTERS = 40
+"""Of a multiplying thread, beside its sums: descriptors, places in the ring, counters. Read from
+the compiled code."""
+COPYING_REGISTERS = 40
+"""Of a thread of the copying warps, which gave the rest away."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingCost(ModelledTime):
+    """A tile and what the model says of it: ``by`` is ``matrix units``, ``L2`` or ``latency``, and
+    the time has the join besides.
+
+    Attributes:
+        tile: sizes, stages, split.
+        items: tiles, or parts of tiles where these are shared.
+        turns: items that the busiest SM takes, one after the other.
+        join_us: to add the parts of shared tiles.
+    """
+
+    tile: RingTile
+    items: int
+    turns: int
+    join_us: float
+
+
+@dataclass(frozen=True)
+class RingDesign:
+    """The kernel on these instructions, with its steps.
+
+    Attributes:
+        kernel, knobs: the shipped kernel that this specifies.
+        cost: the tile and what it costs.
+        time_us: expected.
+        steps: the derivation.
+        near: other shapes of a tile, each at its best, the nearest first: what a search measures.
+    """
+
+    kernel: str
+    knobs: dict[str, int]
+    cost: RingCost
+    time_us: float
+    steps: tuple[DesignStep, ...]
+    near: tuple[RingTile, ...]
+
+
+def derive_ring(work: TiledWork, gpu: Gpu, mma_us: float) -> RingDesign | None:
+    """The tile on wgmma, or None where the GPU lacks it or the copy engine takes no such rows.
+
+    Args:
+        work: one matrix product.
+        gpu: its sheet.
+        mma_us: what the best tile on mma.m16n8k16 takes, the alternative.
+    """
+    if gpu.arch != ARCH or not gpu.fp16_tensor_tflops:
+        return None
+    if len(work.rows) != 1 or not work.copies_whole:
+        return None
+    model = RingModel(work, gpu)
+    best = model.best()
+    steps = (_instruction(model, best, mma_us), _tile(model, best), _ring(model, best))
+    near = tuple(one.tile for one in model.shapes() if _shape(one.tile) != _shape(best.tile))
+    return RingDesign(KERNEL, best.tile.knobs, best, best.time_us, steps, near)
+
+
+class RingModel:
+    """The model for one product on one GPU.
+
+    Args:
+        work: what is computed.
+        gpu: its sheet.
+    """
+
+    def __init__(self, work: TiledWork, gpu: Gpu) -> None:
+        self.work, self.gpu = work, gpu
+        self.machine = machine_of(gpu)
+        self.m, self.n = work.rows[0], work.columns
+        self.slices = -(-work.depth // SLICE)
+        peak = (gpu.fp16_tensor_tflops or 0.0) * 1e3
+        self.flops_a_cycle = peak / self.machine.clock_ghz / gpu.sm_count
+        self.l2_rate = min(
+            self.machine.fill_bytes_per_cycle, self.machine.l2_bytes_per_cycle / gpu.sm_count
+        )
+        self.latency = self.machine.dram_async(512)
+        (found,) = least_traffic(work, (gpu.l2_bytes,))
+        self.memory_bytes = found.traffic_bytes or work.minimal_bytes
+        self.choices = _choices()
+
+    def us(self, cycles: float) -> float:
+        """Cycles of an SM as microseconds."""
+        return cycles / self.machine.clock_ghz / 1e3
+
+    def registers(self, tile: RingTile) -> int:
+        """Of a multiplying thread, estimated."""
+        return tile.columns // 2 + SPARE_REGISTERS
+
+    def product_cycles(self, tile: RingTile) -> float:
+        """Cycles of an SM for one wgmma: its operations, or its reads of shared memory."""
+        operations = 2 * WARPGROUP_ROWS * tile.columns * DEPTH / self.flops_a_cycle
+        read = ELEMENT * DEPTH * (WARPGROUP_ROWS + tile.columns) / UNIT_BYTES
+        return max(operations, read)
+
+    def why_not(self, tile: RingTile) -> str | None:
+        """Why no block can have a tile, or None."""
+        if tile.smem_bytes > self.gpu.smem_per_block_bytes:
+            most = self.gpu.smem_per_block_bytes
+            return f"{tile.smem_bytes:,} bytes of shared memory, and a block has {most:,}"
+        registers = tile.workers * self.registers(tile) + 128 * COPYING_REGISTERS
+        if registers > BLOCK_REGISTERS:
+            return f"{registers:,} registers, and an SM has {BLOCK_REGISTERS:,}"
+        return None
+
+    def shares(self, tile: RingTile) -> dict[str, float]:
+        """Cycles of an SM for one slice of its block, by what takes them."""
+        return {
+            "matrix units": tile.warpgroups * SLICE / DEPTH * self.product_cycles(tile),
+            "L2": tile.slice_bytes / self.l2_rate,
+            "latency": self.latency / (tile.stages - 1),
+        }
+
+    def store_cycles(self, tile: RingTile) -> float:
+        """Cycles in which a block stores a tile: exchanges between lanes, then the bytes."""
+        sums = tile.rows * tile.columns
+        return sums / 64 + ELEMENT * sums / UNIT_BYTES
+
+    def cost(self, tile: RingTile) -> RingCost:
+        """What a tile costs; it must fit."""
+        machine, sms = self.machine, self.gpu.sm_count
+        items = tile.tiles(self.m, self.n) * tile.split
+        turns = -(-items // sms)
+        shares = self.shares(tile)
+        by = max(shares, key=lambda name: shares[name])
+        cycles = -(-self.slices // tile.split) * shares[by] + self.store_cycles(tile)
+        sm_us = self.us(self.latency + turns * cycles)
+        on_the_way = min(items, sms) * (tile.stages - 1) * tile.slice_bytes
+        latency = self.latency + machine.dram_queue(LOADED_SHARE)
+        at_ceiling = self.memory_bytes / machine.dram_bytes_per_cycle
+        memory_us = self.us(max(at_ceiling, self.memory_bytes * latency / on_the_way))
+        join_us = 0.0
+        if tile.split > 1:
+            moved = (1 + tile.split) * SUM * tile.rows * tile.columns
+            join_us = JOIN_US + self.us(moved / self.l2_rate)
+        launch = machine.launch_us(min(items, sms)) + machine.start_us
+        return RingCost(
+            tile=tile,
+            items=items,
+            turns=turns,
+            registers=self.registers(tile),
+            by=by,
+            shares=shares,
+            memory_us=memory_us,
+            sm_us=sm_us,
+            join_us=join_us,
+            time_us=launch + max(sm_us, memory_us) + join_us,
+        )
+
+    def tiles(self, fixed: Mapping[str, int] | None = None) -> Iterator[RingTile]:
+        """Every tile that fits; of a ring the longest, which costs nothing but its room."""
+        choices = {**self.choices, **{name: (value,) for name, value in (fixed or {}).items()}}
+        for swap in choices["swap"]:
+            for warpgroups in choices["warpgroups"]:
+                for columns in choices["tile_n"]:
+                    for split in choices["split"]:
+                        if split > self.slices and split > 1:
+                            continue
+                        for stages in sorted(choices["stages"], reverse=True):
+                            tile = RingTile(warpgroups, columns, stages, split, swap)
+                            if self.why_not(tile) is None:
+                                yield tile
+                                break
+
+    def best(self, fixed: Mapping[str, int] | None = None) -> RingCost:
+        """The tile of least time; of equal ones the one that needs least.
+
+        Raises:
+            ValueError: none fits.
+        """
+        return min((self.cost(tile) for tile in self.tiles(fixed)), key=_order)
+
+    def shapes(self) -> list[RingCost]:
+        """The best of every shape of a tile, the fastest first."""
+        found: dict[tuple[int, ...], RingCost] = {}
+        for one in sorted(map(self.cost, self.tiles()), key=_order):
+            found.setdefault(_shape(one.tile), one)
+        return list(found.values())
+
+
+def _order(one: RingCost) -> tuple[float, ...]:
+    tile = one.tile
+    return (round(one.time_us, 6), tile.split, tile.swap, tile.slice_bytes, tile.warpgroups)
+
+
+def _shape(tile: RingTile) -> tuple[int, ...]:
+    return (tile.warpgroups, tile.columns, tile.split, tile.swap)
+
+
+def _choices() -> dict[str, Sequence[int]]:
+    knobs: Sequence[Knob] = load_rung(KERNEL).knobs
+    return {knob.name: knob.choices for knob in knobs}
+
+
+# ----------------------------------------------------------------------------------- the steps
+
+
+def _instruction(model: RingModel, best: RingCost, mma_us: float) -> DesignStep:
+    tile = best.tile
+    operations = 2 * WARPGROUP_ROWS * tile.columns * DEPTH
+    floor = model.work.flops / model.flops_a_cycle / model.gpu.sm_count
+    return DesignStep(
+        "instruction",
+        "Which matrix instruction?",
+        (
+            Figure("peak", model.gpu.fp16_tensor_tflops or 0.0, "TFLOP/s", "data sheet"),
+            Figure("operations an SM", model.flops_a_cycle, "a cycle", "peak / SMs / clock"),
+        ),
+        "cycles = the longer of operations / rate and bytes read / 128 a cycle",
+        (
+            Figure("cycles of one wgmma", model.product_cycles(tile), "cycles", "formula"),
+            Figure("its operations", operations, "", f"m64n{tile.columns}k16"),
+            Figure("the product at that rate", model.us(floor), "us", "operations / rate"),
+        ),
+        f"wgmma.m64n{tile.columns}k16 with both factors in shared memory",
+        "a clock that sinks under load, which no sheet says",
+        (Rejected("mma.m16n8k16", mma_us, "us", f"its best tile; this takes {best.time_us:.4g}"),),
+    )
+
+
+def _tile(model: RingModel, best: RingCost) -> DesignStep:
+    tile = best.tile
+    rejected = []
+    for name, chosen in tile.knobs.items():
+        for value in model.choices[name]:
+            if value == chosen or name == "stages":
+                continue
+            field = "columns" if name == "tile_n" else name
+            other = dataclasses.replace(tile, **{field: int(value)})
+            fixed = {key: v for key, v in other.knobs.items() if key != "stages"}
+            found = [model.cost(one) for one in model.tiles(fixed)]
+            if found:
+                said = f"bound by {found[0].by}; the choice takes {best.time_us:.4g}"
+                rejected.append(Rejected(f"{name} {value}", found[0].time_us, "us", said))
+            else:
+                why = (
+                    model.why_not(dataclasses.replace(other, stages=2)) or "more parts than slices"
+                )
+                rejected.append(Rejected(f"{name} {value}", other.slice_bytes, "bytes", why))
+    left, right = tile.sides(model.m, model.n)
+    padded = 1 - left * right / (tile.tiles(model.m, model.n) * tile.rows * tile.columns)
+    return DesignStep(
+        "ring tile",
+        "How large is a tile, which factor lies on the left, and who shares it?",
+        (
+            Figure("rows of the left factor", left, "", "B" if tile.swap else "A"),
+            Figure("rows of the right factor", right, "", "A" if tile.swap else "B"),
+            Figure("SMs", model.gpu.sm_count, "", "data sheet"),
+        ),
+        "time = launch + the longer of turns x slices x busiest unit and bytes / rate + join",
+        (
+            Figure("items", best.items, "", "tiles x split"),
+            Figure("turns", best.turns, "", "items / SMs, rounded up"),
+            Figure("padding", padded, "of the products", "edges of tiles"),
+            Figure("join", best.join_us, "us", "parts through the L2"),
+            *(Figure(name, value, "cycles", "one slice") for name, value in best.shares.items()),
+        ),
+        f"{tile.rows} x {tile.columns}, {tile.split} blocks a tile"
+        + (", B on the left" if tile.swap else ""),
+        "sizes near a multiple of the SMs",
+        tuple(rejected),
+    )
+
+
+def _ring(model: RingModel, best: RingCost) -> DesignStep:
+    tile = best.tile
+    busy = max(value for name, value in best.shares.items() if name != "latency")
+    needed = 1 + math.ceil(model.latency / busy)
+    rejected = []
+    for stages in (tile.stages - 1, tile.stages + 1):
+        other = dataclasses.replace(tile, stages=stages)
+        why = model.why_not(other)
+        if stages not in model.choices["stages"]:
+            continue
+        if why:
+            rejected.append(Rejected(f"{stages} stages", other.smem_bytes, "bytes", why))
+        else:
+            said = "fewer bytes on the way" if stages < tile.stages else "room for nothing else"
+            rejected.append(Rejected(f"{stages} stages", model.cost(other).time_us, "us", said))
+    most = BLOCK_REGISTERS // tile.threads // 8 * 8
+    rejected.append(
+        Rejected(
+            "equal shares of the registers",
+            most,
+            "registers a thread",
+            f"the multiplying ones want {best.registers}: the copying ones give theirs away"
+            if best.registers > most
+            else f"{best.registers} are wanted: they would do",
+        )
+    )
+    return DesignStep(
+        "ring",
+        "How many slices does the ring hold, and who has the registers?",
+        (
+            Figure("latency of a copy", model.latency, "cycles", "memory"),
+            Figure("cycles of a slice", busy, "cycles", "busiest unit"),
+        ),
+        "at least 1 that is read + ceil(latency / cycles of a slice); more cost nothing but room",
+        (
+            Figure("stages", tile.stages, "", "as many as fit"),
+            Figure("stages needed", needed, "", "formula"),
+            Figure("shared memory", tile.smem_bytes, "bytes", "stages x slice + barriers"),
+            Figure("row mod 128", ELEMENT * SLICE % 128, "bytes", "a swizzled row of a box"),
+            Figure("slot mod 1024", ELEMENT * SLICE * tile.columns % 1024, "bytes", "for wgmma"),
+        ),
+        f"{tile.stages} stages in {tile.smem_bytes:,} bytes",
+        "another block on the SM that wants the room",
+        tuple(rejected),
+    )
