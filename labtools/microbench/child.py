@@ -17,7 +17,7 @@ from labtools.measure.gpu.faults import cuda_fault
 from labtools.problem import LabError
 from labtools.record import Clocks
 
-from . import cycles, rates
+from . import cycles, hopper, rates
 from .rig import Rig, Sample
 
 BENCHMARK_LIMIT_S = 60.0
@@ -35,6 +35,10 @@ RUNS: dict[str, Callable[[Rig], list[Sample]]] = {
     "async.bulk": cycles.run_bulk,
     "barrier.meet": cycles.run_meet,
     "barrier.skew": cycles.run_skew,
+    "barrier.turns": hopper.run_named_turns,
+    "phase": hopper.run_phases,
+    "product": hopper.run_products,
+    "async.boxes": hopper.run_boxes,
     "branch.loop": cycles.run_turns,
     "branch.skip": cycles.run_skip,
     "code.size": cycles.run_code_size,

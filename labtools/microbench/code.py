@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from labtools.problem import kernels_dir
+from labtools.problem.rung import is_arch_since
 from labtools.toolchain import Cubin, compile_cubin
 from labtools.toolchain.options import split_arch
 from labtools.toolchain.sass import Instruction, Sass, innermost, loads_in_flight, read_sass
@@ -65,6 +66,7 @@ class Benchmark:
         checks: of its kernels.
         defines: one compilation each.
         oldest: first compute capability that has the instructions.
+        target: the one architecture that has them, with its suffix, for which it is compiled.
         settings: for the function that measures it.
     """
 
@@ -74,10 +76,13 @@ class Benchmark:
     checks: tuple[CodeCheck, ...]
     defines: tuple[tuple[tuple[str, str], ...], ...] = ((),)
     oldest: tuple[int, int] = (7, 5)
+    target: str | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def runs_on(self, arch: str) -> bool:
         """Whether the architecture has what is measured."""
+        if self.target is not None:
+            return is_arch_since(arch, self.target)
         return split_arch(arch) >= self.oldest
 
 
@@ -88,7 +93,8 @@ def compile_benchmark(benchmark: Benchmark, arch: str, defines: Mapping[str, str
         LabError: it does not compile, or there is no compiler.
     """
     path = kernels_dir() / "microbench" / benchmark.source
-    return compile_cubin(path.read_text(encoding="utf-8"), arch, defines, name=benchmark.source)
+    text = path.read_text(encoding="utf-8")
+    return compile_cubin(text, benchmark.target or arch, defines, name=benchmark.source)
 
 
 def check_machine_code(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -248,17 +249,39 @@ def run_chase_hbm(bench: Rig) -> list[Sample]:
 # --------------------------------------------------------------------------------------- rows
 
 
-def _walk(
-    bench: Rig, entry: str, level: str, row_bytes: int, stride: int, sm: int, *more: np.uint32
+def walk(
+    bench: Rig,
+    entry: str,
+    level: str,
+    row_bytes: int,
+    stride: int,
+    sm: int,
+    *more: np.uint32,
+    smem_bytes: int = 0,
+    mapped: Callable[[np.uint64, int], Any] | None = None,
 ) -> tuple[float, float]:
-    """Cycles a step: the middle and the slowest of the warps. ``sm`` -1: a warp on every SM."""
+    """Cycles a step: the middle and the slowest of the warps.
+
+    Args:
+        bench: the GPU.
+        entry: the kernel.
+        level: ``l1``, ``l2`` or ``hbm``.
+        row_bytes: read by a step.
+        stride: bytes from one step to the next.
+        sm: where; -1 is a warp on every SM.
+        more: further arguments of the kernel.
+        smem_bytes: of dynamic shared memory.
+        mapped: what the kernel gets for the address and the bytes of what is read; None is the
+            address.
+    """
     grid = bench.num_sms
     everywhere = sm < 0
     steps, warm, wrap = WALK_STEPS, WALK_WARM, 0xFFFFFFFF
     if level == "hbm":
         reach = (steps + warm) * stride + row_bytes
         block_bytes = -(-reach // 4096) * 4096 if everywhere else 0
-        address = bench.cold_zeros(block_bytes * grid if everywhere else reach)
+        size = block_bytes * grid if everywhere else reach
+        address = bench.cold_zeros(size)
         room = bench.zeros.nbytes
         if block_bytes * grid > room:  # a small GPU: the blocks' rows lie in one another's gaps
             block_bytes = 4096
@@ -268,13 +291,14 @@ def _walk(
         wrap, block_bytes = part - 1, part + 16384
         warm = 2 * part // stride + WALK_WARM
         address = np.uint64(bench.zeros.data.ptr)
+        size = block_bytes * grid
         if level == "l2":
             for _ in range(2):
-                bench.touch(address, block_bytes * grid)
+                bench.touch(address, size)
     out = bench.scratch("out", 24 * grid)
     args = (
         out,
-        address,
+        mapped(address, size) if mapped else address,
         np.uint64(block_bytes),
         np.uint32(stride),
         np.uint32(wrap),
@@ -285,7 +309,7 @@ def _walk(
     )
     for _ in range(PLACEMENT_ATTEMPTS):
         bench.device.set_bytes(out, 0)
-        bench.kernel(entry)((grid,), (32,), args)
+        bench.kernel(entry, smem_bytes=smem_bytes)((grid,), (32,), args, shared_mem=smem_bytes)
         times = bench.read_times(out, (grid, 3))
         times = times[times[:, 1] > 0]
         # One warp on each SM, or one on the wanted SM alone.
@@ -314,7 +338,7 @@ def run_rows(bench: Rig) -> list[Sample]:
                 for warps in ("one", "every SM"):
                     sms = bench.some_sms() if warps == "one" else [-1] * REPEATS
                     pairs = [
-                        _walk(bench, f"walk_{cache}_{width}_{loads}", level, row, stride, sm)
+                        walk(bench, f"walk_{cache}_{width}_{loads}", level, row, stride, sm)
                         for sm in sms
                     ]
                     what = {
@@ -341,7 +365,7 @@ def run_copy(bench: Rig) -> list[Sample]:
             row = 32 * width * max(1, copies)
             for warps in ("one", "every SM"):
                 sms = bench.some_sms() if warps == "one" else [-1] * REPEATS
-                pairs = [_walk(bench, f"copy_{width}_{copies}", level, row, row, sm) for sm in sms]
+                pairs = [walk(bench, f"copy_{width}_{copies}", level, row, row, sm) for sm in sms]
                 what = {
                     "test": "copy",
                     "level": level,
@@ -360,7 +384,7 @@ def run_bulk(bench: Rig) -> list[Sample]:
         for size in BULK_BYTES:
             for warps in ("one", "every SM"):
                 sms = bench.some_sms() if warps == "one" else [-1] * REPEATS
-                pairs = [_walk(bench, "bulk", level, size, size, sm, np.uint32(size)) for sm in sms]
+                pairs = [walk(bench, "bulk", level, size, size, sm, np.uint32(size)) for sm in sms]
                 what = {"test": "bulk", "level": level, "bytes": size, "warps": warps}
                 samples.append(sample(what, "cycles", [middle for middle, _ in pairs]))
     return samples

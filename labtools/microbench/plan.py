@@ -12,6 +12,10 @@ from labtools.problem import LabError
 from .code import Benchmark, CodeCheck
 
 LANE_BYTES = (2, 4, 8, 16)
+PRODUCT_COLUMNS = (64, 128)
+PRODUCT_BODIES = (1, 4, 16)
+BOXES = ((8, 1), (32, 1), (64, 1), (128, 1), (256, 1), (64, 4), (128, 2), (128, 4))
+"""(rows of 128 bytes, boxes on their way) of copies by a tensor map."""
 CODE_KB = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
 
 
@@ -161,6 +165,30 @@ def _meet_checks(extra: int) -> tuple[CodeCheck, ...]:
     )
 
 
+def _product_checks(source: str) -> tuple[CodeCheck, ...]:
+    # What comes from registers is moved there before the loop, and the products say so each time.
+    return tuple(
+        CodeCheck(
+            f"product_{source}_{body}_{columns}",
+            {f"HGMMA.64x{columns}x16.F32": body, "WARPGROUP.DEPBAR": 1},
+            others=20 + 4 * body,
+        )
+        for columns in PRODUCT_COLUMNS
+        for body in PRODUCT_BODIES
+    )
+
+
+def _phase_checks(kind: str) -> tuple[CodeCheck, ...]:
+    return tuple(
+        CodeCheck(
+            f"phase_{kind}_{body}",
+            {"SYNCS.PHASECHK": body * (2 if kind == "turn" else 1)},
+            others=20 + 16 * body,
+        )
+        for body in (2, 4)
+    )
+
+
 @lru_cache(maxsize=1)
 def list_benchmarks() -> tuple[Benchmark, ...]:
     """All microbenchmarks, in the order in which they run."""
@@ -202,6 +230,24 @@ def list_benchmarks() -> tuple[Benchmark, ...]:
                   _meet_checks(0)),
         Benchmark("barrier.skew", "__syncthreads with one warp that is late", "barrier.cu",
                   (*_meet_checks(0), *_meet_checks(16), *_meet_checks(64))),
+        Benchmark("barrier.turns", "named barriers by which two warpgroups take turns", "hopper.cu",
+                  tuple(CodeCheck(f"named_turn_{body}", {"BAR.SYNC": body, "BAR.ARV": body})
+                        for body in (4, 8)), target="sm_90a"),
+        Benchmark("phase.own", "an mbarrier by the lane that arrives and waits", "hopper.cu",
+                  _phase_checks("own"), target="sm_90a", settings={"kind": "own"}),
+        Benchmark("phase.ended", "waiting for a phase of an mbarrier that has ended", "hopper.cu",
+                  _phase_checks("ended"), target="sm_90a", settings={"kind": "ended"}),
+        Benchmark("phase.turns", "mbarriers by which two warps take turns", "hopper.cu",
+                  _phase_checks("turn"), target="sm_90a", settings={"kind": "turn"}),
+        Benchmark("product.shared", "wgmma with A in shared memory", "hopper.cu",
+                  _product_checks("shared"), target="sm_90a", settings={"source": "shared"}),
+        Benchmark("product.registers", "wgmma with A in registers", "hopper.cu",
+                  _product_checks("registers"), target="sm_90a",
+                  settings={"source": "registers"}),
+        Benchmark("async.boxes", "copies by a tensor map, alone and several on their way",
+                  "hopper.cu",
+                  tuple(CodeCheck(f"boxes_{rows}_{depth}", {"UTMALDG.3D": depth}, where="kernel")
+                        for rows, depth in BOXES), target="sm_90a"),
         Benchmark("branch.loop", "what a trip of a loop costs besides its body", "barrier.cu",
                   turns),
         Benchmark("branch.skip", "instructions whose predicate is false", "barrier.cu",

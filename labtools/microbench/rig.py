@@ -52,9 +52,9 @@ class Rig:
         """Streaming multiprocessors."""
         return self.device.num_sms
 
-    def kernel(self, entry: str, defines: str = "") -> Any:
-        """A kernel of this benchmark."""
-        return self.device.kernel(self.cubins[defines], entry)
+    def kernel(self, entry: str, defines: str = "", smem_bytes: int = 0) -> Any:
+        """A kernel of this benchmark, with so many bytes of dynamic shared memory."""
+        return self.device.kernel(self.cubins[defines], entry, smem_bytes)
 
     def stall_cycles(self, entry: str, defines: str = "") -> int | None:
         """Sum of the stall counts of a kernel's only innermost loop, each at least 1.

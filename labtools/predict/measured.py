@@ -164,6 +164,7 @@ def table_from_record(record: Mapping[str, Any]) -> dict[str, Any]:
         _put_rows,
         _put_async,
         _put_barriers,
+        _put_hopper,
         _put_branches,
         _put_code,
         _put_bandwidth,
@@ -419,6 +420,55 @@ def _put_barriers(table: _Table) -> None:
             "barrier.skew: what is added for each cycle that one warp is late",
         )  # fmt: skip
     table.curve("barrier_skew", rows)
+
+
+def _put_hopper(table: _Table) -> None:
+    """Products of a warpgroup, mbarriers, named barriers and copies by a tensor map."""
+    samples = table.samples
+    for source in ("shared", "registers"):
+        name = f"product.{source}"
+        for columns in sorted({one["what"]["columns"] for one in samples.all(name)}):
+            short = samples.all(name, columns=columns, groups=1, body=1)
+            for one in short:
+                table.put(
+                    "latency", f"product_{source}.{columns}",
+                    [value / one["what"]["trips"] for value in one["values"]], "cycles",
+                    f"{name}: one product, from its start to the end of the wait, and the loop",
+                )  # fmt: skip
+            for groups, end in ((1, ""), (2, "_sm")):
+                found = _slope(samples, name, per=groups, columns=columns, groups=groups)
+                table.put(
+                    "interval", f"product_{source}{end}.{columns}", found, "cycles",
+                    f"{name}: one more product of {groups} warpgroup{'s' * (groups > 1)}",
+                )  # fmt: skip
+    for kind, handed, of in (
+        ("own", 1, "an arrival and the wait for its phase"),
+        ("ended", 1, "a wait for a phase that has ended"),
+        ("turn", 2, "from a wait's end to that of the other warp, which was waited for"),
+    ):
+        name = "phase.turns" if kind == "turn" else f"phase.{kind}"
+        found = _slope(samples, name, per=handed)
+        table.put("latency", f"phase_{kind}", found, "cycles", f"{name}: {of}")
+    table.put(
+        "latency", "named_turn", _slope(samples, "barrier.turns", per=2), "cycles",
+        "barrier.turns: from a wait's end to that of the other warpgroup",
+    )  # fmt: skip
+    rows = []
+    for one in samples.all("async.boxes"):
+        what = one["what"]
+        rows.append(
+            {
+                **{key: what[key] for key in ("level", "bytes", "depth", "warps")},
+                **_spread("cycles", one["values"]),
+            }
+        )
+        if what["depth"] == 1:
+            where = "" if what["warps"] == "every SM" else "_one"
+            table.put(
+                "latency", f"box_{what['level']}{where}.{what['bytes']}", one["values"], "cycles",
+                f"async.boxes: {what['warps']}, from its start to the end of the wait",
+            )  # fmt: skip
+    table.curve("boxes", rows)
 
 
 def _put_branches(table: _Table) -> None:

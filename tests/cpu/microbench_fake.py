@@ -8,6 +8,11 @@ from typing import Any
 
 import numpy as np
 
+WITH_SM = (
+    *("walk", "copy", "bulk", "meet", "turn", "skip", "chase"),
+    *("product", "phase", "named", "boxes"),
+)
+"""Beginnings of the kernels that write begin, end and SM; the others write begin and end."""
 _addresses = itertools.count(0x7F00_0000_0000, 2**35)
 
 
@@ -84,8 +89,14 @@ class FakeDevice:
     def download(self, source: FakeArray) -> np.ndarray:
         return source.host.copy()
 
-    def kernel(self, cubin: str, entry: str) -> Any:
-        def call(grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]) -> None:
+    def kernel(self, cubin: str, entry: str, smem_bytes: int = 0) -> Any:
+        def call(
+            grid: tuple[int, ...],
+            block: tuple[int, ...],
+            args: tuple[Any, ...],
+            shared_mem: int = 0,
+        ) -> None:
+            assert shared_mem == smem_bytes
             self.calls.append((cubin, entry, grid, block))
             assert all(isinstance(arg, (FakeArray, np.generic)) for arg in args)
             assert grid[0] >= 1 and 1 <= block[0] <= 1024
@@ -105,7 +116,7 @@ class FakeDevice:
             out[0::2], out[1::2] = 2_000_000, 1_000_000
             return
         width = 2
-        if entry.startswith(("walk", "copy", "bulk", "meet", "turn", "skip", "chase")):
+        if entry.startswith(WITH_SM):
             width = 3
         count = len(out) // width * width
         rows = out[:count].reshape(-1, width)
@@ -114,5 +125,5 @@ class FakeDevice:
         if width == 3:
             rows[:, 2] = np.arange(len(rows))  # each on an SM of its own
         # The SM that walks and copies are told to run on; -1 is every SM.
-        if entry.startswith(("walk", "copy", "bulk")) and int(args[7]) >= 0:
+        if entry.startswith(("walk", "copy", "bulk", "boxes")) and int(args[7]) >= 0:
             rows[1:] = 0

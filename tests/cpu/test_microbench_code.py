@@ -19,7 +19,10 @@ from labtools.problem import LabError, kernels_dir
 from labtools.toolchain import compile_cubin
 
 SOURCES = kernels_dir() / "microbench"
-GROUPS = ("pipe", "chase", "rows", "async", "barrier", "branch", "code", "bandwidth", "launch")
+GROUPS = (
+    *("pipe", "chase", "rows", "async", "barrier", "phase", "product", "branch", "code"),
+    *("bandwidth", "launch"),
+)
 
 
 @pytest.mark.parametrize("group", some_of(GROUPS, 5))
@@ -40,12 +43,25 @@ def test_an_architecture_without_the_instruction_is_named() -> None:
     assert "sm_75 has no such instruction" in check_machine_code(imma, "sm_75")[0]
 
 
+def test_what_one_architecture_has_alone_is_measured_on_no_newer_one() -> None:
+    (product,) = find_benchmarks(["product.shared"])
+    assert product.runs_on("sm_90")
+    assert not product.runs_on("sm_80")
+    assert "sm_120 has no such instruction" in check_machine_code(product, "sm_120")[0]
+
+
+def test_products_that_do_not_wait_are_refused() -> None:
+    problems = compiled("product.shared", "wait_for_products<0>();\n      hold(sums);", "")
+    assert any("0 WARPGROUP.DEPBAR" in problem for problem in problems), problems
+
+
 def compiled(name: str, old: str, new: str, arch: str = "sm_90"):
     """The problems of a benchmark whose source was changed in one place."""
     (benchmark,) = find_benchmarks([name])
     text = (SOURCES / benchmark.source).read_text()
     assert text.count(old) == 1, old
-    cubin = compile_cubin(text.replace(old, new), arch, name=benchmark.source)
+    target = benchmark.target or arch
+    cubin = compile_cubin(text.replace(old, new), target, name=benchmark.source)
     return check_machine_code(benchmark, arch, {0: cubin})
 
 

@@ -1,0 +1,110 @@
+"""The microbenchmarks of what sm_90a alone has. They return raw samples."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from labtools.measure.gpu.tensor_map import encode_tensor_map
+from labtools.problem import TensorMap
+
+from .cycles import walk
+from .plan import BOXES, PRODUCT_BODIES, PRODUCT_COLUMNS
+from .rig import REPEATS, Rig, Sample, sample
+
+BOX_ROW = 128
+"""Bytes of a row of a box: 64 elements, exchanged as wgmma wants them."""
+PRODUCT_TRIPS = 64
+
+
+def _run(bench: Rig, entry: str, warps: int, *more: Any) -> float:
+    """Cycles of one block, from the first warp's start to the last one's end."""
+    out = bench.scratch("out", 24 * warps)
+    bench.kernel(entry)((1,), (32 * warps,), (out, *more, np.int32(PRODUCT_TRIPS)))
+    times = bench.read_times(out, (warps, 3))
+    return float(times[:, 1].max() - times[:, 0].min())
+
+
+def run_products(bench: Rig) -> list[Sample]:
+    """Groups of 1, 4 and 16 products of one to three warpgroups, each with a wait."""
+    source = str(bench.settings["source"])
+    samples = []
+    for columns in PRODUCT_COLUMNS:
+        for groups in (1, 2, 3):
+            for body in PRODUCT_BODIES:
+                entry = f"product_{source}_{body}_{columns}"
+                sink = bench.scratch("sink", 4 * 128 * groups)
+                values = [_run(bench, entry, 4 * groups, sink) for _ in range(REPEATS + 1)]
+                what = {
+                    "test": "product",
+                    "columns": columns,
+                    "groups": groups,
+                    "body": body,
+                    "trips": PRODUCT_TRIPS,
+                }
+                samples.append(sample(what, "cycles", values[1:]))
+    return samples
+
+
+def run_phases(bench: Rig) -> list[Sample]:
+    """What an mbarrier costs the lane that arrives, a warp that need not wait, and two that do."""
+    kind = str(bench.settings["kind"])
+    samples = []
+    for body in (2, 4):
+        entry, warps = f"phase_{kind}_{body}", 2 if kind == "turn" else 1
+        values = [_run(bench, entry, warps) for _ in range(REPEATS + 1)]
+        what = {"test": "phase", "kind": kind, "body": body, "trips": PRODUCT_TRIPS}
+        samples.append(sample(what, "cycles", values[1:]))
+    return samples
+
+
+def run_named_turns(bench: Rig) -> list[Sample]:
+    """Two warpgroups that take turns by named barriers."""
+    samples = []
+    for body in (4, 8):
+        values = [_run(bench, f"named_turn_{body}", 8) for _ in range(REPEATS + 1)]
+        what = {"test": "named", "body": body, "trips": PRODUCT_TRIPS}
+        samples.append(sample(what, "cycles", values[1:]))
+    return samples
+
+
+def run_boxes(bench: Rig) -> list[Sample]:
+    """Copies by a tensor map: one after the other, and several on their way."""
+    samples = []
+    for level in ("hbm", "l2"):
+        for rows, depth in BOXES:
+            for warps in ("one", "every SM"):
+                sms = bench.some_sms() if warps == "one" else [-1] * REPEATS
+                size = BOX_ROW * rows
+                mapped = partial(_rows_as_map, rows)
+                pairs = [
+                    walk(
+                        bench, f"boxes_{rows}_{depth}", level, size, size, sm,
+                        smem_bytes=depth * size, mapped=mapped,
+                    )
+                    for sm in sms
+                ]  # fmt: skip
+                what = {
+                    "test": "boxes",
+                    "level": level,
+                    "bytes": size,
+                    "depth": depth,
+                    "warps": warps,
+                }
+                samples.append(sample(what, "cycles", [middle for middle, _ in pairs]))
+    return samples
+
+
+def _rows_as_map(rows: int, address: np.uint64, size: int) -> Any:
+    """The map of all rows of 128 bytes at an address, cut into boxes of some."""
+    row = TensorMap(
+        buffer="zeros",
+        shape=(1, size // BOX_ROW, BOX_ROW // 2),
+        strides=(size // BOX_ROW * BOX_ROW, BOX_ROW),
+        box=(1, rows, BOX_ROW // 2),
+        swizzle=128,
+        dtype="float16",
+    )
+    return encode_tensor_map(row, int(address))
