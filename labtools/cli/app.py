@@ -136,13 +136,13 @@ def derive(
     op: Annotated[
         str | None,
         typer.Option(
-            help="What is computed: decode, gemm, conv or moe. Default: as the workload says, else "
-            "decode."
+            help="What is computed: decode, prefill, gemm, conv or moe. Default: as the workload "
+            "says, else decode."
         ),
     ] = None,
     target: Annotated[
         float | None,
-        typer.Option(help="Share of the bound that is aimed at, of a product; 0.85 without it."),
+        typer.Option(help="Share of the bound that is aimed at, not of decode; 0.85 without it."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 from labtools.predict import gpu_or_default
 from labtools.predict.decode.derivation import Design
 from labtools.predict.decode.inversion import RUNG_OF_BITS, TARGET_SHARE, derive
+from labtools.predict.inversion.design import BoundDesign
 from labtools.predict.inversion.parts import DesignStep, Figure
 from labtools.predict.inversion.product import USUAL_TARGET, TileDesign, derive_product
 from labtools.predict.inversion.work import FORMS
+from labtools.predict.prefill.inversion import GROUP_WORDS, PrefillDesign, derive_prefill
 from labtools.problem import LabError, Limits, load_rung
 from labtools.problem.decode.block_plan import plan_of
 
-from .given import choose_decode_workload
+from .given import choose_decode_workload, choose_prefill_workload
 from .outcome import Answer, taken_from, typed
 
 if TYPE_CHECKING:
@@ -102,6 +104,36 @@ def derive_kernel(
     return taken_from(Derived, design, origin="computed", rung=_rung_of(design, gpu.limits))
 
 
+def _show_bound(line: Callable[[str], None], design: BoundDesign, columns: int) -> None:
+    """Every step, the layouts of rows of so many elements beside each other, and the slope."""
+    line(f"{design.op} {design.workload} on {design.gpu}  [computed]")
+    if not design.calibrated:
+        line("uncalibrated: this GPU's latencies and rates were not measured by this project")
+    for number, step in enumerate(design.steps, 1):
+        line("")
+        line(f"{number}. {step.question}")
+        _show_step(line, step)
+    line("")
+    line(f"rows of {columns} elements in shared memory, each layout beside the others:")
+    for one in design.layouts:
+        line(f"   {one.name}: {one.why}")
+    line("least traffic by size of a buffer (the ski slope):")
+    for point in design.slope:
+        if point.traffic_bytes is None:
+            line(f"   {point.buffer_bytes:,} bytes: no tile fits")
+        else:
+            line(f"   {point.buffer_bytes:,} bytes: {point.traffic_bytes:,} bytes")
+
+
+def _say_knobs(line: Callable[[str], None], design: BoundDesign) -> None:
+    """The command that forecasts the kernel, and where analysis stops."""
+    if design.specified is not None:
+        kernel, chosen = design.specified
+        knobs = " ".join(f"-k {name}={value}" for name, value in chosen.items())
+        line(f"forecast it: labtools forecast {kernel} -w {design.workload} {knobs}")
+    line(design.stops)
+
+
 @dataclass(frozen=True)
 class DerivedTile(Answer, TileDesign):
     """The derivation of a product's tile on a GPU."""
@@ -114,23 +146,7 @@ class DerivedTile(Answer, TileDesign):
         def line(text: str) -> None:
             console.print(text, markup=False, soft_wrap=True)
 
-        line(f"{self.op} {self.workload} on {self.gpu}  [computed]")
-        if not self.calibrated:
-            line("uncalibrated: this GPU's latencies and rates were not measured by this project")
-        for number, step in enumerate(self.steps, 1):
-            line("")
-            line(f"{number}. {step.question}")
-            _show_step(line, step)
-        line("")
-        line("rows of 64 elements in shared memory, each layout beside the others:")
-        for one in self.layouts:
-            line(f"   {one.name}: {one.why}")
-        line("least traffic by size of a buffer (the ski slope):")
-        for point in self.slope:
-            if point.traffic_bytes is None:
-                line(f"   {point.buffer_bytes:,} bytes: no tile fits")
-            else:
-                line(f"   {point.buffer_bytes:,} bytes: {point.traffic_bytes:,} bytes")
+        _show_bound(line, self, 64)
         if self.library is not None:
             line(f"NVIDIA's own pick: {self.library.said}")
         tile = self.cost.tile
@@ -154,14 +170,34 @@ class DerivedTile(Answer, TileDesign):
                 f"{ring.tile.split} blocks a tile, {ring.tile.smem_bytes:,} bytes of shared memory "
                 f"a block, {ring.time_us:.4g} us  [computed]"
             )
-        if self.specified is not None:
-            kernel, chosen = self.specified
-            knobs = " ".join(f"-k {name}={value}" for name, value in chosen.items())
-            line(f"forecast it: labtools forecast {kernel} -w {self.workload} {knobs}")
-        line(self.stops)
+        _say_knobs(line, self)
 
 
-OPERATIONS = ("decode", *FORMS)
+@dataclass(frozen=True)
+class DerivedPrefill(Answer, PrefillDesign):
+    """The derivation of a prefill kernel on a GPU."""
+
+    origin: str = "computed"
+
+    def show(self, console: Console) -> None:
+        """Every step, the layouts beside each other, the slope, and the kernel."""
+
+        def line(text: str) -> None:
+            console.print(text, markup=False, soft_wrap=True)
+
+        _show_bound(line, self, int(self.layouts[0].name))
+        tile = self.cost.tile
+        line("")
+        line(
+            f"derived: {tile.queries} queries x {tile.keys} keys, {tile.groups} "
+            f"{GROUP_WORDS[tile.kind]}, {tile.stages} stages, {self.cost.smem_bytes:,} bytes of "
+            f"shared memory a block, {self.cost.registers} registers a thread, "
+            f"{self.time_us:.4g} us  [computed]"
+        )
+        _say_knobs(line, self)
+
+
+OPERATIONS = ("decode", "prefill", *FORMS)
 """What can be derived."""
 
 
@@ -172,10 +208,10 @@ def derive_any(
     bits: int,
     target: float | None,
     progress: Progress,
-) -> Derived | DerivedTile:
+) -> Derived | DerivedTile | DerivedPrefill:
     """The derivation for a workload of any operation that can be derived."""
     named = (workload_text or "").partition(":")[0]
-    op = op or (named if named in FORMS else "decode")
+    op = op or (named if named in OPERATIONS else "decode")
     with typed():
         if op not in OPERATIONS:
             raise LabError(
@@ -187,11 +223,13 @@ def derive_any(
             raise LabError(
                 "A decode kernel is derived for no target.",
                 f"it aims at {TARGET_SHARE:.0%} of the read ceiling",
-                "--target with --op gemm, conv or moe",
+                "--target with --op prefill, gemm, conv or moe",
             )
         if op != "decode" and bits != 16:
             raise LabError(
-                f"A product of {bits} bits is not known here.",
+                f"A {op} of {bits} bits is not known here."
+                if op == "prefill"
+                else f"A product of {bits} bits is not known here.",
                 "its elements have 16 bits",
                 "--bits with decode",
             )
@@ -199,8 +237,15 @@ def derive_any(
         return derive_kernel(workload_text, gpu_name, bits, progress)
     with typed():
         gpu = gpu_or_default(gpu_name)
+        share = USUAL_TARGET if target is None else target
+        if op == "prefill":
+            problem = choose_prefill_workload(workload_text)
+            progress(f"deriving a kernel for {gpu.title}")
+            return taken_from(
+                DerivedPrefill, derive_prefill(problem, gpu, share), origin="computed"
+            )
         progress(f"deriving a tile for {gpu.title}")
-        design = derive_product(op, workload_text, gpu, USUAL_TARGET if target is None else target)
+        design = derive_product(op, workload_text, gpu, share)
     return taken_from(DerivedTile, design, origin="computed")
 
 

@@ -15,6 +15,7 @@ from labtools.toolchain.compiler import compile_cubin
 from labtools.toolchain.errors import CompileError
 
 from ..sheets import Gpu
+from .parts import DesignStep, Figure, Rejected, bytes_words
 
 _SOURCE = """extern "C" __global__ void holds(int* out) {{
   __shared__ int smem[{words}];
@@ -90,3 +91,53 @@ def _compiles(arch: str, kib: int) -> bool:
     except (CompileError, LabError):
         return False
     return True
+
+
+def room_step(shared: SharedLimits, size: int, formula: str) -> DesignStep:
+    """How a block comes by its shared memory.
+
+    Args:
+        shared: the limits.
+        size: bytes that the block takes.
+        formula: what they are.
+    """
+    asked = tuple(
+        Figure(f"of a fixed size, {arch}", most, "bytes", f"taken by {shared.compiler}")
+        for arch, most in shared.compiler_static.items()
+        if most is not None
+    )
+    over = size > shared.sheet_static
+    rejected = [
+        Rejected(
+            "an array of a fixed size",
+            shared.sheet_static,
+            "bytes",
+            f"the ring takes {size:,}; without the opt-in the launch is refused"
+            if over
+            else f"the ring takes {size:,} and would fit; stages are then bound to the source",
+        )
+    ]
+    doubled = 2 * size
+    if doubled > shared.opt_in:
+        rejected.append(
+            Rejected("a ring twice as large", doubled, "bytes", "more than the opt-in gives")
+        )
+    return DesignStep(
+        "room",
+        "How much shared memory may a block have?",
+        (
+            Figure("of a fixed size", shared.sheet_static, "bytes", "data sheet"),
+            Figure("after opting in", shared.opt_in, "bytes", "data sheet"),
+            *asked,
+        ),
+        "dynamic shared memory with the opt-in; a fixed size where the ring fits it",
+        (
+            Figure("ring", size, "bytes", formula),
+            Figure("left of the opt-in", shared.opt_in - size, "bytes", "difference"),
+        ),
+        f"{bytes_words(size)} of {bytes_words(shared.opt_in)}, asked for at the launch"
+        if over
+        else f"{bytes_words(size)}, which even a fixed size has room for",
+        "an architecture that gives less: " + ("not asked" if not asked else shared.compiler),
+        tuple(rejected),
+    )

@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labtools.problem import LabError
+from labtools.problem.limits import COPY_BYTES
 
 from ..banks import Tile, TileReport, check_tile, half_tile
+from .parts import Rejected
 
 ALIGNMENTS = {
     "cp.async 16 B": 16,
@@ -20,11 +22,14 @@ ALIGNMENTS = {
     "LDS.64": 8,
     "LDS.32": 4,
     "TMA": 128,
+    "TMA, 128-byte swizzle": 1024,
+    "wgmma descriptor": 16,
 }
 """Bytes that the address of each kind of access must be a multiple of. CUDA C++ Programming Guide
 13.0: cp.async and vector loads by their size, a row of ldmatrix 16; a box of a tensor copy begins
-at a multiple of 128 bytes in shared memory."""
-WHOLE_BOX = ("TMA",)
+at a multiple of 128 bytes in shared memory, and with the 128-byte swizzle at one of 1024, where its
+pattern of eight rows begins anew. PTX ISA: a descriptor of wgmma counts in 16 bytes."""
+WHOLE_BOX = ("TMA", "TMA, 128-byte swizzle")
 """Kinds that name the beginning of a stage alone, not each row."""
 PADS = (64, 65, 66, 72)
 """Elements from one row to the next that are shown beside xor, for rows of 64 elements."""
@@ -165,6 +170,51 @@ def _choice(name: str, tile: Tile) -> LayoutChoice:
         *(name, tile.stride, padding, aligned, turns),
         "; ".join(against) or "aligned and free of conflicts, and no byte is lost",
     )
+
+
+def worst_turns(one: LayoutChoice) -> float:
+    """The most turns over the least of the accesses along rows; 0 where each of them faults."""
+    return max(
+        (turns or 0) for kind, turns in one.turns.items() if not kind.endswith("down a column")
+    )
+
+
+def rejected_layouts(
+    rows: int, columns: int, stages: int, taken: str
+) -> tuple[tuple[LayoutChoice, ...], list[Rejected]]:
+    """The layouts beside each other, and what speaks against those that are not taken.
+
+    Args:
+        rows: of the tile.
+        columns: elements of a row, a power of two of at least 16.
+        stages: of the ring.
+        taken: the name of the layout that is.
+    """
+    layouts = tuple(compare_layouts_of(rows, columns))
+    odd = half_tile(rows, columns, 1)
+    broken = prove_alignment("cp.async 16 B", odd, stages, odd.bytes)
+    rejected = [
+        Rejected(
+            f"half smem[{rows}][{columns + 1}]",
+            odd.stride % COPY_BYTES,
+            "bytes beside a multiple of 16",
+            f"{broken.said}, where a 16-byte copy faults",
+        )
+    ]
+    for one in layouts:
+        if one.name in (taken, str(columns + 1)):
+            continue
+        number, unit, why = worst_turns(one), "times the turns", one.why
+        if one.stride_bytes % COPY_BYTES:
+            number, unit = one.stride_bytes % COPY_BYTES, "bytes beside 16"
+        elif one.name == "xor":
+            number, unit = 8, "places of one chunk"
+            why = "free of conflicts too, but an address is then no constant beside a row's"
+        elif one.padding_bytes:
+            number, unit = one.padding_bytes, "bytes hold nothing"
+        named = "xor" if one.name == "xor" else f"rows of {one.name}"
+        rejected.append(Rejected(named, number, unit, why))
+    return layouts, rejected
 
 
 def swizzle_of(depth: int) -> str:

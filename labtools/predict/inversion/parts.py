@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 WARP = 32
@@ -119,3 +120,9 @@ class AnyDesign:
             if one.name == name:
                 return one
         raise KeyError(name)
+
+
+def bytes_words(count: float) -> str:
+    """Bytes in words, such as ``48 KiB``."""
+    power = min(3, int(math.log(max(count, 1), 1024)))
+    return f"{count / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB')[power]}"

@@ -12,19 +12,14 @@ from dataclasses import dataclass
 from labtools.problem import LabError
 from labtools.problem.gemm.tiling import ProductTile
 
-from ..banks import Tile, half_tile
+from ..banks import Tile
 from ..machine import machine_of
 from ..sheets import Gpu, load_gpu
-from .capacity import SharedLimits, shared_limits
-from .layouts import (
-    AlignmentProof,
-    LayoutChoice,
-    compare_layouts_of,
-    prove_alignment,
-    swizzle_of,
-)
+from .capacity import room_step, shared_limits
+from .design import BoundDesign
+from .layouts import prove_alignment, rejected_layouts, swizzle_of, worst_turns
 from .library_pick import LibraryPick, pick_of_library
-from .parts import REGISTER_LIMIT, WARP, AnyDesign, DesignStep, Figure, Rejected
+from .parts import REGISTER_LIMIT, WARP, DesignStep, Figure, Rejected, bytes_words
 from .rings import RingDesign, derive_ring
 from .tiles import (
     CHOICES,
@@ -35,7 +30,7 @@ from .tiles import (
     with_stages,
 )
 from .traffic import SlopePoint, least_traffic
-from .work import ELEMENT, FORMS, ConvWork, bytes_words, read_work
+from .work import ELEMENT, FORMS, ConvWork, read_work
 
 USUAL_TARGET = 0.85
 """Share of the bound that a design aims at, where none is given."""
@@ -52,58 +47,30 @@ SLOPE_BYTES = tuple(1 << power for power in range(12, 29, 2))
 
 
 @dataclass(frozen=True)
-class TileDesign(AnyDesign):
+class TileDesign(BoundDesign):
     """A tile of a product, derived.
 
     Attributes:
-        op: ``gemm``, ``conv`` or ``moe``.
-        workload: its short form.
-        target: share of the bound that is aimed at.
-        bound: ``memory`` or ``matrix units``, whichever takes longer at its peak.
-        floor_us: the time of that bound.
-        target_us: the floor over the target.
-        reaches_target: whether the expected time is within the target.
         cost: the tile and what it costs.
         patch: height and width of a tile in an image, of a convolution.
-        layouts: the paddings and xor beside each other.
-        alignment: a proof for each kind of access.
-        shared: what the sheet and the compiler say of shared memory.
-        slope: least traffic by size of a buffer.
         near: tiles that the model does not tell apart from the best, by their knobs.
         library: NVIDIA's own pick.
-        kernel, knobs: the shipped kernel that this specifies, with its knobs; None where there is
-            none.
         hopper: the same product on the instructions that sm_90a alone has, where the GPU has them;
             then this is what to build.
-        stops: where analysis stops.
     """
 
-    op: str
-    workload: str
-    target: float
-    bound: str
-    floor_us: float
-    target_us: float
-    reaches_target: bool
     cost: TileCost
     patch: tuple[int, int] | None
-    layouts: tuple[LayoutChoice, ...]
-    alignment: tuple[AlignmentProof, ...]
-    shared: SharedLimits
-    slope: tuple[SlopePoint, ...]
     near: tuple[ProductTile, ...]
     library: LibraryPick | None
-    kernel: str | None
-    knobs: dict[str, int] | None
     hopper: RingDesign | None = None
-    stops: str = WHERE_IT_STOPS
 
     @property
     def specified(self) -> tuple[str, dict[str, int]] | None:
         """The shipped kernel to build and its knobs, or None where there is none."""
         if self.hopper is not None:
             return self.hopper.kernel, self.hopper.knobs
-        return None if self.kernel is None or self.knobs is None else (self.kernel, self.knobs)
+        return super().specified
 
 
 def derive_product(
@@ -229,6 +196,7 @@ class _ProductDerivation:
             kernel=kernel,
             knobs=dict(self.tile.knobs) if kernel else None,
             hopper=derive_ring(self.work, self.gpu, best.time_us) if self.op == "gemm" else None,
+            stops=WHERE_IT_STOPS,
             steps=steps,
         )
 
@@ -332,47 +300,8 @@ class _ProductDerivation:
         )
 
     def _room(self) -> DesignStep:
-        shared, size = self.shared, self.best.smem_bytes
-        asked = tuple(
-            Figure(f"of a fixed size, {arch}", most, "bytes", f"taken by {shared.compiler}")
-            for arch, most in shared.compiler_static.items()
-            if most is not None
-        )
-        over = size > shared.sheet_static
-        rejected = [
-            Rejected(
-                "an array of a fixed size",
-                shared.sheet_static,
-                "bytes",
-                f"the ring takes {size:,}; without the opt-in the launch is refused"
-                if over
-                else f"the ring takes {size:,} and would fit; stages are then bound to the source",
-            )
-        ]
-        doubled = 2 * size
-        if doubled > shared.opt_in:
-            rejected.append(
-                Rejected("a ring twice as large", doubled, "bytes", "more than the opt-in gives")
-            )
-        return DesignStep(
-            "room",
-            "How much shared memory may a block have?",
-            (
-                Figure("of a fixed size", shared.sheet_static, "bytes", "data sheet"),
-                Figure("after opting in", shared.opt_in, "bytes", "data sheet"),
-                *asked,
-            ),
-            "dynamic shared memory with the opt-in; a fixed size where the ring fits it",
-            (
-                Figure("ring", size, "bytes", "stages x (tile M + tile N) x tile K x 2"),
-                Figure("left of the opt-in", shared.opt_in - size, "bytes", "difference"),
-            ),
-            f"{bytes_words(size)} of {bytes_words(shared.opt_in)}, asked for at the launch"
-            if over
-            else f"{bytes_words(size)}, which even a fixed size has room for",
-            "an architecture that gives less: " + ("not asked" if not asked else shared.compiler),
-            tuple(rejected),
-        )
+        formula = "stages x (tile M + tile N) x tile K x 2"
+        return room_step(self.shared, self.best.smem_bytes, formula)
 
     def _alternatives(self, **fixed: int) -> TileCost | None:
         return self.model.best(dict(fixed))
@@ -567,33 +496,8 @@ class _ProductDerivation:
             prove_alignment(kind, rows, tile.stages, stage)
             for kind in ("cp.async 16 B", "ldmatrix", "LDS.128", "LDS.64", "LDS.32", "TMA")
         )
-        self.layouts = tuple(compare_layouts_of(64, 64))
-        broken = prove_alignment("cp.async 16 B", half_tile(64, 64, 1), tile.stages, 64 * 2 * 65)
-        worst = {
-            one.name: max(
-                (turns or 0)
-                for kind, turns in one.turns.items()
-                if not kind.endswith("down a column")
-            )
-            for one in self.layouts
-        }
-        rejected = [
-            Rejected(
-                "half smem[64][65]",
-                130 % 16,
-                "bytes beside a multiple of 16",
-                f"{broken.said}, where a 16-byte copy faults",
-            )
-        ]
-        for one in self.layouts:
-            if one.name == "64":
-                rejected.append(Rejected("rows of 64", worst["64"], "times the turns", one.why))
-            elif one.name == "66":
-                rejected.append(Rejected("rows of 66", 132 % 16, "bytes beside 16", one.why))
-            elif one.name == "72":
-                rejected.append(
-                    Rejected("rows of 72", one.padding_bytes, "bytes hold nothing", one.why)
-                )
+        self.layouts, rejected = rejected_layouts(64, 64, tile.stages, "xor")
+        xor = next(one for one in self.layouts if one.name == "xor")
         whole = self.work.copies_whole
         return DesignStep(
             "alignment",
@@ -605,7 +509,7 @@ class _ProductDerivation:
             ),
             "remainders of row, stage and base by what each access needs; turns lane by lane",
             (
-                Figure("turns over the least", worst["xor"], "", "xor, worst access"),
+                Figure("turns over the least", worst_turns(xor), "", "xor, worst access"),
                 Figure("padding", 0, "bytes", "xor needs none"),
                 Figure("row mod 16", ELEMENT * tile.k % 16, "bytes", "remainder"),
                 Figure("stage mod 128", stage % 128, "bytes", "remainder, for boxes of TMA"),

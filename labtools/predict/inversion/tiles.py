@@ -72,27 +72,47 @@ class ModelledTime:
     time_us: float
 
 
+def product_cycles(gpu: Gpu, machine: Machine) -> float:
+    """Cycles of one mma.m16n8k16 on a sub-partition: the measured interval, or what the data
+    sheet's peak allows where that is longer.
+    """
+    cycles = machine.intervals["tensor"]
+    if gpu.fp16_tensor_tflops:
+        an_sm = gpu.fp16_tensor_tflops * 1e3 / machine.clock_ghz / gpu.sm_count
+        cycles = max(cycles, MMA_FLOPS * machine.sub_partitions / an_sm)
+    return cycles
+
+
 @dataclass(frozen=True, kw_only=True)
-class TileCost(ModelledTime):
+class BlockCost(ModelledTime):
+    """What a model says of a tile that is a block's.
+
+    Attributes:
+        blocks: of the grid.
+        blocks_per_sm: resident at a time.
+        smem_bytes: of a block.
+        padded_share: of the multiplications, what is spent on nothing.
+    """
+
+    blocks: int
+    blocks_per_sm: int
+    smem_bytes: int
+    padded_share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileCost(BlockCost):
     """A tile and what the model says of it: ``by`` is ``matrix units``, ``load/store unit``,
     ``L2``, ``latency`` or ``chain``.
 
     Attributes:
         tile: sizes, warps and stages.
-        blocks: tiles of the output.
-        blocks_per_sm: resident at a time.
-        smem_bytes: of a block.
         waves: rounds in which the SMs take the blocks.
-        padded_share: of the multiplications, what is spent on nothing.
         slice_cycles: of an SM, for one slice of each resident block.
     """
 
     tile: ProductTile
-    blocks: int
-    blocks_per_sm: int
-    smem_bytes: int
     waves: int
-    padded_share: float
     slice_cycles: float
 
 
@@ -104,8 +124,7 @@ class TileModel:
         gpu: its sheet.
 
     Attributes:
-        matrix_cycles: cycles of one mma.m16n8k16 on a sub-partition: the measured interval, or
-            what the data sheet's peak allows where that is longer.
+        matrix_cycles: of one mma.m16n8k16, see `product_cycles`.
         latency: cycles from asking for a slice until it is there: of the L2 where the footprint
             fits it and is warm or is read again, else of memory.
     """
@@ -113,11 +132,7 @@ class TileModel:
     def __init__(self, work: TiledWork, gpu: Gpu) -> None:
         self.work, self.gpu = work, gpu
         self.machine: Machine = machine_of(gpu)
-        self.matrix_cycles = self.machine.intervals["tensor"]
-        if gpu.fp16_tensor_tflops:
-            an_sm = gpu.fp16_tensor_tflops * 1e3 / self.machine.clock_ghz / gpu.sm_count
-            allowed = MMA_FLOPS * self.machine.sub_partitions / an_sm
-            self.matrix_cycles = max(self.matrix_cycles, allowed)
+        self.matrix_cycles = product_cycles(gpu, self.machine)
         self.latency = self.machine.dram_async(512)
         (found,) = least_traffic(work, (gpu.l2_bytes,))
         self.memory_bytes = found.traffic_bytes or work.minimal_bytes

@@ -7,7 +7,6 @@ rows differ.
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 
@@ -265,9 +264,3 @@ def rows_of_experts(tokens: int, experts: int, chosen: int) -> tuple[int, ...]:
     even = [1 / experts] * experts
     counts = sum(rng.multinomial(tokens, even) for _ in range(chosen))
     return tuple(int(one) for one in np.asarray(counts))
-
-
-def bytes_words(count: float) -> str:
-    """Bytes in words, such as ``48 KiB``."""
-    power = min(3, int(math.log(max(count, 1), 1024)))
-    return f"{count / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB')[power]}"

@@ -1,0 +1,1 @@
+"""The derivation of a prefill kernel from limits."""

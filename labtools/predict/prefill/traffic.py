@@ -1,0 +1,73 @@
+"""The ski slope of attention: the least traffic with memory, by the size of a buffer.
+
+Scores and weights never leave. What can stay in the buffer is a tile of queries with its output,
+while the keys stream past; or a tile of keys, while queries and outputs that are not whole stream
+past, in fp32. The query heads of one KV head may share its keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from labtools.problem.prefill import Prefill
+
+from ..inversion.traffic import SlopePoint, powers
+from ..inversion.work import ELEMENT, SUM
+
+
+def attention_nest(
+    problem: Prefill, heads: int, queries: int, keys: int
+) -> Iterator[tuple[int, int, str]]:
+    """(buffer bytes, traffic bytes, what stays) of both orders of the loops for one tile.
+
+    Args:
+        problem: its shape and mask.
+        heads: of a tile, that share a KV head.
+        queries: of a tile, of each head.
+        keys: of a tile.
+    """
+    dim, pairs = problem.head_dim, problem.batch * problem.num_kv_heads
+    rows = heads * queries
+    buffer = ELEMENT * dim * (rows + 2 * keys) + SUM * dim * rows
+    seen = problem.keys_seen()
+    ends = np.maximum.reduceat(seen, np.arange(0, len(seen), queries))
+    again = -(-problem.group_size // heads)
+    row_bytes = ELEMENT * dim
+    own = 2 * row_bytes * len(seen) * problem.group_size  # queries and output, once
+    streamed = 2 * row_bytes * int(ends.sum()) * again
+    yield buffer, pairs * (own + streamed), "output"
+    # Each tile of keys meets the queries that see its first key.
+    firsts = np.arange(0, problem.kv_len, keys)
+    meets = int((seen[None, :] > firsts[:, None]).sum()) * problem.group_size
+    wholes = len(seen) * problem.group_size
+    spilled = 2 * SUM * dim * (meets - wholes)
+    once = 2 * row_bytes * problem.kv_len
+    yield buffer, pairs * (once + row_bytes * (meets + wholes) + spilled), "K and V"
+
+
+def attention_slope(problem: Prefill, buffers: Sequence[int]) -> list[SlopePoint]:
+    """The slope at some sizes of the buffer, over tiles of powers of two and of the whole.
+
+    Args:
+        problem: what is computed.
+        buffers: bytes, in any order.
+    """
+    found: list[tuple[int, int, tuple[int, int, int], str]] = []
+    for heads in powers(problem.group_size):
+        for queries in powers(problem.num_queries):
+            for keys in powers(problem.kv_len):
+                tile = (heads * queries, keys, problem.head_dim)
+                for buffer, traffic, stays in attention_nest(problem, heads, queries, keys):
+                    found.append((traffic, buffer, tile, stays))
+    found.sort()
+    points = []
+    for size in buffers:
+        best = next((one for one in found if one[1] <= size), None)
+        points.append(
+            SlopePoint(size, best[0], best[2], best[3])
+            if best
+            else SlopePoint(size, None, None, None)
+        )
+    return points

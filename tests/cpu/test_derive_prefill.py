@@ -1,0 +1,258 @@
+"""Prefill kernels, derived: counts against enumeration, the pick against every tile and records."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from labtools.cli import main
+from labtools.predict import Tile, load_gpu
+from labtools.predict.inversion.layouts import prove_alignment
+from labtools.predict.inversion.work import ELEMENT, SUM
+from labtools.predict.prefill.costs import KERNEL_OF_KIND, NOT_TOLD_APART, PrefillModel, PrefillTile
+from labtools.predict.prefill.inversion import PrefillDesign, derive_prefill
+from labtools.predict.prefill.traffic import attention_nest, attention_slope
+from labtools.problem import LabError, load_rung
+from labtools.problem.prefill import Prefill
+from labtools.record import RecordStore
+from labtools.toolchain import CompilerMissing, compile_rung, find_compiler
+
+H200 = load_gpu("h200")
+SOME = (
+    "prefill:4,8,8,512,64",
+    "prefill:4,32,32,4096,128/causal",
+    "prefill:1,8,2,1000,128/q77/causal",
+    "prefill:2,4,4,33,64/bf16",
+)
+
+
+def derived(text: str, gpu: str = "h200") -> PrefillDesign:
+    return derive_prefill(Prefill.parse(text), gpu, ask_compiler=False)
+
+
+# ------------------------------------------------------------------------- counted by enumeration
+
+
+def walk(problem: Prefill, heads: int, queries: int, keys: int, stays: str) -> int:
+    """Bytes that one loop nest of one (sequence, KV head) moves, tile by tile."""
+    dim, seen = problem.head_dim, problem.keys_seen()
+    moved = 0
+    row = ELEMENT * dim
+    tiles = [
+        (first, min(heads, problem.group_size - first))
+        for first in range(0, problem.group_size, heads)
+    ]
+    if stays == "output":
+        for _, wide in tiles:
+            for start in range(0, len(seen), queries):
+                block = seen[start : start + queries]
+                moved += 2 * row * wide * len(block)
+                moved += sum(2 * row for _ in range(int(block.max())))
+        return moved
+    begun: set[tuple[int, int]] = set()
+    for start in range(0, problem.kv_len, keys):
+        moved += 2 * row * min(keys, problem.kv_len - start)
+        for head in range(problem.group_size):
+            for query in range(len(seen)):
+                if seen[query] <= start:
+                    continue
+                moved += row
+                if (head, query) in begun:
+                    moved += 2 * SUM * dim
+                else:
+                    begun.add((head, query))
+                    moved += row
+    return moved
+
+
+@pytest.mark.parametrize(
+    "text", ["prefill:1,6,2,9,64/causal", "prefill:1,4,1,7,64/q5/causal", "prefill:1,2,2,6,64"]
+)
+def test_the_traffic_of_a_nest_is_what_a_walk_through_it_moves(text: str) -> None:
+    problem = Prefill.parse(text)
+    for heads, queries, keys in itertools.product((1, 2, 3), (1, 3, 4, 9), (1, 2, 5, 9)):
+        if heads > problem.group_size:
+            continue
+        for _, traffic, stays in attention_nest(problem, heads, queries, keys):
+            one = walk(problem, heads, queries, keys, stays)
+            assert traffic == problem.num_kv_heads * one, (heads, queries, keys, stays)
+
+
+def test_the_slope_falls_to_every_byte_once() -> None:
+    problem = Prefill.parse("prefill:1,8,2,512,64/causal")
+    points = attention_slope(problem, [1 << n for n in range(8, 22)])
+    known = [one.traffic_bytes for one in points if one.traffic_bytes is not None]
+    assert known == sorted(known, reverse=True)
+    assert known[0] > known[-1] == problem.minimal_bytes
+    assert attention_slope(problem, [1])[0].traffic_bytes is None
+
+
+@pytest.mark.parametrize("text", SOME)
+def test_a_block_goes_over_the_tiles_that_its_queries_see(text: str) -> None:
+    problem = Prefill.parse(text)
+    model = PrefillModel(problem, H200, "wgmma")
+    for tile in (PrefillTile("wgmma", 96, 1, 2), PrefillTile("wgmma", 64, 3, 1)):
+        seen = problem.keys_seen()
+        counted = [
+            len({key // tile.keys for key in range(int(seen[first : first + tile.queries].max()))})
+            for first in range(0, len(seen), tile.queries)
+        ]
+        assert list(model.tiles_of_blocks(tile)) == counted[::-1]
+        issued = sum(counted) * tile.queries * tile.keys
+        assert model.padded_share(tile) == pytest.approx(1 - seen.sum() / issued)
+
+
+def test_blocks_are_dealt_to_whoever_is_free() -> None:
+    problem = Prefill.parse("prefill:3,5,5,900,64/causal")
+    model = PrefillModel(problem, H200, "wgmma")
+    tile = PrefillTile("wgmma", 64, 1, 2)
+    lasts = model.tiles_of_blocks(tile).astype(float)
+    free = np.zeros(7)
+    for one in np.tile(lasts, 15):
+        free[free.argmin()] += one
+    assert model.dealt_cycles(tile, lasts, 7) == free.max()
+    assert model.dealt_cycles(tile, lasts, 10_000) == lasts.max()
+    even = PrefillModel(Prefill.parse("prefill:3,5,5,900,64"), H200, "wgmma")
+    assert even.dealt_cycles(tile, np.full(15, 8.0), 100) == 3 * 8
+
+
+# --------------------------------------------------------------------------------- the design
+
+
+@pytest.mark.parametrize("text", SOME)
+@pytest.mark.parametrize("gpu", ["h200", "l4", "a100-80gb", "rtx5090"])
+def test_the_design_is_a_kernel_that_can_be_launched(text: str, gpu: str) -> None:
+    design, sheet = derived(text, gpu), load_gpu(gpu)
+    assert design.kernel == ("p03_hopper" if gpu == "h200" else "p02_corrected")
+    assert design.knobs is not None
+    rung = load_rung(design.kernel)
+    (launch,) = rung.launches(
+        Prefill.parse(text), sheet.limits, design.knobs
+    )  # refuses what is not
+    assert launch.num_blocks == design.cost.blocks
+    assert launch.smem_bytes == design.cost.smem_bytes <= sheet.smem_per_block_bytes
+    assert design.floor_us < design.time_us
+    assert all(proof.holds for proof in design.alignment)
+    names = [step.name for step in design.steps]
+    assert len(set(names)) == len(names)
+    for step in design.steps:
+        assert step.results and step.rejected, step.name
+        assert all(np.isfinite(one.value) and one.why for one in step.rejected), step.name
+    assert design.stops.startswith("Analysis stops here")
+
+
+@pytest.mark.parametrize("text", SOME)
+@pytest.mark.parametrize("kind", ["wgmma", "mma"])
+def test_the_pick_is_near_the_least_of_the_model(text: str, kind: str) -> None:
+    model = PrefillModel(Prefill.parse(text), H200, kind)
+    best = model.best()
+    assert best is not None
+    names = [knob.name for knob in model.rung.knobs]
+    fitting = 0
+    for values in itertools.product(*(knob.choices for knob in model.rung.knobs)):
+        tile = PrefillTile.of(kind, dict(zip(names, map(int, values), strict=True)))
+        assert tile.knobs == dict(zip(names, values, strict=True))
+        if model.why_not(tile) is None:
+            fitting += 1
+            assert NOT_TOLD_APART * model.cost(tile).time_us >= best.time_us * (1 - 1e-9)
+            if model.cost(tile).time_us <= best.time_us:
+                assert tile.keys <= best.tile.keys
+    assert fitting > 10
+
+
+def test_every_tile_of_p03_begins_where_the_swizzle_does() -> None:
+    model = PrefillModel(Prefill.parse("prefill:1,8,8,256,128"), H200, "wgmma")
+    for tile in model.tiles():
+        base = 64 * tile.groups * 128 * ELEMENT
+        rows = Tile(tile.keys, 128, None, "xor", base)
+        proof = prove_alignment("TMA, 128-byte swizzle", rows, 4 * tile.stages, rows.bytes)
+        assert proof.holds, tile
+    odd = prove_alignment("TMA, 128-byte swizzle", Tile(60, 128, 128, "xor"), 4, 60 * 128)
+    assert not odd.holds and odd.first_wrong == (1, 0)
+
+
+def test_registers_decide_as_the_compiler_does() -> None:
+    """Tiles that the estimate refuses are those that the compiler spills."""
+    try:
+        find_compiler()
+    except CompilerMissing:
+        pytest.skip("there is no compiler here")
+    problem = Prefill.parse("prefill:1,8,8,512,128")
+    model = PrefillModel(problem, H200, "wgmma")
+    for keys, groups in ((176, 2), (80, 3), (96, 3)):
+        tile = PrefillTile("wgmma", keys, groups, 1)
+        compiled = compile_rung(model.rung, problem, H200.limits, tile.knobs)
+        spilt = compiled.resources_of("prefill_p03").spill_store_bytes > 0
+        assert spilt is (model.registers(tile) > model.room_for_registers(tile, 1)), tile
+
+
+@pytest.mark.parametrize(("text", "gpu"), [(SOME[0], "h200"), (SOME[2], "h200"), (SOME[1], "l4")])
+def test_the_derived_kernel_compiles_without_spilling(text: str, gpu: str) -> None:
+    try:
+        find_compiler()
+    except CompilerMissing:
+        pytest.skip("there is no compiler here")
+    design = derived(text, gpu)
+    assert design.kernel is not None
+    rung, problem = load_rung(design.kernel), Prefill.parse(text)
+    compiled = compile_rung(rung, problem, load_gpu(gpu).limits, design.knobs)
+    used = compiled.resources_of(
+        rung.launches(problem, load_gpu(gpu).limits, design.knobs)[0].entry
+    )
+    assert used.spill_store_bytes == 0
+
+
+def test_of_recorded_tiles_the_pick_is_among_the_best() -> None:
+    """p02 on an H200: the model's choice among the recorded points takes at most 1.1 times the
+    least recorded time, and its times are no further off than a half."""
+    found: dict[Prefill, list[tuple[float, float]]] = {}
+    for record in RecordStore().query("h200", "p02_corrected"):
+        problem = record.problem
+        if not isinstance(problem, Prefill) or record.median_us is None:
+            continue
+        model = PrefillModel(problem, H200, "mma")
+        tile = PrefillTile.of("mma", record.every_knob)
+        found.setdefault(problem, []).append((model.cost(tile).time_us, record.median_us))
+    many = {problem: times for problem, times in found.items() if len(times) > 2}
+    assert many
+    for problem, times in found.items():
+        for said, measured in times:
+            assert 0.5 < said / measured < 1.5, problem
+        assert min(times)[1] <= 1.1 * min(one[1] for one in times), problem
+
+
+# ------------------------------------------------------------------------------------- the command
+
+
+def test_the_command_derives_prefill(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["derive", "-w", SOME[0], "--gpu", "h200", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["op"] == "prefill" and said["kernel"] == KERNEL_OF_KIND["wgmma"] and said["steps"]
+    assert main(["derive", "--op", "prefill", "-w", SOME[2], "--gpu", "l4"]) == 0
+    text = capsys.readouterr().out
+    assert "labtools forecast p02_corrected" in text and "uncalibrated" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--op", "prefill", "-w", "8,32,8,4096,128"), "is no prefill workload"),
+        (("--op", "prefill", "-w", "prefill:1,8,8,64,96"), "head_dim is 96"),
+        (("-w", SOME[0], "--gpu", "t4"), "no asynchronous copies"),
+        (("-w", SOME[0], "--target", "0"), "is no share"),
+        (("-w", SOME[0], "--bits", "8"), "16 bits"),
+    ],
+)
+def test_what_cannot_be_derived_is_refused(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["derive", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_unknown_target_is_refused_before_anything_else() -> None:
+    with pytest.raises(LabError, match="is no share"):
+        derive_prefill(Prefill.parse(SOME[0]), "h200", 2.0)
