@@ -25,8 +25,8 @@ DEVICE void keep_times(long long* out, long long begin, long long end) {
 // ------------------------------------------------------------------------------- products
 
 // BODY products of m64 n N k16 into the same sums, then a wait for all of them. Every warpgroup of
-// the block multiplies; what it multiplies is zero.
-template <int N, int BODY, bool REGISTERS>
+// the block multiplies; what it multiplies is zero. STARTING counts only until all are started.
+template <int N, int BODY, bool REGISTERS, bool STARTING = false>
 DEVICE void products(long long* out, float* sink, int trips) {
   __shared__ __align__(1024) half a_tile[64 * 64];
   __shared__ __align__(1024) half b_tile[N * 64];
@@ -40,13 +40,15 @@ DEVICE void products(long long* out, float* sink, int trips) {
 #pragma unroll
   for (float& x : sums) x = 0.f;
   open_products();
-  long long begin = 0, end = 0;
+  long long begin = 0, end = 0, starting = 0;
 #pragma unroll 1
   for (int round = 0; round < 2; ++round) {
     const int count = round == 0 ? 2 : trips;
+    starting = 0;
     begin = now();
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
+      if (STARTING) starting -= now();
       open_products();
 #pragma unroll
       for (int j = 0; j < BODY; ++j) {
@@ -56,6 +58,7 @@ DEVICE void products(long long* out, float* sink, int trips) {
           wgmma_shared<half, N>(sums, a, b, true);
       }
       close_products();
+      if (STARTING) starting += now();
       wait_for_products<0>();
       hold(sums);
     }
@@ -64,7 +67,7 @@ DEVICE void products(long long* out, float* sink, int trips) {
   float sum = 0.f;
   for (const float x : sums) sum += x;
   sink[threadIdx.x] = sum;
-  keep_times(out, begin, end);
+  keep_times(out, begin, STARTING ? begin + starting : end);
 }
 #define PRODUCTS(N, BODY)                                                                    \
   extern "C" __global__ void __launch_bounds__(384)                                          \
@@ -75,12 +78,25 @@ DEVICE void products(long long* out, float* sink, int trips) {
       product_registers_##BODY##_##N(long long* out, float* sink, int trips) {               \
     products<N, BODY, true>(out, sink, trips);                                               \
   }
+#define STARTS(N, BODY)                                                                      \
+  extern "C" __global__ void __launch_bounds__(384)                                          \
+      start_shared_##BODY##_##N(long long* out, float* sink, int trips) {                    \
+    products<N, BODY, false, true>(out, sink, trips);                                        \
+  }                                                                                          \
+  extern "C" __global__ void __launch_bounds__(384)                                          \
+      start_registers_##BODY##_##N(long long* out, float* sink, int trips) {                 \
+    products<N, BODY, true, true>(out, sink, trips);                                         \
+  }
 PRODUCTS(64, 1)
 PRODUCTS(64, 4)
 PRODUCTS(64, 16)
 PRODUCTS(128, 1)
 PRODUCTS(128, 4)
 PRODUCTS(128, 16)
+STARTS(64, 4)
+STARTS(64, 16)
+STARTS(128, 4)
+STARTS(128, 16)
 
 // ------------------------------------------------------------------------------- barriers
 

@@ -28,17 +28,23 @@ def _run(bench: Rig, entry: str, warps: int, *more: Any) -> float:
 
 
 def run_products(bench: Rig) -> list[Sample]:
-    """Groups of 1, 4 and 16 products of one to three warpgroups, each with a wait."""
+    """Groups of 1, 4 and 16 products of one to three warpgroups, each with a wait.
+
+    ``start`` counts only the cycles until the products of a group are started.
+    """
     source = str(bench.settings["source"])
     samples = []
     for columns in PRODUCT_COLUMNS:
         for groups in (1, 2, 3):
-            for body in PRODUCT_BODIES:
-                entry = f"product_{source}_{body}_{columns}"
+            for test, body in (
+                *(("product", body) for body in PRODUCT_BODIES),
+                *(("start", body) for body in PRODUCT_BODIES[1:]),
+            ):
+                entry = f"{test}_{source}_{body}_{columns}"
                 sink = bench.scratch("sink", 4 * 128 * groups)
                 values = [_run(bench, entry, 4 * groups, sink) for _ in range(REPEATS + 1)]
                 what = {
-                    "test": "product",
+                    "test": test,
                     "columns": columns,
                     "groups": groups,
                     "body": body,

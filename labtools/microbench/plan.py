@@ -175,6 +175,15 @@ def _product_checks(source: str) -> tuple[CodeCheck, ...]:
         )
         for columns in PRODUCT_COLUMNS
         for body in PRODUCT_BODIES
+    ) + tuple(
+        CodeCheck(
+            f"start_{source}_{body}_{columns}",
+            {f"HGMMA.64x{columns}x16.F32": body},
+            where="trip",
+            others=30 + 4 * body,
+        )
+        for columns in PRODUCT_COLUMNS
+        for body in PRODUCT_BODIES[1:]
     )
 
 

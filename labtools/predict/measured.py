@@ -428,7 +428,7 @@ def _put_hopper(table: _Table) -> None:
     for source in ("shared", "registers"):
         name = f"product.{source}"
         for columns in sorted({one["what"]["columns"] for one in samples.all(name)}):
-            short = samples.all(name, columns=columns, groups=1, body=1)
+            short = samples.all(name, test="product", columns=columns, groups=1, body=1)
             for one in short:
                 table.put(
                     "latency", f"product_{source}.{columns}",
@@ -436,10 +436,17 @@ def _put_hopper(table: _Table) -> None:
                     f"{name}: one product, from its start to the end of the wait, and the loop",
                 )  # fmt: skip
             for groups, end in ((1, ""), (2, "_sm")):
-                found = _slope(samples, name, per=groups, columns=columns, groups=groups)
+                what = {"columns": columns, "groups": groups}
+                found = _slope(samples, name, per=groups, test="product", **what)
                 table.put(
                     "interval", f"product_{source}{end}.{columns}", found, "cycles",
                     f"{name}: one more product of {groups} warpgroup{'s' * (groups > 1)}",
+                )  # fmt: skip
+                table.put(
+                    "interval", f"start_{source}{end}.{columns}",
+                    _slope(samples, name, test="start", **what), "cycles",
+                    f"{name}: until one more product of {groups} warpgroup{'s' * (groups > 1)} "
+                    "is started",
                 )  # fmt: skip
     for kind, handed, of in (
         ("own", 1, "an arrival and the wait for its phase"),

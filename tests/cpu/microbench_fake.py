@@ -10,7 +10,7 @@ import numpy as np
 
 WITH_SM = (
     *("walk", "copy", "bulk", "meet", "turn", "skip", "chase"),
-    *("product", "phase", "named", "boxes"),
+    *("product", "start", "phase", "named", "boxes"),
 )
 """Beginnings of the kernels that write begin, end and SM; the others write begin and end."""
 _addresses = itertools.count(0x7F00_0000_0000, 2**35)
