@@ -1,0 +1,243 @@
+"""What the CPU runner and compute-sanitizer say of a kernel, and rows of another length."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from labtools.measure.cpu import CpuRun, run_on_cpu
+from labtools.problem import LabError, Launch, Limits, Problem, Rung
+from labtools.problem.rung import say_knobs
+from labtools.record import SanitizerVerdict, describe_record
+from labtools.record.whole import write_whole
+from labtools.toolchain.cache import in_folder
+
+from ..live import can_run_live
+from ..records import GpuRecords
+from ..tables import Cell, Shown, Word, make_note, make_table, recorded
+
+Ending = Literal["faults", "wrong", "right"]
+
+HEADER = "scalar_tile.cuh"
+STRIDE_LINE = "constexpr int STRIDE = HEAD_DIM + (PAD ? 8 : 1);"
+"""The line of the header that says how long a row is, in halfs."""
+HALFS_BY_PAD = {0: 1, 1: 8}
+"""Halfs behind a row, by the value of the knob ``pad``."""
+SIDE_BY_SIDE = 2
+"""Runs on the CPU at a time."""
+
+
+@dataclass(frozen=True)
+class CpuTry:
+    """A kernel to run on the CPU.
+
+    Args:
+        rung: p00 or p01.
+        knobs: those that differ from the defaults.
+        stride: halfs from one row of a tile to the next; None leaves the header as it is.
+    """
+
+    rung: Rung
+    knobs: Mapping[str, int] = field(default_factory=dict)
+    stride: int | None = None
+
+
+def with_stride(rung: Rung, stride: int) -> Rung:
+    """The rung with another length of row in its header; its own source is unchanged.
+
+    Args:
+        rung: one whose source includes `HEADER`.
+        stride: halfs from one row of a tile to the next.
+
+    Raises:
+        LabError: its header has no such line, or a row does not fit into the stride.
+    """
+    header = rung.source.parent / HEADER
+    text = header.read_text() if header.is_file() else ""
+    if STRIDE_LINE not in text or HEADER not in rung.source_text:
+        raise LabError(
+            f"The rows of {rung.id} cannot be given another length.",
+            f"it includes no {HEADER} with the line {STRIDE_LINE}",
+            "p00 and p01 do",
+        )
+    new = f'constexpr int STRIDE = {stride};\nstatic_assert(STRIDE >= HEAD_DIM, "a row fits");'
+
+    def launch(problem: Problem, limits: Limits, knobs: Mapping[str, int]) -> list[Launch]:
+        (one,), (other,) = (
+            rung.launch(problem, limits, {**knobs, "pad": pad}) for pad in HALFS_BY_PAD
+        )
+        # Two lengths of row tell how many rows there are.
+        row_bytes = (other.smem_bytes - one.smem_bytes) // (HALFS_BY_PAD[1] - HALFS_BY_PAD[0])
+        more = stride - int(problem.numbers()["head_dim"]) - HALFS_BY_PAD[0]
+        return [dataclasses.replace(one, smem_bytes=one.smem_bytes + row_bytes * more)]
+
+    texts = {rung.source.name: rung.source_text, HEADER: text.replace(STRIDE_LINE, new)}
+    digest = hashlib.sha256("\0".join(texts.values()).encode()).hexdigest()[:16]
+
+    def write(folder: Path) -> Path:
+        (folder / f"stride-{digest}").mkdir(exist_ok=True)
+        for name, content in texts.items():
+            write_whole(folder / f"stride-{digest}" / name, content.encode())
+        return folder / f"stride-{digest}" / rung.source.name
+
+    source = in_folder("cpu", write, "the kernel with another stride")
+    return dataclasses.replace(rung, source=source, launch=launch)
+
+
+def run_tries(tries: Sequence[CpuTry], problem: Problem) -> list[CpuRun]:
+    """Run each on the CPU, some side by side, its warps in step.
+
+    Args:
+        tries: what to run.
+        problem: a small one.
+
+    Raises:
+        LabError: as `run_on_cpu`, and a stride that the rung cannot have.
+    """
+
+    def run(tried: CpuTry) -> CpuRun:
+        if tried.stride is None:
+            return run_on_cpu(tried.rung, problem, tried.knobs, orders=(0,), workers=1)
+        rung = with_stride(tried.rung, tried.stride)
+        return run_on_cpu(rung, problem, tried.knobs, orders=(0,), workers=1)
+
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as together:
+        return list(together.map(run, tries))
+
+
+def ending_of(run: CpuRun) -> Ending:
+    """``faults``, ``wrong`` or ``right``, the worst first."""
+    if run.faults:
+        return "faults"
+    return "right" if run.ok else "wrong"
+
+
+def say_run(run: CpuRun) -> dict[str, Any]:
+    """What a run on the CPU says, in parts.
+
+    Returns:
+        ``outcome``, ``message``, and of a fault ``file``, ``line``, ``code`` (the text of that
+        line), ``block`` and ``thread``; these are None without one.
+    """
+    said: dict[str, Any] = dict.fromkeys(("file", "line", "code", "block", "thread"))
+    if not run.faults:
+        return {**said, "outcome": ending_of(run), "message": str(run.comparison)}
+    first = run.faults[0]
+    return {
+        "outcome": "faults",
+        "message": first.message,
+        "file": Path(first.file).name if first.file else None,
+        "line": first.line,
+        "code": first.source_line.strip(),
+        "block": first.block and list(first.block),
+        "thread": first.thread and list(first.thread),
+    }
+
+
+def first_addresses(message: str) -> str:
+    """``0x82, 0x104, 0x186`` of a fault's message, or an empty string."""
+    _, found, rest = message.partition("the first to byte ")
+    return rest.split(" of shared")[0] if found else ""
+
+
+def show_tries(tries: Mapping[str, CpuTry], problem: Problem) -> Shown:
+    """A row a try: what it does on the CPU, and where.
+
+    Args:
+        tries: by name.
+        problem: a small one.
+
+    Raises:
+        LabError: as `run_tries`.
+    """
+    rows: list[list[Cell]] = []
+    for name, run in zip(tries, run_tries(list(tries.values()), problem), strict=True):
+        said = say_run(run)
+        where = f"{said['file']}:{said['line']}" if said["file"] else ""
+        what = first_addresses(said["message"]) or said["message"]
+        rows.append([name, said["outcome"], where, what, Word("computed")])
+    columns = ("what was tried", "the kernel", "at", "first addresses, or the answer", "")
+    return make_table(columns, rows, f"The CPU runner on {problem}, its warps in step")
+
+
+def recorded_verdicts(
+    records: GpuRecords, rung: Rung, knobs: Mapping[str, int]
+) -> tuple[list[SanitizerVerdict], Word | None]:
+    """What compute-sanitizer said on a GPU, and where; nothing where it was not recorded.
+
+    Args:
+        records: of one GPU.
+        rung: the kernel.
+        knobs: those that differ from the defaults.
+    """
+    usual = rung.resolve_knobs()
+    wanted = rung.resolve_knobs(knobs)
+    for record in records.every:
+        if record.candidate != rung.id or record.knobs != usual:
+            continue
+        found = [one for one in record.sanitizer if rung.resolve_knobs(one.knobs or {}) == wanted]
+        if found:
+            return found, recorded(record)
+    return [], None
+
+
+def show_sanitizer(
+    records: GpuRecords,
+    rung: Rung,
+    knobs: Mapping[str, int],
+    problem: Problem,
+    tools: Sequence[str] = ("memcheck",),
+) -> Shown:
+    """compute-sanitizer's report: made now where a GPU and the tool are here, else as recorded.
+
+    Args:
+        records: of one GPU.
+        rung: the kernel.
+        knobs: those that differ from the defaults.
+        problem: what is watched now; a recorded report says its own.
+        tools: that run now; a recorded report has those that it was made with.
+    """
+    verdicts: list[SanitizerVerdict] = []
+    word: Word | None = None
+    note = ""
+    if can_run_live():
+        from labtools.measure.profiler.sanitize import sanitize_rung
+
+        try:
+            reports = sanitize_rung(rung, problem, knobs, tools)
+            verdicts = [one.record_verdict(problem, dict(knobs) or None) for one in reports]
+            word = Word("live")
+        except LabError as error:
+            note = str(error)
+    if word is None:
+        verdicts, word = recorded_verdicts(records, rung, knobs)
+    if word is None:
+        return make_note(f"There is no report of {rung.id} with {say_knobs(knobs)}. {note}".strip())
+    rows = [_verdict_row(one, word) for one in verdicts]
+    name = f"{rung.id}, {say_knobs(knobs) or 'repaired'}"
+    shown = make_table(("tool", "verdict", "what it says", "where from"), rows, name)
+    return shown + make_note(note) if note else shown
+
+
+def _verdict_row(verdict: SanitizerVerdict, word: Word) -> list[Cell]:
+    lines = verdict.text.splitlines()
+    shown = "; then ".join(lines[:2]) if verdict.verdict == "errors" else verdict.text
+    return [verdict.tool, verdict.verdict, shown, word]
+
+
+def describe_verdict(records: GpuRecords, rung: Rung, knobs: Mapping[str, int]) -> dict[str, Any]:
+    """The recorded report of memcheck for a picture: ``verdict``, ``lines`` and ``where``.
+
+    ``verdict`` is an empty string where there is none.
+    """
+    verdicts, word = recorded_verdicts(records, rung, knobs)
+    found = next((one for one in verdicts if one.tool == "memcheck"), None)
+    if found is None or word is None:
+        return {"verdict": "", "lines": [], "where": ""}
+    where = "; ".join(dict.fromkeys(describe_record(one) for one in word.records))
+    return {"verdict": found.verdict, "lines": found.text.splitlines()[:2], "where": where}
