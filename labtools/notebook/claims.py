@@ -14,7 +14,8 @@ from labtools.record import Ratio, RecordedTime, RecordStore
 from labtools.record.claims import VERDICTS, Claim, Finding, say_number
 from labtools.record.headline import compare_rungs, find_headline, say_headline, three_digits
 
-from .tables import Cell, Shown, Word, make_note, make_table, recorded, say_time
+from .reader import reader_present
+from .tables import Cell, Link, Shown, Word, make_note, make_table, recorded, say_time
 
 
 @functools.lru_cache(maxsize=1)
@@ -35,19 +36,20 @@ def redo(group: str, evidence: Evidence | None = None) -> Shown:
     if not claims:
         return make_note(f"The ledger has no group {group}.")
     rows = [_row(claim, check_claim(claim, evidence)) for claim in claims]
-    return make_table(_COLUMNS, rows) + _show_code(claims)
+    return make_table(_COLUMNS, rows, stacked=True) + _show_code(claims)
 
 
 _COLUMNS = (
-    *("claim", "claimed", "ours (95 %)", "verdict, and why", "holds within", "where from", "id"),
+    *("claim", "claimed", "ours (95 %)", "verdict, and why", "holds within", "where from", "redo"),
 )
 
 
-def show_claims(*ids: str, evidence: Evidence | None = None) -> Shown:
+def show_claims(*ids: str, evidence: Evidence | None = None, book: str = "") -> Shown:
     """Some claims of the ledger with their verdicts, for a page that tells of them.
 
     Args:
         ids: in the order wanted.
+        book: the way from the page to the folder of the book, such as ``../``.
         evidence: None takes the ledger as it stands and every record.
 
     Raises:
@@ -55,7 +57,8 @@ def show_claims(*ids: str, evidence: Evidence | None = None) -> Shown:
     """
     evidence = evidence or _evidence()
     claims = [evidence.ledger.find(claim_id) for claim_id in ids]
-    return make_table(_COLUMNS, [_row(claim, check_claim(claim, evidence)) for claim in claims])
+    rows = [_row(claim, check_claim(claim, evidence), book) for claim in claims]
+    return make_table(_COLUMNS, rows, stacked=True)
 
 
 def show_side_by_side(rows: Mapping[str, Sequence[str]], evidence: Evidence | None = None) -> Shown:
@@ -98,7 +101,7 @@ def show_side_by_side(rows: Mapping[str, Sequence[str]], evidence: Evidence | No
     return make_table(columns, table, caption)
 
 
-def _row(claim: Claim, found: Finding) -> list[Cell]:
+def _row(claim: Claim, found: Finding, book: str = "") -> list[Cell]:
     ours = say_number(found.value, claim.unit)
     if found.interval:
         ours += f" {_interval(*found.interval)}"
@@ -110,7 +113,10 @@ def _row(claim: Claim, found: Finding) -> list[Cell]:
     if within and claim.tolerance:
         within = f"{100 * claim.tolerance:g} %"
     why = f"{found.verdict}: {found.reason}"
-    return [claim.text, claimed, ours, why, within, origin, claim.id]
+    # In JupyterLab a page is its file; on the site it is one of HTML.
+    ending = "md" if reader_present() else "html"
+    redone = Link(claim.id, f"{book}{claim.page}.{ending}#{claim.cell}")
+    return [claim.text, claimed, ours, why, within, origin, redone]
 
 
 def _say(ratio: Ratio) -> str:

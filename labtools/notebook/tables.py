@@ -102,7 +102,23 @@ class Word:
         return f"{words}: {self.detail}" if self.detail else words
 
 
-Cell = str | Word
+@dataclass(frozen=True)
+class Link:
+    """A cell that leads somewhere.
+
+    Args:
+        text: what is read.
+        href: where it leads, from the page that shows it.
+    """
+
+    text: str
+    href: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Cell = str | Word | Link
 
 
 def recorded(*records: Record) -> Word:
@@ -111,11 +127,36 @@ def recorded(*records: Record) -> Word:
     return Word("recorded", "; ".join(told), records)
 
 
-def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> Shown:
+_STACKED = (
+    "<style>@media (max-width: 600px) {"
+    ".lt-stacked thead{display:none}"
+    ".lt-stacked :is(table,tbody,tr,td){display:block;width:auto!important}"
+    ".lt-stacked tr{border-bottom:2px solid #8888;padding:0.5em 0}"
+    ".lt-stacked td{border:0!important;padding:0.1em 0!important;overflow-wrap:anywhere}"
+    ".lt-stacked td:empty{display:none}"
+    '.lt-stacked td::before{content:attr(data-column) ": ";font-weight:600}'
+    "}</style>"
+)
+"""On a narrow screen a row is a list of its cells, each with the head of its column before it."""
+
+
+def make_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    caption: str = "",
+    *,
+    stacked: bool = False,
+) -> Shown:
     """A table that scrolls sideways on a narrow screen instead of overflowing it.
 
     Where recorded numbers of one workload differ in their processes, the way they were timed, the
     layout of the cache or the oracle, the table gets columns that say so; see `distinguish`.
+
+    Args:
+        columns: headings.
+        rows: a cell a column.
+        caption: stands above.
+        stacked: on a narrow screen a row is a list of its cells; for rows of several sentences.
     """
     columns, grid, caption = _with_circumstances(columns, [list(row) for row in rows], caption)
     least = _least_widths(columns, grid)
@@ -125,19 +166,29 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], caption: 
         for number, column in enumerate(columns)
     )
     body = "".join(
-        "<tr>" + "".join(f'<td style="{_CELL};{_RULE}">{_html(c)}</td>' for c in row) + "</tr>"
+        "<tr>"
+        + "".join(
+            f'<td style="{_CELL};{_RULE}"{_named(column, stacked)}>{_html(cell)}</td>'
+            for column, cell in zip(columns, row, strict=True)
+        )
+        + "</tr>"
         for row in grid
     )
     # As wide as what can be seen: a table's own caption would be as wide as the table.
     title = f'<div style="position:sticky;left:0">{_text(caption)}</div>' if caption else ""
+    style, name = (_STACKED, ' class="lt-stacked"') if stacked else ("", "")
     markup = (
-        '<div style="overflow-x:auto;margin:0.4em 0" tabindex="0" role="region" '
+        f'{style}<div{name} style="overflow-x:auto;margin:0.4em 0" tabindex="0" role="region" '
         f'aria-label="{html.escape(caption or "table")}">'
         f'{title}<table style="border-collapse:collapse;margin:0;font-size:0.95em">'
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )
     return Shown(markup, _plain_table(columns, grid, caption))
+
+
+def _named(column: str, stacked: bool) -> str:
+    return f' data-column="{html.escape(column)}"' if stacked else ""
 
 
 def _with_circumstances(
@@ -272,6 +323,8 @@ def _html(cell: Cell) -> str:
     if isinstance(cell, Word):
         badges = " ".join(badge(word) for word in (cell.word, cell.also) if word)
         return f"{badges} {_text(cell.detail)}".rstrip()
+    if isinstance(cell, Link):
+        return f'<a href="{html.escape(cell.href)}">{_text(cell.text)}</a>'
     return _text(cell).replace(" %", "\u00a0%")  # a sign alone on a line belongs to nothing
 
 

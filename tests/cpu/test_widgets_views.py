@@ -26,7 +26,9 @@ from labtools.notebook import (
     show_comparison,
     show_diff,
 )
+from labtools.notebook.claims import show_claims
 from labtools.notebook.occupancy.view import Choices, occupancy_tables
+from labtools.notebook.tables import Link
 from labtools.predict import achieved_occupancy, floors, list_gpus, load_gpu, occupancy
 from labtools.problem import HEADLINE, LabError, Workload, load_rung
 
@@ -226,3 +228,21 @@ def test_bars_have_alt_text_and_words() -> None:
     for text in ("old 20.0 us (claimed)", "new 10.0 us (recorded)", "floor 5.0 us (computed)"):
         assert text in alt
     assert "no record yet" in show_bars([], "Nothing").text
+
+
+def test_a_stacked_table_names_the_column_of_each_cell() -> None:
+    cells = [["a sentence", Link("here & there", "page.html#cell")]]
+    shown = make_table(["what is <said>", "redo"], cells, stacked=True)
+    assert 'data-column="what is &lt;said&gt;"' in shown.html
+    assert '<a href="page.html#cell">here &amp; there</a>' in shown.html
+    assert "here & there" in shown.text
+    assert "lt-stacked" not in make_table(["a"], [["b"]]).html
+
+
+@pytest.mark.parametrize(("reader", "ending"), [("0", "html"), ("1", "md")])
+def test_a_claim_leads_to_the_cell_that_redoes_it(
+    monkeypatch: pytest.MonkeyPatch, reader: str, ending: str
+) -> None:
+    monkeypatch.setenv("LABTOOLS_READER", reader)
+    shown = show_claims("loop-slots", book="../").html
+    assert f'href="../reproduce.{ending}#claims-loop"' in shown
