@@ -28,6 +28,20 @@ function badge(word, name) {
     style: `border:${border} currentColor` }, [word]);
 }
 
+// The tables that `pack_tables` packed: a reference stands for a part that is written once.
+function unpackTables({ parts, whole }) {
+  const made = [];
+  const unpack = (value) => {
+    if (Array.isArray(value)) return value.map(unpack);
+    if (value === null || typeof value !== "object") return value;
+    const names = Object.keys(value);
+    if (names.length === 1 && names[0] === "$") return made[value.$];
+    return Object.fromEntries(names.map((name) => [name, unpack(value[name])]));
+  };
+  for (const part of parts) made.push(unpack(part));
+  return unpack(whole);
+}
+
 // ipywidgets draws a label beside a control but does not tie it to a slider's handle or a list.
 function nameControls(el) {
   const controls = el.closest(".lt-bench")?.querySelectorAll(".widget-hslider, .widget-dropdown");

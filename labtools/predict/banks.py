@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -310,6 +311,11 @@ def check_tile(
             f"the patterns are {', '.join(ACCESSES)}",
             "name one of them",
         )
+    return _report(tile, tuple(accesses))
+
+
+@cache
+def _report(tile: Tile, accesses: tuple[str, ...]) -> TileReport:
     starts = tile.base + np.arange(tile.rows) * tile.stride
     wrong = starts[starts % COPY_BYTES != 0]
     return TileReport(

@@ -15,20 +15,6 @@ const SKIPPED = "skipped";
 
 const mark = (word) => badge(word, "lt-ablation-badge");
 
-// The tables that `pack_tables` packed: a reference stands for a part that is written once.
-function unpackTables({ parts, whole }) {
-  const made = [];
-  const unpack = (value) => {
-    if (Array.isArray(value)) return value.map(unpack);
-    if (value === null || typeof value !== "object") return value;
-    const names = Object.keys(value);
-    if (names.length === 1 && names[0] === "$") return made[value.$];
-    return Object.fromEntries(names.map((name) => [name, unpack(value[name])]));
-  };
-  for (const part of parts) made.push(unpack(part));
-  return unpack(whole);
-}
-
 // ---------------------------------------------------------------- places
 
 // Percent of the width. Around 1 the scale is stretched, so that the threshold can be seen.

@@ -146,6 +146,28 @@ def tile_work(keys: int, head_dim: int, bits: int, machine: Machine) -> Work:
     )
 
 
+def group_work(keys: int, head_dim: int, group: int, bits: int, machine: Machine) -> Work:
+    """`tile_work` with a further product for every 8 query heads beyond the first ones.
+
+    Args:
+        keys: of the tile, a multiple of 16.
+        head_dim: elements of a row.
+        group: query heads that share a KV head.
+        bits: of an element in memory.
+        machine: latencies and intervals.
+    """
+    work = tile_work(keys, head_dim, bits, machine)
+    passes = -(-group // MATRIX_COLUMNS)
+    extra = (passes - 1) * (work.products + PER_SCORES[bits] * keys / MATRIX_ROWS)
+    return dataclasses.replace(
+        work,
+        products=passes * work.products,
+        instructions=work.instructions + extra,
+        tensor_cycles=passes * work.tensor_cycles,
+        cycles=work.cycles + ISSUE_CYCLES * extra,
+    )
+
+
 def cuda_core_instructions(head_dim: int, group: int, bits: int) -> float:
     """Warp instructions for one key on CUDA cores, the least over 8, 16 or 32 lanes a row.
 
@@ -558,17 +580,7 @@ class _Derivation:
         )
 
     def _tile_work(self, keys: int) -> Work:
-        """`tile_work` with a second product for every 8 heads beyond the first ones."""
-        work = tile_work(keys, self.dim, self.bits, self.machine)
-        passes = self.columns // MATRIX_COLUMNS
-        extra = (passes - 1) * (work.products + PER_SCORES[self.bits] * keys / MATRIX_ROWS)
-        return dataclasses.replace(
-            work,
-            products=passes * work.products,
-            instructions=work.instructions + extra,
-            tensor_cycles=passes * work.tensor_cycles,
-            cycles=work.cycles + ISSUE_CYCLES * extra,
-        )
+        return group_work(keys, self.dim, self.group, self.bits, self.machine)
 
     def _speed(self, keys: int, work: Work) -> float:
         """Bytes a cycle that one warp works through."""

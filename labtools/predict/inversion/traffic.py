@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .work import ELEMENT, SUM, RowTiling, TiledWork
 
@@ -113,14 +114,7 @@ def least_traffic(
         powers(work.columns),
         powers(work.channels),
     )
-    best: list[tuple[int, int, tuple[int, int, int], str]] = []
-    for one in rows:
-        for tiling in work.tilings(one):
-            for wide in columns:
-                for deep in channels:
-                    for buffer, traffic, order in nest_traffic(work, tiling, wide, deep):
-                        best.append((traffic, buffer, (one, wide, deep), order))
-    best.sort()
+    best = _nests(work, tuple(rows), tuple(columns), tuple(channels))
     points = []
     for size in buffers:
         found = next((one for one in best if one[1] <= size), None)
@@ -130,6 +124,21 @@ def least_traffic(
             else SlopePoint(size, None, None, None)
         )
     return points
+
+
+@lru_cache(maxsize=64)
+def _nests(
+    work: TiledWork, rows: tuple[int, ...], columns: tuple[int, ...], channels: tuple[int, ...]
+) -> list[tuple[int, int, tuple[int, int, int], str]]:
+    """(traffic, buffer, tile, what stays) of every nest of tiles of such sizes, the least first."""
+    found = []
+    for one in rows:
+        for tiling in work.tilings(one):
+            for wide in columns:
+                for deep in channels:
+                    for buffer, traffic, order in nest_traffic(work, tiling, wide, deep):
+                        found.append((traffic, buffer, (one, wide, deep), order))
+    return sorted(found)
 
 
 def _together(buffer: int, each: Sequence[tuple[SlopePoint, int]]) -> SlopePoint:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -178,20 +179,7 @@ class ConvWork(TiledWork):
 
     def tilings(self, rows: int) -> list[RowTiling]:
         """Patches of an image, by height times width; the first touches the fewest elements."""
-        found = []
-        for high in (one for one in range(1, rows + 1) if rows % one == 0):
-            down, all_down, most_down = self.spans("height", high)
-            across, all_across, most_across = self.spans("width", rows // high)
-            found.append(
-                RowTiling(
-                    rows,
-                    self.images * down * across,
-                    self.images * all_down * all_across,
-                    most_down * most_across,
-                    (high, rows // high),
-                )
-            )
-        return sorted(found, key=lambda one: (one.count, one.touched, one.patch))
+        return list(_patches(self, rows))
 
     def a_loaded(self, rows: int) -> int:
         """The patch with its halo, once for all taps."""
@@ -201,6 +189,24 @@ class ConvWork(TiledWork):
         """Two slabs of the patch, of so many channels, and a ring of slices of B."""
         slab = self.tilings(rows)[0].tile_touched * depth
         return ELEMENT * (2 * slab + stages * columns * depth)
+
+
+@cache
+def _patches(work: ConvWork, rows: int) -> tuple[RowTiling, ...]:
+    found = []
+    for high in (one for one in range(1, rows + 1) if rows % one == 0):
+        down, all_down, most_down = work.spans("height", high)
+        across, all_across, most_across = work.spans("width", rows // high)
+        found.append(
+            RowTiling(
+                rows,
+                work.images * down * across,
+                work.images * all_down * all_across,
+                most_down * most_across,
+                (high, rows // high),
+            )
+        )
+    return tuple(sorted(found, key=lambda one: (one.count, one.touched, one.patch)))
 
 
 FORMS = {

@@ -15,7 +15,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -136,6 +135,10 @@ class PrefillModel:
         self.problem, self.gpu, self.kind = problem, gpu, kind
         self.machine: Machine = machine_of(gpu)
         self.rung = load_rung(KERNEL_OF_KIND[kind])
+        self._limits = gpu.limits
+        self._launches: dict[PrefillTile, Launch] = {}
+        self._costs: dict[PrefillTile, PrefillCost] = {}
+        self._tiles: dict[tuple[int, int], np.ndarray] = {}
         product = product_cycles(gpu, self.machine)
         self.flops_per_cycle = self.machine.sub_partitions * MMA_FLOPS / product
         if kind == "wgmma" and gpu.fp16_tensor_tflops:
@@ -155,7 +158,9 @@ class PrefillModel:
 
     def launch(self, tile: PrefillTile) -> Launch:
         """The rung's launch with this tile, whether or not it fits."""
-        return self.rung.launch(self.problem, self.gpu.limits, tile.knobs)[0]
+        if tile not in self._launches:
+            self._launches[tile] = self.rung.launch(self.problem, self._limits, tile.knobs)[0]
+        return self._launches[tile]
 
     def registers(self, tile: PrefillTile) -> int:
         """Registers of a thread that multiplies, estimated."""
@@ -199,10 +204,6 @@ class PrefillModel:
             allowed = 1
         fits = occupancy(self.gpu, launch.num_threads, LEAST_REGISTERS, launch.smem_bytes)
         return max(1, min(allowed, fits.blocks_per_sm))
-
-    @cached_property
-    def _tiles(self) -> dict[tuple[int, int], np.ndarray]:
-        return {}
 
     def tiles_of_blocks(self, tile: PrefillTile) -> np.ndarray:
         """Tiles of keys that each block of a head goes over, from the last queries to the first,
@@ -387,6 +388,11 @@ class PrefillModel:
 
     def cost(self, tile: PrefillTile) -> PrefillCost:
         """What a tile costs; it must fit."""
+        if tile not in self._costs:
+            self._costs[tile] = self._cost(tile)
+        return self._costs[tile]
+
+    def _cost(self, tile: PrefillTile) -> PrefillCost:
         machine, launch = self.machine, self.launch(tile)
         resident, blocks = self.resident(tile), launch.num_blocks
         each = min(resident, -(-blocks // self.gpu.sm_count))

@@ -39,8 +39,7 @@ def attention_nest(
     streamed = 2 * row_bytes * int(ends.sum()) * again
     yield buffer, pairs * (own + streamed), "output"
     # Each tile of keys meets the queries that see its first key.
-    firsts = np.arange(0, problem.kv_len, keys)
-    meets = int((seen[None, :] > firsts[:, None]).sum()) * problem.group_size
+    meets = int((-(-seen // keys)).sum()) * problem.group_size
     wholes = len(seen) * problem.group_size
     spilled = 2 * SUM * dim * (meets - wholes)
     once = 2 * row_bytes * problem.kv_len
