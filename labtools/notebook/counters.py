@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from labtools.predict import load_gpu
 from labtools.problem import HEADLINE, LabError, Problem, Rung, load_rung
 from labtools.record import (
     Record,
+    RecordedTime,
     RecordStore,
     Tried,
+    as_variant,
     describe_record,
     describe_records,
     with_counters,
@@ -17,8 +20,8 @@ from labtools.record import (
 from labtools.record.bound import stall_shares
 
 from .live import live_wanted
-from .records import NO_RECORD, GpuRecords
-from .tables import Cell, Shown, Word, make_note, make_table, show_table
+from .records import NO_RECORD, PENDING, GpuRecords
+from .tables import Cell, Shown, Word, make_note, make_table, recorded, say_time, show_table
 
 # What Nsight Compute's stall reasons mean for a warp of these kernels.
 STALL_WORDS = {
@@ -124,6 +127,88 @@ def compare_variants(
         f"{workload}, {describe_records(list(found.values()))}, {', '.join(tools)}; - where missing"
     )
     return show_table(("counter", *found, "of what"), rows, word="recorded", note=note)
+
+
+def show_use(
+    tried: Sequence[str],
+    workload: Problem,
+    against: str = "",
+    gpu: str = "h200",
+    store: RecordStore | None = None,
+) -> Shown:
+    """What recorded kernels use of a GPU's two peaks: by their time, and as the profiler counted.
+
+    A rung that its author wrote broken has two rows. What it does as written stands where a time
+    would; time and counters are of the point that is repaired.
+
+    Args:
+        tried: rungs by id and ``baseline:NAME``.
+        workload: what they ran.
+        against: a candidate that each time is held against; empty for none.
+        gpu: slug of the GPU.
+        store: where to look for records.
+    """
+    records, sheet = GpuRecords(gpu, store), load_gpu(gpu)
+    rows: list[list[Cell]] = []
+    for name in tried:
+        label = _short(name)
+        points = {} if name.startswith("baseline:") else _broken_points(load_rung(name))
+        for point, does in points.items():
+            rows.append([f"{label}, {point}", does, *("-" for _ in range(5)), Word("computed")])
+        if points:
+            label += ", repaired"
+        record = records.find(name, workload)
+        if record is None:
+            rows.append([label, PENDING, *("-" for _ in range(5)), ""])
+            continue
+        profiled = next(iter(with_counters(records.all_of(name, workload))), None)
+        counted = profiled.counters.values if profiled and profiled.counters else {}
+        ratio = records.ratio(against, name, workload) if against and against != name else None
+        rates = (
+            (workload.flops / record.median_us / 1e6, sheet.fp16_tensor_tflops),
+            (workload.minimal_bytes / record.median_us / 1e3, sheet.dram_gb_per_s),
+        )
+        compute, memory = (f"{100 * rate / peak:.1f}" if peak else "-" for rate, peak in rates)
+        tensor, dram = (
+            "-" if counted.get(counter) is None else f"{counted[counter]:.1f}"
+            for counter in ("pipe_tensor_pct", "dram_throughput_pct")
+        )
+        time = say_time(RecordedTime.of(record))
+        less = f"{ratio.value:.2f}" if ratio else "-"
+        rows.append([label, time, less, compute, tensor, memory, dram, recorded(record)])
+    columns = [
+        *("kernel", "us", f"{_short(against)} over it"),
+        *(
+            "operations, %",
+            "tensor cores, counted %",
+            "bytes, %",
+            "memory, counted %",
+            "where from",
+        ),
+    ]
+    if not against:
+        columns, rows = columns[:2] + columns[3:], [row[:2] + row[3:] for row in rows]
+    note = (
+        f"{workload}. Operations and bytes: those of the problem, the bytes each once, over time "
+        "and the data sheet's peak. Counted: by Nsight Compute, - where it was not"
+    )
+    return make_table(columns, rows, note, stacked=True)
+
+
+def _short(name: str) -> str:
+    """``p00``, ``prefill_sdpa``."""
+    kind, _, rest = name.rpartition(":")
+    return rest if kind else as_variant(name).name
+
+
+def _broken_points(rung: Rung) -> dict[str, str]:
+    """What a rung that its author wrote broken does: as written, and where it no longer faults."""
+    written = rung.as_written()
+    calm = {
+        name: value for name, value in written.items() if rung.broken({name: value}) != "faults"
+    }
+    points = {"as written": written, "its fault repaired alone": calm}
+    return {point: does for point, knobs in points.items() if (does := rung.broken(knobs))}
 
 
 def compare_counters(

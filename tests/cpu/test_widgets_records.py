@@ -273,3 +273,23 @@ def test_the_column_that_needs_room_gets_it() -> None:
     assert widest("8 warps, 2 stages", "32.4", Word("forecast")) == 0
     assert widest("r03", Word("recorded", "NVIDIA H200, 2026-11-21"), "fresh") == 1
     assert widest("r03", "613", "a sentence that says why") == 2
+
+
+def test_what_is_used_is_of_the_repaired_point_and_p03_waits_for_its_record(tmp_path: Path) -> None:
+    from labtools.notebook.counters import show_use
+    from labtools.problem import list_rungs, operation_of
+
+    problem, sdpa = operation_of("prefill").headline, "baseline:prefill_sdpa"
+    names = [rung.id for rung in list_rungs("prefill")]
+    lines = show_use([sdpa, *names], problem, against=sdpa).text.splitlines()
+    rows = {line.split("  ")[0]: line.split() for line in lines[2:]}
+    assert rows["p00, as written"][3] == "faults"
+    assert rows["p01, as written"][3] == "faults"
+    assert "wrong" in rows["p01, its fault repaired alone"]
+    assert "p00, its fault repaired alone" not in rows
+    assert float(rows["p00, repaired"][2]) > float(rows["p02"][1])
+    assert {name.split("_")[0] for name in names} <= {name.split(",")[0] for name in rows}
+    assert "prefill_sdpa over it" in lines[1]
+    empty = show_use(["p02_corrected"], problem, store=RecordStore([tmp_path])).text
+    assert "not measured yet" in empty
+    assert "over it" not in empty
