@@ -6,7 +6,8 @@ const FIXED = 4; // entries of a cell before its constraints
 function say(value) {
   if (value === null || value === undefined) return "-";
   if (Number.isInteger(value)) return value.toLocaleString("en");
-  return Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3);
+  if (Math.abs(value) >= 1000) return Math.round(value).toLocaleString("en");
+  return value.toPrecision(Math.abs(value) >= 100 ? 4 : 3);
 }
 
 function mark(word) {

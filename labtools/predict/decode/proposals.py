@@ -46,17 +46,25 @@ def decode_space(design: Design, gpu: Gpu) -> DesignSpace:
     rate = machine.dram_bytes_per_cycle / gpu.sm_count
     needed = bytes_in_flight(TARGET_SHARE, machine)
     floor_us = design.step("bytes").answer.value
-    besides = design.time_us - next(one.value for one in design.time_stack if one.name == "stream")
+    stream_us = next(one.value for one in design.time_stack if one.name == "stream")
+    chosen = (design.tile_keys, design.warps_per_sm, int(design.step("stages").answer.value))
+
+    def reached(keys: int, warps: int, stages: int) -> tuple[float, float]:
+        """The speed over the memory's rate, and the share of that rate that comes of it."""
+        size = tile_bytes(keys, workload.head_dim, bits)
+        work = group_work(keys, workload.head_dim, workload.group_size, bits, machine)
+        speed = warps * size / work.cycles / rate
+        return speed, min(share_in_flight(warps * (stages - 1) * size, machine), speed)
+
+    _, own = reached(*chosen)
 
     def propose(keys: int, warps: int, stages: int) -> Proposal:
         size = tile_bytes(keys, workload.head_dim, bits)
         rows = warps * stages * size
         joining = join_bytes(warps, workload.group_size, workload.head_dim)
         on_the_way = warps * (stages - 1) * size
-        work = group_work(keys, workload.head_dim, workload.group_size, bits, machine)
-        speed = warps * size / work.cycles / rate
+        speed, share = reached(keys, warps, stages)
         room = min(REGISTER_LIMIT, gpu.registers_per_block // (WARP * warps))
-        share = min(share_in_flight(on_the_way, machine), speed)
         return Proposal(
             max(0, joining - rows),
             rows,
@@ -66,7 +74,7 @@ def decode_space(design: Design, gpu: Gpu) -> DesignSpace:
                 SPEED.name: (speed, SLACK),
             },
             "",
-            besides + floor_us / max(share, 1e-6),
+            design.time_us - stream_us + stream_us * own / share,
         )
 
     row = workload.head_dim * bits // 8
@@ -76,7 +84,7 @@ def decode_space(design: Design, gpu: Gpu) -> DesignSpace:
     return make_space(
         {"keys of a tile": TILE_CHOICES[bits], "warps": WARP_CHOICES, "stages": RING_LENGTHS},
         propose,
-        (design.tile_keys, design.warps_per_sm, int(design.step("stages").answer.value)),
+        chosen,
         constraints=(REGISTER_BUDGET, FLIGHT_BUDGET, SPEED),
         smem_limit=gpu.smem_per_block_bytes,
         layouts=fates_of(row, ("copy", *accesses), moved="codes" if codes else "xor"),
