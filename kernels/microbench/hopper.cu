@@ -98,6 +98,52 @@ STARTS(64, 16)
 STARTS(128, 4)
 STARTS(128, 16)
 
+// Cycles and nanoseconds of one stretch in which two warpgroups keep the tensor cores busy. What
+// they multiply is drawn, for products of zeros take less power.
+extern "C" __global__ void __launch_bounds__(256) product_clock(long long* out, float* sink,
+                                                                long long cycles) {
+  __shared__ __align__(1024) half a_tile[64 * 64];
+  __shared__ __align__(1024) half b_tile[128 * 64];
+  unsigned drawn = 2654435761u * (threadIdx.x + 1 + 1024 * blockIdx.x);
+  const auto draw = [&](half* to, int size) {
+    for (int i = threadIdx.x; i < size; i += blockDim.x) {
+      drawn = drawn * 1664525u + 1013904223u;
+      to[i] = __float2half((int)(drawn >> 16) / 32768.f - 1.f);
+    }
+  };
+  draw(a_tile, 64 * 64);
+  draw(b_tile, 128 * 64);
+  publish_stores();
+  __syncthreads();
+  const TileDescriptor a = tile_descriptor(a_tile), b = tile_descriptor(b_tile);
+  float sums[64];
+#pragma unroll
+  for (float& x : sums) x = 0.f;
+  long long begin_ns, end_ns;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin_ns)::"memory");
+  const long long begin = now();
+  long long end;
+#pragma unroll 1
+  do {
+    open_products();
+#pragma unroll
+    for (int j = 0; j < 16; ++j)
+      wgmma_shared<half, 128>(sums, a + j % 4 * 2, b + j % 4 * 2, true);
+    close_products();
+    wait_for_products<0>();
+    hold(sums);
+    end = now();
+  } while (end - begin < cycles);
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(end_ns)::"memory");
+  float sum = 0.f;
+  for (const float x : sums) sum += x;
+  sink[256 * blockIdx.x + threadIdx.x] = sum;
+  if (threadIdx.x == 0) {
+    out[2 * blockIdx.x] = end - begin;
+    out[2 * blockIdx.x + 1] = end_ns - begin_ns;
+  }
+}
+
 // ------------------------------------------------------------------------------- barriers
 
 // Two warps hand each other the turn, BODY times: the one waits, its first lane arrives, the other

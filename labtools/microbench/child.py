@@ -37,6 +37,7 @@ RUNS: dict[str, Callable[[Rig], list[Sample]]] = {
     "barrier.skew": cycles.run_skew,
     "barrier.turns": hopper.run_named_turns,
     "phase": hopper.run_phases,
+    "product.clock": hopper.run_product_clock,
     "product": hopper.run_products,
     "async.boxes": hopper.run_boxes,
     "branch.loop": cycles.run_turns,

@@ -17,6 +17,8 @@ from .rig import REPEATS, Rig, Sample, sample
 BOX_ROW = 128
 """Bytes of a row of a box: 64 elements, exchanged as wgmma wants them."""
 PRODUCT_TRIPS = 64
+SETTLED_CYCLES = 1_000_000_000
+"""Half a second: a GPU that lowers its clock for its power does so within a tenth."""
 
 
 def _run(bench: Rig, entry: str, warps: int, *more: Any) -> float:
@@ -52,6 +54,18 @@ def run_products(bench: Rig) -> list[Sample]:
                 }
                 samples.append(sample(what, "cycles", values[1:]))
     return samples
+
+
+def run_product_clock(bench: Rig) -> list[Sample]:
+    """MHz of the SMs while every tensor core multiplies, after the power has settled."""
+    grid = bench.num_sms
+    out, sink = bench.scratch("out", 16 * grid), bench.scratch("sink", 4 * 256 * grid)
+    mhz = []
+    for _ in range(REPEATS + 1):
+        bench.kernel("product_clock")((grid,), (256,), (out, sink, np.int64(SETTLED_CYCLES)))
+        times = bench.read_times(out, (grid, 2))
+        mhz.append(float(np.median(times[:, 0] / times[:, 1])) * 1e3)
+    return [sample({"test": "clock"}, "MHz", mhz[1:])]
 
 
 def run_phases(bench: Rig) -> list[Sample]:

@@ -253,6 +253,9 @@ def list_benchmarks() -> tuple[Benchmark, ...]:
         Benchmark("product.registers", "wgmma with A in registers", "hopper.cu",
                   _product_checks("registers"), target="sm_90a",
                   settings={"source": "registers"}),
+        Benchmark("product.clock", "the SM's clock while all tensor cores work, in MHz",
+                  "hopper.cu", (CodeCheck("product_clock", {"HGMMA": 16}, where="kernel"),),
+                  target="sm_90a"),
         Benchmark("async.boxes", "copies by a tensor map, alone and several on their way",
                   "hopper.cu",
                   tuple(CodeCheck(f"boxes_{rows}_{depth}", {"UTMALDG.3D": depth}, where="kernel")

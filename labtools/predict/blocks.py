@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from labtools.problem import Launch
-from labtools.toolchain.operands import GLOBAL_ATOMICS
+from labtools.toolchain.operands import BOX_COPIES, GLOBAL_ATOMICS
 from labtools.toolchain.sass import Sass
 
 from .counts import TripCounts, compare_counts, decided_lines
@@ -86,10 +86,29 @@ class LaunchBlocks:
 
     @cached_property
     def _profile(self) -> Trace:
-        """Thread 0 of each block (of the first `MOST_BLOCKS` of a larger grid)."""
+        """One thread of each block (of the first `MOST_BLOCKS` of a larger grid)."""
         blocks = np.arange(min(self.launch.num_blocks, MOST_BLOCKS))
-        lanes = lanes_of_blocks(self.launch, self.memory.buffers, self.sass.arch, blocks)
+        lanes = lanes_of_blocks(
+            self.launch, self.memory.buffers, self.sass.arch, blocks, self._telling
+        )
         return run_trace(self.sass, lanes, self.memory.buffers)
+
+    @cached_property
+    def _telling(self) -> int:
+        """The thread that stands for a block: 0, or the one that copies for all the others."""
+        if not any(one.base in BOX_COPIES for one in self.sass.instructions):
+            return 0
+        copies = np.zeros(self.launch.num_threads, bool)
+
+        def walk(items: Sequence[Executed]) -> None:
+            for item in items:
+                if isinstance(item, Repeat):
+                    walk(item.body)
+                elif self.sass.instructions[item.index].base in BOX_COPIES:
+                    np.logical_or(copies, item.executing, out=copies)
+
+        walk(self._trace(self.launch.num_blocks // 2).items)
+        return int(np.argmax(copies))
 
     def _trace(self, block: int) -> Trace:
         """All threads of one block."""
@@ -115,7 +134,7 @@ class LaunchBlocks:
             return False
         alone = self._profile.executed()
         for block in self._samples[[0, -1]]:
-            whole = float(self._trace(int(block)).executed()[0])
+            whole = float(self._trace(int(block)).executed()[self._telling])
             if abs(whole - alone[block]) > SAME_WORK * whole:
                 return False
         return True
@@ -148,7 +167,7 @@ class LaunchBlocks:
         executed = self._profile.executed()
         if self._told_apart:
             return executed
-        return np.full(len(executed), int(np.median(self._sampled[:, 0])))
+        return np.full(len(executed), int(np.median(self._sampled[:, self._telling])))
 
     @cached_property
     def _agreement(self) -> tuple[list[str], list[str]]:
@@ -311,7 +330,7 @@ def _new_bytes(warps: Sequence[Sequence[Node]], buffer: int) -> float:
             request = node.request
             if request is None or request.buffer != buffer:
                 continue
-            if request.kind in ("load", "async"):
+            if request.kind in ("load", "async", "box"):
                 total += 32 * request.new_sectors
         return total
 
@@ -343,7 +362,7 @@ def _chunk_bytes(streams: BlockStreams) -> float:
             for node in loop.body:
                 if isinstance(node, LoopNode) or node.request is None:
                     continue
-                if node.request.kind in ("load", "async"):
+                if node.request.kind in ("load", "async", "box"):
                     buffer = node.request.buffer
                     sizes[buffer] = sizes.get(buffer, 0.0) + 32 * node.request.new_sectors
             work[place] = work.get(place, 0.0) + loop.count * sum(sizes.values())

@@ -59,12 +59,16 @@ def _causes(event: Event, sass: Sass, machine: Machine) -> dict[str, float]:
 
 
 def _wait_name(event: Event, sass: Sass, machine: Machine) -> str:
+    if sass.instructions[event.index].base == "WARPGROUP":
+        return "tensor"
     if event.producer is None:
         return "memory: async copy"
     producer = sass.instructions[event.producer]
     kind = machine.latency_class(producer)
     if event.level == "read":
         return "operand read"
+    if producer.base == "SYNCS" and event.level:
+        return {"copy": "memory: bulk copy", "warp": "other warps"}.get(event.level, "mbarrier")
     if producer.base in ("LDL", "STL"):
         return "local memory"
     if kind == "memory":
@@ -168,24 +172,25 @@ def follow_chain(
 
 
 def list_loops(streams: BlockStreams, run: SmRun) -> tuple[tuple[int, int, float], ...]:
-    """Loops of the first warp; trips that the trace walked through singly are counted in."""
+    """Loops of the watched warp; trips that the trace walked through singly are counted in."""
     cycles = {(first, count): slope for first, count, slope in run.slopes}
     found: dict[int, tuple[int, int, float]] = {}
     within: dict[int, float] = {}
+    watched = streams.warps[run.watched]
 
     def walk(nodes: Sequence[Node], entered: float) -> None:
         for node in nodes:
             if not isinstance(node, LoopNode):
                 continue
             first = first_of(node)
-            times = _executions(streams.warps[0], first) / _executions(node.body, first)
+            times = _executions(watched, first) / _executions(node.body, first)
             if entered > within.get(first, 0.0):  # a loop in a trip that was walked through: no
                 within[first] = entered
                 slope = cycles.get((first, node.count), 0.0)
                 found[first] = (count_ops(node.body), round(times / entered), slope)
             walk(node.body, times)
 
-    walk(streams.warps[0], 1.0)
+    walk(watched, 1.0)
     return tuple(found.values())
 
 

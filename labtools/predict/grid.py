@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -25,7 +25,7 @@ from .residency import occupancy
 from .result import LaunchForecast
 from .sheets import Gpu
 from .sm_model import OccupiedSm, Pressure, SmRun, Where
-from .streams import BlockStreams, LoopNode, Node
+from .streams import BlockStreams
 
 COMPETING = 1.06
 """Blocks that take this many times as long together as alone compete for the SM."""
@@ -339,10 +339,7 @@ class LaunchModel:
                 )
                 for trips in (4, 9)
             ]
-            issued = [
-                float(sum(_count_cut(stream, trips) for stream in streams.warps))
-                for trips in (4, 9)
-            ]
+            issued = [float(streams.issued_cut(trips)) for trips in (4, 9)]
             whole = float(sum(streams.issued))
             if issued[1] == issued[0]:
                 return runs[1].cycles
@@ -377,7 +374,7 @@ class LaunchModel:
         streams = self.blocks.classes[number].streams
         slots = machine.sub_partitions * max(1.0, run.cycles)
         main = find_main_loop(self.sass, run.events)
-        busy_us = cycles / machine.clock_ghz / 1e3
+        busy_us = cycles / machine.clock_at(run.tensor_share) / 1e3
         # The L2 does atomic operations on one address one after another. While they queue up,
         # nothing else is done.
         atomics_us = self.blocks.one_address_atomics * machine.atomic_ns / 1e3
@@ -410,11 +407,3 @@ class LaunchModel:
         keys = [key for key in self._runs if key[0] == number]
         key = max(keys, key=lambda key: (key[1], key[2]))
         return self._runs[key][0], key[1]
-
-
-def _count_cut(nodes: Sequence[Node], trips: int) -> int:
-    """Instructions of a stream whose loops are cut to so many trips."""
-    return sum(
-        min(node.count, trips) * _count_cut(node.body, trips) if isinstance(node, LoopNode) else 1
-        for node in nodes
-    )

@@ -8,11 +8,14 @@ from functools import cached_property
 
 import numpy as np
 
-from labtools.problem import Launch
+from labtools.problem import Launch, TensorMap
 from labtools.toolchain.options import split_arch
 
 BUFFER_SPACING = 1 << 40
 """Buffers lie this far apart, so that an address says which buffer it is in."""
+PARAMETERS_AT = 1 << 60
+"""Where the constant bank lies in the address space of all memory: far beyond the buffers."""
+TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT = 128, 64
 MOST_ASSUMED = 1 << 22
 """Numbers of a workspace, at most, whose content is taken as known."""
 
@@ -26,6 +29,7 @@ class Lanes:
         thread: [N, 3] thread index x, y, z.
         bank: constant bank 0 as bytes by offset: (first offset, values) of the parameters.
         independent: every lane is a warp of its own, so that each may run ahead of the others.
+        tensor_maps: by address, what the copy engine is told.
     """
 
     block: np.ndarray
@@ -34,6 +38,7 @@ class Lanes:
     block_shape: tuple[int, int, int]
     bank: bytes = field(repr=False)
     independent: bool = False
+    tensor_maps: Mapping[int, TensorMap] = field(default_factory=dict, repr=False)
 
     @property
     def count(self) -> int:
@@ -171,22 +176,47 @@ def parameter_base(arch: str) -> int:
 
 
 def constant_bank(launch: Launch, buffers: Buffers, arch: str) -> bytes:
-    """Constant bank 0 of a launch: block and grid shape, and the parameters."""
+    """Constant bank 0 of a launch: block and grid shape, and the parameters.
+
+    Each parameter begins at a multiple of its size, a tensor map at one of 64 bytes.
+    """
     base = parameter_base(arch)
-    parameters = bytearray()
+    bank = bytearray(base)
     for arg in launch.args:
-        if isinstance(arg, str):
-            raw = int(buffers.address_of(arg)).to_bytes(8, "little")
-        else:
-            raw = np.asarray(arg).tobytes()
-        parameters += bytes(-len(parameters) % len(raw)) + raw
-    bank = bytearray(base) + parameters + bytes(8)
+        raw, alignment = _parameter(arg, buffers)
+        bank += bytes(-len(bank) % alignment) + raw
+    bank += bytes(8)
+    if base == 0x210:  # the address of the parameters, of which that of a tensor map is made
+        bank[0x198:0x1A0] = (PARAMETERS_AT + base).to_bytes(8, "little")
     shape_at = 0x360 if base == 0x380 else 0
     shapes = (*launch.block, *launch.grid)
     places = (0, 4, 8, 0x10, 0x14, 0x18) if shape_at else (0, 4, 8, 0xC, 0x10, 0x14)
     for place, size in zip(places, shapes, strict=True):
         bank[shape_at + place : shape_at + place + 4] = int(size).to_bytes(4, "little")
     return bytes(bank)
+
+
+def _parameter(arg: str | np.generic | TensorMap, buffers: Buffers) -> tuple[bytes, int]:
+    """The bytes of an argument, and what its place is a multiple of."""
+    if isinstance(arg, TensorMap):  # a kernel hands its address on, and reads none of it
+        return bytes(TENSOR_MAP_BYTES), TENSOR_MAP_ALIGNMENT
+    if isinstance(arg, str):
+        return int(buffers.address_of(arg)).to_bytes(8, "little"), 8
+    raw = np.asarray(arg).tobytes()
+    return raw, len(raw)
+
+
+def tensor_maps(launch: Launch, buffers: Buffers, arch: str) -> dict[int, TensorMap]:
+    """The tensor maps of a launch by the addresses that a kernel knows them by."""
+    found: dict[int, TensorMap] = {}
+    place = parameter_base(arch)
+    for arg in launch.args:
+        raw, alignment = _parameter(arg, buffers)
+        place += -place % alignment
+        if isinstance(arg, TensorMap):
+            found[PARAMETERS_AT + place] = arg
+        place += len(raw)
+    return found
 
 
 def lanes_of_block(launch: Launch, buffers: Buffers, arch: str, block: int = 0) -> Lanes:
@@ -200,18 +230,23 @@ def lanes_of_block(launch: Launch, buffers: Buffers, arch: str, block: int = 0) 
         launch.grid,
         launch.block,
         constant_bank(launch, buffers, arch),
+        tensor_maps=tensor_maps(launch, buffers, arch),
     )
 
 
-def lanes_of_blocks(launch: Launch, buffers: Buffers, arch: str, blocks: np.ndarray) -> Lanes:
-    """Thread 0 of each of some blocks, for what differs between blocks."""
+def lanes_of_blocks(
+    launch: Launch, buffers: Buffers, arch: str, blocks: np.ndarray, thread: int = 0
+) -> Lanes:
+    """One thread of each of some blocks, for what differs between blocks."""
+    x, y, _ = launch.block
     return Lanes(
         _block_indices(launch, blocks),
-        np.zeros((len(blocks), 3), np.int64),
+        np.tile(np.array([thread % x, thread // x % y, thread // (x * y)]), (len(blocks), 1)),
         launch.grid,
         launch.block,
         constant_bank(launch, buffers, arch),
         independent=True,
+        tensor_maps=tensor_maps(launch, buffers, arch),
     )
 
 
@@ -237,7 +272,9 @@ def make_buffers(
     # Sums over what is known, as of lengths of sequences, are what an offset into it would be.
     sums = {len(known) + 1: known for known in contents.values() if known.ndim == 1}
     for launch in launches:
-        names.update((arg, None) for arg in launch.args if isinstance(arg, str))
+        for arg in launch.args:
+            if isinstance(arg, (str, TensorMap)):
+                names[arg if isinstance(arg, str) else arg.buffer] = None
         for one in launch.workspace:
             if one.name in contents or one.dtype not in ("int32", "uint32", "int64"):
                 continue

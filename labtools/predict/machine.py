@@ -24,16 +24,22 @@ from labtools.toolchain.operands import (
     GLOBAL_LOADS,
     GLOBAL_STORES,
     SHARED_ACCESSES,
+    product_columns,
 )
-from labtools.toolchain.sass import Instruction
+from labtools.toolchain.sass import Instruction, Sass
 
 from .latencies import Latencies, load_latencies
 from .sheets import Gpu
 from .streams import Request, matrices
 
+PRODUCT_FLOPS = 4096
+"""Operations of dense 16-bit products a cycle of an SM of sm_90: 989.4e12 a second of an H100 SXM
+at its 1830 MHz for tensor cores, over 132 SMs (NVIDIA H100 Tensor Core GPU Architecture, 2022)."""
 READ_EFFICIENCY = 0.95
 """Share of a data sheet's memory rate that a read reaches, where it was not measured (an H200
 reads at 97 % of its sheet's rate)."""
+USUAL_CODE_KIB, CACHED_CODE_KIB = 16, 32
+"""Code as large as kernels mostly are, and as an SM's instruction caches hold."""
 FITTED = {"start_us": 0.28, "dram_scale": 1.03, "scattered": 0.88, "atomic_ns": 0.58}
 """What no microbenchmark isolates; fitted on the calibration kernels of ``points.toml`` alone.
 
@@ -140,6 +146,7 @@ class Machine:
         name: short name of the GPU.
         calibrated: the numbers were measured on this GPU by the project's microbenchmarks.
         clock_ghz: SM clock under load.
+        product_clock_ghz: the same while all tensor cores work on products of warpgroups.
         sm_count, sub_partitions: of the GPU, of an SM.
         variable: latency of shuffles, shared loads, conversions and the like, by class.
         intervals: cycles between two instructions on one pipe of a sub-partition, by unit.
@@ -147,6 +154,11 @@ class Machine:
         l1: latency of an L1 hit.
         l2_rows, dram_rows: latency of a warp-wide load by bytes asked for.
         l2_async, dram_async: the same for a copy to shared memory, its wait included.
+        l2_box, dram_box: the same for a copy of a box by a tensor map.
+        products: by where A comes from, cycles of the tensor cores for each column of a product of
+            a warpgroup, by its columns.
+        product_queue: products that may be started and not done, of all warpgroups together.
+        product_latency: cycles of a product beyond those.
         barrier_cycles: from the last warp's arrival until all go on.
         barrier_interval: cycles that the SM's barrier unit takes for each arriving warp.
         slow_dram, slow_l2: latency on the SM that has it worst, over the middle one's.
@@ -159,6 +171,7 @@ class Machine:
         l2_miss: share of warm reads that miss the L2, by bytes read again and again.
         branch_cycles: cost of a taken branch beyond its stall count.
         cold_line_cycles: first fetch of a 128-byte line of instructions by an SM.
+        cold_lines: the same by the size of the code, KiB, for code beyond `USUAL_CODE_KIB`.
         operand_read_cycles: from issue until a memory instruction has read its operands.
         launch_us: an empty launch by number of blocks.
         start_us: fixed cost of a launch that works, beyond an empty one.
@@ -169,6 +182,7 @@ class Machine:
     name: str
     calibrated: bool
     clock_ghz: float
+    product_clock_ghz: float
     sm_count: int
     sub_partitions: int
     variable: dict[str, float]
@@ -179,6 +193,11 @@ class Machine:
     dram_rows: Curve
     l2_async: Curve
     dram_async: Curve
+    l2_box: Curve
+    dram_box: Curve
+    products: dict[str, Curve]
+    product_queue: float
+    product_latency: float
     barrier_cycles: float
     barrier_interval: float
     slow_dram: float
@@ -194,6 +213,7 @@ class Machine:
     l1_bytes: float
     branch_cycles: float
     cold_line_cycles: float
+    cold_lines: Curve
     operand_read_cycles: float
     launch_us: Curve
     start_us: float
@@ -275,6 +295,15 @@ class Machine:
         }
         return table.get(names.get(base, "default"), table["default"])
 
+    def product(self, one: Instruction) -> tuple[float, float]:
+        """(cycles of the tensor cores, cycles beyond them) of a product of a warpgroup."""
+        columns = product_columns(one.modifiers)
+        return columns * self.products[_source_of_a(one)](columns), self.product_latency
+
+    def clock_at(self, share: float) -> float:
+        """SM clock in GHz while products of warpgroups keep a share of the tensor cores busy."""
+        return self.clock_ghz - share * (self.clock_ghz - self.product_clock_ghz)
+
     def interval(self, unit: str, one: Instruction) -> float:
         """Cycles until the same pipe of the sub-partition takes another instruction."""
         if one.base in ("HADD2",) and "F32" in one.modifiers:
@@ -298,6 +327,12 @@ class Machine:
             return table["global"] * waves
         return 0.0
 
+    def cold_line(self, sass: Sass) -> float:
+        """First fetch of a line of instructions; a kernel whose warps have roles has many."""
+        size = len(sass.executable) / 64
+        few = size <= USUAL_CODE_KIB or not sass.has_roles
+        return self.cold_line_cycles if few else self.cold_lines(size)
+
     def zero_stall_cycles(self, one: Instruction) -> float:
         """What a stall count of 0 stands for: on sm_120 a wait of about 37 cycles."""
         return self.variable.get("zero_stall", 1.0)
@@ -309,13 +344,18 @@ class Machine:
 
     def l2_latency(self, request: Request) -> float:
         """L2 hit of a warp-wide request, memory idle."""
-        rows = self.l2_async if request.kind == "async" else self.l2_rows
+        rows = {"async": self.l2_async, "box": self.l2_box}.get(request.kind, self.l2_rows)
         return rows(request.sectors * 32)
 
     def dram_latency(self, request: Request) -> float:
         """Memory access of a warp-wide request, memory idle."""
-        rows = self.dram_async if request.kind == "async" else self.dram_rows
+        rows = {"async": self.dram_async, "box": self.dram_box}.get(request.kind, self.dram_rows)
         return rows(request.sectors * 32)
+
+
+def _source_of_a(one: Instruction) -> str:
+    """Where the left factor of a product of a warpgroup comes from."""
+    return "shared" if one.operands[1].kind == "memory" else "registers"
 
 
 # ----------------------------------------------------------------------------- from a table
@@ -358,6 +398,7 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         name=gpu.name,
         calibrated=known.calibrated,
         clock_ghz=clock_ghz,
+        product_clock_ghz=_product_clock(known, gpu, clock_ghz),
         sm_count=gpu.sm_count,
         sub_partitions=gpu.sub_partitions,
         variable=_variable(known),
@@ -379,6 +420,9 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         dram_async=_rows(known, "latency.async_hbm", known.latency("hbm")).scaled(
             FITTED["dram_scale"]
         ),
+        l2_box=_box_rows(known, "l2"),
+        dram_box=_box_rows(known, "hbm").scaled(FITTED["dram_scale"]),
+        **_products(known),
         barrier_cycles=_barrier(known)[0],
         barrier_interval=_barrier(known)[1],
         slow_dram=_slowest(known, "hbm_row"),
@@ -397,6 +441,7 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         l1_bytes=_L1_SHARE_BYTES if known.calibrated else float(gpu.smem_per_sm_bytes),
         branch_cycles=known.latency("branch"),
         cold_line_cycles=_cold_line(known),
+        cold_lines=_cold_lines(known),
         operand_read_cycles=known.interval("lds32") + known.latency("alu", 4.0),
         launch_us=_launch_curve(known),
         start_us=FITTED["start_us"],
@@ -433,6 +478,10 @@ def _variable(known: Latencies) -> dict[str, float]:
         "default": "xu",
     }
     found = {ours: known.latency(theirs) for ours, theirs in names.items()}
+    # An mbarrier lies in shared memory: asking it is a load, and arriving takes half of that.
+    ask = known.latency("phase_ended", found["shared_32"])
+    found["phase_ask"] = ask
+    found["phase_arrive"] = max(0.0, known.latency("phase_turn", 1.5 * ask) - ask)
     if known.arch.startswith("sm_12"):
         found["zero_stall"] = 37.0  # a stall count of 0 waits for the pipe to drain there
     return found
@@ -465,6 +514,47 @@ def _rows(known: Latencies, name: str, otherwise: float) -> Curve:
     return Curve(tuple(float(x) for x, _ in points), tuple(y for _, y in points))
 
 
+def _box_rows(known: Latencies, level: str) -> Curve:
+    """Latency of a copy by a tensor map by its bytes: measured, else that of other bulk copies."""
+    box, bulk = f"latency.box_{level}", f"latency.bulk_{level}"
+    return _rows(known, box if known.by_number(box) else bulk, known.latency(level))
+
+
+def _product_clock(known: Latencies, gpu: Gpu, clock_ghz: float) -> float:
+    """The clock at which the power lets all tensor cores work, in GHz.
+
+    Measured, or that of the data sheet's rate: an SM does 4096 operations of 16-bit products a
+    cycle.
+    """
+    if known.calibrated and known.has("clock.products"):
+        return min(clock_ghz, known.value("clock.products") / 1e3)
+    if gpu.fp16_tensor_tflops is None or gpu.arch != "sm_90":
+        return clock_ghz
+    return min(clock_ghz, gpu.fp16_tensor_tflops * 1e3 / gpu.sm_count / PRODUCT_FLOPS)
+
+
+def _products(known: Latencies) -> dict[str, Any]:
+    """What `Machine` says of products of a warpgroup.
+
+    m64 n N k16 is 2048 N operations, of which an SM of sm_90 does `PRODUCT_FLOPS` a cycle: N / 2
+    cycles. The microbenchmarks may say more. Without them the latency beyond those is that of a
+    warp's own product, and any number may be started.
+    """
+    least = 2048 / PRODUCT_FLOPS
+    taken = {}
+    for source in ("shared", "registers"):
+        measured = sorted(known.by_number(f"interval.product_{source}_sm").items())
+        points = [(float(n), max(least, found / n)) for n, found in measured] or [(64.0, least)]
+        taken[source] = Curve(tuple(n for n, _ in points), tuple(each for _, each in points))
+    latency = known.latency("hmma")
+    if known.has("latency.product_shared.64") and known.has("interval.product_shared.64"):
+        whole = known.latency("product_shared.64") - known.interval("product_shared.64")
+        latency = max(0.0, whole - known.latency("loop_trip"))
+    queues = known.by_number("interval.product_queue_shared")
+    queue = float(median_high(list(queues.values()))) if queues else math.inf
+    return {"products": taken, "product_queue": queue, "product_latency": latency}
+
+
 def _slowest(known: Latencies, name: str) -> float:
     """Latency on the slowest SM over that on the middle one, the upper middle over row sizes."""
     middle, slow = known.by_number(f"latency.{name}"), known.by_number(f"latency.{name}_slowest")
@@ -490,12 +580,28 @@ def _cold_line(known: Latencies) -> float:
 
     The mean over straight-line code of 1 to 16 KiB, which kernels mostly are.
     """
-    extra = [
-        (point["cold_cycles"] - point["warm_cycles"]) / (8 * point["kib"])
-        for point in known.curve("code")
-        if point["warps"] == 1 and point["kib"] <= 16
-    ]
+    extra = [extra for size, extra in _cold_points(known) if size <= USUAL_CODE_KIB]
     return max(0.0, sum(extra) / len(extra)) if extra else 4.0
+
+
+def _cold_points(known: Latencies) -> list[tuple[float, float]]:
+    """(KiB of straight-line code, cycles a line by which its first pass is longer)."""
+    return [
+        (point["kib"], (point["cold_cycles"] - point["warm_cycles"]) / (8 * point["kib"]))
+        for point in known.curve("code")
+        if point["warps"] == 1
+    ]
+
+
+def _cold_lines(known: Latencies) -> Curve:
+    """The same for larger code that the SM's caches hold, by its size: the mean at each."""
+    sizes: dict[float, list[float]] = {}
+    for size, extra in _cold_points(known):
+        if USUAL_CODE_KIB <= size <= CACHED_CODE_KIB:
+            sizes.setdefault(size, []).append(max(0.0, extra))
+    points = [(size, sum(found) / len(found)) for size, found in sorted(sizes.items())]
+    points = points or [(float(USUAL_CODE_KIB), _cold_line(known))]
+    return Curve(tuple(size for size, _ in points), tuple(cycles for _, cycles in points))
 
 
 def _load_curve(points: Sequence[Mapping[str, Any]], known: Latencies) -> LoadCurve:

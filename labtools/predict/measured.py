@@ -176,7 +176,8 @@ def table_from_record(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _put_clock(table: _Table) -> None:
-    table.put("clock", "sm", table.samples.values("clock", test="clock"), "MHz", "clock")
+    for name, source in (("sm", "clock"), ("products", "product.clock")):
+        table.put("clock", name, table.samples.values(source, test="clock"), "MHz", source)
 
 
 # -------------------------------------------------------------------------------- instructions
@@ -422,6 +423,33 @@ def _put_barriers(table: _Table) -> None:
     table.curve("barrier_skew", rows)
 
 
+def _products_waiting(samples: _Samples, name: str, columns: int) -> list[float] | None:
+    """Products that are started and not done, where two warpgroups start as many as they can.
+
+    From the last one's start to the end of the wait pass the products that were before it in the
+    queue, its own, and what a product takes beyond its turn on the tensor cores.
+    """
+    what = {"columns": columns, "groups": 2, "body": 16}
+    whole, start = (samples.all(name, test=test, **what) for test in ("product", "start"))
+    alone = samples.all(name, test="product", columns=columns, groups=1, body=1)
+    each = _slope(samples, name, per=2, test="product", columns=columns, groups=2)
+    if not whole or not start or not alone or not each:
+        return None
+    trips = whole[0]["what"]["trips"]
+    single = statistics.median(alone[0]["values"]) / trips
+    cycles = statistics.median(each)
+    return (
+        [
+            max(1.0, ((end - begun) / trips - (single - cycles)) / cycles)
+            for end, begun in zip(
+                sorted(whole[0]["values"]), sorted(start[0]["values"]), strict=False
+            )
+        ]
+        if cycles
+        else None
+    )
+
+
 def _put_hopper(table: _Table) -> None:
     """Products of a warpgroup, mbarriers, named barriers and copies by a tensor map."""
     samples = table.samples
@@ -448,6 +476,11 @@ def _put_hopper(table: _Table) -> None:
                     f"{name}: until one more product of {groups} warpgroup{'s' * (groups > 1)} "
                     "is started",
                 )  # fmt: skip
+            table.put(
+                "interval", f"product_queue_{source}.{columns}",
+                _products_waiting(samples, name, columns), "products",
+                f"{name}: 16 of each of two warpgroups, those not done when the last is started",
+            )  # fmt: skip
     for kind, handed, of in (
         ("own", 1, "an arrival and the wait for its phase"),
         ("ended", 1, "a wait for a phase that has ended"),

@@ -959,11 +959,14 @@ def _extend(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _shuffle(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    """A shuffle of a value that all lanes share gives that value; any other is unknown."""
+    """A shuffle of a value that the lanes of each warp share gives it; any other is unknown."""
     flags = [o for o in one.operands if o.kind == "predicate"]
     registers = take([o for o in one.operands if o.kind != "predicate"], 2)
     value = state.bits(registers[1])
     same = value is not None and len(value) and bool((value == value[0]).all())
+    if value is not None and not same and not state.lanes.independent:
+        _, first, warp = np.unique(state.lanes.warp, return_index=True, return_inverse=True)
+        same = bool((value == value[first][warp.reshape(-1)]).all())
     found: list[tuple[str, Value]] = [(registers[0].name, value if same else None)]
     return found + [(flag.name, None) for flag in flags[:1]]
 
@@ -988,8 +991,22 @@ def _vote(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _elect(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    first = np.r_[True, state.lanes.warp[1:] != state.lanes.warp[:-1]]
-    return [(o.name, first) for o in one.operands if o.kind == "predicate"][:1]
+    """The first lane of each warp that comes by."""
+    here = np.flatnonzero(state.active)
+    first = np.zeros(state.lanes.count, bool)
+    first[here[np.unique(state.lanes.warp[here], return_index=True)[1]]] = True
+    flags: list[tuple[str, Value]] = [
+        (o.name, first) for o in one.operands if o.kind == "predicate"
+    ]
+    return flags[:1]
+
+
+def granted(state: State, one: Instruction) -> list[tuple[str, Value]]:
+    """What a warp asks again until it is so: the end of a phase of a barrier, free registers."""
+    if one.base == "SYNCS" and "PHASECHK" not in one.modifiers:
+        return []
+    yes: Value = state.lanes.true
+    return [(o.name, yes) for o in one.operands if o.kind == "predicate"][:1]
 
 
 def _memory_load(state: State, one: Instruction) -> list[tuple[str, Value]]:

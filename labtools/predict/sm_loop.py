@@ -24,6 +24,15 @@ COMMIT: Final = 7
 EXIT: Final = 8
 FENCE: Final = 9
 """Kinds of a `Code`: what the simulation does with an instruction."""
+ARRIVES: Final = 13
+AWAITS: Final = 14
+COPIES: Final = 15
+MEETS: Final = 16
+LEAVES: Final = 17
+MULTIPLIES: Final = 18
+PRODUCTS: Final = 19
+"""Those of warps with roles: at an mbarrier arrive, wait, or have bytes copied; at a named barrier
+meet, or arrive and go on; start a product of a warpgroup, and wait for groups of them."""
 TRIP_BEGINS: Final = 10
 LOOP_ENDS: Final = 11
 STREAM_ENDS: Final = 12
@@ -69,12 +78,18 @@ class Code(Streamed):
         from_dram: share of the misses that go to memory.
         dram_bytes: moved by memory at each miss, on average, or stored there.
         l1, l2, dram: latency of a load by the level that serves it, cycles.
+        gate: the barrier: position in `Numbers.gates`, or the number of a named one.
+        amount: arrivals; of a wait the parity; of a named barrier the warps that meet; of a product
+            the cycles of the tensor cores.
+        bytes: announced at a barrier, or copied.
+        closes: a product that closes a group.
+        map: number of the tensor map of a copy.
     """
 
     __slots__ = (
         *("dram", "dram_bytes", "fetch", "from_dram", "index", "interval", "kind", "l1", "l2"),
         *("l2_bytes", "latency", "line", "missing", "sets_read", "sets_result", "sm_interval"),
-        *("stall", "unit", "waits"),
+        *("stall", "unit", "waits", "gate", "amount", "bytes", "closes", "map"),
     )
 
     def __init__(self, kind: int, index: int) -> None:
@@ -85,6 +100,9 @@ class Code(Streamed):
         self.unit = 0
         self.missing = self.l2_bytes = self.from_dram = self.dram_bytes = 0.0
         self.l1 = self.l2 = self.dram = 0.0
+        self.gate = self.map = -1
+        self.amount = self.bytes = 0.0
+        self.closes = False
 
 
 class Turn(Streamed):
@@ -96,12 +114,15 @@ class Turn(Streamed):
         first: position in the kernel of the loop's first instruction.
         count: trips of the loop, those left out of the stream among them.
         trip: the one that begins.
+        kept: trips that stand in the stream.
     """
 
-    __slots__ = ("count", "first", "kind", "trip")
+    __slots__ = ("count", "first", "kept", "kind", "trip")
 
-    def __init__(self, kind: int, first: int = 0, count: int = 0, trip: int = 0) -> None:
-        self.kind, self.first, self.count, self.trip = kind, first, count, trip
+    def __init__(
+        self, kind: int, first: int = 0, count: int = 0, trip: int = 0, kept: int = 0
+    ) -> None:
+        self.kind, self.first, self.count, self.trip, self.kept = kind, first, count, trip, kept
 
 
 _NOTHING: Final = Code(FIXED, 0)
@@ -111,13 +132,15 @@ class Warp:
     """One simulated warp.
 
     Attributes:
-        number: of the warp; 0 is the one that is watched.
+        number: of the warp.
         part, block: the sub-partition and the block that it belongs to.
         stream: what it issues, marks among it.
         place: in its stream; `next` is the instruction there.
         free_at, producer, level: by scoreboard: when it is free, the instruction that holds it,
             the level of memory that serves that.
         groups: cycle when each group of its asynchronous copies is complete.
+        products, products_end: the same of its groups of products, and of its last product.
+        parked: it waits for a barrier whose end is not known yet.
         copies_end: cycle when its last asynchronous copy is.
         last_issue, stall_end: cycle of the last issue, and when its stall count had passed.
         fence_until, fence: when its last fence lets it go on, and where that stands.
@@ -134,7 +157,7 @@ class Warp:
         *("age", "barrier_spent", "begins", "block", "copies_end", "correction", "end", "fence"),
         *("fence_until", "fetch_spent", "free_at", "groups", "last_issue", "level", "next"),
         *("number", "part", "place", "producer", "ready_since", "stall_end", "stream", "weight"),
-        "weights",
+        *("parked", "products", "products_end", "weights"),
     )
 
     def __init__(
@@ -159,6 +182,9 @@ class Warp:
         self.groups: list[float] = []
         self.fence_until, self.fence = 0.0, -1
         self.copies_end = 0.0
+        self.products: list[float] = []
+        self.products_end = 0.0
+        self.parked = False
 
 
 class SubPartition:
@@ -171,9 +197,10 @@ class SubPartition:
         slot_free: cycle when the issue slot is free.
         pipes_free: the same of each pipe, by its position in the machine's list.
         last: the warp that issued last.
+        tensor_free: cycle when the tensor core has done the products that were started.
     """
 
-    __slots__ = ("armed", "last", "number", "pipes_free", "pool", "slot_free")
+    __slots__ = ("armed", "last", "number", "pipes_free", "pool", "slot_free", "tensor_free")
 
     def __init__(self, number: int, pipes: int) -> None:
         self.number = number
@@ -182,17 +209,62 @@ class SubPartition:
         self.slot_free = 0.0
         self.pipes_free = [0.0] * pipes
         self.last: Warp | None = None
+        self.tensor_free = 0.0
+
+
+class Mbarrier:
+    """An mbarrier.
+
+    Attributes:
+        takes: arrivals of a phase.
+        missing, bytes: arrivals and bytes that the phase of now still waits for.
+        latest: cycle of the last arrival or landing so far.
+        ends: cycle when each phase ended, of those whose end is known.
+        by_copy: whether it was a copy that landed last.
+        passed: phases that have ended by now.
+        waiting: who waits for an end that is not known: warp, scoreboard, phase, cycles that the
+            answer takes, and where it asked.
+    """
+
+    __slots__ = ("by_copy", "bytes", "ends", "latest", "missing", "passed", "takes", "waiting")
+
+    def __init__(self, takes: float) -> None:
+        self.takes = self.missing = takes
+        self.bytes = self.latest = 0.0
+        self.ends: list[float] = []
+        self.by_copy = False
+        self.passed = 0
+        self.waiting: list[tuple[Warp, int, int, float, int]] = []
+
+
+class NamedBarrier:
+    """A named barrier: how many warps have come, when the last did, and those that wait."""
+
+    __slots__ = ("come", "latest", "waiting")
+
+    def __init__(self) -> None:
+        self.come = self.latest = 0.0
+        self.waiting: list[tuple[Warp, float]] = []
 
 
 class Block:
-    """A block's place on the SM: its warps, how many have not left, who stands at the barrier."""
+    """A block's place on the SM: its warps, how many have not left, who stands at the barrier.
 
-    __slots__ = ("arrived", "left", "warps")
+    ``gates`` are its mbarriers, ``meetings`` its named barriers by number.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("arrived", "gates", "left", "meetings", "warps")
+
+    def __init__(self, takes: Sequence[float]) -> None:
         self.warps: list[Warp] = []
         self.left = 0
         self.arrived: list[tuple[Warp, float]] = []
+        self.start_over(takes)
+
+    def start_over(self, takes: Sequence[float]) -> None:
+        """Begin with barriers that nobody has come to."""
+        self.gates = [Mbarrier(one) for one in takes]
+        self.meetings: dict[int, NamedBarrier] = {}
 
 
 @dataclass(frozen=True)
@@ -201,17 +273,19 @@ class Numbers:
 
     Attributes:
         pipes: of a sub-partition.
-        trips: of a loop that stand in a stream at most.
         barrier: from the last arrival until the warps go on.
         barrier_step: the barrier unit takes one arrival in so many.
         fill: of the path from the L2, per byte.
         line: until a line of instructions is there that the SM has not fetched.
         read: until an instruction has read its operands.
         l2_pressure, dram_pressure: added to a load on that level by the traffic of all SMs.
+        gates: arrivals that a phase of each mbarrier takes.
+        map: until the copy engine has read a tensor map that it does not know.
+        queued: products of warpgroups that a tensor core has in its queue at most, as one more is
+            started.
     """
 
     pipes: int
-    trips: int
     barrier: float
     barrier_step: float
     fill: float
@@ -219,6 +293,9 @@ class Numbers:
     read: float
     l2_pressure: float
     dram_pressure: float
+    gates: tuple[float, ...] = ()
+    queued: float = math.inf
+    map: float = 0.0
 
 
 class Simulation:
@@ -234,7 +311,8 @@ class Simulation:
         fair: the warp that has been ready longest issues first, and loops are extrapolated from
             their last trips; otherwise the one that issued last, else the youngest, and nothing is
             extrapolated.
-        watch: keep the first warp's issues.
+        watch: keep the issues of a warp.
+        watched: its number; its loops are kept in any case.
 
     Attributes:
         cycles: from the first instruction to the last warp's exit, all trips counted.
@@ -252,8 +330,11 @@ class Simulation:
         streams: Sequence[list[Streamed]],
         fair: bool,
         watch: bool,
+        watched: int = 0,
     ) -> None:
-        self.trips, self.fair = numbers.trips, fair
+        self.fair, self.gates, self.queued = fair, numbers.gates, numbers.queued
+        self.maps: dict[int, float] = {}  # when the copy engine knows each tensor map
+        self.map_cycles = numbers.map
         self.l2_pressure, self.dram_pressure = numbers.l2_pressure, numbers.dram_pressure
         self.barrier_cycles, self.barrier_step = numbers.barrier, numbers.barrier_step
         self.fill_cycles, self.line_cycles = numbers.fill, numbers.line
@@ -269,7 +350,7 @@ class Simulation:
         self.slopes: list[tuple[int, int, float]] = []
         self.trip_now = -1
         self.cycles = self.issued = self.dram_bytes = self.l2_bytes = 0.0
-        self.flight = self.latency_sum = self.latency_count = 0.0
+        self.flight = self.latency_sum = self.latency_count = self.tensor = 0.0
         self.queue: list[_Due] = []
 
         self.parts: dict[int, SubPartition] = {}
@@ -278,12 +359,15 @@ class Simulation:
         for number, (part, block) in enumerate(places):
             if part not in self.parts:
                 self.parts[part] = SubPartition(part, numbers.pipes)
-            of = self.blocks.setdefault(block, Block())
+            if block not in self.blocks:
+                self.blocks[block] = Block(numbers.gates)
+            of = self.blocks[block]
             warp = Warp(number, streams[number], self.parts[part], of)
             of.warps.append(warp)
             of.left += 1
             self.warps.append(warp)
-        self.watched: Warp | None = self.warps[0] if watch else None
+        self.number = watched
+        self.watched: Warp | None = self.warps[watched] if watch else None
         self.youngest = len(self.warps)
         self.waiting_blocks = 0
 
@@ -406,6 +490,9 @@ class Simulation:
             self.barrier_free = max(self.barrier_free, now) + self.barrier_step
             warp.block.arrived.append((warp, following))
             self._release(warp.block, now)
+        elif kind in (MEETS, LEAVES):
+            self._meet(warp, code, now, following)
+            return self._settle(warp, following) if kind == LEAVES else None
         else:
             return self._settle(warp, following)
         return None
@@ -429,8 +516,97 @@ class Simulation:
             return
         elif kind == FENCE:
             warp.fence_until, warp.fence = now + code.latency + self.l2_pressure, code.index
+        elif kind == MULTIPLIES:
+            self._multiply(warp, code, now)
+        elif kind == ARRIVES:
+            gate = warp.block.gates[code.gate]
+            gate.missing -= code.amount
+            self._come(gate, now + code.latency, code.bytes, now, False)
+        elif kind == COPIES:
+            if code.map not in self.maps:  # the copy engine reads the map itself first
+                self.maps[code.map] = now + self.map_cycles + self.l2_pressure
+            served = max(served, self.maps[code.map])
+            done, level = self._load(warp, code, now, served)
+            self._come(warp.block.gates[code.gate], done, -code.bytes, now, True)
+            done, level = now, ""
+        elif kind == AWAITS:
+            self._await(warp, code, now)
+            return
         if code.sets_result >= 0:
             self._hold(warp, code.sets_result, done, code.index, level)
+
+    # ------------------------------------------------------------------- warps with roles
+
+    def _multiply(self, warp: Warp, code: Code, now: float) -> None:
+        """Start a product: the tensor core takes it when it has done those before."""
+        part = warp.part
+        self.tensor += code.amount * warp.weight
+        part.tensor_free = max(part.tensor_free, now) + code.amount
+        part.pipes_free[code.unit] = max(
+            now + code.interval, part.tensor_free - self.queued * code.amount
+        )
+        warp.products_end = max(warp.products_end, part.tensor_free + code.latency)
+        if code.closes:
+            warp.products.append(warp.products_end)
+
+    def _await(self, warp: Warp, code: Code, now: float) -> None:
+        """Ask whether the phase of a parity has ended: the answer comes when it has."""
+        gate = warp.block.gates[code.gate]
+        while gate.passed < len(gate.ends) and gate.ends[gate.passed] <= now:
+            gate.passed += 1
+        if gate.passed % 2 != code.amount:
+            self._hold(warp, code.sets_result, now + code.latency, code.index, "mbarrier")
+        elif gate.passed < len(gate.ends):
+            level = "copy" if gate.by_copy else "warp"
+            until = gate.ends[gate.passed] + code.latency
+            self._hold(warp, code.sets_result, until, code.index, level)
+        else:
+            gate.waiting.append((warp, code.sets_result, gate.passed, code.latency, code.index))
+            self._hold(warp, code.sets_result, math.inf, code.index, "warp")
+
+    def _come(self, gate: Mbarrier, at: float, size: float, now: float, by_copy: bool) -> None:
+        """Someone arrived at an mbarrier, or bytes will have landed there, at a cycle."""
+        gate.bytes += size
+        if at >= gate.latest:
+            gate.latest, gate.by_copy = at, by_copy
+        if gate.missing > 1e-6 or abs(gate.bytes) > 1e-6:
+            return
+        ended = len(gate.ends)
+        until = max(gate.latest, gate.ends[-1]) if gate.ends else gate.latest
+        gate.ends.append(until)
+        gate.missing, gate.latest = gate.takes, 0.0
+        left = []
+        for one in gate.waiting:
+            warp, board, phase, latency, index = one
+            if phase != ended:
+                left.append(one)
+                continue
+            warp.free_at[board] = until + latency
+            warp.producer[board], warp.level[board] = index, "copy" if gate.by_copy else "warp"
+            if warp.parked:
+                warp.parked = False
+                heappush(self.queue, (max(now, self._ready(warp)), _WARP_READY, warp.number))
+        gate.waiting = left
+
+    def _meet(self, warp: Warp, code: Code, now: float, following: float) -> None:
+        """Come to a named barrier; the last one lets all that wait there go on."""
+        self.barrier_free = max(self.barrier_free, now) + self.barrier_step
+        meetings = warp.block.meetings
+        if code.gate not in meetings:
+            meetings[code.gate] = NamedBarrier()
+        here = meetings[code.gate]
+        here.come += 1.0
+        here.latest = max(here.latest, following)
+        if code.kind == MEETS:
+            here.waiting.append((warp, following))
+        if here.come < code.amount - 1e-6:
+            return
+        there, here.waiting = here.waiting, []
+        free = max(now, here.latest, self.barrier_free + self.barrier_cycles)
+        here.come = here.latest = 0.0
+        for one, ready in there:
+            one.barrier_spent += free - ready
+            self._queue_up(one, free)
 
     @staticmethod
     def _hold(warp: Warp, board: int, until: float, index: int, level: str) -> None:
@@ -479,7 +655,7 @@ class Simulation:
         if held >= 0:
             waited = warp.free_at[held]
         else:
-            waits = code.kind == DEPBAR or fenced
+            waits = code.kind in (DEPBAR, PRODUCTS) or fenced
             waited = max(warp.stall_end, warp.ready_since if waits else 0.0)
         producer = warp.fence if fenced else warp.producer[held] if held >= 0 else -1
         self.issues.append(
@@ -512,6 +688,16 @@ class Simulation:
             ready += self.line_cycles
             warp.fetch_spent += self.line_cycles
         warp.stall_end = ready
+        ready = self._ready(warp)
+        if ready == math.inf:
+            warp.parked = True
+            return None
+        return ready, _WARP_READY, warp.number
+
+    @staticmethod
+    def _ready(warp: Warp) -> float:
+        """Cycle when a warp's next instruction has all that it waits for."""
+        code, ready = warp.next, warp.stall_end
         for board in code.waits:
             if warp.free_at[board] > ready:
                 ready = warp.free_at[board]
@@ -521,7 +707,11 @@ class Simulation:
             allowed = int(code.latency)
             if len(warp.groups) > allowed:
                 ready = max(ready, warp.groups[-1 - allowed])
-        return ready, _WARP_READY, warp.number
+        elif code.kind == PRODUCTS:
+            allowed = int(code.latency)
+            if len(warp.products) > allowed:
+                ready = max(ready, warp.products[-1 - allowed])
+        return ready
 
     def _queue_up(self, warp: Warp, now: float) -> None:
         """Queue the moment at which a warp's next instruction may issue."""
@@ -537,11 +727,11 @@ class Simulation:
             if turn.trip == 0:
                 warp.begins.append([])
                 warp.weights.append(warp.weight)
-            if turn.trip == min(count, self.trips) - 1 and count > self.trips:
+            if turn.trip == turn.kept - 1 and count > turn.kept:
                 # The last simulated trip stands for all that are left.
-                warp.weight = warp.weights[-1] * (count - self.trips + 1)
+                warp.weight = warp.weights[-1] * (count - turn.kept + 1)
             warp.begins[-1].append(corrected)
-            if warp.number == 0:
+            if warp.number == self.number:
                 self.trip_now = turn.trip
             return
         times = warp.begins.pop()
@@ -549,9 +739,9 @@ class Simulation:
         times.append(corrected)
         middle = len(times) // 2
         slope = (times[-1] - times[middle]) / (len(times) - 1 - middle)
-        if count > self.trips and self.fair:
-            warp.correction += (count - self.trips) * slope
-        if warp.number == 0:
+        if count > turn.kept and self.fair:
+            warp.correction += (count - turn.kept) * slope
+        if warp.number == self.number:
             self.trip_now = -1
             self.slopes.append((turn.first, count, slope))
 
@@ -577,6 +767,7 @@ class Simulation:
             return
         self.waiting_blocks -= 1
         block.left = len(block.warps)
+        block.start_over(self.gates)
         begin = now + warp.correction
         for other in block.warps:
             other.start_over()

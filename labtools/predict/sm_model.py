@@ -16,11 +16,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
+from labtools.problem import LabError
 from labtools.toolchain.sass import Instruction, Sass
 
+from .lanes import TENSOR_MAP_BYTES
 from .machine import UNITS, Machine, unit_of
 from .native import sm_loop
-from .streams import SECTOR_BYTES, BlockStreams, FlatStreams, Mark, Op, Request, first_of
+from .streams import (
+    SECTOR_BYTES,
+    BlockStreams,
+    FlatStreams,
+    Mark,
+    Meeting,
+    Op,
+    Request,
+    first_of,
+    meetings_of,
+)
 
 
 @dataclass(frozen=True)
@@ -89,9 +101,12 @@ class SmRun:
         dram_bytes, l2_bytes: read from memory and from the L2 by the SM, all trips counted.
         in_flight_bytes: mean bytes asked for and not yet there, on the SM.
         load_latency: mean cycles from issue to arrival of loads that miss the L1.
-        issues: of the first warp, loops cut short, as the loop kept them.
-        slopes: (first instruction, trips, cycles a trip) of each loop of the first warp, in the
+        issues: of the watched warp, loops cut short, as the loop kept them.
+        slopes: (first instruction, trips, cycles a trip) of each loop of the watched warp, in the
             order in which they ended.
+        watched: that warp's number in its block: the first, or where warps have roles the one
+            that works most.
+        tensor_share: of the tensor cores' time, what products of warpgroups take.
     """
 
     cycles: float
@@ -102,6 +117,8 @@ class SmRun:
     load_latency: float
     issues: Sequence[sm_loop.Issue] = field(repr=False)
     slopes: tuple[tuple[int, int, float], ...]
+    watched: int = 0
+    tensor_share: float = 0.0
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
@@ -141,20 +158,27 @@ class OccupiedSm:
         trips: int = 6,
         scale: Mapping[str, float] | None = None,
     ) -> None:
-        self.blocks = blocks
-        self.placement = _place_warps(streams, blocks, machine.sub_partitions)
-        encode = _Encoder(streams.sass, machine, where, scale or {}, self.placement.share)
+        self.blocks, self.entry = blocks, streams.sass.entry
+        self.placement = placement = _place_warps(streams, blocks, machine.sub_partitions)
+        gates = _gates(streams, placement)
+        encode = _Encoder(streams.sass, machine, where, scale or {}, placement, gates)
         barrier = encode.factor("barrier")
         self.numbers = partial(
             sm_loop.Numbers,
             pipes=len(UNITS),
-            trips=trips,
+            gates=tuple(gates.values()),
+            queued=machine.product_queue - 1.0,
+            map=machine.l2_rows(TENSOR_MAP_BYTES) * (scale or {}).get("memory", 1.0),
             barrier=machine.barrier_cycles * barrier,
             barrier_step=machine.barrier_interval * self.placement.share * barrier,
             fill=self.placement.share / machine.fill_bytes_per_cycle,
-            line=machine.cold_line_cycles,
+            line=machine.cold_line(streams.sass),
             read=machine.operand_read_cycles,
         )
+        self.watched = 0
+        if streams.meets:  # the first warp may copy for others; the one that works most is watched
+            work = [streams.issued[warp] for warp, _, _ in placement.warps]
+            self.watched = work.index(max(work))
         flat = streams.flat(trips)
         self.warps = _put_into_numbers(flat, [encode(op) for op in flat.ops], self.placement)
 
@@ -181,9 +205,16 @@ class OccupiedSm:
         pressure, placement = pressure or Pressure(), self.placement
         numbers = self.numbers(l2_pressure=pressure.l2, dram_pressure=pressure.dram)
         places = [(part, block) for _, part, block in placement.warps]
-        done = sm_loop.Simulation(numbers, places, self.warps, fair, watch)
+        done = sm_loop.Simulation(numbers, places, self.warps, fair, watch, self.watched)
         # Blocks that wait come to what is simulated: a sub-partition, or the SM.
         done.run(-(-(total or self.blocks) // placement.slots))
+        if any(warp.parked for warp in done.warps):
+            raise LabError(
+                f"In the simulation the warps of {self.entry} wait for one another without end.",
+                "a phase of an mbarrier gets fewer arrivals or bytes than it waits for; the "
+                "forecast counts what lands by copies of a tensor map alone",
+                "the kernel can be measured, and run on the CPU",
+            )
         factor = placement.represents
         return SmRun(
             cycles=done.cycles,
@@ -194,6 +225,8 @@ class OccupiedSm:
             load_latency=done.latency_sum / done.latency_count if done.latency_count else 0.0,
             issues=done.issues,
             slopes=tuple(done.slopes),
+            watched=placement.warps[self.watched][0],
+            tensor_share=done.tensor / len(done.parts) / max(done.cycles, 1.0),
         )
 
 
@@ -224,10 +257,19 @@ def _place_warps(streams: BlockStreams, blocks: int, parts: int) -> _Placement:
     total = blocks * per_block
     # Warps with roles of their own (a producer, say) must all be there.
     alike = max(streams.issued) <= 2 * max(1, min(streams.issued))
-    if per_block == 1:
+    if streams.meets:
+        part = _part_for_all(streams, parts)
+        if part is not None:
+            chosen = [
+                (warp, 0, block)
+                for block in range(blocks)
+                for warp in range(part, per_block, parts)
+            ]
+            return _Placement(tuple(chosen), float(parts), total / len(chosen), 1)
+    elif per_block == 1:
         chosen = [(0, 0, block) for block in range(-(-total // parts))]
         return _Placement(tuple(chosen), float(min(parts, total)), total / len(chosen), parts)
-    if per_block % parts == 0 and alike:
+    elif per_block % parts == 0 and alike:
         chosen = [
             (warp, 0, block) for block in range(blocks) for warp in range(0, per_block, parts)
         ]
@@ -235,6 +277,56 @@ def _place_warps(streams: BlockStreams, blocks: int, parts: int) -> _Placement:
     every = [divmod(number, per_block) for number in range(total)]
     chosen = [(warp, number % parts, block) for number, (block, warp) in enumerate(every)]
     return _Placement(tuple(chosen), 1.0, 1.0, 1)
+
+
+def _part_for_all(streams: BlockStreams, parts: int) -> int | None:
+    """The sub-partition that stands for all; None where they do different work.
+
+    A warpgroup has a warp on each. They do as much, or one of them does what the group is there
+    for, as a warp that copies; then that one's sub-partition is taken.
+    """
+    per_block = len(streams.warps)
+    if per_block % parts:
+        return None
+    groups = [streams.issued[first : first + parts] for first in range(0, per_block, parts)]
+    working = {
+        max(range(parts), key=group.__getitem__) for group in groups if max(group) > 2 * min(group)
+    }
+    if len(working) > 1:
+        return None
+    part = working.pop() if working else 0
+    chosen = range(part, per_block, parts)
+    for place, takes in _places(streams).items():
+        mine = sum(streams.arrivals[warp][place] for warp in chosen)
+        every = sum(counts[place] for counts in streams.arrivals)
+        if not mine or takes * mine % every:
+            return None
+    return part
+
+
+def _places(streams: BlockStreams) -> dict[tuple[bool, int], int]:
+    """Arrivals that a phase takes, of each barrier that somebody arrives at."""
+    found: dict[tuple[bool, int], int] = {}
+    for stream in streams.warps:
+        for one, _ in meetings_of(stream):
+            if one.named:
+                found[one.place] = one.count
+    for barrier, takes in streams.phases.items():
+        if any(counts[False, barrier] for counts in streams.arrivals):
+            found[False, barrier] = takes
+    return found
+
+
+def _gates(streams: BlockStreams, placement: _Placement) -> dict[tuple[bool, int], float]:
+    """Arrivals of a phase that come from simulated warps: of the mbarriers, then of the named."""
+    chosen = {warp for warp, _, _ in placement.warps}
+    found = {}
+    for place, takes in sorted(_places(streams).items()):
+        mine = sum(streams.arrivals[warp][place] for warp in chosen)
+        found[place] = takes * mine / sum(counts[place] for counts in streams.arrivals)
+    for barrier, takes in streams.phases.items():  # those at which copies alone count
+        found.setdefault((False, barrier), float(takes))
+    return found
 
 
 # ------------------------------------------------------------------- instructions with numbers
@@ -248,14 +340,23 @@ class _Encoder:
         machine: latencies, intervals and shared units.
         where: levels that serve loads.
         scale: factors on latencies by class.
-        share: as in `_Placement`.
+        placement: which warps are simulated.
+        gates: arrivals of a phase by barrier, in the order in which they are numbered.
     """
 
     def __init__(
-        self, sass: Sass, machine: Machine, where: Where, scale: Mapping[str, float], share: float
+        self,
+        sass: Sass,
+        machine: Machine,
+        where: Where,
+        scale: Mapping[str, float],
+        placement: _Placement,
+        gates: Mapping[tuple[bool, int], float],
     ) -> None:
         self.sass, self.machine, self.where = sass, machine, where
-        self.scale, self.share = scale, share
+        self.scale, self.share, self.represents = scale, placement.share, placement.represents
+        self.gates = gates
+        self.numbers = {place: number for number, place in enumerate(gates)}
 
     def factor(self, kind: str) -> float:
         """The factor on a class of latencies."""
@@ -286,13 +387,38 @@ class _Encoder:
             code.latency = machine.latency(one, None) * factor
         elif code.kind == sm_loop.VARIABLE:
             code.latency = machine.latency(one, op.request) * factor
+        elif code.kind in (sm_loop.ARRIVES, sm_loop.AWAITS):
+            name = "phase_ask" if code.kind == sm_loop.AWAITS else "phase_arrive"
+            code.latency = machine.variable[name] * self.factor("barrier")
+        elif code.kind == sm_loop.MULTIPLIES:
+            code.amount, code.latency = machine.product(one)
+            code.latency *= factor
+            code.closes = any(o.text == "gsb0" for o in one.operands)
+        elif code.kind == sm_loop.PRODUCTS:
+            code.latency = float(_depbar_allowed(one))
         elif op.request is not None and code.kind in (sm_loop.LOAD, sm_loop.ASYNC):
             self._add_traffic(code, op.request)
+        elif op.request is not None and code.kind == sm_loop.COPIES:
+            self._add_traffic(code, op.request)
+            # It brings what all sub-partitions use.
+            code.l2_bytes /= self.represents
+            code.dram_bytes /= self.represents
+            code.map = op.request.buffer
         elif op.request is not None and code.kind == sm_loop.STORE:
             stored = op.request.sectors * SECTOR_BYTES
             stays = op.request.buffer in self.where.stay_in_l2
             code.l2_bytes, code.dram_bytes = stored, 0.0 if stays else stored
+        if op.meeting is not None and code.kind in _MEETING_KINDS:
+            self._add_meeting(code, op.meeting)
         return code
+
+    def _add_meeting(self, code: sm_loop.Code, meeting: Meeting) -> None:
+        """Which barrier it is, and what is said there."""
+        place = meeting.place
+        code.amount, code.bytes = float(meeting.count), float(meeting.bytes)
+        code.gate = meeting.barrier if meeting.named else self.numbers[place]
+        if meeting.named:
+            code.amount = self.gates[place]
 
     @staticmethod
     def _kind(op: Op, one: Instruction) -> int:
@@ -300,6 +426,12 @@ class _Encoder:
         asked = op.request.kind if op.request is not None else ""
         if one.base == "EXIT":
             return sm_loop.EXIT
+        if op.meeting is not None and op.meeting.kind in _KIND_OF_MEETING:
+            return _KIND_OF_MEETING[op.meeting.kind]
+        if one.base == "HGMMA":
+            return sm_loop.MULTIPLIES
+        if one.base == "WARPGROUP" and "DEPBAR" in one.modifiers:
+            return sm_loop.PRODUCTS
         if one.base == "BAR" and "ARV" not in one.modifiers:
             return sm_loop.BARRIER
         if one.base == "DEPBAR":
@@ -337,6 +469,16 @@ class _Encoder:
         code.dram = machine.dram_latency(request) * self.scale.get("dram", factor)
 
 
+_KIND_OF_MEETING = {
+    "arrive": sm_loop.ARRIVES,
+    "wait": sm_loop.AWAITS,
+    "copy": sm_loop.COPIES,
+    "sync": sm_loop.MEETS,
+    "leave": sm_loop.LEAVES,
+}
+_MEETING_KINDS = frozenset(_KIND_OF_MEETING.values())
+
+
 def _depbar_allowed(one: Instruction) -> int:
     numbers = [o.value for o in one.operands if o.kind == "number"]
     return int(numbers[0] or 0) if numbers else 0
@@ -364,7 +506,7 @@ def _put_into_numbers(
 def _turn(mark: Mark) -> sm_loop.Turn:
     """The begin of a trip, or the end of a loop."""
     kind = sm_loop.LOOP_ENDS if mark.trip is None else sm_loop.TRIP_BEGINS
-    return sm_loop.Turn(kind, first_of(mark.loop), mark.loop.count, mark.trip or 0)
+    return sm_loop.Turn(kind, first_of(mark.loop), mark.loop.count, mark.trip or 0, mark.kept)
 
 
 def _event(issue: sm_loop.Issue) -> Event:

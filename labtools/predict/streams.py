@@ -7,23 +7,27 @@ or from memory follows from what the launch has touched, and from the cache stat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from labtools.toolchain.operands import (
+    BOX_COPIES,
     GLOBAL_ACCESSES,
     GLOBAL_ATOMICS,
     GLOBAL_LOADS,
     GLOBAL_STORES,
+    MEETINGS,
     SHARED_ACCESSES,
 )
 from labtools.toolchain.sass import Instruction, Sass
 
 from .lanes import BUFFER_SPACING, Buffers
-from .trace import Executed, Execution, Repeat, Trace
+from .trace import Executed, Execution, Repeat, Trace, TraceError
 
 SECTOR_BYTES = 32
 SAMPLED_TRIPS = 5
@@ -35,7 +39,8 @@ class Request:
     """One warp-wide memory request, on average over the trips of its loop.
 
     Attributes:
-        kind: ``load``, ``async`` (to shared memory), ``store``, ``atomic`` or ``shared``.
+        kind: ``load``, ``async`` (to shared memory), ``box`` (the same by a tensor map), ``store``,
+            ``atomic`` or ``shared``.
         bytes_per_lane: width of one lane's access.
         sectors: 32-byte sectors asked for.
         new_sectors: of those, the ones that no earlier request of the block brought to the L1.
@@ -56,6 +61,35 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Meeting:
+    """What a warp says or asks at a barrier in shared memory, or at a named one.
+
+    Attributes:
+        kind: of an mbarrier ``init``, ``arrive``, ``wait`` or ``copy`` (bytes will land); of a
+            named barrier ``sync`` or ``leave`` (arrive without waiting).
+        barrier: address in shared memory, or the number of a named one.
+        count: arrivals that a phase takes, or that are made; the parity that is waited for; of a
+            named barrier the warps that meet.
+        bytes: announced, or copied.
+    """
+
+    kind: str
+    barrier: int
+    count: int = 0
+    bytes: int = 0
+
+    @property
+    def named(self) -> bool:
+        """Whether it is a named barrier."""
+        return self.kind in ("sync", "leave")
+
+    @property
+    def place(self) -> tuple[bool, int]:
+        """Which barrier of all."""
+        return self.named, self.barrier
+
+
+@dataclass(frozen=True)
 class Op:
     """One instruction as one warp issues it.
 
@@ -64,12 +98,14 @@ class Op:
         on: its guard holds on some lane; otherwise it only takes an issue slot.
         taken: a branch that some lane takes.
         request: what it asks of memory, or None.
+        meeting: what it says at a barrier that not all warps of the block meet at, or None.
     """
 
     index: int
     on: bool
     taken: bool = False
     request: Request | None = None
+    meeting: Meeting | None = None
 
 
 @dataclass(frozen=True)
@@ -85,10 +121,14 @@ Node = Op | LoopNode
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a trip of a loop begins in a flat stream; the loop's end where ``trip`` is None."""
+    """Where a trip of a loop begins in a flat stream; the loop's end where ``trip`` is None.
+
+    Of the loop's trips ``kept`` stand in the stream.
+    """
 
     loop: LoopNode
     trip: int | None
+    kept: int
 
 
 @dataclass(frozen=True)
@@ -127,23 +167,97 @@ class BlockStreams:
         return tuple(count_ops(stream) for stream in self.warps)
 
     @cached_property
+    def meets(self) -> bool:
+        """Whether warps have roles of their own, and wait for one another or for copies."""
+        return any(self.arrivals)
+
+    @cached_property
+    def phases(self) -> dict[int, int]:
+        """Arrivals that a phase of each mbarrier takes, by its address."""
+        found = {}
+        for stream in {id(stream): stream for stream in self.warps}.values():
+            for one, _ in meetings_of(stream):
+                if one.kind == "init":
+                    found[one.barrier] = one.count
+        return found
+
+    @cached_property
+    def arrivals(self) -> tuple[Counter[tuple[bool, int]], ...]:
+        """Of each warp, how often it arrives, by barrier (`Meeting.place`)."""
+        known: dict[int, Counter[tuple[bool, int]]] = {}
+        for stream in self.warps:
+            if id(stream) in known:
+                continue
+            counts = known[id(stream)] = Counter()
+            for one, times in meetings_of(stream):
+                if one.named or one.kind == "arrive":
+                    counts[one.place] += times * (1 if one.named else one.count)
+        return tuple(known[id(stream)] for stream in self.warps)
+
+    @cached_property
     def _flat(self) -> dict[int, FlatStreams]:
         return {}
 
     def flat(self, trips: int) -> FlatStreams:
-        """The streams with at most so many trips of each loop."""
+        """The streams with at most so many trips of each loop.
+
+        Where warps wait for one another the same number of phases is left out of each, in its
+        longest loop alone.
+        """
         if trips not in self._flat:
-            self._flat[trips] = _flatten(self.warps, trips)
+            kept = _keep_phases(self.warps, trips) if self.meets else None
+            self._flat[trips] = _flatten(self.warps, trips, kept)
         return self._flat[trips]
 
+    def issued_cut(self, trips: int) -> int:
+        """Instructions of all warps in `flat`."""
+        return sum(sum(place >= 0 for place in warp) for warp in self.flat(trips).warps)
 
-def _flatten(warps: Sequence[tuple[Node, ...]], trips: int) -> FlatStreams:
+
+def meetings_of(nodes: Sequence[Node], times: int = 1) -> Iterator[tuple[Meeting, int]]:
+    """What a stream says at barriers, and how often."""
+    for node in nodes:
+        if isinstance(node, LoopNode):
+            yield from meetings_of(node.body, times * node.count)
+        elif node.meeting is not None:
+            yield node.meeting, times
+
+
+def _phases_of(loop: LoopNode) -> int:
+    """Phases of a barrier that a trip of a loop goes through; 0 if it meets nobody."""
+    counts: Counter[tuple[str, bool, int]] = Counter()
+    for one, times in meetings_of(loop.body):
+        counts[one.kind, one.named, one.barrier] += times
+    return max((n for (kind, *_), n in counts.items() if kind in ("arrive", "wait")), default=0)
+
+
+def _keep_phases(warps: Sequence[tuple[Node, ...]], trips: int) -> dict[int, int]:
+    """Trips to keep of each warp's longest loop, by its identity: all leave out as many phases."""
+    longest: dict[int, tuple[LoopNode, int]] = {}
+    for stream in {id(stream): stream for stream in warps}.values():
+        loops = [(node, _phases_of(node)) for node in stream if isinstance(node, LoopNode)]
+        loops = [(node, phases) for node, phases in loops if phases]
+        if loops:
+            longest[id(stream)] = max(loops, key=lambda one: one[0].count * one[1])
+        elif any(not one.named and one.kind != "init" for one, _ in meetings_of(stream)):
+            return {}  # it is too short to leave anything out
+    if not longest:
+        return {}
+    least = min((loop.count - trips) * phases for loop, phases in longest.values())
+    step = math.lcm(*(phases for _, phases in longest.values()))
+    left_out = max(0, least // step * step)
+    return {id(loop): loop.count - left_out // phases for loop, phases in longest.values()}
+
+
+def _flatten(
+    warps: Sequence[tuple[Node, ...]], trips: int, kept: Mapping[int, int] | None = None
+) -> FlatStreams:
     ops: dict[Op, int] = {}
     number_of: dict[int, int] = {}  # the same by identity, which needs no hash of a request
     marks: list[Mark] = []
 
-    def mark(loop: LoopNode, trip: int | None) -> int:
-        marks.append(Mark(loop, trip))
+    def mark(loop: LoopNode, trip: int | None, some: int) -> int:
+        marks.append(Mark(loop, trip, some))
         return -len(marks)
 
     def lay_out(nodes: Sequence[Node]) -> list[int]:
@@ -151,10 +265,11 @@ def _flatten(warps: Sequence[tuple[Node, ...]], trips: int) -> FlatStreams:
         for node in nodes:
             if isinstance(node, LoopNode):
                 body = lay_out(node.body)
-                for trip in range(min(node.count, trips)):
-                    found.append(mark(node, trip))
+                some = min(node.count, trips) if kept is None else kept.get(id(node), node.count)
+                for trip in range(some):
+                    found.append(mark(node, trip, some))
                     found += body
-                found.append(mark(node, None))
+                found.append(mark(node, None, some))
                 continue
             number = number_of.get(id(node))
             if number is None:
@@ -204,7 +319,9 @@ class _Streams:
         self.requests = requests
         self.code = sass.instructions
         self.warps = len(requests.firsts)
-        self._ops: dict[tuple[int, bool, Request | None], Op] = {}
+        # Where warps have roles, one lane often goes on alone.
+        self.exits = [sass.has_roles and one.base == "EXIT" for one in sass.instructions]
+        self._ops: dict[tuple[int, bool, Request | None, Meeting | None], Op] = {}
         self._loops: dict[tuple[int, int], LoopNode] = {}
         self._known: dict[tuple[int, ...], tuple[Node, ...]] = {}
 
@@ -213,31 +330,37 @@ class _Streams:
         found: list[list[Node]] = [[] for _ in range(self.warps)]
         for item in items:
             if isinstance(item, Repeat):
+                self.requests.check_meetings(item)
                 for stream, body in zip(found, self.of(item.body), strict=True):
                     if body:
                         stream.append(self._loop(item.count, body))
                 continue
             active, executing = self.requests.warps_at(item)
-            asks = self.code[item.index].base in _ACCESSES
-            last: tuple[bool, Request | None, Op] | None = None
+            stays = self.requests.stays_at(item) if self.exits[item.index] else executing
+            base = self.code[item.index].base
+            asks = base in _ACCESSES or base in BOX_COPIES
+            meets = base in MEETINGS and item.numbers is not None
+            last: tuple[bool, Request | None, Meeting | None, Op] | None = None
             for warp, stream in enumerate(found):
                 if not active[warp]:
                     continue
-                on = executing[warp]
+                on = executing[warp] and (stays is executing or not stays[warp])
                 request = self.requests.of(item, warp) if on and asks else None
-                if last is None or last[0] is not on or last[1] != request:
-                    last = (on, request, self._op(item.index, on, request))
-                stream.append(last[2])
+                meeting = self.requests.meeting(item, warp) if on and meets else None
+                if last is None or last[:3] != (on, request, meeting):
+                    made = self._op(item.index, on, request, meeting)
+                    last = (on, request, meeting, made)
+                stream.append(last[3])
         # Operations of equal content are the same object here, so that no hash of one is needed.
         return [self._known.setdefault(tuple(map(id, stream)), tuple(stream)) for stream in found]
 
-    def _op(self, index: int, on: bool, request: Request | None) -> Op:
-        key = (index, on, request)
+    def _op(self, index: int, on: bool, request: Request | None, meeting: Meeting | None) -> Op:
+        key = (index, on, request, meeting)
         made = self._ops.get(key)
         if made is None:
             one = self.code[index]
             taken = on and one.base in ("BRA", "JMP", "CALL", "RET") and "DIV" not in one.modifiers
-            made = self._ops[key] = Op(index, on, taken, request)
+            made = self._ops[key] = Op(index, on, taken, request, meeting)
         return made
 
     def _loop(self, count: int, body: tuple[Node, ...]) -> LoopNode:
@@ -312,6 +435,11 @@ class _Requests:
         """[warps] whether a lane of each came by a step, and whether one executed it."""
         return self._of_warps(step.active), self._of_warps(step.executing)
 
+    def stays_at(self, step: Execution) -> list[bool]:
+        """[warps] whether lanes of each come by an exit and do not take it: the warp goes on."""
+        stays = step.active & ~step.executing
+        return np.logical_or.reduceat(stays, self.firsts).tolist()
+
     def _of_warps(self, lanes: np.ndarray) -> list[bool]:
         """[warps] whether it holds of a lane; steps share their masks, which the trace keeps."""
         found = self._any_lane.get(id(lanes))
@@ -352,6 +480,9 @@ class _Requests:
             if id(step) not in self.shared:
                 self.shared[id(step)] = self._conflicts(step, address)
             return
+        if one.base in BOX_COPIES and address is not None and step.executing.any():
+            first_byte = address[step.executing][0]
+            self.place.setdefault(id(step), int(first_byte // np.uint64(BUFFER_SPACING)) - 1)
         if one.base not in GLOBAL_ACCESSES or not step.executing.any():
             return
         width = one.access_bytes
@@ -478,6 +609,61 @@ class _Requests:
                 return max(float(high - low), self.total_bytes - known.start_bytes)
         return None
 
+    def meeting(self, step: Execution, warp: int) -> Meeting | None:
+        """What one warp says at a barrier; None where the whole block meets, or nothing is said.
+
+        Raises:
+            TraceError: lanes of a warp are at several barriers.
+        """
+        one, numbers = self.code[step.index], step.numbers
+        assert numbers is not None
+        lanes = 32 * warp + np.flatnonzero(step.executing[32 * warp : 32 * warp + 32])
+        barrier, said = (int(number[lanes[0]]) for number in numbers[:2])
+        if (numbers[0][lanes] != barrier).any():
+            raise TraceError(
+                f"Lanes of one warp of {self.trace.sass.entry} are at several barriers.",
+                f"at {one.text}",
+                "the kernel can be measured, and run on the CPU",
+            )
+        threads = self.trace.lanes.count
+        if one.base == "BAR":
+            if barrier == 0 and said in (0, threads):
+                return None
+            kind = "leave" if "ARV" in one.modifiers else "sync"
+            return Meeting(kind, barrier, -(-(said or threads) // 32))
+        if one.base in BOX_COPIES:
+            return Meeting("copy", barrier, bytes=said)
+        if "EXCH" in one.modifiers:  # the unit counts up, to 2^20
+            return Meeting("init", barrier, (1 << 20) - (said >> 1))
+        if "PHASECHK" in one.modifiers:
+            return Meeting("wait", barrier, said >> 31)
+        if "ARRIVE" not in one.modifiers:
+            return None
+        # A1T0 is one arrival and no bytes; without such a name the operand says the bytes.
+        form = next((m for m in one.modifiers if m[0] == "A" and m[2:3] == "T"), "A1TR")
+        count = said if form[1] == "R" else int(form[1])
+        announced = 0 if form[3:] == "0" else said
+        return Meeting("arrive", barrier, count * len(lanes), announced * len(lanes))
+
+    def check_meetings(self, loop: Repeat) -> None:
+        """Refuse a loop in which each trip meets at another barrier.
+
+        Raises:
+            TraceError: there is one.
+        """
+        for first, second in zip(loop.body, loop.second, strict=True):
+            if isinstance(first, Repeat) or isinstance(second, Repeat):
+                continue
+            if first.numbers is None or second.numbers is None:
+                continue
+            for one, two in zip(first.numbers[:2], second.numbers[:2], strict=True):
+                if (one[first.executing] != two[first.executing]).any():
+                    raise TraceError(
+                        f"A loop of {self.trace.sass.entry} meets at another barrier each trip.",
+                        f"at {self.code[first.index].text}",
+                        "the kernel can be measured, and run on the CPU",
+                    )
+
     def touched_bytes(self) -> dict[int, float]:
         """Bytes from the first to the last touched one, by buffer."""
         found: dict[int, tuple[int, int]] = {}
@@ -492,6 +678,11 @@ class _Requests:
         """The request of one warp at one step, or None if it is no memory instruction."""
         one = self.code[step.index]
         width = one.access_bytes
+        if one.base in BOX_COPIES:
+            assert step.numbers is not None
+            lane = int(np.flatnonzero(step.executing[32 * warp : 32 * warp + 32])[0])
+            sectors = float(step.numbers[1][32 * warp + lane]) / SECTOR_BYTES
+            return Request("box", 16, sectors, sectors, self.place.get(id(step), -1))
         if one.base in SHARED_ACCESSES:
             waves = self.shared.get(id(step), {}).get(warp)
             if waves is None:
@@ -531,9 +722,9 @@ def _spans(items: Sequence[Executed], code: Sequence) -> list[tuple[Execution, i
     for item in items:
         if isinstance(item, Execution):
             one = code[item.index]
-            if one.base in GLOBAL_LOADS and item.address is not None and item.executing.any():
+            if _reads(one) and item.address is not None and item.executing.any():
                 used = item.address[item.executing]
-                width = one.access_bytes
+                width = int(np.max(_reach(one, item)))
                 found.append((item, int(used.min()), int(used.max()) + width))
             continue
         inner_first = _spans(item.body, code)
@@ -544,6 +735,18 @@ def _spans(items: Sequence[Executed], code: Sequence) -> list[tuple[Execution, i
             reach = stride * (item.count - 1)
             found.append((step, min(low, low + reach), max(high, high + reach)))
     return found
+
+
+def _reads(one: Instruction) -> bool:
+    """Whether an instruction reads global memory."""
+    return one.base in GLOBAL_LOADS or one.base in BOX_COPIES
+
+
+def _reach(one: Instruction, step: Execution) -> np.ndarray | int:
+    """Bytes from the first that a read touches to its last: of each lane, or of all."""
+    if one.base in BOX_COPIES and step.numbers is not None:
+        return step.numbers[2].astype(np.int64)
+    return one.access_bytes
 
 
 def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, np.ndarray]]:
@@ -571,11 +774,11 @@ def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, n
                 walk(item.body, item.second, _trips(item) - 1)
                 continue
             one = trace.sass.instructions[item.index]
-            if one.base not in GLOBAL_LOADS or item.address is None or not item.executing.any():
+            if not _reads(one) or item.address is None or not item.executing.any():
                 continue
             address = item.address.view(np.int64)
             buffer = int(address[item.executing][0] // BUFFER_SPACING) - 1
-            low, high = address, address + one.access_bytes
+            low, high = address, address + _reach(one, item)
             if seconds is not None:
                 other = seconds[number]
                 if isinstance(other, Execution) and other.address is not None:

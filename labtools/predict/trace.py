@@ -18,8 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from labtools.problem import LabError
-from labtools.toolchain.operands import GLOBAL_ACCESSES, JUMPS, SHARED_ACCESSES
+from labtools.problem import LabError, TensorMap
+from labtools.toolchain.operands import (
+    BOX_COPIES,
+    GLOBAL_ACCESSES,
+    JUMPS,
+    MEETINGS,
+    SHARED_ACCESSES,
+)
 from labtools.toolchain.sass import Instruction, Sass
 
 from .data import (
@@ -31,7 +37,15 @@ from .data import (
     stored_values,
 )
 from .lanes import Buffers, Lanes
-from .semantics import IntegerComparison, State, evaluate, extend_sign, store_memory
+from .semantics import (
+    IntegerComparison,
+    State,
+    evaluate,
+    extend_sign,
+    granted,
+    next_register,
+    store_memory,
+)
 from .spaces import Space
 
 MOST_STEPS = 400_000
@@ -64,7 +78,7 @@ open: about as much as the band is wide."""
 COUNTER_BYTES = 64
 """A workspace no larger than this holds counters that all blocks share."""
 
-_MEMORY = GLOBAL_ACCESSES | SHARED_ACCESSES
+_MEMORY = GLOBAL_ACCESSES | SHARED_ACCESSES | BOX_COPIES | {"SYNCS"}
 _FLOATS = {"F16", "F16x2", "F32", "F64", "BF16", "BF16_V2"}
 
 
@@ -98,12 +112,16 @@ class Execution:
         active: [N] bool: lanes that came by.
         executing: [N] bool: of those, the ones whose guard holds.
         address: [N] uint64 byte address of a memory access, or None where it is unknown.
+        numbers: of a meeting, [N] each: where the barrier is, what is said there (bytes, a parity,
+            a count of threads), and of a copy the bytes from its first to its last; None where
+            they are unknown.
     """
 
     index: int
     active: np.ndarray
     executing: np.ndarray
     address: np.ndarray | None = None
+    numbers: tuple[np.ndarray, ...] | None = None
 
     @cached_property
     def signature(self) -> tuple[int, bytes, bytes]:
@@ -269,6 +287,7 @@ class _Follower:
         self.steps = self.work = 0
         self.loops = sass.loops
         self.assumed: dict[int, bool] = {}
+        self.roles = sass.has_roles
         self.passed: dict[int, int] = {}
 
     @cached_property
@@ -376,7 +395,10 @@ class _Follower:
         address = None
         if base in _MEMORY:
             address = self._address(state, one)
-        items.append(Execution(place, active, executing, address))
+        numbers = None
+        if base in MEETINGS and self.roles:
+            numbers = self._meeting(state, one, executing)
+        items.append(Execution(place, active, executing, address, numbers))
         if self.data and base in ("LDL", "STL"):
             address = self._address(state, one)
         self._write(state, one, executing, unknown_guard, address)
@@ -407,6 +429,11 @@ class _Follower:
                         unknown = unknown or condition
                     else:
                         executing = executing & flag
+        if (
+            self.roles and one.base == "BRA" and "ANY" in one.modifiers
+        ):  # a warp goes if one of its lanes does
+            going = np.isin(state.lanes.warp, state.lanes.warp[executing])
+            executing = active & going
         return executing, unknown
 
     def _write(
@@ -432,6 +459,8 @@ class _Follower:
             found = self._read_known(state, one, address, executing)
         elif one.base in ("ATOM", "ATOMG") and address is not None and not unknown_guard:
             found = self._count_up(state, one, address, executing)
+        if found is None and self.roles and one.base in ("SYNCS", "USETMAXREG"):
+            found = granted(state, one) or None
         if found is None:
             found = evaluate_data(state, one) if self.data else evaluate(state, one)
         whole = bool(executing.all())
@@ -698,13 +727,80 @@ class _Follower:
         there = groups.get(place)
         groups[place] = lanes if there is None else there | lanes
 
+    def _meeting(
+        self, state: State, one: Instruction, executing: np.ndarray
+    ) -> tuple[np.ndarray, ...] | None:
+        """Where lanes meet others or copies, and what they say there.
+
+        Raises:
+            TraceError: the machine code does not say it, and the block's warps depend on it.
+        """
+        numbers: list[np.ndarray | None]
+        if one.base == "BAR":
+            said = [state.bits(o) for o in one.operands if o.kind in ("number", "register")]
+            numbers = [*said, state.lanes.constant(0)][:2]
+        elif one.base == "SYNCS":
+            numbers = [self._address(state, one), state.bits(one.operands[-1])]
+        else:
+            target, _ = (o.parts[0][0] for o in one.operands if o.kind == "memory")
+            box = self._box(state, one)
+            sizes: list[np.ndarray | None] = [None, None]
+            if box is not None:
+                sizes = [state.lanes.constant(size) for size in _box_sizes(box)]
+            numbers = [state.read(next_register(target)), *sizes]
+        known = tuple(number for number in numbers if number is not None)
+        if len(known) == len(numbers):
+            return known
+        if self.lanes.independent or not executing.any():
+            return None
+        raise TraceError(
+            f"{self.entry} meets at a barrier that is not known.",
+            f"at {one.text}: which barrier it is, or what is said there, depends on data",
+            "the kernel can be measured, and run on the CPU",
+        )
+
+    def _box(self, state: State, one: Instruction) -> TensorMap | None:
+        """The tensor map of a copy; None where it is not known.
+
+        Raises:
+            TraceError: a form of copy that is not known here.
+        """
+        if one.modifiers[:1] != ("3D",) or "MULTICAST" in one.modifiers:
+            raise TraceError(
+                f"{self.entry} copies in a way that the forecast does not know.",
+                f"at {one.text}; it knows copies of boxes of three dimensions to one block",
+                "the kernel can be measured",
+            )
+        memory = [o for o in one.operands if o.kind == "memory"]
+        where = state.address(dataclasses.replace(memory[1], offset=0), wide=True)
+        if where is None or not len(where):
+            return None
+        used = np.unique(where[state.active]) if state.active.any() else where[:1]
+        return state.lanes.tensor_maps.get(int(used[0])) if len(used) == 1 else None
+
+    def _box_address(self, state: State, one: Instruction) -> np.ndarray | None:
+        """Where in global memory a box begins: what lies before the tensor counts as its first."""
+        target = next(o.parts[0][0] for o in one.operands if o.kind == "memory")
+        box = self._box(state, one)
+        places = [state.read(next_register(target, 2 + axis)) for axis in range(3)]
+        if box is None or any(place is None for place in places):
+            return None
+        total = np.full(state.lanes.count, self.buffers.address_of(box.buffer), np.int64)
+        steps = (int(box.words[-1]), *box.strides[::-1])
+        for place, step, size in zip(places, steps, box.shape[::-1], strict=True):
+            assert place is not None
+            total += np.clip(place.view(np.int32).astype(np.int64), 0, size) * step
+        return total.view(np.uint64)
+
     def _address(self, state: State, one: Instruction) -> np.ndarray | None:
+        if one.base in BOX_COPIES:
+            return self._box_address(state, one)
         memory = [o for o in one.operands if o.kind == "memory"]
         if one.base == "LDGSTS":
             memory = memory[1:]
         if not memory:
             return None
-        wide = one.base not in SHARED_ACCESSES and one.base not in ("LDL", "STL")
+        wide = one.base not in SHARED_ACCESSES and one.base not in ("LDL", "STL", "SYNCS")
         return state.address(memory[0], wide and ("E" in one.modifiers or one.base == "LDGSTS"))
 
     # ------------------------------------------------------------------------- loops
@@ -974,6 +1070,14 @@ class _Follower:
         if not stopped or not _same_groups(groups, now.groups):
             return None
         return _signature(found), probe.comparisons
+
+
+def _box_sizes(tensor_map: TensorMap) -> tuple[int, int]:
+    """Bytes of a box, and from its first to its last in memory."""
+    planes, rows, columns = tensor_map.box
+    row = columns * int(tensor_map.words[-1])
+    plane, next_row = tensor_map.strides
+    return planes * rows * row, (planes - 1) * plane + (rows - 1) * next_row + row
 
 
 NEVER = np.iinfo(np.int64).max

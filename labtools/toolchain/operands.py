@@ -173,6 +173,10 @@ GLOBAL_STORES = frozenset({"STG", "ST"})
 GLOBAL_ATOMICS = frozenset({"ATOM", "ATOMG", "RED", "REDG"})
 """With and without an answer."""
 GLOBAL_ACCESSES = GLOBAL_LOADS | GLOBAL_STORES | GLOBAL_ATOMICS
+BOX_COPIES = frozenset({"UTMALDG"})
+"""From global into shared memory by a tensor map; an mbarrier counts the bytes that land."""
+MEETINGS = BOX_COPIES | {"SYNCS", "BAR"}
+"""By which warps wait for one another, or for copies: their operands say at which barrier."""
 SHARED_ACCESSES = frozenset({"LDS", "STS", "LDSM", "STSM", "ATOMS"})
 _PAIRS = frozenset({"IADD", "IADD3", "MOV", "SEL", "CS2R", "LOP3", "IMNMX", "VIMNMX"})
 """Opcodes of which ``.64`` makes all operands register pairs."""
@@ -192,6 +196,8 @@ def registers_of(opcode: str, operands: Sequence[Operand]) -> tuple[set[str], se
         width = _width(base, modifiers, place, results, operand)
         in_global = base in GLOBAL_ACCESSES and not (base == "LDGSTS" and place == 0)
         names = _names(operand, width, in_global and "E" in modifiers)
+        if base == "UTMALDG":  # target, barrier and coordinates; the address of the map
+            names = {more for name in names for more in _expand(name, 2 if place else 5)}
         if place < results:
             defines |= names
         else:
@@ -217,7 +223,9 @@ def _count_results(base: str, operands: Sequence[Operand]) -> int:
         return 1
     if base == "SYNCS":
         return 1 if operands[0].kind in ("register", "predicate") else 0
-    if base == "FCHK":
+    if base == "FCHK" or (
+        base in ("VOTE", "VOTEU") and not any(one.kind == "register" for one in operands)
+    ):
         return 1
     leading = 0
     seen_register = False
@@ -276,7 +284,16 @@ def _width(base: str, modifiers: Sequence[str], place: int, results: int, operan
         return 2
     if base in ("HMMA", "IMMA", "QMMA", "BMMA", "DMMA"):
         return _mma_width(base, modifiers, place)
+    if base == "HGMMA":
+        # The sums come first and, added to, last but for predicates; A is four registers.
+        return product_columns(modifiers) // 2 if place != 1 else 4
     return 1
+
+
+def product_columns(modifiers: Sequence[str]) -> int:
+    """N of a product of a warpgroup, m64 n N: ``64x128x16`` has 128."""
+    shape = next((m for m in modifiers if m.count("x") == 2), "64x8x16")
+    return int(shape.split("x")[1])
 
 
 def _conversion_width(base: str, modifiers: Sequence[str], result: bool) -> int:

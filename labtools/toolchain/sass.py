@@ -31,7 +31,14 @@ from labtools.problem import LabError
 from .cache import Recent, binary_mark, kept
 from .cubin import Cubin
 from .errors import DisassemblerMissing
-from .operands import JUMPS, Operand, parse_operand, registers_of, split_operands
+from .operands import (
+    BOX_COPIES,
+    JUMPS,
+    Operand,
+    parse_operand,
+    registers_of,
+    split_operands,
+)
 from .tools import find_tool
 
 LISTING_OPTIONS = ("-c", "-hex", "-g", "-ndf")
@@ -267,6 +274,14 @@ class Sass:
     def index_of_address(self) -> dict[int, int]:
         """Byte offset to position."""
         return {one.address: one.index for one in self.instructions}
+
+    @cached_property
+    def has_roles(self) -> bool:
+        """Whether warps wait for copies by a tensor map, or for products of a warpgroup.
+
+        Such a kernel's warps do different work, and hand it to one another at barriers.
+        """
+        return any(one.base in BOX_COPIES or one.base == "HGMMA" for one in self.instructions)
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:

@@ -112,7 +112,7 @@ class FakeDevice:
         numbers = [int(part) for part in entry.split("_") if part.isdigit()]
         body = numbers[0] if numbers else 1
         work = max([int(a) for a in args[1:] if isinstance(a, np.int32) and a > 0], default=1)
-        if entry == "clock_rate":
+        if entry in ("clock_rate", "product_clock"):
             out[0::2], out[1::2] = 2_000_000, 1_000_000
             return
         width = 2

@@ -160,7 +160,7 @@ def test_the_committed_record_is_the_source_of_the_forecasts() -> None:
     ):
         entry = table.entry(name)
         assert (entry.value, entry.source) == (value, source)
-    assert len(table.entries) == 261
+    assert len(table.entries) == 265
     assert {name: len(points) for name, points in table.curves.items()} == {
         **{"interval": 256, "chase": 47, "rows": 96, "barrier_skew": 12, "code": 44, "hbm": 111},
         **{"l2": 222, "one_sm_hbm": 20, "one_sm_l2": 20, "l2_footprint": 13, "launch": 80},

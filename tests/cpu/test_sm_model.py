@@ -11,7 +11,16 @@ from labtools.predict import native, sm_loop, sm_model
 from labtools.predict.machine import machine_of
 from labtools.predict.sheets import load_gpu
 from labtools.predict.sm_model import OccupiedSm, Pressure, SmRun, Where
-from labtools.predict.streams import BlockStreams, LoopNode, Node, Op, Request, count_ops
+from labtools.predict.streams import (
+    BlockStreams,
+    LoopNode,
+    Meeting,
+    Node,
+    Op,
+    Request,
+    count_ops,
+)
+from labtools.problem import LabError
 from labtools.toolchain.sass import Sass, parse_listings
 
 MACHINE = dataclasses.replace(machine_of(load_gpu("h200")), cold_line_cycles=0.0)
@@ -261,3 +270,117 @@ def test_what_is_stored_for_a_later_pass_stays_in_the_l2() -> None:
     assert run(sass, nodes).dram_bytes == 128
     kept = run(sass, nodes, where=Where(stay_in_l2=frozenset({1})))
     assert (kept.dram_bytes, kept.l2_bytes) == (0, 128)
+
+
+# ------------------------------------------------------------------- warps with roles
+
+BOX = Request("box", 16, 128.0, 128.0, 0)
+"""4 KiB by a tensor map."""
+ASK = MACHINE.variable["phase_ask"]
+ROLES = listing(
+    line("SYNCS.EXCH.64 URZ, [UR4], UR6", 1),
+    line("SYNCS.ARRIVE.TRANS64 RZ, [UR4], R2", 1),
+    line("UTMALDG.3D [UR8], [UR12]", 1),
+    line("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R3", 1, write=0),
+    line("@!P0 BRA `(.L_x_1)", 1, wait=(0,)),
+    line("SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR5], RZ", 1),
+    line("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR5], R3", 1, write=0),
+    EXIT,
+)
+
+
+def meet(index: int, kind: str, barrier: int, count: int = 0, size: int = 0) -> Op:
+    asked = BOX if kind == "copy" else None
+    return Op(index, True, False, asked, Meeting(kind, barrier, count, size))
+
+
+def test_a_wait_ends_when_the_copy_has_landed() -> None:
+    copier = [meet(0, "init", 0, 1), meet(1, "arrive", 0, 1, 4096), meet(2, "copy", 0, 0, 4096)]
+    waiter = [meet(3, "wait", 0, 0), *ops(4, 4, 4), Op(7, True)]
+    made = run(ROLES, [[*copier, Op(7, True)], waiter], where=Where({0: 0.0}))
+    # The copy engine first reads the tensor map; the wait's answer comes when all has landed.
+    landed = 2 + MACHINE.l2_rows(128) + MACHINE.l2_latency(BOX)
+    branch = made.events[1]
+    assert branch.issued == pytest.approx(landed + ASK, abs=3)
+    assert (branch.producer, branch.level) == (3, "copy")
+    assert made.l2_bytes == 4096
+
+
+def test_a_wait_for_the_other_parity_need_not_wait() -> None:
+    nodes = [meet(0, "init", 0, 1), meet(3, "wait", 0, 1), Op(4, True), Op(7, True)]
+    lonely = [meet(1, "arrive", 0, 1), Op(7, True)]
+    made = run(ROLES, [nodes, lonely])
+    assert made.cycles == pytest.approx(1 + ASK, abs=2)
+
+
+def test_two_warps_hand_a_ring_to_one_another() -> None:
+    """A place of the ring is filled again when it was emptied: a trip takes both ways."""
+
+    def trip(parity: int) -> list[list[Node]]:
+        return [
+            [meet(6, "wait", 8, 1 - parity), Op(4, True), meet(1, "arrive", 0, 1)],
+            [meet(3, "wait", 0, parity), Op(4, True), meet(5, "arrive", 8, 1)],
+        ]
+
+    begin: list[Node] = [meet(0, "init", 0, 1), meet(0, "init", 8, 1)]
+    both = [[*even, *odd] for even, odd in zip(trip(0), trip(1), strict=True)]
+    whole, cut = (
+        run(
+            ROLES,
+            [
+                [*begin, LoopNode(40, tuple(both[0])), Op(7, True)],
+                [LoopNode(30, tuple(both[1])), *both[1] * 10, Op(7, True)],
+            ],
+            trips=trips,
+        )
+        for trips in (40, 4)
+    )
+    each = 2 * (ASK + MACHINE.variable["phase_arrive"])
+    assert whole.cycles == pytest.approx(80 * each, rel=0.05)
+    # As many phases are left out of one warp's loop as of the other's.
+    assert cut.cycles == pytest.approx(whole.cycles, rel=0.02)
+    assert cut.issued == pytest.approx(whole.issued, rel=0.02)
+
+
+def test_warps_that_wait_without_end_are_refused() -> None:
+    nodes = [meet(0, "init", 0, 2), meet(1, "arrive", 0, 1), meet(3, "wait", 0, 0), Op(4, True)]
+    with pytest.raises(LabError, match="wait for one another without end"):
+        run(ROLES, [*nodes, Op(7, True)])
+
+
+PRODUCTS = listing(
+    line("HGMMA.64x128x16.F32 R24, gdesc[UR8], R24", 1),
+    line("HGMMA.64x128x16.F32 R24, gdesc[UR8], R24, gsb0", 1),
+    line("WARPGROUP.DEPBAR.LE gsb0, 0x1", 1),
+    line("WARPGROUP.DEPBAR.LE gsb0, 0x0", 1),
+    EXIT,
+)
+
+
+def test_products_run_on_while_the_warp_does_other_work() -> None:
+    cycles, beyond = MACHINE.product(PRODUCTS.instructions[0])
+    assert cycles == pytest.approx(64, rel=0.01)
+    made = run(PRODUCTS, ops(0, 1, 1, 2, 3, 4))
+    issued = {event.index: event.issued for event in made.events}
+    assert issued[2] == pytest.approx(2 * cycles + beyond, abs=2)  # the first group of two
+    assert issued[3] == pytest.approx(3 * cycles + beyond, abs=2)
+    assert made.tensor_share == pytest.approx(3 * cycles / made.cycles)
+
+
+def test_no_more_products_are_started_than_the_queue_holds() -> None:
+    cycles, _ = MACHINE.product(PRODUCTS.instructions[0])
+    made = run(PRODUCTS, ops(*[0] * 15, 1, 3, 4))
+    started = made.events[15].issued
+    assert started == pytest.approx((16 - MACHINE.product_queue) * cycles, rel=0.05)
+    endless = dataclasses.replace(MACHINE, product_queue=float("inf"))
+    assert run(PRODUCTS, ops(*[0] * 15, 1, 3, 4), machine=endless).events[15].issued < 150
+
+
+def test_a_named_barrier_takes_the_warps_that_it_names() -> None:
+    sass = listing(
+        line("BAR.SYNC.DEFER_BLOCKING 0x1, 0x40", 1), line("BAR.ARV 0x1, 0x40", 1), FFMA, EXIT
+    )
+    late: list[Node] = [*ops(*[2] * 100), meet(1, "leave", 1, 2), Op(3, True)]
+    idle: list[Node] = [Op(3, True)]
+    made = run(sass, [[meet(0, "sync", 1, 2), Op(3, True)], late, idle])
+    assert made.cycles == pytest.approx(100 + MACHINE.barrier_cycles, abs=8)
