@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from labtools.optimize.state import STEPS
@@ -63,54 +62,47 @@ def ablation_drawing() -> Shown:
 
 
 def loop_drawing() -> Shown:
-    """The steps of a round in a ring, and the log in its middle."""
+    """The steps of a round, one below the other and back, and beside them the log."""
     steps = {step: _WORDS[step] for step in STEPS}
 
     def paint(axes: Axes) -> None:
-        count = len(STEPS)
-        places = [
-            (3.1 * math.sin(2 * math.pi * n / count), 1.9 * math.cos(2 * math.pi * n / count))
-            for n in range(count)
-        ]
-        for n, ((x, y), (step, words)) in enumerate(zip(places, steps.items(), strict=True)):
+        line = {"arrowstyle": "->", "color": GREYS[0]}
+        last = len(steps) - 1
+        for n, (step, words) in enumerate(steps.items()):
             axes.text(
-                x,
-                y,
+                0,
+                n,
                 f"{n + 1}. {step}\n{words}",
                 ha="center",
                 va="center",
                 fontsize=9,
-                bbox={"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": GREYS[0]},
+                bbox={"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": GREYS[0]},
             )
-            end_x, end_y = places[(n + 1) % count]
+            if n < last:
+                axes.annotate("", (0, n + 0.67), xytext=(0, n + 0.35), arrowprops=line)
             axes.annotate(
-                "",
-                (x + 0.62 * (end_x - x), y + 0.62 * (end_y - y)),
-                xytext=(x + 0.38 * (end_x - x), y + 0.38 * (end_y - y)),
-                arrowprops={"arrowstyle": "->", "color": GREYS[0]},
+                "", (1.2, n), xytext=(0.78, n), arrowprops={**line, "linestyle": "dotted"}
             )
+        axes.plot([-0.78, -1, -1], [last, last, 0], color=GREYS[0], linewidth=1)
+        axes.annotate("", (-0.72, 0), xytext=(-1, 0), arrowprops=line)
+        axes.fill_between([1.22, 2.2], -0.4, last + 0.4, facecolor=GREYS[3], edgecolor=GREYS[0])
         axes.text(
-            0,
-            0,
-            "the log:\nevery measurement\nand every step,\nwritten before\nit counts",
+            1.71,
+            last / 2,
+            "the log:\nevery\nmeasurement\nand every\nstep, written\nbefore it\ncounts",
             ha="center",
             va="center",
             fontsize=9,
-            bbox={
-                "boxstyle": "square,pad=0.6",
-                "facecolor": GREYS[3],
-                "edgecolor": GREYS[0],
-            },
         )
-        axes.set_xlim(-4.2, 4.2)
-        axes.set_ylim(-2.5, 2.5)
+        axes.set_xlim(-1.1, 2.25)
+        axes.set_ylim(last + 0.5, -0.5)
         axes.axis("off")
 
     told = ", ".join(f"{step} ({words.replace(chr(10), ' ')})" for step, words in steps.items())
     return draw_picture(
         paint,
-        f"A ring of steps: {told}; then the next round begins. In the middle stands the log, to "
-        "which every measurement and every step is written before it counts.",
+        f"Steps one after the other: {told}; then the next round begins. Beside them stands the "
+        "log, to which every measurement and every step is written before it counts.",
         "A round of the loop",
-        size=(7.2, 4.4),
+        size=(3.7, 5.6),
     )
