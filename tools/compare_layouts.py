@@ -27,7 +27,7 @@ from labtools.measure.gpu.job import Candidate, make_job, require_device, rung_c
 from labtools.measure.gpu.measure import open_pool, time_candidates
 from labtools.measure.gpu.pool import LivePool
 from labtools.predict import limits_of
-from labtools.problem import LabError, Limits, Workload, draw_workloads, load_rung
+from labtools.problem import LabError, Limits, Problem, Workload, draw_workloads, load_rung
 from labtools.record import Record, paired_ratio
 
 RING_RUNGS = ("r09", "r10", "r11")
@@ -127,11 +127,11 @@ class LayoutBench:
         self._compilers.shutdown(cancel_futures=True)
         self._pool.__exit__(*ended)
 
-    def compile(self, workload: Workload, wanted: Sequence[Wanted]) -> list[Any]:
+    def compile(self, workload: Problem, wanted: Sequence[Wanted]) -> list[Any]:
         """Start compiling; `time` waits for what comes of it."""
         return [self._compilers.submit(self._compiled, workload, *one) for one in wanted]
 
-    def _compiled(self, workload: Workload, rung: str, knobs: dict[str, int]) -> Candidate | str:
+    def _compiled(self, workload: Problem, rung: str, knobs: dict[str, int]) -> Candidate | str:
         """The candidate, whose machine code is kept from now on, or why it cannot be."""
         try:
             candidate = rung_candidate(rung, knobs)
@@ -141,7 +141,7 @@ class LayoutBench:
         return candidate
 
     def time(
-        self, workload: Workload, wanted: Sequence[Wanted], compiling: Sequence[Any]
+        self, workload: Problem, wanted: Sequence[Wanted], compiling: Sequence[Any]
     ) -> list[TriedLayout]:
         """Every kernel in the same processes."""
         answers = [one.result() for one in compiling]

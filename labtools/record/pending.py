@@ -40,7 +40,7 @@ def read_pending(path: Path | None = None) -> dict[str, Pending]:
     """
     path = path or kernels_dir() / "pending.toml"
     found = {}
-    for entry in tomllib.loads(path.read_text("utf-8"))["pending"]:
+    for entry in tomllib.loads(path.read_text("utf-8")).get("pending", []):
         if set(entry) != {"rung", "since", "reason"} or not isinstance(
             entry["since"], datetime.date
         ):

@@ -620,6 +620,7 @@ DECODES_OWN = (
     # or a file.
     *("labtools/problem/attention.py", "labtools/problem/prefill/", "kernels/prefill/"),
     *("kernels/baselines/prefill/", "labtools/*/*/prefill.py", "labtools/*/*/prefill/"),
+    "labtools/*/prefill/",
     *("labtools/*/decode/", "labtools/*/*/decode/", "kernels/decode/", "kernels/studies/"),
     # Device code, the library's call and the read sweep that decode's kernels share.
     *("kernels/include/", "kernels/baselines/*.py", "kernels/microbench/read_sweep.*"),

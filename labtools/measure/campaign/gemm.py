@@ -6,9 +6,11 @@ from labtools.problem import Gemm
 
 from .section import Plan, Section
 
-G00, G01 = "g00_tiled", "g01_ring"
+G00, G01, G02 = "g00_tiled", "g01_ring", "g02_hopper"
 FEW_ROWS = {"tile_m": 16, "tile_n": 32, "tile_k": 64, "warps_m": 1, "warps_n": 2, "stages": 8}
 """A tile for an output of 16 rows, which many blocks must share."""
+FEW_ROWS_RING = {"warpgroups": 1, "tile_n": 16, "stages": 8, "swap": 1}
+"""The same with bulk copies: B lies on the left."""
 
 GEMM = Plan(
     "gemm",
@@ -19,14 +21,18 @@ GEMM = Plan(
             (
                 *((G00, {}), (G00, {"pad": 0}), (G01, {}), (G01, {"stages": 3})),
                 (G01, {"tile_n": 256, "warps_n": 4}),
+                *((G02, {}), (G02, {"tile_n": 128, "stages": 6}), (G02, {"stages": 3})),
             ),
             ("torch_matmul",),
             ceiling=False,
-            profile=((G00, {}), (G00, {"pad": 0}), (G01, {})),
+            profile=((G00, {}), (G00, {"pad": 0}), (G01, {}), (G02, {})),
         ),
         Section(
             (Gemm(16, 4096, 4096), Gemm(100, 4000, 4090)),
-            ((G00, {}), (G01, {}), (G01, FEW_ROWS)),
+            (
+                *((G00, {}), (G01, {}), (G01, FEW_ROWS), (G02, {}), (G02, FEW_ROWS_RING)),
+                (G02, {**FEW_ROWS_RING, "split": 2}),
+            ),
             ("torch_matmul",),
             ceiling=False,
         ),

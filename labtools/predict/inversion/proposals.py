@@ -18,7 +18,7 @@ from ..machine import Machine
 from ..sheets import Gpu
 from .parts import REGISTER_LIMIT, AnyDesign
 from .product import TileDesign
-from .rings import BLOCK_REGISTERS, COPYING_REGISTERS, RingModel
+from .rings import COPYING_REGISTERS, RingModel
 from .tiles import CHOICES, LOADED_SHARE, TileModel, registers_estimated
 from .work import ELEMENT, read_work
 
@@ -322,7 +322,7 @@ def ring_space(design: TileDesign, gpu: Gpu) -> DesignSpace:
     def propose(warpgroups: int, columns: int, stages: int) -> Proposal:
         tile = dataclasses.replace(chosen, warpgroups=warpgroups, columns=columns, stages=stages)
         shares = model.shares(tile)
-        room = (BLOCK_REGISTERS - GROUP * COPYING_REGISTERS) // tile.workers
+        room = (gpu.registers_per_block - GROUP * COPYING_REGISTERS) // tile.workers
         figures = {
             REGISTER_BUDGET.name: (float(model.registers(tile)), float(min(REGISTER_LIMIT, room)))
         }

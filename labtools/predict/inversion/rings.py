@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from labtools.problem import Knob, load_rung
+from labtools.problem.decode.block_plan import MEMORY_JOIN_US
 from labtools.problem.gemm.tiling import SLICE, WARPGROUP_ROWS, RingTile
 
 from ..machine import machine_of
@@ -28,10 +29,6 @@ ARCH = "sm_90"
 """Its instructions are those of one architecture."""
 DEPTH = 16
 """Elements of a sum that one wgmma adds."""
-JOIN_US = 1.5
-"""What a join through memory takes besides its bytes: a write, a fence, a counter, a trip to the
-L2. Measured on an NVIDIA H200, as decode's layout rule takes it."""
-BLOCK_REGISTERS = 65536
 SPARE_REGISTERS = 40
 """Of a multiplying thread, beside its sums: descriptors, places in the ring, counters. Read from
 the compiled code."""
@@ -48,7 +45,7 @@ class RingCost(ModelledTime):
         tile: sizes, stages, split.
         items: tiles, or parts of tiles where these are shared.
         turns: items that the busiest SM takes, one after the other.
-        join_us: to add the parts of shared tiles.
+        join_us: to add the parts of the last tile, where tiles are shared.
     """
 
     tile: RingTile
@@ -139,8 +136,8 @@ class RingModel:
             most = self.gpu.smem_per_block_bytes
             return f"{tile.smem_bytes:,} bytes of shared memory, and a block has {most:,}"
         registers = tile.workers * self.registers(tile) + 128 * COPYING_REGISTERS
-        if registers > BLOCK_REGISTERS:
-            return f"{registers:,} registers, and an SM has {BLOCK_REGISTERS:,}"
+        if registers > self.gpu.registers_per_block:
+            return f"{registers:,} registers, and a block has {self.gpu.registers_per_block:,}"
         return None
 
     def shares(self, tile: RingTile) -> dict[str, float]:
@@ -152,8 +149,13 @@ class RingModel:
         }
 
     def store_cycles(self, tile: RingTile) -> float:
-        """Cycles in which a block stores a tile: exchanges between lanes, then the bytes."""
+        """Cycles in which a block stores a tile: exchanges between lanes, then the bytes.
+
+        A part of a tile is written as fp32 and read again by the last of those that share it.
+        """
         sums = tile.rows * tile.columns
+        if tile.split > 1:
+            return 2 * SUM * sums / self.l2_rate
         return sums / 64 + ELEMENT * sums / UNIT_BYTES
 
     def cost(self, tile: RingTile) -> RingCost:
@@ -171,8 +173,9 @@ class RingModel:
         memory_us = self.us(max(at_ceiling, self.memory_bytes * latency / on_the_way))
         join_us = 0.0
         if tile.split > 1:
-            moved = (1 + tile.split) * SUM * tile.rows * tile.columns
-            join_us = JOIN_US + self.us(moved / self.l2_rate)
+            # The last tile's parts are read by one block, while the others have nothing to do.
+            last = (tile.split - 1) * SUM * tile.rows * tile.columns
+            join_us = MEMORY_JOIN_US + self.us(last / self.l2_rate)
         launch = machine.launch_us(min(items, sms)) + machine.start_us
         return RingCost(
             tile=tile,
@@ -317,7 +320,7 @@ def _ring(model: RingModel, best: RingCost) -> DesignStep:
         else:
             said = "fewer bytes on the way" if stages < tile.stages else "room for nothing else"
             rejected.append(Rejected(f"{stages} stages", model.cost(other).time_us, "us", said))
-    most = BLOCK_REGISTERS // tile.threads // 8 * 8
+    most = model.gpu.registers_per_block // tile.threads // 8 * 8
     rejected.append(
         Rejected(
             "equal shares of the registers",

@@ -1,0 +1,140 @@
+"""Derived tiles beside those that a search finds: measured once on a GPU, kept as one table.
+
+The table stands in ``kernels/grids/tiles.<gpu>.json``; ``python -m tools.search_tiles`` writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labtools.problem import LabError, kernels_dir, load_rung
+from labtools.toolchain.sources import hash_source
+
+WITHIN = (1.10, 1.25)
+"""Times the best of the search that a derived tile may take: near it, and not far from it."""
+
+
+@dataclass(frozen=True)
+class TimedTile:
+    """One point of the search.
+
+    Args:
+        kernel: id of the rung.
+        knobs: those that differ from its defaults.
+        samples_us: of every process, one after the other, microseconds.
+    """
+
+    kernel: str
+    knobs: dict[str, int]
+    samples_us: tuple[float, ...]
+
+    @property
+    def median_us(self) -> float:
+        """Median of the samples."""
+        return statistics.median(self.samples_us)
+
+
+@dataclass(frozen=True)
+class SearchedProblem:
+    """A problem with the derived tile and the others that were timed beside it.
+
+    Args:
+        problem: its short form.
+        derived: the derived tile.
+        others: the search's.
+        failures: points without a time, and why, by their label.
+    """
+
+    problem: str
+    derived: TimedTile
+    others: tuple[TimedTile, ...]
+    failures: dict[str, str]
+
+    @property
+    def best(self) -> TimedTile:
+        """The fastest of all, the derived one among them."""
+        return min((self.derived, *self.others), key=lambda one: one.median_us)
+
+    @property
+    def ratio(self) -> float:
+        """Time of the derived tile over the best."""
+        return self.derived.median_us / self.best.median_us
+
+
+@dataclass(frozen=True)
+class TileSearch:
+    """What was searched on one GPU.
+
+    Args:
+        gpu: what the device calls itself.
+        driver: version.
+        date: of the measurement, ISO 8601.
+        seed: of the drawn problems.
+        sources: hash of each kernel's text, by id.
+        problems: in the order in which they were drawn.
+    """
+
+    gpu: str
+    driver: str
+    date: str
+    seed: int
+    sources: dict[str, str]
+    problems: tuple[SearchedProblem, ...]
+
+    @property
+    def stale(self) -> list[str]:
+        """Kernels whose text is another now."""
+        return [name for name, held in self.sources.items() if text_hash(name) != held]
+
+    def misses(self, within: float) -> list[SearchedProblem]:
+        """Problems whose derived tile takes over ``within`` times the best, the worst first."""
+        found = [one for one in self.problems if one.ratio > within]
+        return sorted(found, key=lambda one: -one.ratio)
+
+
+def text_hash(kernel: str) -> str:
+    """Hash of a shipped kernel's text with its headers, whatever its knobs."""
+    rung = load_rung(kernel)
+    return hash_source(rung.source_text, {}, rung.include_dirs)
+
+
+def search_path(gpu: str) -> Path:
+    """Where the table of a GPU stands, by the short name of its data sheet."""
+    return kernels_dir() / "grids" / f"tiles.{gpu}.json"
+
+
+def read_search(path: Path) -> TileSearch:
+    """The table of a file.
+
+    Raises:
+        LabError: it is not there, or is damaged.
+    """
+    try:
+        data: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        problems = tuple(
+            SearchedProblem(
+                one["problem"],
+                _tile(one["derived"]),
+                tuple(map(_tile, one["others"])),
+                dict(one["failures"]),
+            )
+            for one in data.pop("problems")
+        )
+        return TileSearch(**data, problems=problems)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise LabError(
+            f"The search over tiles in {path.name} cannot be read.",
+            f"{type(error).__name__}: {error}",
+            "every derivation; python -m tools.search_tiles measures it on a GPU",
+        ) from error
+
+
+def _tile(data: dict[str, Any]) -> TimedTile:
+    samples = tuple(map(float, data["samples_us"]))
+    if not samples:
+        raise ValueError("a tile without samples")
+    return TimedTile(data["kernel"], dict(data["knobs"]), samples)
