@@ -3,6 +3,7 @@
 // read together share a bank.
 #include "async_copy.cuh"
 #include "product.cuh"
+#include "tile_order.cuh"
 
 struct Slot {  // a slice of A and one of B
   uint4 a[TILE_M * CHUNKS], b[TILE_N * CHUNKS];
@@ -45,13 +46,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_g01(
     int rows, int columns, int depth) {
   extern __shared__ __align__(128) unsigned char smem[];
   Slot* ring = reinterpret_cast<Slot*>(smem);
-  // BAND tile rows are gone through column by column, so that blocks that run together share
-  // slices of A and of B in the L2.
   const int across = (columns + TILE_N - 1) / TILE_N, down = (rows + TILE_M - 1) / TILE_M;
-  const int band = blockIdx.x / (BAND * across) * BAND, in_band = blockIdx.x % (BAND * across);
-  const int band_rows = min(BAND, down - band);
-  const int tile_row = (band + in_band % band_rows) * TILE_M;
-  const int tile_column = in_band / band_rows * TILE_N;
+  const TilePlace place = tile_of(blockIdx.x, down, across);
+  const int tile_row = place.down * TILE_M, tile_column = place.across * TILE_N;
 
   int next = 0, filling = 0;
   const auto copy_next = [&] {
