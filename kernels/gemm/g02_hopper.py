@@ -25,19 +25,6 @@ def supports(problem):
     return None
 
 
-def tensor_map(problem, name, rows, box_rows):
-    """How slices of a factor are copied."""
-    row = problem.k * problem.element_bytes
-    return TensorMap(
-        buffer=name,
-        shape=(1, rows, problem.k),
-        strides=(rows * row, row),
-        box=(1, box_rows, SLICE),
-        swizzle=128,
-        dtype=problem.dtype,
-    )
-
-
 def launch(problem, limits, knobs):
     """As many blocks as the GPU has room for, or one for each part of a tile if these are fewer."""
     tile = RingTile.of(knobs)
@@ -56,8 +43,12 @@ def launch(problem, limits, knobs):
             block=(tile.threads,),
             smem_bytes=tile.smem_bytes,
             args=(
-                tensor_map(problem, names[0], left, tile.rows),
-                tensor_map(problem, names[1], right, tile.columns),
+                TensorMap.of_planes(
+                    names[0], (1, left, problem.k), tile.rows, SLICE, problem.dtype
+                ),
+                TensorMap.of_planes(
+                    names[1], (1, right, problem.k), tile.columns, SLICE, problem.dtype
+                ),
                 *("out", "parts", "finished"),
                 *(np.int32(left), np.int32(right), np.int32(problem.k)),
             ),

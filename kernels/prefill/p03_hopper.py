@@ -16,24 +16,13 @@ import numpy as np
 from labtools.problem import Knob, Launch, Rung, TensorMap, kernel_supports
 
 
-def tensor_map(name, problem, heads, length, rows):
-    """How rows of one head of a buffer are copied, 64 elements of each at a time."""
-    row = problem.head_dim * problem.element_bytes
-    return TensorMap(
-        buffer=name,
-        shape=(problem.batch * heads, length, problem.head_dim),
-        strides=(length * row, row),
-        box=(1, rows, 64),
-        swizzle=128,
-        dtype=problem.dtype,
-    )
-
-
 def launch(problem, limits, knobs):
     """One block for 64 queries a warpgroup of a (sequence, query head)."""
     queries, stages, block_n = 64 * knobs["warpgroups"], knobs["stages"], knobs["block_n"]
     rows, barriers = queries + 2 * stages * block_n, 1 + 4 * stages
-    keys = (problem.num_kv_heads, problem.kv_len, block_n)
+    q_heads, kv_heads = problem.batch * problem.num_qo_heads, problem.batch * problem.num_kv_heads
+    query_shape = (q_heads, problem.num_queries, problem.head_dim)
+    key_shape = (kv_heads, problem.kv_len, problem.head_dim)
     return [
         Launch(
             entry="prefill_p03",
@@ -41,9 +30,9 @@ def launch(problem, limits, knobs):
             block=(128 * (knobs["warpgroups"] + 1),),
             smem_bytes=rows * problem.head_dim * problem.element_bytes + 8 * barriers,
             args=(
-                tensor_map("q", problem, problem.num_qo_heads, problem.num_queries, queries),
-                tensor_map("k", problem, *keys),
-                tensor_map("v", problem, *keys),
+                TensorMap.of_planes("q", query_shape, queries, 64, problem.dtype),
+                TensorMap.of_planes("k", key_shape, block_n, 64, problem.dtype),
+                TensorMap.of_planes("v", key_shape, block_n, 64, problem.dtype),
                 "out",
                 np.int32(problem.num_kv_heads),
                 np.int32(problem.num_queries),

@@ -94,8 +94,10 @@ class PageCells:
         device = device_query()
         arch = chosen.arch or (device.arch if device else DEFAULT_ARCH)
         defines, include_dirs = _definitions(chosen, rung, device)
-        live = device is not None and device.arch == arch and can_launch_here()
-        made = _compile_cell(name, cell, arch, defines, include_dirs, live)
+        # CuPy compiles for the GPU's architecture without a suffix, which some kernels need.
+        target = rung.target(arch) if rung else arch
+        live = device is not None and device.arch == target and can_launch_here()
+        made = _compile_cell(name, cell, target, defines, include_dirs, live)
         self._kernels[name] = made
         assert made.cubin is not None
         where = f"for {device.name}, live" if live and device else "no GPU used"

@@ -135,6 +135,10 @@ class Workspace:
         return Buffer(self.shape, self.dtype).bytes
 
 
+SWIZZLED_ROW_BYTES = 128
+"""Of a row of a box whose chunks of 16 bytes are exchanged, the widest that the copy engine has."""
+
+
 @dataclass(frozen=True)
 class TensorMap:
     """What the copy engine of an sm_90 is told of a buffer; the kernel gets it by value.
@@ -164,7 +168,7 @@ class TensorMap:
             or max(self.box) > 256
             or any(stride % 16 or stride < 1 for stride in self.strides)
             or row % 16
-            or self.swizzle not in (0, 128)
+            or self.swizzle not in (0, SWIZZLED_ROW_BYTES)
             or (self.swizzle and row != self.swizzle)
         ):
             raise LabError(
@@ -173,6 +177,23 @@ class TensorMap:
                 "dimension, and a row that is swizzled has 128 bytes",
                 "correct the launch function",
             )
+
+    @classmethod
+    def of_planes(
+        cls, buffer: str, shape: tuple[int, int, int], rows: int, columns: int, dtype: str
+    ) -> TensorMap:
+        """The map of a buffer without gaps whose boxes have 128 bytes of some rows of one plane.
+
+        Args:
+            buffer: its name.
+            shape: planes, rows and columns.
+            rows: of a box.
+            columns: of a box, 128 bytes of them, in which chunks are exchanged.
+            dtype: of an element.
+        """
+        row = int(shape[2] * element_bytes(dtype))
+        strides = (shape[1] * row, row)
+        return cls(buffer, shape, strides, (1, rows, columns), SWIZZLED_ROW_BYTES, dtype)
 
     @property
     def words(self) -> tuple[int, ...]:
