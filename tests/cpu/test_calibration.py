@@ -33,6 +33,10 @@ def numbers_of(machine: Machine) -> dict[str, float]:
             value = dict(enumerate(value.waits))
         if not isinstance(value, dict):
             value = {"": value}
+        if any(isinstance(one, Curve) for one in value.values()):
+            value = {
+                (key, x): y for key, one in value.items() for x, y in zip(one.x, one.y, strict=True)
+            }
         found.update({f"{field.name}.{key}": float(one) for key, one in value.items()})
     return found
 
