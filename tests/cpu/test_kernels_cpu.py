@@ -27,7 +27,7 @@ from labtools.problem import (
 RUNGS = list_rungs("decode")
 DRAWS = 11
 """Workloads drawn for each kind and head dimension."""
-CHOICES = 2
+CHOICES = 1
 """Choices of every kernel's knobs drawn for them; compiling one takes longer than a run."""
 ROW_BUDGET = 6_000
 """Most (query head, key) pairs of one workload: each of twelve kernels runs them, at some ten
