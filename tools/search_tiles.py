@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,7 @@ def derived_tile(problem: Problem) -> Wanted:
     return made.specified
 
 
+@cache
 def _derived_product(problem: Problem) -> TileDesign:
     text = problem.short()
     return derive_product("gemm", text, DEFAULT_GPU, ask_compiler=False, ask_library=False)

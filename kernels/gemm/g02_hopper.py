@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, TensorMap, Workspace, reset_launch
-from labtools.problem.gemm.tiling import SLICE, RingTile
+from labtools.problem.gemm.tiling import RingTile
 
 
 def supports(problem):
@@ -43,12 +43,8 @@ def launch(problem, limits, knobs):
             block=(tile.threads,),
             smem_bytes=tile.smem_bytes,
             args=(
-                TensorMap.of_planes(
-                    names[0], (1, left, problem.k), tile.rows, SLICE, problem.dtype
-                ),
-                TensorMap.of_planes(
-                    names[1], (1, right, problem.k), tile.columns, SLICE, problem.dtype
-                ),
+                TensorMap.of_planes(names[0], (1, left, problem.k), tile.rows, problem.dtype),
+                TensorMap.of_planes(names[1], (1, right, problem.k), tile.columns, problem.dtype),
                 *("out", "parts", "finished"),
                 *(np.int32(left), np.int32(right), np.int32(problem.k)),
             ),

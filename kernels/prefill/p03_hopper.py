@@ -30,9 +30,9 @@ def launch(problem, limits, knobs):
             block=(128 * (knobs["warpgroups"] + 1),),
             smem_bytes=rows * problem.head_dim * problem.element_bytes + 8 * barriers,
             args=(
-                TensorMap.of_planes("q", query_shape, queries, 64, problem.dtype),
-                TensorMap.of_planes("k", key_shape, block_n, 64, problem.dtype),
-                TensorMap.of_planes("v", key_shape, block_n, 64, problem.dtype),
+                TensorMap.of_planes("q", query_shape, queries, problem.dtype),
+                TensorMap.of_planes("k", key_shape, block_n, problem.dtype),
+                TensorMap.of_planes("v", key_shape, block_n, problem.dtype),
                 "out",
                 np.int32(problem.num_kv_heads),
                 np.int32(problem.num_queries),

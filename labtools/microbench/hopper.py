@@ -9,13 +9,12 @@ import numpy as np
 
 from labtools.measure.gpu.tensor_map import encode_tensor_map
 from labtools.problem import TensorMap
+from labtools.problem.rung import SWIZZLED_ROW_BYTES
 
 from .cycles import walk
 from .plan import BOXES, PRODUCT_BODIES, PRODUCT_COLUMNS
 from .rig import REPEATS, Rig, Sample, sample
 
-BOX_ROW = 128
-"""Bytes of a row of a box: 64 elements, exchanged as wgmma wants them."""
 PRODUCT_TRIPS = 64
 SETTLED_CYCLES = 1_000_000_000
 """Half a second: a GPU that lowers its clock for its power does so within a tenth."""
@@ -97,7 +96,7 @@ def run_boxes(bench: Rig) -> list[Sample]:
         for rows, depth in BOXES:
             for warps in ("one", "every SM"):
                 sms = bench.some_sms() if warps == "one" else [-1] * REPEATS
-                size = BOX_ROW * rows
+                size = SWIZZLED_ROW_BYTES * rows
                 mapped = partial(_rows_as_map, rows)
                 pairs = [
                     walk(
@@ -119,12 +118,7 @@ def run_boxes(bench: Rig) -> list[Sample]:
 
 def _rows_as_map(rows: int, address: np.uint64, size: int) -> Any:
     """The map of all rows of 128 bytes at an address, cut into boxes of some."""
-    row = TensorMap(
-        buffer="zeros",
-        shape=(1, size // BOX_ROW, BOX_ROW // 2),
-        strides=(size // BOX_ROW * BOX_ROW, BOX_ROW),
-        box=(1, rows, BOX_ROW // 2),
-        swizzle=128,
-        dtype="float16",
-    )
+    columns = SWIZZLED_ROW_BYTES // 2
+    shape = (1, size // SWIZZLED_ROW_BYTES, columns)
+    row = TensorMap.of_planes("zeros", shape, rows, "float16")
     return encode_tensor_map(row, int(address))

@@ -180,18 +180,19 @@ class TensorMap:
 
     @classmethod
     def of_planes(
-        cls, buffer: str, shape: tuple[int, int, int], rows: int, columns: int, dtype: str
+        cls, buffer: str, shape: tuple[int, int, int], rows: int, dtype: str
     ) -> TensorMap:
-        """The map of a buffer without gaps whose boxes have 128 bytes of some rows of one plane.
+        """The map of a buffer without gaps whose boxes have 128 bytes of some rows of one plane,
+        in which chunks are exchanged.
 
         Args:
             buffer: its name.
             shape: planes, rows and columns.
             rows: of a box.
-            columns: of a box, 128 bytes of them, in which chunks are exchanged.
             dtype: of an element.
         """
         row = int(shape[2] * element_bytes(dtype))
+        columns = int(SWIZZLED_ROW_BYTES / element_bytes(dtype))
         strides = (shape[1] * row, row)
         return cls(buffer, shape, strides, (1, rows, columns), SWIZZLED_ROW_BYTES, dtype)
 

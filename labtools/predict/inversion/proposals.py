@@ -11,7 +11,8 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from labtools.problem.gemm.tiling import ProductTile
+from labtools.problem.gemm.tiling import WARPGROUP_THREADS, ProductTile
+from labtools.problem.rung import SWIZZLED_ROW_BYTES
 
 from ..banks import AccessReport, Tile, check_tile
 from ..machine import Machine
@@ -33,10 +34,6 @@ PADDINGS: Mapping[str, int | None] = {
 SHOWN_ROWS = 64
 """Rows that a layout is held against its accesses with."""
 RING_LENGTHS = (2, 3, 4, 6)
-SWIZZLED_ROW = 128
-"""Bytes of a row of a box with the 128-byte swizzle."""
-GROUP = 128
-"""Threads of a warpgroup."""
 
 
 @dataclass(frozen=True)
@@ -322,7 +319,7 @@ def ring_space(design: TileDesign, gpu: Gpu) -> DesignSpace:
     def propose(warpgroups: int, columns: int, stages: int) -> Proposal:
         tile = dataclasses.replace(chosen, warpgroups=warpgroups, columns=columns, stages=stages)
         shares = model.shares(tile)
-        room = (gpu.registers_per_block - GROUP * COPYING_REGISTERS) // tile.workers
+        room = (gpu.registers_per_block - WARPGROUP_THREADS * COPYING_REGISTERS) // tile.workers
         figures = {
             REGISTER_BUDGET.name: (float(model.registers(tile)), float(min(REGISTER_LIMIT, room)))
         }
@@ -355,7 +352,7 @@ def ring_space(design: TileDesign, gpu: Gpu) -> DesignSpace:
         (chosen.warpgroups, chosen.columns, chosen.stages),
         constraints=(REGISTER_BUDGET, *((FLIGHT_BUDGET,) if waits else (L2_BUDGET, LATENCY_LIMIT))),
         smem_limit=gpu.smem_per_block_bytes,
-        layouts=fates_of(SWIZZLED_ROW, ("matrix", "matrix_transposed"), boxes=True),
+        layouts=fates_of(SWIZZLED_ROW_BYTES, ("matrix", "matrix_transposed"), boxes=True),
         layout="chunks moved by xor",
         design=design,
         specified=design.specified,

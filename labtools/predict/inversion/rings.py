@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from labtools.problem import Knob, load_rung
 from labtools.problem.decode.block_plan import MEMORY_JOIN_US
-from labtools.problem.gemm.tiling import SLICE, WARPGROUP_ROWS, RingTile
+from labtools.problem.gemm.tiling import SLICE, WARPGROUP_ROWS, WARPGROUP_THREADS, RingTile
 
 from ..machine import machine_of
 from ..sheets import Gpu
@@ -135,7 +135,7 @@ class RingModel:
         if tile.smem_bytes > self.gpu.smem_per_block_bytes:
             most = self.gpu.smem_per_block_bytes
             return f"{tile.smem_bytes:,} bytes of shared memory, and a block has {most:,}"
-        registers = tile.workers * self.registers(tile) + 128 * COPYING_REGISTERS
+        registers = tile.workers * self.registers(tile) + WARPGROUP_THREADS * COPYING_REGISTERS
         if registers > self.gpu.registers_per_block:
             return f"{registers:,} registers, and a block has {self.gpu.registers_per_block:,}"
         return None
@@ -197,7 +197,7 @@ class RingModel:
             for warpgroups in choices["warpgroups"]:
                 for columns in choices["tile_n"]:
                     for split in choices["split"]:
-                        if split > self.slices and split > 1:
+                        if split > self.slices:
                             continue
                         for stages in sorted(choices["stages"], reverse=True):
                             tile = RingTile(warpgroups, columns, stages, split, swap)
@@ -311,10 +311,10 @@ def _ring(model: RingModel, best: RingCost) -> DesignStep:
     needed = 1 + math.ceil(model.latency / busy)
     rejected = []
     for stages in (tile.stages - 1, tile.stages + 1):
-        other = dataclasses.replace(tile, stages=stages)
-        why = model.why_not(other)
         if stages not in model.choices["stages"]:
             continue
+        other = dataclasses.replace(tile, stages=stages)
+        why = model.why_not(other)
         if why:
             rejected.append(Rejected(f"{stages} stages", other.smem_bytes, "bytes", why))
         else:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from labtools.problem import Launch, load_rung
-from labtools.problem.gemm.tiling import WARPGROUP_ROWS
+from labtools.problem.gemm.tiling import WARPGROUP_ROWS, WARPGROUP_THREADS
 from labtools.problem.prefill import Prefill
 
 from ..inversion.parts import ISSUE_CYCLES, REGISTER_LIMIT, WARP
@@ -37,7 +37,7 @@ from ..sheets import Gpu
 
 GROUP_ROWS = {"wgmma": WARPGROUP_ROWS, "mma": 16}
 """Queries of one warpgroup, or of one warp: the rows of one product."""
-GROUP_THREADS = {"wgmma": 128, "mma": 32}
+GROUP_THREADS = {"wgmma": WARPGROUP_THREADS, "mma": WARP}
 KERNEL_OF_KIND = {"wgmma": "p03_hopper", "mma": "p02_corrected"}
 """The shipped kernel of each kind of product, whose knobs are the choices."""
 PER_SCORE = {"wgmma": 5, "mma": 10}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from labtools.problem import LabError
 from labtools.problem.prefill import Prefill
+from labtools.problem.rung import SWIZZLED_ROW_BYTES
 
 from ..banks import Tile, half_tile
 from ..inversion.capacity import room_step, shared_limits
@@ -51,7 +52,7 @@ from .costs import (
 )
 from .traffic import attention_slope
 
-SWIZZLE_ROW = 64
+SWIZZLE_ROW = SWIZZLED_ROW_BYTES // ELEMENT
 """Elements of a row of a box with the 128-byte swizzle."""
 PAD = 8
 """Elements behind a row of p02's tiles."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from labtools.problem.prefill import Prefill
+from labtools.problem.rung import SWIZZLED_ROW_BYTES
 
 from ..inversion.proposals import (
     L2_BUDGET,
     LATENCY_LIMIT,
     REGISTER_BUDGET,
-    SWIZZLED_ROW,
     DesignSpace,
     Proposal,
     fates_of,
@@ -69,7 +69,7 @@ def prefill_space(design: PrefillDesign, problem: Prefill, gpu: Gpu) -> DesignSp
         (chosen.keys, chosen.groups, chosen.stages),
         constraints=(REGISTER_BUDGET, L2_BUDGET, LATENCY_LIMIT),
         smem_limit=gpu.smem_per_block_bytes,
-        layouts=fates_of(SWIZZLED_ROW, accesses, boxes=True)
+        layouts=fates_of(SWIZZLED_ROW_BYTES, accesses, boxes=True)
         if boxes
         else fates_of(row, ("copy", *accesses)),
         layout="chunks moved by xor" if boxes else "16 bytes behind each",

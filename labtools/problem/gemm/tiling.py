@@ -11,7 +11,7 @@ from typing import Self
 
 from ..errors import LabError
 from ..limits import MOST_FIXED_SMEM_BYTES, MOST_THREADS, Limits
-from ..rung import Knob
+from ..rung import SWIZZLED_ROW_BYTES, Knob
 from .gemm import Gemm
 
 PIECE = 16
@@ -134,10 +134,11 @@ class ProductTile:
             )
 
 
-SLICE = 64
-"""Elements of K that a slot of a ring of bulk copies has: a row of 128 bytes."""
+SLICE = SWIZZLED_ROW_BYTES // 2
+"""Elements of K that a slot of a ring of bulk copies has: a row of a swizzled box."""
 WARPGROUP_ROWS = 64
 """Rows of the left factor that a warpgroup multiplies."""
+WARPGROUP_THREADS = 128
 BARRIER_BYTES = 8
 
 
@@ -181,12 +182,12 @@ class RingTile:
     @property
     def workers(self) -> int:
         """Threads that multiply."""
-        return 128 * self.warpgroups
+        return WARPGROUP_THREADS * self.warpgroups
 
     @property
     def threads(self) -> int:
         """Of a block."""
-        return self.workers + 128
+        return self.workers + WARPGROUP_THREADS
 
     @property
     def slice_bytes(self) -> int:
