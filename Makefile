@@ -23,6 +23,8 @@ VENV ?= .venv
 TORCH ?=
 ARGS ?=
 RUN = $(VENV)/bin/python
+# Tests start Python thousands of times: what it compiles is kept, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
 INSTALL = $(PYTHON) tools/install.py --venv $(VENV) --torch "$(TORCH)"
 
 .PHONY: lab test check format book sync listings band goldens name record manifest lock readme search-baselines clean

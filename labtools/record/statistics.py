@@ -157,8 +157,16 @@ def ratio_of_samples(
 
 
 def _resample_medians(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    drawn = rng.integers(len(values), size=(RESAMPLES, len(values)))
-    return np.median(np.asarray(values)[drawn], axis=1)
+    """[RESAMPLES] medians of draws with replacement; found among ranks, which sort faster."""
+    count = len(values)
+    order = np.argsort(values)
+    ranks = np.empty(count, np.min_scalar_type(count - 1))
+    ranks[order] = np.arange(count)
+    drawn = ranks[rng.integers(count, size=(RESAMPLES, count))]
+    below, above = (count - 1) // 2, count // 2
+    drawn.partition((below, above), axis=1)
+    ordered = np.asarray(values)[order]
+    return (ordered[drawn[:, below]] + ordered[drawn[:, above]]) / 2
 
 
 def best_read_gb_per_s(records: Iterable[Record]) -> float | None:

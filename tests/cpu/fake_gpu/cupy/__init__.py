@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from . import cuda
+from ._answers import answer_once
 from ._pieces import decode_pieces, merge_pieces
 from .cuda._state import state as _state
 
@@ -133,14 +134,28 @@ def _rows(pages, table, seq_lens):
     return rows
 
 
-def _decode(entry, args):
-    arrays = [arg for arg in args if isinstance(arg, _Array)]
+def _attention(arrays, through_int8):
     q, k, v, seq_lens = (_numbers(one) for one in arrays[:4])
-    out = _numbers(arrays[-1])
     if arrays[4].dtype == np.int32:
         k, v = (_rows(one, arrays[4].host, seq_lens) for one in (k, v))
-    if entry.startswith("decode_int8"):
+    if through_int8:
         k, v = (_through_int8(one, seq_lens) for one in (k, v))
+    out = np.empty(q.shape)
+    group = q.shape[1] // k.shape[1]
+    for b, n in enumerate(seq_lens):
+        for h in range(q.shape[1]):
+            keys = k[b, h // group, :n].astype(np.float64)
+            values = v[b, h // group, :n].astype(np.float64)
+            scores = keys @ q[b, h].astype(np.float64) / np.sqrt(q.shape[2])
+            weights = np.exp(scores - scores.max())
+            out[b, h] = (weights / weights.sum()) @ values
+    return out
+
+
+def _decode(entry, args):
+    arrays = [arg for arg in args if isinstance(arg, _Array)]
+    q = _numbers(arrays[0])
+    out = _numbers(arrays[-1])
     behaviour = _behaviour(entry)
     _state.clock_us += _DEFAULT_US.get(entry, 25.0)
     if behaviour == "hang":
@@ -156,14 +171,11 @@ def _decode(entry, args):
         return
     if behaviour == "leaves" and not np.isnan(out).any():
         return  # an answer stands there, of whatever question
-    group = q.shape[1] // k.shape[1]
-    for b, n in enumerate(seq_lens):
-        for h in range(q.shape[1]):
-            keys = k[b, h // group, :n].astype(np.float64)
-            values = v[b, h // group, :n].astype(np.float64)
-            scores = keys @ q[b, h].astype(np.float64) / np.sqrt(q.shape[2])
-            weights = np.exp(scores - scores.max())
-            out[b, h] = (weights / weights.sum()) @ values
+    out[...] = answer_once(
+        (entry.startswith("decode_int8"), q.shape, arrays[1].shape),
+        [one.host for one in arrays[: 5 if arrays[4].dtype == np.int32 else 4]],
+        lambda: _attention(arrays, entry.startswith("decode_int8")),
+    )
     if behaviour == "wrong":
         out[-1, -1, -1] += 1
     if behaviour == "wrong later":  # right a few times, then not
