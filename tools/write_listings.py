@@ -131,8 +131,8 @@ def kernels() -> Iterator[tuple[Rung, bool]]:
     for name in operations():
         for rung in list_rungs(name):
             yield rung, True
-    for rung in list_studies():
-        yield rung, False
+        for rung in list_studies(name):
+            yield rung, False
 
 
 def locked_nvrtc(root: Path = ROOT) -> str:

@@ -794,9 +794,9 @@ def _load_folder(folder: str) -> list[Rung]:
     return [load_rung(path) for path in sorted((kernels_dir() / folder).glob("*.py"))]
 
 
-def list_studies() -> list[Rung]:
-    """The shipped study kernels: more kernels to be forecast, which are no steps of the ladder."""
-    return list_rungs("studies")
+def list_studies(operation: str = DEFAULT_OPERATION) -> list[Rung]:
+    """The shipped study kernels of an operation: they are no steps of its ladder."""
+    return [rung for rung in list_rungs("studies") if rung.operation == operation]
 
 
 def load_rung(name: str | Path) -> Rung:

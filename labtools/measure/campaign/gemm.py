@@ -1,4 +1,4 @@
-"""The plan of the matrix product: its rungs beside cuBLAS, square and with few rows."""
+"""The plans of the matrix product: its rungs beside cuBLAS, and the layouts of a tile."""
 
 from __future__ import annotations
 
@@ -35,6 +35,30 @@ GEMM = Plan(
             ),
             ("torch_matmul",),
             ceiling=False,
+        ),
+    ),
+)
+
+S06 = "s06_tile_layouts"
+LAYOUT_STUDY = Gemm(2048, 2048, 1024)
+"""The product in which a tile's layouts are compared."""
+ALIGNED_TO = {64: 128, 65: 2, 66: 4, 72: 16, 0: 128}
+"""Bytes that every row of a tile of s06 begins at a multiple of, by layout."""
+
+LAYOUTS = Plan(
+    "layouts",
+    "One tile in five layouts, under each kind of read that its rows are aligned for",
+    (
+        Section(
+            (LAYOUT_STUDY,),
+            tuple(
+                (S06, {"layout": layout, "access": access})
+                for access in (2, 4, 16, 0)
+                for layout, aligned in ALIGNED_TO.items()
+                if aligned % (access or 16) == 0
+            ),
+            ceiling=False,
+            profile="all",
         ),
     ),
 )

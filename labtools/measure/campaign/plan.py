@@ -13,8 +13,8 @@ from .decode.ladder import FINDINGS, LADDER, QUICK
 from .decode.points import POINTS_CALIBRATION, POINTS_TEST
 from .decode.quant import QUANT
 from .decode.splits import SPLITS
-from .gemm import GEMM
-from .prefill import PREFILL
+from .gemm import GEMM, LAYOUTS
+from .prefill import PREFILL, PREFILL_PEERS_PLAN
 from .rows import ROWS
 from .section import Plan
 
@@ -38,7 +38,7 @@ class Group:
 
 
 _DECODE = (LADDER, QUICK, POINTS_CALIBRATION, POINTS_TEST, FINDINGS, BENCH, SPLITS, QUANT)
-_EVERY_PLAN = (*_DECODE, ROWS, GEMM, PREFILL)
+_EVERY_PLAN = (*_DECODE, ROWS, GEMM, LAYOUTS, PREFILL, PREFILL_PEERS_PLAN)
 PLANS = {plan.name: plan for plan in _EVERY_PLAN}
 
 

@@ -1,4 +1,4 @@
-"""The plan of prefill: its rungs beside torch's attention, with and without a mask."""
+"""The plans of prefill: its rungs beside torch's attention, and p03 beside every fast library."""
 
 from __future__ import annotations
 
@@ -57,6 +57,27 @@ PREFILL = Plan(
             PREFILL_PEERS[:-2] + PREFILL_PEERS[-1:],
             ceiling=False,
             counters=True,
+        ),
+    ),
+)
+
+FAST_PEERS = ("prefill_sdpa", "prefill_sdpa_cudnn", "flash_attention_3")
+
+PREFILL_PEERS_PLAN = Plan(
+    "prefill_peers",
+    "p03 beside the fastest libraries, FlashAttention-3 among them where it is installed",
+    (
+        Section(
+            (STUDIED,),
+            ((P03, {}), *combined(P03, block_n=(64, 128), warpgroups=(1,), pingpong=(0,))),
+            FAST_PEERS,
+            ceiling=False,
+        ),
+        Section(
+            (Prefill(4, 32, 32, 4096, 128), Prefill(4, 32, 32, 4096, 128, causal=True)),
+            ((P03, {}), (P03, {"pingpong": 0})),
+            FAST_PEERS,
+            ceiling=False,
         ),
     ),
 )

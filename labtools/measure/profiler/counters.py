@@ -20,6 +20,9 @@ from labtools.record.bound import stall_shares
 
 _STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 _PIPE = "sm__inst_executed_pipe_{}.avg.pct_of_peak_sustained_active"
+_EXECUTED = "smsp__sass_inst_executed_op"
+_TURNS = "sass_l1tex_data_pipe_lsu"
+_CONFLICTS = "sass_l1tex_data_bank_conflicts"
 _SECTORS = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_{}.ratio"
 
 
@@ -103,6 +106,32 @@ CHOSEN_COUNTERS = (
         ),
         "tensor cores",
     ),
+    Counter("shared_loads", "inst", (f"{_EXECUTED}_shared_ld.sum",), "reads of shared memory"),
+    Counter(
+        "shared_load_wavefronts",
+        "",
+        ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",),
+        "turns of shared memory that reads took, matrix loads among them",
+    ),
+    Counter(
+        "shared_load_conflicts",
+        "",
+        ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",),
+        "of these, turns more than the reads' width asks for",
+    ),
+    Counter("matrix_loads", "inst", ("smsp__inst_executed_op_ldsm.sum",), "matrix loads"),
+    Counter(
+        "matrix_load_wavefronts",
+        "",
+        (f"smsp__{_TURNS}_wavefronts_mem_shared_op_ldsm.sum",),
+        "turns of shared memory that matrix loads took",
+    ),
+    Counter(
+        "matrix_load_conflicts",
+        "",
+        (f"smsp__{_CONFLICTS}_pipe_lsu_mem_shared_op_ldsm.sum",),
+        "of these, turns more than a matrix load asks for",
+    ),
     Counter("sectors_per_load", "", (_SECTORS.format("ld"),), "32-byte sectors a global load"),
     Counter("sectors_per_store", "", (_SECTORS.format("st"),), "32-byte sectors a global store"),
     Counter(
@@ -169,10 +198,12 @@ _MANY_PASSES = ("sm_throughput_pct", "sectors_per_load", "sectors_per_store")
 FEW_COUNTERS = tuple(
     counter
     for counter in COUNTERS
-    if counter.name not in _MANY_PASSES and not counter.name.startswith("pipe_")
+    if counter.name not in _MANY_PASSES
+    and not counter.name.startswith(("pipe_", "shared_load", "matrix_load"))
 )
-"""What the bound of a kernel and its explanation need. Without the units' and the pipes' own rates
-ncu makes fewer passes, which counts where hundreds of kernels are profiled."""
+"""What the bound of a kernel and its explanation need. Without the rates of the units and of the
+pipes and the turns of shared memory ncu makes fewer passes, which counts where hundreds of kernels
+are profiled."""
 
 
 @dataclass(frozen=True)
