@@ -13,6 +13,7 @@ from labtools.problem import (
     LabError,
     Rung,
     list_rungs,
+    list_studies,
     load_rung,
     operation_of,
     operations,
@@ -21,7 +22,10 @@ from labtools.toolchain import device_query
 
 DRAWN = 100
 RUNGS = tuple(
-    rung.id for name in operations() if name != DEFAULT_OPERATION for rung in list_rungs(name)
+    rung.id
+    for name in operations()
+    if name != DEFAULT_OPERATION
+    for rung in (*list_rungs(name), *list_studies(name))
 )
 BROKEN = tuple(name for name in RUNGS if load_rung(name).as_written())
 

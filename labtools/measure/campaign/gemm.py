@@ -40,7 +40,7 @@ GEMM = Plan(
 )
 
 S06 = "s06_tile_layouts"
-LAYOUT_STUDY = Gemm(2048, 2048, 1024)
+LAYOUT_STUDY = Gemm(2048, 2048, 512)
 """The product in which a tile's layouts are compared."""
 ALIGNED_TO = {64: 128, 65: 2, 66: 4, 72: 16, 0: 128}
 """Bytes that every row of a tile of s06 begins at a multiple of, by layout."""
