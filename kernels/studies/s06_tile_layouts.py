@@ -1,4 +1,4 @@
-"""s06, a matrix product whose time is the reads of one tile, in five layouts and four kinds of reads.
+"""s06, a matrix product whose time is the reads of one tile: five layouts, four kinds of reads.
 
 Idea: rows of 64 elements in shared memory, 64, 65, 66 or 72 apart or with chunks moved by exclusive
 or; each is read as prefill reads its keys, by single elements, pairs or 16 bytes a lane down the

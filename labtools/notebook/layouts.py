@@ -142,9 +142,7 @@ def show_layouts(gpu: str = "h200", store: RecordStore | None = None) -> Shown:
         turns = {one: turns_of(one, access) for one in fits}
         best = min(fits, key=lambda one: turns[one].wavefronts)
         tried = [(S06, {"layout": one, "access": access}) for one in fits]
-        timed = dict(
-            zip(fits, timed_in_one_go(records.every, tried, LAYOUT_STUDY), strict=True)
-        )
+        timed = dict(zip(fits, timed_in_one_go(records.every, tried, LAYOUT_STUDY), strict=True))
         counted = {one: _wavefronts(records, one, access) for one in fits}
         for layout in ALIGNED_TO:
             cells: list[Cell] = [named, LAYOUT_NAMES.get(layout, str(layout))]

@@ -1,4 +1,4 @@
-"""The study of a tile's layouts: right in each, refused where rows are not aligned, and its table."""
+"""The study of a tile's layouts: right in each, refused where rows are not aligned; its table."""
 
 from __future__ import annotations
 
@@ -71,12 +71,17 @@ def test_the_machine_code_reads_as_wide_as_its_knob_says(access: int, width: str
     """No compiler joins or keeps a read: a chunk of 16 rows of A by 4 of B has all of them."""
     knobs = {"layout": 72, "access": access}
     (sass,) = machine_code(RUNG, LAYOUT_STUDY, LIMITS, knobs).entries.values()
-    reads = [re.findall(r"\bLDS[.\w]*", one.text)[0] for one in sass.executable if one.base == "LDS"]
+    reads = [
+        re.findall(r"\bLDS[.\w]*", one.text)[0] for one in sass.executable if one.base == "LDS"
+    ]
     assert reads.count(width) == 64 * 16 // access + (16 if access == 16 else 0)
     assert len(reads) == 64 * 16 // access + 16  # and A's, of 16 bytes
-    assert compile_rung(RUNG, LAYOUT_STUDY, LIMITS, knobs, "sm_90").entries[
-        "gemm_s06"
-    ].spill_store_bytes == 0
+    assert (
+        compile_rung(RUNG, LAYOUT_STUDY, LIMITS, knobs, "sm_90")
+        .entries["gemm_s06"]
+        .spill_store_bytes
+        == 0
+    )
 
 
 def test_turns_are_those_of_a_count_by_hand() -> None:
@@ -112,7 +117,9 @@ def test_the_table_shows_what_was_counted_beside_what_was_predicted(tmp_path: Pa
     records.append(_counted({"layout": 0, "access": 0}, None, 20.0))
     append_records(tmp_path / "h200" / "layouts.jsonl.gz", records)
     text = str(show_layouts(store=RecordStore([tmp_path])))
-    (plain,) = [line for line in text.splitlines() if line.startswith("ldmatrix") and " 64  " in line]
+    (plain,) = [
+        line for line in text.splitlines() if line.startswith("ldmatrix") and " 64  " in line
+    ]
     assert plain.split()[1:6] == ["64", "32.00", "32.00", "60.0", "3.00"]
     (moved,) = [line for line in text.splitlines() if line.startswith("ldmatrix") and "XOR" in line]
     assert moved.split()[1:5] == ["64,", "XOR", "4.00", "-"]  # missing is not zero
