@@ -328,9 +328,10 @@ def ring_space(design: TileDesign, gpu: Gpu) -> DesignSpace:
             on_the_way = min(items / gpu.sm_count, 1) * (stages - 1) * tile.slice_bytes
             figures[FLIGHT_BUDGET.name] = (on_the_way, needed_in_flight(machine))
         else:
-            figures[L2_BUDGET.name] = (tile.slice_bytes / shares["matrix units"], model.l2_rate)
-            busiest = max(shares["matrix units"], shares["L2"])
-            figures[LATENCY_LIMIT.name] = ((stages - 1) * busiest, model.latency)
+            rate = tile.slice_bytes / shares["copies"]
+            figures[L2_BUDGET.name] = (tile.slice_bytes / shares["matrix units"], rate)
+            busiest = max(value for name, value in shares.items() if name != "latency")
+            figures[LATENCY_LIMIT.name] = ((stages - 1) * busiest, model.latency(tile))
         fits = model.why_not(tile) is None
         rows = stages * tile.slice_bytes
         return Proposal(

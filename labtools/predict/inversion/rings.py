@@ -1,8 +1,9 @@
 """The tile of a matrix product on the instructions that sm_90a alone has: wgmma and bulk copies.
 
 What differs from `tiles`: a warpgroup multiplies 64 rows at the data sheet's peak and reads both
-factors from shared memory; one warp starts all copies, so no warp waits at a barrier for all
-others; blocks stay and take tile after tile; few tiles are shared out along K.
+factors from shared memory, into which the copies go too; one warp starts all copies, so no warp
+waits at a barrier for all others; blocks stay and take tile after tile; few tiles are shared out
+along K, and then every block writes its part, waits, and the last of a tile reads them all.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from dataclasses import dataclass
 from labtools.problem import Knob, load_rung
 from labtools.problem.decode.block_plan import MEMORY_JOIN_US
 from labtools.problem.gemm.tiling import SLICE, WARPGROUP_ROWS, WARPGROUP_THREADS, RingTile
+from labtools.problem.limits import COPY_BYTES
 
-from ..machine import machine_of
+from ..machine import Curve, machine_of
 from ..sheets import Gpu
-from .parts import DesignStep, Figure, Rejected
+from .parts import WARP, DesignStep, Figure, Rejected
 from .tiles import LOADED_SHARE, UNIT_BYTES, ModelledTime
 from .traffic import least_traffic
 from .work import ELEMENT, SUM, TiledWork
@@ -34,18 +36,27 @@ SPARE_REGISTERS = 40
 the compiled code."""
 COPYING_REGISTERS = 40
 """Of a thread of the copying warps, which gave the rest away."""
+BOX_BYTES = (1024, 16384)
+"""Two boxes, the smallest and the largest of a tile: what the larger one takes longer is the rate
+at which a copy of a box goes on once it has begun."""
+NOT_TOLD_APART = 1.03
+"""Tiles that take at most so many times the least are alike to the model: of them it takes that
+which loads its units least. A choice."""
+SHARING_GAIN = 1.10
+"""Times its own time that the best tile which is not shared must take before one is shared: a
+shared tile adds waits between blocks, which vary, so that a tenth decides nothing. A choice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RingCost(ModelledTime):
-    """A tile and what the model says of it: ``by`` is ``matrix units``, ``L2`` or ``latency``, and
-    the time has the join besides.
+    """A tile and what the model says of it: ``by`` is ``matrix units``, ``shared memory``,
+    ``copies`` or ``latency``, and the time has the join besides.
 
     Attributes:
         tile: sizes, stages, split.
         items: tiles, or parts of tiles where these are shared.
         turns: items that the busiest SM takes, one after the other.
-        join_us: to add the parts of the last tile, where tiles are shared.
+        join_us: to add the parts of a tile in each turn, where tiles are shared.
     """
 
     tile: RingTile
@@ -108,10 +119,10 @@ class RingModel:
         self.slices = -(-work.depth // SLICE)
         peak = (gpu.fp16_tensor_tflops or 0.0) * 1e3
         self.flops_a_cycle = peak / self.machine.clock_ghz / gpu.sm_count
-        self.l2_rate = min(
-            self.machine.fill_bytes_per_cycle, self.machine.l2_bytes_per_cycle / gpu.sm_count
-        )
-        self.latency = self.machine.dram_async(512)
+        self.box_rates = {
+            "L2": _going_on(self.machine.l2_box),
+            "memory": _going_on(self.machine.dram_box),
+        }
         (found,) = least_traffic(work, (gpu.l2_bytes,))
         self.memory_bytes = found.traffic_bytes or work.minimal_bytes
         self.choices = _choices()
@@ -140,23 +151,101 @@ class RingModel:
             return f"{registers:,} registers, and a block has {self.gpu.registers_per_block:,}"
         return None
 
+    def running(self, tile: RingTile) -> int:
+        """Blocks that run at a time, one on an SM."""
+        return min(tile.tiles(self.m, self.n) * tile.split, self.gpu.sm_count)
+
+    def l2_rate(self, blocks: float, most: float) -> float:
+        """Bytes a cycle between the L2 and one of so many blocks: its share, and at most what one
+        SM moves.
+        """
+        return min(most, self.machine.l2_bytes_per_cycle / blocks)
+
+    def latency(self, tile: RingTile) -> float:
+        """Cycles until the larger of the two boxes of a slice is there from memory."""
+        return self.machine.dram_box(ELEMENT * SLICE * max(tile.rows, tile.columns))
+
+    def copy_cycles(self, tile: RingTile) -> float:
+        """Cycles in which the copies of a slice arrive. A box is filled whole, with zeros where
+        the matrix has ended. Of the tiles that read the same box one has it come from memory, the
+        others from the L2.
+        """
+        left, right = tile.sides(self.m, self.n)
+        cached = self.l2_rate(self.running(tile), self.box_rates["L2"])
+        cold = min(cached, self.box_rates["memory"])
+        cycles = 0.0
+        for rows, readers in (
+            (tile.rows, -(-right // tile.columns)),
+            (tile.columns, -(-left // tile.rows)),
+        ):
+            first = 1 / readers
+            cycles += ELEMENT * SLICE * rows * (first / cold + (1 - first) / cached)
+        return cycles
+
     def shares(self, tile: RingTile) -> dict[str, float]:
         """Cycles of an SM for one slice of its block, by what takes them."""
+        steps = SLICE // DEPTH
+        read = tile.warpgroups * steps * ELEMENT * DEPTH * (WARPGROUP_ROWS + tile.columns)
         return {
-            "matrix units": tile.warpgroups * SLICE / DEPTH * self.product_cycles(tile),
-            "L2": tile.slice_bytes / self.l2_rate,
-            "latency": self.latency / (tile.stages - 1),
+            "matrix units": tile.warpgroups * steps * self.product_cycles(tile),
+            "shared memory": (tile.slice_bytes + read) / UNIT_BYTES,
+            "copies": self.copy_cycles(tile),
+            "latency": self.latency(tile) / (tile.stages - 1),
         }
 
-    def store_cycles(self, tile: RingTile) -> float:
-        """Cycles in which a block stores a tile: exchanges between lanes, then the bytes.
+    def store_lines(self, tile: RingTile) -> float:
+        """Lines of 128 bytes that the stores of a tile touch, each a cycle of the load/store unit.
 
-        A part of a tile is written as fp32 and read again by the last of those that share it.
+        A warp has 16 rows of the left factor, and of the right one 8 for each 4 sums of a thread.
+        Lanes that exchange their sums store 16 bytes each, 8 rows of 64 bytes at a time. Otherwise
+        a store has one element of a lane: of 4 rows of the output where the factors are swapped,
+        else of 8.
         """
         sums = tile.rows * tile.columns
-        if tile.split > 1:
-            return 2 * SUM * sums / self.l2_rate
-        return sums / 64 + ELEMENT * sums / UNIT_BYTES
+        _, right = tile.sides(self.m, self.n)
+        if tile.swap:
+            return sums / WARP * 4
+        if tile.columns % 32 == 0 and right % 8 == 0:
+            return sums / (WARP * COPY_BYTES // ELEMENT) * 8
+        return sums / WARP * 8
+
+    def store_cycles(self, tile: RingTile) -> float:
+        """Cycles in which a block stores a tile: exchanges between lanes and lines, or the bytes
+        on their way into the L2.
+        """
+        sums = tile.rows * tile.columns
+        exchanged = 0.0 if tile.swap else sums / 64
+        moved = ELEMENT * sums / self.l2_rate(self.running(tile), UNIT_BYTES)
+        return max(exchanged + self.store_lines(tile), moved)
+
+    def part_bytes(self, tile: RingTile) -> tuple[int, int]:
+        """Bytes of parts that a block writes for an item, and that the last of a tile reads."""
+        if tile.split == 1:
+            return 0, 0
+        part = SUM * tile.rows * tile.columns
+        return part, tile.split * part
+
+    def join_us(self, tile: RingTile) -> float:
+        """What sharing a tile adds to each turn, microseconds: the part is written, the block
+        waits until it can be seen and counts itself, and the last of the tile reads all parts.
+
+        In the next turn that block is the last again, since it begins late: every turn has it.
+        """
+        if tile.split == 1:
+            return 0.0
+        written, read = self.part_bytes(tile)
+        blocks, most = self.running(tile), self.machine.fill_bytes_per_cycle
+        cycles = written / self.l2_rate(blocks, most)
+        cycles += read / self.l2_rate(max(1.0, blocks / tile.split), most)
+        return MEMORY_JOIN_US + self.us(cycles)
+
+    def traffic_bytes(self, tile: RingTile) -> float:
+        """Bytes that memory moves: the least with the L2, and the parts that it has no room for."""
+        written = self.part_bytes(tile)[0] * tile.tiles(self.m, self.n) * tile.split
+        if not written:
+            return self.memory_bytes
+        room = max(0, self.gpu.l2_bytes - self.work.minimal_bytes)
+        return self.memory_bytes + max(0, written - room)
 
     def cost(self, tile: RingTile) -> RingCost:
         """What a tile costs; it must fit."""
@@ -165,18 +254,16 @@ class RingModel:
         turns = -(-items // sms)
         shares = self.shares(tile)
         by = max(shares, key=lambda name: shares[name])
-        cycles = -(-self.slices // tile.split) * shares[by] + self.store_cycles(tile)
-        sm_us = self.us(self.latency + turns * cycles)
+        first, join_us = self.latency(tile), self.join_us(tile)
+        cycles = -(-self.slices // tile.split) * shares[by]
+        ends_us = self.us(self.store_cycles(tile)) + join_us
+        sm_us = self.us(first + turns * cycles) + turns * ends_us
         on_the_way = min(items, sms) * (tile.stages - 1) * tile.slice_bytes
-        latency = self.latency + machine.dram_queue(LOADED_SHARE)
-        at_ceiling = self.memory_bytes / machine.dram_bytes_per_cycle
-        memory_us = self.us(max(at_ceiling, self.memory_bytes * latency / on_the_way))
-        join_us = 0.0
-        if tile.split > 1:
-            # The last tile's parts are read by one block, while the others have nothing to do.
-            last = (tile.split - 1) * SUM * tile.rows * tile.columns
-            join_us = MEMORY_JOIN_US + self.us(last / self.l2_rate)
+        moved = self.traffic_bytes(tile)
+        queued = moved * (first + machine.dram_queue(LOADED_SHARE)) / on_the_way
+        memory_us = self.us(max(moved / machine.dram_bytes_per_cycle, queued))
         launch = machine.launch_us(min(items, sms)) + machine.start_us
+        # The first bytes and the end of the last tile have nothing of memory's to hide under.
         return RingCost(
             tile=tile,
             items=items,
@@ -187,7 +274,7 @@ class RingModel:
             memory_us=memory_us,
             sm_us=sm_us,
             join_us=join_us,
-            time_us=launch + max(sm_us, memory_us) + join_us,
+            time_us=launch + max(sm_us, self.us(first) + memory_us + ends_us),
         )
 
     def tiles(self, fixed: Mapping[str, int] | None = None) -> Iterator[RingTile]:
@@ -206,12 +293,24 @@ class RingModel:
                                 break
 
     def best(self, fixed: Mapping[str, int] | None = None) -> RingCost:
-        """The tile of least time; of equal ones the one that needs least.
+        """The tile of least time. One that is shared must gain `SHARING_GAIN` over every one that
+        is less, and of those that are not told apart that is taken which loads its units least.
 
         Raises:
             ValueError: none fits.
         """
-        return min((self.cost(tile) for tile in self.tiles(fixed)), key=_order)
+        return self.pick([self.cost(tile) for tile in self.tiles(fixed)])
+
+    def pick(self, found: Sequence[RingCost]) -> RingCost:
+        """The best of some, see `best`."""
+        least = min(one.time_us for one in found)
+        split = min(one.tile.split for one in found if one.time_us <= SHARING_GAIN * least)
+        alike = [one for one in found if one.tile.split == split]
+        least = min(one.time_us for one in alike)
+        return min(
+            (one for one in alike if one.time_us <= NOT_TOLD_APART * least),
+            key=lambda one: (_load(one), *_order(one)),
+        )
 
     def shapes(self) -> list[RingCost]:
         """The best of every shape of a tile, the fastest first."""
@@ -219,6 +318,18 @@ class RingModel:
         for one in sorted(map(self.cost, self.tiles()), key=_order):
             found.setdefault(_shape(one.tile), one)
         return list(found.values())
+
+
+def _going_on(box: Curve) -> float:
+    """Bytes a cycle of a copy of a box that has begun, by the latency of boxes of two sizes."""
+    small, large = BOX_BYTES
+    return (large - small) / (box(large) - box(small))
+
+
+def _load(one: RingCost) -> float:
+    """Cycles of all units together, over all slices of the busiest SM."""
+    slices = one.turns / one.tile.split
+    return round(slices * sum(one.shares[name] for name in one.shares if name != "latency"), 6)
 
 
 def _order(one: RingCost) -> tuple[float, ...]:
@@ -274,6 +385,7 @@ def _tile(model: RingModel, best: RingCost) -> DesignStep:
             found = [model.cost(one) for one in model.tiles(fixed)]
             if found:
                 said = f"bound by {found[0].by}; the choice takes {best.time_us:.4g}"
+                said += _why_not_faster(found[0], best)
                 rejected.append(Rejected(f"{name} {value}", found[0].time_us, "us", said))
             else:
                 why = (
@@ -290,12 +402,16 @@ def _tile(model: RingModel, best: RingCost) -> DesignStep:
             Figure("rows of the right factor", right, "", "A" if tile.swap else "B"),
             Figure("SMs", model.gpu.sm_count, "", "data sheet"),
         ),
-        "time = launch + the longer of turns x slices x busiest unit and bytes / rate + join",
+        "time = launch + first bytes + the longer of turns x (slices x busiest unit + store + "
+        "join) and bytes / rate; shared only where that gains a tenth",
         (
             Figure("items", best.items, "", "tiles x split"),
             Figure("turns", best.turns, "", "items / SMs, rounded up"),
             Figure("padding", padded, "of the products", "edges of tiles"),
-            Figure("join", best.join_us, "us", "parts through the L2"),
+            Figure(
+                "store", model.us(model.store_cycles(tile)), "us", "lines that the stores touch"
+            ),
+            Figure("join", best.join_us, "us", "a turn: parts through the L2, and the waits"),
             *(Figure(name, value, "cycles", "one slice") for name, value in best.shares.items()),
         ),
         f"{tile.rows} x {tile.columns}, {tile.split} blocks a tile"
@@ -305,10 +421,19 @@ def _tile(model: RingModel, best: RingCost) -> DesignStep:
     )
 
 
+def _why_not_faster(other: RingCost, best: RingCost) -> str:
+    """Why a tile of less time is not the choice, behind what is said of it, or nothing."""
+    if other.time_us >= best.time_us:
+        return ""
+    if other.tile.split > best.tile.split:
+        return f", and a shared tile must be {SHARING_GAIN - 1:.0%} faster"
+    return ", not told apart by the time, and it loads the units more"
+
+
 def _ring(model: RingModel, best: RingCost) -> DesignStep:
     tile = best.tile
     busy = max(value for name, value in best.shares.items() if name != "latency")
-    needed = 1 + math.ceil(model.latency / busy)
+    needed = 1 + math.ceil(model.latency(tile) / busy)
     rejected = []
     for stages in (tile.stages - 1, tile.stages + 1):
         if stages not in model.choices["stages"]:
@@ -335,7 +460,7 @@ def _ring(model: RingModel, best: RingCost) -> DesignStep:
         "ring",
         "How many slices does the ring hold, and who has the registers?",
         (
-            Figure("latency of a copy", model.latency, "cycles", "memory"),
+            Figure("latency of a copy", model.latency(tile), "cycles", "memory"),
             Figure("cycles of a slice", busy, "cycles", "busiest unit"),
         ),
         "at least 1 that is read + ceil(latency / cycles of a slice); more cost nothing but room",
