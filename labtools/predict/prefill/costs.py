@@ -10,6 +10,7 @@ the L2, nor clocks under load.
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import itertools
 import math
@@ -54,8 +55,7 @@ KEYS_A_REGISTER = 6
 """Of a thread of p03, beside sums, scores and weights: some, and one more for so many keys, which
 are on the way from a score to a weight. Read from which tiles the compiler spills."""
 NOT_TOLD_APART = 1.03
-"""Tiles that take at most so many times the least are alike to the model: of them it takes that
-with the fewest trips. A choice."""
+"""Tiles that take at most so many times the least are alike to the model. A choice."""
 MOST_DEALT = 4096
 """Blocks that are dealt out to the SMs one by one; of more the mean is taken."""
 
@@ -290,14 +290,19 @@ class PrefillModel:
         """Bytes that one warpgroup reads for its scores: the queries and the keys."""
         return 2 * self.problem.head_dim * (GROUP_ROWS[tile.kind] + tile.keys)
 
-    def lockstep_cycles(self, tile: PrefillTile) -> float:
-        """A tile of warpgroups that share a ring and take no turns: their products meet, then their
+    def lockstep_cycles(self, tile: PrefillTile, groups: int) -> float:
+        """A tile of each of so many warpgroups on an SM: their products meet, then their
         exponentials do.
+
+        The tensor cores take started products of all of them in turn, so that scores are there for
+        all at about the same time, and so it goes on. That they start them one after the other
+        does not part them: p03's records on an H200 have the same time with and without turns
+        where there are many keys. Nor does it matter whose block they are of.
         """
         parts = self.chain_parts(tile)
-        more = tile.groups - 1
+        more = groups - 1
         weights = more * self.exponential_cycles(tile)
-        longer = max(parts["weights or output"] + weights, tile.groups * self.products_cycles(tile))
+        longer = max(parts["weights or output"] + weights, groups * self.products_cycles(tile))
         return (
             parts["scores"]
             + more * self.products_cycles(tile)
@@ -311,16 +316,15 @@ class PrefillModel:
         warps = blocks * tile.groups * GROUP_THREADS[tile.kind] // WARP
         a_scheduler = warps / min(self.machine.sub_partitions, warps)
         loaded = 4 * tile.keys * self.problem.head_dim
-        chain = sum(self.chain_parts(tile).values())
-        if tile.kind == "wgmma" and tile.groups > 1 and not tile.pingpong:
-            chain = self.lockstep_cycles(tile)
         found = {
             "matrix units": 2 * blocks * tile.groups * self.products_cycles(tile),
             "exponentials": a_scheduler * self.exponential_cycles(tile),
             "instructions": a_scheduler * self.instructions(tile),
             "shared memory": blocks * self.shared_bytes(tile) / UNIT_BYTES,
             "L2": blocks * loaded / self.l2_rate,
-            "chain": chain,
+            "chain": self.lockstep_cycles(tile, blocks * tile.groups)
+            if tile.kind == "wgmma"
+            else sum(self.chain_parts(tile).values()),
         }
         waits = self.wait_cycles(tile, max(found.values()))
         return found | {"waiting for K and V": max(found.values()) + waits / blocks}
@@ -435,18 +439,30 @@ class PrefillModel:
                 yield tile
 
     def best(self, fixed: Mapping[str, int] | None = None) -> PrefillCost | None:
-        """The tile of least time. Of times that are near it that with the most keys, since what the
-        model leaves out is paid once a trip, and then that with the least shared memory.
+        """The tile of least time.
+
+        Of warps that multiply by themselves, as p02's, that with the most keys of those that are
+        not told apart: what the model leaves out is paid once a trip. Of warpgroups the trip is
+        counted whole; taking turns costs two barriers in the model, and p03's records never show
+        it slower, so that turns are taken where the two are not told apart.
         """
         found = [self.cost(tile) for tile in self.tiles(fixed)]
         if not found:
             return None
+        if self.kind == "wgmma":
+            best = min(found, key=lambda one: (round(one.time_us, 6), *_needs(one)))
+            turning = dataclasses.replace(best.tile, pingpong=1)
+            allowed = fixed is None or fixed.get("pingpong", 1) == 1
+            if allowed and self.why_not(turning) is None:
+                other = self.cost(turning)
+                best = other if other.time_us <= NOT_TOLD_APART * best.time_us else best
+            return best
         least = min(one.time_us for one in found)
         near = [one for one in found if one.time_us <= NOT_TOLD_APART * least]
-        return min(
-            near,
-            key=lambda one: (
-                *(-one.tile.keys, one.smem_bytes, one.registers, one.tile.pingpong),
-                one.tile.groups,
-            ),
-        )
+        return min(near, key=_needs)
+
+
+def _needs(one: PrefillCost) -> tuple[int, ...]:
+    """What orders tiles of one time: the fewest trips first, then the least room."""
+    tile = one.tile
+    return (-tile.keys, one.smem_bytes, one.registers, tile.pingpong, tile.groups)

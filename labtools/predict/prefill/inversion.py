@@ -380,7 +380,9 @@ class _PrefillDerivation:
                 Figure("heads", problem.batch * problem.num_qo_heads, "", "of all sequences"),
                 Figure("SMs", self.gpu.sm_count, "", "data sheet"),
             ),
-            "least time over every tile that fits; of times within "
+            "least time over every tile that fits"
+            if self.kind == "wgmma"
+            else "least time over every tile that fits; of times within "
             f"{NOT_TOLD_APART - 1:.0%} the fewest trips",
             (
                 Figure("keys of a tile", tile.keys, "", "choice"),
@@ -426,44 +428,43 @@ class _PrefillDerivation:
 
     def _turns(self) -> DesignStep:
         tile = self.tile
+        together = self.best.blocks_per_sm * tile.groups
+        locked = self.model.lockstep_cycles(tile, together)
+        parts = self.model.chain_parts(tile)
+        apart = max(sum(parts.values()), self.best.shares["matrix units"])
         if tile.groups == 1:
-            alone = dataclasses.replace(tile, groups=2, pingpong=0)
-            rejected = [
-                Rejected(
-                    "turns",
-                    1,
-                    "warpgroup a block",
-                    "nobody to take turns with; the blocks of an SM drift apart by themselves",
-                )
-            ]
-            locked = self.model.lockstep_cycles(alone)
+            why = "nobody in the block to take turns with"
+            rejected = [Rejected("turns", 1, "warpgroup a block", why)]
         else:
-            locked = self.model.lockstep_cycles(dataclasses.replace(tile, pingpong=0))
             other = dataclasses.replace(tile, pingpong=1 - tile.pingpong)
             rejected = [
                 Rejected(
                     "no turns" if tile.pingpong else "turns",
                     self.model.cost(other).time_us,
                     "us",
-                    f"{locked:,.0f} cycles a tile where products meet and exponentials meet"
+                    "two barriers less in each trip: not told apart, and no record has turns slower"
                     if tile.pingpong
                     else "two barriers more in each trip",
                 )
             ]
-        parts = self.model.chain_parts(tile)
         return DesignStep(
             "turns",
             "Do warpgroups take turns at their products?",
-            tuple(Figure(name, value, "cycles", "one warpgroup") for name, value in parts.items()),
-            "in turns the exponentials of one lie under the products of another",
+            (
+                Figure("warpgroups of an SM", together, "", "blocks of an SM x groups"),
+                *(Figure(name, value, "cycles", "one warpgroup") for name, value in parts.items()),
+            ),
+            "products meet products and exponentials meet exponentials: the first counted once for "
+            "each warpgroup of an SM, then the second",
             (
                 Figure("turns", tile.pingpong, "", "choice"),
                 Figure("a tile by itself", sum(parts.values()), "cycles", "one after the other"),
                 Figure("products of all", self.best.shares["matrix units"], "cycles", "an SM"),
-                Figure("together, without turns", locked, "cycles", "each part meets its like"),
+                Figure("together", locked, "cycles", "each part meets its like"),
+                Figure("if they drifted apart", apart, "cycles", "the longer of the two above"),
             ),
             "in turns" if tile.pingpong else "no turns",
-            "warpgroups that drift apart by themselves; then turns only cost their barriers",
+            "warpgroups that drift apart: then a tile takes the last number",
             tuple(rejected),
         )
 
