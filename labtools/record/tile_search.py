@@ -1,12 +1,15 @@
 """Derived tiles beside those that a search finds: measured once on a GPU, kept as one table.
 
 The table stands in ``kernels/grids/tiles.<gpu>.json``; ``python -m tools.search_tiles`` writes it.
+Problems of another draw stand in a table of their own, with the seed in its name.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,12 +50,15 @@ class SearchedProblem:
         derived: the derived tile.
         others: the search's.
         failures: points without a time, and why, by their label.
+        date, driver: of this row, where it was measured after the table; else empty.
     """
 
     problem: str
     derived: TimedTile
     others: tuple[TimedTile, ...]
     failures: dict[str, str]
+    date: str = ""
+    driver: str = ""
 
     @property
     def best(self) -> TimedTile:
@@ -64,6 +70,21 @@ class SearchedProblem:
         """Time of the derived tile over the best."""
         return self.derived.median_us / self.best.median_us
 
+    def deriving(self, kernel: str, knobs: Mapping[str, int]) -> SearchedProblem | None:
+        """The same times with another tile for the derived one, or None where it has none.
+
+        Args:
+            kernel, knobs: what is derived now.
+        """
+        rung = load_rung(kernel)
+        wanted = rung.resolve_knobs(knobs)
+        tiles = (self.derived, *self.others)
+        for one in tiles:
+            if one.kernel == kernel and rung.resolve_knobs(one.knobs) == wanted:
+                rest = tuple(other for other in tiles if other is not one)
+                return dataclasses.replace(self, derived=one, others=rest)
+        return None
+
 
 @dataclass(frozen=True)
 class TileSearch:
@@ -72,7 +93,7 @@ class TileSearch:
     Args:
         gpu: what the device calls itself.
         driver: version.
-        date: of the measurement, ISO 8601.
+        date: of the measurement, ISO 8601; rows that were measured later have their own.
         seed: of the drawn problems.
         sources: hash of each kernel's text, by id.
         problems: in the order in which they were drawn.
@@ -102,9 +123,21 @@ def text_hash(kernel: str) -> str:
     return hash_source(rung.source_text, {}, rung.include_dirs)
 
 
-def search_path(gpu: str) -> Path:
-    """Where the table of a GPU stands, by the short name of its data sheet."""
-    return kernels_dir() / "grids" / f"tiles.{gpu}.json"
+def search_path(gpu: str, seed: int | None = None) -> Path:
+    """Where the table of a GPU stands, by the short name of its data sheet.
+
+    Args:
+        gpu: short name.
+        seed: of another draw than the table's own.
+    """
+    drawn = "" if seed is None else f".seed{seed}"
+    return kernels_dir() / "grids" / f"tiles.{gpu}{drawn}.json"
+
+
+def search_paths(gpu: str) -> list[Path]:
+    """Every table of a GPU: its own, then those of other draws."""
+    own = search_path(gpu)
+    return [own, *sorted(own.parent.glob(f"tiles.{gpu}.seed*.json"))]
 
 
 def read_search(path: Path) -> TileSearch:
@@ -121,6 +154,8 @@ def read_search(path: Path) -> TileSearch:
                 _tile(one["derived"]),
                 tuple(map(_tile, one["others"])),
                 dict(one["failures"]),
+                str(one.get("date", "")),
+                str(one.get("driver", "")),
             )
             for one in data.pop("problems")
         )
