@@ -324,3 +324,9 @@ def test_derive_refuses_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["derive", "--gpu", "t4"]) == 2
     assert "asynchronous copies" in capsys.readouterr().err
     assert main(["derive", "--bits", "5"]) == 2
+
+
+@pytest.mark.parametrize("head_dim", [80, 96])
+def test_a_row_that_no_swizzle_takes_is_refused_by_its_head_dimension(head_dim: int) -> None:
+    with pytest.raises(LabError, match=f"head dimension of {head_dim} has no row"):
+        derive(Workload(2, 8, 2, 64, head_dim), "h200")

@@ -25,6 +25,7 @@ from labtools.problem.decode.block_plan import (
     plan_of,
     tile_bytes,
 )
+from labtools.problem.limits import COPY_BYTES
 
 from ..banks import Tile, TileReport, check_tile
 from ..inversion.parts import (
@@ -243,6 +244,14 @@ def derive(workload: Workload, gpu: Gpu | str, bits: int = 16) -> Design:
             "the rungs up to r08",
         )
     row_bytes = workload.head_dim * bits // 8
+    chunks = row_bytes // COPY_BYTES
+    if chunks & (chunks - 1):
+        raise LabError(
+            f"A head dimension of {workload.head_dim} has no row that can be swizzled.",
+            f"a row of {row_bytes} bytes is {chunks} pieces of {COPY_BYTES} bytes, and xor moves a "
+            "power of two",
+            "a head dimension of 64 or 128; the rungs up to r08 and every forecast of them",
+        )
     if bits < 16 and row_bytes not in (64, 128):
         raise LabError(
             f"Rows of {row_bytes} bytes are not known here.",

@@ -126,11 +126,13 @@ def least_traffic(
     return points
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4096)
 def _nests(
     work: TiledWork, rows: tuple[int, ...], columns: tuple[int, ...], channels: tuple[int, ...]
 ) -> list[tuple[int, int, tuple[int, int, int], str]]:
-    """(traffic, buffer, tile, what stays) of every nest of tiles of such sizes, the least first."""
+    """(traffic, buffer, tile, what stays) of the nests of tiles of such sizes, the least traffic
+    first, without those that another serves with no more of either.
+    """
     found = []
     for one in rows:
         for tiling in work.tilings(one):
@@ -138,7 +140,11 @@ def _nests(
                 for deep in channels:
                     for buffer, traffic, order in nest_traffic(work, tiling, wide, deep):
                         found.append((traffic, buffer, (one, wide, deep), order))
-    return sorted(found)
+    front: list[tuple[int, int, tuple[int, int, int], str]] = []
+    for one in sorted(found):
+        if not front or one[1] < front[-1][1]:
+            front.append(one)
+    return front
 
 
 def _together(buffer: int, each: Sequence[tuple[SlopePoint, int]]) -> SlopePoint:
