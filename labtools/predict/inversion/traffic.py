@@ -141,9 +141,9 @@ def _nests(
                     for buffer, traffic, order in nest_traffic(work, tiling, wide, deep):
                         found.append((traffic, buffer, (one, wide, deep), order))
     front: list[tuple[int, int, tuple[int, int, int], str]] = []
-    for one in sorted(found):
-        if not front or one[1] < front[-1][1]:
-            front.append(one)
+    for nest in sorted(found):
+        if not front or nest[1] < front[-1][1]:
+            front.append(nest)
     return front
 
 
