@@ -34,6 +34,7 @@ from .errors import DisassemblerMissing
 from .operands import (
     BOX_COPIES,
     JUMPS,
+    MEETINGS,
     Operand,
     parse_operand,
     registers_of,
@@ -345,9 +346,15 @@ class Sass:
 
     @cached_property
     def deciding_names(self) -> tuple[frozenset[str], ...]:
-        """Of `live_names`, those from which the guard of a later jump follows."""
+        """Of `live_names`, those from which the guard of a later jump follows; where warps have
+        roles, also those that say at which barrier they meet, and what."""
         names = sorted({name for one in self.instructions for name in one.uses})
-        return _named(self._liveness(names, 0, for_jumps=True), names)
+        return _named(self._liveness(names, 0, True, self._meetings), names)
+
+    @property
+    def _meetings(self) -> frozenset[str]:
+        """Opcodes on whose operands the block's other warps depend."""
+        return MEETINGS if self.has_roles else frozenset()
 
     @cached_property
     def deciding_through_memory(self) -> tuple[frozenset[str], ...]:
@@ -355,7 +362,7 @@ class Sass:
         and for what a function returns."""
         names = sorted({name for one in self.instructions for name in one.uses})
         every = (1 << len(names)) - 1
-        stores: frozenset[str] = frozenset()
+        stores = self._meetings
         for load, writers in (("LDS", ("STS", "LDGSTS")), ("LDL", ("STL",))) * 2:
             found = _named(self._liveness(names, every, True, stores), names)
             if any(
