@@ -40,6 +40,7 @@ RUNS: dict[str, Callable[[Rig], list[Sample]]] = {
     "product.clock": hopper.run_product_clock,
     "product": hopper.run_products,
     "async.boxes": hopper.run_boxes,
+    "store.pieces": cycles.run_stores,
     "branch.loop": cycles.run_turns,
     "branch.skip": cycles.run_skip,
     "code.size": cycles.run_code_size,

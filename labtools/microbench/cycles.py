@@ -10,7 +10,15 @@ import numpy as np
 from labtools.problem import LabError
 from labtools.problem.limits import MIB
 
-from .plan import CODE_KB, LANE_BYTES, PIPE_BY_NAME, Pipe
+from .plan import (
+    CODE_KB,
+    LANE_BYTES,
+    PIPE_BY_NAME,
+    STORE_BYTES,
+    STORE_COUNTS,
+    STORE_WARPS,
+    Pipe,
+)
 from .rig import LINE, REPEATS, Rig, Sample, sample
 
 LATENCY_TRIPS = 64
@@ -529,3 +537,32 @@ def _straight(bench: Rig, size: int, grid: int, warps: int, passes: int) -> np.n
     args = (out, sink, np.float32(0.5), np.float32(1.5), np.int32(passes))
     bench.kernel("straight", f"CODE_KB={size}")((grid,), (32 * warps,), args)
     return bench.read_times(out, (grid, warps, passes, 2))
+
+
+# ------------------------------------------------------------------------------- stores
+
+
+def run_stores(bench: Rig) -> list[Sample]:
+    """Cycles in which the warps of an SM store pieces of rows until these can be seen.
+
+    All SMs do; of each launch it is the median over them.
+    """
+    warps = STORE_WARPS * bench.num_sms
+    out, room = (
+        bench.scratch("out", 16 * warps),
+        bench.scratch("room", warps * max(STORE_COUNTS) * 128),
+    )
+    samples = []
+    for size in STORE_BYTES:
+        for count in STORE_COUNTS:
+            values = []
+            for _ in range(REPEATS + 1):
+                bench.kernel(f"stores_{size}_{count}")(
+                    (bench.num_sms,), (32 * STORE_WARPS,), (out, room)
+                )
+                times = bench.read_times(out, (bench.num_sms, STORE_WARPS, 2))
+                taken = times[:, :, 1].max(axis=1) - times[:, :, 0].min(axis=1)
+                values.append(float(np.median(taken)))
+            what = {"test": "stores", "bytes": size, "body": count, "trips": STORE_WARPS}
+            samples.append(sample(what, "cycles", values[1:]))
+    return samples

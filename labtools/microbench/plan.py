@@ -16,6 +16,8 @@ PRODUCT_COLUMNS = (64, 128)
 PRODUCT_BODIES = (1, 4, 16)
 BOXES = ((8, 1), (32, 1), (64, 1), (128, 1), (256, 1), (64, 4), (128, 2), (128, 4))
 """(rows of 128 bytes, boxes on their way) of copies by a tensor map."""
+STORE_BYTES, STORE_COUNTS, STORE_WARPS = (16, 32, 64, 128), (32, 96), 8
+"""Bytes side by side of a warp's stores; stores of a warp; warps of an SM that store."""
 CODE_KB = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
 
 
@@ -260,6 +262,9 @@ def list_benchmarks() -> tuple[Benchmark, ...]:
                   "hopper.cu",
                   tuple(CodeCheck(f"boxes_{rows}_{depth}", {"UTMALDG.3D": depth}, where="kernel")
                         for rows, depth in BOXES), target="sm_90a"),
+        Benchmark("store.pieces", "stores of 16 to 128 bytes side by side by all SMs", "stores.cu",
+                  tuple(CodeCheck(f"stores_{size}_{count}", {"STG": count}, where="kernel")
+                        for size in STORE_BYTES for count in STORE_COUNTS)),
         Benchmark("branch.loop", "what a trip of a loop costs besides its body", "barrier.cu",
                   turns),
         Benchmark("branch.skip", "instructions whose predicate is false", "barrier.cu",

@@ -33,6 +33,13 @@ REASON_OF_SLICE = {
 }
 """Slices of a warp's time by the state in which a profiler counts them; others fit none of its
 states alone."""
+COPY_WAIT = "memory: bulk copy"
+"""The slice of what a warp waits for copies by a tensor map."""
+BLOCK_TERMS = (
+    *("prologue", "first copies", "products"),
+    *("later copies", "between products", "epilogue"),
+)
+"""Phases of a block whose warps have roles (`account_block`)."""
 
 
 def _causes(event: Event, sass: Sass, machine: Machine) -> dict[str, float]:
@@ -68,7 +75,7 @@ def _wait_name(event: Event, sass: Sass, machine: Machine) -> str:
     if event.level == "read":
         return "operand read"
     if producer.base == "SYNCS" and event.level:
-        return {"copy": "memory: bulk copy", "warp": "other warps"}.get(event.level, "mbarrier")
+        return {"copy": COPY_WAIT, "warp": "other warps"}.get(event.level, "mbarrier")
     if producer.base in ("LDL", "STL"):
         return "local memory"
     if kind == "memory":
@@ -169,6 +176,49 @@ def follow_chain(
             )
         )
     return tuple(found)
+
+
+def account_block(sass: Sass, run: SmRun, machine: Machine) -> dict[str, float]:
+    """Where the cycles of an SM's blocks go, phase by phase, in a kernel whose warps have roles.
+
+    The watched warp's issues say when a phase ends. Up to its first product it waits for the first
+    copies, and the rest of that is the prologue. From there to the end of its last product the
+    tensor cores are busy or not; while they are not it waited for later copies, or did what stands
+    between products. What comes after is the epilogue, until the last warp leaves.
+
+    Args:
+        sass: the kernel.
+        run: its blocks on an SM, with the watched warp's issues.
+        machine: latencies, for the names of waits.
+
+    Returns:
+        Term (of `BLOCK_TERMS`) to cycles; together they are ``run.cycles``. Empty where no product
+        of a warpgroup or no copy by a tensor map is waited for.
+    """
+    spent = [(event.issued - event.before) * event.weight for event in run.events]
+    copied = [
+        _causes(event, sass, machine).get(COPY_WAIT, 0.0) * event.weight for event in run.events
+    ]
+    bases = [sass.instructions[event.index].base for event in run.events]
+    waits = [place for place, cycles in enumerate(copied) if cycles]
+    products = [place for place, base in enumerate(bases) if base == "HGMMA"]
+    if not waits or not products:
+        return {}
+    begin = products[0] + 1
+    ends = (place for place in range(products[-1], len(bases)) if bases[place] == "WARPGROUP")
+    end = next((place + 1 for place in ends if spent[place] > 1.0), products[-1] + 1)
+    first_copies = sum(copied[:begin])
+    middle = sum(spent[begin:end])
+    busy = min(middle, run.tensor_share * run.cycles)
+    later_copies = min(sum(copied[begin:end]), middle - busy)
+    found = {
+        "prologue": sum(spent[:begin]) - first_copies,
+        "first copies": first_copies,
+        "products": busy,
+        "later copies": later_copies,
+        "between products": middle - busy - later_copies,
+    }
+    return {**found, "epilogue": run.cycles - sum(found.values())}
 
 
 def list_loops(streams: BlockStreams, run: SmRun) -> tuple[tuple[int, int, float], ...]:

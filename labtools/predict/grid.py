@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -18,8 +18,15 @@ import numpy as np
 from labtools.problem import LabError
 from labtools.toolchain.cubin import Resources
 
-from .blocks import LaunchBlocks
-from .explain import find_main_loop, follow_chain, list_loops, stack_time, true_chain
+from .blocks import BlockClass, LaunchBlocks
+from .explain import (
+    account_block,
+    find_main_loop,
+    follow_chain,
+    list_loops,
+    stack_time,
+    true_chain,
+)
 from .machine import Machine
 from .residency import occupancy
 from .result import LaunchForecast
@@ -401,7 +408,40 @@ class LaunchModel:
             true_chain_cycles=(true_chain(self.sass, main, machine) if main is not None else None),
             notes=self.blocks.notes,
             doubts=self.blocks.doubts,
+            account_us=self._account_us(per_block, busy_us, makespan / cycles, atomics_us),
         )
+
+    def _account_us(
+        self,
+        runs: Sequence[tuple[BlockClass, tuple[SmRun, int]]],
+        busy_us: float,
+        scheduled: float,
+        atomics_us: float,
+    ) -> dict[str, float]:
+        """The launch's time term by term, of a kernel whose warps have roles; else nothing.
+
+        What an average SM does is the main class's account; until the last SM has done it, others
+        have nothing left.
+
+        Args:
+            runs: each class with one of its runs, and the blocks that shared the SM in it.
+            busy_us: the launch without `atomics_us`.
+            scheduled: share of it that the schedule of blocks takes; memory's rate takes the rest.
+        """
+        main = self.blocks.main_class
+        run = runs[main][1][0]
+        terms = account_block(self.sass, run, self.machine) if self.sass.has_roles else {}
+        if not terms:
+            return {}
+        worth = self.blocks.worth
+        work = sum(float(worth[place]) * r.cycles / b for place, (_, (r, b)) in enumerate(runs))
+        makespan_us = busy_us * scheduled
+        mean = min(1.0, work / self.sms / self.cycles)
+        found = {name: makespan_us * mean * cycles / run.cycles for name, cycles in terms.items()}
+        found["waves and tail"] = makespan_us * (1 - mean)
+        found["memory's rate"] = busy_us - makespan_us
+        found["atomics"] = atomics_us
+        return found
 
     def _any_run(self, number: int) -> tuple[SmRun, int]:
         keys = [key for key in self._runs if key[0] == number]

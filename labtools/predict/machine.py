@@ -154,7 +154,11 @@ class Machine:
         l1: latency of an L1 hit.
         l2_rows, dram_rows: latency of a warp-wide load by bytes asked for.
         l2_async, dram_async: the same for a copy to shared memory, its wait included.
-        l2_box, dram_box: the same for a copy of a box by a tensor map.
+        l2_box, dram_box: the same for a copy of a box by a tensor map; from memory on one SM alone.
+        box_bytes_per_cycle: that memory gives to such copies of all SMs together.
+        store_lines: cycles of an SM for each 128-byte line of a warp-wide store, all SMs storing,
+            by the bytes stored there side by side; 0 where it was not measured.
+        store_drain: cycles until a store can be seen by all: measured, else those of the L2's.
         products: by where A comes from, cycles of the tensor cores for each column of a product of
             a warpgroup, by its columns.
         product_queue: products that may be started and not done, of all warpgroups together.
@@ -195,6 +199,9 @@ class Machine:
     dram_async: Curve
     l2_box: Curve
     dram_box: Curve
+    box_bytes_per_cycle: float
+    store_lines: Curve
+    store_drain: float
     products: dict[str, Curve]
     product_queue: float
     product_latency: float
@@ -327,6 +334,11 @@ class Machine:
             return table["global"] * waves
         return 0.0
 
+    def store_interval(self, request: Request) -> float:
+        """Cycles of an SM that a warp-wide store takes on its way to the L2."""
+        side_by_side = 32.0 * request.bytes_per_lane / request.wavefronts
+        return request.wavefronts * self.store_lines(side_by_side)
+
     def cold_line(self, sass: Sass) -> float:
         """First fetch of a line of instructions; a kernel whose warps have roles has many."""
         size = len(sass.executable) / 64
@@ -422,6 +434,9 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         ),
         l2_box=_box_rows(known, "l2"),
         dram_box=_box_rows(known, "hbm").scaled(FITTED["dram_scale"]),
+        store_lines=_store_lines(known),
+        store_drain=known.latency("store_drain.128", known.latency("l2")),
+        box_bytes_per_cycle=_box_rate(known, dram_rate / clock_ghz),
         **_products(known),
         barrier_cycles=_barrier(known)[0],
         barrier_interval=_barrier(known)[1],
@@ -515,9 +530,33 @@ def _rows(known: Latencies, name: str, otherwise: float) -> Curve:
 
 
 def _box_rows(known: Latencies, level: str) -> Curve:
-    """Latency of a copy by a tensor map by its bytes: measured, else that of other bulk copies."""
-    box, bulk = f"latency.box_{level}", f"latency.bulk_{level}"
+    """Latency of a copy by a tensor map by its bytes: measured, else that of other bulk copies.
+
+    From memory it is that of one SM alone, for the share of memory that is left to each while all
+    copy is `Machine.box_bytes_per_cycle`.
+    """
+    alone = "_one" if level == "hbm" else ""
+    box, bulk = f"latency.box_{level}{alone}", f"latency.bulk_{level}{alone}"
     return _rows(known, box if known.by_number(box) else bulk, known.latency(level))
+
+
+def _store_lines(known: Latencies) -> Curve:
+    """`Machine.store_lines`, from stores of 4 bytes a lane."""
+    points = sorted(known.by_number("interval.store_sm").items()) or [(128, 0.0)]
+    return Curve(
+        tuple(float(size) for size, _ in points),
+        tuple(each * size / 128 for size, each in points),
+    )
+
+
+def _box_rate(known: Latencies, otherwise: float) -> float:
+    """Bytes a cycle that memory gives to copies by tensor maps of all SMs together."""
+    rates = [
+        point["bytes"] / point["cycles"]
+        for point in known.curve("boxes")
+        if point["level"] == "hbm" and point["warps"] == "every SM"
+    ]
+    return min(otherwise, max(rates) * max(1, known.num_sms)) if rates else otherwise
 
 
 def _product_clock(known: Latencies, gpu: Gpu, clock_ghz: float) -> float:

@@ -493,6 +493,7 @@ def _put_hopper(table: _Table) -> None:
         "latency", "named_turn", _slope(samples, "barrier.turns", per=2), "cycles",
         "barrier.turns: from a wait's end to that of the other warpgroup",
     )  # fmt: skip
+    _put_stores(table)
     rows = []
     for one in samples.all("async.boxes"):
         what = one["what"]
@@ -509,6 +510,23 @@ def _put_hopper(table: _Table) -> None:
                 f"async.boxes: {what['warps']}, from its start to the end of the wait",
             )  # fmt: skip
     table.curve("boxes", rows)
+
+
+def _put_stores(table: _Table) -> None:
+    """Cycles of an SM for each store of a warp by the bytes side by side, and what is left over."""
+    samples = table.samples
+    for one in samples.all("store.pieces"):
+        what = one["what"]
+        each = _slope(samples, "store.pieces", bytes=what["bytes"])
+        if each is None or what["body"] > 32:
+            continue
+        name = f"{what['bytes']}"
+        table.put("interval", f"store_sm.{name}", each, "cycles", "store.pieces: all SMs store")
+        stored = what["body"] * what["trips"] * statistics.median(each)
+        table.put(
+            "latency", f"store_drain.{name}", _minus(one["values"], stored), "cycles",
+            "store.pieces: from the last store until all can be seen",
+        )  # fmt: skip
 
 
 def _put_branches(table: _Table) -> None:

@@ -75,6 +75,10 @@ class LaunchForecast:
         true_chain_cycles: cycles a trip of the main loop if only true dependencies counted.
         notes: branches on data and what was assumed.
         doubts: those of them that may change the time by much.
+        account_us: term to microseconds of a kernel whose warps have roles: the phases of a block
+            (`explain.BLOCK_TERMS`), ``waves and tail`` (SMs that have no block left), ``memory's
+            rate`` (more than the schedule, where memory or the L2 gives no more), ``atomics``.
+            Together they are ``time_us``. Empty for other kernels.
     """
 
     entry: str
@@ -98,6 +102,7 @@ class LaunchForecast:
     true_chain_cycles: float | None
     notes: tuple[str, ...]
     doubts: tuple[str, ...] = ()
+    account_us: Mapping[str, float] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,20 @@ class Forecast:
     def main_launch(self) -> LaunchForecast:
         """The launch that takes longest."""
         return max(self.launches, key=lambda launch: launch.time_us)
+
+    @property
+    def account_us(self) -> dict[str, float]:
+        """Term to microseconds, the launch's own cost first; together they are ``time_us``.
+
+        Empty unless the warps of every launch have roles (`LaunchForecast.account_us`).
+        """
+        if not all(launch.account_us for launch in self.launches):
+            return {}
+        found = {"launch": self.terms_us["launch"]}
+        for launch in self.launches:
+            for name, time_us in launch.account_us.items():
+                found[name] = found.get(name, 0.0) + time_us
+        return found
 
     @property
     def stack(self) -> tuple[Slice, ...]:

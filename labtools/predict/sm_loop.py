@@ -84,12 +84,13 @@ class Code(Streamed):
         bytes: announced at a barrier, or copied.
         closes: a product that closes a group.
         map: number of the tensor map of a copy.
+        drain: of a store, cycles until it is where others can see it; a warp leaves no sooner.
     """
 
     __slots__ = (
         *("dram", "dram_bytes", "fetch", "from_dram", "index", "interval", "kind", "l1", "l2"),
         *("l2_bytes", "latency", "line", "missing", "sets_read", "sets_result", "sm_interval"),
-        *("stall", "unit", "waits", "gate", "amount", "bytes", "closes", "map"),
+        *("stall", "unit", "waits", "gate", "amount", "bytes", "closes", "map", "drain"),
     )
 
     def __init__(self, kind: int, index: int) -> None:
@@ -101,7 +102,7 @@ class Code(Streamed):
         self.missing = self.l2_bytes = self.from_dram = self.dram_bytes = 0.0
         self.l1 = self.l2 = self.dram = 0.0
         self.gate = self.map = -1
-        self.amount = self.bytes = 0.0
+        self.amount = self.bytes = self.drain = 0.0
         self.closes = False
 
 
@@ -142,6 +143,7 @@ class Warp:
         products, products_end: the same of its groups of products, and of its last product.
         parked: it waits for a barrier whose end is not known yet.
         copies_end: cycle when its last asynchronous copy is.
+        stores_end: cycle when its last store has drained.
         last_issue, stall_end: cycle of the last issue, and when its stall count had passed.
         fence_until, fence: when its last fence lets it go on, and where that stands.
         ready_since: cycle since when it could issue.
@@ -157,7 +159,7 @@ class Warp:
         *("age", "barrier_spent", "begins", "block", "copies_end", "correction", "end", "fence"),
         *("fence_until", "fetch_spent", "free_at", "groups", "last_issue", "level", "next"),
         *("number", "part", "place", "producer", "ready_since", "stall_end", "stream", "weight"),
-        *("parked", "products", "products_end", "weights"),
+        *("parked", "products", "products_end", "stores_end", "weights"),
     )
 
     def __init__(
@@ -181,7 +183,7 @@ class Warp:
         self.free_at = [0.0] * SCOREBOARDS
         self.groups: list[float] = []
         self.fence_until, self.fence = 0.0, -1
-        self.copies_end = 0.0
+        self.copies_end = self.stores_end = 0.0
         self.products: list[float] = []
         self.products_end = 0.0
         self.parked = False
@@ -283,6 +285,7 @@ class Numbers:
         map: until the copy engine has read a tensor map that it does not know.
         queued: products of warpgroups that a tensor core has in its queue at most, as one more is
             started.
+        box_memory: of memory, per byte that copies by tensor maps bring, while all SMs copy alike.
     """
 
     pipes: int
@@ -296,6 +299,7 @@ class Numbers:
     gates: tuple[float, ...] = ()
     queued: float = math.inf
     map: float = 0.0
+    box_memory: float = 0.0
 
 
 class Simulation:
@@ -342,6 +346,8 @@ class Simulation:
 
         self.unit_free = 0.0  # the load/store and shuffle unit of the SM
         self.fill_free = 0.0  # the path from the L2
+        self.box_memory = numbers.box_memory
+        self.share_free = 0.0  # the SM's share of memory, as copies by tensor maps use it
         self.barrier_free = 0.0  # the barrier unit of the SM takes one arrival after another
         self.lines: set[int] = set()  # of instructions, that the SM has fetched
         self.misses: dict[Code, float] = {}  # parts of a miss that have added up
@@ -484,7 +490,7 @@ class Simulation:
         warp.fetch_spent += code.fetch
         if kind == EXIT:
             warp.place = len(warp.stream) - 1
-            warp.end = max(warp.end, now + warp.correction)
+            warp.end = max(warp.end, max(now, warp.stores_end) + warp.correction)
             self._retire(warp, now)
         elif kind == BARRIER:
             self.barrier_free = max(self.barrier_free, now) + self.barrier_step
@@ -511,6 +517,8 @@ class Simulation:
             self.l2_bytes += code.l2_bytes * warp.weight
             self.dram_bytes += code.dram_bytes * warp.weight
             done = served + self.read_cycles
+            if code.drain > 0.0:
+                warp.stores_end = served + code.sm_interval + code.drain
         elif kind == COMMIT:
             warp.groups.append(max(warp.copies_end, now))
             return
@@ -527,6 +535,11 @@ class Simulation:
                 self.maps[code.map] = now + self.map_cycles + self.l2_pressure
             served = max(served, self.maps[code.map])
             done, level = self._load(warp, code, now, served)
+            # All SMs copy alike, so each has its share of memory: it may bring the last byte later
+            # than the path from the L2 would.
+            share_free = max(self.share_free, served) + code.dram_bytes * self.box_memory
+            self.share_free = share_free
+            done += max(0.0, share_free - self.fill_free)
             self._come(warp.block.gates[code.gate], done, -code.bytes, now, True)
             done, level = now, ""
         elif kind == AWAITS:
@@ -768,6 +781,8 @@ class Simulation:
         self.waiting_blocks -= 1
         block.left = len(block.warps)
         block.start_over(self.gates)
+        for other in block.warps:
+            now = max(now, other.stores_end)
         begin = now + warp.correction
         for other in block.warps:
             other.start_over()

@@ -174,6 +174,9 @@ class OccupiedSm:
             fill=self.placement.share / machine.fill_bytes_per_cycle,
             line=machine.cold_line(streams.sass),
             read=machine.operand_read_cycles,
+            box_memory=self.placement.share
+            * _busy_sms(machine, where)
+            / machine.box_bytes_per_cycle,
         )
         self.watched = 0
         if streams.meets:  # the first warp may copy for others; the one that works most is watched
@@ -329,6 +332,11 @@ def _gates(streams: BlockStreams, placement: _Placement) -> dict[tuple[bool, int
     return found
 
 
+def _busy_sms(machine: Machine, where: Where) -> float:
+    """SMs that hold blocks."""
+    return min(machine.sm_count, where.resident_blocks_on_gpu / where.resident_blocks_on_sm)
+
+
 # ------------------------------------------------------------------- instructions with numbers
 
 
@@ -408,6 +416,10 @@ class _Encoder:
             stored = op.request.sectors * SECTOR_BYTES
             stays = op.request.buffer in self.where.stay_in_l2
             code.l2_bytes, code.dram_bytes = stored, 0.0 if stays else stored
+            if self.sass.has_roles:
+                code.drain = machine.store_drain * self.factor("memory")
+                taken = machine.store_interval(op.request) * self.share
+                code.sm_interval = max(code.sm_interval, taken)
         if op.meeting is not None and code.kind in _MEETING_KINDS:
             self._add_meeting(code, op.meeting)
         return code
