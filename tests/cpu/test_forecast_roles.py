@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sass_code import code_of
 
+from labtools.predict.explain import BLOCK_TERMS
 from labtools.predict.forecasting import forecast, what_if
 from labtools.predict.lanes import (
     PARAMETERS_AT,
@@ -75,6 +76,42 @@ def test_phases_left_out_of_a_long_loop_change_little() -> None:
     )
     begin = 3.0  # launch, the first copies and the end
     assert (long.time_us - begin) / (short.time_us - begin) == pytest.approx(8, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("problem", "values"),
+    [
+        ("prefill:2,4,2,512,64", (128, 2, 2, 1)),
+        ("prefill:1,4,4,1024,128/causal", (64, 2, 2, 0)),
+        ("prefill:1,2,2,2048,128", (80, 3, 1, 1)),
+    ],
+)
+def test_the_terms_of_an_account_are_the_whole_forecast(
+    problem: str, values: tuple[int, ...]
+) -> None:
+    made = forecast_of(problem, *values)
+    account = made.account_us
+    assert tuple(account)[:7] == ("launch", *BLOCK_TERMS)
+    assert sum(account.values()) == pytest.approx(made.time_us)
+    assert all(time_us >= -1e-9 for time_us in account.values())
+    assert min(account[name] for name in ("prologue", "first copies", "products")) > 0
+    # The products of the whole problem, on all SMs.
+    workload = parse_problem(problem)
+    least = workload.flops / 989.4e12 * 1e6
+    assert account["products"] > 0.9 * least
+
+
+def test_a_kernel_without_roles_has_no_account() -> None:
+    assert forecast(load_rung("r03"), parse_problem("1,4,4,256,64"), "h200").account_us == {}
+
+
+def test_a_ring_is_followed_over_more_slices_than_patience_lasts() -> None:
+    """Which slot a warp releases decides no jump, and must stay known all the same."""
+    workload = parse_problem("gemm:64,128,4096")
+    chosen = {"warpgroups": 1, "tile_n": 128, "stages": 4}
+    made = forecast(load_rung("g02_hopper"), workload, "h200", chosen)
+    assert made.band_us is not None and not made.doubts
+    assert sum(made.account_us.values()) == pytest.approx(made.time_us)
 
 
 def test_a_slower_tensor_core_is_felt() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from labtools.predict import native, sm_loop, sm_model
-from labtools.predict.machine import machine_of
+from labtools.predict.machine import Curve, machine_of
 from labtools.predict.sheets import load_gpu
 from labtools.predict.sm_model import OccupiedSm, Pressure, SmRun, Where
 from labtools.predict.streams import (
@@ -304,6 +304,36 @@ def test_a_wait_ends_when_the_copy_has_landed() -> None:
     assert branch.issued == pytest.approx(landed + ASK, abs=3)
     assert (branch.producer, branch.level) == (3, "copy")
     assert made.l2_bytes == 4096
+
+
+def test_all_sms_share_the_memory_that_their_copies_ask() -> None:
+    """Boxes asked for at once land no sooner than the SM's share of memory brings them."""
+    count, size = 16, 32 * BOX.sectors
+    copies = [meet(2, "copy", 0, 0, int(size)) for _ in range(count)]
+    copier = [meet(0, "init", 0, 1), meet(1, "arrive", 0, 1, int(count * size)), *copies]
+    waiter = [meet(3, "wait", 0, 0), *ops(*[4] * 2 * count), Op(7, True)]  # the one watched
+
+    def landed(sms: int) -> float:
+        where = dataclasses.replace(HBM, resident_blocks_on_gpu=sms)
+        made = run(ROLES, [[*copier, Op(7, True)], waiter], where=where)
+        return made.events[1].issued
+
+    share = MACHINE.box_bytes_per_cycle / MACHINE.sm_count
+    assert landed(MACHINE.sm_count) > count * size / share
+    alone = MACHINE.l2_rows(128) + MACHINE.dram_latency(BOX) + count * size / 100
+    assert landed(1) < alone
+
+
+def test_a_warp_with_a_role_leaves_when_its_stores_have_drained() -> None:
+    stored = Request("store", 4, 8.0, 8.0, 0, wavefronts=8)
+    store, leave = line("STG.E desc[UR4][R2.64], R7"), EXIT
+    product = line("HGMMA.64x128x16.F32 R24, gdesc[UR8], R24, gsb0")
+    nodes = [Op(0, True, False, stored), Op(1, True)]
+    plain, roles = run(listing(store, leave), nodes), run(listing(store, leave, product), nodes)
+    assert roles.cycles - plain.cycles > MACHINE.store_drain
+    slow = dataclasses.replace(MACHINE, store_lines=Curve((16.0, 128.0), (30.0, 8.0)))
+    longer = run(listing(store, leave, product), nodes, machine=slow)
+    assert longer.cycles - roles.cycles == pytest.approx(8 * 30 - 8, abs=1)
 
 
 def test_a_wait_for_the_other_parity_need_not_wait() -> None:
