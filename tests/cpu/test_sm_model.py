@@ -324,6 +324,19 @@ def test_all_sms_share_the_memory_that_their_copies_ask() -> None:
     assert landed(1) < alone
 
 
+def test_a_copy_from_memory_waits_for_a_loaded_l2_too() -> None:
+    copier = [meet(0, "init", 0, 1), meet(1, "arrive", 0, 1, 4096), meet(2, "copy", 0, 0, 4096)]
+    waiter = [meet(3, "wait", 0, 0), *ops(4, 4, 4), Op(7, True)]
+
+    def landed(**added: float) -> float:
+        made = run(ROLES, [[*copier, Op(7, True)], waiter], pressure=Pressure(**added))
+        return made.events[1].issued
+
+    # The tensor map comes from the L2 as well, before the copy.
+    assert landed(l2=500.0) - landed() == pytest.approx(1000, abs=2)
+    assert landed(l2=500.0, dram=800.0) - landed(dram=800.0) == pytest.approx(500, abs=2)
+
+
 def test_a_warp_with_a_role_leaves_when_its_stores_have_drained() -> None:
     stored = Request("store", 4, 8.0, 8.0, 0, wavefronts=8)
     store, leave = line("STG.E desc[UR4][R2.64], R7"), EXIT
