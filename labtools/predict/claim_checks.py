@@ -25,6 +25,7 @@ from labtools.record import (
     pair,
     paired_ratio,
     same_output,
+    sanitizer_verdicts,
     say_timed,
     select,
     timings_of,
@@ -245,6 +246,26 @@ def _counters(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence)
     }
 
 
+def _sanitizer(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
+    """Errors that each tool of compute-sanitizer counted, ``memcheck_errors``; None of one that did
+    not run to its end. The kernel is taken as it was written, or at ``knobs``.
+    """
+    try:
+        rung = load_rung(asked["candidate"])
+        knobs = asked.get("knobs", rung.as_written())
+        of_gpu = select(evidence.records, gpu=asked["gpu"], shipped=True)
+        verdicts, record = sanitizer_verdicts(of_gpu, rung, knobs)
+    except LabError:  # a kernel that is not there has no records
+        verdicts, record = [], None
+    if record is None:
+        raise MissingName(
+            f"what compute-sanitizer says of {asked['candidate']}. On an "
+            f"{load_gpu(asked['gpu']).title}, `labtools sanitize {asked['candidate']}` asks it"
+        )
+    names.records.append(record)
+    return {f"{one.tool}_errors": one.error_count for one in verdicts}
+
+
 def _opcodes(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence) -> dict[str, Any]:
     """How many instructions of a kernel's machine code match each pattern, by name."""
     try:
@@ -284,6 +305,7 @@ def _forecast(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence)
 _SOURCES: Mapping[str, Callable[[Mapping[str, Any], FormulaNames, Evidence], Mapping[str, Any]]] = {
     **{"figures": _figures, "gpu": _gpu, "problem": _problem, "occupancy": _occupancy},
     **{"tile": _tile, "counters": _counters, "opcodes": _opcodes, "forecast": _forecast},
+    "sanitizer": _sanitizer,
 }
 
 
@@ -320,13 +342,16 @@ def by_formula(claim: Claim, evidence: Evidence) -> Finding:
 
     With a ``relation`` the claim's value is a limit. ``when`` names conditions under which a value
     that fits is incomplete, or one that does not fit gets another verdict than the usual one.
-    ``say`` is the reason in words, with formulas in braces.
+    ``say`` is the reason in words, with formulas in braces. Both may name ``ours``, what a single
+    formula came to.
     """
     given = claim.given
     try:
         names = _names_of(claim, evidence)
         formulas = [given["formula"]] if isinstance(given["formula"], str) else given["formula"]
         ours = [float(evaluate_expression(text, names.numbers)) for text in formulas]
+        if len(ours) == 1:
+            names.numbers["ours"] = ours[0]
         told = _fill_in(given["say"], names) if "say" in given else ""
         true = [
             name for name, text in given.get("when", {}).items() if _is_true(text, names.numbers)

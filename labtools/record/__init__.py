@@ -28,6 +28,7 @@ from .query import (
     measured_together,
     pair,
     same_output,
+    sanitizer_verdicts,
     say_verdict,
     select,
     standings,

@@ -21,6 +21,7 @@ from labtools.problem import (
     Baseline,
     LabError,
     Problem,
+    Rung,
     StoredAs,
     list_baselines,
     load_rung,
@@ -30,7 +31,7 @@ from labtools.problem import (
 )
 
 from .folders import shipped_records_dir
-from .schema import Record, default_knobs_of, slug_of_gpu
+from .schema import Record, SanitizerVerdict, default_knobs_of, slug_of_gpu
 from .statistics import Ratio, best_reader, paired_ratio
 
 LEAST_PROCESSES = 5
@@ -245,6 +246,29 @@ def _by_go(records: Iterable[Record]) -> dict[tuple[str, str, str], list[Record]
 def with_counters(records: Iterable[Record]) -> list[Record]:
     """Those that hold hardware counters; the newest record need not be the profiled one."""
     return [record for record in records if record.counters and record.counters.values]
+
+
+def sanitizer_verdicts(
+    records: Iterable[Record], rung: Rung, knobs: Mapping[str, int]
+) -> tuple[list[SanitizerVerdict], Record | None]:
+    """What compute-sanitizer said of a rung at some knobs, and the record that holds it.
+
+    A kernel that is broken as it was written has no record of its own: the record of its repaired
+    form, at the default knobs, has its verdicts too.
+
+    Args:
+        records: to look through, of one GPU.
+        rung: the kernel.
+        knobs: those that differ from the defaults.
+    """
+    usual, wanted = rung.resolve_knobs(), rung.resolve_knobs(knobs)
+    for record in records:
+        if record.candidate != rung.id or record.knobs != usual:
+            continue
+        found = [one for one in record.sanitizer if rung.resolve_knobs(one.knobs or {}) == wanted]
+        if found:
+            return found, record
+    return [], None
 
 
 def _key_of(workload: Problem | str | Mapping[str, Any]) -> str:

@@ -159,6 +159,13 @@ class SanitizerVerdict(_Schema):
     workload: dict[str, Any] | None = None
     knobs: dict[str, int] | None = Field(default=None, exclude_if=lambda value: value is None)
 
+    @property
+    def error_count(self) -> int | None:
+        """Errors that the tool counted, with which the text begins; None where it did not run."""
+        if self.verdict == "not run":
+            return None
+        return int(self.text.split()[0]) if self.text else 0
+
     @model_validator(mode="after")
     def _says_what(self) -> SanitizerVerdict:
         if (self.verdict == "clean") == bool(self.text):

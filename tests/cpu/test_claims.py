@@ -226,6 +226,15 @@ def test_known_verdicts(evidence: Evidence) -> None:
         "study-pays-off": "inconsistent",
         "study-more-tensor": "slip",
         "study-own-tensor-cores": "refuted",
+        "study-inverted-bandwidth": "slip",  # 85 % and more, and it is 82 %
+        "study-half-speed": "incomplete",
+        "study-just-works": "refuted",
+        "study-first-try": "refuted",
+        "study-repair-pays": "refuted",  # one number aligns every row
+        "study-power-of-two": "inconsistent",
+        "study-four-or-eight": "holds",
+        "loop-fields": "holds",
+        "loop-pressure": "inconsistent",  # more use of memory makes its gap smaller
         "study-traditional-l4": "not measured here",
     }
     for claim_id, verdict in wanted.items():
@@ -327,6 +336,37 @@ def test_a_formula_over_what_is_missing_is_not_measured(evidence: Evidence) -> N
     given = {**claim.given, "formula": "1 - no_such_counter / 100"}
     found = check_claim(claim.model_copy(update={"given": given}), evidence)
     assert found.verdict == "not measured here" and "no_such_counter" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("claim_id", "figure", "tries", "ours"),
+    [
+        ("study-tries", "warps", [4, 8, 8, 4], 4.0),
+        ("study-tries", "block_m", [80, 80, 80, 80], 2.0),
+        ("study-power-of-two", "block_m", [192, 32, 64, 256], 2.0),
+        ("study-four-or-eight", "warps", [12, 16, 8, 4], 2.0),
+    ],
+)
+def test_what_was_tried_is_counted_from_the_list(
+    claim_id: str, figure: str, tries: list[int], ours: float
+) -> None:
+    figures = json.loads(json.dumps(LEDGER.figures))
+    figures["case_study"][figure] = tries
+    other = Evidence(LEDGER.model_copy(update={"figures": figures}), ())
+    assert check_claim(LEDGER.find(claim_id), other).value == ours
+
+
+def test_what_the_sanitizer_counted_is_taken_at_the_knobs_asked_for(evidence: Evidence) -> None:
+    """As written there are errors; at the defaults, which are repaired, there is none."""
+    claim = LEDGER.find("study-just-works")
+    assert check_claim(claim, evidence).verdict == "refuted"
+    asked = {**claim.given["sanitizer"], "knobs": {}}
+    given = {**claim.given, "sanitizer": asked}
+    assert check_claim(claim.model_copy(update={"given": given}), evidence).verdict == "holds"
+    # A tool that did not run to its end counted nothing, which is not zero.
+    stopped = {**claim.given, "formula": "racecheck_errors"}
+    found = check_claim(claim.model_copy(update={"given": stopped}), evidence)
+    assert found.verdict == "not measured here" and "racecheck_errors" in found.reason
 
 
 def test_unknown_check() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from labtools.measure.cpu import CpuRun, run_on_cpu
 from labtools.problem import LabError, Launch, Limits, Problem, Rung
 from labtools.problem.rung import say_knobs
-from labtools.record import SanitizerVerdict, describe_record
+from labtools.record import SanitizerVerdict, describe_record, sanitizer_verdicts
 from labtools.record.whole import write_whole
 from labtools.toolchain.cache import in_folder
 
@@ -175,15 +175,8 @@ def recorded_verdicts(
         rung: the kernel.
         knobs: those that differ from the defaults.
     """
-    usual = rung.resolve_knobs()
-    wanted = rung.resolve_knobs(knobs)
-    for record in records.every:
-        if record.candidate != rung.id or record.knobs != usual:
-            continue
-        found = [one for one in record.sanitizer if rung.resolve_knobs(one.knobs or {}) == wanted]
-        if found:
-            return found, recorded(record)
-    return [], None
+    found, record = sanitizer_verdicts(records.every, rung, knobs)
+    return found, recorded(record) if record is not None else None
 
 
 def show_sanitizer(
