@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,10 @@ from labtools.predict import gpu_or_default
 from labtools.predict.decode.derivation import Design
 from labtools.predict.decode.inversion import RUNG_OF_BITS, TARGET_SHARE, derive
 from labtools.predict.inversion.design import BoundDesign
+from labtools.predict.inversion.layouts import best_layouts
 from labtools.predict.inversion.parts import DesignStep, Figure
 from labtools.predict.inversion.product import USUAL_TARGET, TileDesign, derive_product
+from labtools.predict.inversion.traffic import SlopePoint
 from labtools.predict.inversion.work import FORMS
 from labtools.predict.prefill.inversion import GROUP_WORDS, PrefillDesign, derive_prefill
 from labtools.problem import LabError, Limits, load_rung
@@ -71,6 +73,8 @@ class Derived(Answer, Design):
             line(f"{number}. {step.question}")
             _show_step(line, step)
         line("")
+        _show_slope(line, self.slope)
+        line("")
         line(
             f"derived: {self.arithmetic}, tile of {self.tile_keys} keys, "
             f"{self.warps_per_sm} warps an SM, {self.stages} stages, {self.blocks} blocks of "
@@ -79,6 +83,7 @@ class Derived(Answer, Design):
         )
         if self.rung is not None:
             line(_say_rung(self.rung))
+        line(self.stops)
 
 
 def _say_rung(rung: DerivedRung) -> str:
@@ -117,8 +122,15 @@ def _show_bound(line: Callable[[str], None], design: BoundDesign, columns: int) 
     line(f"rows of {columns} elements in shared memory, each layout beside the others:")
     for one in design.layouts:
         line(f"   {one.name}: {one.why}")
+    line("aligned, and the fewest turns for an access alone:")
+    for kind, best in best_layouts(design.layouts).items():
+        line(f"   {kind}: {best.name}, {best.turns[kind]:g} times the least turns")
+    _show_slope(line, design.slope)
+
+
+def _show_slope(line: Callable[[str], None], slope: Sequence[SlopePoint]) -> None:
     line("least traffic by size of a buffer (the ski slope):")
-    for point in design.slope:
+    for point in slope:
         if point.traffic_bytes is None:
             line(f"   {point.buffer_bytes:,} bytes: no tile fits")
         else:
@@ -168,7 +180,9 @@ class DerivedTile(Answer, TileDesign):
             line(
                 f"derived: {ring.tile.rows} x {ring.tile.columns}, {ring.tile.stages} stages, "
                 f"{ring.tile.split} blocks a tile, {ring.tile.smem_bytes:,} bytes of shared memory "
-                f"a block, {ring.time_us:.4g} us  [computed]"
+                f"a block, {ring.time_us:.4g} us, "
+                f"{self.hopper.floor_us / ring.time_us:.0%} of the bound, which is "
+                f"{self.hopper.bound}  [computed]"
             )
         _say_knobs(line, self)
 

@@ -11,12 +11,13 @@ import pytest
 
 from labtools.cli import main
 from labtools.predict import Tile, load_gpu
+from labtools.predict.decode.inversion import derive
 from labtools.predict.inversion.layouts import prove_alignment
 from labtools.predict.inversion.work import ELEMENT, SUM
 from labtools.predict.prefill.costs import KERNEL_OF_KIND, NOT_TOLD_APART, PrefillModel, PrefillTile
 from labtools.predict.prefill.inversion import PrefillDesign, derive_prefill
 from labtools.predict.prefill.traffic import attention_nest, attention_slope
-from labtools.problem import LabError, load_rung
+from labtools.problem import LabError, Workload, load_rung
 from labtools.problem.prefill import Prefill
 from labtools.record import RecordStore
 from labtools.toolchain import CompilerMissing, compile_rung, find_compiler
@@ -89,6 +90,35 @@ def test_the_slope_falls_to_every_byte_once() -> None:
     assert known == sorted(known, reverse=True)
     assert known[0] > known[-1] == problem.minimal_bytes
     assert attention_slope(problem, [1])[0].traffic_bytes is None
+
+
+@pytest.mark.parametrize("key_bytes", [1, 37.5, 1024])
+def test_the_keys_of_a_nest_may_be_kept_in_fewer_bytes(key_bytes: float) -> None:
+    """All that moves beside K and V is the same, and their part goes with the bytes of a key."""
+    problem = Prefill(1, 4, 2, 9, 64, qo_len=1)
+    usual = 2 * ELEMENT * problem.head_dim
+    for heads, keys in itertools.product((1, 2), (1, 4, 9)):
+        whole = attention_nest(problem, heads, 1, keys)
+        other = attention_nest(problem, heads, 1, keys, key_bytes)
+        for (room, moved, stays), (room_of, moved_of, _) in zip(whole, other, strict=True):
+            again = -(-problem.group_size // heads) if stays == "output" else 1
+            rows = problem.num_kv_heads * problem.kv_len * again
+            assert moved - moved_of == pytest.approx(rows * (usual - key_bytes), abs=2)
+            assert room - room_of == pytest.approx(keys * (usual - key_bytes), abs=1)
+
+
+def test_decode_has_a_slope_too() -> None:
+    """One query a sequence: every buffer that holds a group's queries moves each byte once."""
+    for work in (Workload(2, 8, 2, 300, 64), Workload(2, 8, 2, 300, 64, seq_lens=(300, 7))):
+        design = derive(work, "h200")
+        least = work.minimal_bytes - work.lengths.nbytes
+        assert {one.traffic_bytes for one in design.slope} == {least}
+    low = derive(Workload(2, 8, 2, 320, 128), "h200", 4)
+    (moved,) = {one.traffic_bytes for one in low.slope}
+    assert moved == pytest.approx(sum(one.value for one in low.step("bytes").inputs[:2]), abs=10)
+    # A group too large for the smallest buffer goes over its keys again.
+    many = derive(Workload(1, 64, 1, 512, 128), "h200").slope
+    assert many[0].traffic_bytes > many[-1].traffic_bytes  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("text", SOME)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from labtools.cli import main
-from labtools.predict import half_tile, load_gpu
+from labtools.predict import half_tile, load_gpu, machine_of
 from labtools.predict.inversion import library_pick
 from labtools.predict.inversion.capacity import shared_limits
-from labtools.predict.inversion.layouts import compare_layouts_of, prove_alignment
+from labtools.predict.inversion.layouts import best_layouts, compare_layouts_of, prove_alignment
 from labtools.predict.inversion.product import TileDesign, derive_product
 from labtools.predict.inversion.rings import NOT_TOLD_APART, SHARING_GAIN, RingModel
 from labtools.predict.inversion.tiles import CHOICES, TileModel, with_stages
@@ -190,6 +190,26 @@ def test_an_alignment_proof_is_what_every_address_says(
     assert proof.first_wrong == (wrong[0] if wrong else None)
 
 
+@pytest.mark.parametrize(
+    ("text", "bound"), [("gemm:4096,4096,4096", "matrix units"), ("gemm:16,4096,4096", "memory")]
+)
+def test_what_no_kernel_beats_is_of_the_fastest_instruction(text: str, bound: str) -> None:
+    """The floor of mma.m16n8k16 says its name where the GPU has a faster instruction."""
+    gemm = parse_problem(text)
+    design = derive_product("gemm", text, "h200", ask_compiler=False, ask_library=False)
+    assert design.step("limits").question == "Which time can no kernel of mma.m16n8k16 beat?"
+    ring = design.hopper
+    assert ring is not None and ring.bound == bound
+    assert H200.fp16_tensor_tflops is not None
+    memory = gemm.minimal_bytes / machine_of(H200).dram_bytes_per_cycle
+    floors = memory / machine_of(H200).clock_ghz / 1e3, gemm.flops / H200.fp16_tensor_tflops / 1e6
+    assert ring.floor_us == pytest.approx(max(floors))
+    assert ring.floor_us <= min(ring.time_us, design.floor_us * 1.000001)
+    older = derive_product("gemm", text, "a100-80gb", ask_compiler=False, ask_library=False)
+    assert older.step("limits").question == "Which time can no kernel beat?"
+    assert older.hopper is None
+
+
 def test_xor_and_72_satisfy_both_and_the_others_do_not() -> None:
     found = {one.name: one for one in compare_layouts_of(64, 64)}
     assert list(found) == ["64", "65", "66", "72", "xor"]
@@ -201,6 +221,15 @@ def test_xor_and_72_satisfy_both_and_the_others_do_not() -> None:
     }
     assert good == {"72", "xor"}
     assert found["66"].turns["2 B down a column"] == 1  # what a scalar kernel wants, and no copy
+    best = best_layouts(list(found.values()))
+    assert all(one.aligned[kind] and one.turns[kind] == 1 for kind, one in best.items())
+    assert {kind: one.name for kind, one in best.items()} == {
+        "cp.async 16 B": "64",
+        "ldmatrix": "xor",
+        "ldmatrix.trans": "xor",
+        "LDS.128 along rows": "64",
+        "2 B down a column": "66",
+    }
 
 
 # ------------------------------------------------------------------------------------ the design

@@ -90,6 +90,9 @@ def test_tries_are_told_apart() -> None:
     ).text
     assert "p00_traditional.cu:" in shown
     assert "0x82, 0x104, 0x186" in shown
+    for tried in ({"pad": 0}, {}):  # what each try asks for
+        (launch,) = P00.launches(ONE_TILE, LIMITS, tried)
+        assert f"{launch.num_threads:,}" in shown and f"{launch.smem_bytes:,}" in shown
     assert "right: worst relative error" in shown
     (wrong,) = run_tries([CpuTry(P01, {"rescale": 0})], TWO_TILES)
     assert ending_of(wrong) == say_run(wrong)["outcome"] == "wrong"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from labtools.measure.cpu import CpuRun, run_on_cpu
+from labtools.predict import DEFAULT_GPU, load_gpu
 from labtools.problem import LabError, Launch, Limits, Problem, Rung
 from labtools.problem.rung import say_knobs
 from labtools.record import SanitizerVerdict, describe_record, sanitizer_verdicts
@@ -89,6 +90,11 @@ def with_stride(rung: Rung, stride: int) -> Rung:
     return dataclasses.replace(rung, source=source, launch=launch)
 
 
+def _changed(tried: CpuTry) -> Rung:
+    """The rung of a try, with its stride."""
+    return tried.rung if tried.stride is None else with_stride(tried.rung, tried.stride)
+
+
 def run_tries(tries: Sequence[CpuTry], problem: Problem) -> list[CpuRun]:
     """Run each on the CPU, some side by side, its warps in step.
 
@@ -101,10 +107,7 @@ def run_tries(tries: Sequence[CpuTry], problem: Problem) -> list[CpuRun]:
     """
 
     def run(tried: CpuTry) -> CpuRun:
-        if tried.stride is None:
-            return run_on_cpu(tried.rung, problem, tried.knobs, orders=(0,), workers=1)
-        rung = with_stride(tried.rung, tried.stride)
-        return run_on_cpu(rung, problem, tried.knobs, orders=(0,), workers=1)
+        return run_on_cpu(_changed(tried), problem, tried.knobs, orders=(0,), workers=1)
 
     with ThreadPoolExecutor(SIDE_BY_SIDE) as together:
         return list(together.map(run, tries))
@@ -146,7 +149,7 @@ def first_addresses(message: str) -> str:
 
 
 def show_tries(tries: Mapping[str, CpuTry], problem: Problem) -> Shown:
-    """A row a try: what it does on the CPU, and where.
+    """A row a try: what its launch asks for, what it does on the CPU, and where.
 
     Args:
         tries: by name.
@@ -156,12 +159,19 @@ def show_tries(tries: Mapping[str, CpuTry], problem: Problem) -> Shown:
         LabError: as `run_tries`.
     """
     rows: list[list[Cell]] = []
-    for name, run in zip(tries, run_tries(list(tries.values()), problem), strict=True):
+    for (name, tried), run in zip(
+        tries.items(), run_tries(list(tries.values()), problem), strict=True
+    ):
         said = say_run(run)
+        launch = _changed(tried).launches(problem, load_gpu(DEFAULT_GPU).limits, tried.knobs)[-1]
         where = f"{said['file']}:{said['line']}" if said["file"] else ""
         what = first_addresses(said["message"]) or said["message"]
-        rows.append([name, said["outcome"], where, what, Word("computed")])
-    columns = ("what was tried", "the kernel", "at", "first addresses, or the answer", "")
+        asks = f"{launch.num_threads:,}", f"{launch.smem_bytes:,}"
+        rows.append([name, *asks, said["outcome"], where, what, Word("computed")])
+    columns = (
+        *("what was tried", "threads", "bytes of shared memory"),
+        *("the kernel", "at", "first addresses, or the answer", ""),
+    )
     return make_table(columns, rows, f"The CPU runner on {problem}, its warps in step")
 
 

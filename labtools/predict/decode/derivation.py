@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from labtools.problem import Workload
 
 from ..inversion.parts import AnyDesign, Figure
+from ..inversion.traffic import SlopePoint
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Design(AnyDesign):
         parts: most blocks that share one (sequence, KV head).
         blocks: of the grid.
         time_stack: what the time is the sum of, microseconds.
+        slope: least traffic by size of a buffer.
+        stops: where analysis stops.
     """
 
     workload: Workload
@@ -48,3 +51,5 @@ class Design(AnyDesign):
     parts: int
     blocks: int
     time_stack: tuple[Figure, ...]
+    slope: tuple[SlopePoint, ...]
+    stops: str

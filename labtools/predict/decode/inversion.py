@@ -26,6 +26,7 @@ from labtools.problem.decode.block_plan import (
     tile_bytes,
 )
 from labtools.problem.limits import COPY_BYTES
+from labtools.problem.prefill import Prefill
 
 from ..banks import Tile, TileReport, check_tile
 from ..inversion.parts import (
@@ -37,9 +38,13 @@ from ..inversion.parts import (
     DesignStep,
     Figure,
     Rejected,
+    bytes_words,
 )
+from ..inversion.product import SLOPE_BYTES, WHERE_IT_STOPS
+from ..inversion.traffic import SlopePoint, sum_of_slopes
 from ..latencies import Latencies, load_latencies
 from ..machine import Machine, machine_of
+from ..prefill.traffic import attention_slope
 from ..residency import occupancy
 from ..sheets import Gpu, load_gpu
 from .derivation import Design
@@ -333,6 +338,8 @@ class _Derivation:
             blocks=self.plan.pairs * self.plan.pieces,
             time_us=sum(one.value for one in self.stack),
             time_stack=self.stack,
+            slope=self._slope(),
+            stops=WHERE_IT_STOPS,
             steps=tuple(steps),
         )
 
@@ -357,6 +364,21 @@ class _Derivation:
     def _us(self, cycles: float) -> float:
         return cycles / self.machine.clock_ghz / 1e3
 
+    def _slope(self) -> tuple[SlopePoint, ...]:
+        """Least traffic with memory by size of a buffer: attention with one query a sequence."""
+        work, lengths = self.workload, [int(one) for one in self.workload.lengths]
+        key_bytes = self.kv_bytes / (work.num_kv_heads * sum(lengths))
+        heads = work.num_qo_heads, work.num_kv_heads
+        each = [
+            (attention_slope(one, SLOPE_BYTES, key_bytes), lengths.count(length))
+            for length in dict.fromkeys(lengths)
+            for one in (Prefill(1, *heads, length, work.head_dim, qo_len=1),)
+        ]
+        return tuple(
+            sum_of_slopes(size, [(points[at], count) for points, count in each])
+            for at, size in enumerate(SLOPE_BYTES)
+        )
+
     # --------------------------------------------------------------------------------- steps
 
     def _bytes(self) -> DesignStep:
@@ -367,7 +389,12 @@ class _Derivation:
             Figure("q, output, lengths", self.bytes - self.kv_bytes, "bytes", "workload"),
             ceiling,
         ]
-        results = [Figure("floor", floor_us, "us", "bytes / read ceiling")]
+        l2 = self.machine.l2_bytes_per_cycle * self.machine.clock_ghz
+        fits = "the L2" if self.bytes <= self.gpu.l2_bytes else "memory alone"
+        results = [
+            Figure("floor", floor_us, "us", "bytes / read ceiling"),
+            Figure("L2", self.bytes / l2 / 1e3, "us", "bytes / its rate"),
+        ]
         rejected = []
         if sheet:
             inputs.append(
@@ -396,7 +423,8 @@ class _Derivation:
             tuple(inputs),
             "floor = (K + V + q + output) / read ceiling; K and V with their scales",
             tuple(results),
-            "each row of K and V is read once, for all query heads of its group",
+            "each row of K and V is read once, for all query heads of its group; the footprint of "
+            f"{bytes_words(self.bytes)} fits {fits} ({bytes_words(self.gpu.l2_bytes)} of L2)",
             "a cache that is warm and fits the L2; two sequences that share rows",
             tuple(rejected if self.group > 1 else rejected[:-1]),
         )

@@ -7,6 +7,7 @@ access's own size; so it is enough to look at the remainders of the base, the st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from labtools.problem import LabError
@@ -170,6 +171,24 @@ def _choice(name: str, tile: Tile) -> LayoutChoice:
         *(name, tile.stride, padding, aligned, turns),
         "; ".join(against) or "aligned and free of conflicts, and no byte is lost",
     )
+
+
+def best_layouts(layouts: Sequence[LayoutChoice]) -> dict[str, LayoutChoice]:
+    """By kind of access, the layout that would serve it alone: aligned, in the fewest turns.
+
+    Of those that are alike it is the one with the fewest bytes that hold nothing, and then the
+    plainest.
+
+    Args:
+        layouts: held against every kind, xor the last.
+    """
+    return {
+        kind: min(
+            (one for one in layouts if one.turns[kind] is not None),
+            key=lambda one: (one.turns[kind] or 0, one.padding_bytes),
+        )
+        for kind in ACCESS_KINDS
+    }
 
 
 def worst_turns(one: LayoutChoice) -> float:

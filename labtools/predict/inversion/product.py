@@ -214,6 +214,7 @@ class _ProductDerivation:
         self.floor_us = max(memory_us, matrix_us)
         fits = "the L2" if work.minimal_bytes <= gpu.l2_bytes else "memory alone"
         sheet = gpu.fp16_tensor_tflops
+        at_sheet_rate = not sheet or peak >= 0.95 * sheet
         rejected = []
         if sheet:
             rejected.append(
@@ -221,11 +222,11 @@ class _ProductDerivation:
                     "the data sheet's peak as the limit",
                     work.flops / sheet / 1e6,
                     "us",
-                    f"one mma.m16n8k16 takes {self.model.matrix_cycles:.3g} cycles of a "
+                    "the same within a twentieth"
+                    if at_sheet_rate
+                    else f"one mma.m16n8k16 takes {self.model.matrix_cycles:.3g} cycles of a "
                     f"sub-partition, which is {peak / sheet:.0%} of the sheet's peak; the rest is "
-                    "for wgmma, which this tile does not use"
-                    if peak < 0.95 * sheet
-                    else "the same within a twentieth",
+                    "for wgmma, which this tile does not use",
                 )
             )
         rejected.append(
@@ -238,7 +239,9 @@ class _ProductDerivation:
         )
         return DesignStep(
             "limits",
-            "Which time can no kernel beat?",
+            "Which time can no kernel beat?"
+            if at_sheet_rate
+            else "Which time can no kernel of mma.m16n8k16 beat?",
             (
                 Figure("operations", work.flops, "", "workload"),
                 Figure("A, B and output", work.minimal_bytes, "bytes", "each once"),

@@ -72,6 +72,8 @@ class RingDesign:
     Attributes:
         kernel, knobs: the shipped kernel that this specifies.
         cost: the tile and what it costs.
+        bound, floor_us: what takes longest at its peak, ``memory`` or ``matrix units``, and how
+            long.
         time_us: expected.
         steps: the derivation.
         near: other shapes of a tile, each at its best, the nearest first: what a search measures.
@@ -80,6 +82,8 @@ class RingDesign:
     kernel: str
     knobs: dict[str, int]
     cost: RingCost
+    bound: str
+    floor_us: float
     time_us: float
     steps: tuple[DesignStep, ...]
     near: tuple[RingTile, ...]
@@ -101,7 +105,11 @@ def derive_ring(work: TiledWork, gpu: Gpu, mma_us: float) -> RingDesign | None:
     best = model.best()
     steps = (_instruction(model, best, mma_us), _tile(model, best), _ring(model, best))
     near = tuple(one.tile for one in model.shapes() if _shape(one.tile) != _shape(best.tile))
-    return RingDesign(KERNEL, best.tile.knobs, best, best.time_us, steps, near)
+    floors = model.floors_us
+    bound = max(floors, key=lambda name: floors[name])
+    return RingDesign(
+        KERNEL, best.tile.knobs, best, bound, floors[bound], best.time_us, steps, near
+    )
 
 
 class RingModel:
@@ -130,6 +138,16 @@ class RingModel:
     def us(self, cycles: float) -> float:
         """Cycles of an SM as microseconds."""
         return cycles / self.machine.clock_ghz / 1e3
+
+    @property
+    def floors_us(self) -> dict[str, float]:
+        """Least time at the peak rate of memory and of the matrix units, microseconds."""
+        dram = self.machine.dram_bytes_per_cycle
+        cycles = self.work.flops / self.flops_a_cycle / self.gpu.sm_count
+        return {
+            "memory": self.us(self.work.minimal_bytes / dram),
+            "matrix units": self.us(cycles),
+        }
 
     def registers(self, tile: RingTile) -> int:
         """Of a multiplying thread, estimated."""
@@ -352,7 +370,6 @@ def _choices() -> dict[str, Sequence[int]]:
 def _instruction(model: RingModel, best: RingCost, mma_us: float) -> DesignStep:
     tile = best.tile
     operations = 2 * WARPGROUP_ROWS * tile.columns * DEPTH
-    floor = model.work.flops / model.flops_a_cycle / model.gpu.sm_count
     return DesignStep(
         "instruction",
         "Which matrix instruction?",
@@ -364,7 +381,12 @@ def _instruction(model: RingModel, best: RingCost, mma_us: float) -> DesignStep:
         (
             Figure("cycles of one wgmma", model.product_cycles(tile), "cycles", "formula"),
             Figure("its operations", operations, "", f"m64n{tile.columns}k16"),
-            Figure("the product at that rate", model.us(floor), "us", "operations / rate"),
+            Figure(
+                "the product at that rate",
+                model.floors_us["matrix units"],
+                "us",
+                "operations / rate",
+            ),
         ),
         f"wgmma.m64n{tile.columns}k16 with both factors in shared memory",
         "a clock that sinks under load, which no sheet says",

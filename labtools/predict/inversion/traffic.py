@@ -106,7 +106,7 @@ def least_traffic(
             if one
         }
         return [
-            _together(buffer, [(each[one][place], alike[one]) for one in each])
+            sum_of_slopes(buffer, [(each[one][place], alike[one]) for one in each])
             for place, buffer in enumerate(buffers)
         ]
     rows, columns, channels = sizes or (
@@ -147,7 +147,13 @@ def _nests(
     return front
 
 
-def _together(buffer: int, each: Sequence[tuple[SlopePoint, int]]) -> SlopePoint:
+def sum_of_slopes(buffer: int, each: Sequence[tuple[SlopePoint, int]]) -> SlopePoint:
+    """One point of several works that run one after another, with the tile of the largest.
+
+    Args:
+        buffer: bytes.
+        each: the point of each work, and how many there are of it.
+    """
     known = [(one.traffic_bytes, count) for one, count in each if one.traffic_bytes is not None]
     if len(known) < len(each):
         return SlopePoint(buffer, None, None, None)
