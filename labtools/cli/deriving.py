@@ -10,7 +10,7 @@ from labtools.predict import gpu_or_default
 from labtools.predict.decode.derivation import Design
 from labtools.predict.decode.inversion import RUNG_OF_BITS, TARGET_SHARE, derive
 from labtools.predict.inversion.design import BoundDesign
-from labtools.predict.inversion.layouts import best_layouts
+from labtools.predict.inversion.layouts import DOWN_A_COLUMN, best_layouts
 from labtools.predict.inversion.parts import DesignStep, Figure
 from labtools.predict.inversion.product import USUAL_TARGET, TileDesign, derive_product
 from labtools.predict.inversion.traffic import SlopePoint
@@ -121,7 +121,12 @@ def _show_bound(line: Callable[[str], None], design: BoundDesign, columns: int) 
     line("")
     line(f"rows of {columns} elements in shared memory, each layout beside the others:")
     for one in design.layouts:
-        line(f"   {one.name}: {one.why}")
+        scalar = one.turns[DOWN_A_COLUMN]
+        line(f"   {one.name}: {one.why}; {DOWN_A_COLUMN} {scalar:g} times the least turns")
+    line("where every row of every stage of the chosen layout begins:")
+    for proof in design.alignment:
+        holds = "aligned" if proof.holds else "not aligned"
+        line(f"   {proof.kind}, which needs multiples of {proof.needs}: {holds}; {proof.said}")
     line("aligned, and the fewest turns for an access alone:")
     for kind, best in best_layouts(design.layouts).items():
         line(f"   {kind}: {best.name}, {best.turns[kind]:g} times the least turns")

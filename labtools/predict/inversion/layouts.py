@@ -34,12 +34,14 @@ WHOLE_BOX = ("TMA", "TMA, 128-byte swizzle")
 """Kinds that name the beginning of a stage alone, not each row."""
 PADS = (64, 65, 66, 72)
 """Elements from one row to the next that are shown beside xor, for rows of 64 elements."""
+DOWN_A_COLUMN = "2 B down a column"
+"""What scalar code does, and neither a copy nor a matrix load."""
 ACCESS_KINDS = {
     "cp.async 16 B": "copy",
     "ldmatrix": "matrix",
     "ldmatrix.trans": "matrix_transposed",
     "LDS.128 along rows": "row",
-    "2 B down a column": "column",
+    DOWN_A_COLUMN: "column",
 }
 """Accesses that a layout is held against, by what `labtools.predict.banks` calls them."""
 
@@ -159,7 +161,7 @@ def _choice(name: str, tile: Tile) -> LayoutChoice:
         turns[kind] = None if found.faults else found.wavefronts / found.least
         if found.faults:
             against.append(f"{kind} faults")
-        elif found.wavefronts > found.least and kind != "2 B down a column":
+        elif found.wavefronts > found.least and kind != DOWN_A_COLUMN:
             against.append(f"{kind} takes {found.wavefronts / found.least:g} times the turns")
     mod = tile.stride % 16
     if mod:
@@ -193,9 +195,7 @@ def best_layouts(layouts: Sequence[LayoutChoice]) -> dict[str, LayoutChoice]:
 
 def worst_turns(one: LayoutChoice) -> float:
     """The most turns over the least of the accesses along rows; 0 where each of them faults."""
-    return max(
-        (turns or 0) for kind, turns in one.turns.items() if not kind.endswith("down a column")
-    )
+    return max((turns or 0) for kind, turns in one.turns.items() if kind != DOWN_A_COLUMN)
 
 
 def rejected_layouts(
