@@ -16,7 +16,7 @@ from labtools.predict.inversion.product import USUAL_TARGET, TileDesign, derive_
 from labtools.predict.inversion.traffic import SlopePoint
 from labtools.predict.inversion.work import FORMS
 from labtools.predict.prefill.inversion import GROUP_WORDS, PrefillDesign, derive_prefill
-from labtools.problem import LabError, Limits, load_rung
+from labtools.problem import LabError, Limits, load_rung, operations
 from labtools.problem.decode.block_plan import plan_of
 
 from .given import choose_decode_workload, choose_prefill_workload
@@ -230,7 +230,7 @@ def derive_any(
 ) -> Derived | DerivedTile | DerivedPrefill:
     """The derivation for a workload of any operation that can be derived."""
     named = (workload_text or "").partition(":")[0]
-    op = op or (named if named in OPERATIONS else "decode")
+    op = op or (named if named in {*OPERATIONS, *operations()} else "decode")
     with typed():
         if op not in OPERATIONS:
             raise LabError(

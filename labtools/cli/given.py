@@ -84,7 +84,7 @@ def choose_decode_workload(text: str | None) -> Workload:
         with typed():
             raise LabError(
                 f"{workload} is no decode workload.",
-                f"it is of {workload.operation}, and this command knows decode alone",
+                f"it is of {workload.operation}",
                 "a workload such as 8,32,8,4096,128",
             )
     return workload

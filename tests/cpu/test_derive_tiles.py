@@ -435,6 +435,7 @@ def test_the_command_derives_every_operation(capsys: pytest.CaptureFixture[str])
     ("words", "said"),
     [
         (("--op", "sort"), "no derivation of 'sort'"),
+        (("-w", "rows:8,8"), "no derivation of 'rows'"),
         (("--op", "gemm", "-w", "8,32,8,4096,128"), "three whole numbers"),
         (("--op", "conv", "-w", "conv:1,2,2,8,8,3,3,1"), "larger than an image"),
         (("--op", "moe", "-w", "moe:8,4,5,64,64"), "at most each expert once"),
