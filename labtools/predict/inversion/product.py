@@ -309,74 +309,69 @@ class _ProductDerivation:
     def _alternatives(self, **fixed: int) -> TileCost | None:
         return self.model.best(dict(fixed))
 
-    def _tile(self) -> DesignStep:
+    def _rejected_sizes(self) -> list[Rejected]:
+        """The other sizes of a tile, each with the two of the choice beside it."""
         best, tile = self.best, self.tile
+        own = {"tile_m": tile.m, "tile_n": tile.n, "tile_k": tile.k}
         rejected = []
-        for name, size in (("tile_m", tile.m), ("tile_n", tile.n), ("tile_k", tile.k)):
+        for name in own:
             for other in CHOICES[name]:
-                if other == size:
+                if other == own[name]:
                     continue
-                found = self._alternatives(
-                    **{"tile_m": tile.m, "tile_n": tile.n, "tile_k": tile.k, name: int(other)}
-                )
-                what = f"{name} {other}"
-                if found is None:
+                found = self._alternatives(**{**own, name: int(other)})
+                if found is not None:
+                    number, unit = found.time_us, "us"
+                    why = (
+                        f"bound by {found.by}, {found.padded_share:.1%} padding; the choice takes "
+                        f"{best.time_us:.4g}"
+                    )
+                else:
                     bare = dataclasses.replace(
                         with_stages(tile, 2), **{name.removeprefix("tile_"): int(other)}
                     )
-                    rejected.append(
-                        Rejected(
-                            what,
-                            registers_estimated(bare),
-                            "registers a thread, at these warps",
-                            self.model.why_not(bare) or "no division over warps fits",
-                        )
-                    )
-                else:
-                    rejected.append(
-                        Rejected(
-                            what,
-                            found.time_us,
-                            "us",
-                            f"bound by {found.by}, {found.padded_share:.1%} padding; the choice "
-                            f"takes {best.time_us:.4g}",
-                        )
-                    )
-        work = self.work
-        extra = []
+                    number, unit = registers_estimated(bare), "registers a thread, at these warps"
+                    why = self.model.why_not(bare) or "no division over warps fits"
+                rejected.append(Rejected(f"{name} {other}", number, unit, why))
+        return rejected
+
+    def _rows_of_the_work(self) -> tuple[list[Figure], list[Rejected]]:
+        """What is known of the rows of a convolution or of experts, and patches not taken."""
+        work, figures, rejected = self.work, [], []
         if isinstance(work, ConvWork):
-            tilings = work.tilings(tile.m)
-            chosen = tilings[0]
-            extra.append(
+            chosen, *others = work.tilings(self.tile.m)
+            figures += [
                 Figure(
                     "input elements touched, of a channel",
                     chosen.tile_touched,
                     "",
                     f"patch of {chosen.patch} with its halo",
-                )
-            )
-            extra.append(
+                ),
                 Figure(
                     "elements without reuse of the halo",
-                    tile.m * work.taps,
+                    self.tile.m * work.taps,
                     "",
                     "rows x taps, as im2col writes them",
+                ),
+            ]
+            rejected += [
+                Rejected(
+                    f"a patch of {one.patch}",
+                    one.touched,
+                    "elements of a channel, all tiles",
+                    f"{one.count} tiles; the choice touches {chosen.touched} with {chosen.count}",
                 )
-            )
-            for one in tilings[1:3]:
-                rejected.append(
-                    Rejected(
-                        f"a patch of {one.patch}",
-                        one.touched,
-                        "elements of a channel, all tiles",
-                        f"{one.count} tiles; the choice touches {chosen.touched} with "
-                        f"{chosen.count}",
-                    )
-                )
+                for one in others[:2]
+            ]
         if len(work.rows) > 1:
-            ragged = work.rows
-            extra.append(Figure("rows of the smallest expert", min(ragged), "", "drawn, seed 0"))
-            extra.append(Figure("rows of the largest", max(ragged), "", "drawn, seed 0"))
+            figures += [
+                Figure("rows of the smallest expert", min(work.rows), "", "drawn, seed 0"),
+                Figure("rows of the largest", max(work.rows), "", "drawn, seed 0"),
+            ]
+        return figures, rejected
+
+    def _tile(self) -> DesignStep:
+        best, tile, work = self.best, self.tile, self.work
+        figures, patches = self._rows_of_the_work()
         return DesignStep(
             "tile",
             "How large is the tile of a block?",
@@ -385,7 +380,7 @@ class _ProductDerivation:
                 Figure("columns", work.columns, "", "workload"),
                 Figure("length of a sum", work.depth, "", "workload"),
                 Figure("SMs", self.gpu.sm_count, "", "data sheet"),
-                *extra,
+                *figures,
             ),
             "least time over every tile that fits, each with its warps and stages",
             (
@@ -396,7 +391,7 @@ class _ProductDerivation:
             ),
             f"{tile.m} x {tile.n} of the output, {tile.k} of a sum at a time",
             "sizes near a multiple of another tile",
-            tuple(rejected),
+            (*self._rejected_sizes(), *patches),
         )
 
     def _warps(self) -> DesignStep:
