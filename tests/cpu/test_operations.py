@@ -404,7 +404,8 @@ def test_a_row_workload_goes_through_the_command_line(
     ("command", "words"),
     [
         (("run", "r03", "--on", "cpu", "--workload", "rows:4,4"), "computes decode and not rows"),
-        (("derive", "--workload", "rows:3,4"), "is no decode workload"),
+        (("derive", "--workload", "rows:3,4"), "no derivation of 'rows'"),
+        (("derive", "--op", "decode", "--workload", "rows:3,4"), "is no decode workload"),
         (("forecast", "n00", "--workload", "rows:3"), "two whole numbers: R,C"),
     ],
     ids=lambda one: one[0] if isinstance(one, tuple) else "",
