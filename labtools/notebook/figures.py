@@ -79,6 +79,80 @@ def draw_picture(
     return make_picture(buffer.getvalue(), alt, caption, word)
 
 
+def draw_box(
+    axes: Axes,
+    corner: tuple[float, float],
+    size: tuple[float, float],
+    text: str = "",
+    *,
+    shade: str = "white",
+    hatch: str = "",
+    dashed: bool = False,
+    fontsize: float = 9,
+) -> None:
+    """A rectangle with its text in the middle, in the units of the axes.
+
+    Args:
+        axes: a plane without scales; ``draw_sketch`` gives one.
+        corner: x and y of the corner with the least of both.
+        size: width and height.
+        text: dark on a light shade, white on a dark one.
+        shade: the filling.
+        hatch: tells the box apart without a shade.
+        dashed: for what is not there.
+        fontsize: in points.
+    """
+    from matplotlib.colors import to_rgb
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(
+        Rectangle(
+            corner, *size, facecolor=shade, edgecolor=GREYS[0], linewidth=0.8,
+            hatch=hatch, linestyle="--" if dashed else "-",
+        )
+    )  # fmt: skip
+    x, y = corner[0] + size[0] / 2, corner[1] + size[1] / 2
+    ink = "white" if sum(to_rgb(shade)) < 1.3 else "black"
+    axes.text(x, y, text, ha="center", va="center", fontsize=fontsize, color=ink)
+
+
+def draw_arrow(
+    axes: Axes, start: tuple[float, float], end: tuple[float, float], *, dotted: bool = False
+) -> None:
+    """A thin arrow from one point to another."""
+    line = {"arrowstyle": "->", "color": GREYS[0], "linestyle": ":" if dotted else "-"}
+    axes.annotate("", end, xytext=start, arrowprops={**line, "shrinkA": 0, "shrinkB": 0})
+
+
+def draw_sketch(
+    paint: Callable[[Axes], None],
+    alt: str,
+    caption: str,
+    *,
+    extent: tuple[float, float],
+    size: tuple[float, float],
+    word: str | None = None,
+) -> Shown:
+    """Draw on a plane without scales, x to the right and y downwards, both from zero.
+
+    Args:
+        paint: draws on the axes, with ``draw_box``, ``draw_arrow`` and text.
+        alt: what a reader who cannot see it would want to know.
+        caption: one sentence under it.
+        extent: how far x and y go.
+        size: of the figure in inches.
+        word: one of the five words; None for a drawing that shows no number.
+    """
+
+    def on_plane(axes: Axes) -> None:
+        axes.axis("off")
+        axes.set_xlim(-0.02 * extent[0], 1.02 * extent[0])
+        axes.set_ylim(1.02 * extent[1], -0.02 * extent[1])
+        paint(axes)
+
+    return draw_picture(on_plane, alt, caption, word, size=size)
+
+
 @dataclass(frozen=True)
 class Bar:
     """One bar of a figure.
