@@ -155,6 +155,30 @@ def test_a_rung_page_has_its_parts_in_order(page: Path) -> None:
     assert f'"{page.stem}"' not in "".join(shown_before)
 
 
+def shown_too_early(text: str) -> list[str]:
+    """Tables above a page's first question that hold both kernels which it compares."""
+    code = "\n".join(body for info, body in split_page(text)[1] if info.startswith("{code-cell}"))
+    above, asked, below = code.partition("ask(")
+    sides = re.findall(r"(?:baseline|candidate)=\"(\w+)\"", below.partition("\n)")[0])
+    if not asked or len(sides) < 2:
+        return []
+    tables = re.findall(r"show_(?:records|tried)\(.*?\)\s*$", above, re.DOTALL | re.MULTILINE)
+    return [table for table in tables if all(f'"{side}' in table for side in sides)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_table_above_a_question_holds_its_answer(page: Path) -> None:
+    assert shown_too_early(page.read_text()) == []
+
+
+def test_such_a_table_is_found() -> None:
+    page = BOOK / "prefill/p01_inverted.md"
+    table = 'show_records(["baseline:prefill_sdpa", "p00_traditional"], w)'
+    assert table in page.read_text()
+    early = page.read_text().replace(table, table.replace('"], w', '", "p01_inverted"], w'))
+    assert len(shown_too_early(early)) == 1
+
+
 def test_question_ids_are_unique() -> None:
     ids = [
         found
