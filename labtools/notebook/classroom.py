@@ -1,0 +1,79 @@
+"""Predictions of a class: what its members handed in, question by question."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import geometric_mean
+
+from pydantic import ValidationError
+
+from labtools.problem import LabError
+from labtools.record.prediction import JournalRow
+
+from .tables import Shown, make_note, show_table
+
+
+def read_handed_in(folder: Path) -> dict[str, list[JournalRow]]:
+    """The first counting prediction of each question, of every file that was handed in.
+
+    Args:
+        folder: with the output of ``labtools journal --json``, a ``.json`` file a member.
+
+    Returns: the rows by the file's name without its ending, so that two members with one login
+        stay apart.
+
+    Raises:
+        LabError: when a file is something else.
+    """
+    members = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            listed = json.loads(path.read_text())["predictions"]
+            rows = [JournalRow.model_validate(row) for row in listed]
+        except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
+            raise LabError(
+                f"{path.name} is no list of predictions.",
+                f"{type(error).__name__}: {str(error).splitlines()[0]}",
+                "write it with: labtools journal --json > NAME.json",
+            ) from None
+        first: dict[str, JournalRow] = {}
+        for row in rows:
+            if not row.prediction.after_reveal:
+                first.setdefault(row.prediction.question_id, row)
+        members[path.stem] = list(first.values())
+    return members
+
+
+def show_class(members: Mapping[str, Sequence[JournalRow]]) -> Shown:
+    """For each question: how many answered, how many had the direction, and how far off they were.
+
+    Args:
+        members: of `read_handed_in`. What has no score yet is counted as answered alone.
+    """
+    answered: dict[str, list[JournalRow]] = defaultdict(list)
+    for rows in members.values():
+        for row in rows:
+            answered[row.prediction.question_id].append(row)
+    if not answered:
+        return make_note("Nothing was handed in yet.")
+    table = []
+    for question, rows in sorted(answered.items()):
+        scores = [row.score for row in rows if row.score]
+        table.append(
+            (
+                question,
+                len(rows),
+                f"{sum(score.direction_right for score in scores)} of {len(scores)}",
+                geometric_mean([score.off_by for score in scores]) if scores else None,
+                max((score.off_by for score in scores), default=None),
+            )
+        )
+    return show_table(
+        ("question", "answers", "direction right", "off by, geometric mean", "off by, worst"),
+        table,
+        word="computed",
+        note=f"{len(members)} members; the first answer of each, before the result was shown",
+    )
