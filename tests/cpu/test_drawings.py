@@ -9,6 +9,7 @@ import pytest
 
 from labtools.notebook.decode.drawings import (
     cache_drawing,
+    lanes_drawing,
     launch_drawing,
     merge_drawing,
     sharing_drawing,
@@ -34,7 +35,12 @@ def every_drawing() -> list[Shown]:
     (launch,) = load_rung("r03").launches(HEADLINE, limits)
     return [
         *(step_drawing(), cache_drawing(HEADLINE), sharing_drawing(8, 2), softmax_drawing()),
-        *(merge_drawing(), launch_drawing(launch, limits.num_sms), fragment_drawing()),
+        *(
+            lanes_drawing(),
+            merge_drawing(),
+            launch_drawing(launch, limits.num_sms),
+            fragment_drawing(),
+        ),
         *(swizzle_drawing(), ring_drawing(4), roles_drawing(2, 2)),
     ]
 
