@@ -668,7 +668,7 @@ class LiveBench(_OnAFamily):
         progress: hears of what takes time.
 
     Raises:
-        LabError: nothing can run on a GPU here.
+        LabError: nothing can run on a GPU here, or the problem comes with the family's own Python.
     """
 
     origin: TimesFrom = "live"
@@ -683,6 +683,12 @@ class LiveBench(_OnAFamily):
         rounds: int = ROUNDS,
         progress: Progress = silent,
     ) -> None:
+        if type(operation_of(problem)).__module__.partition(".")[0] != __name__.partition(".")[0]:
+            raise LabError(
+                f"{problem} cannot be timed on a GPU.",
+                "the processes that time load no kernel's Python, and this problem comes with one",
+                "--on forecast; a problem of labtools itself, which CONTRIBUTING.md says how to add",
+            )
         self.device = require_device()
         super().__init__(family, problem, gpu_or_default(), progress)
         self.processes, self.rounds = processes, rounds

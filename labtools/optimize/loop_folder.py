@@ -17,10 +17,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from labtools.measure.channel import adapter_of
-from labtools.problem import LabError
+from labtools.problem import DEFAULT_OPERATION, LabError, operations
 from labtools.record.whole import write_whole
 
 from .events import EVENT_KINDS, InitDone, LoopRestarted, PlanMade, PointTimed, Purpose
+from .family import load_family
 from .log import FIRST_PREVIOUS, EventLog, LogLine, LogRead
 from .round_files import files_of
 from .state import STATE_VERSION, STEPS, LoopState, OutOfOrder, StateFold, check_step
@@ -283,6 +284,7 @@ class LoopFolder:
         self._read = replace(self._read, lines=(*self._read.lines, line))
 
     def _load(self) -> None:
+        _know_problem(self.log.path)
         self._read = self.log.read()
         self._fold = StateFold()
         for line in self._read.lines:
@@ -337,3 +339,21 @@ class LoopFolder:
             with contextlib.suppress(OSError):  # it is written over then
                 path.rename(path.with_name(f"{STATE_NAME}.damaged-{stamp}"))
         self.notices += (notice,)
+
+
+def _know_problem(log: Path) -> None:
+    """Load the family of a log whose workload is of no operation that is known: the family's Python
+    brings it, and without it the log's first line could not be read.
+
+    Raises:
+        LabError: the family cannot be loaded.
+    """
+    try:
+        with open(log, "rb") as file:
+            event = json.loads(file.readline())["event"]
+        operation = event["workload"].get("operation", DEFAULT_OPERATION)
+        family = str(event["family"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return  # reading the log says what is wrong with it
+    if operation not in operations():
+        load_family(family)

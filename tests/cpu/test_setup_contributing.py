@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -111,3 +112,27 @@ def test_the_commands_of_the_page_exist() -> None:
     used = re.findall(r"^labtools (\w+) ", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     assert used
     assert [name for name in used if not re.search(rf"\b{name}\b", help_text)] == []
+
+
+@pytest.mark.slow
+def test_a_family_may_bring_its_own_problem(tmp_path: Path) -> None:
+    """Each command is a process of its own: the log is read before anybody names the family."""
+    for ending in ("cu", "py", "toml"):
+        name = f"row_softmax.{ending}"
+        shutil.copy(ROOT / "tests" / "families" / name, tmp_path / name)
+    folder = str(tmp_path / "loop")
+    asked = ("--kernel", str(tmp_path / "row_softmax.py"), "--on", "forecast", "--max-rounds", "1")
+    status, answer = labtools("loop", "run", folder, *asked, cwd=tmp_path)
+    assert status == 0, answer
+    assert answer["rounds"] == 1
+    for command in ("status", "summary", "gaps"):
+        status, said = labtools("loop", command, folder, cwd=tmp_path)
+        assert status == 0, said
+    live = ("--kernel", str(tmp_path / "row_softmax.py"), "--on", "gpu")
+    status, said = labtools("loop", "init", str(tmp_path / "live"), *live, cwd=tmp_path)
+    assert status == 3
+    assert "load no kernel's Python" in str(said["error"])
+    (tmp_path / "row_softmax.py").unlink()
+    status, said = labtools("loop", "status", folder, cwd=tmp_path)
+    assert status != 0
+    assert "row_softmax" in str(said["error"])
