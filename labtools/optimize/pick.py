@@ -153,48 +153,77 @@ def pick_methods(
         **point.knobs,
     }
     seen = {one.id: _consider(family, point, one, names, limits, known) for one in family.methods}
-    chosen: list[str] = []
-    forms: dict[str, int] = {}
-
-    def take(axis: Axis, slots: int, why: str = "") -> None:
-        """Fill slots of an axis; what is passed over says why."""
-        mine = [one for one in seen.values() if one.axis == axis and not one.taken]
-        ranked = rank_methods(mine, slots, rng)
-        for place, one in enumerate(ranked, start=1):
-            if slots == 0:
-                seen[one.method] = _say(one, "others of its axis stand before it")
-                continue
-            form = next_form(family.method(one.method), known)
-            extra = {one.method: form} if form else {}
-            try:
-                family.apply(point, [*chosen, one.method], forms={**forms, **extra})
-            except InvalidPoint as error:
-                seen[one.method] = _say(one, f"it does not go together: {error.why}")
-                continue
-            if refuses is not None and (reason := refuses([*chosen, one.method])):
-                seen[one.method] = _say(one, reason)
-                continue
-            chosen.append(one.method)
-            forms.update(extra)
-            slots -= 1
-            alike = [
-                other.method
-                for other in ranked[place:]
-                if rng is not None and _differ(one, other) < NEAR_STRENGTH
-            ]
-            drawn = f"; drawn before {', '.join(alike)}, as strong as it" if alike else ""
-            said = _why_taken(one, budget) + drawn + why
-            seen[one.method] = dataclasses.replace(one, taken=True, why=said)
-
+    made = _PickInTheMaking(family, point, budget, known, seen, refuses, rng)
     for axis in METHOD_AXES:
-        take(axis, budget.of(axis))
+        made.take(axis, budget.of(axis))
     for axis in _widest_first(gaps) if pass_on else ():
         of_axis = sum(one.taken for one in seen.values() if one.axis == axis)
-        left = min(budget.total - len(chosen), CAP - of_axis)
+        left = min(budget.total - len(made.chosen), CAP - of_axis)
         if left > 0:
-            take(axis, left, "; in a slot that no method of another axis could take")
+            made.take(axis, left, "; in a slot that no method of another axis could take")
     order = tuple(seen[one.id] for one in family.methods)
-    return Pick(tuple(chosen), forms, order, budget.total - len(chosen))
+    return Pick(tuple(made.chosen), made.forms, order, budget.total - len(made.chosen))
+
+
+class _PickInTheMaking:
+    """Fills the slots of one axis after the other.
+
+    Args:
+        family, point, budget, refuses, rng: as of `pick_methods`.
+        known: what earlier rounds found out.
+        seen: every method by its id, with its checks; what becomes of it is entered there.
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        point: Point,
+        budget: Budget,
+        known: Taken,
+        seen: dict[str, Considered],
+        refuses: Callable[[Sequence[str]], str | None] | None,
+        rng: random.Random | None,
+    ) -> None:
+        self.family, self.point, self.budget = family, point, budget
+        self.known, self.seen = known, seen
+        self.refuses, self.rng = refuses, rng
+        self.chosen: list[str] = []
+        self.forms: dict[str, int] = {}
+
+    def take(self, axis: Axis, slots: int, why: str = "") -> None:
+        """Fill slots of an axis; what is passed over says why."""
+        mine = [one for one in self.seen.values() if one.axis == axis and not one.taken]
+        ranked = rank_methods(mine, slots, self.rng)
+        for place, one in enumerate(ranked, start=1):
+            if slots == 0:
+                self.seen[one.method] = _say(one, "others of its axis stand before it")
+                continue
+            form = next_form(self.family.method(one.method), self.known)
+            extra = {one.method: form} if form else {}
+            if reason := self._cannot_join(one.method, extra):
+                self.seen[one.method] = _say(one, reason)
+                continue
+            self.chosen.append(one.method)
+            self.forms.update(extra)
+            slots -= 1
+            said = _why_taken(one, self.budget) + self._say_drawn(one, ranked[place:]) + why
+            self.seen[one.method] = dataclasses.replace(one, taken=True, why=said)
+
+    def _cannot_join(self, method: str, form: Mapping[str, int]) -> str | None:
+        """Why a method does not go with those that are chosen, or None."""
+        together = [*self.chosen, method]
+        try:
+            self.family.apply(self.point, together, forms={**self.forms, **form})
+        except InvalidPoint as error:
+            return f"it does not go together: {error.why}"
+        return self.refuses(together) if self.refuses is not None else None
+
+    def _say_drawn(self, one: Considered, others: Sequence[Considered]) -> str:
+        """Before which others as strong as it a method was drawn, if it was drawn."""
+        if self.rng is None:
+            return ""
+        alike = [other.method for other in others if _differ(one, other) < NEAR_STRENGTH]
+        return f"; drawn before {', '.join(alike)}, as strong as it" if alike else ""
 
 
 def _widest_first(gaps: Gaps) -> list[Axis]:

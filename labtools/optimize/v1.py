@@ -53,7 +53,9 @@ def pick_one_an_axis(
 
     The arguments are those of `pick_methods`.
     """
-    return pick_methods(family, point, gaps, ONE_AN_AXIS, counters, problem, limits, taken, refuses)
+    return pick_methods(
+        *(family, point, gaps, ONE_AN_AXIS, counters, problem, limits, taken, refuses, entry)
+    )
 
 
 def judge_group(
