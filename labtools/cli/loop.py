@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast
 from pydantic import ConfigDict, ValidationError
 
 from labtools.measure.channel import adapter_of
-from labtools.optimize.attribution import Attribution, Interaction, Outcome, outcome_of
+from labtools.optimize.attribution import (
+    FORECAST_INTERVALS,
+    Attribution,
+    Interaction,
+    Outcome,
+    outcome_of,
+)
 from labtools.optimize.audit import (
     COUNTER_NOISE,
     SHARE_NOISE,
@@ -28,11 +34,18 @@ from labtools.optimize.audit import (
     counter_noise,
     say_changes,
 )
-from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE
+from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE, rule_named
 from labtools.optimize.family import Family
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.sass_check import SassVerdict
-from labtools.optimize.state import AblatedPoint, LoopResult, LoopState, OutOfOrder, RoundKept
+from labtools.optimize.state import (
+    AblatedPoint,
+    GivenRefused,
+    LoopResult,
+    LoopState,
+    OutOfOrder,
+    RoundKept,
+)
 from labtools.optimize.summary import SummaryTable, summarise, summary_html, summary_text
 from labtools.problem import LabError, Problem
 from labtools.problem.rung import say_knobs
@@ -259,10 +272,10 @@ _RESULTS: Mapping[str, tuple[str, ...]] = {
 
 @contextlib.contextmanager
 def _in_order() -> Iterator[None]:
-    """Inside, a step out of order is about what was typed."""
+    """Inside, a step out of order, or what a step cannot take, is about what was typed."""
     try:
         yield
-    except OutOfOrder as error:
+    except (OutOfOrder, GivenRefused) as error:
         raise UsageProblem(error) from error
 
 
@@ -306,9 +319,11 @@ class LoopAsked:
         """Begin such a loop in a new folder."""
         family = read_family(self.kernel or DEFAULT_FAMILY)
         problem = None if self.workload is None else read_workload(self.workload)
+        with typed():
+            rule = rule_named(self.rule or DEFAULT_RULE)
         return loop_steps().init(
             *(folder, family, problem, self.on or "recorded", self.seed or 0),
-            *(self.branches or DEFAULT_BRANCHES, self.rule or DEFAULT_RULE),
+            *(self.branches or DEFAULT_BRANCHES, rule),
         )
 
     def check_same(self, state: LoopState) -> None:
@@ -463,7 +478,21 @@ def run_loop(
     family = read_family(LoopFolder.look(folder).state.family)
     found = loop_steps().run(folder, family, max_rounds, max_runs, with_time_left(progress))
     state = LoopFolder.look(folder).state
+    notices += tuple(_faster_elsewhere(state))
     return LoopRun(folder, state.workload, state.on, state.seed, resumed, found, notices)
+
+
+def _faster_elsewhere(state: LoopState) -> Iterator[str]:
+    """That the frontier holds a faster point than the champion, as it may after a restart."""
+    if state.time_us is None or not state.frontier:
+        return
+    least = next((one.aa.effect for one in reversed(state.history) if one.aa is not None), 0.0)
+    number, entry = min(enumerate(state.frontier), key=lambda item: item[1].time_us)
+    if state.time_us > (1 + least) * entry.time_us:
+        yield (
+            f"entry {number} of the frontier took {entry.time_us:.2f} us in round "
+            f"{entry.iteration}: labtools loop restart {number} goes back to it"
+        )
 
 
 _VERDICTS: Mapping[Outcome, str] = {
@@ -532,7 +561,7 @@ class PointAblated(Answer):
         yield f"{self.workload}, {found.origin}, {found.gpu}"
         yield f"{found.of.point}: {found.of.time_us:.2f} us"
         if found.origin == "forecast":
-            yield "A forecast repeats itself: its intervals do not say how right it is."
+            yield FORECAST_INTERVALS
         else:
             pairs = f"{found.aa.pairs} pairs of identical kernels"
             yield f"The smallest effect that can be told is {found.aa.effect:.1%}, by {pairs}."
@@ -630,7 +659,7 @@ class LoopStatus(Answer):
         return self.notices
 
     def show(self, console: Console) -> None:
-        """str it stands, and the frontier."""
+        """Where it stands, and the frontier."""
         state = self.state
         console.print(
             f"{state.family} for {state.workload}, times {state.on} ({state.gpu}), seed "
@@ -654,7 +683,7 @@ class LoopStatus(Answer):
 
 
 def show_status(folder: Path) -> LoopStatus:
-    """str a loop stands."""
+    """Where a loop stands."""
     looked = LoopFolder.look(folder)
     return LoopStatus(looked.state, looked.resumed, looked.notices)
 

@@ -137,7 +137,8 @@ def loop_branch(
     """Run candidates with these methods; the fastest right one is the champion.
 
     Input: {"branches": [{"warps": 4, "split": 8}, ...]}, the knobs of each; those left out are as
-    at the point that the round began from.
+    at the point that the round began from, with the round's methods on. A branch without one of
+    them is refused.
     """
     from .loop import do_step
 

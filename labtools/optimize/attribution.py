@@ -23,6 +23,8 @@ from .classes import Decision
 Outcome = Literal["slower", "same", "faster", "open"]
 """What taking a method out does: on which side of the threshold the whole interval lies."""
 
+FORECAST_INTERVALS = "A forecast repeats itself: its intervals do not say how right it is."
+"""Said beside intervals of forecasts, which have no width."""
 THRESHOLD = 0.02
 """Relative effect that counts as one, as in the source, where the machine can tell as much."""
 

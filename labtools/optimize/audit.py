@@ -83,10 +83,15 @@ def _say(value: Any) -> str:
 def audit(lines: Sequence[LogLine]) -> tuple[AuditEntry, ...]:
     """Every step of a log, explained; measurements stand in the log itself."""
     entries = []
+    gaps: Gaps | None = None
     for line in lines:
         explain = _EXPLAIN.get(type(line.event))
         if explain is not None:
             decided, numbers, rule = explain(line.event)
+            if isinstance(line.event, GapsDone):
+                gaps = line.event.gaps
+            if isinstance(line.event, BudgetDone) and gaps is not None:
+                numbers = {**gaps.names()}
             number = getattr(line.event, "round", 0)
             entries.append(AuditEntry(line.n, line.at, line.kind, number, decided, numbers, rule))
     return tuple(entries)
@@ -129,7 +134,7 @@ def _explain_gaps(event: GapsDone) -> _Explained:
 def _explain_budget(event: BudgetDone) -> _Explained:
     found = event.budget
     text = f"slots: compute {found.compute}, memory {found.memory}, latency {found.latency}"
-    return text, {}, f"{found.rule}: {found.reason}"
+    return text, {}, found.reason
 
 
 def _explain_pick(event: PickDone) -> _Explained:

@@ -687,7 +687,7 @@ class LiveBench(_OnAFamily):
             raise LabError(
                 f"{problem} cannot be timed on a GPU.",
                 "the processes that time load no kernel's Python, and this problem comes with one",
-                "--on forecast; a problem of labtools itself, which CONTRIBUTING.md says how to add",
+                "--on forecast; a problem in labtools, added as CONTRIBUTING.md says",
             )
         self.device = require_device()
         super().__init__(family, problem, gpu_or_default(), progress)

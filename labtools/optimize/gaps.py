@@ -7,10 +7,13 @@ that was not measured leaves its gap missing, which is neither 0 nor 1.
 
 from __future__ import annotations
 
+import difflib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from labtools.measure.profiler.counters import COUNTERS
 from labtools.predict import Forecast, load_gpu
 from labtools.predict.explain import REASON_OF_SLICE
 from labtools.record.bound import Bound, counted_bound, largest_stall, stall_shares
@@ -23,6 +26,9 @@ COMPUTE_PIPES = ("pipe_fma_pct", "pipe_alu_pct", "pipe_xu_pct", "pipe_tensor_pct
 NEAR_PEAK = 0.15
 """All three gaps below this: nothing is left to do. Source: the optimisation loop that this one
 follows (its V2), which stops there."""
+MOST_PERCENT = 105.0
+"""A rate of the peak above this was not measured. A profiler's passes differ by a little, so a busy
+unit may come out somewhat above 100."""
 ROUNDS_RISING = 2
 """A gap counts as rising when it rose in so many rounds running."""
 
@@ -79,6 +85,29 @@ def gaps_of_counters(values: Mapping[str, float | None]) -> Gaps:
     used = {name: value for name, value in pipes.items() if value is not None}
     missing = [name for name, value in pipes.items() if value is None]
     return _gaps_of(values, best, used, missing, "counters", counted_bound(values).bound)
+
+
+def fault_of_counters(values: Mapping[str, float | None]) -> str | None:
+    """Why values that somebody gives are no counters of a kernel, or None.
+
+    Args:
+        values: by the stable names of counters; None is missing.
+    """
+    known = {one.name for one in COUNTERS}
+    for name, value in values.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            return f"there is no counter {name}" + (f"; did you mean {near[0]}?" if near else "")
+        if value is None:
+            continue
+        if not math.isfinite(value) or value < 0:
+            return f"{name} is {value:g}; a counter is a number from 0 on, or null where missing"
+        if name.endswith("_pct") and value > MOST_PERCENT:
+            return f"{name} is {value:g}, and a rate is at most 100 percent"
+    share, state = max(((part, one) for one, part in stall_shares(values).items()), default=(0, ""))
+    if share > MOST_PERCENT / 100:
+        return f"stall_{state}_cycles is more than warp_latency_cycles, of which it is a part"
+    return None
 
 
 def gaps_of_forecast(made: Forecast) -> Gaps:

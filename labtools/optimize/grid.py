@@ -694,12 +694,14 @@ class TunerEntry:
     Args:
         knobs: all of them, by name.
         us: samples, microseconds; empty where there are none.
+        at: when it was measured, UTC, ISO 8601.
         error: of Kernel Tuner's kinds of failure; empty where there are samples.
         launches: calls behind a sample.
     """
 
     knobs: Mapping[str, int]
     us: Times
+    at: str
     error: Literal["", "CompilationFailedConfig", "RuntimeFailedConfig"] = ""
     launches: int = 1
 
@@ -745,16 +747,18 @@ def _tuner_entry(one: TunerEntry, names: Sequence[str]) -> dict[str, Any]:
         found |= {"time": statistics.median(times_ms), "times": times_ms}
     benchmark_ms = sum(one.us) * one.launches / 1e3
     spent = ("compile_time", "verification_time", "strategy_time", "framework_time")
-    return {key: {**found, **dict.fromkeys(spent, 0.0), "benchmark_time": benchmark_ms}}
+    found |= {**dict.fromkeys(spent, 0.0), "benchmark_time": benchmark_ms, "timestamp": one.at}
+    return {key: found}
 
 
 def export_kernel_tuner(grid: Grid, path: Path, workload: Problem | None = None) -> None:
     """Write a grid at one workload as Kernel Tuner's cache file, see `write_kernel_tuner`."""
-    at = grid.at_workload(workload)
+    at, measured = grid.at_workload(workload), grid.provenance.date.isoformat()
     entries = [
         TunerEntry(
             grid.plan.knobs_of(number),
             us,
+            measured,
             "" if us else "CompilationFailedConfig" if code < 0 else "RuntimeFailedConfig",
             max(1, launches),
         )

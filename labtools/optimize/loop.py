@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 from labtools.problem import LabError, Problem
 from labtools.problem.rung import say_knobs
@@ -45,12 +45,20 @@ from .events import (
     UpdateDone,
 )
 from .family import Family, Point, load_family
-from .gaps import gaps_of_counters, rising, trigger_values
+from .gaps import fault_of_counters, gaps_of_counters, rising, trigger_values
 from .grid import TunerEntry, write_kernel_tuner
 from .loop_folder import LoopFolder
 from .pick import Pick, Taken, launch_numbers, next_form, pick_methods, why_not_again
 from .sass_check import SassVerdict, prove
-from .state import STEPS, AblatedPoint, FoundPoint, LoopResult, LoopState, RoundKept
+from .state import (
+    STEPS,
+    AblatedPoint,
+    FoundPoint,
+    GivenRefused,
+    LoopResult,
+    LoopState,
+    RoundKept,
+)
 
 MOST_ROUNDS = 6
 """Rounds of an automatic run, where none are named."""
@@ -88,8 +96,15 @@ class TuningLoop:
 
         Args:
             counters: of the champion, by stable names; None asks the bench.
+
+        Raises:
+            GivenRefused: they are no counters of a kernel.
         """
         state = self.folder.require("gaps")
+        if counters is not None and (fault := fault_of_counters(counters)):
+            raise GivenRefused(
+                "These counters cannot be used.", fault, "null where a counter was not measured"
+            )
         point = self.family.read_key(state.point)
         if state.time_us is None:
             self._time("start", [point])  # it is given, and no candidate
@@ -109,7 +124,9 @@ class TuningLoop:
         state = self.folder.require("budget")
         current = state.current
         assert current.gaps is not None
-        made = allocate(current.gaps, rule_named(rule or state.rule), rising=current.rising)
+        with _given_by_somebody():
+            chosen = rule_named(rule or state.rule)
+        made = allocate(current.gaps, chosen, rising=current.rising)
         return self.folder.keep(BudgetDone(state.round, made))
 
     def pick(
@@ -125,13 +142,16 @@ class TuningLoop:
                 see `form_pattern`.
 
         Raises:
-            LabError: a chosen method does not go with the champion, or was dropped by the compiler
-                and nobody wrote what is different now.
+            GivenRefused: a chosen method does not go with the champion, or was dropped by the
+                compiler and nobody wrote what is different now.
         """
         state = self.folder.require("pick")
         current, point = state.current, self.family.read_key(state.current.start)
         assert current.gaps is not None and current.budget is not None
         said = dict(acknowledged or {})
+        with _given_by_somebody():
+            for name in said:
+                self.family.method(name)
         taken = self._taken(state, said)
         chosen = pick_methods(
             *(self.family, point, current.gaps, current.budget, current.counters),
@@ -142,7 +162,8 @@ class TuningLoop:
             rng=random.Random(f"{state.seed} {state.round} pick"),
         )
         if methods is not None:
-            chosen = self._given(point, chosen, methods, taken)
+            with _given_by_somebody():
+                chosen = self._given(point, chosen, methods, taken)
         used = {name: text for name, text in said.items() if name in chosen.methods}
         return self.folder.keep(PickDone(state.round, chosen, used))
 
@@ -152,7 +173,11 @@ class TuningLoop:
         Where no branch is right the step may be taken again, with other settings.
 
         Args:
-            given: knobs of the branches; None lets the forecast choose.
+            given: knobs of the branches, those left out as at the point that the round began
+                from, with the round's methods on; None lets the forecast choose.
+
+        Raises:
+            GivenRefused: there is none, or one of them cannot be a branch of this round.
         """
         state = self.folder.require("branch")
         current, point = state.current, self.family.read_key(state.current.start)
@@ -372,13 +397,8 @@ class TuningLoop:
         """The branches of this attempt of the round."""
         current = state.current
         if given is not None:
-            chosen = [self.family.point(knobs) for knobs in given]
-            for one in chosen:
-                if reason := self.bench.refuses(one):
-                    raise LabError(f"{one.key} cannot be a branch.", reason, "another point")
-            return Branching(
-                tuple(Branch(n, one, None, "given") for n, one in enumerate(chosen, start=1))
-            )
+            with _given_by_somebody():
+                return self._given_branches(current, point, given)
         earlier = [run.point for run in state.timed if run.round < state.round]
         earlier += [one.start for one in state.history]
         tried = [one.point for one in current.branches]
@@ -389,6 +409,32 @@ class TuningLoop:
             known={self.family.read_key(key) for key in (*earlier, *tried)},
             seed=f"{state.seed} {state.round} {current.retries}",
             forms=forms,
+        )
+
+    def _given_branches(
+        self, current: RoundKept, point: Point, given: Sequence[Mapping[str, int]]
+    ) -> Branching:
+        """Branches that the caller made. Each has the round's methods: they will be taken out."""
+        if not given:
+            raise LabError(
+                "There is no branch.", "none was given", "without input the policy chooses"
+            )
+        forms = current.pick.forms if current.pick else {}
+        base = self.family.apply(point, current.methods, forms=forms)
+        chosen: list[Point] = []
+        for knobs in given:
+            one = self.family.point({**base.knobs, **knobs})
+            without = [name for name in current.methods if not self.family.has(one, name)]
+            reason = self.bench.refuses(one)
+            if without:
+                reason = f"{' and '.join(without)}, picked for this round, would be off there"
+            elif one in chosen:
+                reason = f"it is branch {chosen.index(one) + 1} already"
+            if reason:
+                raise LabError(f"{one.key} cannot be a branch.", reason, "another point")
+            chosen.append(one)
+        return Branching(
+            tuple(Branch(n, one, None, "given") for n, one in enumerate(chosen, start=1))
         )
 
     def _cannot_branch(self, point: Point, methods: Sequence[str]) -> str | None:
@@ -418,13 +464,14 @@ class TuningLoop:
                     f'"acknowledged": {{"{one.id}": "..."}} says what is different; other methods',
                 )
         forms = {one.id: number for one in again if (number := next_form(one, taken))}
-        considered = tuple(
-            replace(one, taken=True, why=f"given by the caller; {one.why or 'its checks passed'}")
-            if one.method in wanted
-            else replace(one, taken=False, why=one.why or "the caller chose others")
-            for one in chosen.considered
-        )
-        return Pick(wanted, forms, considered, 0)
+        considered = []
+        for seen in chosen.considered:
+            checked = "all four checks passed" if seen.checks.passed else seen.why
+            why = f"given by the caller; {checked}"
+            if seen.method not in wanted:
+                why = f"the caller chose others; {checked}" if seen.taken else seen.why
+            considered.append(replace(seen, taken=seen.method in wanted, why=why))
+        return Pick(wanted, forms, tuple(considered), 0)
 
     def _taken(self, state: LoopState, acknowledged: Mapping[str, str]) -> Taken:
         """What earlier rounds found out of methods."""
@@ -509,6 +556,15 @@ class TuningLoop:
                 "which is what can be told here"
             )
         return None
+
+
+@contextlib.contextmanager
+def _given_by_somebody() -> Iterator[None]:
+    """Inside, what is refused is what somebody decided for a step."""
+    try:
+        yield
+    except LabError as error:
+        raise GivenRefused(error.what, error.why, error.still_works) from error
 
 
 def reopened(history: Sequence[RoundKept], least: float) -> set[str]:
@@ -752,6 +808,9 @@ def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
     looked = LoopFolder.look(folder)
     state = looked.state
     entries = []
+    when = {
+        line.event.point: line.at for line in looked.lines if isinstance(line.event, PointTimed)
+    }
     for key in dict.fromkeys(one.point for one in state.timed):
         timed = looked.measured(key)
         us = tuple(
@@ -759,7 +818,8 @@ def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
             for process in (timed.samples.processes if timed and timed.samples else ())
             for one in process.us
         )
-        entries.append(TunerEntry(state.knobs[key], us, "" if us else "RuntimeFailedConfig"))
+        error: Literal["", "RuntimeFailedConfig"] = "" if us else "RuntimeFailedConfig"
+        entries.append(TunerEntry(state.knobs[key], us, when[key], error))
     rung, cache = target / f"{family.rung.id}_champion.py", target / "kernel_tuner_cache.json"
     try:
         target.mkdir(parents=True, exist_ok=True)

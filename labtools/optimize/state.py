@@ -56,6 +56,10 @@ class OutOfOrder(LabError):
     """A step that may not come now; names those that may."""
 
 
+class GivenRefused(LabError):
+    """What somebody decided for a step, and the step cannot take."""
+
+
 @dataclass(frozen=True)
 class RooflineEntry:
     """The gaps that a round began with, and its budget; None until that is set."""
@@ -67,13 +71,14 @@ class RooflineEntry:
 
 @dataclass(frozen=True)
 class FrontierEntry:
-    """A right candidate that the next round did not begin from.
+    """A right candidate that the next round did not begin from, or a champion that a restart left.
 
     Args:
-        iteration: the round.
-        branch: its number in the round.
+        iteration: the round; 0 where the loop began.
+        branch: its number in the round; 0 where it is no branch: a champion without one of its
+            methods, or the start.
         point: its key.
-        path: of its source, in the loop's folder.
+        path: of its source, in the loop's folder; empty for the start.
         time_us: at the loop's workload.
         others_us: at other workloads, by their short form, once they were scored.
     """
@@ -394,7 +399,28 @@ class StateFold:
             for one in self.frontier
         ]
 
+    def _leave_champion(self) -> None:
+        """The point that a restart turns away from stays in the frontier, so that it can be had
+        again."""
+        known = {one.point for one in self.frontier}
+        if self.time_us is not None and self.point not in known:
+            iteration, branch, path = self._where_made(self.point)
+            self.frontier.append(FrontierEntry(iteration, branch, self.point, path, self.time_us))
+
+    def _where_made(self, point: str) -> tuple[int, int, str]:
+        """Round, branch and path of a point, as `FrontierEntry` has them; the latest that holds."""
+        for number, kept in sorted(self.rounds.items(), reverse=True):
+            for one in kept.branches:
+                if one.point == point:
+                    return number, one.branch, f"{round_folder(number)}/branches/{one.branch}"
+            for found in kept.attribution or ():
+                if found.without == point:
+                    return number, 0, f"{round_folder(number)}/ablations/{found.method}"
+        return 0, 0, ""
+
     def _take_restart(self, event: LoopRestarted) -> None:
+        if self.point != event.point:
+            self._leave_champion()
         for number, one in self.rounds.items():
             if one.classes is None:
                 self.rounds[number] = replace(one, abandoned=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from labtools.problem.rung import say_knobs
 
-from .attribution import Attribution
+from .attribution import FORECAST_INTERVALS, Attribution
 from .audit import say_gap
 from .family import METHOD_AXES
 from .state import LoopState, RoundKept, methods_by_class
@@ -144,13 +144,13 @@ def _attributions(state: LoopState) -> SummaryTable:
         *("round", "method", "without it, us", "relative", "95 % interval", "threshold"),
         *("in the machine code", "class"),
     )
-    return SummaryTable(
-        "Attribution",
-        columns,
-        tuple(rows),
+    note = (
         "Each is the time without one method less the champion's. They are not summed: methods "
-        "that only work together each show the whole effect.",
+        "that only work together each show the whole effect."
     )
+    if state.on == "forecast":
+        note += f" {FORECAST_INTERVALS}"
+    return SummaryTable("Attribution", columns, tuple(rows), note)
 
 
 def attributed(state: LoopState) -> Iterator[tuple[RoundKept, Attribution]]:

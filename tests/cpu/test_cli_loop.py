@@ -155,7 +155,7 @@ class Said:
 
 
 @pytest.fixture
-def loop(played: PlayedSteps, capsys: pytest.CaptureFixture[str]) -> Any:
+def loop_for_real(capsys: pytest.CaptureFixture[str]) -> Any:
     """Run ``labtools loop`` in this process."""
 
     def call(*arguments: object, command: str = "loop") -> Said:
@@ -165,6 +165,12 @@ def loop(played: PlayedSteps, capsys: pytest.CaptureFixture[str]) -> Any:
         return Said(int(status), captured.out, captured.err)
 
     return call
+
+
+@pytest.fixture
+def loop(played: PlayedSteps, loop_for_real: Any) -> Any:
+    """The same with steps whose numbers are made up."""
+    return loop_for_real
 
 
 @pytest.fixture
@@ -271,6 +277,19 @@ def test_a_wrong_input_ends_with_2(
     assert answer.status == 2
     assert said in answer.err
     assert loop("pick", begun, "--input", tmp_path / "nowhere.json").status == 2
+
+
+def test_what_a_step_cannot_take_ends_with_2(tmp_path: Path, loop_for_real: Any) -> None:
+    folder = tmp_path / "real"
+    assert loop_for_real("init", folder, "--rule", "by-lot").status == 2
+    assert loop_for_real("init", folder).status == 0
+    path = tmp_path / "input.json"
+    path.write_text('{"counters": {"dram_throughput": 41.5}}')
+    answer = loop_for_real("gaps", folder, "--input", path)
+    assert answer.status == 2
+    assert "did you mean dram_throughput_pct?" in answer.err
+    assert loop_for_real("gaps", folder).status == 0
+    assert loop_for_real("budget", folder, "--rule", "by-lot").status == 2
 
 
 def test_the_line_that_plays_the_whole_policy(loop: Any, tmp_path: Path) -> None:

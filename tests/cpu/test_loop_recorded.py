@@ -11,17 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from labtools.cli.loop import LoopAsked, restart_loop, run_loop
 from labtools.notebook.ablation.kernels import LOOP_CHAMPION
 from labtools.optimize import loop
+from labtools.optimize.audit import audit
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import Family, load_family
 from labtools.optimize.grid import Grid, check_grid, draw_points, grid_path, read_grid
 from labtools.optimize.loop import TuningLoop
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.searches import read_searches, searches_path
-from labtools.optimize.state import LoopResult, LoopState
+from labtools.optimize.state import GivenRefused, LoopResult, LoopState
 from labtools.problem import LabError
 from labtools.toolchain import find_compiler
+from labtools.toolchain.progress import silent
 
 NEAR, FAR = 1.05, 1.10
 SEEDS = int(os.environ.get("LABTOOLS_LOOP_SEEDS", "2"))
@@ -225,6 +228,119 @@ def test_the_audit_explains_each_step(tmp_path: Path, family: Family) -> None:
         assert f"  {step}: " in text
     assert "; drawn before latency." in text, "near-ties of strength are drawn, and it says so"
     assert (tmp_path / "loop" / "iterv1" / "kernel.cu").is_file()
+
+
+def test_a_restart_that_leads_nowhere_says_where_a_faster_point_is(
+    family: Family, tmp_path: Path
+) -> None:
+    folder, asked = tmp_path / "loop", LoopAsked("tunable")
+    first = run_loop(folder, asked, 2, None, silent)
+    assert not first.notices
+    slow = max(enumerate(LoopFolder.look(folder).state.frontier), key=lambda one: one[1].time_us)
+    restart_loop(folder, slow[0])
+    (said,) = run_loop(folder, asked, 2, None, silent).notices  # no further round is asked for
+    assert f"{first.found.champion.time_us:.2f} us" in said
+    number = int(said.split()[1])
+    restart_loop(folder, number)
+    assert LoopFolder.look(folder).state.point == first.found.champion.point
+
+
+# ------------------------------------------------------------------- what somebody decides
+
+
+def play_to_branch(folder: Path, family: Family, methods: Sequence[str]) -> None:
+    """A first round up to its branches, with given methods."""
+    loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
+    loop.gaps(folder, family)
+    loop.budget(folder, family)
+    loop.pick(folder, family, methods)
+
+
+def test_a_given_branch_goes_on_from_its_round(family: Family, tmp_path: Path) -> None:
+    folder = tmp_path / "loop"
+    play_to_branch(folder, family, ["compute.tensor_core", "memory.group_of_heads"])
+    state = loop.branch(folder, family, [{"split": 8}, {"split": 4}])
+    for one, split in zip(state.current.branches, (8, 4), strict=True):
+        knobs = family.read_key(one.point).knobs
+        assert (knobs["split"], knobs["math"], knobs["gqa"]) == (split, 1, 1)
+    for step in (loop.ablate, loop.check, loop.update, loop.gaps, loop.budget):
+        step(folder, family)
+    begun = family.read_key(LoopFolder.look(folder).state.point)
+    assert begun != family.start
+    loop.pick(folder, family, ["memory.swizzle"])
+    (tried,) = loop.branch(folder, family, [{"warps": 4}]).current.branches
+    wanted = {**begun.knobs, "swizzle": 1, "warps": 4}
+    assert family.read_key(tried.point) == family.point(wanted), "not as at the family's start"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([], "none was given"),
+        ([{"math": 0, "load": 0, "stages": 1}], "compute.tensor_core, picked for this round"),
+        ([{}, {"split": 1}], "it is branch 1 already"),
+        ([{"warps": 5}], "warps may be"),
+        ([{"warp": 4}], "its knobs are"),
+    ],
+)
+def test_a_branch_that_would_end_in_nothing_is_refused(
+    family: Family, tmp_path: Path, given: list[Mapping[str, int]], says: str
+) -> None:
+    """A champion without its round's methods could not be ablated, and the loop would stand."""
+    folder = tmp_path / "loop"
+    play_to_branch(folder, family, ["compute.tensor_core"])
+    with pytest.raises(GivenRefused) as refused:
+        loop.branch(folder, family, given)
+    assert says in refused.value.why
+    state = LoopFolder.look(folder).state
+    assert state.next_steps == ("branch",)
+    assert not state.current.branches
+    assert loop.branch(folder, family).next_steps == ("ablate",)
+
+
+def test_a_given_pick_says_who_chose(family: Family, tmp_path: Path) -> None:
+    folder = tmp_path / "loop"
+    play_to_branch(folder, family, ["latency.async_copies"])
+    pick = LoopFolder.look(folder).state.current.pick
+    assert pick is not None
+    why = {one.method: one.why for one in pick.considered}
+    assert why["latency.async_copies"] == "given by the caller; all four checks passed"
+    assert why["compute.tensor_core"] == "the caller chose others; all four checks passed"
+    assert "skipped" in why["memory.l2_prefetch"]
+
+
+@pytest.mark.parametrize(
+    ("counters", "says"),
+    [
+        ({"dram_troughput_pct": 41.5}, "did you mean dram_throughput_pct?"),
+        ({"dram_throughput_pct": -1.0}, "from 0 on"),
+        ({"dram_throughput_pct": float("nan")}, "from 0 on"),
+        ({"pipe_fma_pct": 500.0}, "at most 100 percent"),
+        ({"warp_latency_cycles": 10.0, "stall_wait_cycles": 61.0}, "more than warp_latency"),
+    ],
+)
+def test_what_is_no_counter_of_a_kernel_gives_no_gap(
+    family: Family, tmp_path: Path, counters: Mapping[str, float], says: str
+) -> None:
+    folder = tmp_path / "loop"
+    loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
+    with pytest.raises(GivenRefused) as refused:
+        loop.gaps(folder, family, counters)
+    assert says in refused.value.why
+    assert LoopFolder.look(folder).state.next_steps == ("gaps",)
+
+
+def test_a_budget_is_explained_from_its_gaps(family: Family, tmp_path: Path) -> None:
+    folder = tmp_path / "loop"
+    loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
+    loop.gaps(folder, family)
+    gaps = loop.budget(folder, family).current.gaps
+    assert gaps is not None
+    entry = audit(LoopFolder.look(folder).lines)[-1]
+    assert entry.step == "budget"
+    assert entry.numbers == gaps.names()
+    with pytest.raises(GivenRefused, match="no method 'nowhere'"):
+        loop.pick(folder, family, ["nowhere"])
 
 
 # ------------------------------------------------------------------- a method that was dropped

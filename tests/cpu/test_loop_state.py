@@ -209,6 +209,20 @@ def test_a_restart_goes_on_from_any_frontier_entry(played: Path) -> None:
             folder.restart(99)
 
 
+def test_a_restart_leaves_its_champion_in_the_frontier(played: Path) -> None:
+    """Otherwise the fastest point of a loop could not be had again."""
+    with LoopFolder.opened(played) as folder:
+        point, time_us, before = folder.state.point, folder.state.time_us, folder.state.frontier
+        folder.restart(0)
+        *others, last = folder.state.frontier
+        assert tuple(others) == before
+        assert (last.point, last.time_us) == (point, time_us)
+        assert (played / last.path).is_dir()
+        folder.restart(len(before))
+        assert (folder.state.point, folder.state.time_us) == (point, time_us)
+        assert len(folder.state.frontier) == len(before) + 1, "an entry is not entered again"
+
+
 def test_a_champion_that_is_not_taken_stays_in_the_frontier(tmp_path: Path) -> None:
     with LoopFolder.create(tmp_path, begin()) as folder:
         while folder.state.next_steps != ("update",):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -385,6 +386,7 @@ def test_kernel_tuner_reads_the_grid_field_by_field(tmp_path):
         knobs = grid.plan.knobs_of(number)
         held = data["cache"][",".join(str(knobs[name]) for name in data["tune_params_keys"])]
         assert {name: held[name] for name in knobs} == knobs
+        assert datetime.fromisoformat(held["timestamp"]) == grid.provenance.date
         if number == 0:
             assert held["__error__"] == held["time"] == "RuntimeFailedConfig"
             continue
