@@ -257,7 +257,7 @@ def loop_export(
     target: Annotated[Path, typer.Argument(help="A folder for what is written.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Write the champion as a rung of your own, and the loop's runs for Kernel Tuner."""
+    """Write the champion as a rung of your own, and runs and grid for Kernel Tuner."""
     from .loop import export_loop
 
     present(lambda progress: export_loop(folder, target, progress), as_json)

@@ -46,7 +46,7 @@ from .events import (
 )
 from .family import Family, Point, load_family
 from .gaps import fault_of_counters, gaps_of_counters, rising, trigger_values
-from .grid import TunerEntry, write_kernel_tuner
+from .grid import TunerEntry, export_kernel_tuner, grid_path, read_grid, write_kernel_tuner
 from .loop_folder import LoopFolder
 from .pick import Pick, Taken, launch_numbers, next_form, pick_methods, why_not_again
 from .sass_check import SassVerdict, prove
@@ -792,7 +792,8 @@ def run(
 
 
 def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
-    """Write a loop's champion as a rung of its own, and what was timed for Kernel Tuner.
+    """Write a loop's champion as a rung of its own, and what was timed for Kernel Tuner: the loop's
+    runs, and the whole grid where the loop was played on it.
 
     Args:
         folder: of the loop.
@@ -821,15 +822,20 @@ def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
         error: Literal["", "RuntimeFailedConfig"] = "" if us else "RuntimeFailedConfig"
         entries.append(TunerEntry(state.knobs[key], us, when[key], error))
     rung, cache = target / f"{family.rung.id}_champion.py", target / "kernel_tuner_cache.json"
+    written = [rung, cache]
     try:
         target.mkdir(parents=True, exist_ok=True)
         write_whole(rung, _champion_rung(family, state).encode())
         write_kernel_tuner(cache, family.rung.id, state.gpu, state.workload, entries)
+        if state.on == "recorded":
+            written.append(target / "kernel_tuner_grid.json")
+            grid = read_grid(grid_path(family.rung.id, state.gpu))
+            export_kernel_tuner(grid, written[-1], state.workload)
     except OSError as error:
         raise LabError(
             f"{target} cannot be written.", error.strerror or str(error), "another folder"
         ) from error
-    return (rung, cache)
+    return tuple(written)
 
 
 def _champion_rung(family: Family, state: LoopState) -> str:

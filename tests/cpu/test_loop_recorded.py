@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import statistics
 from collections.abc import Mapping, Sequence
@@ -243,6 +244,18 @@ def test_a_restart_that_leads_nowhere_says_where_a_faster_point_is(
     number = int(said.split()[1])
     restart_loop(folder, number)
     assert LoopFolder.look(folder).state.point == first.found.champion.point
+
+
+def test_the_grid_is_exported_with_the_champion(family: Family, grid: Grid, tmp_path: Path) -> None:
+    loop.init(tmp_path / "loop", family, None, "recorded", 0, 4, "largest-remainder")
+    found = loop.run(tmp_path / "loop", family, max_rounds=1)
+    _, runs, every = loop.export(tmp_path / "loop", family, tmp_path / "out")
+    held, whole = (json.loads(path.read_text())["cache"] for path in (runs, every))
+    assert len(held) == found.runs
+    assert len(whole) == len(grid)
+    assert held.keys() <= whole.keys()
+    for key, one in held.items():
+        assert whole[key]["time"] == pytest.approx(one["time"])
 
 
 # ------------------------------------------------------------------- what somebody decides

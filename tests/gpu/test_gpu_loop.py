@@ -39,8 +39,14 @@ def test_two_that_only_work_together_are_not_additive(live: LiveBench) -> None:
     hold_together(live, live.family.apply(live.family.start, methods), methods)
 
 
-def test_verdicts_that_are_decided_agree_over_the_repeats(live: LiveBench) -> None:
-    case = CASES["all three at once"]
+REPEATED = "all three at once"
+
+
+@pytest.mark.parametrize(
+    "name", [one if one == REPEATED else pytest.param(one, marks=pytest.mark.slow) for one in CASES]
+)
+def test_verdicts_that_are_decided_agree_over_the_repeats(live: LiveBench, name: str) -> None:
+    case = CASES[name]
     point = live.family.apply(live.family.start, case.methods)
     for _ in range(REPEATS):
         for method, found in judge(live, point, case.methods).classes.items():
