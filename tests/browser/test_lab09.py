@@ -146,6 +146,10 @@ def play_round(
     status = now.locator(".lt-loop-status")
     expect(status).to_contain_text(say_time(done.time_us))
     expect(status).to_contain_text(f"after {done.runs} runs")
+    offered = now.get_by_label("This round begins from").locator("option")
+    places = {int(one.get_attribute("value")) for one in offered.all()}
+    frontier = {bench.grid.number(family.read_key(one.point)) for one in done.frontier}
+    assert places == {bench.grid.number(family.read_key(done.point)), *frontier}
 
 
 def play_game(page: Any, bench: RecordedBench, searches: Searches, folder: Path) -> LoopState:

@@ -238,6 +238,8 @@ function playRound(tables, state, round) {
   const stop = (step, wrong = "") => Object.assign(state, { step, wrong });
   if (round.begin !== undefined) {
     if (!state.frontier.has(round.begin)) return stop("slots", "begin");
+    // What led stays in the frontier, so that it can be had again.
+    if (!state.frontier.has(state.at)) state.frontier.set(state.at, roundThatLedTo(state, state.at));
     beginFrom(tables, state, round.begin);
   }
   [round.from, round.before] = [state.at, state.time];
@@ -300,6 +302,11 @@ function playRound(tables, state, round) {
 // What a guess is scored against: two times are the same where identical kernels differ as much.
 function scoredAgainst(tables, { ratio }) {
   return { ratio, interval: [ratio / (1 + tables.least), ratio * (1 + tables.least)] };
+}
+
+// The round whose gain made a point the one that leads, or 0 of the start.
+function roundThatLedTo(state, place) {
+  return state.rounds.find((one) => one.taken && one.next === place)?.number ?? 0;
 }
 
 function beginFrom(tables, state, place) {

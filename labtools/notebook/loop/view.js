@@ -65,7 +65,7 @@ function renderGame({ model, el }) {
 
   // ---- steps
 
-  // The point that leads, or a right candidate that no round began from.
+  // The point that leads, or another of the frontier.
   function chooseBeginning(state, leading) {
     if (!state.frontier.size) return [];
     const name = (place, words) => {
@@ -81,7 +81,7 @@ function renderGame({ model, el }) {
       ...others.map(([place, number]) =>
         name(
           place,
-          `a candidate of round ${number}, ` +
+          (number ? `a candidate of round ${number}, ` : "the start, ") +
             `${us(tables.points[place].time_us)}: ${sayKnobs(tables, place, [leading])}`,
         ),
       ),
