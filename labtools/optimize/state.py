@@ -422,8 +422,11 @@ class StateFold:
         if self.point != event.point:
             self._leave_champion()
         for number, one in self.rounds.items():
-            if one.classes is None:
+            if one.classes is None and not one.abandoned:
                 self.rounds[number] = replace(one, abandoned=True)
+                for tried in one.branches:  # what led it is right, and was measured
+                    if tried.point == one.champion != event.point:
+                        self._leave_behind(number, tried)
         self.point, self.time_us, self.stopped = event.point, event.time_us, ""
         self.rounds[event.round] = RoundKept(event.round, start=event.point, restarted=True)
 

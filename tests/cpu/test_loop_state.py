@@ -209,6 +209,19 @@ def test_a_restart_goes_on_from_any_frontier_entry(played: Path) -> None:
             folder.restart(99)
 
 
+def test_an_abandoned_round_leaves_what_led_it_in_the_frontier(tmp_path: Path) -> None:
+    with LoopFolder.create(tmp_path, begin()) as folder:
+        while folder.state.next_steps != ("ablate",):
+            step(folder, 1, nothing)
+        led, before = folder.state.current.champion, folder.state.frontier
+        folder.restart(0)
+        assert folder.state.history[0].abandoned
+        added = [one.point for one in folder.state.frontier[len(before) :]]
+        assert added == [led]
+        folder.restart(1)
+        assert [one.point for one in folder.state.frontier[len(before) :]] == added
+
+
 def test_a_restart_leaves_its_champion_in_the_frontier(played: Path) -> None:
     """Otherwise the fastest point of a loop could not be had again."""
     with LoopFolder.opened(played) as folder:
