@@ -34,6 +34,7 @@ from labtools.predict.latencies import read_table, table_files
 from labtools.predict.measured import read_record, table_from_record
 from labtools.problem import LabError
 from labtools.record import Clocks
+from tools.join_microbench import join_runs
 
 PROVENANCE = {
     "gpu": "NVIDIA H200",
@@ -130,6 +131,25 @@ def test_the_table_does_without_what_failed(record) -> None:
         table_from_record({**record, "benchmarks": {"clock": {"problem": "x"}}})
     with pytest.raises(LabError, match="another layout"):
         table_from_record({**record, "schema": 99})
+
+
+def test_a_run_of_some_joins_the_record_with_its_own_provenance(record) -> None:
+    some = {name: one for name, one in record["benchmarks"].items() if name.startswith("pipe.")}
+    run = {**record, "benchmarks": some, "provenance": {**record["provenance"], "driver": "1.2"}}
+    joined = join_runs(record, run)
+    assert joined["provenance"] == record["provenance"]
+    assert set(joined["benchmarks"]) == set(record["benchmarks"])
+    for name, one in joined["benchmarks"].items():
+        assert one["samples"] == record["benchmarks"][name]["samples"]
+        driver = one.get("provenance", record["provenance"])["driver"]
+        assert (driver == "1.2") == (name in some)
+    other = {**run, "provenance": {**run["provenance"], "gpu": "NVIDIA H100"}}
+    with pytest.raises(LabError, match="cannot be joined"):
+        join_runs(record, other)
+    with pytest.raises(LabError, match="cannot be joined"):
+        join_runs(record, {**run, "schema": 99})
+    with pytest.raises(LabError, match="has no samples"):
+        join_runs(record, {**run, "benchmarks": {"pipe.x": {"problem": "a fault"}}})
 
 
 @pytest.mark.parametrize(

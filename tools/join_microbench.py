@@ -1,0 +1,69 @@
+"""Add the microbenchmarks of a run of some of them to a GPU's shipped record.
+
+    labtools microbench --only NAME --out FOLDER
+    python -m tools.join_microbench FOLDER/microbench.json.gz
+
+Each one that is added keeps the provenance of its own run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from labtools.predict.measured import RECORD_NAME
+from labtools.problem import LabError
+from labtools.record import shipped_records_dir
+from labtools.record.whole import write_whole
+
+
+def join_runs(shipped: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with the benchmarks of another run of the same GPU in it.
+
+    Raises:
+        LabError: the run is of another GPU or layout, or one of its benchmarks failed.
+    """
+    for name in ("schema", "kind"):
+        if shipped[name] != added[name]:
+            raise LabError(
+                "The two records cannot be joined.",
+                f"one has {name} {shipped[name]}, the other {added[name]}",
+                "measure all of them again",
+            )
+    ours, theirs = shipped["provenance"], added["provenance"]
+    if ours["gpu"] != theirs["gpu"]:
+        raise LabError(
+            "The two records cannot be joined.",
+            f"one is of an {ours['gpu']}, the other of an {theirs['gpu']}",
+            "a GPU's table holds what was measured on that GPU alone",
+        )
+    failed = [name for name, one in added["benchmarks"].items() if "samples" not in one]
+    if failed:
+        raise LabError(
+            f"{', '.join(failed)} has no samples.",
+            "it failed in that run",
+            "measure it again, and join that run",
+        )
+    joined = {name: {**one, "provenance": theirs} for name, one in added["benchmarks"].items()}
+    return {**shipped, "benchmarks": {**shipped["benchmarks"], **joined}}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("record", type=Path, help="what `labtools microbench --out` wrote")
+    added = json.loads(gzip.decompress(parser.parse_args(argv).record.read_bytes()))
+    path = shipped_records_dir() / added["provenance"]["gpu_slug"] / RECORD_NAME
+    joined = join_runs(json.loads(gzip.decompress(path.read_bytes())), added)
+    text = json.dumps(joined, separators=(",", ":"))
+    write_whole(path, gzip.compress(text.encode(), mtime=0), durable=True)
+    print(f"{path.name}: {', '.join(added['benchmarks'])}. Next: make manifest, make name.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
