@@ -15,6 +15,7 @@ from .decode.quant import QUANT
 from .decode.splits import SPLITS
 from .gemm import GEMM, LAYOUTS
 from .prefill import PREFILL, PREFILL_PEERS_PLAN
+from .roles import ROLES_TEST
 from .rows import ROWS
 from .section import Plan
 
@@ -38,7 +39,7 @@ class Group:
 
 
 _DECODE = (LADDER, QUICK, POINTS_CALIBRATION, POINTS_TEST, FINDINGS, BENCH, SPLITS, QUANT)
-_EVERY_PLAN = (*_DECODE, ROWS, GEMM, LAYOUTS, PREFILL, PREFILL_PEERS_PLAN)
+_EVERY_PLAN = (*_DECODE, ROWS, GEMM, LAYOUTS, PREFILL, PREFILL_PEERS_PLAN, ROLES_TEST)
 PLANS = {plan.name: plan for plan in _EVERY_PLAN}
 
 
