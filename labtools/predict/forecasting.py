@@ -360,6 +360,7 @@ def _find_bound(
         "dram": of_peak,
         "l2": main.l2_share,
         "issue": main.issue_share,
+        "tensor": main.tensor_share,
         "chain": chain_share(main.stack),
     }
     bound = decide_bound(shares, time_us / empty_us) or nearest_bound(shares)
@@ -373,6 +374,8 @@ def _find_bound(
             return bound, f"{main.l2_share:.0%} of the L2's ceiling is in use"
         return bound, f"{of_peak:.0%} of the memory's peak rate is in use"
     if bound == "issue":
+        if main.tensor_share > main.issue_share:
+            return bound, f"the tensor cores multiply in {main.tensor_share:.0%} of the time"
         return bound, f"{main.issue_share:.0%} of the issue slots are in use"
     top = main.stack[0] if main.stack else None
     waited = f"a warp waits longest for {top.name} ({top.share:.0%})" if top else "it waits"

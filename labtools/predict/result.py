@@ -67,6 +67,7 @@ class LaunchForecast:
         dram_share: share of the memory ceiling in use while the GPU is full, 0..1.
         l2_share: the same for the L2.
         issue_share: share of the issue slots of busy SMs in use, 0..1.
+        tensor_share: share of the tensor cores' time that products of warpgroups take, 0..1.
         in_flight_bytes: mean bytes asked for and not yet there, an SM.
         load_latency_cycles: mean latency of loads that miss the L1, load on memory included.
         stack: what the first warp waited for, largest first.
@@ -102,6 +103,7 @@ class LaunchForecast:
     true_chain_cycles: float | None
     notes: tuple[str, ...]
     doubts: tuple[str, ...] = ()
+    tensor_share: float = 0.0
     account_us: Mapping[str, float] = field(default_factory=dict, repr=False)
 
 

@@ -45,22 +45,23 @@ def decide_bound(shares: Mapping[str, float], empty_launches: float | None = Non
     1. ``launch``: the time is under `LAUNCH_FACTOR` empty launches. Averages over so short a
        kernel say little, so nothing else is asked.
     2. ``bandwidth``: device memory or the L2 at `FULL` of its peak or more.
-    3. ``issue``: a scheduler issues in `FULL` of its cycles or more.
+    3. ``issue``: a scheduler issues in `FULL` of its cycles or more, or the tensor cores work in as
+       many: one instruction keeps them busy for long.
     4. ``chain``: memory and the L2 below `MEMORY_LOW`, and at least `CHAIN_STALLS` of a warp's
        time in `CHAIN_REASONS`.
 
     Otherwise the bound is None: the shares are ambiguous, or one that a rule needs is not known.
 
     Args:
-        shares: of 1: ``dram``, ``l2``, ``issue`` and ``chain``. What is not known is left out; the
-            L2 counts only where it is known.
+        shares: of 1: ``dram``, ``l2``, ``issue``, ``tensor`` and ``chain``. What is not known is
+            left out; the L2 and the tensor cores count only where they are known.
         empty_launches: the time over that of an empty launch; None where it is not known.
     """
     if empty_launches is not None and empty_launches < LAUNCH_FACTOR:
         return "launch"
     if _memory_share(shares) >= FULL:
         return "bandwidth"
-    if shares.get("issue", 0.0) >= FULL:
+    if _compute_share(shares) >= FULL:
         return "issue"
     known = "dram" in shares and "chain" in shares
     if known and _memory_share(shares) < MEMORY_LOW and shares["chain"] >= CHAIN_STALLS:
@@ -75,12 +76,13 @@ def nearest_bound(shares: Mapping[str, float]) -> Bound:
     and `FULL` a memory that is nearer to full makes it bandwidth.
 
     Args:
-        shares: ``dram``, ``issue`` and ``chain`` of 1, and ``l2`` where it is known.
+        shares: ``dram``, ``issue`` and ``chain`` of 1, and ``l2`` and ``tensor`` where they are
+            known.
     """
     memory = _memory_share(shares)
     short: dict[Bound, float] = {
         "bandwidth": FULL - memory,
-        "issue": FULL - shares["issue"],
+        "issue": FULL - _compute_share(shares),
         "chain": max(memory - MEMORY_LOW, CHAIN_STALLS - shares["chain"]),
     }
     return min(short, key=lambda bound: short[bound])
@@ -91,14 +93,19 @@ def _memory_share(shares: Mapping[str, float]) -> float:
     return max(shares.get("dram", 0.0), shares.get("l2", 0.0))
 
 
+def _compute_share(shares: Mapping[str, float]) -> float:
+    """The busier of issue slots and tensor cores."""
+    return max(shares.get("issue", 0.0), shares.get("tensor", 0.0))
+
+
 @dataclass(frozen=True)
 class CountedBound:
     """The bound that counters show.
 
     Args:
         bound: None where the counters are ambiguous or missing.
-        shares: of 1: ``dram`` and ``issue`` of their peaks, ``long_scoreboard``, ``barrier``,
-            ``wait`` and their sum ``chain`` of a warp's time. What was not measured is left out.
+        shares: of 1: ``dram``, ``issue`` and ``tensor`` of their peaks, ``long_scoreboard``,
+            ``barrier``, ``wait`` and their sum ``chain`` of a warp's time. What was not measured is left out.
         reason: one sentence: what decided, or what is in the way.
         empty_launches: duration over that of an empty launch; None where one was not measured.
         missing: the counters that a rule needed and that have no value.
@@ -206,6 +213,9 @@ def counted_bound(
     dram, issue, chain = (shares.get(name) for name in ("dram", "issue", "chain"))
     if bound == "bandwidth":
         return result(bound, f"device memory is at {dram:.0%} of its peak, {FULL:.0%} or more")
+    if bound == "issue" and (issue or 0.0) < FULL:
+        working = f"the tensor cores work in {shares['tensor']:.0%} of its cycles"
+        return result(bound, f"{working}, {FULL:.0%} or more")
     if bound == "issue":
         return result(bound, f"a scheduler issues in {issue:.0%} of its cycles, {FULL:.0%} or more")
     if bound == "chain":
@@ -259,6 +269,9 @@ def _measured_shares(
             missing.append(counter)
         else:
             shares[name] = value / 100
+    tensor = known_value(values, "pipe_tensor_pct")
+    if tensor is not None:
+        shares["tensor"] = tensor / 100
     found = stall_shares(values)
     shares.update({reason: found[reason] for reason in CHAIN_REASONS if reason in found})
     absent = [

@@ -68,6 +68,10 @@ def _values(
         # Both full: memory is asked before issuing.
         (_values(dram=90.0, issue=90.0), 100.0, "bandwidth"),
         (_values(issue=90.0, long_scoreboard=8.0), 100.0, "issue"),
+        # One instruction keeps tensor cores busy for long: schedulers have little to do then.
+        (_values(long_scoreboard=8.0, pipe_tensor_pct=80.0), 100.0, "issue"),
+        (_values(long_scoreboard=8.0, pipe_tensor_pct=79.9), 100.0, "chain"),
+        (_values(pipe_tensor_pct=90.0, dram=90.0), 100.0, "bandwidth"),
     ],
 )
 def test_rules_and_their_order(
@@ -92,6 +96,8 @@ def test_rules_and_their_order(
         ({"dram": 0.1, "issue": 0.79, "chain": 0.4}, None, "issue"),
         ({"dram": 0.1, "issue": 0.65, "chain": 0.4}, None, "chain"),
         ({"dram": 0.1, "issue": 0.79, "chain": 0.5}, "chain", "chain"),
+        ({"dram": 0.1, "l2": 0.64, "issue": 0.3, "tensor": 0.8, "chain": 0.2}, "issue", "issue"),
+        ({"dram": 0.1, "l2": 0.64, "issue": 0.3, "tensor": 0.7, "chain": 0.2}, None, "issue"),
     ],
 )
 def test_where_no_rule_holds_one_falls_short_by_least(
@@ -108,6 +114,9 @@ def test_shares_are_of_one_and_say_what_decided() -> None:
         {"dram": 0.3, "issue": 0.2, "long_scoreboard": 0.4, "barrier": 0, "wait": 0.1, "chain": 0.5}
     )
     assert "30%" in found.reason and "50%" in found.reason
+    found = counted_bound(_values(pipe_tensor_pct=85.0), 100.0, 2.0)
+    assert found.shares["tensor"] == pytest.approx(0.85)
+    assert "tensor cores work in 85%" in found.reason
 
 
 def test_an_ambiguous_answer_names_the_obstacle() -> None:
