@@ -105,7 +105,8 @@ class CountedBound:
     Args:
         bound: None where the counters are ambiguous or missing.
         shares: of 1: ``dram``, ``issue`` and ``tensor`` of their peaks, ``long_scoreboard``,
-            ``barrier``, ``wait`` and their sum ``chain`` of a warp's time. What was not measured is left out.
+            ``barrier``, ``wait`` and their sum ``chain`` of a warp's time. What was not measured is
+            left out.
         reason: one sentence: what decided, or what is in the way.
         empty_launches: duration over that of an empty launch; None where one was not measured.
         missing: the counters that a rule needed and that have no value.
