@@ -66,11 +66,14 @@ class State:
         active: [N] bool lanes that execute now; a read is unknown if one of them does not know.
         comparisons: where not None, the integer comparisons made: (kind, a - b, lanes, limits).
         lanes: who the lanes are, and the constant bank.
+        stored: which of local and shared memory have had a word among ``values``.
         spaces: shared and local memory by name, where data are followed through them.
         local_rows: [N] whose stack each lane has, of a copy of some lanes; None: its own.
     """
 
-    __slots__ = ("active", "comparisons", "lanes", "local_rows", "spaces", "valid", "values")
+    __slots__ = (
+        *("active", "comparisons", "lanes", "local_rows", "spaces", "stored", "valid", "values"),
+    )
 
     def __init__(
         self,
@@ -82,13 +85,14 @@ class State:
         self.valid: dict[str, np.ndarray] = {}
         self.active = lanes.true
         self.comparisons: list[IntegerComparison] | None = None
+        self.stored: frozenset[str] = frozenset()
         self.spaces: dict[str, Space] = {}
         self.local_rows: np.ndarray | None = None
 
     def copy(self) -> State:
         """A copy that may be run on; arrays are shared, since none is changed in place."""
         twin = State(self.lanes, dict(self.values))
-        twin.valid = dict(self.valid)
+        twin.valid, twin.stored = dict(self.valid), self.stored
         twin.spaces, twin.local_rows = dict(self.spaces), self.local_rows
         return twin
 
@@ -1014,7 +1018,7 @@ def _memory_load(state: State, one: Instruction) -> list[tuple[str, Value]]:
     names = sorted(one.defines, key=_register_number)
     kind = "local" if one.base == "LDL" else "shared"
     small = next((bits for m, bits in SMALL_ACCESSES.items() if m in one.modifiers), 0)
-    if not names or not any(name.startswith(kind) for name in state.values):
+    if not names or kind not in state.stored:
         return []
     place = _one_place(state, take(one.operands, 2)[1], state.active)
     if place is None:
@@ -1036,7 +1040,7 @@ def store_memory(state: State, one: Instruction, executing: np.ndarray, unknown:
     """
     kind = "local" if one.base == "STL" else "shared"
     source = one.operands[1]
-    kept = [name for name in state.values if name.startswith(kind)]
+    kept = [name for name in state.values if name.startswith(kind)] if kind in state.stored else []
     sizes = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
     size = next((sizes[m] for m in one.modifiers if m in sizes), 4)
     known = source.kind == "register" and not unknown
@@ -1058,6 +1062,7 @@ def store_memory(state: State, one: Instruction, executing: np.ndarray, unknown:
         if not same and start < place + size and place < start + width:
             del state.values[name]
             state.valid.pop(name, None)
+    state.stored |= {kind}
     for word in range(max(1, size // 4)):
         name = f"{kind}:{(place + 4 * word) // 4 * 4}"
         if size < 4:

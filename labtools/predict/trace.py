@@ -289,6 +289,9 @@ class _Follower:
         self.assumed: dict[int, bool] = {}
         self.roles = sass.has_roles
         self.passed: dict[int, int] = {}
+        self.unconditional = tuple(
+            one.predicate is None and one.base not in ("BRA", "JMP", "LDGSTS") for one in self.code
+        )
 
     @cached_property
     def deciding(self) -> tuple[frozenset[str], ...]:
@@ -402,7 +405,7 @@ class _Follower:
         if self.data and base in ("LDL", "STL"):
             address = self._address(state, one)
         self._write(state, one, executing, unknown_guard, address)
-        self._go(groups, place + 1, active)
+        self._join(groups, place + 1, active)
         return None
 
     def _executing(
@@ -410,6 +413,8 @@ class _Follower:
     ) -> tuple[np.ndarray, bool]:
         """Lanes whose guard holds, and whether the guard is unknown (then: all lanes)."""
         executing = state.active = active
+        if self.unconditional[one.index]:
+            return executing, False
         unknown = False
         if one.predicate is not None:
             flag = state.flag(one.predicate)
@@ -463,7 +468,7 @@ class _Follower:
             found = granted(state, one) or None
         if found is None:
             found = evaluate_data(state, one) if self.data else evaluate(state, one)
-        whole = bool(executing.all())
+        whole = executing is state.lanes.true or bool(executing.all())
         for name, value in found:
             state.write(name, None if unknown_guard else value, executing, whole)
 
@@ -722,10 +727,14 @@ class _Follower:
         self.assumptions[one.index] = Assumption(one.index, text, trips, swing)
 
     def _go(self, groups: dict[int, np.ndarray], place: int, lanes: np.ndarray) -> None:
-        if not lanes.any() or place >= len(self.code):
-            return
-        there = groups.get(place)
-        groups[place] = lanes if there is None else there | lanes
+        if lanes.any():
+            self._join(groups, place, lanes)
+
+    def _join(self, groups: dict[int, np.ndarray], place: int, lanes: np.ndarray) -> None:
+        """Some lanes, at least one, go on at a place."""
+        if place < len(self.code):
+            there = groups.get(place)
+            groups[place] = lanes if there is None else there | lanes
 
     def _meeting(
         self, state: State, one: Instruction, executing: np.ndarray
@@ -1182,6 +1191,7 @@ def _copies(state: State, source: np.ndarray, count: int) -> State:
     found.values = {n: None if v is None else v[source] for n, v in state.values.items()}
     found.valid = {name: known[source] for name, known in state.valid.items()}
     found.active = twin.true
+    found.stored = state.stored
     found.spaces = dict(state.spaces)
     found.local_rows = state.rows("local")[source]
     return found
