@@ -540,6 +540,8 @@ class Simulation:
             share_free = max(self.share_free, served) + code.dram_bytes * self.box_memory
             self.share_free = share_free
             done += max(0.0, share_free - self.fill_free)
+            if level == "dram":  # what comes from memory comes through the L2, and waits there too
+                done += max(0.0, self.l2_pressure - self.dram_pressure)
             self._come(warp.block.gates[code.gate], done, -code.bytes, now, True)
             done, level = now, ""
         elif kind == AWAITS:
