@@ -354,7 +354,7 @@ class Problem(ABC):
     @classmethod
     def _read_option(cls, option: str) -> Mapping[str, Any] | None:
         """The fields that an option of the short form sets, or None where it is none."""
-        number = re.fullmatch(r"([a-z]+)([0-9]{1,18})", option)
+        number = re.fullmatch(r"([a-z]+)([1-9][0-9]{0,17})", option)
         if number and number[1] in cls.counted:
             return {cls.counted[number[1]]: int(number[2])}
         return cls.options.get(option)

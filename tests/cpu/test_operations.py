@@ -268,6 +268,7 @@ def test_a_rung_runs_its_own_operation_alone() -> None:
         ("rows:8192,64/paged16", "is no option"),
         ("rows:8192,64/q16", "is no option"),
         ("prefill:1,2,2,8,64/q", "/causal, /fp16, /bf16, /warm, /qN"),
+        ("prefill:1,2,2,8,64/q0", "/causal, /fp16, /bf16, /warm, /qN"),
         ("prefill:1,2,2,8,64/q3/q4", "says again"),
         ("prefill:1,2,2,8,64/q9/causal", "would see no key"),
         ("prefill:1,3,2,8,64", "same number of query heads"),

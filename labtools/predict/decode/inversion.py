@@ -38,7 +38,7 @@ from ..inversion.parts import (
     DesignStep,
     Figure,
     Rejected,
-    bytes_words,
+    footprint_words,
 )
 from ..inversion.product import SLOPE_BYTES, WHERE_IT_STOPS
 from ..inversion.traffic import SlopePoint, sum_of_slopes
@@ -390,7 +390,6 @@ class _Derivation:
             ceiling,
         ]
         l2 = self.machine.l2_bytes_per_cycle * self.machine.clock_ghz
-        fits = "the L2" if self.bytes <= self.gpu.l2_bytes else "memory alone"
         results = [
             Figure("floor", floor_us, "us", "bytes / read ceiling"),
             Figure("L2", self.bytes / l2 / 1e3, "us", "bytes / its rate"),
@@ -423,8 +422,8 @@ class _Derivation:
             tuple(inputs),
             "floor = (K + V + q + output) / read ceiling; K and V with their scales",
             tuple(results),
-            "each row of K and V is read once, for all query heads of its group; the footprint of "
-            f"{bytes_words(self.bytes)} fits {fits} ({bytes_words(self.gpu.l2_bytes)} of L2)",
+            "each row of K and V is read once, for all query heads of its group; "
+            + footprint_words(self.bytes, self.gpu.l2_bytes),
             "a cache that is warm and fits the L2; two sequences that share rows",
             tuple(rejected if self.group > 1 else rejected[:-1]),
         )

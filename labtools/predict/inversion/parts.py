@@ -122,6 +122,12 @@ class AnyDesign:
         raise KeyError(name)
 
 
+def footprint_words(count: float, l2_bytes: int) -> str:
+    """Which level of memory holds so many bytes, in words."""
+    fits = "the L2" if count <= l2_bytes else "memory alone"
+    return f"the footprint of {bytes_words(count)} fits {fits} ({bytes_words(l2_bytes)} of L2)"
+
+
 def bytes_words(count: float) -> str:
     """Bytes in words, such as ``48 KiB``."""
     power = min(3, int(math.log(max(count, 1), 1024)))

@@ -19,7 +19,7 @@ from .capacity import room_step, shared_limits
 from .design import BoundDesign
 from .layouts import prove_alignment, rejected_layouts, swizzle_of, worst_turns
 from .library_pick import LibraryPick, pick_of_library
-from .parts import REGISTER_LIMIT, WARP, DesignStep, Figure, Rejected, bytes_words
+from .parts import REGISTER_LIMIT, WARP, DesignStep, Figure, Rejected, footprint_words
 from .rings import RingDesign, derive_ring
 from .tiles import (
     CHOICES,
@@ -29,7 +29,7 @@ from .tiles import (
     registers_estimated,
     with_stages,
 )
-from .traffic import SlopePoint, least_traffic
+from .traffic import SlopePoint, least_traffic, rejected_buffers
 from .work import ELEMENT, FORMS, ConvWork, read_work
 
 USUAL_TARGET = 0.85
@@ -212,7 +212,6 @@ class _ProductDerivation:
         matrix_us = work.flops / peak / 1e6
         self.bound = "memory" if memory_us > matrix_us else "matrix units"
         self.floor_us = max(memory_us, matrix_us)
-        fits = "the L2" if work.minimal_bytes <= gpu.l2_bytes else "memory alone"
         sheet = gpu.fp16_tensor_tflops
         at_sheet_rate = not sheet or peak >= 0.95 * sheet
         rejected = []
@@ -259,8 +258,7 @@ class _ProductDerivation:
                 Figure("operations a byte at the ridge", peak * 1e3 / dram, "", "both rates"),
                 Figure("target", self.floor_us / self.target, "us", f"floor / {self.target:g}"),
             ),
-            f"the bound is {self.bound}; the footprint of {bytes_words(work.minimal_bytes)} fits "
-            f"{fits} ({bytes_words(gpu.l2_bytes)} of L2)",
+            f"the bound is {self.bound}; " + footprint_words(work.minimal_bytes, gpu.l2_bytes),
             "another number of rows: few rows make any product one of memory",
             tuple(rejected),
         )
@@ -279,16 +277,8 @@ class _ProductDerivation:
             for name, point in named
             if point.traffic_bytes is not None
         )
-        rejected = tuple(
-            Rejected(
-                f"a buffer of {bytes_words(point.buffer_bytes)} alone",
-                point.traffic_bytes / self.work.minimal_bytes,
-                "times the least bytes",
-                f"the best tile there keeps {point.order} and has {point.tile[0]} x "
-                f"{point.tile[1]} x {point.tile[2]}",
-            )
-            for point in slope[1:4:2]
-            if point.traffic_bytes is not None and point.tile is not None
+        rejected = rejected_buffers(
+            slope[1:4:2], self.work.minimal_bytes, lambda tile: " x ".join(map(str, tile))
         )
         return DesignStep(
             "traffic",

@@ -11,10 +11,11 @@ Tensor Algorithms (Orojenesis), ISCA 2024, which calls the curve so.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from .parts import Rejected, bytes_words
 from .work import ELEMENT, SUM, RowTiling, TiledWork
 
 STAYS = {"depth": "output", "columns": "A", "rows": "B"}
@@ -36,6 +37,45 @@ class SlopePoint:
     traffic_bytes: int | None
     tile: tuple[int, int, int] | None
     order: str | None
+
+
+Nest = tuple[int, int, tuple[int, int, int], str]
+"""Traffic bytes, buffer bytes, tile and what stays of one loop nest."""
+
+
+def slope_of(nests: Sequence[Nest], buffers: Sequence[int]) -> list[SlopePoint]:
+    """The slope at some sizes of the buffer, from all nests, the least traffic first."""
+    points = []
+    for size in buffers:
+        best = next((one for one in nests if one[1] <= size), None)
+        points.append(
+            SlopePoint(size, best[0], best[2], best[3])
+            if best
+            else SlopePoint(size, None, None, None)
+        )
+    return points
+
+
+def rejected_buffers(
+    points: Sequence[SlopePoint], least: int, say_tile: Callable[[tuple[int, int, int]], str]
+) -> tuple[Rejected, ...]:
+    """What speaks against a buffer alone: its traffic over the least.
+
+    Args:
+        points: of the slope.
+        least: bytes that any buffer must move.
+        say_tile: a tile in words.
+    """
+    return tuple(
+        Rejected(
+            f"a buffer of {bytes_words(one.buffer_bytes)} alone",
+            one.traffic_bytes / least,
+            "times the least bytes",
+            f"the best tile there keeps {one.order} and has {say_tile(one.tile)}",
+        )
+        for one in points
+        if one.traffic_bytes is not None and one.tile is not None
+    )
 
 
 def powers(size: int) -> list[int]:
@@ -114,24 +154,15 @@ def least_traffic(
         powers(work.columns),
         powers(work.channels),
     )
-    best = _nests(work, tuple(rows), tuple(columns), tuple(channels))
-    points = []
-    for size in buffers:
-        found = next((one for one in best if one[1] <= size), None)
-        points.append(
-            SlopePoint(size, found[0], found[2], found[3])
-            if found
-            else SlopePoint(size, None, None, None)
-        )
-    return points
+    return slope_of(_nests(work, tuple(rows), tuple(columns), tuple(channels)), buffers)
 
 
 @lru_cache(maxsize=4096)
 def _nests(
     work: TiledWork, rows: tuple[int, ...], columns: tuple[int, ...], channels: tuple[int, ...]
-) -> list[tuple[int, int, tuple[int, int, int], str]]:
-    """(traffic, buffer, tile, what stays) of the nests of tiles of such sizes, the least traffic
-    first, without those that another serves with no more of either.
+) -> list[Nest]:
+    """The nests of tiles of such sizes, the least traffic first, without those that another serves
+    with no more of either.
     """
     found = []
     for one in rows:

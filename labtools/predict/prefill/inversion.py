@@ -26,7 +26,7 @@ from ..inversion.layouts import (
     swizzle_of,
     worst_turns,
 )
-from ..inversion.parts import WARP, DesignStep, Figure, Rejected, bytes_words
+from ..inversion.parts import WARP, DesignStep, Figure, Rejected, bytes_words, footprint_words
 from ..inversion.product import (
     ALIKE,
     SLOPE_BYTES,
@@ -37,7 +37,7 @@ from ..inversion.product import (
 )
 from ..inversion.rings import ARCH
 from ..inversion.tiles import UNIT_BYTES
-from ..inversion.traffic import SlopePoint
+from ..inversion.traffic import SlopePoint, rejected_buffers
 from ..inversion.work import ELEMENT
 from ..sheets import Gpu, load_gpu
 from .costs import (
@@ -184,7 +184,6 @@ class _PrefillDerivation:
         }
         self.bound = max(times, key=lambda name: times[name])
         self.floor_us = times[self.bound]
-        fits = "the L2" if problem.minimal_bytes <= gpu.l2_bytes else "memory alone"
         return DesignStep(
             "limits",
             "Which time can no kernel beat?",
@@ -205,8 +204,7 @@ class _PrefillDerivation:
                 Figure("operations a byte at the ridge", peak * 1e3 / dram, "", "both rates"),
                 Figure("target", self.floor_us / self.target, "us", f"floor / {self.target:g}"),
             ),
-            f"the bound is {self.bound}; the footprint of {bytes_words(problem.minimal_bytes)} "
-            f"fits {fits} ({bytes_words(gpu.l2_bytes)} of L2)",
+            f"the bound is {self.bound}; " + footprint_words(problem.minimal_bytes, gpu.l2_bytes),
             "few queries: then every key serves few products, as in decode",
             tuple(
                 Rejected(f"{name} as the bound", value, "us", "a shorter time than the bound's")
@@ -296,16 +294,8 @@ class _PrefillDerivation:
                 if one.traffic_bytes is not None
             ),
         ]
-        rejected = tuple(
-            Rejected(
-                f"a buffer of {bytes_words(one.buffer_bytes)} alone",
-                one.traffic_bytes / problem.minimal_bytes,
-                "times the least bytes",
-                f"the best tile there keeps {one.order} and has {one.tile[0]} queries and "
-                f"{one.tile[1]} keys",
-            )
-            for one in slope[1:4]
-            if one.traffic_bytes is not None and one.tile is not None
+        rejected = rejected_buffers(
+            slope[1:4], problem.minimal_bytes, lambda tile: f"{tile[0]} queries and {tile[1]} keys"
         )
         scores = ELEMENT * 2 * heads * problem.pairs
         written = Rejected(

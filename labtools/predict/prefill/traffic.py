@@ -14,7 +14,7 @@ import numpy as np
 
 from labtools.problem.prefill import Prefill
 
-from ..inversion.traffic import SlopePoint, powers
+from ..inversion.traffic import Nest, SlopePoint, powers, slope_of
 from ..inversion.work import ELEMENT, SUM
 
 
@@ -60,7 +60,7 @@ def attention_slope(
         buffers: bytes, in any order.
         key_bytes: see `attention_nest`.
     """
-    found: list[tuple[int, int, tuple[int, int, int], str]] = []
+    found: list[Nest] = []
     for heads in powers(problem.group_size):
         for queries in powers(problem.num_queries):
             for keys in powers(problem.kv_len):
@@ -69,13 +69,4 @@ def attention_slope(
                     problem, heads, queries, keys, key_bytes
                 ):
                     found.append((traffic, buffer, tile, stays))
-    found.sort()
-    points = []
-    for size in buffers:
-        best = next((one for one in found if one[1] <= size), None)
-        points.append(
-            SlopePoint(size, best[0], best[2], best[3])
-            if best
-            else SlopePoint(size, None, None, None)
-        )
-    return points
+    return slope_of(sorted(found), buffers)
