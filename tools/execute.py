@@ -120,6 +120,18 @@ def is_depended_on(name: str) -> bool:
     return any(name == known or name.startswith(f"{known}/") for known in DEPENDS)
 
 
+def is_page(name: str) -> bool:
+    """Whether a path of the repository is a page's, which another page may read."""
+    return name.endswith(".md") and name.startswith(("book/", "labs/"))
+
+
+def pages_read(opened: Sequence[str], root: Path) -> str:
+    """A hash of the pages' texts among some paths: what a page says of them goes out of date with
+    them, and no other page does."""
+    texts = [root / name for name in sorted(filter(is_page, opened))]
+    return fingerprint(*(text if text.is_file() else str(text) for text in texts))[:20]
+
+
 def read_page(page: str, root: Path = ROOT) -> NotebookNode:
     """A page as Sphinx reads it: jupyter-cache compares the two cell by cell."""
     path = root / f"{page}.md"
@@ -227,6 +239,7 @@ class Noted:
 
     Attributes:
         by: whose run it was, as given to `KeptPages.run_once`.
+        read: what `pages_read` said of the pages that it opened.
     """
 
     wall_s: float
@@ -235,6 +248,7 @@ class Noted:
     solution_error: str
     opened: list[str]
     by: str
+    read: str
 
     def answers(self, solutions: bool) -> bool:
         """Whether the run was of all that is asked for."""
@@ -266,12 +280,14 @@ class KeptPages:
             yield get_cache(str(self.folder))
 
     def find(self, page: str) -> Noted | None:
-        """What was noted of the last good run of the page's cells as they are; None without one."""
+        """What was noted of the last good run of the page's cells as they are; None without one,
+        and where another page that it read has changed since."""
         with self._cache() as cache:
             try:
-                return Noted(**cache.match_cache_notebook(read_page(page, self.root)).data)
+                noted = Noted(**cache.match_cache_notebook(read_page(page, self.root)).data)
             except KeyError:
                 return None
+        return noted if noted.read == pages_read(noted.opened, self.root) else None
 
     def outputs(self, page: str) -> NotebookNode:
         """The page with the outputs that are kept.
@@ -291,6 +307,7 @@ class KeptPages:
             solution_error=run.solution_error,
             opened=list(run.opened),
             by=by,
+            read=pages_read(run.opened, self.root),
         )
         source = str(self.root / f"{run.page}.md")
         with self._cache() as cache:

@@ -683,7 +683,7 @@ class LiveBench(_OnAFamily):
         rounds: int = ROUNDS,
         progress: Progress = silent,
     ) -> None:
-        if type(operation_of(problem)).__module__.partition(".")[0] != __name__.partition(".")[0]:
+        if not type(operation_of(problem)).__module__.startswith("labtools."):
             raise LabError(
                 f"{problem} cannot be timed on a GPU.",
                 "the processes that time load no kernel's Python, and this problem comes with one",

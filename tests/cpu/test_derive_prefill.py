@@ -13,8 +13,9 @@ from labtools.cli import main
 from labtools.predict import Tile, load_gpu
 from labtools.predict.decode.inversion import derive
 from labtools.predict.inversion.layouts import prove_alignment
+from labtools.predict.inversion.parts import NOT_TOLD_APART
 from labtools.predict.inversion.work import ELEMENT, SUM
-from labtools.predict.prefill.costs import KERNEL_OF_KIND, NOT_TOLD_APART, PrefillModel, PrefillTile
+from labtools.predict.prefill.costs import KERNEL_OF_KIND, PrefillModel, PrefillTile
 from labtools.predict.prefill.inversion import PrefillDesign, derive_prefill
 from labtools.predict.prefill.traffic import attention_nest, attention_slope
 from labtools.problem import LabError, Workload, load_rung

@@ -15,8 +15,9 @@ from labtools.predict import half_tile, load_gpu, machine_of
 from labtools.predict.inversion import library_pick
 from labtools.predict.inversion.capacity import shared_limits
 from labtools.predict.inversion.layouts import best_layouts, compare_layouts_of, prove_alignment
+from labtools.predict.inversion.parts import NOT_TOLD_APART
 from labtools.predict.inversion.product import TileDesign, derive_product
-from labtools.predict.inversion.rings import NOT_TOLD_APART, SHARING_GAIN, RingModel
+from labtools.predict.inversion.rings import SHARING_GAIN, RingModel
 from labtools.predict.inversion.tiles import CHOICES, TileModel, with_stages
 from labtools.predict.inversion.traffic import least_traffic, nest_traffic
 from labtools.predict.inversion.work import ELEMENT, SUM, ConvWork, TiledWork, read_work

@@ -20,6 +20,7 @@ from tools.execute import (
     KeptPages,
     PageRunError,
     is_depended_on,
+    is_page,
     longest_first,
     run_page,
 )
@@ -49,7 +50,8 @@ def test_page_runs(page: str, page_run: Callable[[str], Any]) -> None:
     """From top to bottom; with its solutions, which test_book_pages looks at."""
     noted = page_run(page)
     assert noted.wall_s > 0
-    outside = [name for name in noted.opened if not is_depended_on(name)]
+    # Of the pages that a page reads the run keeps a hash.
+    outside = [name for name in noted.opened if not is_depended_on(name) and not is_page(name)]
     known = [name for name in outside if is_import_of_the_page(name) or is_installed(name)]
     assert sorted(set(outside) - set(known)) == [], "a change of these would go unseen"
 
@@ -169,6 +171,21 @@ def test_two_processes_execute_a_page_once(tmp_path: Path) -> None:
     kept.run_once(page, by="both")
     assert (tmp_path / "runs.log").read_text() == "x", "whatever is kept is taken"
     kept.run_once(page, by="a later run", solutions=True)
+    assert (tmp_path / "runs.log").read_text() == "xx"
+
+
+@pytest.mark.slow
+def test_a_page_that_reads_another_holds_until_that_one_changes(tmp_path: Path) -> None:
+    other = tmp_path / "book" / "other.md"
+    other.parent.mkdir()
+    other.write_text("a")
+    page = small_book(tmp_path, COUNTED.format("book/other.md"))
+    kept = KeptPages(tmp_path / "kept", tmp_path)
+    assert "book/other.md" in kept.run_once(page).opened
+    assert kept.find(page) is not None
+    other.write_text("b")
+    assert kept.find(page) is None
+    kept.run_once(page)
     assert (tmp_path / "runs.log").read_text() == "xx"
 
 

@@ -17,6 +17,7 @@ from labtools.notebook.budget.view import (
     every_choice,
 )
 from labtools.predict import load_gpu
+from labtools.predict.inversion.parts import NOT_TOLD_APART
 from labtools.predict.inversion.proposals import (
     ALIGNMENT_LIMIT,
     PADDINGS,
@@ -96,7 +97,8 @@ def test_of_prefill_each_proposal_is_the_kernels_own_launch(gpu: Any) -> None:
             assert holds and SMEM_BUDGET.kept(block_bytes(space, at, taken), space.smem_limit)
             turns = (0, 1) if kind == "wgmma" and groups > 1 else (0,)
             ways = [PrefillTile(kind, keys, groups, stages, turn) for turn in turns]
-            assert one.time_us == min(model.cost(way).time_us for way in ways)
+            times = [model.cost(way).time_us for way in ways]
+            assert one.time_us in times and one.time_us <= NOT_TOLD_APART * min(times)
     assert fitting > 5
 
 

@@ -45,7 +45,7 @@ LAYOUT_STUDY = Gemm(2048, 2048, 512)
 ALIGNED_TO = {64: 128, 65: 2, 66: 4, 72: 16, 0: 128}
 """Bytes that every row of a tile of s06 begins at a multiple of, by layout."""
 
-LAYOUTS = Plan(
+LAYOUTS_PLAN = Plan(
     "layouts",
     "One tile in five layouts, under each kind of read that its rows are aligned for",
     (

@@ -13,7 +13,7 @@ from .decode.ladder import FINDINGS, LADDER, QUICK
 from .decode.points import POINTS_CALIBRATION, POINTS_TEST
 from .decode.quant import QUANT
 from .decode.splits import SPLITS
-from .gemm import GEMM, LAYOUTS
+from .gemm import GEMM, LAYOUTS_PLAN
 from .prefill import PREFILL, PREFILL_PEERS_PLAN
 from .roles import ROLES_TEST
 from .rows import ROWS
@@ -39,7 +39,7 @@ class Group:
 
 
 _DECODE = (LADDER, QUICK, POINTS_CALIBRATION, POINTS_TEST, FINDINGS, BENCH, SPLITS, QUANT)
-_EVERY_PLAN = (*_DECODE, ROWS, GEMM, LAYOUTS, PREFILL, PREFILL_PEERS_PLAN, ROLES_TEST)
+_EVERY_PLAN = (*_DECODE, ROWS, GEMM, LAYOUTS_PLAN, PREFILL, PREFILL_PEERS_PLAN, ROLES_TEST)
 PLANS = {plan.name: plan for plan in _EVERY_PLAN}
 
 

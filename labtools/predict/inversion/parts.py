@@ -8,6 +8,8 @@ from dataclasses import dataclass
 WARP = 32
 MOST_STAGES = 8
 """Stages of the longest ring that is looked at."""
+NOT_TOLD_APART = 1.03
+"""Tiles that take at most so many times the least are alike to a model. A choice."""
 REGISTER_LIMIT = 255
 """Registers of a thread, at most."""
 PER_COPY = 4

@@ -20,7 +20,7 @@ from labtools.problem.limits import COPY_BYTES
 
 from ..machine import Curve, machine_of
 from ..sheets import Gpu
-from .parts import WARP, DesignStep, Figure, Rejected
+from .parts import NOT_TOLD_APART, WARP, DesignStep, Figure, Rejected
 from .tiles import LOADED_SHARE, UNIT_BYTES, ModelledTime
 from .traffic import least_traffic
 from .work import ELEMENT, SUM, TiledWork
@@ -39,9 +39,6 @@ COPYING_REGISTERS = 40
 BOX_BYTES = (1024, 16384)
 """Two boxes, the smallest and the largest of a tile: what the larger one takes longer is the rate
 at which a copy of a box goes on once it has begun."""
-NOT_TOLD_APART = 1.03
-"""Tiles that take at most so many times the least are alike to the model: of them it takes that
-which loads its units least. A choice."""
 SHARING_GAIN = 1.10
 """Times its own time that the best tile which is not shared must take before one is shared: a
 shared tile adds waits between blocks, which vary, so that a tenth decides nothing. A choice."""

@@ -23,7 +23,7 @@ from labtools.problem import Launch, load_rung
 from labtools.problem.gemm.tiling import WARPGROUP_ROWS, WARPGROUP_THREADS
 from labtools.problem.prefill import Prefill
 
-from ..inversion.parts import ISSUE_CYCLES, REGISTER_LIMIT, WARP
+from ..inversion.parts import ISSUE_CYCLES, NOT_TOLD_APART, REGISTER_LIMIT, WARP
 from ..inversion.tiles import (
     LOADED_SHARE,
     MMA_FLOPS,
@@ -54,8 +54,6 @@ FIXED_REGISTERS = 16
 KEYS_A_REGISTER = 6
 """Of a thread of p03, beside sums, scores and weights: some, and one more for so many keys, which
 are on the way from a score to a weight. Read from which tiles the compiler spills."""
-NOT_TOLD_APART = 1.03
-"""Tiles that take at most so many times the least are alike to the model. A choice."""
 MOST_DEALT = 4096
 """Blocks that are dealt out to the SMs one by one; of more the mean is taken."""
 

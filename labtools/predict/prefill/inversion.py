@@ -26,7 +26,15 @@ from ..inversion.layouts import (
     swizzle_of,
     worst_turns,
 )
-from ..inversion.parts import WARP, DesignStep, Figure, Rejected, bytes_words, footprint_words
+from ..inversion.parts import (
+    NOT_TOLD_APART,
+    WARP,
+    DesignStep,
+    Figure,
+    Rejected,
+    bytes_words,
+    footprint_words,
+)
 from ..inversion.product import (
     ALIKE,
     SLOPE_BYTES,
@@ -45,7 +53,6 @@ from .costs import (
     GROUP_THREADS,
     KERNEL_OF_KIND,
     MOST_TAKEN,
-    NOT_TOLD_APART,
     PrefillCost,
     PrefillModel,
     PrefillTile,

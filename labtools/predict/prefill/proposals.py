@@ -21,7 +21,7 @@ from .inversion import GROUP_WORDS, PAD, PrefillDesign
 
 
 def prefill_space(design: PrefillDesign, problem: Prefill, gpu: Gpu) -> DesignSpace:
-    """Tiles of prefill; warpgroups take turns where that is faster.
+    """Tiles of prefill; warpgroups take turns where the derivation has them take turns.
 
     Args:
         design: the derivation.
@@ -31,17 +31,12 @@ def prefill_space(design: PrefillDesign, problem: Prefill, gpu: Gpu) -> DesignSp
     chosen = design.cost.tile
     model = PrefillModel(problem, gpu, chosen.kind)
     row = ELEMENT * problem.head_dim
+    words = GROUP_WORDS[chosen.kind]
     boxes = chosen.kind == "wgmma"
 
     def propose(keys: int, groups: int, stages: int) -> Proposal:
-        ways = [PrefillTile(chosen.kind, keys, groups, stages, turns) for turns in (0, 1)]
-        fitting = [
-            model.cost(one)
-            for one in ways
-            if (boxes or not one.pingpong) and model.why_not(one) is None
-        ]
-        best = min(fitting, key=lambda one: one.time_us, default=None)
-        tile = best.tile if best else ways[0]
+        best = model.best({"block_n": keys, words: groups, "stages": stages})
+        tile = best.tile if best else PrefillTile(chosen.kind, keys, groups, stages, 0)
         shares = model.shares(tile, 1)
         units = shares["matrix units"]
         busiest = max(value for name, value in shares.items() if name != "waiting for K and V")
@@ -61,7 +56,6 @@ def prefill_space(design: PrefillDesign, problem: Prefill, gpu: Gpu) -> DesignSp
         return Proposal(fixed, held, figures, "", best.time_us if best else None)
 
     knobs = {knob.name: tuple(map(int, knob.choices)) for knob in model.rung.knobs}
-    words = GROUP_WORDS[chosen.kind]
     accesses = ("matrix", "matrix_transposed")
     return make_space(
         {"keys of a tile": knobs["block_n"], words: knobs[words], "stages": knobs["stages"]},
