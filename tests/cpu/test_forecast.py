@@ -57,7 +57,7 @@ def cycles_of(made: Forecast) -> float:
     ],
     ids=["cold", "warm", "ragged", "many"],
 )
-@pytest.mark.parametrize("name", some_of(KERNELS, 6))
+@pytest.mark.parametrize("name", some_of(KERNELS, 4))
 def test_a_forecast_is_whole(name: str, workload: Workload) -> None:
     if reason := load_rung(name).supports(workload):
         pytest.skip(reason)
@@ -109,7 +109,7 @@ def test_twice_the_rows_take_twice_as_long_on_the_chain(name: str) -> None:
     assert cycles_of(long) == pytest.approx(2 * cycles_of(short), rel=0.03)
 
 
-@pytest.mark.parametrize("name", some_of(KERNELS, 6))
+@pytest.mark.parametrize("name", some_of(KERNELS, 4))
 def test_a_warm_cache_and_less_work_are_not_slower(name: str) -> None:
     rung = load_rung(name)
     workload = Workload.parse("8,8,8,512,128")
@@ -157,7 +157,7 @@ def test_what_is_prepared_is_not_timed_and_bytes_are_half_as_many() -> None:
 # ---------------------------------------------------------------------------------- bytes
 
 
-@pytest.mark.parametrize("name", some_of(KERNELS, 6))
+@pytest.mark.parametrize("name", some_of(KERNELS, 4))
 @pytest.mark.parametrize(
     "workload",
     [

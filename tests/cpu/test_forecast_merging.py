@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from devices import LIMITS
+from devices import LIMITS, some_of
 
 from labtools.predict import forecast, load_gpu
 from labtools.predict.lanes import Buffers, lanes_of_block, lanes_of_blocks, make_buffers
@@ -238,9 +238,17 @@ def test_a_copy_of_zeros_asks_nothing_of_memory(rows: int, sectors: int) -> None
 # ------------------------------------------------------------------------------- whole kernels
 
 
-@pytest.mark.parametrize("name", ["r09", "r10", "r11"])
 @pytest.mark.parametrize(
-    "text", ["8,32,8,1024,128", "8,32,8,1024,128/paged16", "8,32,8,1024,128/bf16"]
+    ("name", "text"),
+    some_of(
+        [
+            (name, f"8,32,8,1024,128{kind}")
+            for name in ("r09", "r10", "r11")
+            for kind in ("", "/paged16", "/bf16")
+        ],
+        4,
+    ),
+    ids=str,
 )
 def test_the_inverted_kernels_read_their_bytes_once(name: str, text: str) -> None:
     rung, workload = load_rung(name), Workload.parse(text)

@@ -25,7 +25,7 @@ GROUPS = (
 )
 
 
-@pytest.mark.parametrize("group", some_of(GROUPS, 5))
+@pytest.mark.parametrize("group", some_of(GROUPS, 3))
 def test_on_sm_90_every_loop_holds_what_it_measures(group: str) -> None:
     for benchmark in find_benchmarks([group]):
         assert check_machine_code(benchmark, "sm_90") == []
@@ -33,9 +33,9 @@ def test_on_sm_90_every_loop_holds_what_it_measures(group: str) -> None:
 
 @pytest.mark.parametrize("arch", some_of(["sm_75", "sm_80", "sm_89", "sm_120"], 1))
 def test_on_other_architectures_too(arch: str) -> None:
-    for benchmark in list_benchmarks():
-        if benchmark.runs_on(arch) and benchmark.name != "code.size":
-            assert check_machine_code(benchmark, arch) == []
+    there = [one for one in list_benchmarks() if one.runs_on(arch) and one.name != "code.size"]
+    for benchmark in some_of(there, 16):
+        assert check_machine_code(benchmark, arch) == []
 
 
 def test_an_architecture_without_the_instruction_is_named() -> None:

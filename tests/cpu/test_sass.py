@@ -66,8 +66,15 @@ def stored(arch: str, rung_id: str) -> list[StoredListing]:
 # ------------------------------------------------------------------------- stored listings
 
 
-@pytest.mark.parametrize("rung_id", LADDER)
-@pytest.mark.parametrize("arch", some_of(ARCHS, 3, ["sm_90"]))
+@pytest.mark.parametrize(
+    ("arch", "rung_id"),
+    some_of(
+        [(arch, rung_id) for arch in ARCHS for rung_id in LADDER],
+        12,
+        [("sm_90", rung_id) for rung_id in LADDER],
+    ),
+    ids=str,
+)
 def test_stored_listings_of_the_ladder(arch: str, rung_id: str) -> None:
     if not load_rung(rung_id).runs_on(arch):
         assert not stored_path(rung_id, arch).exists()
