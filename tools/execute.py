@@ -239,7 +239,8 @@ class Noted:
 
     Attributes:
         by: whose run it was, as given to `KeptPages.run_once`.
-        read: what `pages_read` said of the pages that it opened.
+        read: what `pages_read` said of the pages that it opened; "" where an older text of this
+            file kept the run, which is then executed anew.
     """
 
     wall_s: float
@@ -248,7 +249,7 @@ class Noted:
     solution_error: str
     opened: list[str]
     by: str
-    read: str
+    read: str = ""
 
     def answers(self, solutions: bool) -> bool:
         """Whether the run was of all that is asked for."""

@@ -9,17 +9,15 @@ Each one that is added keeps the provenance of its own run.
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from labtools.predict.measured import RECORD_NAME
+from labtools.microbench.run import write_record
+from labtools.predict.measured import RECORD_NAME, read_record
 from labtools.problem import LabError
 from labtools.record import shipped_records_dir
-from labtools.record.whole import write_whole
 
 
 def join_runs(shipped: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,13 +26,12 @@ def join_runs(shipped: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str,
     Raises:
         LabError: the run is of another GPU or layout, or one of its benchmarks failed.
     """
-    for name in ("schema", "kind"):
-        if shipped[name] != added[name]:
-            raise LabError(
-                "The two records cannot be joined.",
-                f"one has {name} {shipped[name]}, the other {added[name]}",
-                "measure all of them again",
-            )
+    if shipped["schema"] != added["schema"]:
+        raise LabError(
+            "The two records cannot be joined.",
+            f"one has schema {shipped['schema']}, the other {added['schema']}",
+            "measure all of them again",
+        )
     ours, theirs = shipped["provenance"], added["provenance"]
     if ours["gpu"] != theirs["gpu"]:
         raise LabError(
@@ -56,11 +53,9 @@ def join_runs(shipped: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str,
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("record", type=Path, help="what `labtools microbench --out` wrote")
-    added = json.loads(gzip.decompress(parser.parse_args(argv).record.read_bytes()))
+    added = read_record(parser.parse_args(argv).record)
     path = shipped_records_dir() / added["provenance"]["gpu_slug"] / RECORD_NAME
-    joined = join_runs(json.loads(gzip.decompress(path.read_bytes())), added)
-    text = json.dumps(joined, separators=(",", ":"))
-    write_whole(path, gzip.compress(text.encode(), mtime=0), durable=True)
+    write_record(path, join_runs(read_record(path), added))
     print(f"{path.name}: {', '.join(added['benchmarks'])}. Next: make manifest, make name.")
     return 0
 

@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from labtools.measure.campaign.gemm import ALIGNED_TO, LAYOUT_STUDY, S06
+from labtools.measure.campaign.gemm import LAYOUT_STRIDES, LAYOUT_STUDY, S06
 from labtools.predict import check_tile, half_tile, load_gpu
 from labtools.predict.banks import (
     Access,
@@ -74,7 +74,7 @@ def study_tile(layout: int) -> Tile:
     _, shape = _study()
     if layout == 0:
         return half_tile(shape.n, shape.k, layout="xor")
-    return half_tile(shape.n, shape.k, layout - shape.k)
+    return half_tile(shape.n, shape.k, LAYOUT_STRIDES[layout] - shape.k)
 
 
 def turns_of(layout: int, access: int, problem: Problem = LAYOUT_STUDY) -> Turns:
@@ -138,13 +138,13 @@ def show_layouts(gpu: str = "h200", store: RecordStore | None = None) -> Shown:
     rows: list[list[Cell]] = []
     measured = False
     for access, named in ACCESS_NAMES.items():
-        fits = [one for one in ALIGNED_TO if not worst_read(one, access).faults]
+        fits = [one for one in LAYOUT_STRIDES if not worst_read(one, access).faults]
         turns = {one: turns_of(one, access) for one in fits}
         best = min(fits, key=lambda one: turns[one].wavefronts)
         tried = [(S06, {"layout": one, "access": access}) for one in fits]
         timed = dict(zip(fits, timed_in_one_go(records.every, tried, LAYOUT_STUDY), strict=True))
         counted = {one: _wavefronts(records, one, access) for one in fits}
-        for layout in ALIGNED_TO:
+        for layout in LAYOUT_STRIDES:
             cells: list[Cell] = [named, LAYOUT_NAMES.get(layout, str(layout))]
             if layout not in fits:
                 at = worst_read(layout, access).first_misaligned

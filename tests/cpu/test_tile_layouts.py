@@ -9,7 +9,7 @@ import pytest
 from devices import LIMITS
 from record_samples import make_record
 
-from labtools.measure.campaign.gemm import ALIGNED_TO, LAYOUT_STUDY, S06
+from labtools.measure.campaign.gemm import LAYOUT_STRIDES, LAYOUT_STUDY, S06
 from labtools.measure.campaign.plan import expand_plan, load_plan
 from labtools.measure.cpu import run_on_cpu
 from labtools.notebook.layouts import ACCESS_NAMES, show_layouts, turns_of, worst_read
@@ -19,12 +19,19 @@ from labtools.toolchain import compile_rung
 from labtools.toolchain.listings import machine_code
 
 RUNG = load_rung(S06)
+ALIGNED_TO = {64: 128, 65: 2, 66: 4, 72: 16, 0: 128}
+"""Bytes that every row of the tile begins at a multiple of, by layout."""
 FITTING = [
     {"layout": layout, "access": access}
     for access in ACCESS_NAMES
     for layout, aligned in ALIGNED_TO.items()
     if aligned % (access or 16) == 0
 ]
+
+
+def test_the_layouts_are_those_of_the_knob() -> None:
+    (layout,) = (knob for knob in RUNG.knobs if knob.name == "layout")
+    assert tuple(LAYOUT_STRIDES) == layout.choices == tuple(ALIGNED_TO)
 
 
 def test_the_study_belongs_to_the_product() -> None:
@@ -125,6 +132,22 @@ def test_the_table_shows_what_was_counted_beside_what_was_predicted(tmp_path: Pa
     assert moved.split()[1:5] == ["64,", "XOR", "4.00", "-"]  # missing is not zero
     assert "faults at 0x82" in text
     assert "There is no record" not in text
+
+
+def test_the_shipped_records_counted_what_the_addresses_say() -> None:
+    """The case study's page says so of every layout and every kind of read."""
+    found = {
+        (one.knobs["layout"], one.knobs["access"]): one.counters.values["shared_load_wavefronts"]
+        for one in RecordStore().query("h200", S06)
+        if one.counters
+    }
+    assert set(found) == {(one["layout"], one["access"]) for one in FITTING}
+    for access in ACCESS_NAMES:
+        layouts = [layout for layout, of in found if of == access]
+        best = min(layouts, key=lambda layout: turns_of(layout, access).wavefronts)
+        for layout in layouts:
+            said = turns_of(layout, access).wavefronts - turns_of(best, access).wavefronts
+            assert found[layout, access] - found[best, access] == pytest.approx(said, rel=1e-3)
 
 
 def test_a_table_without_records_says_so(tmp_path: Path) -> None:

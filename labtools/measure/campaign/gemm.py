@@ -42,8 +42,8 @@ GEMM = Plan(
 S06 = "s06_tile_layouts"
 LAYOUT_STUDY = Gemm(2048, 2048, 512)
 """The product in which a tile's layouts are compared."""
-ALIGNED_TO = {64: 128, 65: 2, 66: 4, 72: 16, 0: 128}
-"""Bytes that every row of a tile of s06 begins at a multiple of, by layout."""
+LAYOUT_STRIDES = {64: 64, 65: 65, 66: 66, 72: 72, 0: 64}
+"""Elements from one row of the tile of s06 to the next, by its knob; 0 moves chunks by xor."""
 
 LAYOUTS_PLAN = Plan(
     "layouts",
@@ -54,8 +54,8 @@ LAYOUTS_PLAN = Plan(
             tuple(
                 (S06, {"layout": layout, "access": access})
                 for access in (2, 4, 16, 0)
-                for layout, aligned in ALIGNED_TO.items()
-                if aligned % (access or 16) == 0
+                for layout, stride in LAYOUT_STRIDES.items()
+                if 2 * stride % (access or 16) == 0
             ),
             ceiling=False,
             profile="all",

@@ -171,7 +171,7 @@ def _nests(
                 for deep in channels:
                     for buffer, traffic, order in nest_traffic(work, tiling, wide, deep):
                         found.append((traffic, buffer, (one, wide, deep), order))
-    front: list[tuple[int, int, tuple[int, int, int], str]] = []
+    front: list[Nest] = []
     for nest in sorted(found):
         if not front or nest[1] < front[-1][1]:
             front.append(nest)
