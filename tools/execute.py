@@ -34,6 +34,7 @@ from nbformat.v4 import new_code_cell
 import tools.light_jsonschema  # noqa: F401  (before nbformat)
 from tools.install import ROOT, fingerprint
 from tools.nbpoll import poll_in_slices
+from tools.page_kernels import CopiedKernelManager, kernel_source
 from tools.toc import solutions_of
 
 # What a page's outputs depend on beside the page. Pages' own text is jupyter-cache's business.
@@ -202,8 +203,10 @@ def run_page(page: str, root: Path = ROOT, solutions: bool = False) -> PageRun:
         log, watch = Path(scratch) / "opened", Path(scratch) / "watch.py"
         log.touch()
         watch.write_text(_WATCH.format(root=str(root) + os.sep, log=str(log)))
+        environment = page_environment()
         client = NotebookClient(
             notebook,
+            kernel_manager_class=CopiedKernelManager,
             timeout=CELL_LIMIT_S,
             startup_timeout=CELL_LIMIT_S,
             record_timing=False,
@@ -212,14 +215,16 @@ def run_page(page: str, root: Path = ROOT, solutions: bool = False) -> PageRun:
         )
         run, error = _Run(client, page_cells), ""
         try:
-            client.execute(env=page_environment())
+            client.execute(env=environment)
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as failure:
             error = str(failure)
         finally:
             _kernels.discard(run.kernel)
         ended = run.page is not None
         run.page_ends()
-        opened = sorted(os.path.relpath(line, root) for line in log.read_text().splitlines())
+        source = kernel_source(environment)
+        before = [name for name in source.opened if name.startswith(f"{root}{os.sep}")] if source else []
+        opened = sorted({os.path.relpath(line, root) for line in [*before, *log.read_text().splitlines()]})
     assert run.page is not None
     return PageRun(
         page=page,

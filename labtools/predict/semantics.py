@@ -14,6 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -297,23 +298,6 @@ def evaluate(state: State, one: Instruction) -> list[tuple[str, Value]]:
 # ------------------------------------------------------------------------------------ helpers
 
 
-def _split(one: Instruction) -> tuple[list[Operand], list[Operand], list[Operand]]:
-    """Predicates written, then the destination register, then the sources.
-
-    Operands are printed as: result, carries written, sources; comparisons print predicates first.
-    """
-    operands = list(one.operands)
-    destination = []
-    flags: list[Operand] = []
-    if operands and operands[0].kind == "register":
-        destination = [operands.pop(0)]
-    while operands and operands[0].kind == "predicate" and not operands[0].inverted:
-        flags.append(operands.pop(0))
-        if not destination and operands and operands[0].kind == "register":
-            destination = [operands.pop(0)]
-    return flags, destination, operands
-
-
 def take(operands: Sequence[Operand], count: int) -> Sequence[Operand]:
     """The first so many operands.
 
@@ -325,7 +309,7 @@ def take(operands: Sequence[Operand], count: int) -> Sequence[Operand]:
     return operands[:count]
 
 
-def _one(destination: list[Operand], value: Value) -> list[tuple[str, Value]]:
+def _one(destination: Sequence[Operand], value: Value) -> list[tuple[str, Value]]:
     return [(destination[0].name, value)] if destination else []
 
 
@@ -344,6 +328,13 @@ def _u64(value: np.ndarray) -> np.ndarray:
     return value.astype(np.uint64)
 
 
+def _addend(operand: Operand, plain: np.ndarray) -> np.ndarray:
+    """What the adder takes of an operand, where only the low 32 bits of the sum matter."""
+    if operand.negated:
+        return np.negative(plain)
+    return ~plain if operand.inverted else plain
+
+
 # ------------------------------------------------------------------------------------ opcodes
 
 
@@ -356,9 +347,8 @@ def _move(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 def _add(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """IADD, IADD3, VIADD: up to three addends, carries in and out."""
-    flags, destination, sources = _split(one)
+    flags, destination, carries, addends = one.grouped
     if "64" in one.modifiers:
-        addends = [source for source in sources if source.kind != "predicate"]
         take([*destination, *addends], 2)
         terms64 = [state.wide(source) for source in addends]
         if any(term is None for term in terms64):
@@ -368,13 +358,16 @@ def _add(state: State, one: Instruction) -> list[tuple[str, Value]]:
             total64 = total64 + term  # type: ignore[operator]
         _remember_wrap(state, total64)
         return as_pair(destination[0].name, total64)
-    addends = [source for source in sources if source.kind != "predicate"]
-    carries = [source for source in sources if source.kind == "predicate"]
+    plains = [state._plain(source) for source in addends]
+    if not plains or any(plain is None for plain in plains):
+        return []
+    if not flags and "X" not in one.modifiers:
+        low, *others = map(_addend, addends, plains)
+        for other in others:
+            low = low + other
+        return _one(destination, low)
     total = np.zeros(state.lanes.count, np.uint64)
-    for source in addends:
-        plain = state._plain(source)
-        if plain is None:
-            return []
+    for source, plain in zip(addends, plains, strict=True):
         value = _u64(plain)
         if source.negated:  # as the adder sees it: complement and one, so that 0 gives a carry
             value = (~value & _MASK) + np.uint64(1)
@@ -396,17 +389,15 @@ def _add(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _multiply_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    flags, destination, sources = _split(one)
-    carries = [source for source in sources if source.kind == "predicate"]
-    terms = [source for source in sources if source.kind != "predicate"]
+    flags, destination, carries, terms = one.grouped
     if len(terms) < 3 or not destination:
         return []
     a, b = state.bits(terms[0]), state.bits(terms[1])
-    zero = any(x is not None and not x.any() for x in (a, b))
-    if zero:
+    if a is None or b is None:  # nothing is known of a product, unless one factor is 0
+        known = b if a is None else a
+        if known is None or known.any():
+            return []
         a = b = state.lanes.constant(0)
-    if a is None or b is None:
-        return []
     signed = "U32" not in one.modifiers
     if "WIDE" in one.modifiers or "HI" in one.modifiers:
         c64 = state.wide(terms[2])
@@ -427,6 +418,10 @@ def _multiply_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
     c = state._plain(terms[2])
     if c is None:
         return []
+    if not flags and "X" not in one.modifiers:
+        added = _addend(terms[2], c)
+        zero = state.lanes.constant(0)
+        return _one(destination, added if a is zero or b is zero else a * b + added)
     addend = _u64(c)
     if terms[2].negated:
         addend = (~addend & _MASK) + np.uint64(1)
@@ -448,13 +443,13 @@ def _multiply_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 def _shift_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """LEA: (a << shift) + b; with HI the upper half of the shifted pair."""
-    flags, destination, sources = _split(one)
-    carries = [source for source in sources if source.kind == "predicate"]
-    terms = [source for source in sources if source.kind != "predicate"]
+    flags, destination, carries, terms = one.grouped
     a, b = state.bits(take(terms, 2)[0]), state._plain(terms[1])
     shift = int(terms[-1].value or 0) if terms[-1].kind == "number" else 0
     if a is None or b is None:
         return []
+    if not flags and not {"HI", "X"} & set(one.modifiers) and shift < 32:
+        return _one(destination, (a << np.uint32(shift)) + _addend(terms[1], b))
     addend = _u64(b)
     if terms[1].negated:
         addend = (~addend & _MASK) + np.uint64(1)
@@ -486,8 +481,8 @@ def _shift_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _funnel(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    _, destination, sources = _split(one)
-    a, shift, c = (state.bits(source) for source in take(sources, 3))
+    _, destination, _, terms = one.grouped
+    a, shift, c = (state.bits(term) for term in take(terms, 3))
     if shift is None:
         return []
     left, high = "L" in one.modifiers, "HI" in one.modifiers
@@ -520,35 +515,57 @@ def _funnel(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _logic(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    flags, destination, sources = _split(one)
-    terms = [source for source in sources if source.kind != "predicate"]
+    flags, destination, joined, terms = one.grouped
     if len(terms) < 4 or terms[3].kind != "number":
         return []
     table = int(terms[3].value or 0)
     inputs = [state.bits(term) for term in terms[:3]]
-    if not _independent_of_unknown(table, [x is None for x in inputs]):
+    if not _independent_of_unknown(table, tuple(x is None for x in inputs)):
         return []
-    a, b, c = (state.lanes.constant(0) if x is None else x for x in inputs)
-    result = np.zeros(state.lanes.count, np.uint32)
-    for place in range(8):
-        if table >> place & 1:
-            result = result | (
-                (a if place & 4 else ~a) & (b if place & 2 else ~b) & (c if place & 1 else ~c)
-            )
+    zero = state.lanes.constant(0)
+    result = _by_table(table, [zero if x is None else x for x in inputs], zero)
     # The predicate written is joined with one that is read, which the compiler leaves at false.
-    joined = [source for source in sources if source.kind == "predicate"]
     alone = "PAND" not in one.modifiers and all(o.text in ("!PT", "!UPT") for o in joined)
     truth = (result != 0) if alone else None
     return [*_one(destination, result), *((flag.name, truth) for flag in flags)]
 
 
-def _independent_of_unknown(table: int, unknown: list[bool]) -> bool:
+@cache
+def _independent_of_unknown(table: int, unknown: tuple[bool, ...]) -> bool:
     """Does a truth table give the same whatever the unknown inputs are?"""
     for place in range(8):
         for bit, missing in zip((4, 2, 1), unknown, strict=True):
             if missing and (table >> place & 1) != (table >> (place ^ bit) & 1):
                 return False
     return True
+
+
+@cache
+def _products(table: int) -> tuple[int, ...]:
+    """A truth table of three inputs as the products whose exclusive or it is.
+
+    Bit 4, 2 or 1 of a product: the first, second or third input is a factor. 0 is the product of
+    none, which is 1.
+    """
+    return tuple(
+        product
+        for product in range(8)
+        if sum(table >> place & 1 for place in range(8) if place & product == place) % 2
+    )
+
+
+def _by_table(table: int, inputs: Sequence[np.ndarray], zero: np.ndarray) -> np.ndarray:
+    """[N] what a truth table makes of the bits of three inputs; ``zero`` has none of them set."""
+    result = zero
+    for product in _products(table & 0xFF):
+        factors = [x for x, bit in zip(inputs, (4, 2, 1), strict=True) if product & bit]
+        if any(factor is zero for factor in factors):
+            continue
+        term = factors[0] if factors else ~zero
+        for factor in factors[1:]:
+            term = term & factor
+        result = term if result is zero else result ^ term
+    return result
 
 
 def _predicate_logic(state: State, one: Instruction) -> list[tuple[str, Value]]:
@@ -560,16 +577,11 @@ def _predicate_logic(state: State, one: Instruction) -> list[tuple[str, Value]]:
     inputs = [state.predicate(source) for source in sources[:3]]
     found: list[tuple[str, Value]] = []
     for flag, table in zip(flags, (*tables, 0), strict=False):
-        if not _independent_of_unknown(table, [x is None for x in inputs]):
+        if not _independent_of_unknown(table, tuple(x is None for x in inputs)):
             found.append((flag.name, None))
             continue
-        a, b, c = (~state.lanes.true if x is None else x for x in inputs)
-        result = ~state.lanes.true
-        for place in range(8):
-            if table >> place & 1:
-                result = result | (
-                    (a if place & 4 else ~a) & (b if place & 2 else ~b) & (c if place & 1 else ~c)
-                )
+        never = ~state.lanes.true
+        result = _by_table(table, [never if x is None else x for x in inputs], never)
         found.append((flag.name, result))
     return found
 
@@ -976,9 +988,9 @@ def _shuffle(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def _vote(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    flags, destination, sources = _split(one)
-    if not sources and flags:  # VOTE.ANY R0, PT, PT prints its source like a result
-        sources = [flags.pop()]
+    flags, destination, sources, others = one.grouped
+    if not sources and not others and flags:  # VOTE.ANY R0, PT, PT prints its source as a result
+        flags, sources = flags[:-1], flags[-1:]
     source = state.predicate(sources[-1]) if sources else None
     if source is None:
         return []

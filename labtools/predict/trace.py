@@ -195,12 +195,18 @@ class Trace:
 def _count(items: Sequence[Executed], lanes: int, place: int | None = None) -> np.ndarray:
     """[lanes] instructions in all trips; only those at one place where it is named."""
     total = np.zeros(lanes, np.int64)
+    times: dict[int, int] = {}  # by the identity of a mask, which steps in a row share
+    masks: dict[int, np.ndarray] = {}
     for item in items:
         if isinstance(item, Repeat):
             trips = item.count if item.counts is None else item.counts
             total += trips * _count(item.body, lanes, place)
         elif place is None or item.index == place:
-            total += item.active
+            mask = id(item.active)
+            times[mask] = times.get(mask, 0) + 1
+            masks[mask] = item.active
+    for mask, active in masks.items():
+        total += times[mask] * active
     return total
 
 
@@ -289,6 +295,7 @@ class _Follower:
         self.assumed: dict[int, bool] = {}
         self.roles = sass.has_roles
         self.passed: dict[int, int] = {}
+        self.looked_at: tuple[np.ndarray, bool] = (lanes.true, True)
         self.unconditional = tuple(
             one.predicate is None and one.base not in ("BRA", "JMP", "LDGSTS") for one in self.code
         )
@@ -468,9 +475,15 @@ class _Follower:
             found = granted(state, one) or None
         if found is None:
             found = evaluate_data(state, one) if self.data else evaluate(state, one)
-        whole = executing is state.lanes.true or bool(executing.all())
+        whole = executing is state.lanes.true or self._is_whole(executing)
         for name, value in found:
             state.write(name, None if unknown_guard else value, executing, whole)
+
+    def _is_whole(self, executing: np.ndarray) -> bool:
+        """All lanes execute; instructions in a row mostly share the array, which never changes."""
+        if executing is not self.looked_at[0]:
+            self.looked_at = (executing, bool(executing.all()))
+        return self.looked_at[1]
 
     def _store(
         self,
@@ -751,7 +764,7 @@ class _Follower:
         elif one.base == "SYNCS":
             numbers = [self._address(state, one), state.bits(one.operands[-1])]
         else:
-            target, _ = (o.parts[0][0] for o in one.operands if o.kind == "memory")
+            target, _ = (o.parts[0][0] for o in one.addressed)
             box = self._box(state, one)
             sizes: list[np.ndarray | None] = [None, None]
             if box is not None:
@@ -780,7 +793,7 @@ class _Follower:
                 f"at {one.text}; it knows copies of boxes of three dimensions to one block",
                 "the kernel can be measured",
             )
-        memory = [o for o in one.operands if o.kind == "memory"]
+        memory = one.addressed
         where = state.address(dataclasses.replace(memory[1], offset=0), wide=True)
         if where is None or not len(where):
             return None
@@ -789,7 +802,7 @@ class _Follower:
 
     def _box_address(self, state: State, one: Instruction) -> np.ndarray | None:
         """Where in global memory a box begins: what lies before the tensor counts as its first."""
-        target = next(o.parts[0][0] for o in one.operands if o.kind == "memory")
+        target = next(o.parts[0][0] for o in one.addressed)
         box = self._box(state, one)
         places = [state.read(next_register(target, 2 + axis)) for axis in range(3)]
         if box is None or any(place is None for place in places):
@@ -804,7 +817,7 @@ class _Follower:
     def _address(self, state: State, one: Instruction) -> np.ndarray | None:
         if one.base in BOX_COPIES:
             return self._box_address(state, one)
-        memory = [o for o in one.operands if o.kind == "memory"]
+        memory = one.addressed
         if one.base == "LDGSTS":
             memory = memory[1:]
         if not memory:

@@ -96,6 +96,22 @@ class SourceLine:
     line: int
 
 
+class GroupedOperands(NamedTuple):
+    """Operands by what they are for.
+
+    Attributes:
+        flags: predicates written.
+        destination: the register written, or empty.
+        carries: predicates read.
+        terms: registers, constants and numbers read.
+    """
+
+    flags: tuple[Operand, ...]
+    destination: tuple[Operand, ...]
+    carries: tuple[Operand, ...]
+    terms: tuple[Operand, ...]
+
+
 @dataclass(frozen=True)
 class Instruction:
     """One machine instruction.
@@ -142,6 +158,34 @@ class Instruction:
     def access_bytes(self) -> int:
         """Bytes a lane that a memory instruction moves: ``LDG.E.64`` 8, a plain one 4."""
         return next((_WIDTH_BYTES[m] for m in self.modifiers if m in _WIDTH_BYTES), 4)
+
+    @cached_property
+    def grouped(self) -> GroupedOperands:
+        """The operands by what they are for.
+
+        Operands are printed as: result, carries written, sources; comparisons print predicates
+        first.
+        """
+        sources = list(self.operands)
+        destination: list[Operand] = []
+        flags: list[Operand] = []
+        if sources and sources[0].kind == "register":
+            destination = [sources.pop(0)]
+        while sources and sources[0].kind == "predicate" and not sources[0].inverted:
+            flags.append(sources.pop(0))
+            if not destination and sources and sources[0].kind == "register":
+                destination = [sources.pop(0)]
+        return GroupedOperands(
+            tuple(flags),
+            tuple(destination),
+            tuple(source for source in sources if source.kind == "predicate"),
+            tuple(source for source in sources if source.kind != "predicate"),
+        )
+
+    @cached_property
+    def addressed(self) -> tuple[Operand, ...]:
+        """The operands that name a place in memory."""
+        return tuple(operand for operand in self.operands if operand.kind == "memory")
 
     @property
     def is_padding(self) -> bool:

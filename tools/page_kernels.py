@@ -1,0 +1,263 @@
+"""Kernels for pages, each a copy of one process that has imported what pages import.
+
+A page's own cells often take less time than Python needs to start a kernel and to import labtools.
+So one process per parent does that once, reads the records, and is copied for each page. A copy is
+a kernel like any other: it has its own memory, folder, environment and process group, and its parent
+dying ends it. Modules that are already imported are all that it shares with other pages.
+
+Only Linux copies processes in this way; elsewhere every kernel is started anew.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+from jupyter_client.manager import AsyncKernelManager
+
+ROOT = Path(__file__).resolve().parent.parent
+START_LIMIT_S = 120.0
+"""For the process that is copied to be there, and for each copy."""
+INLINE = "module://matplotlib_inline.backend_inline"
+_FRONT = ("ipykernel.kernelapp", "ipykernel.zmqshell", "matplotlib.pyplot", "numpy.random")
+_LAUNCHER = "ipykernel_launcher"
+
+
+class CopiedKernel:
+    """A kernel, as ``subprocess.Popen`` would show it to jupyter_client.
+
+    Args:
+        pid: its process, which is no child of this one.
+    """
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._process: psutil.Process | None = None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._process = psutil.Process(pid)
+
+    def poll(self) -> int | None:
+        """None while it runs; its status is not known to us, so 0 afterwards."""
+        if self._process is None or not self._process.is_running():
+            self.returncode = 0
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not ended by then.
+        """
+        try:
+            if self._process is not None:
+                self._process.wait(timeout)
+        except psutil.TimeoutExpired as error:
+            raise subprocess.TimeoutExpired(_LAUNCHER, timeout or 0.0) from error
+        self.returncode = 0
+        return 0
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal; nothing happens when it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+
+class KernelSource:
+    """The process that is copied, as its parent sees it. Several threads may ask.
+
+    Args:
+        environment: of the process; what libraries read while they are imported is read from it.
+
+    Attributes:
+        opened: files and folders that Python opened in it while it imported, as absolute paths.
+
+    Raises:
+        OSError: it does not come up.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        ours, theirs = socket.socketpair()
+        self._lock = threading.Lock()
+        ours.settimeout(START_LIMIT_S)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tools.page_kernels", str(theirs.fileno())],
+                cwd=ROOT,
+                env={**environment, "MPLBACKEND": INLINE},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        self._socket = ours
+        self._lines = ours.makefile("r", encoding="utf-8")
+        atexit.register(self.close)
+        self.opened: list[str] = self._answer()["opened"]
+
+    def _answer(self) -> dict[str, Any]:
+        line = self._lines.readline()
+        if not line:
+            raise OSError("the process that is copied for pages has ended")
+        return dict(json.loads(line))
+
+    def start(self, command: list[str], environment: Mapping[str, str], folder: str) -> int:
+        """Make a copy that runs a kernel.
+
+        Args:
+            command: of a kernel, as its specification has it: ``python -m ipykernel_launcher ...``.
+            environment, folder: the copy's.
+
+        Returns:
+            Its process.
+
+        Raises:
+            OSError: the process that is copied has ended.
+        """
+        asked = {"argv": command[2:], "env": dict(environment), "cwd": folder}
+        with self._lock:
+            self._socket.sendall(json.dumps(asked).encode() + b"\n")
+            return int(self._answer()["pid"])
+
+    def close(self) -> None:
+        """End it and every copy."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._process.wait()
+
+
+_source: KernelSource | None = None
+_making = threading.Lock()
+
+
+def kernel_source(environment: Mapping[str, str]) -> KernelSource | None:
+    """This process's source of kernels, started when it is first asked for; None without one."""
+    global _source
+    if sys.platform != "linux":
+        return None
+    with _making:
+        if _source is None:
+            try:
+                _source = KernelSource(environment)
+            except (OSError, ValueError):
+                return None
+        return _source
+
+
+class CopiedKernelManager(AsyncKernelManager):
+    """Starts kernels as copies where it can, else as jupyter_client does."""
+
+    async def _async_launch_kernel(self, kernel_cmd: list[str], **kw: Any) -> None:
+        source = kernel_source(kw["env"]) if kernel_cmd[1:3] == ["-m", _LAUNCHER] else None
+        here: Any = self.provisioner
+        if source is None or here is None or kernel_cmd[0] != sys.executable:
+            await super()._async_launch_kernel(kernel_cmd, **kw)
+            return
+        folder = str(kw.get("cwd") or os.getcwd())
+        here.process = CopiedKernel(source.start(kernel_cmd, kw["env"], folder))
+        here.pid = here.pgid = here.process.pid
+        here.cwd = folder
+        self._reconcile_connection_info(here.connection_info)
+
+    _launch_kernel = _async_launch_kernel  # type: ignore[assignment]
+
+
+# ------------------------------------------------------------------------- the process that is copied
+
+
+def _import_all() -> None:
+    """What pages import. What is missing here is missing on a page, which says so."""
+    names = [*_FRONT, "labtools.notebook"]
+    with contextlib.suppress(ImportError):
+        package = importlib.import_module("labtools.notebook")
+        names += [one.name for one in pkgutil.walk_packages(package.__path__, "labtools.notebook.")]
+    for name in names:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    from labtools.record import RecordStore
+    from labtools.toolchain import find_compiler
+    from labtools.toolchain.errors import CompilerMissing
+
+    RecordStore().load()
+    with contextlib.suppress(CompilerMissing):
+        find_compiler()
+
+
+def _be_a_kernel(asked: Mapping[str, Any]) -> None:
+    """Run a kernel in this process, to its end."""
+    os.setsid()  # its parent signals the whole group
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(asked["cwd"])
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    os.environ["MPLBACKEND"] = INLINE
+    import numpy as np
+    from ipykernel.kernelapp import IPKernelApp
+
+    np.random.seed()  # unlike the other copies
+    sys.argv = list(asked["argv"])
+    IPKernelApp.launch_instance(sys.argv[1:])
+
+
+def _serve(connection: socket.socket) -> None:
+    """Answer requests until the parent has ended; then end all copies."""
+    opened: list[str] = []
+
+    def look(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], str):
+            opened.append(os.path.abspath(arguments[0]))
+
+    looking = [look]
+    sys.addaudithook(lambda event, arguments: [see(event, arguments) for see in looking] and None)
+    os.environ["JPY_PARENT_PID"] = str(os.getpid())  # a kernel ends when this process has
+    with contextlib.redirect_stdout(sys.stderr):
+        _import_all()
+    looking.clear()
+    gc.collect()
+    gc.freeze()  # a copy's search for garbage passes over what it shares
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    lines = connection.makefile("r", encoding="utf-8")
+    copies: list[int] = []
+    connection.sendall(json.dumps({"opened": sorted(set(opened))}).encode() + b"\n")
+    for line in lines:
+        asked = json.loads(line)
+        copy = os.fork()
+        if copy == 0:
+            lines.close()
+            connection.close()
+            _be_a_kernel(asked)
+            return
+        copies.append(copy)
+        connection.sendall(json.dumps({"pid": copy}).encode() + b"\n")
+    for copy in copies:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(copy, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))
