@@ -223,8 +223,12 @@ def run_page(page: str, root: Path = ROOT, solutions: bool = False) -> PageRun:
         ended = run.page is not None
         run.page_ends()
         source = kernel_source(environment)
-        before = [name for name in source.opened if name.startswith(f"{root}{os.sep}")] if source else []
-        opened = sorted({os.path.relpath(line, root) for line in [*before, *log.read_text().splitlines()]})
+        before = (
+            [name for name in source.opened if name.startswith(f"{root}{os.sep}")] if source else []
+        )
+        opened = sorted(
+            {os.path.relpath(line, root) for line in [*before, *log.read_text().splitlines()]}
+        )
     assert run.page is not None
     return PageRun(
         page=page,

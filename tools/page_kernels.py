@@ -1,9 +1,9 @@
 """Kernels for pages, each a copy of one process that has imported what pages import.
 
-A page's own cells often take less time than Python needs to start a kernel and to import labtools.
-So one process per parent does that once, reads the records, and is copied for each page. A copy is
-a kernel like any other: it has its own memory, folder, environment and process group, and its parent
-dying ends it. Modules that are already imported are all that it shares with other pages.
+A page's own cells often take less time than Python needs to start a kernel and import labtools. So
+one process does that once, reads the records, and is copied for each page. A copy is a kernel like
+any other, with memory, folder, environment and process group of its own; it ends with the process
+that it was copied from. All that it shares with other pages is which modules are imported already.
 
 Only Linux copies processes in this way; elsewhere every kernel is started anew.
 """
@@ -185,7 +185,7 @@ class CopiedKernelManager(AsyncKernelManager):
     _launch_kernel = _async_launch_kernel  # type: ignore[assignment]
 
 
-# ------------------------------------------------------------------------- the process that is copied
+# ------------------------------------------------------------------------ the process itself
 
 
 def _import_all() -> None:
@@ -225,25 +225,25 @@ def _be_a_kernel(asked: Mapping[str, Any]) -> None:
 
 def _serve(connection: socket.socket) -> None:
     """Answer requests until the parent has ended; then end all copies."""
-    opened: list[str] = []
+    opened: set[str] = set()
+    importing = True
 
     def look(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], str):
-            opened.append(os.path.abspath(arguments[0]))
+        watched = importing and event in ("open", "os.listdir", "os.scandir")
+        if watched and isinstance(arguments[0], str):
+            opened.add(os.path.abspath(arguments[0]))
 
-    looking = [look]
-    sys.addaudithook(lambda event, arguments: [see(event, arguments) for see in looking] and None)
+    sys.addaudithook(look)  # it stays for good
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # a kernel ends when this process has
     with contextlib.redirect_stdout(sys.stderr):
         _import_all()
-    looking.clear()
+    importing = False
     gc.collect()
     gc.freeze()  # a copy's search for garbage passes over what it shares
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lines = connection.makefile("r", encoding="utf-8")
-    copies: list[int] = []
-    connection.sendall(json.dumps({"opened": sorted(set(opened))}).encode() + b"\n")
+    connection.sendall(json.dumps({"opened": sorted(opened)}).encode() + b"\n")
     for line in lines:
         asked = json.loads(line)
         copy = os.fork()
@@ -252,11 +252,10 @@ def _serve(connection: socket.socket) -> None:
             connection.close()
             _be_a_kernel(asked)
             return
-        copies.append(copy)
         connection.sendall(json.dumps({"pid": copy}).encode() + b"\n")
-    for copy in copies:
+    for child in psutil.Process().children():
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(copy, signal.SIGKILL)
+            os.killpg(child.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

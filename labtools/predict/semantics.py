@@ -107,7 +107,8 @@ class State:
         """Set a register on some lanes; the others keep what they have."""
         if whole:
             self.values[name] = value
-            self.valid.pop(name, None)
+            if self.valid:
+                self.valid.pop(name, None)
             return
         old = self.values.get(name)
         if old is None:
@@ -139,8 +140,8 @@ class State:
 
     def _known(self, name: str) -> Value:
         value = self.values.get(name)
-        if value is None:
-            return None
+        if value is None or not self.valid:
+            return value
         known = self.valid.get(name)
         return None if known is not None and bool((self.active & ~known).any()) else value
 
@@ -163,7 +164,7 @@ class State:
         if operand.kind == "register":
             return self.read(operand.name)
         if operand.kind == "number":
-            return self.lanes.constant(_number_bits(operand.value))
+            return self.lanes.constant(operand.bits)
         if operand.kind == "constant":
             return self._constant(operand, 0)
         return None
@@ -222,7 +223,9 @@ class State:
 
     def address(self, operand: Operand, wide: bool) -> np.ndarray | None:
         """The byte address that a memory operand names, as uint64."""
-        total = np.full(self.lanes.count, operand.offset, np.int64).view(np.uint64)
+        total = np.uint64(operand.offset & 0xFFFFFFFFFFFFFFFF)
+        if not operand.parts:
+            total = np.full(self.lanes.count, total)
         for name, suffixes in operand.parts:
             paired = "64" in suffixes or (
                 wide and not suffixes and (name.startswith("UR") or not operand.name)
@@ -268,30 +271,27 @@ def _register_number(name: str) -> int:
     return int(name[1:])
 
 
-def _number_bits(value: int | float | None) -> int:
-    if isinstance(value, float):
-        return int(np.float32(value).view(np.uint32))
-    return int(value or 0) & 0xFFFFFFFF
-
-
 def evaluate(state: State, one: Instruction) -> list[tuple[str, Value]]:
     """What an instruction writes: (name, value) pairs; unknown results are None.
 
     Every name in ``one.defines`` is in the answer.
     """
     base = one.base
-    handler = _HANDLERS.get(base) or _HANDLERS.get(base[1:] if base.startswith("U") else base)
+    handler = _HANDLERS.get(base) or _HANDLERS.get(base.removeprefix("U"))
     try:
         found = handler(state, one) if handler is not None else []
     except UnknownForm:
         found = []
+    defines = one.defines
     if not found:
-        return [(name, None) for name in one.defines]
-    known = {name for name, _ in found}
-    if known == one.defines:
+        return [(name, None) for name in defines]
+    if len(found) == 1 and len(defines) == 1 and found[0][0] in defines:
         return found
-    found = [(name, value) for name, value in found if name in one.defines]
-    found += [(name, None) for name in one.defines if name not in known]
+    known = {name for name, _ in found}
+    if known == defines:
+        return found
+    found = [(name, value) for name, value in found if name in defines]
+    found += [(name, None) for name in defines if name not in known]
     return found
 
 

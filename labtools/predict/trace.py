@@ -103,9 +103,10 @@ class Assumption:
     swing: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Execution:
-    """One instruction executed once.
+    """One instruction executed once. Nothing in it is changed; so many are made that asking Python
+    to see to that would take a twentieth of a trace's time.
 
     Args:
         index: position in the kernel.

@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 JUMPS = frozenset(("BRA", "JMP", "EXIT", "RET", "CALL", "BRX", "JMX"))
 """What may go on somewhere else than at the next instruction."""
 
 _REGISTER = re.compile(r"^(?P<file>UR|UP|R|P|B|SB)(?P<number>\d+|Z|T)(?P<suffix>(?:\.\w+)*)$")
 _NUMBER = re.compile(r"^-?(0x[0-9a-f]+|\d+(\.\d+)?(e[+-]?\d+)?|INF|QNAN)$", re.IGNORECASE)
 _CONSTANT = re.compile(r"^c\[(?P<bank>[^\]]+)\]\[(?P<offset>[^\]]+)\](?P<suffix>(?:\.\w+)*)$")
+_NESTED = re.compile(r"[\[(`]")
 _PARTS = re.compile(r"(UR|UP|R|P)(\d+)((?:\.\w+)*)")
 
 
@@ -48,9 +51,19 @@ class Operand:
     offset: int = 0
     parts: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
+    @functools.cached_property
+    def bits(self) -> int:
+        """A number's 32 bits; those of float32 where it is printed with a point."""
+        if isinstance(self.value, float):
+            return int(np.float32(self.value).view(np.uint32))
+        return int(self.value or 0) & 0xFFFFFFFF
+
 
 def split_operands(text: str) -> list[str]:
     """The operands of an instruction, as printed; commas in brackets part none."""
+    if not _NESTED.search(text):
+        parts = [one.strip() for one in text.split(",")]
+        return [part for part in parts if part and part != "&req={}"]
     parts, depth, current = [], 0, ""
     for letter in text:
         if letter in "[(":
