@@ -67,6 +67,8 @@ class Provenance(_Schema):
     torch: str | None = None
     cudnn: str | None = None
     flashinfer: str | None = None
+    flash_attention_3: str | None = None
+    """The package that brings it, and its version: several do."""
     cupy: str | None = None
     numpy: str | None = None
     python: str | None = None
@@ -80,7 +82,9 @@ class Provenance(_Schema):
     @property
     def versions(self) -> dict[str, str | None]:
         """Of the driver and of what computed beside it."""
-        names = ("driver", "cuda", "nvrtc", "torch", "cudnn", "flashinfer", "cupy")
+        names = ["driver", "cuda", "nvrtc", "torch", "cudnn", "flashinfer", "cupy"]
+        if self.flash_attention_3 is not None:  # few machines have it
+            names.append("flash_attention_3")
         return {name: getattr(self, name) for name in names}
 
 

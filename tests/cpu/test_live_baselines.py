@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import pytest
 
+from labtools.measure.gpu.device import _brought_by
 from labtools.problem import (
     DISTRIBUTIONS,
     HEADLINE,
@@ -130,6 +131,19 @@ def test_flash_attention_3_gets_views_in_its_own_order(monkeypatch):
         assert baseline.supports(shape) is None
         out, expected = run_on_cpu(baseline.id, shape)
         assert shape.compare(out, expected, baseline.tolerance_for(shape)).ok
+
+
+def test_the_package_of_a_library_is_named_with_its_version(tmp_path, monkeypatch):
+    assert _brought_by("brings_nothing") is None
+    (tmp_path / "brought_by_two.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert _brought_by("brought_by_two") == "of no package"
+    for name, version in (("their-build", "3.0.0"), ("our-build", "3.1")):
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+        (folder / "RECORD").write_text("brought_by_two.py,,\n")
+    assert _brought_by("brought_by_two") == "our-build 3.1, their-build 3.0.0"
 
 
 class FakeWrapper:

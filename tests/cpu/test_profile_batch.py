@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from live_fake import DEVICE, use_fake_gpu
 
+from labtools.measure.campaign import run as campaign
 from labtools.measure.campaign.plan import expand_plan
 from labtools.measure.campaign.run import record_campaign
 from labtools.measure.campaign.section import Plan, Section
@@ -21,9 +23,10 @@ from labtools.measure.profiler.ncu import ProfileFailed, ProfileReport, Profiler
 from labtools.notebook.ncu.view import show_live
 from labtools.notebook.records import GpuRecords
 from labtools.predict import load_gpu
-from labtools.problem import LabError, Rung, Workload, load_rung
+from labtools.problem import Baseline, LabError, Rung, Workload, load_rung
 from labtools.record import RecordStore
 from labtools.record.bound import counted_bound
+from labtools.toolchain.progress import silent
 
 SMALL = Workload(2, 4, 2, 64, 64)
 WARM = SMALL.replace(cache_state="warm")
@@ -436,6 +439,41 @@ def test_a_kernel_that_fails_under_the_profiler_keeps_its_time(
     assert found["r03_one_warp"].values["sm_throughput_pct"] == 50.0
 
 
+def test_a_baselines_counters_are_read_by_themselves(
+    ncu: FakeNcu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many kernels it launches is the library's business, so it shares no run."""
+    (rung,) = profile_batch.profile_batch([(R03, SMALL, None)])
+    assert isinstance(rung, ProfileReport)
+    alone: list[str] = []
+
+    def of_baseline(target: Baseline, *_: object, **__: object) -> ProfileReport:
+        alone.append(target.id)
+        if target.id == "sdpa_flash":
+            raise ProfileFailed("It ran and measured nothing.", "no kernel was seen")
+        return dataclasses.replace(rung, kernels=rung.kernels * 3)
+
+    monkeypatch.setattr(profile_batch, "profile_rung", of_baseline)
+    plan = _plan(counters="peers", baselines=("sdpa_math", "sdpa_flash"), ceiling=False)
+    tasks = [
+        campaign._Task(number, group, list(group.candidates.values()), str(number))
+        for number, group in enumerate(expand_plan(plan)[0][:2])
+    ]
+    every = {one.label for one in tasks[0].candidates}
+    if not {"baseline:sdpa_math", "baseline:sdpa_flash"} < every:
+        pytest.skip("torch is not here")
+    counting = campaign._Counting(tasks, campaign._Checker(silent), silent)
+    for number in range(2):
+        found = counting.read(number, every)
+        assert set(found) == every
+        assert found["baseline:sdpa_math"].values["kernels_per_call"] == 3.0
+        assert "no kernel was seen" in found["baseline:sdpa_flash"].reason
+        ones = [one.values["kernels_per_call"] for name, one in found.items() if name[0] == "r"]
+        assert ones == [1.0, 1.0]
+    assert sorted(alone) == ["sdpa_flash"] * 2 + ["sdpa_math"] * 2
+    assert [len(labels) for labels in ncu.runs()][1:] == [4]
+
+
 def test_small_groups_share_a_run_up_to_a_limit(
     ncu: FakeNcu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -451,6 +489,8 @@ def test_only_named_rungs_are_watched_by_the_sanitizer() -> None:
         ({"profile": "all"}, 2, 0, 0),
         ({"counters": True}, 0, 2, 0),
         ({"counters": True, "sanitize": pair}, 0, 2, 1),
+        ({"counters": "peers", "baselines": ("sdpa_math",)}, 1, 2, 0),
+        ({"counters": True, "baselines": ("sdpa_math",)}, 0, 2, 0),
     ):
         group = expand_plan(_plan(**options))[0][0]
         assert len(group.profile) == profiled

@@ -88,6 +88,9 @@ def expand_plan(plan: Plan) -> tuple[list[Group], dict[str, str]]:
             group.sanitize.update({one.label: one for one in (*watched, *_named(section.sanitize))})
             if section.counters:
                 group.counters.update({one.label: one for one in fitting})
+            if section.counters == "peers":
+                peers = [one for one in others if one.supports(workload) is None]
+                group.profile.update({one.label: one for one in peers})
     return list(groups.values()), left_out
 
 

@@ -72,12 +72,14 @@ PREFILL_PEERS_PLAN = Plan(
             ((P03, {}), *combined(P03, block_n=(64, 128), warpgroups=(1,), pingpong=(0,))),
             FAST_PEERS,
             ceiling=False,
+            counters="peers",
         ),
         Section(
             (Prefill(4, 32, 32, 4096, 128), Prefill(4, 32, 32, 4096, 128, causal=True)),
             ((P03, {}), (P03, {"pingpong": 0})),
             FAST_PEERS,
             ceiling=False,
+            counters="peers",
         ),
     ),
 )

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from labtools.predict import limits_of
 from labtools.problem import (
@@ -64,6 +64,9 @@ from ..gpu.measure import (
 from ..gpu.pool import LivePool
 from ..gpu.run import GpuRun, run_jobs_on_gpu
 from .plan import Group, Plan, expand_plan, load_plan
+
+if TYPE_CHECKING:
+    from ..profiler.ncu import ProfileReport
 
 SANITIZER_TOOLS = ("memcheck", "racecheck", "synccheck")
 TOOLS_AT_ONCE = 3
@@ -558,10 +561,11 @@ class _Forecasting:
 
 
 class _Counting:
-    """Hardware counters of the groups' rungs, a batch of groups ahead.
+    """Hardware counters of the groups' rungs, a batch of groups ahead, and of some baselines.
 
     A profiler takes seconds to start and a fraction of one for a kernel, so small groups share a
-    start. Whatever goes wrong here is a reason in place of counters, never a lost time.
+    start. A baseline has one of its own: nobody knows how many kernels it launches. Whatever goes
+    wrong here is a reason in place of counters, never a lost time.
     """
 
     def __init__(
@@ -594,9 +598,7 @@ class _Counting:
         return {
             one.label: (one, "chosen" if one.label in every else "few")
             for one in candidates
-            if one.label in every | bound
-            and isinstance(one.target, Rung)
-            and self._checker.problem(one, group.workload) is None
+            if one.label in every | bound and self._checker.problem(one, group.workload) is None
         }
 
     def _profile_from(self, number: int) -> None:
@@ -618,27 +620,44 @@ class _Counting:
     def _profile(
         self, which: RecordedCounters, items: Sequence[tuple[int, str, Candidate]]
     ) -> list[Counters]:
+        from ..profiler.profile import profile_batch, profile_rung
+
+        said = words_of(self._progress)
+        found: dict[int, Counters] = {}
+        batch: dict[int, tuple[Rung, Problem, Mapping[str, int] | None]] = {}
+        for place, (of, _, one) in enumerate(items):
+            workload = self._todo[of].workload
+            if isinstance(one.target, Rung):
+                batch[place] = (one.target, workload, one.knobs)
+                continue
+            ask_one = functools.partial(profile_rung, one.target, workload, progress=said)
+            found[place] = self._asked(lambda ask=ask_one: [ask()], 1)[0]
+        if batch:
+            self._progress(f"profiling {len(batch)} kernels")
+            ask_all = functools.partial(
+                profile_batch, list(batch.values()), counters=which, progress=said
+            )
+            found.update(zip(batch, self._asked(ask_all, len(batch)), strict=True))
+        return [found[place] for place in range(len(items))]
+
+    def _asked(
+        self, ask: Callable[[], Sequence[ProfileReport | LabError]], count: int
+    ) -> list[Counters]:
+        """What the profiler says of some items, or why it says nothing."""
         from ..profiler.ncu import ProfilerUnavailable
-        from ..profiler.profile import profile_batch
 
         if self._refusal is not None:
-            return [self._refusal] * len(items)
-        self._progress(f"profiling {len(items)} kernels")
-        batch = [
-            (one.target, self._todo[of].workload, one.knobs)
-            for of, _, one in items
-            if isinstance(one.target, Rung)
-        ]
+            return [self._refusal] * count
         try:
-            reports = profile_batch(batch, counters=which, progress=words_of(self._progress))
+            reports = ask()
         except LabError as error:
             reason = _no_counters(error)
             if isinstance(error, ProfilerUnavailable):
                 self._refusal = reason
-            return [reason] * len(items)
+            return [reason] * count
         except Exception as error:  # a report in a form not seen before must not cost the times
             text = f"the profiler's answer was not understood: {type(error).__name__}: {error}"
-            return [Counters(reason=text)] * len(items)
+            return [Counters(reason=text)] * count
         return [
             _no_counters(one) if isinstance(one, LabError) else one.record_counters()
             for one in reports

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,7 @@ class LiveDevice:
             "torch": None,
             "cudnn": None,
             "flashinfer": None,
+            "flash_attention_3": _brought_by("flash_attn_interface"),
         }
         if self.torch is not None:
             info["torch"] = str(self.torch.__version__)
@@ -197,6 +199,18 @@ class LiveDevice:
         with suppress(importlib.metadata.PackageNotFoundError):
             info["flashinfer"] = importlib.metadata.version("flashinfer-python")
         return info
+
+
+def _brought_by(module: str) -> str | None:
+    """The package that a module is of and its version, such as ``flash-attn-3 3.0.0``; None where
+    the module is not installed."""
+    if find_spec(module) is None:
+        return None
+    packages = importlib.metadata.packages_distributions().get(module, ())
+    named = [
+        f"{package} {importlib.metadata.version(package)}" for package in sorted(set(packages))
+    ]
+    return ", ".join(named) or "of no package"
 
 
 def _import_torch() -> Any:

@@ -60,7 +60,10 @@ def make_provenance(
         command=describe_command(sys.argv),
         **{
             name: environment.get(name)
-            for name in ("cuda", "torch", "cudnn", "flashinfer", "cupy", "numpy", "python")
+            for name in (
+                *("cuda", "torch", "cudnn", "flashinfer", "flash_attention_3"),
+                *("cupy", "numpy", "python"),
+            )
         },
     )
 
