@@ -15,6 +15,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class IntegerComparison:
 
     Args:
         kind: LT, LE, GT, GE, EQ or NE.
-        a, b: [N] int64 what was compared.
+        a, b: [N] what was compared, of any integer type.
         lanes: [N] bool who compared.
         low, high: range of the type; outside of it the numbers wrap.
     """
@@ -223,7 +224,7 @@ class State:
 
     def address(self, operand: Operand, wide: bool) -> np.ndarray | None:
         """The byte address that a memory operand names, as uint64."""
-        total = np.uint64(operand.offset & 0xFFFFFFFFFFFFFFFF)
+        total: Any = np.uint64(operand.offset & 0xFFFFFFFFFFFFFFFF)
         if not operand.parts:
             total = np.full(self.lanes.count, total)
         for name, suffixes in operand.parts:
@@ -358,8 +359,9 @@ def _add(state: State, one: Instruction) -> list[tuple[str, Value]]:
             total64 = total64 + term  # type: ignore[operator]
         _remember_wrap(state, total64)
         return as_pair(destination[0].name, total64)
-    plains = [state._plain(source) for source in addends]
-    if not plains or any(plain is None for plain in plains):
+    known = (state._plain(source) for source in addends)
+    plains = [plain for plain in known if plain is not None]
+    if not plains or len(plains) < len(addends):
         return []
     if not flags and "X" not in one.modifiers:
         low, *others = map(_addend, addends, plains)
@@ -665,16 +667,13 @@ def _remember(
 ) -> None:
     if state.comparisons is not None:
         low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
-        state.comparisons.append(
-            IntegerComparison(kind, a.astype(np.int64), b.astype(np.int64), state.active, low, high)
-        )
+        state.comparisons.append(IntegerComparison(kind, a, b, state.active, low, high))
 
 
 def _remember_wrap(state: State, total: np.ndarray | None) -> None:
     """The low half of a sum wraps once in many trips, and the carry changes the high half then."""
     if state.comparisons is not None and total is not None:
-        low = (total & _MASK).astype(np.int64)
-        zero = np.zeros(len(low), np.int64)
+        low, zero = total & _MASK, state.lanes.constant(0)
         state.comparisons.append(IntegerComparison("GE", low, zero, state.active, 0, 2**32 - 1))
 
 

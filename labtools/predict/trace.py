@@ -38,6 +38,7 @@ from .data import (
 )
 from .lanes import Buffers, Lanes
 from .semantics import (
+    COMPARE,
     IntegerComparison,
     State,
     evaluate,
@@ -223,6 +224,7 @@ def run_trace(sass: Sass, lanes: Lanes, buffers: Buffers) -> Trace:
     follower = _Follower(sass, buffers, lanes)
     items: list[Executed] = []
     state = State(lanes)
+    state.comparisons = []
     state.spaces.update(follower.spaces())
     groups = {0: lanes.true}
     follower.run(state, groups, items)
@@ -232,11 +234,17 @@ def run_trace(sass: Sass, lanes: Lanes, buffers: Buffers) -> Trace:
 
 @dataclass
 class _Visit:
-    """The machine when it came back to the head of a loop."""
+    """The machine when it came back to the head of a loop.
+
+    Attributes:
+        place: how many steps were taken.
+        compared: how many comparisons were made.
+    """
 
     place: int
     state: State
     groups: dict[int, np.ndarray]
+    compared: int
 
 
 @dataclass
@@ -379,7 +387,8 @@ class _Follower:
                 if back < head <= place:
                     inner.forget()
             watch = watches.setdefault(back, _LoopWatch(back))
-            watch.come_by(_Visit(len(items), state.copy(), dict(groups)))
+            compared = len(state.comparisons or ())
+            watch.come_by(_Visit(len(items), state.copy(), dict(groups), compared))
             if self._accelerate(state, items, watch):
                 watch.visits.clear()
                 watch.refused.clear()
@@ -868,7 +877,13 @@ class _Follower:
                 continue
             if watch.seen < watch.later.get(period, 0):
                 continue
-            more = self._trips_left(now, change, watch.head, period, wanted)
+            next_two = None
+            if state.comparisons is not None:
+                made = state.comparisons
+                next_two = _next_comparisons(
+                    made[twice.compared : once.compared], made[once.compared : now.compared]
+                )
+            more = self._trips_left(now, change, watch.head, period, wanted, next_two)
             if more.max() < LEAST_JUMP:
                 # Until the first lane turns, each trip only leaves one less.
                 soonest = int(more[now.groups[watch.head]].min())
@@ -917,24 +932,28 @@ class _Follower:
         head: int,
         period: int,
         wanted: list[Any],
+        next_two: tuple[list[IntegerComparison], list[IntegerComparison]] | None,
     ) -> np.ndarray:
         """[N] How many more periods run exactly like the last one.
 
-        Two periods are run ahead. Their comparisons show, lane by lane, in which period the first
-        of them turns; the one before it is run as a proof. Lanes of one block go on together, so
-        they stop at the first that turns; independent lanes each run to their own last period.
+        The comparisons of the next two periods show, lane by lane, in which period the first of
+        them turns. Where those of the last two do not tell them, the next two are run ahead. Lanes
+        of one block go on together, so they stop at the first that turns; independent lanes each
+        run to their own last period.
         """
         lanes = now.state.lanes
-        none = np.zeros(lanes.count, np.int64)
-        within = frozenset(_positions(wanted))
-        near = self._probe(now, change, head, period, none, within)
-        if near is None or near[0] != wanted:
-            return none
-        far = self._probe(now, change, head, period, none + 1, within)
-        if far is None or far[0] != wanted:
-            return none + 1
+        if next_two is None:
+            none = np.zeros(lanes.count, np.int64)
+            within = frozenset(_positions(wanted))
+            near = self._probe(now, change, head, period, none, within)
+            if near is None or near[0] != wanted:
+                return none
+            far = self._probe(now, change, head, period, none + 1, within)
+            if far is None or far[0] != wanted:
+                return none + 1
+            next_two = near[1], far[1]
         looping = now.groups[head]
-        turns = _first_turns(near[1], far[1], lanes.count)
+        turns = _first_turns(*next_two, lanes.count)
         if not lanes.independent:
             turns = np.full(lanes.count, turns[looping].min())
         # No comparison of numbers turns: bits may, which the trips that are tried will show.
@@ -1104,8 +1123,46 @@ def _box_sizes(tensor_map: TensorMap) -> tuple[int, int]:
 
 
 NEVER = np.iinfo(np.int64).max
+MOST_COMPARED = 1 << 60
+"""Numbers as large may wrap within two periods."""
 ENDLESS = 1 << 40
 """Trips after which a loop has no end."""
+
+
+def _next_comparisons(
+    first: Sequence[IntegerComparison], second: Sequence[IntegerComparison]
+) -> tuple[list[IntegerComparison], list[IntegerComparison]] | None:
+    """The comparisons of the next two periods, as they follow from those of the last two.
+
+    None where they do not follow: the last two compared other things, or one of the next turns out
+    otherwise or wraps.
+    """
+    near: list[IntegerComparison] = []
+    far: list[IntegerComparison] = []
+    if len(first) != len(second):
+        return None
+    for one, two in zip(first, second, strict=True):
+        if (one.kind, one.low, one.high) != (two.kind, two.low, two.high):
+            return None
+        if one.lanes is not two.lanes and (one.lanes != two.lanes).any():
+            return None
+        low, high = max(two.low, -MOST_COMPARED), min(two.high, MOST_COMPARED)
+        told = COMPARE[two.kind](two.a, two.b)
+        values = []
+        for before, after in ((one.a, two.a), (one.b, two.b)):
+            last = after.astype(np.int64)
+            step = last - before.astype(np.int64)
+            reached = last + 2 * step
+            ends = np.stack([last, reached])[:, two.lanes]
+            if ends.size and not (low <= ends.min() and ends.max() <= high):
+                return None
+            values.append((last + step, reached))
+        (near_a, far_a), (near_b, far_b) = values
+        for a, b, made in ((near_a, near_b, near), (far_a, far_b, far)):
+            if ((COMPARE[two.kind](a, b) != told) & two.lanes).any():
+                return None
+            made.append(IntegerComparison(two.kind, a, b, two.lanes, two.low, two.high))
+    return near, far
 
 
 def _first_turns(
@@ -1122,7 +1179,10 @@ def _first_turns(
         turns[lanes] = np.minimum(turns[lanes], np.maximum(1, when[lanes]))
 
     for one, two in zip(near, far, strict=True):
-        gap, step = one.a - one.b, (two.a - one.a) - (two.b - one.b)
+        near_a, near_b, far_a, far_b = (
+            value.astype(np.int64) for value in (one.a, one.b, two.a, two.b)
+        )
+        gap, step = near_a - near_b, (far_a - near_a) - (far_b - near_b)
         modulus = one.high - one.low + 1
         small = modulus <= 1 << 32
         if one.kind in ("EQ", "NE"):
@@ -1143,7 +1203,7 @@ def _first_turns(
         up, down = np.maximum(step, 1), np.maximum(-step, 1)
         turn(one.lanes & below & (step > 0), -((gap - border) // up))
         turn(one.lanes & ~below & (step < 0), (gap - border) // down + 1)
-        for value, after in ((one.a, two.a), (one.b, two.b)):
+        for value, after in ((near_a, far_a), (near_b, far_b)):
             moved = after - value
             up, down = np.maximum(moved, 1), np.maximum(-moved, 1)
             turn(one.lanes & (moved > 0), _quotient(one.high - value, up) + 1)

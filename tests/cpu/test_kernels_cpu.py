@@ -6,7 +6,9 @@ or in an adversarial one; each kernel meets both. Each test counts what it drew.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from functools import cache
 
 import pytest
 from devices import LIMITS, some_of
@@ -23,12 +25,11 @@ from labtools.problem import (
     list_rungs,
     make_inputs,
 )
+from labtools.toolchain.cache import code_digest
 
 RUNGS = list_rungs("decode")
 DRAWS = 11
 """Workloads drawn for each kind and head dimension."""
-CHOICES = 1
-"""Choices of every kernel's knobs drawn for them; compiling one takes longer than a run."""
 ROW_BUDGET = 6_000
 """Most (query head, key) pairs of one workload: each of twelve kernels runs them, at some ten
 thousand a second where warps meet often."""
@@ -64,14 +65,14 @@ def workloads(draw: st.DrawFn, kind: str, head_dim: int) -> Workload:
     )  # fmt: skip
 
 
-KNOBS = st.fixed_dictionaries(
-    {
-        rung.id: st.fixed_dictionaries(
-            {knob.name: st.sampled_from(knob.choices) for knob in rung.knobs}
-        )
-        for rung in RUNGS
-    }
-)
+@cache
+def drawn_knobs(head_dim: int) -> dict[str, dict[str, int]]:
+    """A choice of every kernel's knobs, other ones after a change of the code.
+
+    One for all kinds of a head dimension: compiling a kernel takes longer than running it.
+    """
+    rng = random.Random(f"{code_digest('problem', 'measure')} {head_dim}")
+    return {rung.id: {knob.name: rng.choice(knob.choices) for knob in rung.knobs} for rung in RUNGS}
 
 
 def check_all(workload: Workload, knobs: dict[str, dict[str, int]]) -> list[str]:
@@ -116,7 +117,6 @@ HAS_KIND = {
 def test_drawn_workloads(kind, head_dim):
     """Eleven of each kind and head dimension, each on every kernel that takes it."""
     drawn: list[Workload] = []
-    chosen: list[dict[str, dict[str, int]]] = []
     runs: Counter[str] = Counter()
 
     @settings(
@@ -127,12 +127,10 @@ def test_drawn_workloads(kind, head_dim):
         suppress_health_check=list(HealthCheck),
         print_blob=True,
     )
-    @given(workload=workloads(kind, head_dim), knobs=KNOBS)
-    def check(workload: Workload, knobs: dict[str, dict[str, int]]) -> None:
+    @given(workload=workloads(kind, head_dim))
+    def check(workload: Workload) -> None:
         assume(workload not in drawn)
-        if len(chosen) < CHOICES:
-            chosen.append(knobs)
-        runs.update(check_all(workload, chosen[len(drawn) % len(chosen)]))
+        runs.update(check_all(workload, drawn_knobs(head_dim)))
         drawn.append(workload)
 
     check()

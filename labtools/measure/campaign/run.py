@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -630,8 +630,9 @@ class _Counting:
             if isinstance(one.target, Rung):
                 batch[place] = (one.target, workload, one.knobs)
                 continue
-            ask_one = functools.partial(profile_rung, one.target, workload, progress=said)
-            found[place] = self._asked(lambda ask=ask_one: [ask()], 1)[0]
+            ask_one = functools.partial(profile_rung, progress=said)
+            ask_it = functools.partial(map, ask_one, [one.target], [workload])
+            found[place] = self._asked(ask_it, 1)[0]
         if batch:
             self._progress(f"profiling {len(batch)} kernels")
             ask_all = functools.partial(
@@ -641,7 +642,7 @@ class _Counting:
         return [found[place] for place in range(len(items))]
 
     def _asked(
-        self, ask: Callable[[], Sequence[ProfileReport | LabError]], count: int
+        self, ask: Callable[[], Iterable[ProfileReport | LabError]], count: int
     ) -> list[Counters]:
         """What the profiler says of some items, or why it says nothing."""
         from ..profiler.ncu import ProfilerUnavailable
@@ -649,7 +650,7 @@ class _Counting:
         if self._refusal is not None:
             return [self._refusal] * count
         try:
-            reports = ask()
+            reports = list(ask())
         except LabError as error:
             reason = _no_counters(error)
             if isinstance(error, ProfilerUnavailable):
