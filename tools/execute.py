@@ -40,7 +40,7 @@ from tools.toc import solutions_of
 # What a page's outputs depend on beside the page. Pages' own text is jupyter-cache's business.
 DEPENDS = (
     *("kernels", "labtools", "requirements.lock", "pyproject.toml"),
-    *("book/claims.yml", "book/noted_h200.toml"),
+    *("book/claims.yml", "book/noted_h200.toml", "tools/page_kernels.py"),
     "work/records",  # a reader's own
 )
 CELL_LIMIT_S = 300

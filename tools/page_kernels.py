@@ -23,14 +23,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import psutil
 from jupyter_client.manager import AsyncKernelManager
 
-ROOT = Path(__file__).resolve().parent.parent
-START_LIMIT_S = 120.0
+from tools.install import ROOT
+
+COPY_LIMIT_S = 120.0
 """For the process that is copied to be there, and for each copy."""
 INLINE = "module://matplotlib_inline.backend_inline"
 _FRONT = ("ipykernel.kernelapp", "ipykernel.zmqshell", "matplotlib.pyplot", "numpy.random")
@@ -104,7 +104,7 @@ class KernelSource:
     def __init__(self, environment: Mapping[str, str]) -> None:
         ours, theirs = socket.socketpair()
         self._lock = threading.Lock()
-        ours.settimeout(START_LIMIT_S)
+        ours.settimeout(COPY_LIMIT_S)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tools.page_kernels", str(theirs.fileno())],
