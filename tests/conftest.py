@@ -18,6 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # Children of tests find the project, and what the tests themselves were given, wherever they run.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
+# Tests make many objects that stay until a test's end; looking for garbage less often finds as much.
+gc.set_threshold(50_000, 20, 20)
+
 # Processes that run beside each other fill the cores; threads of their libraries would only wait.
 if "PYTEST_XDIST_WORKER" in os.environ:
     for _library in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):

@@ -240,6 +240,7 @@ def _serve(connection: socket.socket) -> None:
     importing = False
     gc.collect()
     gc.freeze()  # a copy's search for garbage passes over what it shares
+    gc.set_threshold(50_000, 20, 20)  # and is made less often: a page ends soon
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lines = connection.makefile("r", encoding="utf-8")

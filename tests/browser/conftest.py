@@ -45,7 +45,7 @@ def page(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield opened
         report = getattr(request.node, "report_call", None)
         if report is not None and report.failed:
-            shoot(opened, f"failed-{request.node.name}")
+            shoot(opened, f"failed-{request.node.name}", keep=True)
 
 
 @pytest.hookimpl(hookwrapper=True)

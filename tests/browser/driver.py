@@ -24,6 +24,7 @@ from labtools.problem import repository_root
 
 expect.set_options(timeout=20_000)  # as a page's own limit below
 SCREENSHOTS = repository_root() / "_build" / "screenshots"
+KEEP_PICTURES = os.environ.get("LABTOOLS_PICTURES") == "1"
 CHROMIUM_FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -181,12 +182,17 @@ def wait_until_idle(page: Any, seconds: float = 180) -> None:
     wait_for(lambda: "[*]:" not in prompts(page), seconds, "the cells to finish")
 
 
-def shoot(page: Any, name: str, whole: Any = None) -> Path:
-    """Keep a picture of the page, or of one element, under ``_build/screenshots``."""
+def shoot(page: Any, name: str, whole: Any = None, *, keep: bool = KEEP_PICTURES) -> None:
+    """See that the page, or one element, can be seen; keep a picture of it if wanted.
+
+    Drawing pictures that nobody looks at takes a quarter of the time of these tests, so they are
+    kept where ``LABTOOLS_PICTURES=1`` asks for them, and of what fails.
+    """
+    if not keep:
+        (whole or page.locator("body")).wait_for(state="visible")
+        return
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    path = SCREENSHOTS / f"{name}.png"
-    (whole or page).screenshot(path=str(path))
-    return path
+    (whole or page).screenshot(path=str(SCREENSHOTS / f"{name}.png"))
 
 
 def look_at_widths(page: Any, name: str, view: str, within: str = "") -> None:

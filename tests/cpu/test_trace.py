@@ -230,7 +230,7 @@ def stores(body: str, *args: np.generic, parameters: str = "int n", **more: obje
     return count_steps(trace, STORES)
 
 
-ARCHS = some_of(("sm_75", "sm_80", "sm_90", "sm_100", "sm_120"), 2, ["sm_90"])
+ARCHS = some_of(("sm_75", "sm_80", "sm_90", "sm_100", "sm_120"), 1, ["sm_90"])
 
 
 @needs_tools
