@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Children of tests find the project, and what the tests themselves were given, wherever they run.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
-# Tests make many objects that stay until a test's end; looking for garbage less often finds as much.
+# Tests make many objects that stay until their end, so garbage is looked for less often.
 gc.set_threshold(50_000, 20, 20)
 
 # Processes that run beside each other fill the cores; threads of their libraries would only wait.

@@ -66,7 +66,7 @@ class State:
             shared memory stand beside them as ``local:8`` and ``shared:1024``.
         valid: for a register that only some lanes know, [N] bool which; absent means all.
         active: [N] bool lanes that execute now; a read is unknown if one of them does not know.
-        comparisons: where not None, the integer comparisons made: (kind, a - b, lanes, limits).
+        comparisons: where not None, the integer comparisons made, in order.
         lanes: who the lanes are, and the constant bank.
         stored: which of local and shared memory have had a word among ``values``.
         spaces: shared and local memory by name, where data are followed through them.

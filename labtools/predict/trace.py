@@ -106,8 +106,9 @@ class Assumption:
 
 @dataclass(eq=False)
 class Execution:
-    """One instruction executed once. Nothing in it is changed; so many are made that asking Python
-    to see to that would take a twentieth of a trace's time.
+    """One instruction executed once; none is changed afterwards.
+
+    It is not frozen: so many are made that this would take a twentieth of a trace's time.
 
     Args:
         index: position in the kernel.

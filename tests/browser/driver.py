@@ -183,13 +183,14 @@ def wait_until_idle(page: Any, seconds: float = 180) -> None:
 
 
 def shoot(page: Any, name: str, whole: Any = None, *, keep: bool = KEEP_PICTURES) -> None:
-    """See that the page, or one element, can be seen; keep a picture of it if wanted.
+    """Keep a picture of the page, or of one element, if wanted; see that the element is shown.
 
     Drawing pictures that nobody looks at takes a quarter of the time of these tests, so they are
     kept where ``LABTOOLS_PICTURES=1`` asks for them, and of what fails.
     """
     if not keep:
-        (whole or page.locator("body")).wait_for(state="visible")
+        if whole is not None:
+            whole.wait_for(state="visible")
         return
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     (whole or page).screenshot(path=str(SCREENSHOTS / f"{name}.png"))
