@@ -40,7 +40,7 @@ from tools.toc import solutions_of
 # What a page's outputs depend on beside the page. Pages' own text is jupyter-cache's business.
 DEPENDS = (
     *("kernels", "labtools", "requirements.lock", "pyproject.toml"),
-    *("book/claims.yml", "book/noted_h200.toml", "tools/page_kernels.py"),
+    *("book/claims.yml", "book/noted_h200.toml", "tools/page_kernels.py", "tools/opened.py"),
     "work/records",  # a reader's own
 )
 CELL_LIMIT_S = 300
@@ -49,23 +49,9 @@ JOBS = max(1, min(2, os.cpu_count() or 1))
 
 # Runs in the kernel before the page: writes down which files of the repository Python opens.
 _WATCH = """
-def _watch(root, log):
-    import os, sys
-    seen = set()
-    def look(event, arguments):
-        if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], (str, bytes)):
-            name = os.fsdecode(arguments[0])
-            if event == "open" and arguments[1] is None and not os.path.isabs(name):
-                return  # relative to an open folder: so a tree elsewhere is removed
-            path = os.path.abspath(name)
-            if path.startswith(root) and path not in seen:
-                seen.add(path)
-                handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-                os.write(handle, path.encode() + b"\\n")
-                os.close(handle)
-    sys.addaudithook(look)
-_watch({root!r}, {log!r})
-del _watch
+from tools.opened import watch_opened
+watch_opened({root!r}, {log!r})
+del watch_opened
 """
 
 
@@ -223,12 +209,8 @@ def run_page(page: str, root: Path = ROOT, solutions: bool = False) -> PageRun:
         ended = run.page is not None
         run.page_ends()
         source = kernel_source(environment)
-        before = (
-            [name for name in source.opened if name.startswith(f"{root}{os.sep}")] if source else []
-        )
-        opened = sorted(
-            {os.path.relpath(line, root) for line in [*before, *log.read_text().splitlines()]}
-        )
+        before = [path for path in source.opened if path.is_relative_to(root)] if source else []
+        opened = {Path(line) for line in log.read_text().splitlines()}.union(before)
     assert run.page is not None
     return PageRun(
         page=page,
@@ -238,7 +220,7 @@ def run_page(page: str, root: Path = ROOT, solutions: bool = False) -> PageRun:
         error="" if ended else error,
         solutions=len(further) if solutions else None,
         solution_error=error if ended else "",
-        opened=tuple(Path(name).as_posix() for name in opened),
+        opened=tuple(sorted(path.relative_to(root).as_posix() for path in opened)),
     )
 
 

@@ -21,14 +21,17 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import psutil
 from jupyter_client.manager import AsyncKernelManager
 
 from tools.install import ROOT
+from tools.opened import watch_opened
 
 COPY_LIMIT_S = 120.0
 """For the process that is copied to be there, and for each copy."""
@@ -37,47 +40,19 @@ _FRONT = ("ipykernel.kernelapp", "ipykernel.zmqshell", "matplotlib.pyplot", "num
 _LAUNCHER = "ipykernel_launcher"
 
 
-class CopiedKernel:
-    """A kernel, as ``subprocess.Popen`` would show it to jupyter_client.
-
-    Args:
-        pid: its process, which is no child of this one.
-    """
+class CopiedKernel(psutil.Process):
+    """A kernel that is no child of this process, as ``subprocess.Popen`` would show it."""
 
     stdin = stdout = stderr = None
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
-        self._process: psutil.Process | None = None
-        with contextlib.suppress(psutil.NoSuchProcess):
-            self._process = psutil.Process(pid)
-
     def poll(self) -> int | None:
         """None while it runs; its status is not known to us, so 0 afterwards."""
-        if self._process is None or not self._process.is_running():
-            self.returncode = 0
-        return self.returncode
+        return None if self.is_running() else 0
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end.
-
-        Raises:
-            subprocess.TimeoutExpired: it has not ended by then.
-        """
-        try:
-            if self._process is not None:
-                self._process.wait(timeout)
-        except psutil.TimeoutExpired as error:
-            raise subprocess.TimeoutExpired(_LAUNCHER, timeout or 0.0) from error
-        self.returncode = 0
-        return 0
-
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, sig: int) -> None:
         """Send it a signal; nothing happens when it has ended."""
-        if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            super().send_signal(sig)
 
     def terminate(self) -> None:
         """Ask it to end."""
@@ -95,7 +70,7 @@ class KernelSource:
         environment: of the process; what libraries read while they are imported is read from it.
 
     Attributes:
-        opened: files and folders that Python opened in it while it imported, as absolute paths.
+        opened: files and folders of the repository that Python opened in it while it imported.
 
     Raises:
         OSError: it does not come up.
@@ -116,7 +91,7 @@ class KernelSource:
         self._socket = ours
         self._lines = ours.makefile("r", encoding="utf-8")
         atexit.register(self.close)
-        self.opened: list[str] = self._answer()["opened"]
+        self.opened = [Path(name) for name in self._answer()["opened"]]
 
     def _answer(self) -> dict[str, Any]:
         line = self._lines.readline()
@@ -225,26 +200,19 @@ def _be_a_kernel(asked: Mapping[str, Any]) -> None:
 
 def _serve(connection: socket.socket) -> None:
     """Answer requests until the parent has ended; then end all copies."""
-    opened: set[str] = set()
-    importing = True
-
-    def look(event: str, arguments: tuple[Any, ...]) -> None:
-        watched = importing and event in ("open", "os.listdir", "os.scandir")
-        if watched and isinstance(arguments[0], str):
-            opened.add(os.path.abspath(arguments[0]))
-
-    sys.addaudithook(look)  # it stays for good
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # a kernel ends when this process has
-    with contextlib.redirect_stdout(sys.stderr):
+    with tempfile.NamedTemporaryFile() as log, contextlib.redirect_stdout(sys.stderr):
+        end = watch_opened(f"{ROOT}{os.sep}", log.name)
         _import_all()
-    importing = False
+        end()
+        opened = log.read().decode().splitlines()
     gc.collect()
     gc.freeze()  # a copy's search for garbage passes over what it shares
     gc.set_threshold(50_000, 20, 20)  # and is made less often: a page ends soon
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lines = connection.makefile("r", encoding="utf-8")
-    connection.sendall(json.dumps({"opened": sorted(opened)}).encode() + b"\n")
+    connection.sendall(json.dumps({"opened": opened}).encode() + b"\n")
     for line in lines:
         asked = json.loads(line)
         copy = os.fork()

@@ -108,7 +108,7 @@ class Assumption:
 class Execution:
     """One instruction executed once; none is changed afterwards.
 
-    It is not frozen: so many are made that this would take a twentieth of a trace's time.
+    It is not frozen: very many are made, and making a frozen one takes longer.
 
     Args:
         index: position in the kernel.

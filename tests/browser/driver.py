@@ -185,8 +185,8 @@ def wait_until_idle(page: Any, seconds: float = 180) -> None:
 def shoot(page: Any, name: str, whole: Any = None, *, keep: bool = KEEP_PICTURES) -> None:
     """Keep a picture of the page, or of one element, if wanted; see that the element is shown.
 
-    Drawing pictures that nobody looks at takes a quarter of the time of these tests, so they are
-    kept where ``LABTOOLS_PICTURES=1`` asks for them, and of what fails.
+    Drawing pictures that nobody looks at takes time, so they are kept where ``LABTOOLS_PICTURES=1``
+    asks for them, and of what fails.
     """
     if not keep:
         if whole is not None:
