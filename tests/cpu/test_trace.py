@@ -11,12 +11,14 @@ import pytest
 from devices import LIMITS, some_of
 
 from labtools.predict.lanes import Buffers, lanes_of_block, lanes_of_blocks, make_buffers
+from labtools.predict.semantics import IntegerComparison
 from labtools.predict.trace import (
     Executed,
     Execution,
     Repeat,
     Trace,
     TraceError,
+    _next_comparisons,
     run_trace,
 )
 from labtools.problem import Launch, Workload, Workspace, load_rung, timed_launches
@@ -557,3 +559,47 @@ def test_an_integer_workspace_is_taken_to_count_up() -> None:
     assert set(buffers.assumed) == {"table", "sums"}
     assert buffers.assumed["table"].tolist() == list(range(16))
     assert buffers.assumed["sums"].tolist() == [0, 5, 6, 9]
+
+
+# ------------------------------------------------------------------ what the next trips compare
+
+
+def compared(
+    a: list[int], b: int = 10, kind: str = "LT", lanes: tuple[bool, ...] = (True, True)
+) -> IntegerComparison:
+    """Signed numbers of 32 bits, one a lane, beside one number."""
+    numbers = np.array(a, np.int32)
+    bounds = np.full(len(a), b, np.int32)
+    return IntegerComparison(kind, numbers, bounds, np.array(lanes), -(2**31), 2**31 - 1)
+
+
+def test_the_next_two_trips_compare_what_follows() -> None:
+    found = _next_comparisons([compared([0, 3])], [compared([1, 5])])
+    assert found is not None
+    near, far = found
+    assert [one.a.tolist() for one in (*near, *far)] == [[2, 7], [3, 9]]
+    assert [one.b.tolist() for one in (*near, *far)] == [[10, 10]] * 2
+    # A lane that did not compare may hold anything.
+    gone = (True, False)
+    assert _next_comparisons([compared([0, 0], lanes=gone)], [compared([1, 9], lanes=gone)])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([compared([0, 3])], []),
+        ([compared([0, 3])], [compared([1, 5], kind="LE")]),
+        ([compared([0, 3])], [compared([1, 5], lanes=(True, False))]),
+        ([compared([0, 5])], [compared([1, 8])]),  # 11 is no longer less than 10
+        ([compared([0, 2])], [compared([1, 5])]),  # nor in the trip after that: 8, 11
+        ([compared([0, 7])], [compared([1, 9])]),
+        ([compared([0, 6], kind="NE")], [compared([1, 8], kind="NE")]),  # it becomes 10
+        ([compared([0, 2**31 - 9], 0, "GT")], [compared([1, 2**31 - 5], 0, "GT")]),  # it wraps
+        ([compared([0, 0], -(2**31), "GT")], [compared([1, -(2**30)], -(2**31), "GT")]),
+    ],
+    ids=str,
+)
+def test_what_does_not_follow_is_run(
+    first: list[IntegerComparison], second: list[IntegerComparison]
+) -> None:
+    assert _next_comparisons(first, second) is None
