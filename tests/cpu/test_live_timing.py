@@ -97,9 +97,11 @@ def test_warm_uses_one_set(monkeypatch, tmp_path):
     [
         ("wrong", "so it is not timed"),
         ("nothing", "never written"),
-        ("wrong later", "wrong after it"),
+        ("wrong later", "where a replay is cut off"),
+        ("wrong in long replays", "wrong after it"),
         ("keeps", "wrong once its inputs have changed"),
         ("leaves", "wrong once its inputs have changed"),
+        ("in pairs", "where a replay is cut off"),
         ("misaligned", "misaligned address"),
         ("out of memory", "not enough free memory"),
         ("crash", "SIGABRT"),

@@ -79,4 +79,7 @@ def test_a_play_comes_near_the_best_point_of_the_recorded_grid(seed: int, tmp_pa
     with LiveBench(family, family.workloads[0]) as bench:
         timed = bench.time([champion, *best])
     fastest = min(timed.median_us(one) for one in timed.samples)
-    assert timed.median_us(champion) <= NEAR * fastest
+    found = timed.median_us(champion)
+    print(f"seed {seed}: {result.rounds} rounds, {result.runs} runs, {result.champion.point}:")
+    print(f"  {found:.2f} us, {found / fastest:.3f} of the fastest; {result.stopped}")
+    assert found <= NEAR * fastest

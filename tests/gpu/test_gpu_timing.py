@@ -14,6 +14,7 @@ from labtools.measure import measure_live, time_candidates
 from labtools.measure.campaign.run import record_campaign
 from labtools.problem import HEADLINE, LabError, Workload, kernels_dir, load_rung
 from labtools.record import RecordStore, freshness, median_problems
+from tests.wrong_kernels import make_wrong
 
 SINGLE = Workload.parse("1,32,8,4096,128")
 
@@ -90,6 +91,17 @@ def test_a_wrong_kernel_has_no_time() -> None:
     wrong = rung.with_source(rung.source_text.replace("n < length", "n < length - 1"))
     with pytest.raises(LabError, match="was not timed"):
         measure_live(wrong, Workload(2, 8, 2, 65, 128))
+
+
+def test_calls_that_are_answered_in_pairs_have_no_time() -> None:
+    """Right after every even number of calls, so right after a whole replay."""
+    pairs = make_wrong("answers_in_pairs")
+    patient = pairs.with_source(f"#define FROM_LEN 512\n{pairs.source_text}")
+    few = Workload(1, 32, 8, 512, 128)
+    timing = time_candidates([patient, "r03"], few, processes=2, rounds=9, ceiling=False)
+    assert [record.candidate for record in timing.records] == ["r03_one_warp"]
+    (problem,) = timing.failures.values()
+    assert "where a replay is cut off" in problem
 
 
 def test_a_faulting_kernel_costs_the_others_nothing() -> None:

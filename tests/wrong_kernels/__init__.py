@@ -45,6 +45,38 @@ class WrongKernel:
 _LOOP = "for (int n = 0; n < length; ++n) {"
 _STORE = "store_row(out + qo_row * HEAD_DIM + dim, acc, 1.f / weight_sum);"
 _ENTRY = 'extern "C" __global__'
+_SIGNATURE = f"{_ENTRY} void BOUNDED(NUM_THREADS) decode_r03("
+_IN_PAIRS = """
+// From FROM_LEN cached tokens on, every second call answers for two; the other leaves its arguments.
+#ifndef FROM_LEN
+#define FROM_LEN 0
+#endif
+__device__ unsigned blocks_so_far = 0;
+struct Call {
+  const half *q, *k, *v;
+  const int* seq_lens;
+  half* out;
+};
+__device__ Call waiting;
+
+extern "C" __global__ void BOUNDED(NUM_THREADS) decode_r03(
+    const half* q, const half* k, const half* v, const int* seq_lens, half* out,
+    int num_kv_heads, int kv_len, float sm_scale_log2) {
+  __shared__ unsigned call;
+  if (threadIdx.x == 0) call = atomicAdd(&blocks_so_far, 1u) / (gridDim.x * gridDim.y);
+  __syncthreads();
+  const bool in_pairs = kv_len >= FROM_LEN;
+  if (in_pairs && call % 2 == 0) {
+    if (blockIdx.x + blockIdx.y + threadIdx.x == 0) waiting = {q, k, v, seq_lens, out};
+    return;
+  }
+  answer(q, k, v, seq_lens, out, num_kv_heads, kv_len, sm_scale_log2);
+  if (in_pairs) {
+    const Call other = waiting;
+    answer(other.q, other.k, other.v, other.seq_lens, other.out, num_kv_heads, kv_len,
+           sm_scale_log2);
+  }
+}"""
 _BARRIER = "__syncthreads();"
 _WRITE_PARTIAL = "if (lane == 0) partial_smem[n % 2][warp] = score;"
 _ADD_PARTIALS = "score += partial_smem[n % 2][w];"
@@ -69,6 +101,12 @@ WRONG_KERNELS = {
                          f"  if (before < gridDim.x * gridDim.y * NUM_THREADS) {_STORE}"),
             ),
             (NUMBERS,), "never written",
+        ),
+        WrongKernel(
+            "answers_in_pairs", "r03_one_warp",
+            ((_SIGNATURE, "__device__ void answer("),
+             (f"{_STORE}\n}}", f"{_STORE}\n}}{_IN_PAIRS}")),
+            ("carried",), "an earlier call of the launches",
         ),
         WrongKernel(
             "leaves_some_heads", "r03_one_warp",

@@ -2,7 +2,8 @@
 
 One group is one workload with its candidates. Each candidate's N launches go round the buffer
 sets and are captured into one CUDA graph; rounds replay the graphs in random order between two
-events. Each candidate is compared with the oracle before and after.
+events. Each candidate is compared with the oracle before and after, and once between two rounds
+that are drawn, where a replay is cut off after a call.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ sweep's shapes are held against each other."""
 HOST_SETS = 4
 """Sets with inputs of their own when the CPU draws them; further sets are copies."""
 WARM_UP_MS = 20.0
+LONGEST_CUT = 16
+"""Calls of a replay that is cut off, at most."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,7 @@ class Player:
         call: runs it once on set ``i``.
         output: the device array that call ``i`` wrote, after a call or a replay.
         poison: spoils every output, so that only what is written anew counts.
+        spoil: spoils the output of call ``i`` alone; may be captured.
         prepare: runs the preparation of every set again.
         prepared: what the preparation wrote for the first set, on the host.
         least_bytes: what a call must read of one set and cannot do without; 0 where nobody says.
@@ -188,6 +192,7 @@ class Player:
     call: Callable[[int], None]
     output: Callable[[int], Any]
     poison: Callable[[], None]
+    spoil: Callable[[int], None] = lambda index: None
     read_checksum: Callable[[], int] = lambda: 0
     prepare: Callable[[], None] = lambda: None
     prepared: Callable[[], list[bytes]] = list
@@ -457,9 +462,14 @@ class _Group:
                         players.remove(player)
                     else:
                         warmed += max(took_us, 1.0)
+            cuts = {player.label: int(self.rng.integers(rounds)) for player in players}
             for index in range(rounds):
                 active = [p for p in players if takes_part(index, p.own_rounds, rounds)]
                 self._play_round([active[place] for place in self.rng.permutation(len(active))])
+                for player in [one for one in players if cuts[one.label] == index]:
+                    self._attempt(player.label, partial(self._check_cut_off, player))
+                    if player.label in self.failures:
+                        players.remove(player)
 
     def _play_round(self, players: Sequence[Player]) -> None:
         """One sample of each."""
@@ -479,6 +489,40 @@ class _Group:
         for player, start, end in pending:
             elapsed_us = float(cuda.get_elapsed_time(start, end)) * 1e3
             player.us.append(elapsed_us / player.launches)
+
+    def _check_cut_off(self, player: Player) -> None:
+        """Wherever a replay is cut off, the last call's own answer is there.
+
+        Many calls answered in one, the last, are as fast as one and right after a whole replay.
+        Two of the replays are of an odd and two of an even number of calls, in random order.
+
+        Raises:
+            LabError: it is not.
+        """
+        if player.kind != "rung":
+            return
+        checked = self.checked.of(player.scheme)
+        halves = self.rng.integers(1, LONGEST_CUT // 2, size=4)
+        for calls in self.rng.permutation(2 * halves + [0, 0, 1, 1]):
+            last = int(self.rng.choice(list(checked)))
+            order = [(last - before) % self.rotation.sets for before in reversed(range(calls))]
+
+            def run(order: Sequence[int] = order) -> None:
+                for index in order[:-1]:
+                    player.call(index)
+                player.spoil(order[-1])
+                player.call(order[-1])
+
+            player.poison()
+            _captured(self.device, player, run)[0]()
+            self.device.synchronize()
+            found = _compare(self.device, player, {last: checked[last]})
+            if not found.ok:
+                raise LabError(
+                    f"{player.label} is wrong where a replay is cut off.",
+                    f"after {calls} calls in a row, of the last: {'; '.join(found.problems)}",
+                    "its times are thrown away: the work of a call may be left to another",
+                )
 
     def _check_after(self, player: Player) -> None:
         """What was timed must still be right: poison, replay, compare."""
@@ -604,9 +648,13 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
         small = [one for one in own[0].values() if one.nbytes <= CHECKSUM_BYTES]
         return [device.download(one).tobytes() for one in small]
 
+    def spoil(index: int) -> None:
+        target = sets[index].out
+        target.data.copy_from_device_async(blank.data, blank.nbytes, device.stream)
+
     def poison() -> None:
-        for one in sets:
-            one.out.data.copy_from_device_async(blank.data, blank.nbytes, device.stream)
+        for index in range(len(sets)):
+            spoil(index)
         for array in workspaces.values():
             device.set_bytes(array, 0 if job.kind == "ceiling" else 0xFF)
 
@@ -623,6 +671,7 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
         call=lambda index: calls[index](),
         output=lambda index: sets[index].out,
         poison=poison,
+        spoil=spoil,
         keep=[workspaces, calls, blank, own],
         prepare=prepare,
         prepared=prepared_now,
@@ -727,24 +776,26 @@ def _capture(device: LiveDevice, player: Player, launches: int, sets: int) -> No
             call(index % sets)
 
     player.launches = launches
+    player.play, player.protocol = _captured(device, player, run)
+    player.play()
+    device.synchronize()
+
+
+def _captured(
+    device: LiveDevice, player: Player, run: Callable[[], None]
+) -> tuple[Callable[[], None], str]:
+    """What makes a player's calls in the way in which it is timed, and the name of that way."""
     if player.streamed:
-        player.play, player.protocol = run, STREAM_PROTOCOL
-        player.play()
-        device.synchronize()
-        return
+        return run, STREAM_PROTOCOL
     try:
         capture = _capture_torch if player.kind == "baseline" else _capture_cupy
-        player.play = capture(device, run)
-        player.protocol = GRAPH_PROTOCOL
+        return capture(device, run), GRAPH_PROTOCOL
     except Exception as error:
         fault = cuda_fault(error)
         if fault is not None and fault.kind in ("misaligned", "out_of_bounds", "trap"):
             raise
         device.synchronize()
-        player.play = run
-        player.protocol = EVENTS_PROTOCOL
-    player.play()
-    device.synchronize()
+        return run, EVENTS_PROTOCOL
 
 
 def _capture_torch(device: LiveDevice, run: Callable[[], None]) -> Callable[[], None]:

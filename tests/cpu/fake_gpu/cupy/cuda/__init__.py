@@ -30,9 +30,15 @@ class MemoryPointer:
         self.buffer[self.offset : self.offset + size] = value
 
     def copy_from_device_async(self, source, size, stream=None):
-        self.buffer[self.offset : self.offset + size] = source.buffer[
-            source.offset : source.offset + size
-        ]
+        def run():
+            self.buffer[self.offset : self.offset + size] = source.buffer[
+                source.offset : source.offset + size
+            ]
+
+        if _state.capturing is not None:
+            _state.capturing.append(run)
+        else:
+            run()
 
 
 def alloc(size):
@@ -46,8 +52,10 @@ class Graph:
         self.steps = steps
 
     def launch(self, stream=None):
+        _state.replayed = len(self.steps)
         for step in self.steps:
             step()
+        _state.replayed = 0
 
 
 class Stream:
