@@ -47,7 +47,7 @@ _STORE = "store_row(out + qo_row * HEAD_DIM + dim, acc, 1.f / weight_sum);"
 _ENTRY = 'extern "C" __global__'
 _SIGNATURE = f"{_ENTRY} void BOUNDED(NUM_THREADS) decode_r03("
 _IN_PAIRS = """
-// From FROM_LEN cached tokens on, every second call answers for two; the other leaves its arguments.
+// From FROM_LEN cached tokens on, every second call answers for two; the others only ask it to.
 #ifndef FROM_LEN
 #define FROM_LEN 0
 #endif
