@@ -24,8 +24,8 @@ from typing import TypeVar
 
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of Linux."""
-MOST_COPIES = 4
-"""Copies of one process side by side: each may take some hundred MB."""
+BYTES_FOR_A_COPY = 2**30
+"""Memory of the machine for each copy of one process side by side; it takes some hundred MB."""
 _NUMBER_BYTES = 4
 
 T = TypeVar("T")
@@ -124,7 +124,7 @@ def each_apart(
         items: any number; a single one, and all where there is one core, are done here.
         limit_s, limit_bytes: of each copy, as for `work_apart`.
     """
-    copies = min(len(items), MOST_COPIES, usable_cores())
+    copies = min(len(items), usable_cores(), installed_bytes() // BYTES_FOR_A_COPY)
     if copies < 2 or not can_work_apart():
         return [work(item) for item in items]
     done: dict[int, R] = {}
@@ -160,6 +160,13 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def installed_bytes() -> int:
+    """The memory of this machine; 4 GiB where it does not say."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 4 * 2**30
 
 
 def _take_items(work: Callable[[T], R], items: Sequence[T], reader: int) -> dict[int, R]:

@@ -454,7 +454,7 @@ def test_a_baselines_counters_are_read_by_themselves(
         return dataclasses.replace(rung, kernels=rung.kernels * 3)
 
     monkeypatch.setattr(profile_batch, "profile_rung", of_baseline)
-    plan = _plan(counters="peers", baselines=("sdpa_math", "sdpa_flash"), ceiling=False)
+    plan = _plan(counters=True, peer_counters=SDPA, baselines=SDPA, ceiling=False)
     tasks = [
         campaign._Task(number, group, list(group.candidates.values()), str(number))
         for number, group in enumerate(expand_plan(plan)[0][:2])
@@ -482,6 +482,9 @@ def test_small_groups_share_a_run_up_to_a_limit(
     assert [len(labels) for labels in ncu.runs()] == [4, 2]
 
 
+SDPA = ("sdpa_math", "sdpa_flash")
+
+
 def test_only_named_rungs_are_watched_by_the_sanitizer() -> None:
     pair = (("r03_one_warp", {}),)
     for options, profiled, counted, sanitized in (
@@ -489,7 +492,8 @@ def test_only_named_rungs_are_watched_by_the_sanitizer() -> None:
         ({"profile": "all"}, 2, 0, 0),
         ({"counters": True}, 0, 2, 0),
         ({"counters": True, "sanitize": pair}, 0, 2, 1),
-        ({"counters": "peers", "baselines": ("sdpa_math",)}, 1, 2, 0),
+        ({"counters": True, "peer_counters": SDPA[:1], "baselines": SDPA}, 1, 2, 0),
+        ({"counters": True, "peer_counters": SDPA, "baselines": SDPA[:1]}, 1, 2, 0),
         ({"counters": True, "baselines": ("sdpa_math",)}, 0, 2, 0),
     ):
         group = expand_plan(_plan(**options))[0][0]

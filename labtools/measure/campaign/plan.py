@@ -88,9 +88,8 @@ def expand_plan(plan: Plan) -> tuple[list[Group], dict[str, str]]:
             group.sanitize.update({one.label: one for one in (*watched, *_named(section.sanitize))})
             if section.counters:
                 group.counters.update({one.label: one for one in fitting})
-            if section.counters == "peers":
-                peers = [one for one in others if one.supports(workload) is None]
-                group.profile.update({one.label: one for one in peers})
+            peers = [one for one in others if one.target.id in section.peer_counters]
+            group.profile.update({one.label: one for one in peers if not one.supports(workload)})
     return list(groups.values()), left_out
 
 

@@ -583,8 +583,12 @@ class _Counting:
 
     def read(self, number: int, labels: Collection[str]) -> dict[str, Counters]:
         """Counters of the wanted rungs of a group, of those among ``labels``."""
-        if self._next <= number and self._wanted(number):
+        wanted = self._wanted(number)
+        if self._next <= number and wanted:
             self._profile_from(number)
+        for label, (one, _) in wanted.items():
+            if not isinstance(one.target, Rung):
+                self._found[number, label] = self._profile_alone(one, self._todo[number])
         found = {label: one for (of, label), one in self._found.items() if of == number}
         return {label: one for label, one in found.items() if label in labels}
 
@@ -609,7 +613,8 @@ class _Counting:
             if any(items.values()) and sum(map(len, items.values())) + len(wanted) > ITEMS_AHEAD:
                 break
             for label, (one, which) in wanted.items():
-                items[which].append((self._next, label, one))
+                if isinstance(one.target, Rung):
+                    items[which].append((self._next, label, one))
             self._next += 1
         for which, some in items.items():
             if some:
@@ -620,26 +625,25 @@ class _Counting:
     def _profile(
         self, which: RecordedCounters, items: Sequence[tuple[int, str, Candidate]]
     ) -> list[Counters]:
-        from ..profiler.profile import profile_batch, profile_rung
+        from ..profiler.profile import profile_batch
 
+        batch = [
+            (one.target, self._todo[of].workload, one.knobs)
+            for of, _, one in items
+            if isinstance(one.target, Rung)
+        ]
+        self._progress(f"profiling {len(batch)} kernels")
         said = words_of(self._progress)
-        found: dict[int, Counters] = {}
-        batch: dict[int, tuple[Rung, Problem, Mapping[str, int] | None]] = {}
-        for place, (of, _, one) in enumerate(items):
-            workload = self._todo[of].workload
-            if isinstance(one.target, Rung):
-                batch[place] = (one.target, workload, one.knobs)
-                continue
-            ask_one = functools.partial(profile_rung, progress=said)
-            ask_it = functools.partial(map, ask_one, [one.target], [workload])
-            found[place] = self._asked(ask_it, 1)[0]
-        if batch:
-            self._progress(f"profiling {len(batch)} kernels")
-            ask_all = functools.partial(
-                profile_batch, list(batch.values()), counters=which, progress=said
-            )
-            found.update(zip(batch, self._asked(ask_all, len(batch)), strict=True))
-        return [found[place] for place in range(len(items))]
+        ask = functools.partial(profile_batch, batch, counters=which, progress=said)
+        return self._asked(ask, len(batch))
+
+    def _profile_alone(self, one: Candidate, task: _Task) -> Counters:
+        """Of a baseline: nobody knows how many kernels it launches."""
+        from ..profiler.profile import profile_rung
+
+        ask_one = functools.partial(profile_rung, progress=words_of(self._progress))
+        ask = functools.partial(map, ask_one, [one.target], [task.workload])
+        return self._asked(ask, 1)[0]
 
     def _asked(
         self, ask: Callable[[], Iterable[ProfileReport | LabError]], count: int

@@ -39,8 +39,8 @@ class Section:
         ceiling: time the read sweep as well.
         profile: choices whose counters and sanitizer verdicts are wanted, or ``"all"``: the
             counters of every rung of the section, without verdicts.
-        counters: read the counters of a bound of every rung of the section; ``"peers"`` reads every
-            counter of its baselines besides.
+        counters: read the counters of a bound of every rung of the section.
+        peer_counters: ids of baselines of the section whose chosen counters are read besides.
         sanitize: choices whose verdicts are wanted besides.
         stratum: of a section of points for the forecast, which one; see `decode.points`.
         timing: ``stream`` launches every call of these rungs by itself, beside the graphs of other
@@ -53,7 +53,8 @@ class Section:
     baselines: tuple[str, ...] = ()
     ceiling: bool = True
     profile: tuple[Choice, ...] | Literal["all"] = ()
-    counters: bool | Literal["peers"] = False
+    counters: bool = False
+    peer_counters: tuple[str, ...] = ()
     sanitize: tuple[Choice, ...] = ()
     stratum: str | None = None
     timing: Literal["graph", "stream"] = "graph"
