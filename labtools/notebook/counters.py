@@ -161,8 +161,7 @@ def show_use(
         if record is None:
             rows.append([label, PENDING, *("-" for _ in range(5)), ""])
             continue
-        profiled = next(iter(with_counters(records.all_of(name, workload))), None)
-        counted = profiled.counters.values if profiled and profiled.counters else {}
+        profiled = with_counters(records.all_of(name, workload))
         ratio = records.ratio(against, name, workload) if against and against != name else None
         rates = (
             (workload.flops / record.median_us / 1e6, sheet.fp16_tensor_tflops),
@@ -170,8 +169,11 @@ def show_use(
         )
         compute, memory = (f"{100 * rate / peak:.1f}" if peak else "-" for rate, peak in rates)
         tensor, dram = (
-            "-" if counted.get(counter) is None else f"{counted[counter]:.1f}"
-            for counter in ("pipe_tensor_pct", "dram_throughput_pct")
+            "-" if counted is None else f"{counted:.1f}"
+            for counted in (
+                newest_counter(profiled, counter)
+                for counter in ("pipe_tensor_pct", "dram_throughput_pct")
+            )
         )
         time = say_time(RecordedTime.of(record))
         less = f"{ratio.value:.2f}" if ratio else "-"
@@ -193,6 +195,12 @@ def show_use(
         "and the data sheet's peak. Counted: by Nsight Compute, - where it was not"
     )
     return make_table(columns, rows, note, stacked=True)
+
+
+def newest_counter(records: Sequence[Record], name: str) -> float | None:
+    """A counter of the first record that has it: not every campaign reads the same ones."""
+    found = (one.counters.values.get(name) for one in records if one.counters)
+    return next((value for value in found if value is not None), None)
 
 
 def _short(name: str) -> str:
