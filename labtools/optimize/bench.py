@@ -25,6 +25,7 @@ from labtools.measure.gpu.job import (
     Job,
     ceiling_candidates,
     make_job,
+    make_jobs,
     require_device,
     rung_candidate,
 )
@@ -51,6 +52,7 @@ from labtools.predict import (
 from labtools.predict.machine import machine_of
 from labtools.problem import LabError, Limits, Problem, operation_of
 from labtools.record import ProcessSamples, Samples, median_us
+from labtools.toolchain import compile_ahead
 from labtools.toolchain.listings import MachineCode, machine_code
 from labtools.toolchain.progress import Progress, silent
 
@@ -135,8 +137,11 @@ class TimingBench(Protocol):
     def least_effect(self) -> AA:
         """The smallest effect that can be told here, by identical kernels."""
 
-    def check(self, point: Point) -> str | None:
-        """What is wrong with a point's answers, or None."""
+    def check(self, points: Sequence[Point]) -> dict[Point, str | None]:
+        """What is wrong with the answers of each point, or None."""
+
+    def look_ahead(self, points: Sequence[Point]) -> None:
+        """Find out together, which is sooner, what `shares` and `gaps` will say of each point."""
 
     def shares(self, point: Point) -> Mapping[str, float | None]:
         """Counters of a point by stable names: measured, or those that the forecast predicts."""
@@ -265,6 +270,10 @@ class _OnAFamily:
             except LabError:
                 continue
         return found
+
+    def look_ahead(self, points: Sequence[Point]) -> None:
+        """Their forecasts, side by side."""
+        self.forecasts_us(points)
 
     def entry(self, point: Point) -> str | None:
         """Its kernel function that takes longest, by the forecast."""
@@ -444,12 +453,18 @@ class RecordedBench(_OnAFamily):
         """The smallest effect that the campaign can tell."""
         return self._least
 
-    def check(self, point: Point) -> str | None:
-        """What the campaign found wrong with it."""
-        number = self.grid.number(point)
-        if number is None:
-            return "the recorded grid does not have it"
-        return self._failure(number, self.problem)
+    def check(self, points: Sequence[Point]) -> dict[Point, str | None]:
+        """What the campaign found wrong with each."""
+        numbers = {one: self.grid.number(one) for one in points}
+        return {
+            one: "the recorded grid does not have it"
+            if number is None
+            else self._failure(number, self.problem)
+            for one, number in numbers.items()
+        }
+
+    def look_ahead(self, points: Sequence[Point]) -> None:
+        """All is known."""
 
     def shares(self, point: Point) -> Mapping[str, float | None]:
         """The counters that the forecast of the campaign predicted."""
@@ -623,11 +638,12 @@ class ForecastBench(_OnAFamily):
         """Nothing moves here: two forecasts of one kernel are equal."""
         return AA(0.0, 0, self.origin)
 
-    def check(self, point: Point) -> str | None:
-        """What the CPU runner finds wrong with it, on the operation's small problem."""
-        if point not in self._checked:
-            self._checked[point] = _check_on_cpu(self.family, self.problem, point)
-        return self._checked[point]
+    def check(self, points: Sequence[Point]) -> dict[Point, str | None]:
+        """What the CPU runner finds wrong with each, on the operation's small problem."""
+        for one in points:
+            if one not in self._checked:
+                self._checked[one] = _check_on_cpu(self.family, self.problem, one)
+        return {one: self._checked[one] for one in points}
 
     def best(self) -> tuple[Point, float] | None:
         """Not known: the whole grid is forecast nowhere."""
@@ -719,6 +735,8 @@ class LiveBench(_OnAFamily):
         """Time points side by side; each is compared with the oracle before and after."""
         wanted = problem or self.problem
         jobs, failures = {}, {}
+        rung = self.family.rung
+        compile_ahead([(rung, wanted, one.knobs) for one in points], self.limits, compiler="live")
         for one in dict.fromkeys(points):
             try:
                 jobs[one] = self._job(one, wanted)
@@ -777,18 +795,24 @@ class LiveBench(_OnAFamily):
             self._least = least_effect_of(pairs, self.origin)
         return self._least
 
-    def check(self, point: Point) -> str | None:
-        """What is wrong with it on a battery of small problems, or None."""
-        if point not in self._checked:
-            one = rung_candidate(self.family.rung, point.knobs)
-            key = check_key(one.label, self.problem)
-            try:
-                found = check_batteries({key: (one, self.problem)})[key]
-            except LabError as error:
-                self._checked[point] = str(error)
-            else:
-                self._checked[point] = None if found.ok else "; ".join(found.problems)
-        return self._checked[point]
+    def check(self, points: Sequence[Point]) -> dict[Point, str | None]:
+        """What is wrong with each on a battery of small problems, or None."""
+        left = [one for one in dict.fromkeys(points) if one not in self._checked]
+        named = {one: rung_candidate(self.family.rung, one.knobs) for one in left}
+        keys = {one: check_key(said.label, self.problem) for one, said in named.items()}
+        try:
+            wanted = {keys[one]: (named[one], self.problem) for one in left}
+            found = check_batteries(wanted) if wanted else {}
+        except LabError as error:
+            for one in left:  # which of them cannot be compiled, it says alone
+                self._checked |= {one: str(error)} if len(left) == 1 else self.check([one])
+        else:
+            verdicts = {one: found[key] for one, key in keys.items()}
+            self._checked |= {
+                one: None if verdict.ok else "; ".join(verdict.problems)
+                for one, verdict in verdicts.items()
+            }
+        return {one: self._checked[one] for one in points}
 
     def shares(self, point: Point) -> Mapping[str, float | None]:
         """Counters of the hardware; where ncu reads none, those that the forecast predicts."""
@@ -799,16 +823,29 @@ class LiveBench(_OnAFamily):
         counters = self._counters(point)
         return gaps_of_counters(counters) if counters else super().gaps(point)
 
+    def look_ahead(self, points: Sequence[Point]) -> None:
+        """One run of ncu for all of them, and their forecasts side by side."""
+        super().look_ahead(points)
+        self._count(points)
+
+    def _count(self, points: Sequence[Point]) -> None:
+        left = [one for one in dict.fromkeys(points) if one not in self._counted]
+        if not left:
+            return
+        items = [(self.family.rung, self.problem, dict(one.knobs)) for one in left]
+        try:
+            reports = profile_batch(items)
+        except LabError:
+            reports = []
+        counted = {
+            one: report.record_counters().values
+            for one, report in zip(left, reports, strict=False)
+            if not isinstance(report, LabError)
+        }
+        self._counted |= {one: counted.get(one, {}) for one in left}
+
     def _counters(self, point: Point) -> Mapping[str, float | None]:
-        if point not in self._counted:
-            item = (self.family.rung, self.problem, dict(point.knobs))
-            try:
-                (report,) = profile_batch([item])
-                if isinstance(report, LabError):
-                    raise report
-                self._counted[point] = report.record_counters().values
-            except LabError:
-                self._counted[point] = {}
+        self._count([point])
         return self._counted[point]
 
     def best(self) -> tuple[Point, float] | None:
@@ -820,11 +857,12 @@ class LiveBench(_OnAFamily):
         if self._floor is None:
             sweeps = []
             for problem in dict.fromkeys((self.problem, *self.family.workloads)):
-                jobs = [
-                    make_job(one, problem, self.limits)
+                sweep = [
+                    (one, problem)
                     for one in ceiling_candidates(self.limits.num_sms)
                     if one.supports(problem) is None
                 ]
+                jobs = make_jobs(sweep, self.limits)
                 found = self._measure(jobs, problem)
                 held = [_samples_of(found, job.label) for job in jobs]
                 sweeps += [(problem, median_us(one)) for one in held if one]

@@ -35,7 +35,14 @@ from pydantic import TypeAdapter, ValidationError
 from labtools.measure.campaign.run import check_batteries, check_key
 from labtools.measure.channel import Reporter
 from labtools.measure.gpu import measure as live
-from labtools.measure.gpu.job import Candidate, Job, ceiling_candidates, make_job, rung_candidate
+from labtools.measure.gpu.job import (
+    Candidate,
+    Job,
+    ceiling_candidates,
+    make_job,
+    make_jobs,
+    rung_candidate,
+)
 from labtools.measure.gpu.measure import GroupResult, as_candidate, make_request, run_group
 from labtools.measure.gpu.pool import LivePool
 from labtools.measure.gpu.provenance import make_provenance
@@ -726,7 +733,7 @@ class Timer:
         """What every batch times too; with the read ceiling once a workload."""
         every = self.anchors + (ceiling_candidates(self.limits.num_sms) if ceiling else [])
         fitting = [one for one in every if one.supports(workload) is None]
-        return [make_job(one, workload, self.limits) for one in fitting]
+        return make_jobs([(one, workload) for one in fitting], self.limits)
 
     @property
     def _with_torch(self) -> bool:

@@ -187,7 +187,7 @@ class TuningLoop:
             why = f"no setting is left to try: {reasons or 'the family has no other'}"
             return self.folder.keep(LoopStopped(state.round, why))
         points = [one.point for one in branching.branches]
-        checked = {one: self.bench.check(one) for one in points}
+        checked = self.bench.check(points)
         failures = {one: why for one, why in checked.items() if why is not None}
         right = [one for one in points if one not in failures]
         times = self._time("branch", right, beside=point) if right else {}
@@ -613,6 +613,7 @@ def check_methods(
     unsigned = [name for name in methods if not family.method(name).signature]
     proved: dict[str, bool | None] = {}
     if unsigned:
+        bench.look_ahead([point, *(removed[name] for name in unsigned)])
         values = proof_values(bench, point)
         for name in unsigned:
             without = proof_values(bench, removed[name])

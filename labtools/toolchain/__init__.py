@@ -3,6 +3,7 @@
 from .compiler import (
     Compiler,
     Hashes,
+    compile_ahead,
     compile_cubin,
     compile_rung,
     find_compiler,

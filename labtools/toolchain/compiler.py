@@ -18,13 +18,14 @@ import os
 import re
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir
 
-from .apart import Stopped, can_work_apart, work_apart
+from .apart import Stopped, can_work_apart, usable_cores, work_apart
 from .cache import Recent, binary_mark, kept
 from .cubin import Cubin, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompileError, CompilerMissing, parse_compile_log
@@ -489,7 +490,48 @@ def compile_rung(
         CompileError: it does not compile; names the line.
         CompilerMissing: there is no NVRTC here.
     """
-    return compile_cubin(
+    return _compilation(rung, workload, limits, knobs, arch, compiler)()
+
+
+def compile_ahead(
+    asked: Iterable[tuple[Rung, Problem, Mapping[str, int] | None]],
+    limits: Limits,
+    compiler: CompilerName = "auto",
+) -> None:
+    """Compile what `compile_rung` will be asked for, side by side where there are cores for it.
+
+    What does not compile is left for `compile_rung` to say.
+
+    Args:
+        asked: rung, workload and knobs.
+        limits, compiler: as for `compile_rung`.
+    """
+    left: dict[str, functools.partial[Cubin]] = {}
+    for rung, workload, knobs in asked:
+        with contextlib.suppress(LabError), rung.judged():
+            one = _compilation(rung, workload, limits, knobs, None, compiler)
+            left[repr(one.args)] = one  # many workloads have one code
+
+    def quietly(one: functools.partial[Cubin]) -> None:
+        with contextlib.suppress(LabError):
+            one()
+
+    if len(left) > 1 and can_work_apart():
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            list(pool.map(quietly, left.values()))
+
+
+def _compilation(
+    rung: Rung,
+    workload: Problem,
+    limits: Limits,
+    knobs: Mapping[str, int] | None,
+    arch: str | None,
+    compiler: CompilerName,
+) -> functools.partial[Cubin]:
+    """`compile_cubin` with what a rung's own Python says of it; asks that Python no more."""
+    return functools.partial(
+        compile_cubin,
         rung.source_text,
         rung.target(arch or limits.arch),
         rung.defines(workload, limits, knobs),

@@ -321,7 +321,7 @@ def test_the_recorded_bench_offers_gaps_forecasts_best_and_floor():
     assert bench.floor_us() < time_us
     assert bench.environment()["model"] == "a model"
     assert bench.entry(TOP) == "row_scale"
-    assert bench.check(TOP) is None
+    assert bench.check([TOP]) == {TOP: None}
     assert not bench.one_call
 
 
@@ -348,7 +348,7 @@ def test_the_forecast_stands_for_times_and_says_so():
         assert bench.best() is None
         (wide,) = ablate_methods(bench, TOP, [WIDE])
         assert wide.low == wide.relative == wide.high
-        assert bench.check(FAMILY.start) is None
+        assert bench.check([FAMILY.start]) == {FAMILY.start: None}
         assert bench.code(TOP).entries
         assert bench.entry(TOP) == "row_scale"
 
@@ -401,6 +401,35 @@ def test_kernel_tuner_reads_the_grid_field_by_field(tmp_path):
 # ------------------------------------------------------------------------------------- live
 
 
+def test_the_live_bench_asks_for_several_points_at_once(monkeypatch):
+    """One run of the checks and one of ncu; a point that does not compile costs itself alone."""
+    narrow, asked = FAMILY.remove(TOP, LARGER), []
+
+    def check(wanted):
+        asked.append(len(wanted))
+        if any(one.knobs == dict(narrow.knobs) for one, _ in wanted.values()):
+            raise LabError("It does not compile.")
+        return dict.fromkeys(wanted, RIGHT)
+
+    def profile(items):
+        asked.append(len(items))
+        raise LabError("There is no ncu.")
+
+    monkeypatch.setattr(benches, "require_device", lambda: DEVICE)
+    monkeypatch.setattr(benches, "check_batteries", check)
+    monkeypatch.setattr(benches, "profile_batch", profile)
+    with LiveBench(FAMILY, Rows(64, 256)) as bench:
+        found = bench.check([TOP, FAMILY.start, narrow, TOP])
+        assert list(found) == [TOP, FAMILY.start, narrow]
+        assert found[TOP] is found[FAMILY.start] is None
+        assert "does not compile" in found[narrow]
+        assert bench.check([narrow, TOP])[TOP] is None
+        assert asked == [3, 1, 1, 1]
+        bench.look_ahead([TOP, narrow, TOP])
+        assert bench.gaps(narrow).origin == "forecast"
+        assert asked[4:] == [2]
+
+
 def test_the_live_bench_times_a_call_together_and_tells_identical_kernels(monkeypatch, tmp_path):
     use_fake_gpu(monkeypatch, tmp_path)
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -421,7 +450,7 @@ def test_the_live_bench_times_a_call_together_and_tells_identical_kernels(monkey
         assert larger.relative == pytest.approx(0.5)
         assert larger.decided == "above"
         assert bench.gaps(TOP).origin == "forecast"  # there is no ncu
-        assert bench.check(TOP) is None
+        assert bench.check([TOP]) == {TOP: None}
         assert bench.one_call
         assert bench.environment()["cupy"] == "fake"
     with LiveBench(FAMILY, Rows(64, 256), processes=1, rounds=5) as bench:

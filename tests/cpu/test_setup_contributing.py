@@ -101,8 +101,10 @@ def test_a_wrong_copy_of_the_family_is_not(family: Path) -> None:
     source.write_text(source.read_text().replace(joined, "value = partial_smem[warp];"))
     broken = load_family(family)
     with open_bench(broken, broken.workloads[0], "forecast") as bench:
-        found = bench.check(broken.apply(broken.start, ["latency.shuffle_sum"]))
-    assert found and "rows are off" in found
+        point = broken.apply(broken.start, ["latency.shuffle_sum"])
+        found = bench.check([point])[point]
+    assert found
+    assert "rows are off" in found
 
 
 def test_the_commands_of_the_page_exist() -> None:

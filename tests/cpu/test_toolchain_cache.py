@@ -18,7 +18,16 @@ import pytest
 from devices import LIMITS
 
 from labtools.problem import LabError, Workload, load_rung
-from labtools.toolchain import CompilerMissing, cache, compile_cubin, find_compiler, find_tool
+from labtools.toolchain import (
+    CompileError,
+    CompilerMissing,
+    cache,
+    compile_ahead,
+    compile_cubin,
+    compile_rung,
+    find_compiler,
+    find_tool,
+)
 from labtools.toolchain import compiler as compiler_module
 from labtools.toolchain.cache import (
     SIZE_VARIABLE,
@@ -553,6 +562,22 @@ def test_code_is_compiled_once_for_source_headers_definitions_and_architecture(
     assert build() != first and len(compiles) == 5
     (tmp_path / "deep.cuh").write_text("#define VALUE 1\n")
     assert build() == first and len(compiles) == 5
+
+
+@needs_compiler
+def test_what_is_compiled_ahead_is_compiled_once_and_found_later(compiles, folder):
+    rung = load_rung("r03")
+    broken = rung.with_source(rung.source_text.replace("n < length", "n < lenght"))
+    shapes = [Workload(batch, 8, 2, 65, dim) for batch in (1, 2) for dim in (64, 128)]
+    asked = [(one, shape, None) for one in (rung, broken) for shape in shapes]
+    compiler_module._cubins.clear()
+    compile_ahead(asked, LIMITS)
+    assert sorted(defines["HEAD_DIM"] for defines in compiles) == ["128", "128", "64", "64"]
+    for shape in shapes:
+        assert compile_rung(rung, shape, LIMITS).entries
+    assert len(compiles) == 4
+    with pytest.raises(CompileError, match="lenght"):
+        compile_rung(broken, shapes[0], LIMITS)
 
 
 @needs_compiler

@@ -39,6 +39,7 @@ from labtools.record.whole import write_whole
 from labtools.toolchain import (
     Cubin,
     DeviceInfo,
+    compile_ahead,
     compile_cubin,
     compile_rung,
     cuda_status,
@@ -282,6 +283,16 @@ def bytes_in_call(launches: Sequence[Launch]) -> int:
     """Bytes that every call allocates and frees."""
     spaces = {space.name: space for one in launches for space in one.workspace if space.in_call}
     return sum(space.bytes for space in spaces.values())
+
+
+def make_jobs(asked: Sequence[tuple[Candidate, Problem]], limits: Limits) -> list[Job]:
+    """`make_job` of several, compiled side by side."""
+    compile_ahead(
+        [(one.target, of, one.knobs) for one, of in asked if isinstance(one.target, Rung)],
+        limits,
+        compiler="live",
+    )
+    return [make_job(one, workload, limits) for one, workload in asked]
 
 
 def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:

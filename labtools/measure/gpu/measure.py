@@ -46,7 +46,7 @@ from .job import (
     bytes_in_call,
     ceiling_candidates,
     fill_cubin,
-    make_job,
+    make_jobs,
     require_device,
     rung_candidate,
 )
@@ -259,15 +259,15 @@ def make_group(
     budget_s: float = BUDGET_S,
 ) -> TimingGroup:
     """Compile the candidates of one workload; those that cannot run it are refused."""
-    jobs, refused = [], {}
+    fitting, refused = [], {}
     for candidate in {one.label: one for one in candidates}.values():
         reason = candidate.supports(workload)
         if reason:
             refused[candidate.label] = reason
         else:
-            jobs.append(make_job(candidate, workload, limits))
+            fitting.append((candidate, workload))
     request = make_request(
-        *(jobs, workload, limits, purpose),
+        *(make_jobs(fitting, limits), workload, limits, purpose),
         seed=zlib.crc32(workload.key().encode()),
         rounds=rounds,
         budget_s=budget_s,

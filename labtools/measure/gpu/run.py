@@ -15,7 +15,7 @@ from labtools.toolchain.progress import Progress, silent
 from ..case import second_draw
 from ..worker import Worker
 from .check import HOST_ELEMENTS, Case, CheckRequest, GpuRun
-from .job import fill_cubin, make_job, require_device, rung_candidate
+from .job import fill_cubin, make_jobs, require_device, rung_candidate
 from .pool import LivePool, check_with
 
 __all__ = ["GpuRun", "run_cases_on_gpu", "run_jobs_on_gpu", "run_on_gpu"]
@@ -97,11 +97,12 @@ def run_jobs_on_gpu(
     if not jobs:
         return []
     limits = limits_of(require_device())
+    asked = [(rung_candidate(rung, knobs), workload) for rung, workload, knobs in jobs]
     request = CheckRequest(
         purpose=f"checking {', '.join(list(dict.fromkeys(rung.id for rung, _, _ in jobs))[:3])}",
         cases=tuple(
-            Case(make_job(rung_candidate(rung, knobs), workload, limits), workload)
-            for rung, workload, knobs in jobs
+            Case(job, workload)
+            for job, (_, workload) in zip(make_jobs(asked, limits), asked, strict=True)
         ),
         fill_cubin=str(fill_cubin(limits.arch)),
         time_limit_s=time_limit_s,

@@ -20,7 +20,7 @@ from typing import Literal
 
 from labtools.predict import limits_of
 from labtools.problem import Baseline, LabError, Launch, Limits, Problem, Rung
-from labtools.toolchain import compile_cubin
+from labtools.toolchain import compile_ahead, compile_cubin
 from labtools.toolchain.progress import Progress, silent
 
 from ..gpu.job import Candidate, Job, fill_cubin, make_job, require_device, store_cubin
@@ -241,6 +241,7 @@ def profile_batch(
     limits = limits_of(require_device())
     results: dict[int, ProfileReport | ProfileFailed] = {}
     ready: list[_Item] = []
+    compile_ahead(items, limits, compiler="live")
     for number, (rung, workload, knobs) in enumerate(items):
         try:
             watched = watched_item(rung, workload, knobs, limits, number)
