@@ -52,6 +52,8 @@ else:
 
 
 SLOW_LIST = ROOT / "tests" / "slow.txt"
+SLOW_FIXTURES = {"measured"}
+"""Whatever test asks first makes them, for longer than ``make check`` may take for a test."""
 BUILD_LIMIT_S = 2400
 """The whole book, every page executed, on two cores that do other work as well."""
 THIS_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process {os.getpid()}")
@@ -112,6 +114,13 @@ def has_device() -> bool:
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
+@pytest.fixture(scope="session")
+def folder_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this run of the tests share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 def why_no_browser() -> str | None:
     """Why the browser tests cannot run here, or ``None``."""
     from tools.chromium import find_chromium
@@ -159,7 +168,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "built_site" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(BUILD_LIMIT_S))
-        if is_left_out(item.nodeid, listed):
+        asks_much = not SLOW_FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
+        if asks_much or is_left_out(item.nodeid, listed):
             item.add_marker(pytest.mark.slow)
         folder = item.path.parent.name
         if folder in ("gpu", "browser"):

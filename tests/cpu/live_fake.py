@@ -29,6 +29,9 @@ DEVICE = dataclasses.replace(
 )
 
 
+FAKE_SAMPLE_US = 500.0
+
+
 def use_fake_gpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, behaviour: dict[str, str] | None = None
 ) -> None:
@@ -44,6 +47,8 @@ def use_fake_gpu(
     for module in (live, live_measure):
         monkeypatch.setattr(module, "require_device", lambda: DEVICE)
     monkeypatch.setattr(campaign, "require_device", lambda: DEVICE)
+    # A launch of the fake takes as long as its Python: few of them show what many would.
+    monkeypatch.setattr(live_measure, "SAMPLE_US", FAKE_SAMPLE_US)
     # A GPU machine has these tools, and they would look for the real device.
     monkeypatch.setattr(profile, "find_ncu", _no_tool)
     monkeypatch.setattr(sanitize, "find_sanitizer", _no_tool)

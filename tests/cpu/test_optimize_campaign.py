@@ -9,6 +9,7 @@ import statistics
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from live_fake import DEVICE, use_fake_gpu
 
 from labtools.measure.gpu import measure as live_measure
@@ -92,17 +93,21 @@ def anchor_of(at: GridAt) -> str:
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory) -> Path:
-    """A whole campaign's folder."""
-    tmp_path = tmp_path_factory.mktemp("campaign")
-    with pytest.MonkeyPatch.context() as patch:
-        use_fake(patch, tmp_path)
-        folder = begin(tmp_path)
-        compiled(folder)
-        timer(folder).time_all()
-        timer(folder).time_best(4)
-        modelled(folder)
-    return folder.folder
+def measured(folder_of_this_run) -> Path:
+    """A whole campaign's folder; the first process that asks makes it."""
+    shared = folder_of_this_run / "campaign"
+    shared.mkdir(exist_ok=True)
+    with FileLock(shared / "lock"):
+        if not (shared / "made").exists():
+            with pytest.MonkeyPatch.context() as patch:
+                use_fake(patch, shared)
+                folder = begin(shared)
+                compiled(folder)
+                timer(folder).time_all()
+                timer(folder).time_best(4)
+                modelled(folder)
+            (shared / "made").touch()
+    return shared / "out"
 
 
 @pytest.fixture
