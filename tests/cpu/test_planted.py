@@ -141,8 +141,7 @@ def test_what_spills_says_how_much(forecasts: ForecastBench) -> None:
 def test_the_planted_kernel_computes_what_it_should(forecasts: ForecastBench) -> None:
     family = forecasts.family
     every = family.apply(family.start, [one.id for one in family.methods])
-    assert forecasts.check(family.start) is None
-    assert forecasts.check(every) is None
+    assert forecasts.check([family.start, every]) == {family.start: None, every: None}
 
 
 def test_verdicts_that_are_decided_agree_over_five_repeats(planted: Family) -> None:
