@@ -52,7 +52,7 @@ else:
 
 
 SLOW_LIST = ROOT / "tests" / "slow.txt"
-SLOW_FIXTURES = {"measured"}
+SLOW_FIXTURES = {"measured_campaign"}
 """Whatever test asks first makes them, for longer than ``make check`` may take for a test."""
 BUILD_LIMIT_S = 2400
 """The whole book, every page executed, on two cores that do other work as well."""
@@ -112,13 +112,6 @@ def has_device() -> bool:
     """Ask in another process: the driver, once started in this one, would not survive a fork."""
     code = "from tools.choose import find_driver; raise SystemExit(find_driver() is None)"
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
-
-
-@pytest.fixture(scope="session")
-def folder_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all processes of this run of the tests share."""
-    base = tmp_path_factory.getbasetemp()
-    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 def why_no_browser() -> str | None:
@@ -197,6 +190,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def repository() -> Path:
     """The repository's root."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def folder_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this run of the tests share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 @pytest.fixture(scope="session")

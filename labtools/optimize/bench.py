@@ -331,6 +331,9 @@ class _OnAFamily:
 # -------------------------------------------------------------------------------- recorded
 
 
+_NOT_THERE = "the recorded grid does not have it"
+
+
 class RecordedBench(_OnAFamily):
     """Times, forecasts and counters from a recorded grid.
 
@@ -370,8 +373,10 @@ class RecordedBench(_OnAFamily):
             return "it is no point of the recorded grid"
         return self._failure(number, self.problem)
 
-    def _failure(self, number: int, problem: Problem) -> str | None:
-        """Why a point has no time."""
+    def _failure(self, number: int | None, problem: Problem) -> str | None:
+        """Why a point has no time; None where it has one."""
+        if number is None:
+            return _NOT_THERE
         if number in self.grid.problems:
             return self.grid.problems[number]
         return self.grid.at_workload(problem).failures.get(number)
@@ -386,8 +391,7 @@ class RecordedBench(_OnAFamily):
             if found is not None:
                 samples[one] = found
             else:
-                why = None if number is None else self._failure(number, wanted)
-                failures[one] = why or "the recorded grid does not have it"
+                failures[one] = self._failure(number, wanted) or _NOT_THERE
         return TimedPoints(samples, failures)
 
     @cached_property
@@ -455,13 +459,7 @@ class RecordedBench(_OnAFamily):
 
     def check(self, points: Sequence[Point]) -> dict[Point, str | None]:
         """What the campaign found wrong with each."""
-        numbers = {one: self.grid.number(one) for one in points}
-        return {
-            one: "the recorded grid does not have it"
-            if number is None
-            else self._failure(number, self.problem)
-            for one, number in numbers.items()
-        }
+        return {one: self._failure(self.grid.number(one), self.problem) for one in points}
 
     def look_ahead(self, points: Sequence[Point]) -> None:
         """All is known."""
@@ -807,11 +805,8 @@ class LiveBench(_OnAFamily):
             for one in left:  # which of them cannot be compiled, it says alone
                 self._checked |= {one: str(error)} if len(left) == 1 else self.check([one])
         else:
-            verdicts = {one: found[key] for one, key in keys.items()}
-            self._checked |= {
-                one: None if verdict.ok else "; ".join(verdict.problems)
-                for one, verdict in verdicts.items()
-            }
+            for one, key in keys.items():
+                self._checked[one] = None if found[key].ok else "; ".join(found[key].problems)
         return {one: self._checked[one] for one in points}
 
     def shares(self, point: Point) -> Mapping[str, float | None]:

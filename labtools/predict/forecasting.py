@@ -16,7 +16,7 @@ from typing import Any
 from labtools.problem import LabError, Launch, Problem, Rung, timed_launches
 from labtools.problem.rung import least_call_bytes
 from labtools.record.bound import LAUNCH_FACTOR, decide_bound, nearest_bound
-from labtools.toolchain.apart import each_apart, usable_cores
+from labtools.toolchain.apart import copies_at_once, each_apart
 from labtools.toolchain.cache import code_digest, is_kept, kept
 from labtools.toolchain.listings import MachineCode, machine_code
 
@@ -129,7 +129,7 @@ def forecast_each(
     """
     if len(asked) < 2:
         return [forecast(*one) for one in asked]
-    with ThreadPoolExecutor(usable_cores()) as pool:
+    with ThreadPoolExecutor(copies_at_once()) as pool:
         kept_already = list(pool.map(_is_kept, asked))
     new = [one for one, there in zip(asked, kept_already, strict=True) if not there]
     made = iter(

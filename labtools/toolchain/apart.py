@@ -26,6 +26,7 @@ _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of Linux."""
 BYTES_FOR_A_COPY = 2**30
 """Memory of the machine for each copy of one process side by side; it takes some hundred MB."""
+_CONTAINER_BYTES = Path("/sys/fs/cgroup/memory.max")
 _NUMBER_BYTES = 4
 
 T = TypeVar("T")
@@ -124,7 +125,7 @@ def each_apart(
         items: any number; a single one, and all where there is one core, are done here.
         limit_s, limit_bytes: of each copy, as for `work_apart`.
     """
-    copies = min(len(items), usable_cores(), installed_bytes() // BYTES_FOR_A_COPY)
+    copies = min(len(items), copies_at_once())
     if copies < 2 or not can_work_apart():
         return [work(item) for item in items]
     done: dict[int, R] = {}
@@ -162,11 +163,19 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def copies_at_once() -> int:
+    """How many copies of this process may work side by side: one a core, if the memory allows."""
+    return max(1, min(usable_cores(), installed_bytes() // BYTES_FOR_A_COPY))
+
+
 def installed_bytes() -> int:
-    """The memory of this machine; 4 GiB where it does not say."""
+    """The memory of this machine or, in a container, what that may take; 4 GiB if none says."""
+    known = []
     with contextlib.suppress(AttributeError, OSError, ValueError):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 4 * 2**30
+        known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with contextlib.suppress(OSError, ValueError):  # the word "max" is no limit
+        known.append(int(_CONTAINER_BYTES.read_text()))
+    return min(known, default=4 * 2**30)
 
 
 def _take_items(work: Callable[[T], R], items: Sequence[T], reader: int) -> dict[int, R]:

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir
 
-from .apart import Stopped, can_work_apart, usable_cores, work_apart
+from .apart import Stopped, can_work_apart, copies_at_once, work_apart
 from .cache import Recent, binary_mark, kept
 from .cubin import Cubin, read_entries
 from .errors import NO_COMPILER_STILL_WORKS, CompileError, CompilerMissing, parse_compile_log
@@ -517,7 +517,7 @@ def compile_ahead(
             one()
 
     if len(left) > 1 and can_work_apart():
-        with ThreadPoolExecutor(usable_cores()) as pool:
+        with ThreadPoolExecutor(copies_at_once()) as pool:
             list(pool.map(quietly, left.values()))
 
 

@@ -29,13 +29,16 @@ DEVICE = dataclasses.replace(
 )
 
 
-FAKE_SAMPLE_US = 500.0
-
-
 def use_fake_gpu(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, behaviour: dict[str, str] | None = None
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    behaviour: dict[str, str] | None = None,
+    sample_us: float = 500.0,
 ) -> None:
-    """Let children import the fake CuPy, and the parent believe in its device."""
+    """Let children import the fake CuPy, and the parent believe in its device.
+
+    A launch of the fake takes as long as its Python, so samples are shorter than real ones.
+    """
     paths = [str(FAKE_GPU), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     # labtools itself comes first on a child's path; the fake only has to come before CuPy.
@@ -47,8 +50,7 @@ def use_fake_gpu(
     for module in (live, live_measure):
         monkeypatch.setattr(module, "require_device", lambda: DEVICE)
     monkeypatch.setattr(campaign, "require_device", lambda: DEVICE)
-    # A launch of the fake takes as long as its Python: few of them show what many would.
-    monkeypatch.setattr(live_measure, "SAMPLE_US", FAKE_SAMPLE_US)
+    monkeypatch.setattr(live_measure, "SAMPLE_US", sample_us)
     # A GPU machine has these tools, and they would look for the real device.
     monkeypatch.setattr(profile, "find_ncu", _no_tool)
     monkeypatch.setattr(sanitize, "find_sanitizer", _no_tool)

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,22 @@ pytestmark = pytest.mark.skipif(not can_work_apart(), reason="this system copies
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "usable_cores", lambda: 2)
+
+
+@pytest.mark.parametrize(
+    ("container", "cores", "copies"),
+    [(str(2**31), 16, 2), (str(2**20), 16, 1), ("max\n", 2, 2), (None, 2, 2)],
+)
+def test_copies_fit_the_memory_of_a_container(
+    container: str | None, cores: int, copies: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limit = tmp_path / "memory.max"
+    if container is not None:
+        limit.write_text(container)
+    monkeypatch.setattr(apart, "_CONTAINER_BYTES", limit)
+    monkeypatch.setattr(apart, "usable_cores", lambda: cores)
+    monkeypatch.setattr(os, "sysconf", lambda name: 2**21 if name == "SC_PHYS_PAGES" else 4096)
+    assert apart.copies_at_once() == copies
 
 
 def square(number: int) -> tuple[int, int]:

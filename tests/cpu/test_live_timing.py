@@ -23,8 +23,7 @@ WORKLOAD = Workload(2, 4, 2, 64, 64)
 
 
 def test_times_ratio_and_ceiling(monkeypatch, tmp_path):
-    use_fake_gpu(monkeypatch, tmp_path)
-    monkeypatch.setattr(live_measure, "SAMPLE_US", SAMPLE_US)
+    use_fake_gpu(monkeypatch, tmp_path, sample_us=SAMPLE_US)
     said: list[str] = []
     timing = time_candidates(
         ["r02", ("r03", {"unroll": 1}), "r03"],

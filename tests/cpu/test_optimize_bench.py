@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from live_fake import DEVICE, use_fake_gpu
 
-from labtools.measure.gpu import measure as live_measure
 from labtools.optimize import bench as benches
 from labtools.optimize.ablation import ablate_methods, ablate_pairs
 from labtools.optimize.attribution import (
@@ -431,9 +430,8 @@ def test_the_live_bench_asks_for_several_points_at_once(monkeypatch):
 
 
 def test_the_live_bench_times_a_call_together_and_tells_identical_kernels(monkeypatch, tmp_path):
-    use_fake_gpu(monkeypatch, tmp_path)
+    use_fake_gpu(monkeypatch, tmp_path, sample_us=100.0)
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(live_measure, "SAMPLE_US", 100.0)
     monkeypatch.setattr(benches, "require_device", lambda: DEVICE)
     monkeypatch.setattr(benches, "check_batteries", lambda wanted: dict.fromkeys(wanted, RIGHT))
     with LiveBench(FAMILY, Rows(64, 256), processes=2, rounds=5) as bench:

@@ -12,7 +12,6 @@ import pytest
 from filelock import FileLock
 from live_fake import DEVICE, use_fake_gpu
 
-from labtools.measure.gpu import measure as live_measure
 from labtools.optimize import campaign
 from labtools.optimize.campaign import (
     Clock,
@@ -45,9 +44,8 @@ ANCHORS = ("n00_rms_norm",)
 
 def use_fake(patch: pytest.MonkeyPatch, tmp_path: Path, behaviour: dict | None = None) -> None:
     """The fake GPU; what was compiled for one test serves the others."""
-    use_fake_gpu(patch, tmp_path, behaviour)
+    use_fake_gpu(patch, tmp_path, behaviour, sample_us=100.0)
     patch.delenv("XDG_CACHE_HOME")
-    patch.setattr(live_measure, "SAMPLE_US", 100.0)  # the fake GPU computes each launch
 
 
 def small_family(folder: Path) -> Path:
@@ -93,7 +91,7 @@ def anchor_of(at: GridAt) -> str:
 
 
 @pytest.fixture(scope="module")
-def measured(folder_of_this_run) -> Path:
+def measured_campaign(folder_of_this_run) -> Path:
     """A whole campaign's folder; the first process that asks makes it."""
     shared = folder_of_this_run / "campaign"
     shared.mkdir(exist_ok=True)
@@ -111,12 +109,12 @@ def measured(folder_of_this_run) -> Path:
 
 
 @pytest.fixture
-def grid(measured) -> Grid:
-    return make_grid(GridFolder(measured))
+def grid(measured_campaign) -> Grid:
+    return make_grid(GridFolder(measured_campaign))
 
 
-def test_every_point_of_the_closure_is_timed_at_every_workload(measured, grid):
-    family = load_family(measured.parent / "row_scale.toml")
+def test_every_point_of_the_closure_is_timed_at_every_workload(measured_campaign, grid):
+    family = load_family(measured_campaign.parent / "row_scale.toml")
     assert {grid.number(point) for point in family.closure()} == set(range(len(grid)))
     assert [str(at.workload) for at in grid.at] == json.loads(WORKLOADS)
     for at in grid.at:
@@ -141,13 +139,15 @@ def test_every_point_of_the_closure_is_timed_at_every_workload(measured, grid):
         assert all(count > 0 for count in wide[number]) == (value == 1)
 
 
-def test_identical_kernels_are_loaded_twice_and_timed_in_one_batch_and_in_two(measured, grid):
+def test_identical_kernels_are_loaded_twice_and_timed_in_one_batch_and_in_two(
+    measured_campaign, grid
+):
     pairs = grid.identical()
     assert len(pairs) == 6
     assert {apart for _, _, apart in pairs} == {False, True}
     for first, second, _ in pairs:
         assert statistics.median(first) == pytest.approx(statistics.median(second))
-    plan, folder = GridFolder(measured).plan(), GridFolder(measured)
+    plan, folder = GridFolder(measured_campaign).plan(), GridFolder(measured_campaign)
     again = folder.cubins.glob("*.again.cubin")
     for path in again:
         first = path.with_name(path.name.replace(".again", ""))
@@ -321,7 +321,7 @@ def test_a_grid_of_a_later_schema_is_refused(tmp_path, grid):
         read_grid(path)
 
 
-def test_points_whose_code_is_another_are_named(measured, tmp_path, grid):
+def test_points_whose_code_is_another_are_named(measured_campaign, tmp_path, grid):
     source = small_family(tmp_path)
     family = load_family(source)
     drawn = draw_points(grid, 3)
@@ -345,9 +345,9 @@ def test_points_whose_code_is_another_are_named(measured, tmp_path, grid):
         check_grid(other, family, drawn)
 
 
-def test_a_forecast_of_other_code_than_was_timed_is_refused(measured, tmp_path):
+def test_a_forecast_of_other_code_than_was_timed_is_refused(measured_campaign, tmp_path):
     folder = tmp_path / "out"
-    shutil.copytree(measured, folder, ignore=shutil.ignore_patterns("cubins"))
+    shutil.copytree(measured_campaign, folder, ignore=shutil.ignore_patterns("cubins"))
     lines = (folder / "models.jsonl").read_text().splitlines()
     (folder / "models.jsonl").write_text("\n".join(lines[1:]) + "\n")
     with pytest.raises(LabError, match="missing among its models"):

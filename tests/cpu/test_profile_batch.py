@@ -30,6 +30,7 @@ from labtools.toolchain.progress import silent
 
 SMALL = Workload(2, 4, 2, 64, 64)
 WARM = SMALL.replace(cache_state="warm")
+SDPA = ("sdpa_math", "sdpa_flash")
 
 # Unlike the one for a single kernel it runs the program, and its report holds what the program
 # launched on the fake GPU within a range. The duration tells launches apart: 1 us for an empty
@@ -480,9 +481,6 @@ def test_small_groups_share_a_run_up_to_a_limit(
     monkeypatch.setattr("labtools.measure.campaign.run.ITEMS_AHEAD", 4)
     record_campaign(_plan(counters=True, ceiling=False), tmp_path, processes=1, rounds=5)
     assert [len(labels) for labels in ncu.runs()] == [4, 2]
-
-
-SDPA = ("sdpa_math", "sdpa_flash")
 
 
 def test_only_named_rungs_are_watched_by_the_sanitizer() -> None:

@@ -587,7 +587,7 @@ class _Counting:
         if self._next <= number and wanted:
             self._profile_from(number)
         for label, (one, _) in wanted.items():
-            if not isinstance(one.target, Rung):
+            if label in labels and not isinstance(one.target, Rung):
                 self._found[number, label] = self._profile_alone(one, self._todo[number])
         found = {label: one for (of, label), one in self._found.items() if of == number}
         return {label: one for label, one in found.items() if label in labels}
