@@ -28,6 +28,7 @@ def supports(problem):
 def launch(problem, limits, knobs):
     """As many blocks as the GPU has room for, or one for each part of a tile if these are fewer."""
     tile = RingTile.of(knobs)
+    tile.check(limits)
     left, right = tile.sides(problem.m, problem.n)
     names = ("b", "a") if tile.swap else ("a", "b")
     tiles, split = tile.tiles(problem.m, problem.n), tile.split

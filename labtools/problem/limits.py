@@ -17,6 +17,8 @@ COPY_BYTES = 16
 8 x 8 matrix of 16-bit elements."""
 MOST_THREADS = 1024
 """Threads of a block, together."""
+MOST_REGISTERS = 255
+"""Registers of a thread, on every GPU of CUDA that still gets drivers."""
 MOST_FIXED_SMEM_BYTES = 48 * 1024
 """Shared memory of a block whose size is fixed when it is compiled, on every GPU of CUDA."""
 CLUSTERS_SINCE = 90

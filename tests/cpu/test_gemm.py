@@ -13,6 +13,7 @@ from labtools.predict import load_gpu
 from labtools.problem import Gemm, LabError, Rung, load_rung, operation_of
 from labtools.problem.gemm import GEMM_DISTRIBUTIONS
 from labtools.problem.gemm.tiling import ProductTile, RingTile
+from labtools.toolchain.compiler import compile_rung
 
 G00, G01, G02 = (load_rung(name) for name in ("g00", "g01", "g02"))
 SMALL_RING = {"warpgroups": 1, "tile_n": 32, "stages": 2}
@@ -148,20 +149,49 @@ def test_a_wrong_product_is_rejected(case: tuple[str, Rung, str, str]) -> None:
     assert not check_rung(wrong, problem, knobs, quick=True).ok, name
 
 
+def _short(case: object) -> str:
+    return case.id if isinstance(case, Rung) else str(case)
+
+
 @pytest.mark.parametrize(
-    ("tile", "words"),
+    ("rung", "tile", "words"),
     [
-        (ProductTile(128, 128, 32, 8, 1, 2), None),
-        (ProductTile(32, 128, 32, 4, 1, 2), "do not share"),
-        (ProductTile(256, 256, 32, 8, 8, 2), "64 warps"),
-        (ProductTile(256, 256, 64, 4, 2, 4), "262,144 bytes"),
+        (G01, ProductTile(128, 128, 32, 8, 1, 2), None),
+        (G01, ProductTile(32, 128, 32, 4, 1, 2), "do not share"),
+        (G01, ProductTile(256, 256, 32, 8, 8, 2), "64 warps"),
+        (G01, ProductTile(256, 256, 64, 4, 4, 4), "262,144 bytes"),
+        (G01, ProductTile(256, 128, 32, 1, 1, 4), "1,024 sums a thread"),
+        (G02, RingTile(2, 256, 4), None),
+        (G02, RingTile(2, 256, 5), "245,848 bytes"),
+        (G02, RingTile(3, 256, 2), "69,632 registers"),
     ],
+    ids=_short,
 )
-def test_a_tile_that_fits_no_block_is_refused(tile: ProductTile, words: str | None) -> None:
+def test_a_tile_that_fits_no_block_is_refused(
+    rung: Rung, tile: ProductTile | RingTile, words: str | None
+) -> None:
     said = tile.why_not(H200.limits)
     if words is None:
         assert said is None
         return
     assert said is not None and words in said
     with pytest.raises(LabError, match="does not fit"):
-        G01.launches(Gemm(64, 64, 64), H200.limits, tile.knobs)
+        rung.launches(Gemm(64, 64, 64), H200.limits, tile.knobs)
+
+
+@pytest.mark.parametrize(
+    ("rung", "knobs"),
+    [
+        (G01, {"tile_m": 256, "tile_n": 256, "tile_k": 32, "warps_m": 8, "warps_n": 2}),
+        (G01, {"tile_m": 64, "tile_n": 64, "warps_m": 1, "warps_n": 1}),
+        (G02, {"warpgroups": 1, "tile_n": 256, "split": 8}),
+        (G02, {"warpgroups": 2, "tile_n": 256, "swap": 1}),
+        (G02, {"warpgroups": 3, "tile_n": 128, "split": 2}),
+    ],
+    ids=_short,
+)
+def test_the_largest_tiles_that_fit_are_compiled(rung: Rung, knobs: dict[str, int]) -> None:
+    """No launch promises a tile that the compiler then refuses or does not end with."""
+    problem = Gemm(512, 512, 512)
+    assert rung.launches(problem, H200.limits, knobs)
+    assert compile_rung(rung, problem, H200.limits, knobs).image

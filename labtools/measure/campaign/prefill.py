@@ -74,7 +74,7 @@ PREFILL_PEERS_PLAN = Plan(
             ((P03, {}), *combined(P03, block_n=(64, 128), warpgroups=(1,), pingpong=(0,))),
             FAST_PEERS,
             ceiling=False,
-            counters=True,
+            profile="all",
             peer_counters=COUNTED_PEERS,
         ),
         Section(
@@ -82,7 +82,7 @@ PREFILL_PEERS_PLAN = Plan(
             ((P03, {}), (P03, {"pingpong": 0})),
             FAST_PEERS,
             ceiling=False,
-            counters=True,
+            profile="all",
             peer_counters=COUNTED_PEERS,
         ),
     ),

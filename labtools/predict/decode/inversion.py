@@ -25,7 +25,7 @@ from labtools.problem.decode.block_plan import (
     plan_of,
     tile_bytes,
 )
-from labtools.problem.limits import COPY_BYTES
+from labtools.problem.limits import COPY_BYTES, MOST_REGISTERS
 from labtools.problem.prefill import Prefill
 
 from ..banks import Tile, TileReport, check_tile
@@ -33,7 +33,6 @@ from ..inversion.parts import (
     ISSUE_CYCLES,
     MOST_STAGES,
     PER_COPY,
-    REGISTER_LIMIT,
     WARP,
     DesignStep,
     Figure,
@@ -802,7 +801,7 @@ class _Derivation:
             if self.warps // n >= LEAST_BLOCK_WARPS
         }
         shares = [n for n, fits in shared.items() if fits.blocks_per_sm >= n]
-        limit = min(REGISTER_LIMIT, self.gpu.registers_per_sm // (WARP * self.warps))
+        limit = min(MOST_REGISTERS, self.gpu.registers_per_sm // (WARP * self.warps))
         achieved = self.warps / self.gpu.max_warps_per_sm
         return DesignStep(
             "residency",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from labtools.problem.decode.block_plan import join_bytes, tile_bytes
+from labtools.problem.limits import MOST_REGISTERS
 
-from ..inversion.parts import REGISTER_LIMIT, WARP
+from ..inversion.parts import WARP
 from ..inversion.proposals import (
     FLIGHT_BUDGET,
     REGISTER_BUDGET,
@@ -64,7 +65,7 @@ def decode_space(design: Design, gpu: Gpu) -> DesignSpace:
         joining = join_bytes(warps, workload.group_size, workload.head_dim)
         on_the_way = warps * (stages - 1) * size
         speed, share = reached(keys, warps, stages)
-        room = min(REGISTER_LIMIT, gpu.registers_per_block // (WARP * warps))
+        room = min(MOST_REGISTERS, gpu.registers_per_block // (WARP * warps))
         return Proposal(
             max(0, joining - rows),
             rows,

@@ -10,8 +10,6 @@ MOST_STAGES = 8
 """Stages of the longest ring that is looked at."""
 NOT_TOLD_APART = 1.03
 """Tiles that take at most so many times the least are alike to a model. A choice."""
-REGISTER_LIMIT = 255
-"""Registers of a thread, at most."""
 PER_COPY = 4
 """Instructions of one 16-byte copy: itself, its condition, its addresses. Counted in r09's machine
 code."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from labtools.problem import LabError
 from labtools.problem.gemm.tiling import ProductTile
+from labtools.problem.limits import MOST_REGISTERS
 
 from ..banks import Tile
 from ..machine import machine_of
@@ -19,7 +20,7 @@ from .capacity import room_step, shared_limits
 from .design import BoundDesign
 from .layouts import prove_alignment, rejected_layouts, swizzle_of, worst_turns
 from .library_pick import LibraryPick, pick_of_library
-from .parts import REGISTER_LIMIT, WARP, DesignStep, Figure, Rejected, footprint_words
+from .parts import WARP, DesignStep, Figure, Rejected, footprint_words
 from .rings import RingDesign, derive_ring
 from .tiles import (
     CHOICES,
@@ -535,8 +536,8 @@ class _ProductDerivation:
                     f"{other.warps_m} x {other.warps_n} warps",
                     number,
                     "registers a thread",
-                    f"more than the {REGISTER_LIMIT} there are, so sums spill"
-                    if number > REGISTER_LIMIT
+                    f"more than the {MOST_REGISTERS} there are, so sums spill"
+                    if number > MOST_REGISTERS
                     else f"the choice has {best.registers}",
                 )
             )

@@ -11,15 +11,16 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from labtools.problem.gemm.tiling import WARPGROUP_THREADS, ProductTile
+from labtools.problem.gemm.tiling import ProductTile
+from labtools.problem.limits import MOST_REGISTERS
 from labtools.problem.rung import SWIZZLED_ROW_BYTES
 
 from ..banks import AccessReport, Tile, check_tile
 from ..machine import Machine
 from ..sheets import Gpu
-from .parts import REGISTER_LIMIT, AnyDesign
+from .parts import AnyDesign
 from .product import TileDesign
-from .rings import COPYING_REGISTERS, RingModel
+from .rings import RingModel
 from .tiles import CHOICES, LOADED_SHARE, TileModel, registers_estimated
 from .work import ELEMENT, read_work
 
@@ -244,7 +245,7 @@ def product_space(design: TileDesign, model: TileModel) -> DesignSpace:
         best = model.best(wanted)
         tile = best.tile if best else _any_division(rows, columns, chosen.k, stages)
         registers = registers_estimated(tile)
-        most = min(REGISTER_LIMIT, model.gpu.registers_per_block // tile.threads)
+        most = min(MOST_REGISTERS, model.gpu.registers_per_block // tile.threads)
         shares = model.shares(tile, 1)
         loaded = model.work.a_loaded(rows) * chosen.k / model.work.depth + ELEMENT * columns * (
             chosen.k
@@ -319,10 +320,8 @@ def ring_space(design: TileDesign, gpu: Gpu) -> DesignSpace:
     def propose(warpgroups: int, columns: int, stages: int) -> Proposal:
         tile = dataclasses.replace(chosen, warpgroups=warpgroups, columns=columns, stages=stages)
         shares = model.shares(tile)
-        room = (gpu.registers_per_block - WARPGROUP_THREADS * COPYING_REGISTERS) // tile.workers
-        figures = {
-            REGISTER_BUDGET.name: (float(model.registers(tile)), float(min(REGISTER_LIMIT, room)))
-        }
+        most = tile.most_registers(gpu.limits)
+        figures = {REGISTER_BUDGET.name: (float(tile.registers), float(most))}
         if waits:
             items = tile.tiles(model.m, model.n) * tile.split
             on_the_way = min(items / gpu.sm_count, 1) * (stages - 1) * tile.slice_bytes
@@ -332,7 +331,7 @@ def ring_space(design: TileDesign, gpu: Gpu) -> DesignSpace:
             figures[L2_BUDGET.name] = (tile.slice_bytes / shares["matrix units"], rate)
             busiest = max(value for name, value in shares.items() if name != "latency")
             figures[LATENCY_LIMIT.name] = ((stages - 1) * busiest, model.latency(tile))
-        fits = model.why_not(tile) is None
+        fits = tile.why_not(gpu.limits) is None
         rows = stages * tile.slice_bytes
         return Proposal(
             max(0, tile.smem_bytes - rows),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from labtools.problem import Knob, load_rung
 from labtools.problem.decode.block_plan import MEMORY_JOIN_US
-from labtools.problem.gemm.tiling import SLICE, WARPGROUP_ROWS, WARPGROUP_THREADS, RingTile
+from labtools.problem.gemm.tiling import SLICE, WARPGROUP_ROWS, RingTile
 from labtools.problem.limits import COPY_BYTES
 
 from ..machine import Curve, machine_of
@@ -31,11 +31,6 @@ ARCH = "sm_90"
 """Its instructions are those of one architecture."""
 DEPTH = 16
 """Elements of a sum that one wgmma adds."""
-SPARE_REGISTERS = 40
-"""Of a multiplying thread, beside its sums: descriptors, places in the ring, counters. Read from
-the compiled code."""
-COPYING_REGISTERS = 40
-"""Of a thread of the copying warps, which gave the rest away."""
 BOX_BYTES = (1024, 16384)
 """Two boxes, the smallest and the largest of a tile: what the larger one takes longer is the rate
 at which a copy of a box goes on once it has begun."""
@@ -146,25 +141,11 @@ class RingModel:
             "matrix units": self.us(cycles),
         }
 
-    def registers(self, tile: RingTile) -> int:
-        """Of a multiplying thread, estimated."""
-        return tile.columns // 2 + SPARE_REGISTERS
-
     def product_cycles(self, tile: RingTile) -> float:
         """Cycles of an SM for one wgmma: its operations, or its reads of shared memory."""
         operations = 2 * WARPGROUP_ROWS * tile.columns * DEPTH / self.flops_a_cycle
         read = ELEMENT * DEPTH * (WARPGROUP_ROWS + tile.columns) / UNIT_BYTES
         return max(operations, read)
-
-    def why_not(self, tile: RingTile) -> str | None:
-        """Why no block can have a tile, or None."""
-        if tile.smem_bytes > self.gpu.smem_per_block_bytes:
-            most = self.gpu.smem_per_block_bytes
-            return f"{tile.smem_bytes:,} bytes of shared memory, and a block has {most:,}"
-        registers = tile.workers * self.registers(tile) + WARPGROUP_THREADS * COPYING_REGISTERS
-        if registers > self.gpu.registers_per_block:
-            return f"{registers:,} registers, and a block has {self.gpu.registers_per_block:,}"
-        return None
 
     def running(self, tile: RingTile) -> int:
         """Blocks that run at a time, one on an SM."""
@@ -283,7 +264,7 @@ class RingModel:
             tile=tile,
             items=items,
             turns=turns,
-            registers=self.registers(tile),
+            registers=tile.registers,
             by=by,
             shares=shares,
             memory_us=memory_us,
@@ -303,7 +284,7 @@ class RingModel:
                             continue
                         for stages in sorted(choices["stages"], reverse=True):
                             tile = RingTile(warpgroups, columns, stages, split, swap)
-                            if self.why_not(tile) is None:
+                            if tile.why_not(self.gpu.limits) is None:
                                 yield tile
                                 break
 
@@ -408,7 +389,8 @@ def _tile(model: RingModel, best: RingCost) -> DesignStep:
                 rejected.append(Rejected(f"{name} {value}", found[0].time_us, "us", said))
             else:
                 why = (
-                    model.why_not(dataclasses.replace(other, stages=2)) or "more parts than slices"
+                    dataclasses.replace(other, stages=2).why_not(model.gpu.limits)
+                    or "more parts than slices"
                 )
                 rejected.append(Rejected(f"{name} {value}", other.slice_bytes, "bytes", why))
     left, right = tile.sides(model.m, model.n)
@@ -458,7 +440,7 @@ def _ring(model: RingModel, best: RingCost) -> DesignStep:
         if stages not in model.choices["stages"]:
             continue
         other = dataclasses.replace(tile, stages=stages)
-        why = model.why_not(other)
+        why = other.why_not(model.gpu.limits)
         if why:
             rejected.append(Rejected(f"{stages} stages", other.smem_bytes, "bytes", why))
         else:

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from labtools.problem.gemm.tiling import PIECE, PRODUCT_KNOBS, ProductTile
-from labtools.problem.limits import COPY_BYTES, MOST_THREADS
+from labtools.problem.limits import COPY_BYTES, MOST_REGISTERS, MOST_THREADS
 
 from ..machine import Machine, machine_of
 from ..residency import occupancy
 from ..sheets import Gpu
-from .parts import ISSUE_CYCLES, MOST_STAGES, PER_COPY, REGISTER_LIMIT, WARP
+from .parts import ISSUE_CYCLES, MOST_STAGES, PER_COPY
 from .traffic import least_traffic
 from .work import TiledWork
 
@@ -35,9 +35,8 @@ LOADED_SHARE = 0.9
 def registers_estimated(tile: ProductTile) -> int:
     """Registers of a thread, estimated: sums, the fragments of one step, and the rest."""
     rows, columns = tile.m // tile.warps_m, tile.n // tile.warps_n
-    sums = rows * columns // WARP
     fragments = 4 * (rows // PIECE + columns // PIECE)
-    return sums + fragments + OTHER_REGISTERS
+    return tile.sums + fragments + OTHER_REGISTERS
 
 
 def fragment_bytes(tile: ProductTile) -> int:
@@ -192,8 +191,8 @@ class TileModel:
         if why is not None:
             return why
         registers = registers_estimated(tile)
-        if registers > REGISTER_LIMIT:
-            return f"{registers} registers a thread, and there are {REGISTER_LIMIT}"
+        if registers > MOST_REGISTERS:
+            return f"{registers} registers a thread, and there are {MOST_REGISTERS}"
         size = self.smem_bytes(tile)
         if size > self.gpu.smem_per_block_bytes:
             most = self.gpu.smem_per_block_bytes

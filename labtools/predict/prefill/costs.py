@@ -21,9 +21,10 @@ import numpy as np
 
 from labtools.problem import Launch, load_rung
 from labtools.problem.gemm.tiling import WARPGROUP_ROWS, WARPGROUP_THREADS
+from labtools.problem.limits import MOST_REGISTERS
 from labtools.problem.prefill import Prefill
 
-from ..inversion.parts import ISSUE_CYCLES, NOT_TOLD_APART, REGISTER_LIMIT, WARP
+from ..inversion.parts import ISSUE_CYCLES, NOT_TOLD_APART, WARP
 from ..inversion.tiles import (
     LOADED_SHARE,
     MMA_FLOPS,
@@ -171,7 +172,7 @@ class PrefillModel:
     def room_for_registers(self, tile: PrefillTile, blocks: int) -> int:
         """Registers that a thread which multiplies can have, with so many blocks on an SM."""
         if tile.kind == "mma":
-            return min(REGISTER_LIMIT, self.gpu.registers_per_sm // (WARP * tile.groups * blocks))
+            return min(MOST_REGISTERS, self.gpu.registers_per_sm // (WARP * tile.groups * blocks))
         own = self.gpu.registers_per_sm // blocks - LEAST_REGISTERS * GROUP_THREADS[tile.kind]
         each = own // (GROUP_THREADS[tile.kind] * tile.groups)
         return min(MOST_TAKEN, each // 8 * 8)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from ..errors import LabError
-from ..limits import MOST_FIXED_SMEM_BYTES, MOST_THREADS, Limits
+from ..limits import MOST_FIXED_SMEM_BYTES, MOST_REGISTERS, MOST_THREADS, Limits
 from ..rung import SWIZZLED_ROW_BYTES, Knob
 from .gemm import Gemm
 
@@ -69,6 +69,11 @@ class ProductTile:
         return 32 * self.warps
 
     @property
+    def sums(self) -> int:
+        """Sums of a thread: one register each."""
+        return self.m * self.n // self.threads
+
+    @property
     def slice_bytes(self) -> int:
         """A slice of A and one of B, two bytes an element."""
         return 2 * (self.m + self.n) * (self.k + self.pad)
@@ -98,6 +103,8 @@ class ProductTile:
             )
         if self.threads > MOST_THREADS:
             return f"{self.warps} warps are more than the {MOST_THREADS // 32} of a block"
+        if self.sums > MOST_REGISTERS:
+            return f"{self.sums:,} sums a thread, and it has {MOST_REGISTERS} registers"
         return None
 
     def why_not(self, limits: Limits, fixed_size: bool = False) -> str | None:
@@ -125,13 +132,16 @@ class ProductTile:
         Raises:
             LabError: says why.
         """
-        why = self.why_not(limits, fixed_size)
-        if why is not None:
-            raise LabError(
-                f"A tile of {self.m} x {self.n} x {self.k} does not fit.",
-                why,
-                "other sizes of the knobs; labtools derive --op gemm names one",
-            )
+        _refuse(f"{self.m} x {self.n} x {self.k}", self.why_not(limits, fixed_size))
+
+
+def _refuse(sizes: str, why: str | None) -> None:
+    if why is not None:
+        raise LabError(
+            f"A tile of {sizes} does not fit.",
+            why,
+            "other sizes of the knobs; labtools derive --op gemm names one",
+        )
 
 
 SLICE = SWIZZLED_ROW_BYTES // 2
@@ -140,6 +150,11 @@ WARPGROUP_ROWS = 64
 """Rows of the left factor that a warpgroup multiplies."""
 WARPGROUP_THREADS = 128
 BARRIER_BYTES = 8
+SPARE_REGISTERS = 40
+"""Of a multiplying thread, beside its sums: descriptors, places in the ring, counters. Read from
+the compiled code."""
+COPYING_REGISTERS = 40
+"""Of a thread of the copying warps, which gave the rest away."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +213,34 @@ class RingTile:
     def smem_bytes(self) -> int:
         """Of a block: the ring, two barriers a stage, and a word."""
         return self.stages * (self.slice_bytes + 2 * BARRIER_BYTES) + BARRIER_BYTES
+
+    @property
+    def registers(self) -> int:
+        """Of a multiplying thread, estimated."""
+        return self.columns // 2 + SPARE_REGISTERS
+
+    def most_registers(self, limits: Limits) -> int:
+        """What a multiplying thread can have, of the block's registers and at all."""
+        left = limits.registers_per_sm - WARPGROUP_THREADS * COPYING_REGISTERS
+        return min(MOST_REGISTERS, left // self.workers)
+
+    def why_not(self, limits: Limits) -> str | None:
+        """Why no block of a GPU can have this tile, or None."""
+        most = limits.smem_per_block_bytes
+        if self.smem_bytes > most:
+            return f"{self.smem_bytes:,} bytes of shared memory, and a block has {most:,}"
+        if self.registers > self.most_registers(limits):
+            registers = self.workers * self.registers + WARPGROUP_THREADS * COPYING_REGISTERS
+            return f"{registers:,} registers, and a block has {limits.registers_per_sm:,}"
+        return None
+
+    def check(self, limits: Limits) -> None:
+        """Refuse a tile that no block can have.
+
+        Raises:
+            LabError: says why.
+        """
+        _refuse(f"{self.rows} x {self.columns}, {self.stages} slices,", self.why_not(limits))
 
     def sides(self, m: int, n: int) -> tuple[int, int]:
         """Rows of the left and of the right factor of a product ``[m, n]``."""
