@@ -436,7 +436,8 @@ class _Checker:
                     key = check_key(one.label, task.workload)
                     wanted.setdefault(key, (one, task.workload))
         self._progress("checking the kernels on small workloads")
-        self._results = check_batteries(wanted)
+        said = words_of(self._progress)
+        self._results = check_batteries(wanted, functools.partial(run_jobs_on_gpu, progress=said))
 
     def problem(self, candidate: Candidate, workload: Problem) -> str | None:
         """Why a candidate may not be timed, or None."""
