@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import subprocess
 import sys
 import time
@@ -415,13 +416,13 @@ def test_from_source_to_forecast(name: str) -> None:
     rung = load_rung(name)
     text = rung.source_text + f"\n// {time.time_ns()}: compiled anew\n"
     fresh = rung.with_source(text)
-    began = time.perf_counter()
+    before = sum(os.times()[:4])
     made = forecast(fresh, Workload.parse("8,32,8,2048,128"), H200)
-    took = time.perf_counter() - began
-    print(f"{name}: {took:.2f} s from source to forecast")
+    took_s = sum(os.times()[:4]) - before
+    print(f"{name}: {took_s:.2f} s of a core from source to forecast")
     assert made.code.startswith("compiled here")
-    # 3 s are for a quiet machine of two cores; a busy one gets twice that here.
-    assert took < 6.0
+    # A core that other work is done beside is slower: 0.9 s on a quiet one.
+    assert took_s < 3.0
 
 
 ALONE = """
