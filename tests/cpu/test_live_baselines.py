@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.machinery
+import importlib.metadata
 import sys
 import types
 from typing import ClassVar
@@ -143,7 +144,21 @@ def test_the_package_of_a_library_is_named_with_its_version(tmp_path, monkeypatc
         folder.mkdir()
         (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
         (folder / "RECORD").write_text("brought_by_two.py,,\n")
+    _brought_by.cache_clear()
     assert _brought_by("brought_by_two") == "our-build 3.1, their-build 3.0.0"
+
+
+def test_packages_are_looked_through_once_a_process(tmp_path, monkeypatch):
+    """A check asks for each of its cases, and all that is installed is read for an answer."""
+    (tmp_path / "asked_for_twice.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = []
+    real = importlib.metadata.packages_distributions
+    monkeypatch.setattr(
+        importlib.metadata, "packages_distributions", lambda: asked.append(1) or real()
+    )
+    assert {_brought_by("asked_for_twice") for _ in range(3)} == {"of no package"}
+    assert len(asked) == 1
 
 
 class FakeWrapper:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import platform
 from collections.abc import Collection, Mapping, Sequence
@@ -201,9 +202,10 @@ class LiveDevice:
         return info
 
 
+@functools.cache
 def _brought_by(module: str) -> str | None:
     """The package that a module is of and its version, such as ``flash-attn-3 3.0.0``; None where
-    the module is not installed."""
+    the module is not installed. All that is installed is read for it, so a process asks once."""
     if find_spec(module) is None:
         return None
     packages = importlib.metadata.packages_distributions().get(module, ())
