@@ -153,7 +153,7 @@ def build(
         SystemExit: when the build fails or warns, a page is missing or not in the table of
             contents, or a page would ask for something from outside.
     """
-    output = output or root
+    output = (output or root).resolve()
     made = output / "_build"
     html = made / "html"
     for stale in (html, made / ".doctrees"):
