@@ -156,7 +156,8 @@ def install_lock(python: Path, stamps: Stamps, name: str, lock: Path, what: str)
     if stamps.fits(name, value):
         return
     say(f"Installing {what} from {lock.name}.")
-    failed = uv(python, "--compile-bytecode", "--require-hashes", "--no-deps", "-r", str(lock))
+    whole = ("--compile-bytecode",) if name == "base" else ()
+    failed = uv(python, *whole, "--require-hashes", "--no-deps", "-r", str(lock))
     if failed is not None:
         stop(
             f"{what[0].upper()}{what[1:]} could not be installed.",
@@ -173,7 +174,7 @@ def install_cpu_torch(python: Path, lock: Path) -> str | None:
     The version pin carries ``+cpu``, which the Python package index never has, so neither try can
     fetch the CUDA build. Returns ``None`` or why it could not be had.
     """
-    install = ["--compile-bytecode", "--require-hashes", "--no-deps", "-r", str(lock)]
+    install = ["--require-hashes", "--no-deps", "-r", str(lock)]
     folders = local_wheel_folders(python)
     if folders:
         links = [word for folder in folders for word in ("--find-links", folder)]
@@ -220,8 +221,7 @@ def install_torch(python: Path, stamps: Stamps, choice: BuildChoice, asked_now: 
                 "make lab TORCH=cuda."
             )
     elif choice.kind == "pypi":
-        lock = ["--compile-bytecode", "--require-hashes", "--no-deps"]
-        lock += ["-r", str(ROOT / "requirements-torch.lock")]
+        lock = ["--require-hashes", "--no-deps", "-r", str(ROOT / "requirements-torch.lock")]
         failed = uv(python, *lock, *REPLACE_TORCH)
         if failed is not None:
             stop(
@@ -283,6 +283,10 @@ def install(purpose: str, venv: Path, request: str) -> None:
             "the lab is made for Python 3.11 and 3.12 (and installs on 3.13).",
             "name another one: make lab PYTHON=python3.12",
         )
+    if purpose == "lab":
+        # A reader's first page waits for no compilation. Tests import a part of what is there, and
+        # Python keeps what it compiles for them.
+        os.environ.setdefault("UV_COMPILE_BYTECODE", "1")
     make_venv(venv)
     python, stamps = venv_python(venv), Stamps(venv)
     with one_at_a_time(venv):
