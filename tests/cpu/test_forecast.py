@@ -416,13 +416,14 @@ def test_from_source_to_forecast(name: str) -> None:
     rung = load_rung(name)
     text = rung.source_text + f"\n// {time.time_ns()}: compiled anew\n"
     fresh = rung.with_source(text)
-    before = sum(os.times()[:4])
+    began, before = time.perf_counter(), sum(os.times()[:4])
     made = forecast(fresh, Workload.parse("8,32,8,2048,128"), H200)
-    took_s = sum(os.times()[:4]) - before
+    took_s, waited_s = sum(os.times()[:4]) - before, time.perf_counter() - began
     print(f"{name}: {took_s:.2f} s of a core from source to forecast")
     assert made.code.startswith("compiled here")
-    # A core that other work is done beside is slower: 0.9 s on a quiet one.
+    # The core's time depends less on what else is done here. The clock shows a wait for something.
     assert took_s < 3.0
+    assert waited_s < 20.0
 
 
 ALONE = """
