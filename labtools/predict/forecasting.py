@@ -17,7 +17,8 @@ from labtools.problem import LabError, Launch, Problem, Rung, timed_launches
 from labtools.problem.rung import least_call_bytes
 from labtools.record.bound import LAUNCH_FACTOR, decide_bound, nearest_bound
 from labtools.toolchain.apart import copies_at_once, each_apart
-from labtools.toolchain.cache import code_digest, is_kept, kept
+from labtools.toolchain.cache import Recent, code_digest, content_key, is_kept, kept
+from labtools.toolchain.garbage import no_collection
 from labtools.toolchain.listings import MachineCode, machine_code
 
 from .blocks import LaunchBlocks
@@ -37,9 +38,14 @@ MODEL_CODE = code_digest(*MODEL_ROOMS)
 EACH_LIMIT_S = 600.0
 EACH_BYTES = 2**33
 """Processor time and memory of a copy of this process that makes some of several forecasts."""
+MOST_FOLLOWED = 2
+"""Calls whose blocks stay in memory, some ten MB each, to be timed again under other conditions."""
 CLASSES = ("memory", "shared", "shuffle", "special", "convert", "tensor", "barrier", "branch")
 
+_recent: Recent[tuple[LaunchBlocks, ...]] = Recent(MOST_FOLLOWED)
 
+
+@no_collection()
 def forecast(
     rung: Rung,
     workload: Problem,
@@ -178,7 +184,6 @@ def _models(
 ) -> list[LaunchModel]:
     """A model of each timed launch; with ``counts`` it follows what data decide."""
     timed = timed_launches(launches)
-    memory = CallMemory(workload, launches, timed, counts.inputs() if counts else None)
     missing = [launch.entry for launch in timed if launch.entry not in code.entries]
     if missing:
         raise LabError(
@@ -186,20 +191,38 @@ def _models(
             f"the launch names it; the source has {', '.join(sorted(code.entries)) or 'none'}",
             'name one of those in the launch, or declare the kernel extern "C"',
         )
+    warm = workload.cache_state == "warm"
     return [
-        LaunchModel(
-            LaunchBlocks(
-                launch,
-                code.entries[launch.entry],
-                memory,
-                (_place(launches, launch), counts) if counts else None,
-            ),
-            code.resources[launch.entry],
-            gpu,
-            machine,
+        LaunchModel(blocks, code.resources[blocks.launch.entry], gpu, machine, warm)
+        for blocks in _followed(launches, workload, code, counts)
+    ]
+
+
+def _followed(
+    launches: Sequence[Launch], workload: Problem, code: MachineCode, counts: TripCounts | None
+) -> tuple[LaunchBlocks, ...]:
+    """The blocks of each timed launch; those that were followed last need not be followed anew.
+
+    What blocks execute is the same on every GPU of an architecture, in a cold and a warm cache.
+    """
+    timed = timed_launches(launches)
+    key = content_key(launches, workload.replace(cache_state="cold"), code.content)
+    known = _recent.get(key) if counts is None else None
+    if known is not None:
+        return known
+    memory = CallMemory(workload, launches, timed, counts.inputs() if counts else None)
+    blocks = tuple(
+        LaunchBlocks(
+            launch,
+            code.entries[launch.entry],
+            memory,
+            (_place(launches, launch), counts) if counts else None,
         )
         for launch in timed
-    ]
+    )
+    if counts is None:
+        _recent.put(key, blocks)
+    return blocks
 
 
 def _place(launches: Sequence[Launch], launch: Launch) -> int:
@@ -296,6 +319,7 @@ def _with_doubts(
     return dataclasses.replace(made, band_us=None, doubts=tuple(doubts), note=note)
 
 
+@no_collection()
 def what_if(
     rung: Rung,
     workload: Problem,

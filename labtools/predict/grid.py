@@ -46,6 +46,7 @@ class LaunchModel:
         resources: what a block asks for.
         gpu: where it runs.
         machine: latencies, rates and the like of the GPU.
+        warm: what a call reads may lie in the L2 from the call before.
 
     Raises:
         LabError: no block fits on an SM.
@@ -57,8 +58,10 @@ class LaunchModel:
         resources: Resources,
         gpu: Gpu,
         machine: Machine,
+        warm: bool = False,
     ) -> None:
         self.blocks, self.resources, self.gpu, self.machine = blocks, resources, gpu, machine
+        self.warm = warm
         launch = self.launch = blocks.launch
         self.sass = blocks.sass
         self.scale: Mapping[str, float] = {}
@@ -89,7 +92,7 @@ class LaunchModel:
             dram_bytes_per_cycle=self.machine.dram_bytes_per_cycle * rate,
             l2_bytes_per_cycle=self.machine.l2_bytes_per_cycle * rate,
         )
-        one = LaunchModel(self.blocks, self.resources, self.gpu, machine)
+        one = LaunchModel(self.blocks, self.resources, self.gpu, machine, self.warm)
         one.scale, one.plain = scale, self
         return one
 
@@ -106,7 +109,7 @@ class LaunchModel:
             if buffer in self.blocks.memory.scratch:
                 from_dram[buffer] = 0.0  # written by this call, so it is in the L2
             else:
-                from_dram[buffer] = warm_miss if self.blocks.memory.warm else 1.0
+                from_dram[buffer] = warm_miss if self.warm else 1.0
         on_sm = self.start_blocks
         l2_bytes = next(
             (x for x, y in zip(machine.l2_miss.x, machine.l2_miss.y, strict=True) if y > 0.5),

@@ -13,7 +13,7 @@ from .lanes import Buffers, make_buffers
 
 
 class CallMemory:
-    """Buffers of a call: their contents, and which are read from memory."""
+    """Buffers of a call: their contents, and which of them the call itself writes."""
 
     def __init__(
         self,
@@ -22,7 +22,6 @@ class CallMemory:
         timed: Sequence[Launch],
         data: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        self.warm = workload.cache_state == "warm"
         sizes = _sizes(workload, launches)
         buffers = make_buffers(timed, workload.traced_contents(), sizes)
         self.buffers: Buffers = dataclasses.replace(buffers, data=data) if data else buffers

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import gzip
 import os
 import time
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +16,7 @@ from pydantic import ValidationError
 
 from labtools.problem import LabError, Problem
 from labtools.toolchain.cache import Recent
+from labtools.toolchain.garbage import no_collection
 
 from .folders import own_records_dir, shipped_records_dir
 from .locks import file_lock
@@ -205,7 +204,7 @@ def _read(path: Path) -> _Contents:
                 began_ns = time.time_ns()
                 data = file.read(_MOST_BYTES)
                 signed = is_signed(path, data)
-                with _no_collection():
+                with no_collection():  # records hold no circles
                     kept = _Contents(mark, *_parse_records(path, data, signed), signed)
                 if began_ns - max(mark.changed_ns, mark.modified_ns) > _SETTLED_NS:
                     _files.put(str(path), kept)
@@ -213,18 +212,6 @@ def _read(path: Path) -> _Contents:
         problem = _damage(path, None, error.strerror or str(error))
         return _Contents(_Mark(0, 0, 0, 0, 0), [], [problem], False)
     return kept
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Records hold no circles: a search for some, each few hundred records, would be in vain."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class _Mark(NamedTuple):
