@@ -89,6 +89,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
             for test in _taken_s:
                 slow.pop(split_id(test)[0], None)
         SLOW_LIST.write_text(write_list({**slow, **measure_list(_taken_s)}))
+    # pytest will search for garbage five times; what is still alive now is none.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_configure(config: pytest.Config) -> None:

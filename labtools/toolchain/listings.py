@@ -27,7 +27,7 @@ from typing import Any
 
 from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir, repository_root
 
-from .cache import Recent, binary_mark, code_digest, content_key, is_kept, kept
+from .cache import Recent, binary_mark, code_digest, content_key
 from .compiler import compile_cubin, find_compiler, source_name
 from .cubin import Cubin, Resources
 from .errors import CompileError, CompilerMissing
@@ -40,6 +40,7 @@ from .sass import (
     SourceLine,
     disassemble,
     disassembler,
+    is_disassembled,
     parse_listings,
 )
 from .sources import expand_includes, hash_source
@@ -82,8 +83,10 @@ class MachineCode:
     content: str
 
 
-class _KeptEntries(Mapping[str, Sass]):
-    """Typed instructions that lie in the cache, read when somebody asks for them.
+class _LateEntries(Mapping[str, Sass]):
+    """Typed instructions that are made of a listing when somebody asks for them.
+
+    They are not kept on disk: to make them of the text again takes less time than to load them.
 
     Args:
         names: of the kernels.
@@ -207,10 +210,10 @@ def _compile(rung: Rung, defines: Mapping[str, str], arch: str, began: float) ->
     parts = (_READER, cubin.image, binary_mark(disassembler()), named)
 
     def read() -> dict[str, Sass]:
-        return kept("instructions", parts, lambda: parse_listings(portable_listing(cubin, rung)))
+        return parse_listings(portable_listing(cubin, rung))
 
-    entries = _KeptEntries(cubin.entries, read)
-    if not is_kept("instructions", parts):
+    entries = _LateEntries(cubin.entries, read)
+    if not is_disassembled(cubin, LISTING_OPTIONS):
         len(entries._all)  # what goes wrong goes wrong here, where a stored listing can stand in
     return MachineCode(
         rung_id=rung.id,
@@ -448,7 +451,7 @@ def _of_stored(found: StoredListing, rung: Rung, arch: str, began: float) -> Mac
     return MachineCode(
         rung_id=rung.id,
         arch=arch,
-        entries=_KeptEntries(found.resources, lambda: kept("instructions", parts, parsed)),
+        entries=_LateEntries(found.resources, parsed),
         resources=found.resources,
         origin=f"stored listing, NVRTC {found.nvrtc_version}",
         stored=True,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,16 +205,15 @@ def registers_of(opcode: str, operands: Sequence[Operand]) -> tuple[set[str], se
     if base in ("P2R", "R2P") and operands[-1].kind == "number":  # predicates as a mask of bits
         mask = int(operands[-1].value or 0)
         (uses if base == "P2R" else defines).update(f"P{n}" for n in range(7) if mask >> n & 1)
+    wide = base in GLOBAL_ACCESSES and "E" in modifiers
     for place, operand in enumerate(operands):
-        width = _width(base, modifiers, place, results, operand)
-        in_global = base in GLOBAL_ACCESSES and not (base == "LDGSTS" and place == 0)
-        names = _names(operand, width, in_global and "E" in modifiers)
+        width = 1
+        if operand.kind == "register":
+            width = 2 if "64" in operand.suffixes else _width(opcode, place, results)
+        names = _names(operand, width, wide and not (base == "LDGSTS" and place == 0))
         if base == "UTMALDG":  # target, barrier and coordinates; the address of the map
             names = {more for name in names for more in _expand(name, 2 if place else 5)}
-        if place < results:
-            defines |= names
-        else:
-            uses |= names
+        (defines if place < results else uses).update(names)
     return defines, uses
 
 
@@ -260,12 +259,16 @@ def _count_results(base: str, operands: Sequence[Operand]) -> int:
     return leading
 
 
-def _width(base: str, modifiers: Sequence[str], place: int, results: int, operand: Operand) -> int:
-    """Registers that one operand takes, counted from the named one."""
-    if operand.kind != "register":
-        return 1
-    if "64" in operand.suffixes:
-        return 2
+@functools.lru_cache(maxsize=1 << 12)
+def _width(opcode: str, place: int, results: int) -> int:
+    """Registers that one operand takes, counted from the named one.
+
+    Args:
+        opcode: with its modifiers.
+        place: of the operand, which names a register and no width of its own.
+        results: how many leading operands are written.
+    """
+    base, *modifiers = opcode.split(".")
     sizes = [_WIDTHS[m] for m in modifiers if m in _WIDTHS]
     size = max(sizes, default=1)
     if base in ("LDG", "LD", "LDS", "LDL", "LDC", "LDCU", "ULDC", "LDSM", "ATOM", "ATOMG"):
@@ -349,30 +352,31 @@ def _mma_width(base: str, modifiers: Sequence[str], place: int) -> int:
     return max(1, elements.get(place, 0) // (32 * 32))
 
 
-def _names(operand: Operand, width: int, wide_address: bool) -> set[str]:
+def _names(operand: Operand, width: int, wide_address: bool) -> Collection[str]:
     """Registers of one operand; in a wide address a plain register names a 64-bit pair."""
     if operand.kind == "register":
-        names = _expand(operand.name, width)
-    elif operand.kind == "predicate":
-        names = {operand.name} if operand.name not in ("PT", "UPT") else set()
-    elif operand.kind in ("memory", "constant"):
-        names = set()
-        for name, suffixes in operand.parts:
-            wide = "64" in suffixes
-            if wide_address and not suffixes and operand.kind == "memory":
-                # With a descriptor (sm_80 and later) a pair says so; before, it does not.
-                wide = name.startswith("UR") or not operand.name
-            names |= _expand(name, 2 if wide else 1)
-        if operand.kind == "memory" and operand.name:
-            names |= _expand(operand.name, 2)
-    else:
-        names = set()
+        return _expand(operand.name, width)
+    if operand.kind == "predicate":
+        return () if operand.name in ("PT", "UPT") else (operand.name,)
+    if operand.kind not in ("memory", "constant"):
+        return ()
+    names: set[str] = set()
+    for name, suffixes in operand.parts:
+        wide = "64" in suffixes
+        if wide_address and not suffixes and operand.kind == "memory":
+            # With a descriptor (sm_80 and later) a pair says so; before, it does not.
+            wide = name.startswith("UR") or not operand.name
+        names.update(_expand(name, 2 if wide else 1))
+    if operand.kind == "memory" and operand.name:
+        names.update(_expand(operand.name, 2))
     return names
 
 
-def _expand(name: str, width: int) -> set[str]:
+@functools.lru_cache(maxsize=1 << 12)
+def _expand(name: str, width: int) -> tuple[str, ...]:
+    """A register and those that follow it; none of what always reads as nothing."""
     if name.endswith("Z") or name.startswith(("B", "SB")):
-        return set()
+        return ()
     stem = name.rstrip("0123456789")
     first = int(name[len(stem) :])
-    return {f"{stem}{first + i}" for i in range(width)}
+    return tuple(f"{stem}{first + i}" for i in range(width))

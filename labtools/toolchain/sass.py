@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from labtools.problem import LabError
 
-from .cache import Recent, binary_mark, kept
+from .cache import Recent, binary_mark, is_kept, kept
 from .cubin import Cubin
 from .errors import DisassemblerMissing
 from .operands import (
@@ -57,6 +57,7 @@ HIGH_LINE = re.compile(r"^\s*/\* 0x(?P<high>[0-9a-f]{16}) \*/")
 """The line below it: the upper half."""
 _PREDICATE = re.compile(r"^@(?P<negated>!?)(?P<name>U?P(?:\d+|T))\s+")
 _TARGET = re.compile(r"`\((?P<label>[^)]*)\)")
+_NAMES_LABEL = frozenset(("BRA", "JMP", "CALL", "BSSY", "WARPSYNC", "RET", "BRX"))
 _KERNEL = re.compile(r"^//-+ (?P<name>\S+)\s+-+$", re.MULTILINE)
 _ARCH = re.compile(r"^\s*\.target\s+(?P<arch>sm_\d+[af]?)", re.MULTILINE)
 _TIME_LIMIT_S = 60
@@ -433,33 +434,36 @@ class Sass:
         """
         code = self.instructions
         bits = {name: 1 << place for place, name in enumerate(names)}
-        uses = [sum(bits.get(name, 0) for name in one.uses) for one in code]
-        defines = [sum(bits.get(name, 0) for name in one.defines) for one in code]
-        kept = [~defines[one.index] if one.predicate is None else -1 for one in code]
-        targets = [
-            self.index_of_address.get(one.target) if one.target is not None else None
-            for one in code
-        ]
+        # Backwards: where it stands, where it may go on beside the next one, and its registers.
+        steps = []
+        for one in reversed(code):
+            uses = sum(bits[name] for name in one.uses)
+            defines = sum(bits.get(name, 0) for name in one.defines)
+            steps.append(
+                (
+                    one.index,
+                    one.predicate is None and one.base in ("EXIT", "RET", "BRA", "JMP", "BRX"),
+                    one.base in ("RET", "BRX", "JMX"),
+                    None if one.target is None else self.index_of_address.get(one.target),
+                    uses,
+                    defines,
+                    ~defines if one.predicate is None else -1,
+                    not for_jumps or one.base in JUMPS or one.base in stores,
+                )
+            )
         live = [0] * (len(code) + 1)
         changed = True
         while changed:
             changed = False
-            for one in reversed(code):
-                place = one.index
-                ends = one.predicate is None and one.base in ("EXIT", "RET", "BRA", "JMP", "BRX")
+            for place, ends, computed, target, uses, defines, stays, reads in steps:
                 after = 0 if ends else live[place + 1]
-                target = targets[place]
-                if one.base in ("RET", "BRX", "JMX"):
+                if computed:
                     after |= after_jump
                 elif target is not None:
                     after |= live[target]
-                reads = (
-                    not for_jumps
-                    or one.base in JUMPS
-                    or one.base in stores
-                    or after & defines[place]
-                )
-                before = after & kept[place] | (uses[place] if reads else 0)
+                before = after & stays
+                if reads or after & defines:
+                    before |= uses
                 if before != live[place]:
                     live[place] = before
                     changed = True
@@ -468,11 +472,24 @@ class Sass:
 
 def _named(masks: Sequence[int], names: Sequence[str]) -> tuple[frozenset[str], ...]:
     """Sets of names from their bits; equal ones are one object."""
-    known: dict[int, frozenset[str]] = {}
-    for mask in masks:
+    known = {0: frozenset[str]()}
+    last = 0
+    for mask in masks:  # what follows one another differs by a few names
         if mask not in known:
-            known[mask] = frozenset(n for bit, n in enumerate(names) if mask >> bit & 1)
+            gone, new = _bits(last & ~mask, names), _bits(mask & ~last, names)
+            known[mask] = known[last].difference(gone).union(new)
+        last = mask
     return tuple(known[mask] for mask in masks)
+
+
+def _bits(mask: int, names: Sequence[str]) -> list[str]:
+    """The names whose bits are set."""
+    found = []
+    while mask:
+        place = mask.bit_length() - 1
+        found.append(names[place])
+        mask ^= 1 << place
+    return found
 
 
 # ------------------------------------------------------------------------------- disassembled
@@ -498,12 +515,23 @@ def disassemble(
     """
     image = cubin.image if isinstance(cubin, Cubin) else cubin
     tool = disassembler()
-    parts = (image, tuple(options), binary_mark(tool))
+    parts = _disassembly_parts(image, options, tool)
     text = _listings.get(parts)
     if text is None:
         text = kept("disassembly", parts, lambda: _run_nvdisasm(tool, image, options))
         _listings.put(parts, text)
     return text if entry is None else _cut(text, entry)
+
+
+def is_disassembled(cubin: Cubin, options: Sequence[str] = ("-c",)) -> bool:
+    """Whether `disassemble` need only read what it said before."""
+    return is_kept("disassembly", _disassembly_parts(cubin.image, options, disassembler()))
+
+
+def _disassembly_parts(
+    image: bytes, options: Sequence[str], tool: Path
+) -> tuple[bytes, tuple[str, ...], str]:
+    return image, tuple(options), binary_mark(tool)
 
 
 def disassembler() -> Path:
@@ -644,16 +672,16 @@ def _parse_entry(text: str, entry: str) -> Iterable[Instruction]:
     source: SourceLine | None = None
     fresh_line = True
     for number, line in enumerate(lines):
-        mark = _LINE.search(line)
-        if mark:
+        if "//##" in line and (mark := _LINE.search(line)):
             # An inlined call prints the innermost place first, then where it was called from.
             if fresh_line:
                 source = SourceLine(mark["file"], int(mark["line"]))
             fresh_line = False
             continue
-        label = _LABEL.match(line)
-        if label:
-            pending.append(label[1])
+        if not line.startswith((" ", "\t")):
+            label = _LABEL.match(line)
+            if label:
+                pending.append(label[1])
             continue
         code = CODE_LINE.match(line)
         if not code:
@@ -687,10 +715,10 @@ class _Printed(NamedTuple):
     predicate: str | None
     predicate_negated: bool
     opcode: str
-    arguments: str
     operands: tuple[Operand, ...]
     defines: frozenset[str]
     uses: frozenset[str]
+    label: str | None
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -702,14 +730,15 @@ def _read_text(text: str) -> _Printed:
     defines, uses = registers_of(opcode, operands)
     if guard and guard["name"] not in ("PT", "UPT"):
         uses = uses | {guard["name"]}
+    named = _TARGET.search(arguments) if opcode.split(".", 1)[0] in _NAMES_LABEL else None
     return _Printed(
         guard["name"] if guard else None,
         bool(guard and guard["negated"]),
         opcode,
-        arguments,
         operands,
         frozenset(defines),
         frozenset(uses),
+        named["label"] if named else None,
     )
 
 
@@ -734,7 +763,7 @@ def _build(
         control=_read_control(high >> 41 & 0x1FFFFF),
         defines=said.defines,
         uses=said.uses,
-        target=_find_target(said.opcode, said.arguments, labels, addresses),
+        target=_find_target(said.label, labels, addresses) if said.label else None,
         source=source,
     )
 
@@ -752,15 +781,8 @@ def _read_control(bits: int) -> Control:
     )
 
 
-def _find_target(
-    opcode: str, arguments: str, labels: dict[str, int], addresses: list[int]
-) -> int | None:
-    if opcode.split(".")[0] not in ("BRA", "JMP", "CALL", "BSSY", "WARPSYNC", "RET", "BRX"):
-        return None
-    named = _TARGET.search(arguments)
-    if named is None:
-        return None
-    target = labels.get(named["label"])
+def _find_target(label: str, labels: dict[str, int], addresses: list[int]) -> int | None:
+    target = labels.get(label)
     if target is None:
         return None
     place = bisect.bisect_left(addresses, target)
