@@ -36,8 +36,8 @@ lab:
 test:
 	@$(INSTALL) test
 	@$(RUN) -m tools.chromium
-	@# Four at a time, on two cores too: many tests wait for a child, a browser or a time limit.
-	$(RUN) -m pytest tests -n 4 --dist worksteal $(ARGS)
+	@# Three at a time, on two cores too: some tests wait for a browser or a time limit.
+	$(RUN) -m pytest tests -n 3 --dist worksteal $(ARGS)
 
 check:
 	@$(INSTALL) test

@@ -11,11 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from labtools.problem import LabError
+from labtools.toolchain.cache import code_digest, kept
 
 from .schema import Record, Run, Samples
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
+
+_CODE = code_digest("record")
+"""The code that makes a ratio, as it was when this was imported."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +119,10 @@ def paired_ratio(first: Record, second: Record, seed: int = 0) -> Ratio:
             "each process of the campaign timed only one of them",
             "measure both again together",
         )
-    ratio, low, high = ratio_of_samples(
-        [above[k] for k in shared],
-        [below[k] for k in shared],
-        seed=zlib.crc32(f"{seed} {first.candidate} {second.candidate}".encode()),
+    both = [above[k] for k in shared], [below[k] for k in shared]
+    own_seed = zlib.crc32(f"{seed} {first.candidate} {second.candidate}".encode())
+    ratio, low, high = kept(
+        "ratio", (_CODE, both, own_seed), lambda: ratio_of_samples(*both, seed=own_seed)
     )
     return Ratio(
         ratio, low, high, low <= 1.0 <= high, len(shared), first.candidate, second.candidate
