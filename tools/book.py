@@ -1,8 +1,9 @@
 """Build the book as a static site that works from disk without a network (``make book``).
 
 Pages are executed first, side by side, and kept (see ``tools/execute.py``); then Sphinx makes the
-site of them. Every site is made from nothing and treats each warning as an error. With a GPU no
-executed page is kept, because a live number must be of this build.
+site of them. Every site is made from nothing and treats each warning as an error; one of which
+nothing has changed since stands. With a GPU no executed page is kept, because a live number must be
+of this build.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tools.execute import (
     page_environment,
     pages_key,
 )
-from tools.install import ROOT
+from tools.install import ROOT, fingerprint
 from tools.site_assets import AssetError, fetch_assets
 from tools.toc import executable_pages, toc_pages
 
@@ -130,6 +131,47 @@ def run_sphinx(root: Path, html: Path, kept: KeptPages, assets: Path, jobs: int)
         raise SystemExit("The book has errors or warnings; they are above. No site was made.")
 
 
+SITE_PARTS = ("book", "labs", "tools", "_config.yml", "_toc.yml")
+"""What a site is made of beside executed pages."""
+
+
+def site_mark(root: Path, kept: KeptPages) -> str | None:
+    """A hash of all that a site is made of; None where a page must be executed first."""
+    parts: list[str | Path] = [kept.key or ""]
+    for page in executable_pages(root):
+        executed = kept.mark(page)
+        if executed is None:
+            return None
+        parts += [page, executed]
+    for name in SITE_PARTS:
+        path = root / name
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and "__pycache__" not in file.parts:
+                parts += [file.relative_to(root).as_posix(), file]
+    return fingerprint(*parts)
+
+
+def site_files(html: Path) -> dict[str, list[int]]:
+    """Size and time of every file of a site, so that it is seen when one was touched."""
+    found = {path.relative_to(html).as_posix(): path.stat() for path in html.rglob("*")}
+    return {name: [one.st_size, one.st_mtime_ns] for name, one in sorted(found.items())}
+
+
+def stands(html: Path, mark: str | None, noted: Path) -> bool:
+    """Whether a site is there, whole and as it was made, and would be made of the same again.
+
+    Args:
+        html: the site.
+        mark: what `site_mark` says now.
+        noted: where `build` wrote down what it had made.
+    """
+    try:
+        made = json.loads(noted.read_text())
+    except (OSError, ValueError):
+        return False
+    return mark is not None and bool(made == {"mark": mark, "files": site_files(html)})
+
+
 def build(
     root: Path = ROOT,
     output: Path | None = None,
@@ -156,22 +198,29 @@ def build(
     output = (output or root).resolve()
     made = output / "_build"
     html = made / "html"
-    for stale in (html, made / ".doctrees"):
-        shutil.rmtree(stale, ignore_errors=True)
-    try:
-        assets = fetch_assets()
-    except AssetError as error:
-        raise SystemExit(
-            f"The site cannot be built.\nWhy: {error}\n"
-            "What still works: the same pages in JupyterLab (make lab)."
-        ) from None
-    made.mkdir(parents=True, exist_ok=True)
+    noted = made / "site.json"
     live = find_driver() is not None
     with tempfile.TemporaryDirectory() as scratch:
         if kept is None:
             folder = made / ".executed" if cache and not live else Path(scratch)
+            folder.mkdir(parents=True, exist_ok=True)
             kept = kept_pages(root, folder)
+        if stands(html, site_mark(root, kept), noted):
+            print("Nothing has changed: the site stands as it was made.")
+            return html
+        noted.unlink(missing_ok=True)
+        for stale in (html, made / ".doctrees"):
+            shutil.rmtree(stale, ignore_errors=True)
+        try:
+            assets = fetch_assets()
+        except AssetError as error:
+            raise SystemExit(
+                f"The site cannot be built.\nWhy: {error}\n"
+                "What still works: the same pages in JupyterLab (make lab)."
+            ) from None
+        made.mkdir(parents=True, exist_ok=True)
         execute_all(root, kept, made / "page-times.json", 1 if live else jobs)
+        mark = site_mark(root, kept)  # what is edited from here on makes the site out of date
         run_sphinx(root, html, kept, assets, jobs)
     differing = set(toc_pages(root)) ^ set(built_pages(html))
     if differing:
@@ -179,6 +228,7 @@ def build(
     outside = outside_requests(html)
     if outside:
         raise SystemExit("The site would ask other hosts:\n" + "\n".join(outside))
+    noted.write_text(json.dumps({"mark": mark, "files": site_files(html)}))
     return html
 
 

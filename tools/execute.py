@@ -281,6 +281,14 @@ class KeptPages:
                 return None
         return noted if noted.read == pages_read(noted.opened, self.root) else None
 
+    def mark(self, page: str) -> str | None:
+        """What is another after every execution of the page; None where `find` finds none."""
+        if self.find(page) is None:
+            return None
+        with self._cache() as cache:
+            record = cache.match_cache_notebook(read_page(page, self.root))
+        return f"{record.hashkey} {record.created.isoformat()}"
+
     def outputs(self, page: str) -> NotebookNode:
         """The page with the outputs that are kept.
 

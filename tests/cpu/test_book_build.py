@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import time
 from pathlib import Path
 from queue import Empty
@@ -15,6 +16,7 @@ pytest.importorskip("jupyter_book", reason="the book's tools are not installed h
 
 from jupyter_cache import get_cache
 
+from tools import book
 from tools.book import build, built_pages, outside_requests
 from tools.execute import pages_key
 from tools.nbpoll import get_msg
@@ -65,9 +67,12 @@ def small_book(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def append_to(path: Path, text: str) -> None:
+    path.write_text(path.read_text() + text)
+
+
 def append(tree: Path, text: str) -> None:
-    page = tree / "book/page.md"
-    page.write_text(page.read_text() + text)
+    append_to(tree / "book/page.md", text)
 
 
 @pytest.mark.slow
@@ -91,6 +96,7 @@ def test_sphinx_executes_nothing(small_book: Path) -> None:
     assert len(cache.list_cache_records()) == 1
     # A second site takes the page as it is kept.
     before = cache.list_cache_records()[0].created
+    (small_book / "_build/site.json").unlink()
     assert "reader 0" in (build(small_book) / "book/page.html").read_text()
     assert [one.created for one in cache.list_cache_records()] == [before]
 
@@ -119,6 +125,42 @@ def test_a_build_is_never_green_from_an_older_one(small_book: Path) -> None:
     for _ in range(2):
         with pytest.raises(SystemExit):
             build(small_book)
+
+
+@pytest.mark.slow
+def test_a_site_stands_until_something_changes(
+    small_book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def run_sphinx(root: Path, html: Path, *_: object) -> None:
+        made.append(html)
+        (html / "book").mkdir(parents=True)
+        for page in ("index", "page"):
+            (html / f"book/{page}.html").write_text("<h1>Page</h1>")
+
+    monkeypatch.setattr(book, "run_sphinx", run_sphinx)
+    html = build(small_book)
+    touched = html / "book/index.html"
+    changes = {
+        "nothing": lambda: None,
+        "a page without code": lambda: (small_book / "book/index.md").write_text("# Begin\n"),
+        "settings": lambda: append_to(small_book / "_toc.yml", "# a comment\n"),
+        "a new file": lambda: (small_book / "book/more.css").write_text("p { color: red }"),
+        "a file of the site is gone": touched.unlink,
+        "one was edited": lambda: append_to(touched, "<p>mine</p>"),
+        "a page was executed anew": lambda: shutil.rmtree(small_book / "_build/.executed"),
+        "nothing again": lambda: None,
+    }
+    for name, change in changes.items():
+        change()
+        before = len(made)
+        build(small_book)
+        assert len(made) - before == (not name.startswith("nothing")), name
+    append(small_book, "\n```{code-cell} ipython3\n1 / 0\n```\n")
+    with pytest.raises(SystemExit):
+        build(small_book)
+    assert not html.exists()
 
 
 def test_what_outputs_depend_on_is_in_the_key(tmp_path: Path) -> None:
