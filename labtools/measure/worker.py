@@ -66,7 +66,7 @@ KEPT_BYTES = 8 * 1024 * 1024
 _SUPERVISOR = (
     Path(__file__).with_name("resident.py").read_text("utf-8")
     + r"""
-import signal, subprocess, sys, threading, time
+import _thread, signal, sys, time
 status_fd = int(sys.argv[1])
 seconds, memory, resident = map(int, sys.argv[2].split(","))
 def end(text):
@@ -80,26 +80,33 @@ def watch():
         pass
     end("orphaned")
 def weigh():
-    while largest_resident(child.pid) <= resident:
+    while largest_resident(child) <= resident:
         time.sleep(0.25)
     end("large %d" % resident)
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-def reset():
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def be_the_child():
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores some of them
+        signal.signal(number, signal.SIG_DFL)
     if seconds:
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     if memory:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.execve(sys.argv[3], sys.argv[3:], os.environ)
 if seconds or memory:
     import resource
-try:
-    child = subprocess.Popen(sys.argv[3:], stdin=subprocess.DEVNULL, preexec_fn=reset)
-except OSError as error:
-    end("error %d %s" % (error.errno or 0, error.strerror))
-threading.Thread(target=watch, daemon=True).start()
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+os.set_inheritable(status_fd, False)
+child = os.fork()  # subprocess does the same and takes longer to import than all else here
+if not child:
+    try:
+        be_the_child()
+    except (OSError, ValueError) as error:  # no such program; no such limit
+        number = getattr(error, "errno", 0) or 0
+        end("error %d %s" % (number, getattr(error, "strerror", "") or error))
+_thread.start_new_thread(watch, ())
 if resident:
-    threading.Thread(target=weigh, daemon=True).start()
-code = child.wait()
+    _thread.start_new_thread(weigh, ())
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 end("exit %d" % code)
 """
 )
