@@ -678,7 +678,7 @@ def _parse_entry(text: str, entry: str) -> Iterable[Instruction]:
                 source = SourceLine(mark["file"], int(mark["line"]))
             fresh_line = False
             continue
-        if not line.startswith((" ", "\t")):
+        if not line.startswith((" ", "\t", "/")):
             label = _LABEL.match(line)
             if label:
                 pending.append(label[1])
