@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import math
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from devices import LIMITS, some_of
 
-from labtools.predict import CLASSES, Forecast, forecast, list_gpus, load_gpu, what_if
-from labtools.predict.machine import machine_of
+from labtools.predict import (
+    CLASSES,
+    Forecast,
+    forecast,
+    forecasting,
+    list_gpus,
+    load_gpu,
+    what_if,
+)
+from labtools.predict.machine import Machine, machine_of
 from labtools.predict.trace import TraceError
 from labtools.problem import LabError, Launch, Rung, Workload, list_rungs, list_studies, load_rung
 from labtools.problem.paths import kernels_dir
@@ -122,6 +132,41 @@ def test_a_warm_cache_and_less_work_are_not_slower(name: str) -> None:
     assert one.time_us <= cold.time_us * (1.05 if name[:3] in INVERTED else 1.001)
     # What stays in the L2 is not read from memory.
     assert warm.launches[0].dram_bytes < 0.1 * cold.launches[0].dram_bytes
+
+
+def test_what_was_followed_for_another_forecast_changes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warm cache, slower memory, an edited text and a longer sequence."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    rung, workload = load_rung("r03"), Workload.parse("2,8,2,300,128")
+    edited = rung.with_source(rung.source_text.replace("-INFINITY", "-3e38f", 1))
+    slower = dataclasses.replace(MACHINE, dram_rows=MACHINE.dram_rows.scaled(2.0))
+    asked: list[tuple[Rung, Workload, Machine]] = [
+        (rung, workload, MACHINE),
+        (rung, workload.replace(cache_state="warm"), MACHINE),
+        (rung, workload, slower),
+        (edited, workload, MACHINE),
+        (rung, workload.replace(kv_len=900), MACHINE),
+    ]
+    followed: list[str] = []
+    blocks = forecasting.LaunchBlocks
+
+    def follow(launch: Launch, *rest: Any) -> Any:
+        followed.append(launch.entry)
+        return blocks(launch, *rest)
+
+    monkeypatch.setattr(forecasting, "LaunchBlocks", follow)
+    forecasting._recent.clear()
+    together = [forecast(one, shape, H200, machine=made) for one, shape, made in asked]
+    assert len(followed) == 3 * len(together[0].launches)
+    monkeypatch.setenv("LABTOOLS_CACHE_MIB", "0")
+    for (one, shape, made), seen in zip(asked, together, strict=True):
+        forecasting._recent.clear()
+        alone = forecast(one, shape, H200, machine=made)
+        assert (alone.time_us, alone.launches) == (seen.time_us, seen.launches)
+    assert len({one.time_us for one in together}) >= 4
+    assert gc.isenabled()
 
 
 def test_a_large_batch_takes_longer_than_a_small_one() -> None:

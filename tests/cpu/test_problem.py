@@ -28,6 +28,7 @@ from labtools.problem import (
     make_inputs,
     poisoned,
 )
+from labtools.problem import rung as rung_module
 
 SMALL = Workload(2, 4, 2, 33, 64)
 
@@ -281,6 +282,33 @@ def test_rungs_are_found_by_id_number_and_path() -> None:
         load_rung("r99")
     with pytest.raises(LabError, match="no rung at"):
         load_rung("/nowhere/mine.py")
+
+
+def test_a_shipped_rung_is_loaded_anew_when_its_text_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = load_rung("r03")
+    assert load_rung("r03_one_warp") is shipped
+    folder = tmp_path / "kernels"
+    monkeypatch.setattr(rung_module, "kernels_dir", lambda: folder)
+    path, text = folder / "decode/r03_mine.py", shipped.source.with_suffix(".py").read_text()
+    path.parent.mkdir(parents=True)
+    path.write_text(text.replace("r03_one_warp", "r03_mine"))
+    path.with_suffix(".cu").write_text(shipped.source_text)
+    mine = load_rung("r03")
+    assert mine.id == "r03_mine" and load_rung("r03") is mine and load_rung(path) is mine
+    path.write_text(path.read_text() + "\nRUNG = RUNG.with_source('// another text')\n")
+    assert load_rung("r03").source_text == "// another text"
+    path.write_text("1 / 0\n")
+    with pytest.raises(LabError, match="could not be loaded"):
+        load_rung("r03")
+    path.write_text(text)
+    path.with_suffix(".cu").unlink()
+    with pytest.raises(LabError, match="no source"):
+        load_rung("r03")
+    monkeypatch.setattr(rung_module, "kernels_dir", lambda: tmp_path / "elsewhere")
+    path.with_suffix(".cu").write_text(shipped.source_text)
+    assert load_rung(path) is not load_rung(path)  # a reader's own
 
 
 def test_a_rung_outside_the_repository_loads(tmp_path: Path) -> None:
