@@ -26,6 +26,7 @@ from tools.execute import (
     Noted,
     execute_pages,
     longest_first,
+    named_files,
     page_environment,
     pages_key,
 )
@@ -143,12 +144,7 @@ def site_mark(root: Path, kept: KeptPages) -> str | None:
         if executed is None:
             return None
         parts += [page, executed]
-    for name in SITE_PARTS:
-        path = root / name
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.is_file() and "__pycache__" not in file.parts:
-                parts += [file.relative_to(root).as_posix(), file]
-    return fingerprint(*parts)
+    return fingerprint(*parts, *named_files(root, SITE_PARTS))
 
 
 def site_files(html: Path) -> dict[str, list[int]]:
@@ -157,18 +153,19 @@ def site_files(html: Path) -> dict[str, list[int]]:
     return {name: [one.st_size, one.st_mtime_ns] for name, one in sorted(found.items())}
 
 
-def stands(html: Path, mark: str | None, noted: Path) -> bool:
+def stands(html: Path, noted: Path, root: Path, kept: KeptPages) -> bool:
     """Whether a site is there, whole and as it was made, and would be made of the same again.
 
     Args:
         html: the site.
-        mark: what `site_mark` says now.
         noted: where `build` wrote down what it had made.
+        root, kept: what it would be made of.
     """
     try:
         made = json.loads(noted.read_text())
     except (OSError, ValueError):
         return False
+    mark = site_mark(root, kept)
     return mark is not None and bool(made == {"mark": mark, "files": site_files(html)})
 
 
@@ -203,9 +200,8 @@ def build(
     with tempfile.TemporaryDirectory() as scratch:
         if kept is None:
             folder = made / ".executed" if cache and not live else Path(scratch)
-            folder.mkdir(parents=True, exist_ok=True)
             kept = kept_pages(root, folder)
-        if stands(html, site_mark(root, kept), noted):
+        if stands(html, noted, root, kept):
             print("Nothing has changed: the site stands as it was made.")
             return html
         noted.unlink(missing_ok=True)
@@ -220,8 +216,10 @@ def build(
             ) from None
         made.mkdir(parents=True, exist_ok=True)
         execute_all(root, kept, made / "page-times.json", 1 if live else jobs)
-        mark = site_mark(root, kept)  # what is edited from here on makes the site out of date
+        mark = site_mark(root, kept)
         run_sphinx(root, html, kept, assets, jobs)
+        if mark != site_mark(root, kept):
+            mark = None  # edited meanwhile: nobody knows which text the site has
     differing = set(toc_pages(root)) ^ set(built_pages(html))
     if differing:
         raise SystemExit(f"Pages and table of contents differ: {', '.join(sorted(differing))}")

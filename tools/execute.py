@@ -92,14 +92,19 @@ def longest_first(pages: Sequence[str], root: Path, times_s: Mapping[str, float]
 
 def pages_key(root: Path = ROOT) -> str:
     """A hash of everything that pages' outputs depend on beside the pages themselves."""
-    parts: list[str | Path] = [sys.version]
-    for name in DEPENDS:
+    return fingerprint(sys.version, *named_files(root, DEPENDS))[:20]
+
+
+def named_files(root: Path, names: Sequence[str]) -> list[str | Path]:
+    """Each file among some files and folders of the repository, after its name: for a hash."""
+    parts: list[str | Path] = []
+    for name in names:
         path = root / name
         files = sorted(path.rglob("*")) if path.is_dir() else [path]
         for file in files:
             if file.is_file() and "__pycache__" not in file.parts:
                 parts += [file.relative_to(root).as_posix(), file]
-    return fingerprint(*parts)[:20]
+    return parts
 
 
 def is_depended_on(name: str) -> bool:
@@ -274,20 +279,22 @@ class KeptPages:
     def find(self, page: str) -> Noted | None:
         """What was noted of the last good run of the page's cells as they are; None without one,
         and where another page that it read has changed since."""
-        with self._cache() as cache:
-            try:
-                noted = Noted(**cache.match_cache_notebook(read_page(page, self.root)).data)
-            except KeyError:
-                return None
-        return noted if noted.read == pages_read(noted.opened, self.root) else None
+        found = self._look_up(page)
+        return found and found[0]
 
     def mark(self, page: str) -> str | None:
         """What is another after every execution of the page; None where `find` finds none."""
-        if self.find(page) is None:
-            return None
+        found = self._look_up(page)
+        return found and found[1]
+
+    def _look_up(self, page: str) -> tuple[Noted, str] | None:
         with self._cache() as cache:
-            record = cache.match_cache_notebook(read_page(page, self.root))
-        return f"{record.hashkey} {record.created.isoformat()}"
+            try:
+                record = cache.match_cache_notebook(read_page(page, self.root))
+            except KeyError:
+                return None
+            noted, mark = Noted(**record.data), f"{record.hashkey} {record.created.isoformat()}"
+        return (noted, mark) if noted.read == pages_read(noted.opened, self.root) else None
 
     def outputs(self, page: str) -> NotebookNode:
         """The page with the outputs that are kept.

@@ -205,11 +205,11 @@ def _followed(
 
     What blocks execute is the same on every GPU of an architecture, in a cold and a warm cache.
     """
-    timed = timed_launches(launches)
     key = content_key(launches, workload.replace(cache_state="cold"), code.content)
     known = _recent.get(key) if counts is None else None
     if known is not None:
         return known
+    timed = timed_launches(launches)
     memory = CallMemory(workload, launches, timed, counts.inputs() if counts else None)
     blocks = tuple(
         LaunchBlocks(

@@ -58,7 +58,7 @@ class LaunchModel:
         resources: Resources,
         gpu: Gpu,
         machine: Machine,
-        warm: bool = False,
+        warm: bool,
     ) -> None:
         self.blocks, self.resources, self.gpu, self.machine = blocks, resources, gpu, machine
         self.warm = warm

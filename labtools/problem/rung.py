@@ -872,7 +872,7 @@ def _find_rung(name: str | Path) -> Path:
 
 
 def _shipped_rungs() -> list[tuple[str, str]]:
-    """Folder and id of each shipped rung, in order; `Path.glob` takes ten times as long."""
+    """Folder and id of each shipped rung, in order; `Path.glob` takes longer."""
     with os.scandir(kernels_dir()) as entries:
         folders = [one for one in entries if one.name != "baselines" and one.is_dir()]
     return sorted(

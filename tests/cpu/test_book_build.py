@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from queue import Empty
 from types import SimpleNamespace
@@ -132,12 +133,16 @@ def test_a_site_stands_until_something_changes(
     small_book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
+    meanwhile: list[Callable[[], object]] = []
 
     def run_sphinx(root: Path, html: Path, *_: object) -> None:
         made.append(html)
         (html / "book").mkdir(parents=True)
         for page in ("index", "page"):
             (html / f"book/{page}.html").write_text("<h1>Page</h1>")
+        for change in meanwhile:
+            change()
+        meanwhile.clear()
 
     monkeypatch.setattr(book, "run_sphinx", run_sphinx)
     html = build(small_book)
@@ -157,6 +162,14 @@ def test_a_site_stands_until_something_changes(
         before = len(made)
         build(small_book)
         assert len(made) - before == (not name.startswith("nothing")), name
+    index = small_book / "book/index.md"
+    index.write_text("# Once more\n")
+    meanwhile.append(lambda: index.write_text("# And again\n"))
+    build(small_book)
+    index.write_text("# Once more\n")  # which the site may or may not have
+    before = len(made)
+    build(small_book)
+    assert len(made) == before + 1
     append(small_book, "\n```{code-cell} ipython3\n1 / 0\n```\n")
     with pytest.raises(SystemExit):
         build(small_book)
