@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from labtools.problem import LabError, Limits, Problem, Rung, timed_launches
 from labtools.problem.rung import is_arch_since
@@ -22,8 +23,12 @@ from .family import METHOD_AXES, Axis, Family, InvalidPoint, Method, Point
 from .gaps import Gaps, trigger_values
 
 Names = Mapping[str, Quantity | None]
+RankedBy = Literal["priority", "strength"]
 NEAR_STRENGTH = 0.1
 """Strengths that differ by less are alike: a trigger's own constants are no finer."""
+WEAK_STRENGTH = 0.25
+"""A method that is called for less strongly has no right to a slot of its axis: see ``pass_on`` of
+`pick_methods`."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,8 @@ def pick_methods(
     """Choose methods for the slots of each axis.
 
     With one slot the first that passes by priority, with more those of greatest strength. What does
-    not go together with the point, or with what is chosen already, is passed over.
+    not go together with the point, or with what is chosen already, is passed over, and so is what
+    a chosen method brings along.
 
     Args:
         family: whose methods.
@@ -137,8 +143,9 @@ def pick_methods(
         taken: what earlier rounds found out.
         refuses: why some methods cannot be tried together where they would run, or None.
         entry: the kernel function that takes longest.
-        pass_on: a slot that no method of its axis can take goes to the axis with the widest gap
-            that has one, as long as it has not `CAP` of them.
+        pass_on: a wide gap alone is no reason to take what the counters hardly call for. A slot
+            for which its axis has no method of at least `WEAK_STRENGTH` goes to the method called
+            for most strongly, of any axis whose gap is not negligible and that has not `CAP`.
         rng: draws the order of methods whose strengths are within `NEAR_STRENGTH`; None orders
             them by strength alone.
 
@@ -153,23 +160,25 @@ def pick_methods(
         **point.knobs,
     }
     seen = {one.id: _consider(family, point, one, names, limits, known) for one in family.methods}
-    made = _PickInTheMaking(family, point, budget, known, seen, refuses, rng)
+    made = _PickInTheMaking(family, point, known, seen, refuses, rng)
     for axis in METHOD_AXES:
-        made.take(axis, budget.of(axis))
-    for axis in _widest_first(gaps) if pass_on else ():
-        of_axis = sum(one.taken for one in seen.values() if one.axis == axis)
-        left = min(budget.total - len(made.chosen), CAP - of_axis)
-        if left > 0:
-            made.take(axis, left, "; in a slot that no method of another axis could take")
+        slots = budget.of(axis)
+        mine = [one for one in seen.values() if one.axis == axis]
+        strong = [one for one in mine if not pass_on or (one.strength or 0) >= WEAK_STRENGTH]
+        made.take(strong, slots, "priority" if slots == 1 else "strength", slots)
+    if pass_on:
+        left = budget.total - len(made.chosen)
+        rest = [one for one in seen.values() if not one.taken and _is_open(gaps, one.axis)]
+        made.take(rest, left, "strength", CAP, ", in a slot that no strong method of its axis took")
     order = tuple(seen[one.id] for one in family.methods)
     return Pick(tuple(made.chosen), made.forms, order, budget.total - len(made.chosen))
 
 
 class _PickInTheMaking:
-    """Fills the slots of one axis after the other.
+    """Fills slots, some after others.
 
     Args:
-        family, point, budget, refuses, rng: as of `pick_methods`.
+        family, point, refuses, rng: as of `pick_methods`.
         known: what earlier rounds found out.
         seen: every method by its id, with its checks; what becomes of it is entered there.
     """
@@ -178,25 +187,35 @@ class _PickInTheMaking:
         self,
         family: Family,
         point: Point,
-        budget: Budget,
         known: Taken,
         seen: dict[str, Considered],
         refuses: Callable[[Sequence[str]], str | None] | None,
         rng: random.Random | None,
     ) -> None:
-        self.family, self.point, self.budget = family, point, budget
+        self.family, self.point = family, point
         self.known, self.seen = known, seen
         self.refuses, self.rng = refuses, rng
         self.chosen: list[str] = []
         self.forms: dict[str, int] = {}
 
-    def take(self, axis: Axis, slots: int, why: str = "") -> None:
-        """Fill slots of an axis; what is passed over says why."""
-        mine = [one for one in self.seen.values() if one.axis == axis and not one.taken]
-        ranked = rank_methods(mine, slots, self.rng)
+    def take(
+        self, some: Sequence[Considered], slots: int, by: RankedBy, cap: int, where: str = ""
+    ) -> None:
+        """Fill slots with some methods; what is passed over says why.
+
+        Args:
+            some: of which those that passed their checks may be taken.
+            slots: how many.
+            by: what orders them.
+            cap: most of one axis, those that were taken before counted.
+            where: which slots these are, in words.
+        """
+        ranked = rank_methods(some, by, self.rng)
         for place, one in enumerate(ranked, start=1):
-            if slots == 0:
-                self.seen[one.method] = _say(one, "others of its axis stand before it")
+            of_axis = [other for other in self.seen.values() if other.axis == one.axis]
+            if slots == 0 or sum(other.taken for other in of_axis) >= cap:
+                before = "others stand before it" if where else "others of its axis stand before it"
+                self.seen[one.method] = _say(one, before)
                 continue
             form = next_form(self.family.method(one.method), self.known)
             extra = {one.method: form} if form else {}
@@ -206,12 +225,18 @@ class _PickInTheMaking:
             self.chosen.append(one.method)
             self.forms.update(extra)
             slots -= 1
-            said = _why_taken(one, self.budget) + self._say_drawn(one, ranked[place:]) + why
+            said = (
+                f"all four checks passed; chosen by {by}{where}, with strength {one.strength:.2f}"
+            )
+            said += self._say_drawn(one, ranked[place:])
             self.seen[one.method] = dataclasses.replace(one, taken=True, why=said)
 
     def _cannot_join(self, method: str, form: Mapping[str, int]) -> str | None:
         """Why a method does not go with those that are chosen, or None."""
         together = [*self.chosen, method]
+        with_others = self.family.apply(self.point, self.chosen, forms=self.forms)
+        if self.family.has(with_others, method):
+            return f"it comes with {' and '.join(self.chosen)}"
         try:
             self.family.apply(self.point, together, forms={**self.forms, **form})
         except InvalidPoint as error:
@@ -226,10 +251,10 @@ class _PickInTheMaking:
         return f"; drawn before {', '.join(alike)}, as strong as it" if alike else ""
 
 
-def _widest_first(gaps: Gaps) -> list[Axis]:
-    """The axes whose gap is known and not negligible, the widest gap first."""
-    known = [(gap, axis) for axis in METHOD_AXES if (gap := gaps.of(axis)) is not None]
-    return [axis for gap, axis in sorted(known, key=lambda one: -one[0]) if gap >= NEGLIGIBLE]
+def _is_open(gaps: Gaps, axis: Axis) -> bool:
+    """Whether a gap is known and not negligible."""
+    gap = gaps.of(axis)
+    return gap is not None and gap >= NEGLIGIBLE
 
 
 def launch_numbers(
@@ -354,9 +379,9 @@ def next_form(method: Method, known: Taken) -> int:
 
 
 def rank_methods(
-    some: Iterable[Considered], slots: int, rng: random.Random | None = None
+    some: Iterable[Considered], by: RankedBy, rng: random.Random | None = None
 ) -> list[Considered]:
-    """Those that passed: by priority for one slot, by strength for more.
+    """Those that passed, the first to take first.
 
     Which of those that the counters call for as strongly as for the first comes next is drawn, the
     likelier the earlier it stands by priority.
@@ -364,7 +389,7 @@ def rank_methods(
     passed = [one for one in some if one.checks.passed]
     by_strength = sorted(passed, key=lambda one: (-(one.strength or 0.0), one.priority, one.method))
     by_priority = sorted(passed, key=lambda one: (one.priority, -(one.strength or 0.0), one.method))
-    left = by_strength if slots > 1 else by_priority
+    left = by_strength if by == "strength" else by_priority
     if rng is None:
         return left
     ordered = []
@@ -379,11 +404,6 @@ def rank_methods(
 def _differ(one: Considered, other: Considered) -> float:
     """By how much two strengths differ; a tenth is a tenth."""
     return round(abs((one.strength or 0.0) - (other.strength or 0.0)), 9)
-
-
-def _why_taken(one: Considered, budget: Budget) -> str:
-    by = "by priority" if budget.of(one.axis) == 1 else "by strength"
-    return f"all four checks passed; chosen {by}, with strength {one.strength:.2f}"
 
 
 def _say(one: Considered, why: str) -> Considered:

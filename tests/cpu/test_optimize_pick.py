@@ -68,14 +68,14 @@ def test_what_is_as_strong_as_the_first_is_drawn_and_mostly_the_first():
         Considered(name, "latency", place, strength, passed, False, "")
         for place, (name, strength) in enumerate(known.items(), start=1)
     ]
-    leads = Counter(rank_methods(some, 1, random.Random(n))[0].method for n in range(400))
+    leads = Counter(rank_methods(some, "priority", random.Random(n))[0].method for n in range(400))
     assert set(leads) == {"first", "alike"}, "a difference of a tenth is one"
     assert 2.5 < leads["first"] / leads["alike"] < 6
-    leads = Counter(rank_methods(some, 2, random.Random(n))[0].method for n in range(400))
+    leads = Counter(rank_methods(some, "strength", random.Random(n))[0].method for n in range(400))
     assert set(leads) == {"stronger", "alike"}
-    by_priority = [one.method for one in rank_methods(some, 1)]
+    by_priority = [one.method for one in rank_methods(some, "priority")]
     assert by_priority == list(known)
-    assert next(one.method for one in rank_methods(some, 2)) == "stronger"
+    assert next(one.method for one in rank_methods(some, "strength")) == "stronger"
 
 
 def test_strength_decides_between_two_for_two_slots(tmp_path):
@@ -204,10 +204,38 @@ def test_a_slot_that_nobody_can_take_passes_on():
     passed = picked(pass_on=True)
     assert passed.unused == 0
     (other,) = set(passed.methods) - {SHUFFLES}
-    assert "no method of another axis" in why(passed, other).why
+    assert "no strong method of its axis" in why(passed, other).why
     narrow = Gaps(0.05, 0.5, 0.05, "counters", {})  # a negligible gap gets no slot this way either
     left = pick_methods(*(ROWS, ROWS.start, narrow, slots(memory=1), {}, odd, LIMITS), pass_on=True)
     assert left.methods == ()
+
+
+def test_a_slot_goes_where_it_is_called_for_most_and_weak_methods_wait(tmp_path):
+    """Its axis has the wider gap, and one method, for which hardly anything calls."""
+    weak = ('trigger = "ramp(memory_gap', 'trigger = "0.2 * ramp(memory_gap')
+    family = load_family(stranger(tmp_path, weak))
+    both = slots(memory=1, latency=1)
+
+    def picked(**more):
+        return pick_methods(*(family, ROWS.start, GAPS, both, {}, PROBLEM, LIMITS), **more).methods
+
+    assert set(picked()) == {SHUFFLES, WIDE}, "by the source's rule every slot is its axis'"
+    assert set(picked(pass_on=True)) == {SHUFFLES, LARGER}
+    settled = Taken(ineffective=(EARLY, LARGER))
+    assert set(picked(pass_on=True, taken=settled)) == {SHUFFLES, WIDE}, "nothing stronger is left"
+
+
+def test_what_a_chosen_method_brings_along_takes_no_slot():
+    family = load_family("tunable")
+    problem, gaps = family.workloads[0], Gaps(0.9, 0.5, 0.6, "counters", {})
+    counters = {"stall_long_scoreboard_cycles": 6.0, "warp_latency_cycles": 10.0}
+    found = pick_methods(
+        *(family, family.start, gaps, slots(compute=1, latency=2), counters, problem, LIMITS)
+    )
+    assert "compute.tensor_core" in found.methods
+    for brought in ("latency.async_copies", "latency.ring_of_tiles"):
+        assert brought not in found.methods
+        assert "it comes with compute.tensor_core" in why(found, brought).why
 
 
 def test_the_launch_is_known_to_triggers():

@@ -12,6 +12,7 @@ from knob_cases import SEED, fits, knob_choices
 from labtools.measure.gpu.queue import hold_gpu
 from labtools.measure.gpu.run import run_cases_on_gpu, run_jobs_on_gpu, run_on_gpu
 from labtools.problem import (
+    LabError,
     HEADLINE,
     Rung,
     Workload,
@@ -130,7 +131,7 @@ def test_a_write_into_an_input_is_seen() -> None:
     assert "into its input 'v'" in str(run)
 
 
-def test_too_many_threads_are_a_launch_fault() -> None:
+def test_too_many_threads_are_refused_before_they_are_launched() -> None:
     rung = load_rung("r03")
 
     def launch(workload, limits, knobs):
@@ -139,9 +140,8 @@ def test_too_many_threads_are_a_launch_fault() -> None:
             for one in rung.launch(workload, limits, knobs)
         ]
 
-    run = run_on_gpu(rung.with_launch(launch), SMALL)
-    assert not run.ok
-    assert run.faults[0].kind == "launch"
+    with pytest.raises(LabError, match="a GPU takes at most"):
+        run_on_gpu(rung.with_launch(launch), SMALL)
 
 
 def test_more_memory_than_there_is_is_told() -> None:

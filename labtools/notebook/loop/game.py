@@ -29,7 +29,14 @@ from labtools.optimize.classes import classify
 from labtools.optimize.family import METHOD_AXES, Family, InvalidPoint, Method, Point
 from labtools.optimize.gaps import Gaps
 from labtools.optimize.loop import check_methods
-from labtools.optimize.pick import Considered, Taken, form_pattern, pick_methods, why_not_again
+from labtools.optimize.pick import (
+    WEAK_STRENGTH,
+    Considered,
+    Taken,
+    form_pattern,
+    pick_methods,
+    why_not_again,
+)
 from labtools.optimize.searches import NEAR_FACTORS, Searches
 from labtools.optimize.state import METHOD_CLASSES
 
@@ -239,6 +246,7 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
         "slots": SLOTS,
         "cap": CAP,
         "negligible": NEGLIGIBLE,
+        "weak": WEAK_STRENGTH,
         "branches": DEFAULT_BRANCHES,
         "least": least.effect,
         "threshold": threshold_of(least),

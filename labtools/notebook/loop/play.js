@@ -52,11 +52,15 @@ function openChoices(tables, state) {
     );
 }
 
-// How many methods an axis may take: its slots, and those that no method of another axis can use.
+// How many methods an axis may take: its slots, and those that no strong method of another axis can
+// use.
 function roomFor(tables, state, slots, said = {}) {
+  const { checks } = tables.points[state.at];
   const able = countAxes(
     tables,
-    tables.methods.map((_, m) => m).filter((m) => refusalOf(tables, state, m, said) === ""),
+    tables.methods
+      .map((_, m) => m)
+      .filter((m) => refusalOf(tables, state, m, said) === "" && checks[m][0] >= tables.weak),
   );
   const spare = slots.reduce((sum, count, a) => sum + Math.max(0, count - able[a]), 0);
   return slots.map((count) => Math.min(tables.cap, count + spare));
