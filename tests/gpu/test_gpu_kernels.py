@@ -12,8 +12,8 @@ from knob_cases import SEED, fits, knob_choices
 from labtools.measure.gpu.queue import hold_gpu
 from labtools.measure.gpu.run import run_cases_on_gpu, run_jobs_on_gpu, run_on_gpu
 from labtools.problem import (
-    LabError,
     HEADLINE,
+    LabError,
     Rung,
     Workload,
     draw_workloads,
