@@ -17,7 +17,7 @@ from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.state import STEPS, OutOfOrder, RoundKept
 from labtools.predict import load_gpu
-from labtools.problem import LabError, load_rung
+from labtools.problem import LabError, Rows, load_rung
 
 FAMILY = Path(__file__).resolve().parents[1] / "families" / "row_scale.py"
 
@@ -205,8 +205,18 @@ def test_a_removal_without_a_time_says_why_and_has_no_class(
     assert found.interactions == (), "what one of the two does alone is not known"
 
 
-def test_a_restart_tries_on_after_rounds_without_a_gain(tmp_path: Path, family: Family) -> None:
-    begin(tmp_path / "loop", family)
+def test_a_restart_tries_on_after_rounds_without_a_gain(
+    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed = ForecastBench.time
+
+    def nothing_gains(self: ForecastBench, points: Sequence[Point], *rest: Any) -> TimedPoints:
+        found = timed(self, [family.start], *rest).samples[family.start]
+        slower = timed(self, [family.start], Rows(16384, 4096)).samples[family.start]
+        return TimedPoints({one: found if one == family.start else slower for one in points})
+
+    monkeypatch.setattr(ForecastBench, "time", nothing_gains)
+    begin(tmp_path / "loop", family, branches=1)
     first = loop.run(tmp_path / "loop", family)
     assert "without a gain" in first.stopped
     with LoopFolder.opened(tmp_path / "loop") as folder:
