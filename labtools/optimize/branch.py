@@ -8,6 +8,7 @@ branches are its first, and the others are drawn: within its own error it cannot
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections import Counter
@@ -89,7 +90,7 @@ def variants(
     for numbers in itertools.product(*choices):
         chosen = dict(zip(methods, numbers, strict=True))
         try:
-            plain = family.apply(point, methods, forms=chosen)
+            plain = _with_methods(family, point, methods, chosen)
         except InvalidPoint as error:
             yield error.why
             continue
@@ -108,6 +109,27 @@ def variants(
             if made not in seen and family.methods_on(made) == switched:
                 seen.add(made)
                 yield made
+
+
+def _with_methods(
+    family: Family, point: Point, methods: Sequence[str], forms: Mapping[str, int]
+) -> Point:
+    """A point with some methods, where need be with one hyperparameter set anew.
+
+    A form may not go with the hyperparameters of the point and go well with others.
+
+    Raises:
+        InvalidPoint: it goes with none; what its own hyperparameters say against it.
+    """
+    try:
+        return family.apply(point, methods, forms=forms)
+    except InvalidPoint as error:
+        for one, value in ((one, value) for one in family.hypers for value in one.values):
+            with contextlib.suppress(InvalidPoint):
+                moved = family.point({**point.knobs, one.knob: value})
+                if family.methods_on(moved) == family.methods_on(point):
+                    return family.apply(moved, methods, forms=forms)
+        raise error
 
 
 def _choices(family: Family, held: Sequence[str]) -> list[list[KnobValues]]:

@@ -17,7 +17,8 @@ from labtools.notebook.ablation.kernels import LOOP_CHAMPION
 from labtools.optimize import loop
 from labtools.optimize.audit import audit
 from labtools.optimize.bench import RecordedBench
-from labtools.optimize.family import Family, load_family
+from labtools.optimize.branch import variants
+from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.grid import Grid, check_grid, draw_points, grid_path, read_grid
 from labtools.optimize.loop import TuningLoop
 from labtools.optimize.loop_folder import LoopFolder
@@ -87,6 +88,16 @@ def test_drawn_points_compile_to_the_code_that_was_timed(grid: Grid, family: Fam
     found = check_grid(grid, family, draw_points(grid, RECOMPILED, seed=os.getpid()))
     assert found.fresh, found.changed
     assert found.compared == RECOMPILED
+
+
+def test_a_form_that_the_point_forbids_is_tried_with_other_sizes(family: Family) -> None:
+    """A cluster has at most eight blocks, so 16 pieces cannot join in one; fewer can."""
+    many = {"gqa": 1, "math": 1, "load": 2, "unroll": 1, "stages": 2, "split": 16}
+    point = family.point({**family.start.knobs, **many})
+    made = list(variants(family, point, ["memory.swizzle", "latency.join_in_the_launch"]))
+    clusters = [one for one in made if isinstance(one, Point) and one.knobs["merge"] == 2]
+    assert clusters
+    assert all(1 < one.knobs["split"] <= 8 for one in clusters)
 
 
 def test_a_grid_of_another_source_is_not_used(grid: Grid, family: Family) -> None:
