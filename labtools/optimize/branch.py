@@ -124,9 +124,10 @@ def _with_methods(
     try:
         return family.apply(point, methods, forms=forms)
     except InvalidPoint as error:
-        for one, value in ((one, value) for one in family.hypers for value in one.values):
+        settings = [{one.knob: value} for one in family.hypers for value in one.values]
+        for setting in settings:
             with contextlib.suppress(InvalidPoint):
-                moved = family.point({**point.knobs, one.knob: value})
+                moved = family.point({**point.knobs, **setting})
                 if family.methods_on(moved) == family.methods_on(point):
                     return family.apply(moved, methods, forms=forms)
         raise error
