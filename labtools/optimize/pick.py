@@ -129,8 +129,7 @@ def pick_methods(
     """Choose methods for the slots of each axis.
 
     With one slot the first that passes by priority, with more those of greatest strength. What does
-    not go together with the point, or with what is chosen already, is passed over, and so is what
-    a chosen method brings along.
+    not go together with the point, or with what is chosen already, is passed over.
 
     Args:
         family: whose methods.
@@ -145,7 +144,9 @@ def pick_methods(
         entry: the kernel function that takes longest.
         pass_on: a wide gap alone is no reason to take what the counters hardly call for. A slot
             for which its axis has no method of at least `WEAK_STRENGTH` goes to the method called
-            for most strongly, of any axis whose gap is not negligible and that has not `CAP`.
+            for most strongly, of any axis whose gap is not negligible and that has not `CAP`. What
+            a chosen method brings along takes no slot. Without it every slot is its axis', as in
+            the source's V1.
         rng: draws the order of methods whose strengths are within `NEAR_STRENGTH`; None orders
             them by strength alone.
 
@@ -160,16 +161,18 @@ def pick_methods(
         **point.knobs,
     }
     seen = {one.id: _consider(family, point, one, names, limits, known) for one in family.methods}
-    made = _PickInTheMaking(family, point, known, seen, refuses, rng)
+    made = _PickInTheMaking(family, point, known, seen, refuses, rng, pass_on)
+    if pass_on:
+        for one in seen.values():
+            if one.checks.passed and (one.strength or 0) < WEAK_STRENGTH:
+                seen[one.method] = _say(one, "it is called for too weakly to have a slot by itself")
     for axis in METHOD_AXES:
         slots = budget.of(axis)
-        mine = [one for one in seen.values() if one.axis == axis]
-        strong = [one for one in mine if not pass_on or (one.strength or 0) >= WEAK_STRENGTH]
-        made.take(strong, slots, "priority" if slots == 1 else "strength", slots)
-    if pass_on:
-        left = budget.total - len(made.chosen)
+        mine = [one for one in seen.values() if one.axis == axis and not one.why]
+        made.take(mine, slots, "priority" if slots == 1 else "strength")
+    if pass_on and (left := budget.total - len(made.chosen)):
         rest = [one for one in seen.values() if not one.taken and _is_open(gaps, one.axis)]
-        made.take(rest, left, "strength", CAP, ", in a slot that no strong method of its axis took")
+        made.take(rest, left, "strength", ", in a slot that no strong method of its axis took")
     order = tuple(seen[one.id] for one in family.methods)
     return Pick(tuple(made.chosen), made.forms, order, budget.total - len(made.chosen))
 
@@ -178,7 +181,7 @@ class _PickInTheMaking:
     """Fills slots, some after others.
 
     Args:
-        family, point, refuses, rng: as of `pick_methods`.
+        family, point, refuses, rng, pass_on: as of `pick_methods`.
         known: what earlier rounds found out.
         seen: every method by its id, with its checks; what becomes of it is entered there.
     """
@@ -191,31 +194,28 @@ class _PickInTheMaking:
         seen: dict[str, Considered],
         refuses: Callable[[Sequence[str]], str | None] | None,
         rng: random.Random | None,
+        pass_on: bool,
     ) -> None:
         self.family, self.point = family, point
         self.known, self.seen = known, seen
-        self.refuses, self.rng = refuses, rng
+        self.refuses, self.rng, self.pass_on = refuses, rng, pass_on
         self.chosen: list[str] = []
         self.forms: dict[str, int] = {}
 
-    def take(
-        self, some: Sequence[Considered], slots: int, by: RankedBy, cap: int, where: str = ""
-    ) -> None:
+    def take(self, some: Sequence[Considered], slots: int, by: RankedBy, where: str = "") -> None:
         """Fill slots with some methods; what is passed over says why.
 
         Args:
             some: of which those that passed their checks may be taken.
-            slots: how many.
+            slots: how many; an axis has at most `CAP` of all.
             by: what orders them.
-            cap: most of one axis, those that were taken before counted.
             where: which slots these are, in words.
         """
         ranked = rank_methods(some, by, self.rng)
         for place, one in enumerate(ranked, start=1):
-            of_axis = [other for other in self.seen.values() if other.axis == one.axis]
-            if slots == 0 or sum(other.taken for other in of_axis) >= cap:
-                before = "others stand before it" if where else "others of its axis stand before it"
-                self.seen[one.method] = _say(one, before)
+            of_axis = sum(other.taken for other in self.seen.values() if other.axis == one.axis)
+            if slots == 0 or of_axis >= CAP:
+                self.seen[one.method] = _say(one, one.why or "others of its axis stand before it")
                 continue
             form = next_form(self.family.method(one.method), self.known)
             extra = {one.method: form} if form else {}
@@ -234,14 +234,20 @@ class _PickInTheMaking:
     def _cannot_join(self, method: str, form: Mapping[str, int]) -> str | None:
         """Why a method does not go with those that are chosen, or None."""
         together = [*self.chosen, method]
-        with_others = self.family.apply(self.point, self.chosen, forms=self.forms)
-        if self.family.has(with_others, method):
-            return f"it comes with {' and '.join(self.chosen)}"
+        if self.pass_on and (
+            brought_by := [one for one in self.chosen if self._brings(one, method)]
+        ):
+            return f"it comes with {' and '.join(brought_by)}"
         try:
             self.family.apply(self.point, together, forms={**self.forms, **form})
         except InvalidPoint as error:
             return f"it does not go together: {error.why}"
         return self.refuses(together) if self.refuses is not None else None
+
+    def _brings(self, chosen: str, method: str) -> bool:
+        """Whether a chosen method switches another on with it."""
+        forms = {chosen: self.forms[chosen]} if chosen in self.forms else {}
+        return self.family.has(self.family.apply(self.point, [chosen], forms=forms), method)
 
     def _say_drawn(self, one: Considered, others: Sequence[Considered]) -> str:
         """Before which others as strong as it a method was drawn, if it was drawn."""

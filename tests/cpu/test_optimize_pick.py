@@ -230,12 +230,28 @@ def test_what_a_chosen_method_brings_along_takes_no_slot():
     problem, gaps = family.workloads[0], Gaps(0.9, 0.5, 0.6, "counters", {})
     counters = {"stall_long_scoreboard_cycles": 6.0, "warp_latency_cycles": 10.0}
     found = pick_methods(
-        *(family, family.start, gaps, slots(compute=1, latency=2), counters, problem, LIMITS)
+        *(family, family.start, gaps, slots(compute=1, latency=2), counters, problem, LIMITS),
+        pass_on=True,
     )
     assert "compute.tensor_core" in found.methods
     for brought in ("latency.async_copies", "latency.ring_of_tiles"):
         assert brought not in found.methods
-        assert "it comes with compute.tensor_core" in why(found, brought).why
+        assert why(found, brought).why == "it comes with compute.tensor_core"
+
+
+def test_every_method_says_why_it_was_taken_or_left():
+    """Where its axis is closed and hardly anything calls for it as well."""
+    family = load_family("tunable")
+    counters = {"stall_wait_cycles": 1.5, "warp_latency_cycles": 10.0, "issue_slot_pct": 10.0}
+    for gaps in (Gaps(0.05, 0.5, 0.6, "counters", {}), Gaps(0.9, 0.5, 0.05, "counters", {})):
+        for pass_on in (False, True):
+            found = pick_methods(
+                *(family, family.start, gaps, slots(memory=1), counters, family.workloads[0]),
+                *(LIMITS,),
+                pass_on=pass_on,
+            )
+            assert all(one.why for one in found.considered)
+            assert any(one.checks.passed and not one.taken for one in found.considered)
 
 
 def test_the_launch_is_known_to_triggers():

@@ -91,10 +91,8 @@ def test_a_play_comes_near_the_best_point_of_the_recorded_grid(seed: int, tmp_pa
     print(f"  {found:.2f} us, {found / fastest:.3f} of the fastest; {result.stopped}")
     assert found <= NEAR * fastest
     soon = runs_until([runs], fastest, NEAR).median_runs
-    (drawn,) = [
-        one.median_runs
-        for one in read_searches(searches_path("tunable", "h200")).named("random").near
-        if one.factor == NEAR
-    ]
+    near, _ = read_searches(searches_path("tunable", "h200")).named("random").near
+    assert near.factor == NEAR
+    drawn = near.median_runs
     print(f"  within {NEAR:g} times the fastest at run {soon}; random search on the grid: {drawn}")
     assert soon is not None and drawn is not None and soon <= SOONER * drawn
