@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .bench import TimingBench
-from .family import Family, InvalidPoint, Point
+from .family import Family, ForbiddenPoint, InvalidPoint, Point
 
 NEAR_FORECAST = 1.25
 """What the forecast holds for more than this many times as slow as its best is not tried. So far it
@@ -90,7 +90,7 @@ def variants(
     for numbers in itertools.product(*choices):
         chosen = dict(zip(methods, numbers, strict=True))
         try:
-            plain = _with_methods(family, point, methods, chosen)
+            plain = with_methods(family, point, methods, chosen)
         except InvalidPoint as error:
             yield error.why
             continue
@@ -111,26 +111,32 @@ def variants(
                 yield made
 
 
-def _with_methods(
+def with_methods(
     family: Family, point: Point, methods: Sequence[str], forms: Mapping[str, int]
 ) -> Point:
     """A point with some methods, where need be with one hyperparameter set anew.
 
-    A form may not go with the hyperparameters of the point and go well with others.
+    What a constraint forbids beside the hyperparameters of the point may be allowed beside others.
+
+    Args:
+        family: what is tuned.
+        point: what the methods are added to.
+        methods: their ids.
+        forms: the number of each one's form.
 
     Raises:
-        InvalidPoint: it goes with none; what its own hyperparameters say against it.
+        InvalidPoint: they exclude each other, or a constraint forbids them beside any.
     """
     try:
         return family.apply(point, methods, forms=forms)
-    except InvalidPoint as error:
+    except ForbiddenPoint:
         settings = [{one.knob: value} for one in family.hypers for value in one.values]
         for setting in settings:
             with contextlib.suppress(InvalidPoint):
                 moved = family.point({**point.knobs, **setting})
                 if family.methods_on(moved) == family.methods_on(point):
                     return family.apply(moved, methods, forms=forms)
-        raise error
+        raise
 
 
 def _choices(family: Family, held: Sequence[str]) -> list[list[KnobValues]]:

@@ -55,6 +55,10 @@ class InvalidPoint(LabError):
     """A setting of the knobs that is no point of the family."""
 
 
+class ForbiddenPoint(InvalidPoint):
+    """A setting of the knobs that a constraint of the family forbids."""
+
+
 @dataclass(frozen=True, eq=False)
 class Point:
     """Values of all knobs, in canonical form: two points are equal if they are one kernel.
@@ -369,7 +373,7 @@ class Family:
         values = self._make_canonical(values)
         for one in self.constraints:
             if not self._holds(one.require, values):
-                raise InvalidPoint(
+                raise ForbiddenPoint(
                     f"{self.rung.id} cannot be made with {self._key_of(values)}.",
                     one.reason,
                     "another value of one of these knobs: " + ", ".join(names_in(one.require)),

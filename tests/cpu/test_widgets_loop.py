@@ -99,6 +99,18 @@ def test_a_move_leads_where_the_loop_branches(bench: RecordedBench, tables: dict
             assert bool(held) == (kind == "moves")
 
 
+def test_pieces_that_are_too_many_for_a_cluster_may_be_fewer(bench: RecordedBench) -> None:
+    """What a constraint forbids beside the sizes of a point, loop and game try beside others."""
+    many = {"gqa": 1, "math": 1, "load": 2, "unroll": 1, "stages": 3, "swizzle": 1, "warps": 8}
+    point = bench.family.point({**bench.family.start.knobs, **many, "split": 16})
+    join = ("latency.join_in_the_launch",)
+    found = GameGrid(bench).moves(point, join).tried[join]
+    clusters = [one for one in found if one.knobs["merge"] == 2]
+    assert clusters
+    assert all(one.knobs["split"] <= 8 for one in clusters)
+    assert set(found) <= set(variants(bench.family, point, join))
+
+
 def test_a_refused_choice_says_why(bench: RecordedBench, tables: dict[str, Any]) -> None:
     told = [point["refused"] for point in tables["points"] if point["refused"]]
     assert told

@@ -16,7 +16,7 @@ from typing import Any, get_args
 from labtools.optimize.ablation import ablate_methods
 from labtools.optimize.attribution import threshold_of
 from labtools.optimize.bench import RecordedBench
-from labtools.optimize.branch import varied_knobs
+from labtools.optimize.branch import varied_knobs, with_methods
 from labtools.optimize.budget import (
     CAP,
     DEFAULT_BRANCHES,
@@ -157,7 +157,7 @@ class GameGrid:
             for numbers in itertools.product(*chosen):
                 forms = dict(zip(methods, numbers, strict=True))
                 try:
-                    yield self.family.apply(point, methods, forms=forms)
+                    yield with_methods(self.family, point, methods, forms)
                     break
                 except InvalidPoint as error:
                     why = why or error.why
