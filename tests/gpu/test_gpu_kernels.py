@@ -144,6 +144,14 @@ def test_too_many_threads_are_refused_before_they_are_launched() -> None:
         run_on_gpu(rung.with_launch(launch), SMALL)
 
 
+def test_a_block_larger_than_the_kernel_was_compiled_for_is_told_and_the_process_lives_on() -> None:
+    rung = edit(load_rung("r03"), "BOUNDED(NUM_THREADS)", "__launch_bounds__(NUM_THREADS / 2)")
+    refused, right = run_jobs_on_gpu([(rung, SMALL, {}), (load_rung("r03"), SMALL, {})])
+    assert not refused.ok
+    assert [fault.kind for fault in refused.faults] == ["launch"]
+    assert right.ok, str(right)
+
+
 def test_more_memory_than_there_is_is_told() -> None:
     run = run_on_gpu(load_rung("r03"), Workload(64, 32, 8, 2_000_000, 128))
     assert not run.ok
