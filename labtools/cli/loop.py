@@ -37,7 +37,6 @@ from labtools.optimize.audit import (
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE, rule_named
 from labtools.optimize.family import Family
 from labtools.optimize.loop_folder import LoopFolder
-from labtools.optimize.sass_check import SassVerdict
 from labtools.optimize.state import (
     AblatedPoint,
     GivenRefused,
@@ -425,6 +424,7 @@ class LoopRun(Answer):
     seed: int
     resumed: str
     found: LoopResult
+    is_wrong: bool
     notices: tuple[str, ...]
 
     in_json: ClassVar[Mapping[str, str]] = {
@@ -437,6 +437,11 @@ class LoopRun(Answer):
     def asides(self) -> tuple[str, ...]:
         """What was mended."""
         return self.notices
+
+    @property
+    def status(self) -> Status:
+        """1 where it stopped because no branch was right."""
+        return Status.WRONG if self.is_wrong else Status.RIGHT
 
     def show(self, console: Console) -> None:
         """The champion, and the best that there is."""
@@ -479,7 +484,11 @@ def run_loop(
     found = loop_steps().run(folder, family, max_rounds, max_runs, with_time_left(progress))
     state = LoopFolder.look(folder).state
     notices += tuple(_faster_elsewhere(state))
-    return LoopRun(folder, state.workload, state.on, state.seed, resumed, found, notices)
+    return LoopRun(
+        *(folder, state.workload, state.on, state.seed, resumed, found),
+        is_wrong=state.is_wrong,
+        notices=notices,
+    )
 
 
 def _faster_elsewhere(state: LoopState) -> Iterator[str]:
@@ -537,7 +546,7 @@ class PointAblated(Answer):
         rows = [
             (
                 *(one.method, *_say_effect(one), _say_verdict(one)),
-                _say_check(checked[one.method]) if one.method in checked else "",
+                str(checked[one.method]) if one.method in checked else "",
                 found.classes.get(one.method, "").replace("_", " "),
             )
             for one in found.attribution
@@ -588,13 +597,6 @@ def _say_verdict(one: Attribution) -> str:
     if outcome == "open" and one.decided == "below":
         return "does not help"
     return _VERDICTS[outcome]
-
-
-def _say_check(one: SassVerdict) -> str:
-    """A signature's verdict, or what the proof said of a method that has none."""
-    if one.verdict != "no signature":
-        return one.verdict
-    return {True: "proved", False: "not proved", None: "proof not asked"}[one.proved]
 
 
 def _say_untimed(untimed: Mapping[str, str]) -> Iterator[str]:

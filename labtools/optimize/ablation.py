@@ -44,10 +44,11 @@ def ablate_pairs(
     """Take two methods out of a point at a time, named ``first + second``.
 
     What two methods do together is measured, never summed: the sum of two single effects is
-    something else where they interact, see `interactions`.
+    something else where they interact, see `interactions`. Where no two can be taken out together
+    nothing is timed.
     """
     variants = pair_variants(bench.family, point, methods)
-    return _attribute(bench, point, variants, time or bench.time)
+    return _attribute(bench, point, variants, time or bench.time) if variants else ()
 
 
 def pair_variants(family: Family, point: Point, methods: Sequence[str]) -> dict[str, Point]:

@@ -28,9 +28,10 @@ from .events import (
     PickDone,
     UpdateDone,
 )
-from .family import METHOD_AXES
-from .gaps import Gaps
+from .gaps import say_gaps
 from .log import LogLine
+from .sass_check import SassVerdict
+from .state import StateFold
 
 COUNTER_NOISE = 0.02
 """Within this, relative to the larger of its two values, a counter did not really change, where no
@@ -83,17 +84,19 @@ def _say(value: Any) -> str:
 def audit(lines: Sequence[LogLine]) -> tuple[AuditEntry, ...]:
     """Every step of a log, explained; measurements stand in the log itself."""
     entries = []
-    gaps: Gaps | None = None
+    fold = StateFold()
     for line in lines:
+        fold.take(line.event)
+        number = getattr(line.event, "round", 0)
         explain = _EXPLAIN.get(type(line.event))
         if explain is not None:
             decided, numbers, rule = explain(line.event)
-            if isinstance(line.event, GapsDone):
-                gaps = line.event.gaps
-            if isinstance(line.event, BudgetDone) and gaps is not None:
+            if isinstance(line.event, BudgetDone) and (gaps := fold.rounds[number].gaps):
                 numbers = {**gaps.names()}
-            number = getattr(line.event, "round", 0)
             entries.append(AuditEntry(line.n, line.at, line.kind, number, decided, numbers, rule))
+        if isinstance(line.event, BranchDone) and fold.stopped:  # nobody has to say it
+            stop = LoopStopped(number, fold.stopped)
+            entries.append(AuditEntry(line.n, line.at, "stop", number, *_explain_stop(stop)))
     return tuple(entries)
 
 
@@ -106,16 +109,6 @@ def _explain_init(event: InitDone) -> _Explained:
         {"seed": event.seed, "branches": event.branches},
         f"apportionment {event.rule}",
     )
-
-
-def say_gaps(gaps: Gaps) -> str:
-    """``compute 0.92, memory missing, latency 0.61``."""
-    return ", ".join(f"{axis} {say_gap(gaps.of(axis))}" for axis in METHOD_AXES)
-
-
-def say_gap(gap: float | None) -> str:
-    """``0.92``; a missing one is no number."""
-    return "missing" if gap is None else f"{gap:.2f}"
 
 
 def _explain_gaps(event: GapsDone) -> _Explained:
@@ -148,7 +141,8 @@ def _explain_pick(event: PickDone) -> _Explained:
     text = f"methods: {', '.join(event.pick.methods) or 'none'} ({len(left)} others left)"
     for method, reason in event.acknowledged.items():
         text += f"; {method} again although its implementation failed: {reason}"
-    return text, numbers, why or "no method passes its checks"
+    able = "; ".join(f"{one.method}: {one.why}" for one in left if one.checks.passed)
+    return text, numbers, why or able or "no method passes its checks"
 
 
 def _explain_branch(event: BranchDone) -> _Explained:
@@ -177,18 +171,28 @@ def _explain_ablate(event: AblateDone) -> _Explained:
 
 
 def _explain_check(event: CheckDone) -> _Explained:
-    said = "; ".join(f"{one.method}: {one.verdict}" for one in event.sass_check)
-    numbers = {
-        f"{one.method} {pattern}": count for one in event.sass_check for pattern, count in one.found
-    }
+    said = "; ".join(f"{one.method}: {_say_verdict(one)}" for one in event.sass_check)
+    numbers: dict[str, Any] = {}
+    for one in event.sass_check:
+        numbers |= {f"{one.method} {pattern}": count for pattern, count in one.found}
+        numbers |= {f"{one.method} {pattern} without it": n for pattern, n in one.without}
     return said, numbers, "each signature is looked for in the one kernel function"
+
+
+def _say_verdict(one: SassVerdict) -> str:
+    """The verdict, and what decided it where that is not the counts alone."""
+    if one.proof:
+        return f"no signature, {one} by: {one.proof}"
+    return f"{one} ({one.note})" if one.note else str(one)
 
 
 def _explain_update(event: UpdateDone) -> _Explained:
     said = "; ".join(f"{method}: {found}" for method, found in event.classes.items())
     text = f"{said or 'no method'}; the next round begins from {event.point}"
     rule = "not in the machine code is implementation_failed whatever the time; above the "
-    rule += "threshold is effective, below it ineffective, else undecided"
+    rule += "threshold is effective, below it ineffective, else undecided; the next round begins "
+    rule += "from the champion, or from it without the method that harms most, where that gains "
+    rule += "more than can be told, else from where this one began"
     return text, {"time_us": event.time_us, "gain": event.gain}, rule
 
 

@@ -187,7 +187,7 @@ def propose(
     pruned: Counter[str] = Counter()
     left: list[Point] = []
     for made in variants(bench.family, point, methods, forms):
-        reason = made if isinstance(made, str) else _refusal(bench, made, known)
+        reason = made if isinstance(made, str) else why_not_tried(bench, made, known)
         if isinstance(made, Point) and reason is None:
             left.append(made)
         elif reason is not None:
@@ -211,8 +211,27 @@ def rank_of_best(bench: TimingBench, ordered: Sequence[Point]) -> int | None:
     return 1 + min(range(len(ordered)), key=lambda place: known[ordered[place]])
 
 
-def _refusal(bench: TimingBench, point: Point, known: Collection[Point]) -> str | None:
+def why_not_tried(bench: TimingBench, point: Point, known: Collection[Point]) -> str | None:
+    """Why a setting is no candidate here, or None.
+
+    Args:
+        bench: where it would run.
+        point: the setting.
+        known: points that were timed before, or are known to be wrong.
+    """
     return "timed before" if point in known else bench.refuses(point)
+
+
+def say_methods(methods: Sequence[str]) -> str:
+    """Of what settings are: ``of a and b``, or of the sizes alone."""
+    return f"of {' and '.join(methods) or 'the sizes alone'}"
+
+
+def say_counted(reasons: Mapping[str, int]) -> str:
+    """Why settings went, the commonest reason first: ``12 times a; once b``."""
+    ordered = sorted(reasons.items(), key=lambda item: -item[1])
+    said = [f"{'once' if count == 1 else f'{count} times'} {why}" for why, count in ordered]
+    return "; ".join(said) or "the family has none"
 
 
 def choose_branches(

@@ -73,6 +73,16 @@ class Gaps:
         return {f"{axis}_gap": self.of(axis) for axis in METHOD_AXES}
 
 
+def say_gaps(gaps: Gaps) -> str:
+    """``compute 0.92, memory missing, latency 0.61``."""
+    return ", ".join(f"{axis} {say_gap(gaps.of(axis))}" for axis in METHOD_AXES)
+
+
+def say_gap(gap: float | None) -> str:
+    """``0.92``; a missing one is no number."""
+    return "missing" if gap is None else f"{gap:.2f}"
+
+
 def gaps_of_counters(values: Mapping[str, float | None]) -> Gaps:
     """The gaps that hardware counters of one kernel show.
 

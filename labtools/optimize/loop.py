@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,10 +26,19 @@ from labtools.toolchain.progress import Progress, silent
 from .ablation import ablate_methods, ablate_pairs, pair_variants
 from .attribution import Attribution, interactions, relative_gain
 from .bench import TimedOn, TimedPoints, TimingBench, open_bench
-from .branch import Branch, Branching, propose, rank_of_best, variants
-from .budget import allocate, rule_named
+from .branch import (
+    Branch,
+    Branching,
+    propose,
+    rank_of_best,
+    say_counted,
+    say_methods,
+    variants,
+    why_not_tried,
+)
+from .budget import Budget, allocate, rule_named
 from .campaign import source_hash_of
-from .classes import classify
+from .classes import MethodClass, classify
 from .events import (
     AblateDone,
     BranchDone,
@@ -45,7 +55,7 @@ from .events import (
     UpdateDone,
 )
 from .family import Family, Point, load_family
-from .gaps import fault_of_counters, gaps_of_counters, rising, trigger_values
+from .gaps import NEAR_PEAK, fault_of_counters, gaps_of_counters, rising, say_gaps, trigger_values
 from .grid import TunerEntry, export_kernel_tuner, grid_path, read_grid, write_kernel_tuner
 from .loop_folder import LoopFolder
 from .pick import Pick, Taken, launch_numbers, next_form, pick_methods, why_not_again
@@ -58,6 +68,7 @@ from .state import (
     LoopResult,
     LoopState,
     RoundKept,
+    say_failures,
 )
 
 MOST_ROUNDS = 6
@@ -149,10 +160,9 @@ class TuningLoop:
         current, point = state.current, self.family.read_key(state.current.start)
         assert current.gaps is not None and current.budget is not None
         said = dict(acknowledged or {})
-        with _given_by_somebody():
-            for name in said:
-                self.family.method(name)
         taken = self._taken(state, said)
+        with _given_by_somebody():
+            self._check_acknowledged(said, taken, methods)
         chosen = pick_methods(
             *(self.family, point, current.gaps, current.budget, current.counters),
             *(self.bench.problem, self.bench.limits, taken),
@@ -163,7 +173,7 @@ class TuningLoop:
         )
         if methods is not None:
             with _given_by_somebody():
-                chosen = self._given(point, chosen, methods, taken)
+                chosen = self._given(point, chosen, methods, taken, current.budget)
         used = {name: text for name, text in said.items() if name in chosen.methods}
         return self.folder.keep(PickDone(state.round, chosen, used))
 
@@ -183,8 +193,11 @@ class TuningLoop:
         current, point = state.current, self.family.read_key(state.current.start)
         branching = self._branching(state, point, given)
         if not branching.branches:
-            reasons = "; ".join(f"{count} times {why}" for why, count in branching.pruned.items())
-            why = f"no setting is left to try: {reasons or 'the family has no other'}"
+            why = "" if current.methods else "no method was picked, and "
+            why += f"no setting is left to try {say_methods(current.methods)}: "
+            why += say_counted(branching.pruned)
+            if wrong := say_failures(current.branches):
+                why += f"; {len(current.branches)} were tried: {wrong}"
             return self.folder.keep(LoopStopped(state.round, why))
         points = [one.point for one in branching.branches]
         checked = self.bench.check(points)
@@ -288,12 +301,11 @@ class TuningLoop:
         limit = ""
         while not (state := self.state).stopped:
             step = state.next_steps[0]
-            if step == STEPS[0]:
-                if limit := _limit_reached(state, max_rounds, max_runs):
-                    break
-                if reason := self._reason_to_stop(state):
-                    self.folder.keep(LoopStopped(state.round, reason))
-                    break
+            if step == STEPS[0] and (limit := _limit_reached(state, max_rounds, max_runs)):
+                break
+            if reason := self._reason_to_stop(state, step):
+                self.folder.keep(LoopStopped(state.round, reason))
+                break
             done = (state.round - 1) * len(STEPS) + STEPS.index(step)
             self.progress(f"round {state.round}: {step}", done, max_rounds * len(STEPS))
             steps[step]()
@@ -440,21 +452,44 @@ class TuningLoop:
     def _cannot_branch(self, point: Point, methods: Sequence[str]) -> str | None:
         """Why no setting of some methods can be tried on this bench, or None."""
         timed = {self.family.read_key(run.point) for run in self.state.timed}
-        reason = "its settings were all timed before"
+        reasons: Counter[str] = Counter()
         for made in variants(self.family, point, methods):
-            if isinstance(made, Point) and made not in timed:
-                refused = self.bench.refuses(made)
-                if refused is None:
-                    return None
-                reason = refused
-            elif isinstance(made, str):
-                reason = made
-        return f"no setting of {' and '.join(methods)} can be tried: {reason}"
+            reason = made if isinstance(made, str) else why_not_tried(self.bench, made, timed)
+            if reason is None:
+                return None
+            reasons[reason] += 1
+        return f"no setting {say_methods(methods)} can be tried: {say_counted(reasons)}"
 
-    def _given(self, point: Point, chosen: Pick, methods: Sequence[str], taken: Taken) -> Pick:
-        """A pick that the caller made, beside what the checks said of each method."""
-        self.family.apply(point, methods)
+    def _check_acknowledged(
+        self, said: Mapping[str, str], taken: Taken, methods: Sequence[str] | None
+    ) -> None:
+        """Refuse words about methods for which they change nothing."""
+        for name in said:
+            self.family.method(name)
+            why = ""
+            if name not in taken.failed:
+                why = "the compiler did not drop it in an earlier round"
+            elif methods is not None and name not in methods:
+                why = "it is none of the methods that are given"
+            if why:
+                raise LabError(
+                    f"Nothing about {name} needs to be acknowledged.", why, "the pick without it"
+                )
+
+    def _given(
+        self, point: Point, chosen: Pick, methods: Sequence[str], taken: Taken, budget: Budget
+    ) -> Pick:
+        """A pick that the caller made, beside what the checks said of each method.
+
+        The caller may go beyond the budget; each method that does says so.
+        """
         wanted = tuple(dict.fromkeys(methods))
+        for name in wanted:
+            if self.family.has(point, name):
+                raise LabError(f"{name} cannot be taken.", "it is on already", "other methods")
+        self.family.apply(point, wanted)
+        if reason := self._cannot_branch(point, wanted):
+            raise LabError("This pick leads nowhere.", reason, "other methods")
         again = [self.family.method(name) for name in wanted if name in taken.failed]
         for one in again:
             if why := why_not_again(self.family, one, taken):
@@ -464,17 +499,24 @@ class TuningLoop:
                     f'"acknowledged": {{"{one.id}": "..."}} says what is different; other methods',
                 )
         forms = {one.id: number for one in again if (number := next_form(one, taken))}
+        given = Counter(self.family.method(name).axis for name in wanted)
         considered = []
         for seen in chosen.considered:
             checked = "all four checks passed" if seen.checks.passed else seen.why
             why = f"given by the caller; {checked}"
+            if given[seen.axis] > (slots := budget.of(seen.axis)):
+                why += f"; beyond the budget, whose slots for {seen.axis} are {slots}"
             if seen.method not in wanted:
                 why = f"the caller chose others; {checked}" if seen.taken else seen.why
             considered.append(replace(seen, taken=seen.method in wanted, why=why))
-        return Pick(wanted, forms, tuple(considered), 0)
+        return Pick(wanted, forms, tuple(considered), max(0, budget.total - len(wanted)))
 
     def _taken(self, state: LoopState, acknowledged: Mapping[str, str]) -> Taken:
-        """What earlier rounds found out of methods."""
+        """What earlier rounds found out of methods.
+
+        What a method is worth was found on the way to a point: a restart leaves that way, and its
+        verdicts with it. What the compiler made of a form holds wherever the loop stands.
+        """
         dropped: dict[str, list[int]] = {}
         for one in state.history:
             for name, found in (one.classes or {}).items():
@@ -485,10 +527,15 @@ class TuningLoop:
         failed = {
             name: tuple(dropped.get(name, ())) for name in state.implementation_failed_methods
         }
-        opened = reopened(state.history, self.bench.least_effect().effect)
+        gains = {one.round: self._champion_gain(one) for one in state.since_restart}
+        verdicts = settled(state.since_restart, gains, self.bench.least_effect().effect)
+
+        def named(wanted: MethodClass) -> tuple[str, ...]:
+            return tuple(name for name, verdict in verdicts.items() if verdict == wanted)
+
         return Taken(
-            tuple(name for name in state.effective_methods if name not in opened),
-            tuple(name for name in state.ineffective_methods if name not in opened),
+            named("effective"),
+            named("ineffective"),
             failed,
             acknowledged,
             state.undecided_methods,
@@ -515,11 +562,8 @@ class TuningLoop:
         """
         current = state.current
         assert state.time_us is not None and current.champion is not None
-        before = self._kept("reference", self.family.read_key(current.start))
-        leader = champion = self._kept("branch", self._champion(state))
-        gain = None
-        if before and before.samples and champion and champion.samples:
-            gain = relative_gain(before.samples, champion.samples)
+        leader = self._kept("branch", self._champion(state))
+        gain = self._champion_gain(current)
         harmed = [
             one
             for one in current.attribution or ()
@@ -535,12 +579,28 @@ class TuningLoop:
             return gain, leader.point, leader.time_us
         return gain, current.start, state.time_us
 
-    def _reason_to_stop(self, state: LoopState) -> str | None:
-        """Why no further round begins, or None."""
+    def _champion_gain(self, one: RoundKept) -> float | None:
+        """Gain of a round's champion, with all of its methods, over the point that the round began
+        from; None where the two were not both timed."""
+        if one.champion is None:
+            return None
+        before = self.folder.measured(one.start, round=one.round, purpose="reference")
+        after = self.folder.measured(one.champion, round=one.round, purpose="branch")
+        if before is None or after is None or before.samples is None or after.samples is None:
+            return None
+        return relative_gain(before.samples, after.samples)
+
+    def _reason_to_stop(self, state: LoopState, step: str) -> str | None:
+        """Why a run does not take a step, or None.
+
+        Gaps judge the point that they are of: near the peak a round ends with them. All else is
+        asked before a round begins.
+        """
+        if step == STEPS[1] and (found := state.current.gaps) is not None and found.near_peak:
+            return f"near the peak: all three gaps are below {NEAR_PEAK:g}, {say_gaps(found)}"
+        if step != STEPS[0]:
+            return None
         rounds = state.since_restart
-        last = next((one.gaps for one in reversed(rounds) if one.gaps is not None), None)
-        if last is not None and last.near_peak:
-            return "near the peak: all three gaps are below the limit"
         floor_us = self.bench.floor_us()
         if floor_us and state.time_us and state.time_us <= NEAR_FLOOR * floor_us:
             near = f"{NEAR_FLOOR:g} times the floor, {floor_us:.2f} us"
@@ -567,25 +627,32 @@ def _given_by_somebody() -> Iterator[None]:
         raise GivenRefused(error.what, error.why, error.still_works) from error
 
 
-def reopened(history: Sequence[RoundKept], least: float) -> set[str]:
-    """Methods whose latest verdict is of a point that the loop did not go on from.
+def settled(
+    rounds: Sequence[RoundKept], gains: Mapping[int, float | None], least: float
+) -> dict[str, MethodClass]:
+    """The latest verdict of each method, of those that later rounds have to believe.
 
-    One that was effective there is not on. One that was ineffective may be taken again only where
-    the whole round lost: it was judged in company that nobody keeps.
+    A verdict is of a point that the loop did not go on from where the round's champion was not
+    faster than what the round began from. One that was effective there is not on. One that was
+    ineffective may be taken again only where the champion was slower: it was judged in company that
+    nobody keeps. Whether the round was slower is asked of its champion with all of the methods;
+    without the one that harmed it the same round may have lost nothing.
 
     Args:
-        history: the rounds.
-        least: the smallest effect that can be told.
+        rounds: whose verdicts count.
+        gains: of each round's champion over the point that the round began from; None is unknown.
+        least: the smallest effect that can be told, of a round that does not say.
     """
-    found: set[str] = set()
-    for one in history:
+    found: dict[str, MethodClass] = {}
+    for one in rounds:
+        gain = gains.get(one.round)
+        told = one.aa.effect if one.aa else least
+        stayed = one.gain is None or one.gain <= told
+        lost = stayed and gain is not None and gain < -told
         for name, verdict in (one.classes or {}).items():
-            found.discard(name)
-            if one.gain is not None and (
-                (verdict == "effective" and one.gain <= least)
-                or (verdict == "ineffective" and one.gain < -least)
-            ):
-                found.add(name)
+            found.pop(name, None)  # the latest stands, at the end
+            if not ((verdict == "effective" and stayed) or (verdict == "ineffective" and lost)):
+                found[name] = verdict
     return found
 
 

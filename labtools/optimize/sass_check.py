@@ -47,6 +47,12 @@ class SassVerdict:
     without: PatternCounts = ()
     note: str = ""
 
+    def __str__(self) -> str:
+        """A signature's verdict, or what the proof said of a method that has none."""
+        if self.verdict != "no signature":
+            return self.verdict
+        return {True: "proved", False: "not proved", None: "proof not asked"}[self.proved]
+
 
 def check_sass(
     family: Family,

@@ -38,7 +38,7 @@ from .pick import Pick
 from .sass_check import SassVerdict
 from .score import ScoreEnds, SolScore
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 """Of ``state.json``."""
 STEPS = ("gaps", "budget", "pick", "branch", "ablate", "check", "update")
 """Of a round, in their order."""
@@ -71,7 +71,8 @@ class RooflineEntry:
 
 @dataclass(frozen=True)
 class FrontierEntry:
-    """A right candidate that the next round did not begin from, or a champion that a restart left.
+    """A right candidate that the next round did not begin from, or a champion that a restart or the
+    loop's end left.
 
     Args:
         iteration: the round; 0 where the loop began.
@@ -194,7 +195,7 @@ class LoopState(LoopSetup):
         undecided_methods: the interval says neither.
         selected_methods: of the round that is under way.
         roofline_history: gaps and budget of each round.
-        frontier: right candidates that no next round began from.
+        frontier: right candidates that no next round began from, see `FrontierEntry`.
         history: each round.
         timed: runs of the search, in their order.
         log_lines: how many lines of the log this follows from.
@@ -240,6 +241,11 @@ class LoopState(LoopSetup):
     def rounds(self) -> int:
         """Rounds that are whole."""
         return sum(one.classes is not None for one in self.history)
+
+    @property
+    def is_wrong(self) -> bool:
+        """It stopped in a round of which no branch is right."""
+        return bool(self.stopped and self.current.branches and self.current.champion is None)
 
     @property
     def sol(self) -> SolScore | None:
@@ -375,10 +381,14 @@ class StateFold:
         for one in event.branches:
             if one.point != event.champion:
                 self._leave_behind(event.round, one)
+        kept = self.rounds[event.round]
+        if kept.champion is None and kept.retries > MOST_RETRIES:
+            why = f"round {event.round} has no right branch after {MOST_RETRIES} retries"
+            self._stop(f"{why}: {say_failures(kept.branches)}")
 
     def _leave_behind(self, number: int, one: BranchTried) -> None:
         """A right branch that the next round does not begin from."""
-        if one.time_us is not None and not one.failure:
+        if one.time_us is not None and not _is_wrong(one):
             path = f"{round_folder(number)}/branches/{one.branch}"
             self.frontier.append(FrontierEntry(number, one.branch, one.point, path, one.time_us))
 
@@ -400,7 +410,7 @@ class StateFold:
         ]
 
     def _leave_champion(self) -> None:
-        """The point that a restart turns away from stays in the frontier, so that it can be had
+        """The point that the loop turns away from stays in the frontier, so that it can be had
         again."""
         known = {one.point for one in self.frontier}
         if self.time_us is not None and self.point not in known:
@@ -431,17 +441,11 @@ class StateFold:
         self.rounds[event.round] = RoundKept(event.round, start=event.point, restarted=True)
 
     def _take_stop(self, event: LoopStopped) -> None:
-        self.stopped = event.reason
+        self._stop(event.reason)
 
-    def _reason_to_stop(self, history: Sequence[RoundKept]) -> str:
-        """What was said, or that no branch is right however often it was tried."""
-        last = history[-1] if history else None
-        if self.stopped or last is None or last.retries <= MOST_RETRIES or last.champion:
-            return self.stopped
-        reasons = dict.fromkeys(one.failure for one in last.branches if one.failure)
-        return f"round {last.round} has no right branch after {MOST_RETRIES} retries" + (
-            f": {'; '.join(reasons)}" if reasons else ""
-        )
+    def _stop(self, reason: str) -> None:
+        self.stopped = reason
+        self._leave_champion()  # a restart may try on from there, with other choices
 
     def finish(self, read: LogRead, path: Path) -> LoopState:
         """The state.
@@ -457,8 +461,7 @@ class StateFold:
                 "labtools loop init in another folder",
             )
         history = tuple(self.rounds[number] for number in sorted(self.rounds))
-        stopped = self._reason_to_stop(history)
-        steps = () if stopped else self._next_steps(history)
+        steps = () if self.stopped else self._next_steps(history)
         last = history[-1] if history else RoundKept(0)
         over = last.classes is not None or not history
         return LoopState(
@@ -466,7 +469,7 @@ class StateFold:
             **{one.name: getattr(init, one.name) for one in fields(LoopSetup)},
             round=last.round + 1 if over and steps else last.round,
             next_steps=steps,
-            stopped=stopped,
+            stopped=self.stopped,
             point=self.point,
             time_us=self.time_us,
             knobs=self.knobs,
@@ -496,6 +499,16 @@ class StateFold:
         return (step or STEPS[0],)
 
 
+def say_failures(branches: Iterable[BranchTried]) -> str:
+    """Why branches are wrong or have no time, each reason once."""
+    wrong = [one.failure or "it has no time" for one in branches if _is_wrong(one)]
+    return "; ".join(dict.fromkeys(wrong))
+
+
+def _is_wrong(one: BranchTried) -> bool:
+    return bool(one.failure) or one.time_us is None
+
+
 def round_folder(number: int) -> str:
     """The name of a round's folder."""
     return f"iterv{number}"
@@ -515,7 +528,7 @@ def check_step(state: LoopState, event: Any) -> None:
         )
     current = state.current
     if isinstance(event, BranchDone):
-        right = {one.point for one in event.branches if one.time_us is not None and not one.failure}
+        right = {one.point for one in event.branches if not _is_wrong(one)}
         if event.champion is not None and event.champion not in right:
             raise LabError(
                 f"{event.champion} cannot be the champion.",

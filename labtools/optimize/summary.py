@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from labtools.problem.rung import say_knobs
 
 from .attribution import FORECAST_INTERVALS, Attribution
-from .audit import say_gap
 from .family import METHOD_AXES
+from .gaps import say_gap
 from .state import LoopState, RoundKept, methods_by_class
 
 if TYPE_CHECKING:

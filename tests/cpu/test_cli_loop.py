@@ -329,7 +329,7 @@ def test_status_summary_diff_restart_and_export(loop: Any, begun: Path, tmp_path
     loop("run", begun, "--kernel", FAMILY, "--on", "forecast", "--max-rounds", 3)
     status = loop("status", begun, "--json").data
     assert (status["rounds"], status["runs"]) == (3, 21)
-    assert len(status["state"]["frontier"]) == 6
+    assert len(status["state"]["frontier"]) == 6 + 1  # the champion, since the loop has stopped
     assert "r3b2" in loop("status", begun).out
 
     page = tmp_path / "page.html"

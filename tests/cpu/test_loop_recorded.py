@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.grid import Grid, check_grid, draw_points, grid_path, read_grid
 from labtools.optimize.loop import TuningLoop
 from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.pick import Taken
 from labtools.optimize.searches import read_searches, searches_path
 from labtools.optimize.state import GivenRefused, LoopResult, LoopState
 from labtools.problem import LabError
@@ -257,6 +259,31 @@ def test_a_restart_that_leads_nowhere_says_where_a_faster_point_is(
     assert LoopFolder.look(folder).state.point == first.found.champion.point
 
 
+@pytest.mark.parametrize("entry", [0, 1])
+def test_a_restart_is_not_bound_by_what_the_line_that_it_leaves_found(
+    family: Family, tmp_path: Path, entry: int
+) -> None:
+    """Methods that helped on another way are off at the entry, and the policy takes them again."""
+    folder = tmp_path / "loop"
+    loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
+    first = loop.run(folder, family)
+    with LoopFolder.opened(folder) as opened:
+        opened.restart(entry)
+    again = loop.run(folder, family, max_rounds=30)
+    assert first.best is not None
+    assert again.champion.time_us <= FAR * first.best.time_us
+    state = LoopFolder.look(folder).state
+    taken = {name for one in state.since_restart for name in one.methods}
+    before = state.history[: -len(state.since_restart)]
+    judged = {
+        name
+        for one in before
+        for name, found in (one.classes or {}).items()
+        if found in ("effective", "ineffective")
+    }
+    assert taken & judged
+
+
 def test_the_grid_is_exported_with_the_champion(family: Family, grid: Grid, tmp_path: Path) -> None:
     loop.init(tmp_path / "loop", family, None, "recorded", 0, 4, "largest-remainder")
     found = loop.run(tmp_path / "loop", family, max_rounds=1)
@@ -331,6 +358,59 @@ def test_a_given_pick_says_who_chose(family: Family, tmp_path: Path) -> None:
     assert why["latency.async_copies"] == "given by the caller; all four checks passed"
     assert why["compute.tensor_core"] == "the caller chose others; all four checks passed"
     assert "skipped" in why["memory.l2_prefetch"]
+
+
+def test_a_given_pick_beyond_the_budget_says_so(family: Family, grid: Grid, tmp_path: Path) -> None:
+    folder = tmp_path / "loop"
+    play_to_branch(folder, family, ["latency.async_copies"])
+    current = LoopFolder.look(folder).state.current
+    assert current.budget is not None and current.pick is not None
+    assert current.pick.unused == current.budget.total - 1
+    with LoopFolder.opened(tmp_path / "loop") as opened:
+        game = TuningLoop(opened, RecordedBench(family, family.workloads[0], grid))
+        none = dataclasses.replace(current.budget, latency=0)
+        seen = game._given(
+            *(family.start, current.pick, ["latency.async_copies"], Taken(), none)
+        ).considered
+    (one,) = (one for one in seen if one.taken)
+    assert one.why.endswith("beyond the budget, whose slots for latency are 0")
+
+
+def test_a_pick_that_leads_nowhere_is_refused(family: Family, tmp_path: Path) -> None:
+    """It would end the loop where nothing else was tried."""
+    folder = tmp_path / "loop"
+    on = family.methods_on(family.start)[0]
+    for methods, says in (([], "of the sizes alone"), ([on], "on already")):
+        with pytest.raises(GivenRefused) as refused:
+            play_to_branch(folder / str(len(methods)), family, methods)
+        assert says in refused.value.why
+        assert LoopFolder.look(folder / str(len(methods))).state.next_steps == ("pick",)
+
+
+def test_an_acknowledgement_of_what_was_not_dropped_is_refused(
+    family: Family, tmp_path: Path
+) -> None:
+    folder = tmp_path / "loop"
+    loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
+    loop.gaps(folder, family)
+    loop.budget(folder, family)
+    for methods in (None, [DROPPED]):
+        with pytest.raises(GivenRefused, match="did not drop it"):
+            loop.pick(folder, family, methods, {DROPPED: SAID})
+
+
+def test_why_nothing_can_be_tried_is_told_with_how_often(
+    family: Family, grid: Grid, tmp_path: Path
+) -> None:
+    folder = tmp_path / "loop"
+    play_to_branch(folder, family, ["latency.async_copies"])
+    with LoopFolder.opened(folder) as opened:
+        game = TuningLoop(opened, RecordedBench(family, family.workloads[0], grid))
+        said = game._cannot_branch(family.start, []) or ""
+    made = list(variants(family, family.start, []))
+    counts = [int(n) for n in re.findall(r"(?:: |; )(\d+) times", said)] + [said.count("once ")]
+    assert sum(counts) == len(made)
+    assert counts[:-1] == sorted(counts[:-1], reverse=True), "the commonest comes first"
 
 
 @pytest.mark.parametrize(

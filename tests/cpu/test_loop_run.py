@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from labtools.cli.loop import LoopAsked, run_loop
+from labtools.cli.outcome import Status
 from labtools.optimize import loop
 from labtools.optimize.bench import ForecastBench, TimedPoints
 from labtools.optimize.branch import NEAR_FORECAST, choose_branches, propose, variants
 from labtools.optimize.family import Family, Point, load_family
+from labtools.optimize.gaps import Gaps
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.state import STEPS, OutOfOrder, RoundKept
 from labtools.predict import load_gpu
 from labtools.problem import LabError, Rows, load_rung
+from labtools.toolchain.progress import silent
 
 FAMILY = Path(__file__).resolve().parents[1] / "families" / "row_scale.py"
 
@@ -139,9 +144,20 @@ def test_a_verdict_counts_where_the_loop_went_on_from() -> None:
         RoundKept(2, classes={"c": "effective", "d": "ineffective"}, gain=0.001),
         RoundKept(3, classes={"e": "effective", "f": "ineffective"}, gain=-0.4),
     ]
-    assert loop.reopened(rounds, 0.02) == {"c", "e", "f"}
+    gains = {1: 0.5, 2: 0.001, 3: -0.4, 4: 0.2}
+    held = {"a": "effective", "b": "ineffective", "d": "ineffective"}
+    assert loop.settled(rounds, gains, 0.02) == held
     again = RoundKept(4, classes={"f": "ineffective", "e": "effective"}, gain=0.2)
-    assert loop.reopened([*rounds, again], 0.02) == {"c"}
+    found = loop.settled([*rounds, again], gains, 0.02)
+    assert found == {**held, "f": "ineffective", "e": "effective"}
+
+
+def test_a_method_that_harmed_a_round_which_is_not_taken_may_be_taken_again() -> None:
+    """Without it the round lost nothing, so its gain says no more than that."""
+    harmed = RoundKept(1, classes={"a": "ineffective"}, gain=0.0)
+    assert loop.settled([harmed], {1: -0.7}, 0.02) == {}
+    taken_without_it = RoundKept(1, classes={"a": "ineffective"}, gain=0.3)
+    assert loop.settled([taken_without_it], {1: -0.7}, 0.02) == {"a": "ineffective"}
 
 
 def test_where_nothing_is_left_the_loop_stops_with_reasons(tmp_path: Path, family: Family) -> None:
@@ -151,6 +167,61 @@ def test_where_nothing_is_left_the_loop_stops_with_reasons(tmp_path: Path, famil
         if LoopFolder.look(tmp_path / "loop").state.stopped:
             break
     assert found.stopped
+
+
+def test_near_the_peak_a_round_ends_with_its_own_gaps(
+    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The champion is judged by its own gaps, and not by those of what it replaced."""
+    measured, peak = ForecastBench.gaps, list[Point]()
+
+    def gaps(self: ForecastBench, point: Point) -> Gaps:
+        found = measured(self, point)
+        return replace(found, near_peak=True) if point in peak else found
+
+    monkeypatch.setattr(ForecastBench, "gaps", gaps)
+    begin(tmp_path / "loop", family)
+    loop.run(tmp_path / "loop", family, max_rounds=1)
+    state = LoopFolder.look(tmp_path / "loop").state
+    assert state.point != family.start.key and not state.stopped
+    peak.append(family.read_key(state.point))
+    found = loop.run(tmp_path / "loop", family)
+    state = LoopFolder.look(tmp_path / "loop").state
+    assert found.stopped.startswith("near the peak") and state.round == 2
+    assert state.current.gaps is not None and state.current.budget is None
+    assert found.runs == len(state.timed) and not state.current.branches
+    peak[:] = [family.start]
+    begin(tmp_path / "at once", family)
+    assert loop.run(tmp_path / "at once", family).runs == 0
+
+
+def test_pairs_of_a_round_with_one_method_are_none(tmp_path: Path, family: Family) -> None:
+    folder = tmp_path / "loop"
+    begin(folder, family)
+    loop.gaps(folder, family)
+    loop.budget(folder, family)
+    loop.pick(folder, family, ["memory.wide_accesses"])
+    loop.branch(folder, family)
+    state = loop.ablate(folder, family, pairs=True)
+    assert [one.method for one in state.current.attribution or ()] == ["memory.wide_accesses"]
+    assert state.current.pairs == ()
+
+
+def test_where_every_branch_is_wrong_the_reasons_outlive_the_settings(
+    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are fewer settings than retries: the stop says what was wrong with them."""
+
+    def wrong(self: ForecastBench, points: Sequence[Point]) -> dict[Point, str | None]:
+        return dict.fromkeys(points, "its answers are off by 7")
+
+    monkeypatch.setattr(ForecastBench, "check", wrong)
+    begin(tmp_path / "loop", family, branches=1000)
+    found = run_loop(tmp_path / "loop", LoopAsked(str(FAMILY)), 6, None, silent)
+    assert "no setting is left to try of" in found.found.stopped and "off by 7" in found.found.stopped
+    assert found.status == Status.WRONG
+    state = LoopFolder.look(tmp_path / "loop").state
+    assert [one.point for one in state.frontier] == [family.start.key]
 
 
 def test_a_changed_kernel_is_no_longer_the_loops(tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ def test_a_whole_loop_has_the_sources_fields(played: Path) -> None:
     assert len(body["roofline_history"]) == 3
     assert body["roofline_history"][0]["gaps"]["memory"] is None  # missing, and not 0
     assert [one["point"] for one in body["frontier"]] == [
-        f"r{number}b{k}" for number in (1, 2, 3) for k in (1, 3)
+        *(f"r{number}b{k}" for number in (1, 2, 3) for k in (1, 3)),
+        body["point"],  # from which no round began, since the loop has stopped
     ]
     assert body["frontier"][0]["others_us"] == {"1,32,8,4096,128": 20.0}
     assert len(body["timed"]) == 3 * (4 + 3)
@@ -184,14 +185,23 @@ def test_without_a_right_branch_it_retries_and_then_stops_with_reasons(tmp_path:
     with LoopFolder.create(tmp_path, begin()) as folder:
         while folder.state.next_steps != ("branch",):
             step(folder, 1, nothing)
+        folder.keep(PointTimed(1, "start", loop_play.START, 9, samples_of(5.0)))
         for retry in range(MOST_RETRIES + 1):
             assert folder.state.next_steps == ("branch",)
             wrong = BranchTried(retry, f"p{retry}", None, failure="wrong everywhere")
             folder.keep(BranchDone(1, (wrong,), None))
         assert folder.state.next_steps == ()
         assert "no right branch after 3 retries: wrong everywhere" in folder.state.stopped
+        assert folder.state.is_wrong
+        last = audit(folder.lines)[-1]
+        assert (last.step, last.rule) == ("stop", folder.state.stopped)
+        assert last.rule in (tmp_path / "audit.md").read_text()
+        (start,) = folder.state.frontier
+        assert start.point == loop_play.START
         with pytest.raises(OutOfOrder, match="branch cannot come now"):
             branch(folder, 1, nothing)
+        folder.restart(0)
+        assert (folder.state.point, folder.state.next_steps) == (loop_play.START, ("gaps",))
 
 
 def test_a_restart_goes_on_from_any_frontier_entry(played: Path) -> None:
@@ -226,14 +236,27 @@ def test_a_restart_leaves_its_champion_in_the_frontier(played: Path) -> None:
     """Otherwise the fastest point of a loop could not be had again."""
     with LoopFolder.opened(played) as folder:
         point, time_us, before = folder.state.point, folder.state.time_us, folder.state.frontier
+        assert (before[-1].point, before[-1].time_us) == (point, time_us), "the loop has stopped"
+        assert (played / before[-1].path).is_dir()
+        folder.restart(0)
+        assert folder.state.frontier == before, "an entry is not entered again"
+        number = len(before) - 1
+        folder.restart(number)
+        assert (folder.state.point, folder.state.time_us) == (point, time_us)
+        assert folder.state.frontier == before
+
+
+def test_a_champion_that_a_restart_leaves_on_the_way_is_in_the_frontier(tmp_path: Path) -> None:
+    with LoopFolder.create(tmp_path, begin()) as folder:
+        while folder.state.rounds < 1:
+            step(folder, 1, nothing)
+        point, time_us, before = folder.state.point, folder.state.time_us, folder.state.frontier
+        assert point not in [one.point for one in before]
         folder.restart(0)
         *others, last = folder.state.frontier
         assert tuple(others) == before
         assert (last.point, last.time_us) == (point, time_us)
-        assert (played / last.path).is_dir()
-        folder.restart(len(before))
-        assert (folder.state.point, folder.state.time_us) == (point, time_us)
-        assert len(folder.state.frontier) == len(before) + 1, "an entry is not entered again"
+        assert (tmp_path / last.path).is_dir()
 
 
 def test_a_champion_that_is_not_taken_stays_in_the_frontier(tmp_path: Path) -> None:
@@ -296,8 +319,9 @@ def test_a_loop_is_not_begun_twice_nor_read_where_there_is_none(tmp_path: Path) 
         ("{", "damaged"),
         ("[]", "damaged"),
         ("\x00" * 100, "damaged"),
-        ('{"schema_version": 1}', "damaged"),
+        (f'{{"schema_version": {STATE_VERSION}}}', "damaged"),
         ('{"schema_version": 99}', "newer version 99"),
+        ('{"schema_version": 1}', "older version 1"),
         ('{"schema_version": 0}', "older version 0"),
     ],
 )
