@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from test_lab07 import answer_in_cell
 from test_labs import in_sight, kernel_is_idle
 from test_loop_recorded import DROPPED, OTHER_FORM, TO_DROPPED
 
+from labtools.notebook.loop import view
 from labtools.notebook.loop.view import open_game, read_game
 from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench
@@ -30,7 +32,7 @@ from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE
 from labtools.optimize.family import METHOD_AXES
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.searches import Searches
-from labtools.optimize.state import METHOD_CLASSES, LoopState
+from labtools.optimize.state import METHOD_CLASSES, LoopState, RoundKept
 
 LAB09 = "labs/lab09_loop.md"
 ANSWERS = 2
@@ -330,6 +332,70 @@ def test_static_lab09_plays_whole(
     play_on_the_site(page, built_site, read, tmp_path / "loop")
     assert page.locator(".lt-gate-static").count() == ANSWERS
     try_again(page, built_site, *read)
+
+
+PLAY_DRAWN = """([tables, games, seed]) => {
+  let drawn = seed;
+  const draw = (some) => some[(drawn = (drawn * 48271) % 2147483647) % some.length];
+  const told = [];
+  for (let n = 0; n < games; n++) {
+    const [moves, rounds] = [{ rounds: [], ended: false }, []];
+    for (let r = 0; r < 6; r++) {
+      const before = play(tables, moves);
+      const move = {};
+      const left = [...before.frontier.keys()];
+      if (left.length && draw([0, 1, 2]) === 0) move.begin = draw(left);
+      moves.rounds.push(move);
+      const state = play(tables, moves);
+      const choices = openChoices(tables, state).filter((methods) => {
+        const slots = countAxes(tables, methods);
+        return !whyNotSlots(tables, state, slots) && !whyNotMethods(tables, state, slots, methods);
+      });
+      if (!choices.length) { moves.rounds.pop(); break; }
+      const methods = draw(choices);
+      const branches = [draw(untried(tables, state, methods))];
+      Object.assign(move, { slots: countAxes(tables, methods), methods, branches });
+      Object.assign(move, { guess: readGuess("e"), ablated: true, classes: methods.map(() => 0) });
+      const done = play(tables, moves);
+      if (done.wrong) throw Error(done.wrong);
+      const { ratio, gain, taken, removals } = done.rounds.at(-1);
+      const found = removals.map((one) => tables.classes[one.class]);
+      const began = move.begin !== undefined;
+      rounds.push({ methods, found, ratio, gain, taken, began, settled: { ...done.classes } });
+    }
+    told.push(rounds);
+  }
+  return told;
+}"""
+"""Plays drawn games and tells of each round what it found and what is believed after it."""
+GAMES = 150
+
+
+def test_the_game_believes_what_the_loop_believes(
+    page: Any, read: tuple[RecordedBench, Searches]
+) -> None:
+    tables = open_game(*read).tables
+    page.goto("about:blank")
+    page.add_script_tag(path=Path(view.__file__).with_name("play.js"))
+    seed = random.randrange(1, 2**31 - 1)
+    print(f"seed {seed}")
+    games = page.evaluate(PLAY_DRAWN, [tables, GAMES, seed])
+    opened = restarted = 0
+    for played in games:
+        kept: list[RoundKept] = []
+        gains: dict[int, float | None] = {}
+        for number, one in enumerate(played, start=1):
+            classes = {str(m): found for m, found in zip(one["methods"], one["found"], strict=True)}
+            kept = [] if one["began"] else kept
+            kept.append(RoundKept(number, classes=classes, gain=one["gain"]))
+            gains[number] = one["ratio"] - 1
+            wanted = loop.settled(kept, gains, tables["least"])
+            believed = ("effective", "ineffective")
+            held = {m: found for m, found in one["settled"].items() if found in believed}
+            assert held == {m: found for m, found in wanted.items() if found in believed}
+            opened += len(classes.keys() - wanted.keys())
+            restarted += one["began"] and number > 1
+    assert opened and restarted, "nothing was opened again"
 
 
 def test_lab09_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:

@@ -218,7 +218,9 @@ def test_where_every_branch_is_wrong_the_reasons_outlive_the_settings(
     monkeypatch.setattr(ForecastBench, "check", wrong)
     begin(tmp_path / "loop", family, branches=1000)
     found = run_loop(tmp_path / "loop", LoopAsked(str(FAMILY)), 6, None, silent)
-    assert "no setting is left to try of" in found.found.stopped and "off by 7" in found.found.stopped
+    assert (
+        "no setting is left to try of" in found.found.stopped and "off by 7" in found.found.stopped
+    )
     assert found.status == Status.WRONG
     state = LoopFolder.look(tmp_path / "loop").state
     assert [one.point for one in state.frontier] == [family.start.key]

@@ -21,9 +21,13 @@ function refusalOf(tables, state, method, said = {}) {
   return new RegExp(tables.again.pattern, "i").test(words) ? "" : tables.again.why;
 }
 
+function wasNotCompiled(state, method) {
+  return state.classes[method] === "implementation_failed";
+}
+
 function wasDropped(tables, state, method) {
   const [, why] = tables.points[state.at].checks[method];
-  return why < 0 && state.classes[method] === "implementation_failed";
+  return why < 0 && wasNotCompiled(state, method);
 }
 
 // Points that a choice of methods can try and that were not timed before.
@@ -245,6 +249,9 @@ function playRound(tables, state, round) {
     // What led stays in the frontier, so that it can be had again.
     if (!state.frontier.has(state.at)) state.frontier.set(state.at, roundThatLedTo(state, state.at));
     beginFrom(tables, state, round.begin);
+    // The way there is left, and with it what was found out on it; what the compiler dropped stays.
+    for (const m of Object.keys(state.classes))
+      if (!wasNotCompiled(state, m)) delete state.classes[m];
   }
   [round.from, round.before] = [state.at, state.time];
   if (!round.slots) return stop("slots");
@@ -336,11 +343,10 @@ function settle(tables, state, round) {
   round.next = state.at;
   round.methods.forEach((m, n) => {
     const found = tables.classes[round.removals[n].class];
-    // What was judged at a point that nobody goes on from may be taken again: see `reopened`.
-    const open =
-      (found === "effective" && gain <= tables.least) ||
-      (found === "ineffective" && gain < -tables.least);
-    state.classes[m] = open ? "" : found;
+    // What was judged at a point that nobody goes on from may be taken again: see `settled`.
+    const lost = round.ratio - 1 < -tables.least;
+    const open = found === "effective" || (found === "ineffective" && lost);
+    state.classes[m] = open && !round.taken ? "" : found;
   });
   for (const place of round.branches) {
     if (place !== round.next) state.frontier.set(place, round.number);

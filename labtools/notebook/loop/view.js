@@ -479,9 +479,14 @@ function renderGame({ model, el }) {
   function doneRound(round) {
     const least = percent(tables.least, 2);
     if (!round.taken) {
+      const whole =
+        round.without === undefined
+          ? ""
+          : `The champion gains ${signed(round.ratio - 1)}, and without ${tables.methods[round.without].title}, ` +
+            `which harms, ${signed(round.gain)}. `;
       return para([
-        `The gain, ${signed(round.gain)}, is not above the ${least} that can be told here. The next round `,
-        "begins where this one began.",
+        `${whole || `The gain is ${signed(round.gain)}. `}That is not above the ${least} that can be told `,
+        "here. The next round begins where this one began.",
       ]);
     }
     const without =
