@@ -65,16 +65,20 @@ from labtools.problem import LabError, Problem
 from labtools.record.trust import hash_file
 
 FAMILY = "tunable"
-SEEDS = {"random": 1000, "tpe": 200, "kernel_tuner": 50, "loop": 20, "old_policy": 50}
+SEEDS = {
+    **{"random": 1000, "random_leading": 1000, "tpe": 200, "kernel_tuner": 50},
+    **{"loop": 20, "old_policy": 50},
+}
 TITLES = {
     "random": "random search over all points of the grid",
+    "random_leading": "random search over the points that a round may lead with",
     "tpe": "TPE of Optuna",
     "kernel_tuner": "Kernel Tuner: {strategy}",
     "loop": "the loop: gaps, budget, branches, ablation",
     "old_policy": "the old policy: one method an axis, judged as a group",
 }
-OF_THE_FAMILY = ("loop", "old_policy")
-"""Searches that read the family's methods; the others know the grid's points alone."""
+OF_THE_FAMILY = ("random_leading", "loop", "old_policy")
+"""Searches that read the family's file; the others know the grid's points alone."""
 STRATEGIES = (
     *("minimize", "basinhopping", "diff_evo", "genetic_algorithm", "greedy_mls"),
     *("ordered_greedy_mls", "greedy_ils", "dual_annealing", "mls", "pso", "simulated_annealing"),
@@ -134,6 +138,19 @@ def table_of(grid: Grid, workload: Problem) -> SearchTable:
         tuple(zip(*grid.plan.knobs.values(), strict=True)),
         tuple(math.inf if one is None else one for one in times),
     )
+
+
+def leading_table(bench: RecordedBench) -> SearchTable:
+    """Of a grid's table the points that a round may lead with."""
+    whole = table_of(bench.grid, bench.problem)
+    leading = {bench.grid.number(one) for one in bench.family.grid() if not bench.refuses(one)}
+    kept = [
+        row
+        for number, row in enumerate(zip(whole.rows, whole.times_us, strict=True))
+        if number in leading
+    ]
+    rows, times_us = zip(*kept, strict=True)
+    return SearchTable(whole.names, rows, times_us)
 
 
 # ------------------------------------------------------------------------------------ random
@@ -514,6 +531,7 @@ class Baselines:
         """One search with all of its seeds."""
         players: Mapping[str, Callable[[], tuple[str, list[Runs]]]] = {
             "random": self._random,
+            "random_leading": self._random_leading,
             "tpe": self._tpe,
             "kernel_tuner": self._kernel_tuner,
             "loop": self._loop,
@@ -528,6 +546,13 @@ class Baselines:
 
     def _random(self) -> tuple[str, list[Runs]]:
         return TITLES["random"], [play_random(self.table, n) for n in range(SEEDS["random"])]
+
+    def _random_leading(self) -> tuple[str, list[Runs]]:
+        """Random search that knows as much of the points as the loop: the others are there so that
+        methods can be taken out of these."""
+        table = leading_table(RecordedBench(self.family, self.headline, self.grid))
+        name = "random_leading"
+        return TITLES[name], [play_random(table, n) for n in range(SEEDS[name])]
 
     def _tpe(self) -> tuple[str, list[Runs]]:
         seeds = range(SEEDS["tpe"])
