@@ -758,7 +758,7 @@ def diff_rounds(folder: Path, first: int | None, second: int | None) -> RoundsCo
                 else "fewer than two rounds have counters",
                 f"rounds with counters: {', '.join(map(str, sorted(measured))) or 'none'}",
             )
-    before, after = (measured[cast(int, number)] for number in asked)
+    before, after = (measured[number] for number in sorted(cast(tuple[int, int], asked)))
     noise, noise_from = _noise_of(state, before, after)
     changes = compare_rounds(before.counters, after.counters, noise)
     said = tuple(say_changes(changes))

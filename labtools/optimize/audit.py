@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from labtools.measure.profiler.counters import COUNTERS
 from labtools.record import Record, with_counters
 from labtools.record.bound import known_value
 from labtools.record.statistics import CONFIDENCE
@@ -39,6 +40,9 @@ records say how far it differs by itself, or a forecast predicts it. Nobody meas
 is what the source takes for noise of a time."""
 SHARE_NOISE = 2.0
 """The same of a rate of the peak, ``..._pct``, in percentage points."""
+LEAST_PART = 0.001
+"""A counter that moved by less than this of what it is judged against did not really change: of a
+stall that rose from nothing to a ten-thousandth of a cycle, the latency of a warp knows nothing."""
 LEAST_PAIRS = 10
 """Pairs of records of one kernel from which on they say how far a counter differs by itself."""
 NOTHING_CHANGED = "nothing really changed"
@@ -296,6 +300,9 @@ def counter_noise(records: Iterable[Record]) -> dict[str, float]:
     }
 
 
+_AGAINST = {one.name: one.against for one in COUNTERS if one.against}
+
+
 def _is_share(name: str) -> bool:
     """Whether a counter is a rate of the peak, which is near zero as often as not."""
     return name.endswith("_pct")
@@ -328,7 +335,10 @@ def compare_rounds(
         least = (noise or {}).get(name, SHARE_NOISE if _is_share(name) else COUNTER_NOISE)
         moved = None
         if first is not None and second is not None:
-            moved = _distance(name, first, second) > least
+            beside = _AGAINST.get(name, "")
+            whole = max(before.get(beside) or 0.0, after.get(beside) or 0.0)
+            large = abs(second - first) > LEAST_PART * whole
+            moved = large and _distance(name, first, second) > least
         found.append(CounterChange(name, first, second, moved, least))
     return tuple(sorted(found, key=lambda one: (one.moved is not True, -_relative(one))))
 

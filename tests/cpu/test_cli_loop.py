@@ -349,6 +349,7 @@ def test_status_summary_diff_restart_and_export(loop: Any, begun: Path, tmp_path
     assert "nothing really changed" not in loop("diff", begun, 2, 3).out
     assert "nothing really changed" in loop("diff", begun, 2, 2).out
     assert loop("diff", begun, 1, 9).status == 2
+    assert loop("diff", begun, 3, 2).out == loop("diff", begun, 2, 3).out, "later stands second"
 
     assert loop("gaps", begun).status == 2  # it has stopped
     assert loop("restart", begun, 99).status == 2

@@ -19,6 +19,7 @@ import pytest
 from loop_play import begin, branch, gaps_of, pick_of, play, samples_of, step
 from record_samples import make_record
 
+from labtools.measure.profiler.counters import COUNTERS
 from labtools.measure.worker import child_environment
 from labtools.optimize import loop_folder
 from labtools.optimize.audit import (
@@ -547,6 +548,19 @@ def test_what_changed_is_told_first_and_missing_is_no_change() -> None:
         "y: 5 before, missing after: cannot be compared",
     ]
     assert "nothing can be said" in changes({"x": None}, {"x": 1.0})[0]
+
+
+def test_a_part_too_small_to_matter_did_not_change() -> None:
+    """Relative to itself whatever was nothing before has moved by all that it is."""
+    whole = {"warp_latency_cycles": 20.0, "shared_load_wavefronts": 1e6}
+    none = {"stall_wait_cycles": 0.0, "shared_load_conflicts": 0.0}
+    few = {"stall_wait_cycles": 1e-4, "shared_load_conflicts": 1.0}
+    (said,) = changes({**whole, **none}, {**whole, **few})
+    assert said.startswith(NOTHING_CHANGED)
+    many = {"stall_wait_cycles": 1.0, "shared_load_conflicts": 1e5}
+    said, other, *_ = changes({**whole, **none}, {**whole, **many})
+    assert {said.split()[0], other.split()[0]} == set(none)
+    assert all(one.against in {"", *(two.name for two in COUNTERS)} for one in COUNTERS)
 
 
 def test_a_noisier_machine_sees_less() -> None:

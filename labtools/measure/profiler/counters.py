@@ -28,18 +28,29 @@ _SECTORS = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_{}.ratio
 
 @dataclass(frozen=True)
 class Counter:
-    """One chosen counter; ``metrics`` are tried in order, ``unit`` is that of the value kept."""
+    """One chosen counter; ``metrics`` are tried in order, ``unit`` is that of the value kept.
+
+    ``against`` names the counter beside which it is large or small: what it is a part of, or what
+    it comes with. One that is empty stands for itself.
+    """
 
     name: str
     unit: str
     metrics: tuple[str, ...]
     doc: str
+    against: str = ""
 
 
 CHOSEN_COUNTERS = (
     Counter("duration_us", "us", ("gpu__time_duration.sum",), "time under the profiler"),
     Counter("dram_read_bytes", "byte", ("dram__bytes_read.sum",), "read from device memory"),
-    Counter("dram_write_bytes", "byte", ("dram__bytes_write.sum",), "written to device memory"),
+    Counter(
+        "dram_write_bytes",
+        "byte",
+        ("dram__bytes_write.sum",),
+        "written to device memory",
+        "dram_read_bytes",
+    ),
     Counter(
         "dram_throughput_pct",
         "%",
@@ -106,31 +117,47 @@ CHOSEN_COUNTERS = (
         ),
         "tensor cores",
     ),
-    Counter("shared_loads", "inst", (f"{_EXECUTED}_shared_ld.sum",), "reads of shared memory"),
+    Counter(
+        "shared_loads",
+        "inst",
+        (f"{_EXECUTED}_shared_ld.sum",),
+        "reads of shared memory",
+        "executed_instructions",
+    ),
     Counter(
         "shared_load_wavefronts",
         "",
         ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",),
         "turns of shared memory that reads took, matrix loads among them",
+        "executed_instructions",
     ),
     Counter(
         "shared_load_conflicts",
         "",
         ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",),
         "of these, turns more than the reads' width asks for",
+        "shared_load_wavefronts",
     ),
-    Counter("matrix_loads", "inst", ("smsp__inst_executed_op_ldsm.sum",), "matrix loads"),
+    Counter(
+        "matrix_loads",
+        "inst",
+        ("smsp__inst_executed_op_ldsm.sum",),
+        "matrix loads",
+        "executed_instructions",
+    ),
     Counter(
         "matrix_load_wavefronts",
         "",
         (f"smsp__{_TURNS}_wavefronts_mem_shared_op_ldsm.sum",),
         "turns of shared memory that matrix loads took",
+        "executed_instructions",
     ),
     Counter(
         "matrix_load_conflicts",
         "",
         (f"smsp__{_CONFLICTS}_pipe_lsu_mem_shared_op_ldsm.sum",),
         "of these, turns more than a matrix load asks for",
+        "matrix_load_wavefronts",
     ),
     Counter("sectors_per_load", "", (_SECTORS.format("ld"),), "32-byte sectors a global load"),
     Counter("sectors_per_store", "", (_SECTORS.format("st"),), "32-byte sectors a global store"),
@@ -187,6 +214,7 @@ STALL_COUNTERS = tuple(
         "cycle",
         (_STALLED.format(reason),),
         f"of warp_latency_cycles, spent in state {reason.replace('_', ' ')}",
+        "warp_latency_cycles",
     )
     for reason in STALL_REASONS
 )
