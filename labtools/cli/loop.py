@@ -197,7 +197,8 @@ def read_input(text: str | None, kind: type[T]) -> T | None:
     with typed():
         try:
             told = sys.stdin.read(MOST_BYTES) if text == "-" else read_given(given_path(text))
-            value: T = adapter_of(kind).validate_python(json.loads(told))
+            json.loads(told, object_pairs_hook=_without_doubles)
+            value: T = adapter_of(kind).validate_json(told, strict=True)
         except (OSError, ValueError) as error:  # pydantic's and json's errors are ValueErrors
             raise LabError(
                 f"The input {text} cannot be used.",
@@ -205,6 +206,16 @@ def read_input(text: str | None, kind: type[T]) -> T | None:
                 "labtools loop STEP --help shows what a step takes",
             ) from error
     return value
+
+
+def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of JSON; of a name that stands in it twice nobody knows which value is meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice} is given twice")
+    return found
 
 
 def _say_input_error(error: OSError | ValueError) -> str:

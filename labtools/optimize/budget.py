@@ -118,7 +118,9 @@ def allocate(
         if gap is None:
             said.append(f"The {axis} gap is missing, so {axis} gets no slot.")
         elif gap < negligible or gap <= 0:
-            said.append(f"The {axis} gap {gap:.2f} is negligible, below {negligible:.2f}.")
+            close = f"{gap:.2f}" == f"{negligible:.2f}"  # rounded it would not look smaller
+            shown = f"{gap:.6g}" if close else f"{gap:.2f}"
+            said.append(f"The {axis} gap {shown} is negligible, below {negligible:.2f}.")
         else:
             weights[axis] = Fraction(gap)
 

@@ -32,7 +32,12 @@ from labtools.measure.profiler.counters import COUNTERS, STALL_REASONS
 from labtools.problem import LabError, Problem, Rung, load_rung, parse_problem
 from labtools.problem.rung import say_knobs
 from labtools.problem.text import read_given
-from labtools.record.expressions import ExpressionError, evaluate_expression, names_in
+from labtools.record.expressions import (
+    ExpressionError,
+    Quantity,
+    evaluate_expression,
+    names_in,
+)
 
 Axis = Literal["compute", "memory", "latency"]
 METHOD_AXES: tuple[Axis, ...] = ("compute", "memory", "latency")
@@ -220,6 +225,29 @@ class Method(_Data):
     )
     along: dict[str, int] = Field(default_factory=dict)
     pair: Annotated[tuple[str, str] | None, Field(default=None, strict=False)]
+
+    def ask(
+        self, what: Literal["trigger", "skip", "proof_when"], names: Mapping[str, Quantity | None]
+    ) -> Quantity:
+        """The value of one of its expressions.
+
+        Args:
+            what: which one.
+            names: values by name; None is missing.
+
+        Raises:
+            MissingName: it asks for a name without a value.
+            LabError: it cannot be computed.
+        """
+        text: str = getattr(self, what)
+        try:
+            return evaluate_expression(text, names)
+        except ExpressionError as error:
+            raise LabError(
+                f"The {what} of {self.id} cannot be computed.",
+                f"{text}: {error.why}",
+                "the other methods; an expression with a condition before what may fail",
+            ) from error
 
     @model_validator(mode="after")
     def _check(self) -> Self:

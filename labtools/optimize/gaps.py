@@ -171,7 +171,7 @@ def _gaps_of(
 
 
 def _rest(percent: float | None) -> float | None:
-    return None if percent is None else max(0.0, 1 - percent / 100)
+    return None if percent is None else max(0.0, (100 - percent) / 100)  # 90 leaves 0.1
 
 
 def counters_of_forecast(made: Forecast) -> dict[str, float]:

@@ -696,14 +696,14 @@ class TunerEntry:
         us: samples, microseconds; empty where there are none.
         at: when it was measured, UTC, ISO 8601.
         error: of Kernel Tuner's kinds of failure; empty where there are samples.
-        launches: calls behind a sample.
+        spent_us: that all calls behind the samples took.
     """
 
     knobs: Mapping[str, int]
     us: Times
     at: str
     error: Literal["", "CompilationFailedConfig", "RuntimeFailedConfig"] = ""
-    launches: int = 1
+    spent_us: float = 0.0
 
 
 def write_kernel_tuner(
@@ -745,8 +745,8 @@ def _tuner_entry(one: TunerEntry, names: Sequence[str]) -> dict[str, Any]:
     else:
         times_ms = [us / 1e3 for us in one.us]
         found |= {"time": statistics.median(times_ms), "times": times_ms}
-    benchmark_ms = sum(one.us) * one.launches / 1e3
     spent = ("compile_time", "verification_time", "strategy_time", "framework_time")
+    benchmark_ms = one.spent_us / 1e3
     found |= {**dict.fromkeys(spent, 0.0), "benchmark_time": benchmark_ms, "timestamp": one.at}
     return {key: found}
 
@@ -760,7 +760,7 @@ def export_kernel_tuner(grid: Grid, path: Path, workload: Problem | None = None)
             us,
             measured,
             "" if us else "CompilationFailedConfig" if code < 0 else "RuntimeFailedConfig",
-            max(1, launches),
+            sum(us) * launches,
         )
         for number, (us, code, launches) in enumerate(
             zip(at.samples, at.code, at.launches, strict=True)

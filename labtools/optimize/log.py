@@ -221,6 +221,7 @@ class _Chain:
         self._name = name
         self._ended = ended
         self._lines: list[LogLine] = []
+        self._known: set[str] = set()
         self._unreadable: list[int] = []
         self._notices: list[str] = []
         self._whole = True
@@ -232,6 +233,10 @@ class _Chain:
     def add(self, number: int, line: LogLine, previous: str) -> None:
         """A line that is what its hash says."""
         before = self._lines[-1].hash if self._lines else FIRST_PREVIOUS
+        if line.hash in self._known:
+            self._notices.append(f"{self._name}: line {number} stands there twice; one is read")
+            return
+        self._known.add(line.hash)
         if self._unreadable:
             self._judge_unreadable(chained=previous == before)
         elif previous != before:

@@ -882,13 +882,11 @@ def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
     }
     for key in dict.fromkeys(one.point for one in state.timed):
         timed = looked.measured(key)
-        us = tuple(
-            one
-            for process in (timed.samples.processes if timed and timed.samples else ())
-            for one in process.us
-        )
+        processes = timed.samples.processes if timed and timed.samples else ()
+        us = tuple(one for process in processes for one in process.us)
+        spent_us = sum(sum(one.us) * one.launches_per_sample for one in processes)
         error: Literal["", "RuntimeFailedConfig"] = "" if us else "RuntimeFailedConfig"
-        entries.append(TunerEntry(state.knobs[key], us, when[key], error))
+        entries.append(TunerEntry(state.knobs[key], us, when[key], error, spent_us))
     rung, cache = target / f"{family.rung.id}_champion.py", target / "kernel_tuner_cache.json"
     written = [rung, cache]
     try:

@@ -298,13 +298,13 @@ class LoopFolder:
         One that is merely behind the log is what a killed process leaves: nothing is wrong.
         """
         path, state = self.path / STATE_NAME, self.state
-        again = f"it was rebuilt from the {state.log_lines} lines of {LOG_NAME}"
+        again = f"it is rebuilt from the {state.log_lines} lines of {LOG_NAME}"
         try:
             data = path.read_bytes()
         except FileNotFoundError:
             return f"{STATE_NAME} was missing; {again}", False
         except OSError as error:
-            return f"{STATE_NAME} cannot be read ({error.strerror}); {again}", False
+            return f"{STATE_NAME} cannot be read ({error.strerror}); {again}", True
         try:
             body = json.loads(data)
             version = int(body["schema_version"])
@@ -314,12 +314,12 @@ class LoopFolder:
             word = "newer" if version > STATE_VERSION else "older"
             return f"{STATE_NAME} is of the {word} version {version}; {again}", True
         try:
-            held = adapter_of(LoopState).dump_json(adapter_of(LoopState).validate_python(body))
+            adapter_of(LoopState).validate_python(body)
         except (ValidationError, LabError):
             return f"{STATE_NAME} was damaged; {again}", True
         followed = str(body["log_hash"])
         if followed == state.log_hash:
-            if held == adapter_of(LoopState).dump_json(state):
+            if body == json.loads(adapter_of(LoopState).dump_json(state)):
                 return "", False
             return f"{STATE_NAME} did not say what {LOG_NAME} says; {again}", True
         known = {line.hash for line in self.lines} | {FIRST_PREVIOUS}

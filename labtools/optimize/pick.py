@@ -16,7 +16,7 @@ from typing import Literal
 
 from labtools.problem import LabError, Limits, Problem, Rung, timed_launches
 from labtools.problem.rung import is_arch_since
-from labtools.record.expressions import MissingName, Quantity, evaluate_expression
+from labtools.record.expressions import MissingName, Quantity
 
 from .budget import CAP, NEGLIGIBLE, Budget
 from .family import METHOD_AXES, Axis, Family, InvalidPoint, Method, Point
@@ -294,7 +294,7 @@ def strength_of(method: Method, names: Names) -> float | None:
         LabError: it cannot be computed, or lies outside 0..1.
     """
     try:
-        value = float(evaluate_expression(method.trigger, names))
+        value = float(method.ask("trigger", names))
     except MissingName:
         return None
     if not 0 <= value <= 1:
@@ -313,7 +313,7 @@ def _consider(
     try:
         strength = strength_of(method, names)
         missing = "a value that its trigger asks for is missing" if strength is None else ""
-        skipped: bool | None = bool(method.skip) and bool(evaluate_expression(method.skip, names))
+        skipped: bool | None = bool(method.skip) and bool(method.ask("skip", names))
     except MissingName as error:
         skipped, missing = None, f"{error.name}, which its skip condition asks for, is missing"
     settled = _settled(family, point, method, known)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from labtools.problem import LabError
-from labtools.record.expressions import MissingName, Quantity, evaluate_expression
+from labtools.record.expressions import MissingName, Quantity
 from labtools.toolchain.listings import MachineCode
 from labtools.toolchain.sass import Sass
 
@@ -187,6 +187,6 @@ def prove(
         return None
     names = {**values, **{name + WITHOUT: value for name, value in without.items()}}
     try:
-        return bool(evaluate_expression(method.proof_when, names))
+        return bool(method.ask("proof_when", names))
     except MissingName:
         return None

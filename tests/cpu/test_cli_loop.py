@@ -263,6 +263,8 @@ def test_what_is_given_reaches_the_step(
         ('{"method": ["a"]}', "methods: Field required"),
         ('{"methods": ["a"], "why": 1}', "why: "),
         ('{"methods": "a"}', "methods: "),
+        ('{"methods": [1]}', "methods.0: "),
+        ('{"methods": ["a"], "methods": ["b"]}', "methods is given twice"),
         ("", "Expecting value"),
     ],
 )
@@ -288,6 +290,10 @@ def test_what_a_step_cannot_take_ends_with_2(tmp_path: Path, loop_for_real: Any)
     answer = loop_for_real("gaps", folder, "--input", path)
     assert answer.status == 2
     assert "did you mean dram_throughput_pct?" in answer.err
+    for loose in ('"41"', "true", "[41]"):
+        path.write_text(f'{{"counters": {{"dram_throughput_pct": {loose}}}}}')
+        answer = loop_for_real("gaps", folder, "--input", path)
+        assert answer.status == 2 and "counters.dram_throughput_pct: " in answer.err
     assert loop_for_real("gaps", folder).status == 0
     assert loop_for_real("budget", folder, "--rule", "by-lot").status == 2
 

@@ -294,6 +294,7 @@ def test_the_grid_is_exported_with_the_champion(family: Family, grid: Grid, tmp_
     assert held.keys() <= whole.keys()
     for key, one in held.items():
         assert whole[key]["time"] == pytest.approx(one["time"])
+        assert whole[key]["benchmark_time"] == pytest.approx(one["benchmark_time"])
 
 
 # ------------------------------------------------------------------- what somebody decides

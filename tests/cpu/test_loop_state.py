@@ -355,6 +355,37 @@ def test_a_state_changed_by_hand_is_found(played: Path) -> None:
     assert path.read_text() == before
 
 
+def test_a_field_that_nobody_knows_is_told_and_set_aside(played: Path) -> None:
+    path = state_of(played)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "mine": "a note"}))
+    (notice,) = LoopFolder.look(played).notices
+    assert "did not say what log.jsonl says" in notice
+    with LoopFolder.opened(played):
+        pass
+    (kept,) = played.glob("state.json.damaged-*")
+    assert "a note" in kept.read_text()
+
+
+def test_a_folder_in_place_of_the_state_is_set_aside(played: Path) -> None:
+    path = state_of(played)
+    before = path.read_text()
+    path.unlink()
+    path.mkdir()
+    with LoopFolder.opened(played) as folder:
+        assert "cannot be read" in folder.notices[0]
+    assert path.read_text() == before
+
+
+def test_a_line_that_stands_twice_is_read_once(played: Path) -> None:
+    before = LoopFolder.look(played)
+    log = played / "log.jsonl"
+    lines = log.read_text().splitlines()
+    log.write_text("\n".join([*lines[:9], lines[8], *lines[9:]]) + "\n")
+    after = LoopFolder.look(played)
+    assert after.state == before.state
+    assert after.notices == ("log.jsonl: line 10 stands there twice; one is read",)
+
+
 def test_a_file_of_a_round_is_written_again(played: Path) -> None:
     path = played / "iterv2" / "attribution.json"
     before = path.read_text()

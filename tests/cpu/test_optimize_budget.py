@@ -193,6 +193,9 @@ def test_the_reason_names_what_is_missing_negligible_and_left():
 
 def test_a_gap_at_the_threshold_is_not_negligible():
     assert seats(allocate(gaps(NEGLIGIBLE, None, None))) == (2, 0, 0)
+    used = {f"pipe_{name}_pct": 90.0 for name in ("fma", "alu", "xu", "tensor")}
+    assert gaps_of_counters(used).compute == NEGLIGIBLE
+    assert "compute gap 0.0999 is negligible" in allocate(gaps(0.0999, 0.5, None)).reason
 
 
 @pytest.mark.parametrize("rule", [one for one in RULES if one != "fill-largest"])

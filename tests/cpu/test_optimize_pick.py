@@ -183,6 +183,12 @@ def test_a_strength_beyond_one_is_refused(tmp_path):
         choose(slots(memory=1), family=load_family(stranger(tmp_path, edit)))
 
 
+def test_a_trigger_that_divides_by_zero_names_its_method(tmp_path):
+    edit = ("ramp(memory_gap, 0.1, 0.6)", "memory_gap / (latency_gap - latency_gap)")
+    with pytest.raises(LabError, match=f"The trigger of {WIDE} cannot be computed.*\n.*zero"):
+        choose(slots(memory=1), family=load_family(stranger(tmp_path, edit)))
+
+
 def test_what_does_not_go_together_is_passed_over(tmp_path):
     edit = ("not (early > 0 and", "not (early > 0 and shuffle == 1) and not (early > 0 and")
     family = load_family(stranger(tmp_path, edit))
