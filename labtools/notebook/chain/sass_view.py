@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _CELL = "padding:0.1em 0.45em;text-align:left;vertical-align:top;white-space:pre"
-_HEAD = "padding:0.25em 0.45em;text-align:left;white-space:nowrap;border-bottom:1px solid #8888"
+_HEAD = "padding:0.25em 0.45em;text-align:left;border-bottom:1px solid #8888"
+_LONG = frozenset({"instruction", "line", "waits for", "takes", "does", "note", "source"})
+"""Columns whose texts go on below where the listing is wider than its column of the page."""
+_BROKEN = "white-space:pre-wrap;overflow-wrap:anywhere"
 _KEY = (
     "waits for: scoreboards that must be free before it issues. takes: a scoreboard that it holds "
     "until its result is there, or until its operands are read. stall: cycles until the same warp "
@@ -218,7 +221,10 @@ def _listing_html(
             bold = (name == "instruction" and "lt-sass-load" in kind) or name == "waits for"
             weight = "font-weight:bold;" if bold and text else ""
             font = "font-family:inherit" if name in ("does", "note") else "font-family:monospace"
-            cells.append(f'<td style="{_CELL};{rule}{weight}{font}">{html.escape(text)}</td>')
+            breaks = f";{_BROKEN}" if name in _LONG else ""
+            cells.append(
+                f'<td style="{_CELL};{rule}{weight}{font}{breaks}">{html.escape(text)}</td>'
+            )
         body.append(f'<tr class="{kind}">{"".join(cells)}</tr>')
     label = html.escape(caption, quote=True)
     return (
