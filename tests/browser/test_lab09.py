@@ -232,6 +232,13 @@ def play_by_keyboard(page: Any) -> None:
     expect(page.locator(".lt-loop-now .lt-loop-branches tbody tr")).to_have_count(DEFAULT_BRANCHES)
 
 
+def not_sideways(page: Any) -> bool:
+    """Whether every table of the game fits its place, and there is one."""
+    wide = "one => one.scrollWidth > one.clientWidth + 1"
+    tables = page.locator(".lt-loop-wide").all()
+    return bool(tables) and not any(one.evaluate(wide) for one in tables)
+
+
 def give_one_axis_all(page: Any) -> None:
     """Slots of one axis alone: nothing of the others can be chosen, and what the rules give is
     folded. Then the slots are shared out again."""
@@ -266,6 +273,7 @@ def play_on_the_site(
     give_one_axis_all(page)
     play_game(page, *read, folder)
     shoot(page, "static-lab09-end", game(page))
+    assert not_sideways(page)
     link = page.url
     assert "#loop=" in link
     shown = game(page).inner_text()
@@ -273,8 +281,7 @@ def play_on_the_site(
     open_site(page, link)
     expect(page.locator(".lt-loop-result")).to_be_visible()
     assert fits_the_screen(page, ".lt-loop")
-    sideways = "one => one.scrollWidth > one.clientWidth + 1"
-    assert not any(one.evaluate(sideways) for one in page.locator(".lt-loop-wide").all())
+    assert not_sideways(page)
     shoot(page, "static-lab09-phone-end", game(page))
     page.set_viewport_size({"width": 1280, "height": 1000})
     assert game(page).inner_text() == shown
