@@ -60,6 +60,10 @@ from labtools.record.store import shipped_records_dir
 from tools.install import ROOT
 
 BEGIN, END = "<!-- results: written by make readme -->", "<!-- end of results -->"
+GUESS_FIRST = (
+    "Guess before you open the results: how many times as long as the fastest fair library does "
+    "the one-warp kernel take, and how many times as fast is the guide's own?"
+)
 NOTHING_YET = "There are no records of the headline workload yet."
 PLOT = "book/_static/results.svg"
 FINAL_RUNGS = ("r09_inverted", "r10_inverted_int8", "r11_inverted_int4")
@@ -456,7 +460,13 @@ def whole_results(store: RecordStore, rungs: Sequence[Rung]) -> tuple[str, str |
         plot, alt = results_plot(groups[0][1])
         parts.append(f"![{alt}]({PLOT})")
     parts += [results_table(store, rungs), final_table(store)]
-    return "\n\n".join(part for part in parts if part), plot
+    text = "\n\n".join(part for part in parts if part)
+    return (fold_results(text) if groups else text), plot
+
+
+def fold_results(text: str) -> str:
+    """Results that a reader opens after a guess, in Markdown that also GitHub folds."""
+    return f"<details>\n<summary>{GUESS_FIRST}</summary>\n\n{text}\n\n</details>"
 
 
 def replace_table(readme: str, table: str) -> str:

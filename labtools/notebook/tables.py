@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,17 +127,44 @@ def recorded(*records: Record) -> Word:
     return Word("recorded", "; ".join(told), records)
 
 
-_STACKED = (
-    "<style>@media (max-width: 600px) {"
-    ".lt-stacked thead{display:none}"
-    ".lt-stacked :is(table,tbody,tr,td){display:block;width:auto!important}"
-    ".lt-stacked tr{border-bottom:2px solid #8888;padding:0.5em 0}"
-    ".lt-stacked td{border:0!important;padding:0.1em 0!important;overflow-wrap:anywhere}"
-    ".lt-stacked td:empty{display:none}"
-    '.lt-stacked td::before{content:attr(data-column) ": ";font-weight:600}'
-    "}</style>"
-)
-"""On a narrow screen a row is a list of its cells, each with the head of its column before it."""
+_NEVER_STACKED = 16.0
+"""Em: what needs no more fits every telephone."""
+_SENTENCES_STACKED = 62.0
+"""Em up to which rows of several sentences are lists."""
+_COMPACT = 0.8
+"""Size of the letters of a table that does not quite fit."""
+_TABLE_LETTERS = 0.95
+"""Size of a table's letters where there is room, in those of the page."""
+
+
+def _narrow_style(name: str, fits: float, compact: float) -> str:
+    """What becomes of a table whose column of the page is narrower than it needs.
+
+    First its letters become smaller. Where that is not enough, each row becomes a list of its
+    cells, each with the head of its column before it. What counts is the width of the box that
+    holds the table, not that of the screen.
+
+    Args:
+        name: class of the box.
+        fits: width up to which the letters are smaller, in em of the box.
+        compact: width up to which rows are lists.
+    """
+    return (
+        f"<style>.{name}{{container-type:inline-size}}"
+        f"@container (max-width:{fits:g}em){{"
+        f".{name} table{{font-size:{_COMPACT}em!important}}"
+        f".{name} :is(th,td){{padding:0.2em 0.35em!important}}}}"
+        f"@container (max-width:{compact:g}em){{"
+        f".{name} table{{font-size:{_TABLE_LETTERS}em!important}}"
+        f".{name} thead{{display:none}}"
+        f".{name} :is(table,tbody,tr,td){{display:block;width:auto!important}}"
+        f".{name} tr{{border-bottom:2px solid #8888;padding:0.5em 0}}"
+        f".{name} td{{border:0!important;padding:0.1em 0!important;overflow-wrap:anywhere}}"
+        f".{name} td:empty{{display:none}}"
+        f'.{name} td::before{{content:attr(data-column) ": ";font-weight:600}}'
+        f'.{name} td[data-column=""]::before{{content:""}}'
+        "}</style>"
+    )
 
 
 def make_table(
@@ -147,7 +174,10 @@ def make_table(
     *,
     stacked: bool = False,
 ) -> Shown:
-    """A table that scrolls sideways on a narrow screen instead of overflowing it.
+    """A table that fits the column of the page which holds it.
+
+    Where that is too narrow, the letters become smaller, and then each row becomes a list of its
+    cells; see `_narrow_style`. Where all rows name one GPU and day, the caption does.
 
     Where recorded numbers of one workload differ in their processes, the way they were timed, the
     layout of the cache or the oracle, the table gets columns that say so; see `distinguish`.
@@ -156,10 +186,15 @@ def make_table(
         columns: headings.
         rows: a cell a column.
         caption: stands above.
-        stacked: on a narrow screen a row is a list of its cells; for rows of several sentences.
+        stacked: rows of several sentences, which are lists in all but a very wide column.
     """
     columns, grid, caption = _with_circumstances(columns, [list(row) for row in rows], caption)
+    grid, caption = _with_one_origin(grid, caption)
     least = _least_widths(columns, grid)
+    fits, compact = _needed_widths(columns, grid, least)
+    if stacked:
+        fits = compact = max(_SENTENCES_STACKED, fits)
+    narrow = compact > _NEVER_STACKED
     head = "".join(
         f'<th scope="col" style="{_CELL};{_RULE}'
         f'{f";min-width:{least[number]}" if number in least else ""}">{_text(column)}</th>'
@@ -168,7 +203,7 @@ def make_table(
     body = "".join(
         "<tr>"
         + "".join(
-            f'<td style="{_CELL};{_RULE}"{_named(column, stacked)}>{_html(cell)}</td>'
+            f'<td style="{_CELL};{_RULE}"{_named(column, narrow)}>{_html(cell)}</td>'
             for column, cell in zip(columns, row, strict=True)
         )
         + "</tr>"
@@ -176,19 +211,40 @@ def make_table(
     )
     # As wide as what can be seen: a table's own caption would be as wide as the table.
     title = f'<div style="position:sticky;left:0">{_text(caption)}</div>' if caption else ""
-    style, name = (_STACKED, ' class="lt-stacked"') if stacked else ("", "")
+    style, name = "", ""
+    if narrow:
+        box = f"lt-stacked-{fits:g}-{compact:g}"
+        style, name = _narrow_style(box, fits, compact), f' class="lt-stacked {box}"'
     markup = (
         f'{style}<div{name} style="overflow-x:auto;margin:0.4em 0" tabindex="0" role="region" '
         f'aria-label="{html.escape(caption or "table")}">'
-        f'{title}<table style="border-collapse:collapse;margin:0;font-size:0.95em">'
+        f'{title}<table style="border-collapse:collapse;margin:0;font-size:{_TABLE_LETTERS}em">'
         f"<thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )
     return Shown(markup, _plain_table(columns, grid, caption))
 
 
-def _named(column: str, stacked: bool) -> str:
-    return f' data-column="{html.escape(column)}"' if stacked else ""
+def _named(column: str, narrow: bool) -> str:
+    return f' data-column="{html.escape(column)}"' if narrow else ""
+
+
+def _with_one_origin(grid: list[list[Cell]], caption: str) -> tuple[list[list[Cell]], str]:
+    """The table with what all rows say of their origin in the caption, and the bare words left.
+
+    A row without numbers, whose last cell is no `Word`, says nothing of an origin.
+    """
+    said = [(at, cell) for row in grid for at, cell in enumerate(row) if isinstance(cell, Word)]
+    details = {(at, cell.detail) for at, cell in said}
+    if len(said) < 2 or len(details) != 1 or not said[0][1].detail:
+        return grid, caption
+    detail = said[0][1].detail
+    bare = [
+        [replace(cell, detail="") if isinstance(cell, Word) else cell for cell in row]
+        for row in grid
+    ]
+    told = f"{caption.removesuffix('.')}; {detail}" if caption else detail
+    return bare, caption if detail in caption else told
 
 
 def _with_circumstances(
@@ -244,6 +300,53 @@ def _wide_column(columns: Sequence[str], grid: Sequence[Sequence[Cell]]) -> tupl
         return len(columns) - 1, _LAST
     longest = max((len(str(row[0])) for row in grid), default=0)
     return 0, f"min({min(9.0, 0.5 * longest + 1.5):.1f}em, 22vw)"
+
+
+_SPARE = 1.02
+"""Faces differ a little in width."""
+_THIN, _FAT = frozenset("iljtfr.,:;'|!()[] "), frozenset("mwMW@%")
+
+
+def _letters_width(text: str) -> float:
+    """How wide letters of a proportional face are at most, about, in em."""
+    return sum(
+        0.38 if c in _THIN else 0.95 if c in _FAT else 0.72 if c.isupper() else 0.6 for c in text
+    )
+
+
+def _unbroken(text: str) -> float:
+    """Width of the longest part of a text that a browser does not break, in em."""
+    text = text.replace(" %", "\u00a0%")
+    parts = re.split(r"[ \n]+|(?<=[a-z])-(?=[a-z])", text)
+    return max((_letters_width(part) for part in parts), default=0.0)
+
+
+def _needed_widths(
+    columns: Sequence[str], grid: Sequence[Sequence[Cell]], least: Mapping[int, str]
+) -> tuple[float, float]:
+    """Least widths of a box in which a table fits, with its own letters and with smaller ones.
+
+    In em of the box, rounded up. They are a guess from the longest word of each column, and rather
+    too large than too small.
+    """
+    words, cells = 0.0, 0
+    for number, column in enumerate(columns):
+        widest = max((_cell_width(row[number]) for row in grid), default=0.0)
+        found = re.search(r"([\d.]+)em", least.get(number, ""))
+        words += max(widest, 1.1 * _unbroken(column), float(found[1]) if found else 0.0)
+        cells += 1
+    own = _TABLE_LETTERS * (words + 1.4 * cells)
+    small = _COMPACT * (words + 0.7 * cells)
+    return math.ceil(_SPARE * own), math.ceil(_SPARE * small)
+
+
+def _cell_width(cell: Cell) -> float:
+    if isinstance(cell, Word):
+        badges = 0.85 * max(_letters_width(word) + 1.2 for word in (cell.word, cell.also))
+        return max(badges, _unbroken(cell.detail))
+    text = str(cell)
+    code = max((0.62 * len(part) for part in re.findall(r"`(\S+?)`", text)), default=0.0)
+    return max(_unbroken(text.replace("`", "")), code)
 
 
 def make_note(text: str, word: str | None = None) -> Shown:

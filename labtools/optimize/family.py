@@ -195,7 +195,7 @@ class Method(_Data):
         trigger: expression; its value in [0, 1] says how strongly it is called for.
         skip: expression; where it holds the method is left out. Empty: never.
         signature: of its machine code, see `read_pattern`; every line must hold.
-        proof: how it is proved where it has no signature, in words that name the counters.
+        proof: what proves it where it has no signature, as words that follow "proved where".
         proof_when: the same as an expression, over values with the method and, under names that
             end in ``_without``, over those without it.
         off: setting of the knobs without it.

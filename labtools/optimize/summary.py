@@ -124,7 +124,15 @@ def _rounds(state: LoopState) -> SummaryTable:
         champion = kept.champion or ("abandoned" if kept.abandoned else NOT_KNOWN)
         rank = NOT_KNOWN if kept.best_rank is None else f"{kept.best_rank} of {kept.candidates}"
         rows.append((str(kept.round), methods, tried, champion, _time(kept.time_us), gain, rank))
-    columns = ("round", "methods", "branches", "champion", "us", "gain", "fastest was forecast")
+    columns = (
+        "round",
+        "methods",
+        "branches",
+        "champion",
+        "us",
+        "gain",
+        "forecast's rank of the fastest",
+    )
     return SummaryTable("Rounds", columns, tuple(rows))
 
 

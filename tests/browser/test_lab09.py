@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,7 +148,11 @@ def play_round(
     assert done.time_us is not None
     status = now.locator(".lt-loop-status")
     expect(status).to_contain_text(say_time(done.time_us))
-    expect(status).to_contain_text(f"after {done.runs} runs")
+    fastest_us = min(one.time_us for one in done.timed if one.time_us is not None)
+    expect(status).to_contain_text(
+        f"The fastest after {done.runs} runs takes {say_time(fastest_us)}"
+    )
+    expect(status).not_to_contain_text("leads")
     offered = now.get_by_label("This round begins from").locator("option")
     places = {int(one.get_attribute("value")) for one in offered.all()}
     frontier = {bench.grid.number(family.read_key(one.point)) for one in done.frontier}
@@ -156,7 +161,7 @@ def play_round(
 
 def play_game(page: Any, bench: RecordedBench, searches: Searches, folder: Path) -> LoopState:
     """A whole game against the loop's own, to its end."""
-    last = None
+    last, family = None, bench.family
     for tried, done, begun in Reference(folder, bench).rounds():
         play_round(page, bench, tried, done, begun)
         last = done
@@ -172,7 +177,20 @@ def play_game(page: Any, bench: RecordedBench, searches: Searches, folder: Path)
     expect(result).to_contain_text(f"{best_us / searches.best_us:.3f} times")
     expect(result).to_contain_text(f"after {last.runs} runs in {len(last.history)} rounds")
     expect(page.locator(".lt-loop-plot path")).to_have_count(len(searches.searches) + 1)
-    expect(page.locator(".lt-loop-migration tbody tr")).to_have_count(len(last.history))
+    rounds = page.locator(".lt-loop-migration tbody tr")
+    expect(rounds).to_have_count(len(last.history))
+    for number in range(1, len(last.history) + 1):
+        begun = rounds.nth(number - 1).locator('[data-column="from"]')
+        from_us = bench.time([family.read_key(last.history[number - 1].start)])
+        expect(begun).to_contain_text(
+            say_time(from_us.median_us(family.read_key(last.history[number - 1].start)))
+        )
+        again = re.compile("a candidate of round|the start")
+        (
+            expect(begun).to_contain_text
+            if number == RESTARTED
+            else expect(begun).not_to_contain_text
+        )(again)
     expect(page.locator(".lt-loop-scores")).to_contain_text("Directions right:")
     return last
 
@@ -216,6 +234,28 @@ def play_by_keyboard(page: Any) -> None:
     expect(page.locator(".lt-loop-now .lt-loop-branches tbody tr")).to_have_count(DEFAULT_BRANCHES)
 
 
+def not_sideways(page: Any) -> bool:
+    """Whether every table of the game fits its place, and there is one."""
+    wide = "one => one.scrollWidth > one.clientWidth + 1"
+    tables = page.locator(".lt-loop-wide").all()
+    return bool(tables) and not any(one.evaluate(wide) for one in tables)
+
+
+def give_one_axis_all(page: Any) -> None:
+    """Slots of one axis alone: nothing of the others can be chosen, and what the rules give is
+    folded. Then the slots are shared out again."""
+    share_out(page, [1, 0, 0])
+    expect(page.locator(".lt-loop-rules p")).to_be_hidden()
+    groups = page.locator(".lt-loop-now .lt-loop-methods")
+    for number, axis in enumerate(METHOD_AXES):
+        legend = groups.nth(number).locator("legend")
+        expect(legend).to_have_text(f"{axis}: no slot" if number else f"{axis}: 1 method at most")
+        boxes = groups.nth(number).locator("input[type=checkbox]").all()
+        assert boxes
+        assert all(box.is_disabled() == bool(number) for box in boxes)
+    press(page, "Share the slots out again")
+
+
 def open_site(page: Any, address: str) -> None:
     page.goto("about:blank")  # the same page with another fragment would not be loaded
     page.goto(address)
@@ -232,8 +272,10 @@ def play_on_the_site(
     assert fits_the_screen(page, ".lt-loop")
     shoot(page, "static-lab09-phone-start", game(page))
     page.set_viewport_size({"width": 1280, "height": 1000})
+    give_one_axis_all(page)
     play_game(page, *read, folder)
     shoot(page, "static-lab09-end", game(page))
+    assert not_sideways(page)
     link = page.url
     assert "#loop=" in link
     shown = game(page).inner_text()
@@ -241,6 +283,7 @@ def play_on_the_site(
     open_site(page, link)
     expect(page.locator(".lt-loop-result")).to_be_visible()
     assert fits_the_screen(page, ".lt-loop")
+    assert not_sideways(page)
     shoot(page, "static-lab09-phone-end", game(page))
     page.set_viewport_size({"width": 1280, "height": 1000})
     assert game(page).inner_text() == shown

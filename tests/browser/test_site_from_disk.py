@@ -18,6 +18,26 @@ SHOW_ALL = """document.querySelectorAll(".lt-gate-static").forEach(
     gate => { gate.dataset.open = "yes"; })"""
 
 
+# Tables that are wider than their place: headings of those, with everything unfolded.
+WIDE_TABLES = """() => {
+    document.querySelectorAll("main details").forEach(one => { one.open = true; });
+    const scroller = one => {
+        while (one.tagName !== "MAIN" && getComputedStyle(one).overflowX === "visible")
+            one = one.parentElement;
+        return one;
+    };
+    const wide = one => {
+        const held = scroller(one);
+        const place = one.closest(".cell_output, section").getBoundingClientRect();
+        return held.scrollWidth > held.clientWidth + 1
+            || one.getBoundingClientRect().right > place.right + 1;
+    };
+    return [...document.querySelectorAll("main table:not(.highlighttable)")]
+        .filter(one => one.offsetWidth && wide(one))
+        .map(one => one.textContent.trim().slice(0, 100));
+}"""
+
+
 @pytest.mark.slow
 def test_every_page_works_without_a_network(built_site: Path, page: Any) -> None:
     page.context.set_offline(True)
@@ -36,7 +56,13 @@ def test_every_page_works_without_a_network(built_site: Path, page: Any) -> None
         page.wait_for_timeout(300)
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 391, f"{name} is {wide} px wide on a screen of 390"
+        assert page.evaluate(WIDE_TABLES) == [], f"{name}, on a screen of 390"
         shoot(page, f"site-phone-{name.replace('/', '-')}")
+        page.set_viewport_size({"width": 1280, "height": 900})
+        assert page.evaluate(WIDE_TABLES) == [], f"{name}, on a screen of 1280"
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.locator("a[href*=_sources]").count() == 0, "a link to what is not there"
+        assert page.locator("link[rel~=icon]").count() == 1
     outside = [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:"))]
     assert outside == []
     assert broken == []

@@ -6,10 +6,12 @@ import dataclasses
 import json
 import os
 import random
+import re
 from typing import Any
 
 import pytest
 
+from labtools.notebook.loop.conditions import say_condition
 from labtools.notebook.loop.figures import searches_figure
 from labtools.notebook.loop.game import NO_POINT, GameGrid, choices
 from labtools.notebook.loop.view import LoopGame, open_game, read_game
@@ -117,6 +119,39 @@ def test_a_refused_choice_says_why(bench: RecordedBench, tables: dict[str, Any])
     reasons = {tables["texts"][number] for refused in told for number in refused.values()}
     assert "" not in reasons
     assert tables["no_point"] == NO_POINT
+
+
+def test_a_condition_is_said_in_words(bench: RecordedBench, tables: dict[str, Any]) -> None:
+    """Of every method that a check refuses the reader sees why, and no expression."""
+    reasons = {
+        tables["texts"][why]
+        for point in tables["points"]
+        for _, why in point["checks"].values()
+        if why >= 0
+    }
+    assert "it is skipped where math is 0 or swizzle is 2" in reasons
+    assert "its trigger fires only where memory gap is above 0.1" in reasons
+    for reason in reasons:
+        assert not re.search(r"[_=*]|ramp|pct", reason), reason
+    for text, said in (
+        ("0.4 + 0.6 * ramp(x, 1, 4)", "always"),
+        ("ramp(a_share + b_share, 0.2, 0.8) * 0.9", "a share + b share is above 0.2"),
+        ("ramp(launches, 1, 2) * ramp(t, 600, 60)", "launches is above 1 and t is below 600"),
+        ("(a + b) * c / 2 >= 1", "((a + b) * c) / 2 is at least 1"),
+        ("not (a > 0 and b == 5)", "it is not so that a is above 0 and b is 5"),
+    ):
+        assert say_condition(text) == said
+    for method in bench.family.methods:
+        assert say_condition(method.trigger) != "always", method.id
+
+
+def test_a_proof_ends_a_sentence(bench: RecordedBench) -> None:
+    """Its words follow "proved where": a clause, which names no counter."""
+    proofs = [one.proof for one in bench.family.methods if one.proof]
+    assert proofs
+    for proof in proofs:
+        assert re.fullmatch(r"[a-z][^:;_]*[^.]", proof), proof
+        assert re.search(r"\b(is|are|has|takes|took|issues)\b", proof), proof
 
 
 def test_gaps_slots_and_checks_are_those_of_the_loop(

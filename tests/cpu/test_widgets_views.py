@@ -28,7 +28,7 @@ from labtools.notebook import (
 )
 from labtools.notebook.claims import show_claims
 from labtools.notebook.occupancy.view import Choices, occupancy_tables
-from labtools.notebook.tables import Link
+from labtools.notebook.tables import Link, Shown
 from labtools.predict import achieved_occupancy, floors, list_gpus, load_gpu, occupancy
 from labtools.problem import HEADLINE, LabError, Workload, load_rung
 
@@ -237,6 +237,35 @@ def test_a_stacked_table_names_the_column_of_each_cell() -> None:
     assert '<a href="page.html#cell">here &amp; there</a>' in shown.html
     assert "here & there" in shown.text
     assert "lt-stacked" not in make_table(["a"], [["b"]]).html
+
+
+def widths(shown: Shown) -> tuple[float, float]:
+    """Of the column of a page: where the letters become smaller, and where rows become lists."""
+    found = re.findall(r"@container \(max-width:(\d+)em\)", shown.html)
+    return float(found[0]), float(found[1])
+
+
+def test_a_table_that_needs_more_room_is_a_list_in_wider_columns() -> None:
+    few = make_table(["workload"] * 4, [["8,32,8,4096,128"] * 4])
+    many = make_table(["workload"] * 8, [["8,32,8,4096,128"] * 8])
+    for shown in (few, many):
+        fits, compact = widths(shown)
+        assert compact < fits
+        assert shown.html.count('data-column="workload"') == shown.html.count("<td ")
+    assert all(more > less for more, less in zip(widths(many), widths(few), strict=True))
+    assert widths(make_table(["said"], [["a sentence"]], stacked=True)) == (62, 62)
+
+
+def test_one_origin_of_all_rows_stands_in_the_caption() -> None:
+    where, other = "NVIDIA H200, 2026-01-02", "NVIDIA H200, 2026-01-03"
+    one = make_table(["a", "from"], [["x", Word("recorded", where)]] * 3, "A caption")
+    assert one.html.count(where) == 2  # once to be seen, once for who hears the table
+    assert one.html.count("prov-recorded") == 3
+    assert one.text.count(where) == 1 and f"A caption; {where}" in one.text
+    two = make_table(["a", "from"], [["x", Word("recorded", day)] for day in (where, other)])
+    assert two.text.count(where) == two.text.count(other) == 1
+    single = make_table(["a", "from"], [["x", Word("recorded", where)]], "A caption")
+    assert f"A caption; {where}" not in single.text and where in single.text
 
 
 @pytest.mark.parametrize(("reader", "ending"), [("0", "html"), ("1", "md")])

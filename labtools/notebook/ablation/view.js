@@ -85,7 +85,7 @@ function drawProof(proof) {
   const head = proof.kind === "signature" ? "instructions that match" : "number";
   const rows = proof.rows.map(([name, held, then]) => [html("code", {}, [name]), held, then]);
   const told = [`${proof.said[0].toUpperCase()}${proof.said.slice(1)}. `];
-  if (proof.kind === "proof") told.unshift(`No opcode of its own. Its proof is ${proof.note}. `);
+  if (proof.kind === "proof") told.unshift(`No opcode of its own. It is proved where ${proof.note}. `);
   else if (proof.note) told.push(`${proof.note[0].toUpperCase()}${proof.note.slice(1)}. `);
   return [
     html("h4", {}, ["Claimed against compiled"]),
@@ -177,7 +177,7 @@ function render({ model, el }) {
       html("div", { class: "lt-ablation-label" }, ["identical kernels, ",
         `${identical.length} pairs`]),
       track(threshold, identical.map((ratio) => spot("lt-ablation-dot", ratio, threshold))),
-      html("div", { class: "lt-ablation-value" }, [`noise up to ${percent}`]),
+      html("div", { class: "lt-ablation-value" }, [`least effect ${percent}`]),
     ]);
   }
 

@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _CELL = "padding:0.1em 0.45em;text-align:left;vertical-align:top;white-space:pre"
-_HEAD = "padding:0.25em 0.45em;text-align:left;white-space:nowrap;border-bottom:1px solid #8888"
+_HEAD = "padding:0.25em 0.45em;text-align:left;border-bottom:1px solid #8888"
+_LONG = frozenset({"instruction", "line", "waits for", "takes", "does", "note", "source"})
+"""Columns whose texts go on below where the listing is wider than its column of the page."""
+_BROKEN = "white-space:pre-wrap;overflow-wrap:anywhere"
+_NARROW = (
+    "<style>.lt-sass{container-type:inline-size}"
+    "@container (max-width:34em){"
+    ".lt-sass table{font-size:0.62em!important}"
+    ".lt-sass :is(th,td){padding:0.1em 0.2em!important}}</style>"
+)
+"""On a telephone the letters of a listing are smaller."""
 _KEY = (
     "waits for: scoreboards that must be free before it issues. takes: a scoreboard that it holds "
     "until its result is there, or until its operands are read. stall: cycles until the same warp "
@@ -218,11 +228,14 @@ def _listing_html(
             bold = (name == "instruction" and "lt-sass-load" in kind) or name == "waits for"
             weight = "font-weight:bold;" if bold and text else ""
             font = "font-family:inherit" if name in ("does", "note") else "font-family:monospace"
-            cells.append(f'<td style="{_CELL};{rule}{weight}{font}">{html.escape(text)}</td>')
+            breaks = f";{_BROKEN}" if name in _LONG else ""
+            cells.append(
+                f'<td style="{_CELL};{rule}{weight}{font}{breaks}">{html.escape(text)}</td>'
+            )
         body.append(f'<tr class="{kind}">{"".join(cells)}</tr>')
     label = html.escape(caption, quote=True)
     return (
-        '<figure class="lt-sass" style="margin:0.6em 0;text-align:left">'
+        f'{_NARROW}<figure class="lt-sass" style="margin:0.6em 0;text-align:left">'
         f"<figcaption>{html.escape(caption)} {badge(word)}</figcaption>"
         '<div style="overflow:auto;max-height:32em;border:1px solid #8888;border-radius:4px" '
         f'tabindex="0" role="region" aria-label="{label}">'

@@ -41,6 +41,7 @@ from labtools.optimize.searches import NEAR_FACTORS, Searches
 from labtools.optimize.state import METHOD_CLASSES
 
 from ..ablation.panels import CLASS_WORDS, proof_rows
+from .conditions import say_condition
 
 NO_POINT = "no recorded point that a round may lead with has these methods on together"
 """Why a round can try nothing, where a choice of methods is not refused by the family itself."""
@@ -310,11 +311,20 @@ def _checks(bench: RecordedBench, point: Point) -> dict[str, tuple[float | None,
     return {
         one.method: (
             None if one.strength is None else round(one.strength, 3),
-            "" if one.checks.passed else one.why,
+            "" if one.checks.passed else _say_refusal(bench.family.method(one.method), one.why),
         )
         for one in _considered(bench, point)
         if bench.family.method(one.method).pair is None
     }
+
+
+def _say_refusal(method: Method, why: str) -> str:
+    """Why a check refuses a method, with its condition in words."""
+    if method.skip and why.endswith(f": {method.skip}"):
+        return f"it is skipped where {say_condition(method.skip)}"
+    if why.endswith(f": {method.trigger}"):
+        return f"its trigger fires only where {say_condition(method.trigger)}"
+    return why
 
 
 def _considered(

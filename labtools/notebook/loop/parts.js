@@ -29,6 +29,11 @@ function titles(tables, methods) {
     : "no method, other sizes alone";
 }
 
+// Where a point of the frontier comes from, by the number of its round.
+function sayOrigin(number) {
+  return number ? `a candidate of round ${number}` : "the start";
+}
+
 // The knobs in which some points differ; of one point those in which it differs from another.
 function sayKnobs(tables, place, others) {
   const mine = tables.points[place].knobs;
@@ -57,7 +62,8 @@ function press(text, onClick, attributes = {}) {
 }
 
 function table(heads, rows, name = "") {
-  const cell = (tag, child) => html(tag, {}, Array.isArray(child) ? child : [child]);
+  const cell = (tag, child, named = {}) =>
+    html(tag, named, Array.isArray(child) ? child : [child]);
   return html(
     "div",
     {
@@ -82,7 +88,7 @@ function table(heads, rows, name = "") {
             html(
               "tr",
               {},
-              row.map((child) => cell("td", child)),
+              row.map((child, n) => cell("td", child, { "data-column": heads[n] })),
             ),
           ),
         ),

@@ -77,7 +77,8 @@ function whyNotSlots(tables, state, slots) {
     (count, a) => count && (gaps[a] === null || gaps[a] < tables.negligible),
   );
   if (tiny >= 0) return `The ${tables.axes[tiny]} gap is negligible, so it gets no slot.`;
-  if (total > tables.slots) return `There are ${tables.slots} slots, and you gave ${total}.`;
+  if (total > tables.slots)
+    return `There are ${plural(tables.slots, "slot")}, and you gave ${total}.`;
   return total ? "" : "Give at least one slot.";
 }
 
@@ -87,10 +88,10 @@ function whyNotMethods(tables, state, slots, methods, said = {}) {
     return `${tables.methods[refused].title}: ${refusalOf(tables, state, refused, said)}.`;
   const room = roomFor(tables, state, slots, said);
   const over = countAxes(tables, methods).findIndex((count, a) => count > room[a]);
-  if (over >= 0) return `You have ${room[over]} slots for ${tables.axes[over]}.`;
+  if (over >= 0) return `You have ${plural(room[over], "slot")} for ${tables.axes[over]}.`;
   const total = slots.reduce((sum, count) => sum + count, 0);
   if (methods.length > total)
-    return `You gave ${total} slots, and chose ${methods.length} methods.`;
+    return `You gave ${plural(total, "slot")}, and chose ${plural(methods.length, "method")}.`;
   if (untried(tables, state, methods).length) return "";
   if (!methods.length && !("" in tables.points[state.at].moves)) return "Choose methods.";
   return `This leads nowhere: ${whyNothing(tables, state, methods)}.`;
@@ -246,7 +247,8 @@ function playRound(tables, state, round) {
   const stop = (step, wrong = "") => Object.assign(state, { step, wrong });
   if (round.begin !== undefined) {
     if (!state.frontier.has(round.begin)) return stop("slots", "begin");
-    // What led stays in the frontier, so that it can be had again.
+    round.begunOf = state.frontier.get(round.begin);
+    // Where one stood stays in the frontier, so that it can be had again.
     if (!state.frontier.has(state.at)) state.frontier.set(state.at, roundThatLedTo(state, state.at));
     beginFrom(tables, state, round.begin);
     // The way there is left, and with it what was found out on it; what the compiler dropped stays.

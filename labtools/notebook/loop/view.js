@@ -65,7 +65,7 @@ function renderGame({ model, el }) {
 
   // ---- steps
 
-  // The point that leads, or another of the frontier.
+  // The point where the last round ended, or another of the frontier.
   function chooseBeginning(state, leading) {
     if (!state.frontier.size) return [];
     const name = (place, words) => {
@@ -77,12 +77,15 @@ function renderGame({ model, el }) {
       .filter(([place]) => place !== leading)
       .sort(([a], [b]) => tables.points[a].time_us - tables.points[b].time_us);
     const select = html("select", { id: `${id}-begin`, class: "lt-loop-begin" }, [
-      name(leading, `the point that leads, ${us(tables.points[leading].time_us)}`),
+      name(
+        leading,
+        `${state.rounds.length ? "where the last round ended" : "the start"}, ` +
+          us(tables.points[leading].time_us),
+      ),
       ...others.map(([place, number]) =>
         name(
           place,
-          (number ? `a candidate of round ${number}, ` : "the start, ") +
-            `${us(tables.points[place].time_us)}: ${sayKnobs(tables, place, [leading])}`,
+          `${sayOrigin(number)}, ${us(tables.points[place].time_us)}: ${sayKnobs(tables, place, [leading])}`,
         ),
       ),
     ]);
@@ -161,10 +164,16 @@ function renderGame({ model, el }) {
     const { budgets } = tables.points[round.from];
     const said = tables.rules.map((rule, n) => `${rule} ${budgets[n].join("/")}`).join(", ");
     const again =
-      round.begin === undefined ? "" : `Begun from an earlier candidate, ${us(round.before)}. `;
-    return para([
-      `${again}Slots ${round.slots.join("/")} for ${tables.axes.join("/")}. By rule: ${said}.`,
-    ]);
+      round.begin === undefined
+        ? ""
+        : `Begun from ${sayOrigin(round.begunOf)}, ${us(round.before)}. `;
+    return [
+      para([`${again}Slots ${round.slots.join("/")} for ${tables.axes.join("/")}.`]),
+      html("details", { class: "lt-loop-rules" }, [
+        html("summary", {}, ["What each rule gives"]),
+        para([`${said}.`]),
+      ]),
+    ];
   }
 
   function stepMethods(state, round) {
@@ -181,6 +190,14 @@ function renderGame({ model, el }) {
           .map((m) => [m, fields.get(m).value.trim()]),
       );
     const room = roomFor(tables, state, round.slots);
+    // Where an axis has no room, nothing of it can be chosen.
+    const choose = (one, m, a) => {
+      const box = html("input", { type: "checkbox", "data-method": one.id });
+      box.disabled = room[a] === 0;
+      box.addEventListener("change", check);
+      boxes.set(m, box);
+      return box;
+    };
     function check() {
       const methods = chosen();
       const why = whyNotMethods(tables, state, round.slots, methods, said());
@@ -200,11 +217,11 @@ function renderGame({ model, el }) {
           tables.points[state.at].checks[n][0] - tables.points[state.at].checks[m][0],
       );
       return html("fieldset", { class: "lt-loop-methods" }, [
-        html("legend", {}, [`${axis}: ${plural(room[a], "method")} at most`]),
+        html("legend", {}, [
+          room[a] ? `${axis}: ${plural(room[a], "method")} at most` : `${axis}: no slot`,
+        ]),
         ...able.map(([one, m]) => {
-          const box = html("input", { type: "checkbox", "data-method": one.id });
-          box.addEventListener("change", check);
-          boxes.set(m, box);
+          const box = choose(one, m, a);
           return html("label", { class: "lt-loop-method" }, [
             box,
             html("span", {}, [
@@ -215,15 +232,14 @@ function renderGame({ model, el }) {
         }),
         ...(able.length ? [] : [para(["No method of this axis passes the four checks."])]),
         ...dropped.map(([one, m]) => {
-          const box = html("input", { type: "checkbox", "data-method": one.id });
-          box.addEventListener("change", check);
-          boxes.set(m, box);
+          const box = choose(one, m, a);
           const field = html("input", {
             type: "text",
             maxlength: MOST_SAID,
             class: "lt-loop-field",
             "data-said": one.id,
           });
+          field.disabled = room[a] === 0;
           field.addEventListener("input", check);
           fields.set(m, field);
           return html("div", { class: "lt-loop-again" }, [
@@ -279,8 +295,8 @@ function renderGame({ model, el }) {
       {
         text:
           `Round ${round.number}: ${name}. The fastest candidate, against the ${us(round.before)} of the ` +
-          "point that leads?",
-        baseline: "the point that leads",
+          "point that the round begins from?",
+        baseline: "the point that the round begins from",
         candidate: "the fastest candidate",
         again_message: "",
         state: { committed: false, message: "", final: true },
@@ -369,7 +385,7 @@ function renderGame({ model, el }) {
     });
     const guessed = sayRatio(round.guess.ratio);
     return [
-      table(["branch", "forecast", "time", "against the leader"], rows, "lt-loop-branches"),
+      table(["branch", "forecast", "time", "against its beginning"], rows, "lt-loop-branches"),
       para(
         [
           `You said: ${guessed}. It is ${sayRatio(round.ratio)} `,
@@ -395,7 +411,7 @@ function renderGame({ model, el }) {
   function showEvidence({ kind, rows, note }) {
     const head = kind === "signature" ? "instructions that match" : "number";
     const told =
-      kind === "proof" ? `No opcode of its own. Its proof is ${note}.` : note && `Here ${note}.`;
+      kind === "proof" ? `No opcode of its own. It is proved where ${note}.` : note && `Here ${note}.`;
     return [
       ...(rows.length
         ? [
@@ -511,7 +527,7 @@ function renderGame({ model, el }) {
   // What of a round is committed, in its order.
   function shownRound(round) {
     const shown = [];
-    if (round.slots) shown.push(doneSlots(round));
+    if (round.slots) shown.push(...doneSlots(round));
     if (round.methods) shown.push(para([`Methods: ${titles(tables, round.methods)}.`]));
     for (const [m, words] of Object.entries(round.said ?? {}))
       shown.push(para([`${tables.methods[m].title}, tried again: “${words}”`], "lt-loop-said"));
@@ -555,6 +571,7 @@ function renderGame({ model, el }) {
   function migration(state) {
     const heads = [
       "round",
+      "from",
       ...tables.axes.map((axis) => `${axis} gap`),
       "bound",
       "slots",
@@ -568,6 +585,7 @@ function renderGame({ model, el }) {
         const point = tables.points[one.from];
         return [
           String(one.number),
+          us(one.before) + (one.begin === undefined ? "" : `, ${sayOrigin(one.begunOf)}`),
           ...point.gaps.map((gap) => (gap === null ? "missing" : gap.toFixed(2))),
           point.bound,
           one.slots.join("/"),
@@ -658,10 +676,18 @@ function renderGame({ model, el }) {
     const share = root.querySelector(".lt-loop-share")?.open;
     const status = para(
       [
-        state.ended ? "" : `Round ${state.rounds.length + 1}. `,
+        state.ended
+          ? "The last round ended at "
+          : `Round ${state.rounds.length + 1} begins from `,
         `${us(state.time)} `,
         mark(tables.word),
-        ` leads after ${plural(state.runs.length, "run")}.`,
+        ".",
+        ...(state.runs.length
+          ? [
+              ` The fastest after ${plural(state.runs.length, "run")} takes `,
+              `${us(Math.min(...bestAfter(state.runs)))}.`,
+            ]
+          : []),
       ],
       "lt-loop-status",
     );

@@ -46,7 +46,7 @@ def ceilings(gpu: Gpu, reader: Record | None = None) -> dict[str, list[dict[str,
         ("memory, data sheet", gpu.dram_gb_per_s, "computed")
     ]
     if reader is not None:
-        label = f"memory, best read rate ({reader.name}, {describe_record(reader)})"
+        label = f"memory, best rate ({reader.name}, {describe_record(reader)})"
         memory.append((label, reader.gb_per_s, "recorded"))
     compute = [
         ("tensor cores, fp16", gpu.fp16_tensor_tflops, "computed"),

@@ -86,7 +86,7 @@ class NcuBench(Bench):
 
     Args:
         runs: what may be chosen.
-        records: where the best read rate comes from; None leaves it out.
+        records: where the best rate comes from; None leaves it out.
         rung: what is shown first, by id or number; empty takes the first run's.
     """
 

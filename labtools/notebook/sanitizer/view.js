@@ -57,16 +57,17 @@ function drawTable(tables, stride, repair) {
     "16-byte copy, ways", "matrix load, ways", "down a column, ways"];
   const body = tables.cells.map((cell, place) => html("tr",
     { class: place === stride ? "lt-sanitizer-chosen" : "" }, [
-      html("th", { scope: "row" }, [`${tables.strides[place]}`]),
+      html("th", { scope: "row", "data-column": columns[0] }, [`${tables.strides[place]}`]),
       ...[cell.runs[repair].outcome, cell.row_bytes, `${cell.missing} of ${cell.copies}`,
-        ...cell.ways.map((ways) => (ways === null ? "faults" : ways))].map((text) => html("td", {}, [`${text}`])),
+        ...cell.ways.map((ways) => (ways === null ? "faults" : ways))].map((text, n) =>
+        html("td", { "data-column": columns[n + 1] }, [`${text}`])),
     ]));
   const table = html("table", { "aria-label": "Every length of a row" }, [
     html("thead", {}, [html("tr", {}, columns.map((name) => html("th", { scope: "col" }, [name])))]),
     html("tbody", {}, body),
   ]);
   return html("div", { class: "lt-sanitizer-table", tabindex: "0", role: "region",
-    "aria-label": "Every length of a row, scrolls sideways" }, [table]);
+    "aria-label": "Every length of a row, in numbers" }, [table]);
 }
 
 function render({ model, el }) {

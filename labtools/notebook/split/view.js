@@ -108,17 +108,18 @@ function drawTable(state) {
     "forecast us", "recorded us", "KiB in flight an SM", "L2 in use %", "bound"];
   const body = state.row.map((cell, place) => html("tr",
     { class: place === state.chosen ? "lt-split-chosen" : "" }, [
-      html("th", { scope: "row" }, [`${state.pieces[place]}`]),
+      html("th", { scope: "row", "data-column": columns[0] }, [`${state.pieces[place]}`]),
       ...[cell.blocks, cell.rows, say(cell.decode), say(cell.merge), say(cell.launch),
         say(cell.time), cell.recorded === null ? "-" : say(cell.recorded), cell.in_flight_kib,
-        cell.l2_pct, cell.bound].map((text) => html("td", {}, [`${text}`])),
+        cell.l2_pct, cell.bound].map((text, n) =>
+        html("td", { "data-column": columns[n + 1] }, [`${text}`])),
     ]));
   const table = html("table", { "aria-label": "The same in numbers" }, [
     html("thead", {}, [html("tr", {}, columns.map((name) => html("th", { scope: "col" }, [name])))]),
     html("tbody", {}, body),
   ]);
   return html("div", { class: "lt-split-table", tabindex: "0", role: "region",
-    "aria-label": "The same in numbers, scrolls sideways" }, [table]);
+    "aria-label": "The same in numbers, a row for each number of pieces" }, [table]);
 }
 
 function render({ model, el }) {
