@@ -236,7 +236,8 @@ def test_what_the_rule_chooses_is_near_the_least_time(
     ways = divisions(workload, limits, plan.kernel)
     chosen = choose_division(ways)
     least = min(way.time_us for way in ways)
-    assert chosen.time_us <= max(1.05 * (least + 2.2) - 2.2, least + 0.3) + 1e-6
+    near = 1.08 if chosen.whole else 1.05  # many pairs are cut for what is surely a gain
+    assert chosen.time_us <= max(near * (least + 2.2) - 2.2, least + 0.3) + 1e-6
     assert plan.cluster == chosen.cluster and plan.pieces <= chosen.pieces
     assert plan.pieces * plan.piece_len >= kv_len
     assert plan.cluster <= limits.largest_cluster
@@ -264,9 +265,7 @@ def test_no_number_of_pieces_leaves_fewer_idle_by_what_pays(
         """Of the multiprocessor with the most blocks, if they share its rate evenly."""
         held = -(-plan.pairs * plan.pieces // LIMITS.num_sms)
         rate = kernel.sm_gb_per_s[8 if held * plan.warps >= 8 else 4] * 1e3
-        row_of_key = np.arange(min(plan.piece_len, kv_len)) // plan.row
-        longest = plan.warps * np.bincount(row_of_key % plan.warps).max()
-        return held * longest * kernel.key_bytes / rate
+        return held * min(plan.piece_len, kv_len) * kernel.key_bytes / rate
 
     if 2 * pairs <= LIMITS.num_sms or chosen.cluster > 1:
         return  # few pairs have tests of their own, and clusters other joins
@@ -287,7 +286,7 @@ def test_no_number_of_pieces_leaves_fewer_idle_by_what_pays(
     ("shape", "gains"),
     [
         ("9,32,8,16384,128", {"r11"}),
-        ("17,32,8,16384,128", {"r10", "r11"}),
+        ("17,32,8,16384,128", {"r11"}),
         ("18,32,8,16384,128", {"r11"}),
     ],
 )
@@ -304,7 +303,7 @@ def test_a_few_pairs_more_than_the_multiprocessors_or_their_half_are_cut(
             assert chosen is whole and plan.pieces == 1
             continue
         assert plan.pieces > 1 and chosen.sms > whole.sms
-        assert chosen.time_us < 0.97 * whole.time_us
+        assert chosen.time_us < 0.9 * whole.time_us
         assert plan.pairs * plan.pieces <= plan.blocks_per_sm * LIMITS.num_sms  # all start at once
 
 

@@ -40,6 +40,10 @@ REST_US = 2.2
 CLOSE_FACTOR, NEAR_US = 1.05, 0.3
 """Times within such a factor or difference are not told apart: then the fewest clusters of a pair
 are taken, so that the least goes through memory, and after that the largest ones."""
+SURE_FACTOR = 1.08
+"""Times the least that a block for each of many pairs may take before they are cut. What a
+multiprocessor works through was timed with few pairs; of long pieces it is more, so that less is
+no sure gain."""
 
 SPLIT_CHOICES = (*range(65), 66, 88, 96, 112, 120, 128, 132)
 """Any number of pieces that few pairs want, and some with which one pair has all SMs of a GPU."""
@@ -149,11 +153,6 @@ class BlockPlan:
         return self.kernel.tile
 
     @property
-    def row(self) -> int:
-        """Keys that a warp takes in a row before the next warp's begin."""
-        return max(1, self.run) * self.tile
-
-    @property
     def tiles_of_warp(self) -> int:
         """Tiles that a warp takes of a piece that is full."""
         return self.piece_len // (self.warps * self.tile)
@@ -246,6 +245,7 @@ class Division:
         piece_len: keys of a block.
         blocks: of the grid.
         crowded: there are more blocks than multiprocessors.
+        whole: a block for each of many pairs.
         waves: in which the blocks come; 1 if all can start at once.
         sms: multiprocessors counted on, as if each had as many blocks as the one with the most.
         stream_us: to read the cache: at the rate of memory, or as fast as the multiprocessor with
@@ -258,6 +258,7 @@ class Division:
     piece_len: int
     blocks: int
     crowded: bool
+    whole: bool
     waves: int
     sms: int
     stream_us: float
@@ -309,14 +310,18 @@ def divisions(workload: Workload, limits: Limits, kernel: RingKernel) -> list[Di
 def choose_division(ways: Sequence[Division]) -> Division:
     """The one that takes the least time, or one near to it that joins less through memory.
 
-    Of times near to each other it is the one with the fewest clusters of a pair. Of those it is
+    A block for each of many pairs is near to what is sooner by less than `SURE_FACTOR`. Of times
+    near to each other it is the one with the fewest clusters of a pair. Of those it is
     the one with the largest clusters whose blocks are no more than the multiprocessors, so that
     the most of these read; where there is none, the one with the smallest.
     """
     least = min(way.time_us for way in ways)
-    limit = max(least + NEAR_US, CLOSE_FACTOR * (least + REST_US) - REST_US)
-    near = [way for way in ways if way.time_us <= limit]
-    return min(near, key=_preference)
+
+    def is_near(way: Division) -> bool:
+        factor = SURE_FACTOR if way.whole else CLOSE_FACTOR
+        return way.time_us <= max(least + NEAR_US, factor * (least + REST_US) - REST_US)
+
+    return min(filter(is_near, ways), key=_preference)
 
 
 def _preference(way: Division) -> tuple[int, bool, int]:
@@ -339,8 +344,8 @@ def _divide(
     # Where memory is slower for the number of SMs, no fewer of them are trusted to keep it busy.
     memory = min(1.0, limits.dram_gb_per_s / (GB_PER_S_OF_SM * limits.num_sms)) * 1e3
 
-    whole, left = divmod(min(piece_len, workload.kv_len), plan.warps * plan.row)
-    longest = plan.warps * (whole * plan.row + min(left, plan.row))
+    whole = clusters * cluster == 1 and 2 * pairs > limits.num_sms
+    longest = workload.kv_len if whole else piece_len
 
     def through_us(held: int) -> float:
         """As long as a multiprocessor takes for the blocks that it holds at once."""
@@ -354,6 +359,7 @@ def _divide(
     return Division(
         *(cluster, clusters, piece_len, blocks),
         crowded=blocks > limits.num_sms,
+        whole=whole,
         waves=rounds + (rest > 0),
         sms=-(-blocks // most),
         stream_us=max(
