@@ -102,13 +102,9 @@ class RingKernel:
     ringless: bool = False
     registers_of_warp: int = REGISTERS_OF_WARP
 
-    def most_warps(self, limits: Limits, pieces: int) -> int:
-        """Warps that shall share a multiprocessor, at most.
-
-        Of pairs that are cut, so many as keep all their registers. Those that are a block each
-        start at once, though some of their registers then are kept in memory.
-        """
-        needed = self.registers_of_warp if pieces > 1 else REGISTERS_OF_WARP
+    def most_warps(self, limits: Limits, *, with_all_registers: bool = True) -> int:
+        """Warps that shall share a multiprocessor, at most."""
+        needed = self.registers_of_warp if with_all_registers else REGISTERS_OF_WARP
         return limits.registers_per_sm // needed
 
     @property
@@ -291,7 +287,7 @@ def divisions(workload: Workload, limits: Limits, kernel: RingKernel) -> list[Di
     many = 2 * pairs > sms
     if many and workload.seq_lens is not None:
         return [_divide(workload, limits, kernel, 1, _cut_ragged(workload, limits))]
-    held = kernel.most_warps(limits, 2) // LEAST_BLOCK_WARPS if many else 1
+    held = kernel.most_warps(limits) // LEAST_BLOCK_WARPS if many else 1
     found: dict[tuple[int, int], Division] = {}
     tiles = -(-workload.kv_len // kernel.tile)
     for cluster in (1, *sorted(limits.clusters)):
@@ -333,8 +329,7 @@ def _divide(
 ) -> Division:
     """So many clusters a pair, or fewer where its keys are all given away before."""
     pairs = _pairs(workload)
-    tiles = -(-workload.kv_len // kernel.tile)
-    _, warps = _wanted_warps(limits, kernel, tiles, pairs, cluster, wanted * cluster)
+    _, warps = _wanted_warps(workload, limits, kernel, cluster, wanted * cluster)
     piece_len = _piece_len(workload.kv_len, cluster * wanted, kernel, warps)
     clusters = -(-workload.kv_len // (piece_len * cluster))
     blocks = pairs * clusters * cluster
@@ -343,7 +338,6 @@ def _divide(
     rounds, rest = divmod(most, plan.blocks_per_sm)
     # Where memory is slower for the number of SMs, no fewer of them are trusted to keep it busy.
     memory = min(1.0, limits.dram_gb_per_s / (GB_PER_S_OF_SM * limits.num_sms)) * 1e3
-
     whole = clusters * cluster == 1 and 2 * pairs > limits.num_sms
     longest = workload.kv_len if whole else piece_len
 
@@ -388,11 +382,17 @@ def _pairs(workload: Workload) -> int:
 
 
 def _wanted_warps(
-    limits: Limits, kernel: RingKernel, tiles: int, pairs: int, cluster: int, pieces: int
+    workload: Workload, limits: Limits, kernel: RingKernel, cluster: int, pieces: int
 ) -> tuple[int, int]:
-    """Blocks that a multiprocessor must hold so that all start at once, and warps of a block."""
-    blocks, sms = pairs * pieces, limits.num_sms
-    warps_of_sm = kernel.most_warps(limits, pieces)
+    """Blocks that a multiprocessor must hold so that all start at once, and warps of a block.
+
+    Pieces of pairs that are equally long keep all their registers. Blocks that are whole pairs,
+    and pieces of lengths that differ, start at once though some registers then are in memory.
+    """
+    tiles = -(-workload.kv_len // kernel.tile)
+    blocks, sms = _pairs(workload) * pieces, limits.num_sms
+    even = pieces > 1 and workload.seq_lens is None
+    warps_of_sm = kernel.most_warps(limits, with_all_registers=even)
     needed = -(-blocks // sms)
     alone = cluster * limits.clusters_that_fit(cluster)
     if blocks > alone and (needed == 1 or needed > warps_of_sm // LEAST_BLOCK_WARPS):
@@ -441,7 +441,7 @@ def _lay_out(
     tile, scale_rows = kernel.tile, kernel.scale_rows
     tiles = -(-workload.kv_len // tile)
     cluster, split, piece_len = pieces_of_pair
-    needed, wanted = _wanted_warps(limits, kernel, tiles, _pairs(workload), cluster, split)
+    needed, wanted = _wanted_warps(workload, limits, kernel, cluster, split)
     warps = asked_warps or wanted
     # What the blocks of a cluster send each other has a place of its own.
     shares = workload.group_size * workload.head_dim // 4 if cluster > 1 else 1
