@@ -246,7 +246,7 @@ def test_what_the_rule_chooses_is_near_the_least_time(
 
 
 @given(
-    pairs=st.integers(1, 600),
+    pairs=st.integers(67, 200),
     group=st.integers(1, 8),
     kv_len=st.integers(64, 40_000),
     name=st.sampled_from(NAMES),
@@ -267,8 +267,8 @@ def test_no_number_of_pieces_leaves_fewer_idle_by_what_pays(
         rate = kernel.sm_gb_per_s[8 if held * plan.warps >= 8 else 4] * 1e3
         return held * min(plan.piece_len, kv_len) * kernel.key_bytes / rate
 
-    if 2 * pairs <= LIMITS.num_sms or chosen.cluster > 1:
-        return  # few pairs have tests of their own, and clusters other joins
+    if chosen.cluster > 1:
+        return  # clusters have other joins
     join_us = MEMORY_JOIN_US + RESULT_US * group * chosen.pieces if chosen.pieces > 1 else 0.0
     taken_us = max(memory_us, busy_us(chosen)) + join_us
     for pieces in range(2, 4 * LIMITS.num_sms // pairs + 1):
