@@ -36,6 +36,7 @@ def plan(problem, limits, knobs):
         block_bytes=16 * dim,
         warp_bytes=2 * dim,
         ringless=True,
+        registers_of_warp=32 * 208,
         stages={8: 3, 4: 3, 2: 3},
         tiles_for_most=(8, 128),
         sm_gb_per_s={8: 60, 4: 47},

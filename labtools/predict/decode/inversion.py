@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from labtools.problem import CHOSEN_INT4, CHOSEN_INT8, SCHEMES, LabError, Workload, load_rung
 from labtools.problem.decode.block_plan import (
     CLUSTER_JOIN_US,
+    LEAST_BLOCK_WARPS,
     MEMORY_JOIN_US,
     Division,
     choose_division,
@@ -66,8 +67,6 @@ with 4 and with 8 warps an SM: of the one sequence of a small batch, 8 made more
 WARP_CHOICES = (1, 2, 4, 8)
 SHARED_BLOCKS = (2, 4)
 """Blocks that may share an SM."""
-LEAST_BLOCK_WARPS = 2
-"""Warps of the smallest block where several share an SM, so that one streams while others join."""
 
 PER_SCORES = {16: 55, 8: 34, 4: 34}
 """Instructions from 16 keys' scores to their weights, by bits: masks, maximum, exponentials,
@@ -283,7 +282,9 @@ def _why_not_taken(one: Division, way: Division) -> str:
         return ""
     if way.clusters < one.clusters:
         return "; near to the choice, which has fewer clusters of a pair"
-    return "; near to the choice, which has larger clusters"
+    if one.crowded and not way.crowded:
+        return "; near to the choice, which has no more blocks than SMs"
+    return f"; near to the choice, which has {'smaller' if way.crowded else 'larger'} clusters"
 
 
 class _Derivation:
@@ -894,7 +895,8 @@ class _Derivation:
                 Figure("join through memory", MEMORY_JOIN_US, "us", _TIMED),
             ),
             "least time to read and join; of times that are near to it, the one with the fewest "
-            "clusters of a pair, and of those the largest clusters",
+            "clusters of a pair, and of those the largest clusters that give each block an SM, or "
+            "else the smallest",
             (
                 Figure("time to read and join", way.time_us, "us", "bytes, rates and joins"),
                 Figure("blocks", plan.pairs * plan.pieces, "", "of the grid"),

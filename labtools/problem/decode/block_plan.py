@@ -20,7 +20,10 @@ from .workload import Workload
 TILES_FOR_EIGHT_WARPS = 16
 """An fp16 block with fewer tiles is through them sooner with four warps."""
 REGISTERS_OF_WARP = 32 * 160
-"""About what a warp of these kernels takes; it says how many a multiprocessor holds."""
+"""About what a warp of these kernels takes at least; it says how many a multiprocessor holds."""
+LEAST_BLOCK_WARPS = 2
+"""Warps of the smallest block where several share a multiprocessor, so that one streams while
+others join."""
 ENOUGH_SMS = 0.7
 """Part of the multiprocessors: blocks that have more of them leave few idle, and four warps of a
 block keep up."""
@@ -37,6 +40,10 @@ REST_US = 2.2
 CLOSE_FACTOR, NEAR_US = 1.05, 0.3
 """Times within such a factor or difference are not told apart: then the fewest clusters of a pair
 are taken, so that the least goes through memory, and after that the largest ones."""
+SURE_FACTOR = 1.08
+"""Times the least that a block for each of many pairs may take before they are cut. What a
+multiprocessor works through was timed with few pairs; of long pieces it is more, so that less is
+no sure gain."""
 
 SPLIT_CHOICES = (*range(65), 66, 88, 96, 112, 120, 128, 132)
 """Any number of pieces that few pairs want, and some with which one pair has all SMs of a GPU."""
@@ -81,6 +88,7 @@ class RingKernel:
         block_bytes: shared memory of a block beside its rings: q, if there is any.
         warp_bytes: that of a warp beside its ring.
         ringless: a warp that takes one tile needs no room for a second one.
+        registers_of_warp: with fewer it keeps some of them in memory.
     """
 
     tile: int
@@ -92,6 +100,12 @@ class RingKernel:
     block_bytes: int = 0
     warp_bytes: int = 0
     ringless: bool = False
+    registers_of_warp: int = REGISTERS_OF_WARP
+
+    def most_warps(self, limits: Limits, *, with_all_registers: bool = True) -> int:
+        """Warps that shall share a multiprocessor, at most."""
+        needed = self.registers_of_warp if with_all_registers else REGISTERS_OF_WARP
+        return limits.registers_per_sm // needed
 
     @property
     def key_bytes(self) -> float:
@@ -226,9 +240,12 @@ class Division:
         clusters: of a pair.
         piece_len: keys of a block.
         blocks: of the grid.
-        sms: multiprocessors counted on, as if all blocks shared one where some must.
-        stream_us: to read the cache: at the rate of memory, or as fast as the longest piece goes
-            through its multiprocessor.
+        crowded: there are more blocks than multiprocessors.
+        whole: a block for each of many pairs.
+        waves: in which the blocks come; 1 if all can start at once.
+        sms: multiprocessors counted on, as if each had as many blocks as the one with the most.
+        stream_us: to read the cache: at the rate of memory, or as fast as the multiprocessor with
+            the most blocks is through them.
         join_us: to join the pieces of a pair.
     """
 
@@ -236,6 +253,9 @@ class Division:
     clusters: int
     piece_len: int
     blocks: int
+    crowded: bool
+    whole: bool
+    waves: int
     sms: int
     stream_us: float
     join_us: float
@@ -252,38 +272,56 @@ class Division:
 
 
 def divisions(workload: Workload, limits: Limits, kernel: RingKernel) -> list[Division]:
-    """The ways to divide few pairs among blocks that all start at once; of many pairs the one way.
+    """The ways to divide pairs among blocks.
 
-    Pairs are few while two blocks of each find a multiprocessor. Clusters whose blocks do not find
-    one each may share them two and two, if a pair is one cluster. Of many pairs each is a block,
-    but that those whose lengths differ are cut.
+    They are powers of two of clusters a pair and, of single blocks and clusters of two, as many as
+    there is room for. Pairs are few while two blocks of each find a multiprocessor, and then there
+    is room for as many blocks as multiprocessors; clusters whose blocks do not find one each may
+    share them two and two, if a pair is one cluster. Of many pairs several blocks share a
+    multiprocessor, and what one number of them leaves idle, another need not: there is room for
+    one, for two, and so on up to those whose registers fit. Pieces that would come in waves are
+    not tried: the last wave leaves most idle. Many pairs whose lengths differ are cut in the one
+    way of `choose_split`.
     """
     pairs, sms = _pairs(workload), limits.num_sms
-    if 2 * pairs > sms:
-        return [_divide(workload, limits, kernel, 1, _cut_many(workload, limits))]
+    many = 2 * pairs > sms
+    if many and workload.seq_lens is not None:
+        return [_divide(workload, limits, kernel, 1, _cut_ragged(workload, limits))]
+    held = kernel.most_warps(limits) // LEAST_BLOCK_WARPS if many else 1
     found: dict[tuple[int, int], Division] = {}
     tiles = -(-workload.kv_len // kernel.tile)
     for cluster in (1, *sorted(limits.clusters)):
-        if cluster > tiles or pairs * cluster > sms:
+        if cluster > 1 and (cluster > tiles or pairs * cluster > held * sms):
             continue
-        most = max(1, limits.clusters_that_fit(cluster) // pairs)
-        counts = {1 << power for power in range(most.bit_length())}
-        for wanted in sorted(counts | ({most} if cluster <= 2 else set())):
+        fit = limits.clusters_that_fit(cluster)
+        rooms = {max(1, each * fit // pairs) for each in range(1, held + 1)}
+        counts = {1 << power for power in range(max(rooms).bit_length())}
+        for wanted in sorted(counts | (rooms if cluster <= 2 else set())):
             one = _divide(workload, limits, kernel, cluster, wanted)
-            found.setdefault((cluster, one.clusters), one)
+            if one.waves == 1 or one.pieces == 1:
+                found.setdefault((cluster, one.clusters), one)
     return list(found.values())
 
 
 def choose_division(ways: Sequence[Division]) -> Division:
     """The one that takes the least time, or one near to it that joins less through memory.
 
-    Of times near to each other it is the one with the fewest clusters of a pair, and of those the
-    one with the largest clusters.
+    A block for each of many pairs is near to what is sooner by less than `SURE_FACTOR`. Of times
+    near to each other it is the one with the fewest clusters of a pair. Of those it is
+    the one with the largest clusters whose blocks are no more than the multiprocessors, so that
+    the most of these read; where there is none, the one with the smallest.
     """
     least = min(way.time_us for way in ways)
-    limit = max(least + NEAR_US, CLOSE_FACTOR * (least + REST_US) - REST_US)
-    near = [way for way in ways if way.time_us <= limit]
-    return min(near, key=lambda way: (way.clusters, -way.cluster))
+
+    def is_near(way: Division) -> bool:
+        factor = SURE_FACTOR if way.whole else CLOSE_FACTOR
+        return way.time_us <= max(least + NEAR_US, factor * (least + REST_US) - REST_US)
+
+    return min(filter(is_near, ways), key=_preference)
+
+
+def _preference(way: Division) -> tuple[int, bool, int]:
+    return way.clusters, way.crowded, way.cluster if way.crowded else -way.cluster
 
 
 def _divide(
@@ -291,24 +329,36 @@ def _divide(
 ) -> Division:
     """So many clusters a pair, or fewer where its keys are all given away before."""
     pairs = _pairs(workload)
-    tiles = -(-workload.kv_len // kernel.tile)
-    needed, warps = _wanted_warps(limits, kernel, tiles, pairs, cluster, wanted * cluster)
+    _, warps = _wanted_warps(workload, limits, kernel, cluster, wanted * cluster)
     piece_len = _piece_len(workload.kv_len, cluster * wanted, kernel, warps)
     clusters = -(-workload.kv_len // (piece_len * cluster))
     blocks = pairs * clusters * cluster
+    plan = _lay_out(workload, limits, kernel, (cluster, cluster * wanted, piece_len))
+    most = -(-pairs * clusters // limits.clusters_that_fit(cluster))
+    rounds, rest = divmod(most, plan.blocks_per_sm)
     # Where memory is slower for the number of SMs, no fewer of them are trusted to keep it busy.
-    memory = limits.dram_gb_per_s / (GB_PER_S_OF_SM * limits.num_sms)
-    rate = kernel.sm_gb_per_s[8 if needed * warps >= 8 else 4] * min(1.0, memory) * 1e3
+    memory = min(1.0, limits.dram_gb_per_s / (GB_PER_S_OF_SM * limits.num_sms)) * 1e3
+    whole = clusters * cluster == 1 and 2 * pairs > limits.num_sms
+    longest = workload.kv_len if whole else piece_len
+
+    def through_us(held: int) -> float:
+        """As long as a multiprocessor takes for the blocks that it holds at once."""
+        rate = kernel.sm_gb_per_s[8 if held * plan.warps >= 8 else 4] * memory
+        return held * longest * kernel.key_bytes / rate
+
     keys = sum(workload.seq_lens or (workload.batch * workload.kv_len,)) * workload.num_kv_heads
     join_us = CLUSTER_JOIN_US * math.log2(cluster)
     if clusters > 1:
         join_us += MEMORY_JOIN_US + RESULT_US * workload.group_size * clusters / cluster
     return Division(
         *(cluster, clusters, piece_len, blocks),
-        sms=-(-blocks // needed),
+        crowded=blocks > limits.num_sms,
+        whole=whole,
+        waves=rounds + (rest > 0),
+        sms=-(-blocks // most),
         stream_us=max(
             keys * kernel.key_bytes / (REACHED * limits.dram_gb_per_s * 1e3),
-            needed * piece_len * kernel.key_bytes / rate,
+            rounds * through_us(plan.blocks_per_sm) + through_us(rest),
         ),
         join_us=join_us,
     )
@@ -332,17 +382,23 @@ def _pairs(workload: Workload) -> int:
 
 
 def _wanted_warps(
-    limits: Limits, kernel: RingKernel, tiles: int, pairs: int, cluster: int, pieces: int
+    workload: Workload, limits: Limits, kernel: RingKernel, cluster: int, pieces: int
 ) -> tuple[int, int]:
-    """Blocks that a multiprocessor must hold so that all start at once, and warps of a block."""
-    blocks, sms = pairs * pieces, limits.num_sms
-    warps_of_sm = limits.registers_per_sm // REGISTERS_OF_WARP
+    """Blocks that a multiprocessor must hold so that all start at once, and warps of a block.
+
+    Pieces of pairs that are equally long keep all their registers. Blocks that are whole pairs,
+    and pieces of lengths that differ, start at once though some registers then are in memory.
+    """
+    tiles = -(-workload.kv_len // kernel.tile)
+    blocks, sms = _pairs(workload) * pieces, limits.num_sms
+    even = pieces > 1 and workload.seq_lens is None
+    warps_of_sm = kernel.most_warps(limits, with_all_registers=even)
     needed = -(-blocks // sms)
     alone = cluster * limits.clusters_that_fit(cluster)
-    if blocks > alone and (needed == 1 or needed > warps_of_sm // 2):
+    if blocks > alone and (needed == 1 or needed > warps_of_sm // LEAST_BLOCK_WARPS):
         needed = 2  # those that do not fit share, or come after the others
     if needed > 1:
-        return needed, 4 if 4 * needed <= warps_of_sm else 2
+        return needed, 4 if 4 * needed <= warps_of_sm else LEAST_BLOCK_WARPS
     has_many = tiles // pieces >= kernel.tiles_for_most[blocks > ENOUGH_SMS * sms]
     return needed, max(kernel.stages) if has_many else 4
 
@@ -365,11 +421,28 @@ def plan_blocks(
     Raises:
         LabError: the block does not fit shared memory, or the GPU has no such clusters.
     """
+    pieces = _choose_pieces(workload, limits, knobs, kernel)
+    return _lay_out(workload, limits, kernel, pieces, knobs["warps"], knobs["stages"])
+
+
+def _lay_out(
+    workload: Workload,
+    limits: Limits,
+    kernel: RingKernel,
+    pieces_of_pair: tuple[int, int, int],
+    asked_warps: int = 0,
+    asked_stages: int = 0,
+) -> BlockPlan:
+    """The layout for blocks of a cluster, pieces of a pair and keys of a piece (0: even pieces).
+
+    Raises:
+        LabError: the block does not fit shared memory.
+    """
     tile, scale_rows = kernel.tile, kernel.scale_rows
     tiles = -(-workload.kv_len // tile)
-    cluster, split, piece_len = _choose_pieces(workload, limits, knobs, kernel)
-    needed, wanted = _wanted_warps(limits, kernel, tiles, _pairs(workload), cluster, split)
-    warps = knobs["warps"] or wanted
+    cluster, split, piece_len = pieces_of_pair
+    needed, wanted = _wanted_warps(workload, limits, kernel, cluster, split)
+    warps = asked_warps or wanted
     # What the blocks of a cluster send each other has a place of its own.
     shares = workload.group_size * workload.head_dim // 4 if cluster > 1 else 1
     static = 256 + 16 * (shares + cluster) + 8 * workload.group_size * cluster
@@ -378,7 +451,7 @@ def plan_blocks(
     def fewest(warps: int) -> int:
         return 1 if kernel.ringless and -(-tiles // split) <= warps else 2
 
-    while not knobs["warps"] and warps > 1:
+    while not asked_warps and warps > 1:
         if warps * (fewest(warps) * kernel.slot_bytes + kernel.warp_bytes) <= free:
             break
         warps //= 2
@@ -391,7 +464,7 @@ def plan_blocks(
         run *= 2
     sharers = min(scale_rows // (run * tile), warps, workload.head_dim // 32) if run else 1
     ring, smem_bytes, per_sm = _fit_rings(
-        *(workload, limits, kernel, warps, knobs["stages"]),
+        *(workload, limits, kernel, warps, asked_stages),
         static=static,
         needed=needed,
         fewest=fewest(warps),
@@ -487,8 +560,6 @@ def _largest_cluster(workload: Workload, limits: Limits, kernel: RingKernel, spl
     return next((size for size in (8, 4, 2) if size <= most and split % size == 0), 1)
 
 
-def _cut_many(workload: Workload, limits: Limits) -> int:
-    """Pieces of each of many pairs: more than one only where lengths differ."""
-    if workload.seq_lens is None:
-        return 1
+def _cut_ragged(workload: Workload, limits: Limits) -> int:
+    """Pieces of each of many pairs whose lengths differ."""
     return choose_split(*(workload, limits.num_sms, 2), heads=workload.num_kv_heads, tile_rows=256)
