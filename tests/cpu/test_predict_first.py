@@ -269,3 +269,21 @@ def test_a_lesson_is_a_long_cell() -> None:
         for options, code in cells_of((ROOT / f"{page}.md").read_text()):
             if LESSON in "\n".join(options):
                 assert is_plumbing(code), page
+
+
+WARNING = "The bench knows the answers to the questions below it."
+
+
+def test_who_meets_a_bench_is_warned_above_it() -> None:
+    """A bench that shows what its page asks is behind the sentence that says so."""
+    warned = [page for page in PAGES if WARNING in (ROOT / f"{page}.md").read_text()]
+    assert len(warned) >= 4
+    for page in warned:
+        above, below = (ROOT / f"{page}.md").read_text().split(WARNING)
+        shown = [code for _, code in cells_of(below) if code.rstrip().endswith("\nbench")]
+        assert len(shown) == 1, page
+        assert not any(code.rstrip().endswith("\nbench") for _, code in cells_of(above)), page
+    assert not any(
+        "knows the answers to the questions below." in (ROOT / f"{page}.md").read_text()
+        for page in PAGES
+    )

@@ -13,6 +13,7 @@ from labtools.record import Record, RecordStore
 from tools.readme_table import (
     BEGIN,
     END,
+    GUESS_FIRST,
     NOTHING_YET,
     ROOT,
     final_table,
@@ -240,9 +241,13 @@ def test_the_plot_is_one_file_for_one_set_of_records() -> None:
 def test_the_headline_is_said_where_there_are_records(tmp_path: Path) -> None:
     text, plot = whole_results(RecordStore([tmp_path]), list_rungs())
     assert "no record yet" in text and plot is None
+    assert "<details>" not in text
     assert NOTHING_YET in text
     text, plot = whole_results(final(tmp_path), list_rungs())
     assert "is 2.00 times" in text and "as fast as sdpa" in text
+    # A guess comes first: nothing of it is seen before it is opened.
+    assert text.startswith(f"<details>\n<summary>{GUESS_FIRST}</summary>\n\n")
+    assert text.endswith("\n\n</details>") and not re.search(r"\d", GUESS_FIRST)
     assert plot
 
 

@@ -220,7 +220,10 @@ def compare_ablations(live: AblatedPoint, kept: AblatedPoint) -> Any:
         kept: of the recorded grid.
     """
     rows: list[tuple[object, ...]] = [
-        ("least effect", *(f"{one.aa.effect:.1%}" for one in (live, kept)))
+        (
+            "least effect, from identical kernels",
+            *(f"{one.aa.effect:.1%}" for one in (live, kept)),
+        )
     ]
     rows = [(*rows[0], "", "", Word("live", also="recorded"))]
     recorded = {one.method: one for one in (*kept.attribution, *kept.pairs)}
