@@ -159,6 +159,7 @@ class Journal:
         source: Source = "live",
         what: str = "",
         *,
+        where: str = "",
         interval: Interval | None = None,
         forecast_ratio: float | None = None,
     ) -> Score | None:
@@ -183,6 +184,7 @@ class Journal:
                 measured_ratio=measured_ratio,
                 source=source,
                 what=what,
+                where=where,
                 interval=interval,
                 forecast_ratio=forecast_ratio,
             )

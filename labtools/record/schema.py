@@ -270,6 +270,14 @@ class Run(_Schema):
         return wanted in (self.candidate, self.name, number)
 
     @property
+    def allocates(self) -> bool:
+        """Whether its timed calls allocate memory."""
+        if self.schema_version < 2:
+            # Such a record says it by its protocol alone.
+            return self.protocol == "stream-1" and "stream" not in self.experiment.split("+")
+        return any(space.in_call for launch in self.launches for space in launch.workspace)
+
+    @property
     def read_bytes(self) -> int:
         """Bytes of what the problem streams, of decode K and V, as it keeps them, each once."""
         return self.problem.streamed_bytes if self.kv_bytes_read is None else self.kv_bytes_read

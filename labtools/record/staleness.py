@@ -174,11 +174,8 @@ def rung_freshness(
 
 def _change_in_what_is_timed(record: Record, launches: Sequence[Launch]) -> str:
     """What moved into the timed call or out of it, in a sentence; empty where nothing did."""
-    allocates = any(_allocated(launch) for launch in launches)
     if record.schema_version < 2:
-        # Such a record says only by its protocol that its calls allocated.
-        before = record.protocol == "stream-1" and "stream" not in record.experiment.split("+")
-        same = before == allocates
+        same = record.allocates == any(_allocated(launch) for launch in launches)
     else:
         if [one.prepare for one in record.launches] != [one.prepare for one in launches]:
             return "another part of the launches is timed since"

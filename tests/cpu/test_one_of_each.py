@@ -226,9 +226,18 @@ def shaping_an_error(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
-MESSAGES = {"what", "why", "still_works", "reason", "message", "failure", "problem"}
+MESSAGES = {
+    *("what", "why", "still_works", "reason", "message", "failure", "problem"),
+    *("note", "notes", "said", "doubt", "doubts"),
+}
 """Attributes that hold sentences for a person."""
+MESSAGE_NAMES = {"reason", "log", "why", "note", "notes", "said", "doubt", "doubts", "message"}
+"""Names of a variable that holds one. One called ``text`` may hold anything: what is looked for in
+it decides."""
 ERRORS = {"error", "exception", "exc", "failure", "died", "refused"}
+
+
+CUTTING = {"partition", "rpartition", "split", "rsplit", "removeprefix", "removesuffix"}
 
 
 def is_message(node: ast.AST) -> bool:
@@ -239,21 +248,26 @@ def is_message(node: ast.AST) -> bool:
         assert isinstance(node.func, ast.Attribute)
         return is_message(node.func.value)
     if isinstance(node, ast.Name):
-        return node.id in ("reason", "log", "why")
+        return node.id in MESSAGE_NAMES
     if isinstance(node, ast.Subscript):
         return isinstance(node.value, ast.Attribute) and node.value.attr == "args"
     return isinstance(node, ast.Attribute) and node.attr in MESSAGES
 
 
 def deciding_by_a_message(tree: ast.AST) -> Iterator[int]:
-    """Looking for words in an error's text, or at the name of a class."""
+    """Looking for words in a sentence, cutting it at words, or looking at the name of a class."""
     for node in nodes_of(tree):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
             words = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
-            if words and is_message(node.comparators[0]):
+            where = node.comparators[0]
+            sentence = words and " " in node.left.value.strip() and ast.unparse(where) == "text"
+            if words and (is_message(where) or sentence):
                 yield node.lineno
         if isinstance(node, ast.Call):
-            ends = method_name(node) in ("startswith", "endswith")
+            cuts = method_name(node) in CUTTING and any(
+                isinstance(one, ast.Constant) and str(one.value).strip() for one in node.args[:1]
+            )
+            ends = method_name(node) in ("startswith", "endswith") or cuts
             looks = ast.unparse(node.func).endswith((".search", ".match", ".fullmatch"))
             asked = [node.func.value] if ends and isinstance(node.func, ast.Attribute) else []
             if any(is_message(one) for one in (*asked, *(node.args if looks else ()))):
@@ -293,11 +307,13 @@ CONCEPTS = {
         saying_knobs, ("problem/rung.py", "problem/problem.py", "microbench/run.py")
     ),
     # Torch and the libraries on top of it raise a plain RuntimeError without a code. A compiler's
-    # log is all that it says of a source, and is read into a message.
+    # log is all that it says of a source, and is read into a message; a sanitizer prints a report.
     "deciding by a message": Concept(
         deciding_by_a_message,
-        ("measure/gpu/faults.py", "toolchain/errors.py", "measure/cpu/build.py"),
-        PROGRAM,
+        (
+            *("measure/gpu/faults.py", "toolchain/errors.py", "measure/cpu/build.py"),
+            "measure/profiler/sanitize.py",
+        ),
     ),
     "bound": Concept(deciding_a_bound, ("record/bound.py",)),
     "stall shares": Concept(sharing_stalls, ("record/bound.py",)),
@@ -391,6 +407,13 @@ PLANTED: dict[str, str | tuple[str, ...]] = {
         "import re\n\ndef hangs(error):\n    return re.search('timed out', str(error))",
         "def ours(error):\n    return error.what.startswith('There is no')",
         "def cuda(error):\n    return type(error).__name__ in ('CUDARuntimeError',)",
+        "def allocates(record):\n    return any('every call' in note for note in record.notes)",
+        "def first(message):\n    return message.partition('the first to byte ')[2]",
+        "def side(shown):\n    return shown.what.split(';')[0]",
+        "def where(shown):\n    return shown.what.partition('; ')[2]",
+        "def as_or_than(said):\n    return 'as' if said.startswith('the same') else 'than'",
+        "def unsure(doubt):\n    return doubt.removeprefix('no band: ')",
+        "def band(text):\n    return 'claims no width' not in text",
     ),
     "writing a file whole": (
         "import os\n\ndef write(path, text):\n    os.replace('beside', path)",
