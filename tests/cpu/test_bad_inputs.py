@@ -195,6 +195,52 @@ def test_every_field_of_a_rung_and_of_a_launch_is_held_against_what_it_must_be(
             assert told("compile", write(wrong))[0] == WRONG, (name, text)
 
 
+FORMS = {
+    "launch(problem, limits, knobs)": (
+        *("lambda workload, knobs, sms=132: []", "lambda *args: []", "lambda a, b: []"),
+        *("lambda a, b, c, *more: []", "lambda a, b, c, *, sms: []", "lambda **names: []"),
+    ),
+    "plan(problem, limits, knobs)": ("lambda p, k: 3",),
+    "defines_extra(problem, limits, knobs)": ("lambda p, k: {}", "lambda *args: {}"),
+    "stores(problem, knobs)": ("lambda p: None", "lambda p, l, k: None", "lambda *args: None"),
+    "supports(problem)": ("lambda: None", "lambda p, k: None"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_function_of_another_form_is_told_the_form(
+    told: Callable[..., tuple[int, str]], write: Callable[..., str], form: str
+) -> None:
+    """Old ones too, which take three arguments as well and mean others."""
+    name = form.partition("(")[0]
+    for text in FORMS[form]:
+        wrong = PYTHON.replace("RUNG = Rung(", "GIVEN = dict(")
+        wrong += f"\nRUNG = Rung(**{{**GIVEN, {name!r}: {text}}})\n"
+        status, said = told("compile", write(wrong))
+        said = " ".join(said.split())
+        assert status in (WRONG, USAGE), said
+        assert f"The function {name} of mine is not written as {form}" in said, (text, said)
+    more = PYTHON.replace("def launch(problem, limits, knobs)", "def launch(a, b, c, *, sms=132)")
+    assert load_rung(write(more.replace("problem.", "a.").replace("knobs[", "c["))).id == "mine"
+
+
+def test_what_fails_is_said_by_the_line_of_the_readers_own_file(
+    told: Callable[..., tuple[int, str]], write: Callable[..., str]
+) -> None:
+    """Where a function of labtools refuses what it was handed, and where one in C does."""
+    helper = "from labtools.problem.rung import say_knobs\n" + PYTHON.partition('"""\n')[2]
+    for text in ("say_knobs(3)", "int('x')"):
+        wrong = helper.replace("    return [", f"    {text}\n    return [", 1)
+        line = wrong[: wrong.index(text)].count("\n") + 1
+        said = " ".join(told("compile", write(wrong))[1].split())
+        assert f"mine.py line {line}" in said, said
+        assert "rung.py" not in said, said
+    wrong = PYTHON.replace("RUNG = Rung(", "GIVEN = dict(")
+    wrong += "\nRUNG = Rung(**{**GIVEN, 'stores': max})\n"
+    said = " ".join(told("compile", write(wrong))[1].split())
+    assert "TypeError" in said and "own_code" not in said and "rung.py" not in said, said
+
+
 def test_a_function_that_fails_when_it_is_asked_again_is_told(
     told: Callable[..., tuple[int, str]], write: Callable[..., str]
 ) -> None:
