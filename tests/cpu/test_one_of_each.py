@@ -299,7 +299,57 @@ def saying_knobs(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
+def spanning_one(tree: ast.AST) -> Iterator[int]:
+    """An interval asked whether 1 lies in it."""
+    for node in nodes_of(tree):
+        middle = node.comparators[0] if isinstance(node, ast.Compare) else None
+        if isinstance(middle, ast.Constant) and middle.value == 1 and len(node.ops) == 2:
+            yield node.lineno
+
+
+def adding_up_latencies(tree: ast.AST) -> Iterator[int]:
+    """The latency of a copy from memory and what a load adds to it, in one sum."""
+    for node in nodes_of(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            sides = [ast.unparse(side) for side in (node.left, node.right)]
+            if all(".dram_" in one for one in sides) and any("dram_queue(" in one for one in sides):
+                yield node.lineno
+
+
+def counting_digits(tree: ast.AST) -> Iterator[int]:
+    """How many digits stand before the point, which decides how many follow it."""
+    for node in nodes_of(tree):
+        less = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
+        right = ast.unparse(node.right) if less else ""
+        if "math.floor(math.log10(" in right or ".partition('e')" in right:
+            yield node.lineno
+    for text in texts_of(tree):
+        if re.fullmatch(r"#\.\d+g", text.value):
+            yield text.lineno
+
+
+def is_value(*texts: str) -> Detector:
+    """Values, as Python writes them, that get a name."""
+
+    def find(tree: ast.AST) -> Iterator[int]:
+        for node in nodes_of(tree):
+            part = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+            plain = isinstance(part, (ast.BinOp, ast.Tuple, ast.Constant))
+            if plain and ast.unparse(part) in texts:
+                yield node.lineno
+
+    return find
+
+
 CONCEPTS = {
+    "an interval that spans 1": Concept(spanning_one, ("record/prediction.py",)),
+    "bytes that must be in flight": Concept(adding_up_latencies, ("predict/machine.py",)),
+    "significant digits": Concept(counting_digits, ("problem/text.py",)),
+    "shared memory of fixed size": Concept(
+        is_value("48 * 1024", "49152"), ("problem/limits.py",), PROGRAM
+    ),
+    "multiprocessors of the H200": Concept(is_value("132"), ("problem/limits.py",), PROGRAM),
+    "states of the cache": Concept(is_value("('cold', 'warm')"), ("problem/problem.py",)),
     # What sets up the environment runs without the library.
     "writing a file whole": Concept(writing_whole, ("record/whole.py", "tools/install.py")),
     # A microbenchmark has values for the preprocessor and a problem has fields: no knobs.
@@ -415,6 +465,17 @@ PLANTED: dict[str, str | tuple[str, ...]] = {
         "def unsure(doubt):\n    return doubt.removeprefix('no band: ')",
         "def band(text):\n    return 'claims no width' not in text",
     ),
+    "an interval that spans 1": "def equal(low, high):\n    return low <= 1.0 <= high",
+    "bytes that must be in flight": (
+        "def needed(m, share):\n    return share * (m.dram_async(512) + m.dram_queue(share))"
+    ),
+    "significant digits": (
+        "def say(x):\n    return f'{x:#.3g}'",
+        "import math\n\ndef digits(x):\n    return 2 - math.floor(math.log10(abs(x)))",
+    ),
+    "shared memory of fixed size": "LIMIT = 48 * 1024",
+    "multiprocessors of the H200": "NUM_SMS = 132",
+    "states of the cache": "CACHE = ('cold', 'warm')",
     "writing a file whole": (
         "import os\n\ndef write(path, text):\n    os.replace('beside', path)",
         "def write(path, text):\n    path.with_suffix('.new').replace(path)",
