@@ -19,6 +19,7 @@ from labtools.cli.outcome import UsageProblem
 from labtools.cli.own_code import own_code
 from labtools.measure.cpu import build
 from labtools.measure.worker import child_environment, run_child
+from labtools.predict.inversion.work import read_work
 from labtools.problem import LabError, Workload, kernels_dir, load_rung
 from labtools.problem.text import mend_text, read_given, shorten
 from labtools.toolchain import CompileError, compile_cubin
@@ -34,6 +35,7 @@ WORKLOADS = (
     *("2147483647,1,1,1,128", "1,2147483647,1,1,64", "1,1,1,2147483648,1"),
     *("8,32,8,4096,128/", "1,1,1,1,64/fp8", "1,1,1,1,64/warm/cold", "1,1,1,1,64/paged16/paged64"),
     *("rows:", "rows:1,2,3", "rows:2147483647,2147483647", "nope:1,2", "decode:", "\ud83d"),
+    *("1_0,1,1,1,64", "+8,1,1,1,64", "\u0668,1,1,1,64", "rows:1_0,8", "rows:\uff18,8", ":8,8"),
     *("/dev/zero.json", "x" * 5000, "x" * 5000 + ".json", "~nobody/x.json", ".json", "1,1\x001"),
 )
 JSON = {
@@ -98,6 +100,17 @@ def test_what_was_typed_wrong_ends_with_status_2(
     for arguments in ARGUMENTS:
         assert told(*arguments)[0] == USAGE, arguments
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kb < 2**20
+
+
+def test_space_and_capital_letters_of_a_workload_do_not_matter() -> None:
+    for text, same in (
+        (" ROWS: 8 , 264 / BF16", "rows:8,264/bf16"),
+        ("2,4, 2,64,64 /Paged16/WARM ", "2,4,2,64,64/paged16/warm"),
+        ("Decode:2,4,2,64,64", "2,4,2,64,64"),
+        ("Gemm:64,64,64", "gemm:64,64,64"),
+    ):
+        assert read_workload(text) == read_workload(same)
+    assert read_work("conv", "Conv: 1,8,8,4,4,3,3,1") == read_work("conv", "conv:1,8,8,4,4,3,3,1")
 
 
 def test_a_workload_that_is_none_is_refused_by_every_command(
