@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from labtools.problem import LabError
+from labtools.problem import LabError, UnknownRung
 from labtools.problem.rung import say_knobs
 from labtools.record import (
     DamagedRecordWarning,
@@ -23,8 +23,8 @@ from labtools.record import (
 from labtools.record.staleness import CodeNow
 from labtools.record.trust import doubts
 
-from .given import read_workload
-from .outcome import Answer, Status, parts
+from .given import read_target, read_workload
+from .outcome import Answer, Status, UsageProblem, parts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -154,6 +154,25 @@ def _columns(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
             ).rstrip()
 
 
+def _check_name(wanted: str, records: Sequence[Record]) -> None:
+    """Refuse a name that nothing here has, neither what was measured nor what is shipped."""
+    if any(record.is_candidate(wanted) for record in records):
+        return
+    try:
+        read_target(wanted)
+    except UsageProblem as told:
+        if not isinstance(told.error, UnknownRung):
+            raise
+        measured = ", ".join(sorted({record.candidate for record in records}))
+        raise UsageProblem(
+            LabError(
+                f"There is no rung, baseline or ceiling {wanted!r}.",
+                f"there are records of {measured or 'none'}",
+                "name one of them or its number (r03), or leave --rung out",
+            )
+        ) from told
+
+
 def list_records(
     gpu: str | None, rung: str | None, workload_text: str | None, all_: bool, progress: Progress
 ) -> RecordsListed:
@@ -164,6 +183,8 @@ def list_records(
         # What could not be read is said once, in our own words, as a note.
         warnings.simplefilter("ignore", DamagedRecordWarning)
         found = store.query(gpu=gpu, rung=rung, workload=workload, latest=not all_)
+        if rung is not None and not found:
+            _check_name(rung, store.load())
     rows, now = [], CodeNow()
     for number, record in enumerate(found):
         progress("comparing records with their sources", number, len(found))

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 
 from labtools.predict.claim_checks import CHECKS, Evidence, check_claim, gather_evidence
 from labtools.problem import Problem, parse_problem
+from labtools.problem.text import three_digits
 from labtools.record import Ratio, RecordedTime, RecordStore
 from labtools.record.claims import VERDICTS, Claim, Finding, say_number
-from labtools.record.headline import compare_rungs, find_headline, say_headline, three_digits
+from labtools.record.headline import compare_rungs, find_headline, say_headline
 
 from .reader import reader_present
 from .tables import Cell, Link, Shown, Word, make_note, make_table, recorded, say_time

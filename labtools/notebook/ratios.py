@@ -159,6 +159,10 @@ def say_ratio(ratio: float, interval: Interval | None = None) -> str:
     direction = direction_of(ratio, interval)
     if direction == "same":
         return f"the same ({ratio:.2f}x)"
+    return _say_size(ratio, direction)
+
+
+def _say_size(ratio: float, direction: str) -> str:
     size = ratio if direction == "faster" else 1 / ratio
     # 1.00x would say both that it is faster and that it is not.
     digits = 3 if size < 1.005 else 2
@@ -176,8 +180,7 @@ def say_prediction(prediction: Prediction) -> str:
     """The reader's guess in words."""
     if prediction.direction == "same":
         return "the same"
-    size = max(prediction.ratio, 1 / prediction.ratio)
-    return f"{size:.2f}x {prediction.direction}"
+    return _say_size(prediction.ratio, prediction.direction)
 
 
 def ratio_table(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from labtools.problem import LabError
+from labtools.problem.text import three_digits
 from labtools.record import Record, RecordedError, RecordedText, describe_record, distinguish
 from labtools.record.circumstances import NOTE_TOGETHER, TOGETHER, OfRecords
 
@@ -388,21 +388,14 @@ def format_value(value: Any) -> str:
     if isinstance(value, OfRecords):
         if isinstance(value, str):
             return value
-        text = _digits(float(value))  # type: ignore[arg-type]
+        text = three_digits(float(value))  # type: ignore[arg-type]
         kind = _ErrorText if isinstance(value, RecordedError) else RecordedText
         return kind(text, value.records)
     if isinstance(value, (str, bool)):
         return str(value)
     if isinstance(value, (int, np.integer)):
         return f"{value:,}" if abs(int(value)) >= 100_000 else str(value)
-    return _digits(float(value))
-
-
-def _digits(number: float) -> str:
-    if not math.isfinite(number):
-        return str(number)
-    digits = 0 if number == 0 else max(0, 2 - math.floor(math.log10(abs(number))))
-    return f"{number:,.{digits}f}" if abs(number) >= 100_000 else f"{number:.{digits}f}"
+    return three_digits(float(value))
 
 
 def say_time(time_us: float) -> str:

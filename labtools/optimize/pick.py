@@ -367,10 +367,10 @@ def why_not_again(family: Family, method: Method, known: Taken) -> str:
     """Why a method is not tried again that the compiler dropped; empty where it may be."""
     if method.id not in known.failed:
         return ""
-    said = known.acknowledged.get(method.id, "").strip()
-    if not said:
+    written = known.acknowledged.get(method.id, "").strip()
+    if not written:
         return "the compiler dropped it, and nobody wrote why it should be tried again"
-    if not re.search(form_pattern(family), said, re.IGNORECASE):
+    if not re.search(form_pattern(family), written, re.IGNORECASE):
         return (
             "the compiler dropped it, and what was written names neither a form, as knob=value, "
             "nor a flag nor a number of registers"

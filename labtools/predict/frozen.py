@@ -96,8 +96,8 @@ class FrozenListing:
             idea="",
             limiter="",
             cost="",
-            launch=lambda *_: list(self.launches),
-            supports=lambda *_: None,
+            launch=lambda problem, limits, knobs: list(self.launches),
+            supports=lambda problem: None,
         )
 
 

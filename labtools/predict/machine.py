@@ -238,6 +238,18 @@ class Machine:
         steps = min(3.0, max(0.0, math.log2(8192.0 / chunk_bytes)))
         return 1.0 - (1.0 - self.scattered) * steps / 3.0
 
+    def bytes_in_flight(self, share: float) -> float:
+        """Bytes that every SM must have on the way for a share of the read ceiling (Little's law).
+
+        Rate times latency: the ceiling's part of an SM, and the latency of 512-byte copies with
+        what the load adds at that share, by the measured curve.
+
+        Args:
+            share: of the ceiling, above 0 and below 1.
+        """
+        latency = self.dram_async(512) + self.dram_queue(share)
+        return share * self.dram_bytes_per_cycle / self.sm_count * latency
+
     def latency_class(self, one: Instruction) -> str:
         """What kind of latency an instruction has, for tables, stacks and "what if"."""
         base = one.base

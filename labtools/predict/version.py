@@ -102,7 +102,7 @@ def read_kept(path: Path | None = None) -> dict[str, str]:
         path: None takes the shipped file.
     """
     try:
-        said = json.loads((path or KEPT_NAME).read_text("utf-8"))
+        kept = json.loads((path or KEPT_NAME).read_text("utf-8"))
     except (OSError, ValueError):
         return {}  # it only saves time
-    return said if isinstance(said, dict) and "name" in said else {}
+    return kept if isinstance(kept, dict) and "name" in kept else {}

@@ -3,9 +3,36 @@
 from __future__ import annotations
 
 import errno
+import warnings
 from typing import Any
 
 from .text import mend_text, shorten
+
+
+class Notice(UserWarning):
+    """A sentence that a reader should see though nothing has failed.
+
+    Wherever Python shows warnings, a terminal or a page, it is shown as it is, without the place
+    in the code that said it.
+    """
+
+
+_format_warning = warnings.formatwarning
+
+
+def _format_notice(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    if issubclass(category, Notice):
+        return f"{message}\n"
+    return _format_warning(message, category, filename, lineno, line)
+
+
+warnings.formatwarning = _format_notice
 
 
 class LabError(Exception):

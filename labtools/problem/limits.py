@@ -23,7 +23,9 @@ MOST_FIXED_SMEM_BYTES = 48 * 1024
 """Shared memory of a block whose size is fixed when it is compiled, on every GPU of CUDA."""
 CLUSTERS_SINCE = 90
 """Clusters came with sm_90."""
-GB_PER_S_OF_SM = 4800 / 132
+SMS_OF_H200 = 132
+"""Multiprocessors of the GPU that the shipped records come from: where no other number is known."""
+GB_PER_S_OF_SM = 4800 / SMS_OF_H200
 """Peak memory rate of an NVIDIA H200 for each of its multiprocessors: where no other is known."""
 LARGEST_CLUSTER = 8
 """Blocks of a cluster that every GPU of sm_90 and up can run."""

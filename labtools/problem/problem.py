@@ -319,18 +319,21 @@ class Problem(ABC):
         """Read the short form or the path of a JSON file (the long form).
 
         The short form is the shape, and behind slashes and in any order what is not as usual,
-        such as ``8,32,8,4096,128/bf16/paged16`` or ``rows:8192,4096/bf16``.
+        such as ``8,32,8,4096,128/bf16/paged16`` or ``rows:8192,4096/bf16``. Space around a part
+        and capital letters do not matter.
 
         Raises:
             LabError: the text is neither.
         """
         if text.endswith(".json"):
             return cls.from_dict(_read_json(text, cls))
-        shape, *options = text.removeprefix(f"{cls.operation}:").split("/")
-        try:
-            numbers = [int(part) for part in shape.split(",")]
-        except ValueError:
-            numbers = []
+        name, shape, options = _parts_of(text)
+        if name not in ("", cls.operation):
+            cls.refuse(repr(text), f"this is read as {cls.operation}")
+        parts = [part.strip() for part in shape.split(",")]
+        # `int` takes more: signs, underscores, the digits of every alphabet.
+        plain = all(re.fullmatch(r"-?[0-9]{1,40}", part) for part in parts)
+        numbers = [int(part) for part in parts] if plain else []
         count = _COUNTS[len(cls.shape_fields)]
         if len(numbers) != len(cls.shape_fields):
             plural = "" if count == "one" else "s"
@@ -338,7 +341,7 @@ class Problem(ABC):
         fields: dict[str, Any] = dict(zip(cls.shape_fields, numbers, strict=True))
         names = [*cls.options, *(f"{letters}N" for letters in cls.counted)]
         for option in options:
-            chosen = cls._read_option(option.strip().lower())
+            chosen = cls._read_option(option)
             if chosen is None:
                 cls.refuse(
                     repr(text),
@@ -695,9 +698,17 @@ def parse_problem(text: str) -> Problem:
     """
     if text.endswith(".json"):
         return problem_from_dict(_read_json(text, operation_of(DEFAULT_OPERATION).problem))
-    name, colon, _ = text.partition(":")
-    kind = operation_of(name if colon else DEFAULT_OPERATION).problem
+    kind = operation_of(_parts_of(text)[0] or DEFAULT_OPERATION).problem
     return kind.parse(text)  # type: ignore[no-any-return]
+
+
+def _parts_of(text: str) -> tuple[str, str, list[str]]:
+    """(operation's name or nothing, shape, options) of a short form, in small letters."""
+    shape, *options = [part.strip() for part in text.lower().split("/")]
+    name, colon, rest = shape.rpartition(":")
+    if colon and not name.strip():
+        rest = shape  # a colon without a name before it is part of what is refused
+    return name.strip(), rest, options
 
 
 def problem_from_dict(data: Mapping[str, Any]) -> Problem:

@@ -354,7 +354,16 @@ def reset_launch(finished: Workspace) -> Launch:
 
 
 LaunchFunction = Callable[[Any, Limits, Mapping[str, int]], list[Launch]]
-LAUNCH_FORM = "launch(problem, limits, knobs)"
+_OF_LAUNCH = ("problem", "limits", "knobs")
+_FORMS = {
+    "launch": _OF_LAUNCH,
+    "defines_extra": _OF_LAUNCH,
+    "plan": _OF_LAUNCH,
+    "stores": ("problem", "knobs"),
+    "supports": ("problem",),
+}
+"""What each function of a rung is called with, in this order."""
+_LIBRARY = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -449,7 +458,7 @@ class Rung:
     def __post_init__(self) -> None:
         check_fields(self, "The rung")
         check_name(self.id, "The rung", in_c=False)
-        for name in ("launch", "defines_extra", "plan"):
+        for name in _FORMS:
             _check_form(self.id, name, getattr(self, name))
         if not isinstance(self.supports, OfOperation):  # as it is in a copy of a rung
             asked = OfOperation(self.operation, self.supports, self.refuses, self.id)
@@ -690,10 +699,14 @@ def _ask(rung: str, function: Callable[..., Any], problem: Problem, *more: Any) 
     except (LabError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        frames = traceback.extract_tb(error.__traceback__)
+        frames = [
+            f", {frame.filename} line {frame.lineno}"
+            for frame in traceback.extract_tb(error.__traceback__)
+            if not Path(frame.filename).is_relative_to(_LIBRARY)
+        ]
         raise KernelError(
             f"The Python of {rung or 'the rung'} failed on {problem}.",
-            f"{_say_error(error)}, {frames[-1].filename} line {frames[-1].lineno}",
+            "".join([_say_error(error), *frames[-1:]]),
             "correct the rung's .py file; every other rung is unaffected",
         ) from error
 
@@ -728,17 +741,42 @@ def _check_defines(rung: str, extra: Any) -> dict[str, str]:
 
 
 def _check_form(rung: str, name: str, function: Callable[..., Any] | None) -> None:
-    """Refuse a function of a rung that does not take problem, limits and knobs."""
+    """Refuse a function of a rung that is not written for what it is called with.
+
+    Three places are not enough: ``launch(workload, knobs, sms=132)`` has them too, and would take
+    the limits for knobs.
+    """
+    if function is None:
+        return
+    asked = _FORMS[name]
     try:
-        if function is not None:
-            inspect.signature(function).bind(None, None, None)
+        if _places(inspect.signature(function)) == len(asked):
+            return
     except TypeError:
-        form = LAUNCH_FORM.replace("launch", name)
-        raise LabError(
-            f"The function {name} of {rung} does not take three parameters.",
-            f"its form is {form}: limits say what the GPU gives, such as limits.num_sms",
-            f"write it as def {form}; where it asks nothing of the GPU nothing else changes",
-        ) from None
+        pass  # it is no function
+    except ValueError:
+        return  # one in C, which does not say
+    form = f"{name}({', '.join(asked)})"
+    what = "limits say what the GPU gives, such as limits.num_sms"
+    raise LabError(
+        f"The function {name} of {rung} is not written as {form}.",
+        f"that is what it is called with{': ' + what if 'limits' in asked else ''}",
+        f"write it as def {form}, each without a default; what else it takes needs one",
+    )
+
+
+def _places(signature: inspect.Signature) -> int | None:
+    """How many arguments a function must be given by place; None where it also takes any number
+    of them, or needs one by name."""
+    places = 0
+    for one in signature.parameters.values():
+        if one.kind == one.VAR_POSITIONAL or (
+            one.kind == one.KEYWORD_ONLY and one.default is one.empty
+        ):
+            return None
+        by_place = one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        places += by_place and one.default is one.empty
+    return places
 
 
 def _check_buffers(rung: str, problem: Problem, launches: Sequence[Launch]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import stat
 from pathlib import Path
@@ -64,3 +65,11 @@ def shorten(text: str) -> str:
 def _cut(match: re.Match[str]) -> str:
     word, kept = match[0], LONGEST_WORD // 3
     return f"{word[:kept]}[... {len(word) - 2 * kept} characters ...]{word[-kept:]}"
+
+
+def three_digits(number: float) -> str:
+    """A number to three significant digits, or whole: ``1.50`` beside ``1.47``, ``1986``."""
+    if not math.isfinite(number):
+        return str(number)
+    digits = max(0, 2 - int(f"{number:.2e}".partition("e")[2])) if number else 0
+    return f"{number:,.{digits}f}" if abs(number) >= 100_000 else f"{number:.{digits}f}"

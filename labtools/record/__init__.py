@@ -13,6 +13,7 @@ from .circumstances import (
 )
 from .claims import Claim, Finding, Ledger, load_ledger, published_figures
 from .folders import own_records_dir, shipped_records_dir
+from .python_hash import hash_python_file
 from .query import (
     LEAST_PROCESSES,
     Errors,
@@ -48,7 +49,7 @@ from .schema import (
     SanitizerVerdict,
     slug_of_gpu,
 )
-from .staleness import Freshness, freshness, hash_python_file, rung_freshness, same_launches
+from .staleness import Freshness, freshness, rung_freshness, same_launches
 from .statistics import (
     Ratio,
     Summary,

@@ -24,8 +24,7 @@ _HOW = {
 def say_timed(record: Record) -> str:
     """How it was timed, and whether its calls allocate: ``graph replay``."""
     how = _HOW.get(record.protocol, record.protocol)
-    allocates = any("every call allocates" in note for note in record.notes)
-    return f"{how}, allocation in the call" if allocates else how
+    return f"{how}, allocation in the call" if record.allocates else how
 
 
 @functools.lru_cache(maxsize=64)

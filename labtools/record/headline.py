@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from labtools.problem import HEADLINE, Problem
+from labtools.problem.text import three_digits
 
 from .query import (
     Standing,
@@ -117,11 +118,6 @@ def say_against(ratio: Ratio) -> str:
     ends = f"95 % interval {three_digits(low)} to {three_digits(high)}"
     text = f"{verb} {three_digits(value)} times ({ends}) {how} as "
     return f"{text}{_name(ratio.first)}" + (", so they are equal" if ratio.equal else "")
-
-
-def three_digits(number: float) -> str:
-    """Zeros at the end included, so that 1.50 stands beside 1.47."""
-    return f"{number:#.3g}".rstrip(".")
 
 
 @dataclass(frozen=True)

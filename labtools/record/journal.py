@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, StaticPool
 
+from labtools.problem.errors import Notice
 from labtools.problem.text import mend_text
 
 from .folders import work_dir
@@ -58,7 +59,7 @@ _LOCK_TIMEOUT_S = 30.0
 T = TypeVar("T")
 
 
-class JournalWarning(UserWarning):
+class JournalWarning(Notice):
     """Something about the journal's files that the reader should know."""
 
 
@@ -159,6 +160,7 @@ class Journal:
         source: Source = "live",
         what: str = "",
         *,
+        where: str = "",
         interval: Interval | None = None,
         forecast_ratio: float | None = None,
     ) -> Score | None:
@@ -183,6 +185,7 @@ class Journal:
                 measured_ratio=measured_ratio,
                 source=source,
                 what=what,
+                where=where,
                 interval=interval,
                 forecast_ratio=forecast_ratio,
             )

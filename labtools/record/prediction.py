@@ -89,6 +89,7 @@ class Reveal(_Entry):
         measured_ratio: baseline time / candidate time.
         source: where the measured ratio comes from.
         what: the comparison in words.
+        where: when and on what it was measured, where that is not part of `what`.
         interval: low and high end of the measured ratio, where it is known.
         forecast_ratio: what the model predicted for the same question, where it did.
     """
@@ -97,6 +98,7 @@ class Reveal(_Entry):
     measured_ratio: _PositiveFloat
     source: Source
     what: _Text = ""
+    where: _Text = ""
     interval: tuple[_PositiveFloat, _PositiveFloat] | None = None
     forecast_ratio: _PositiveFloat | None = None
 

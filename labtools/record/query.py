@@ -448,9 +448,7 @@ def say_verdict(ratio: Ratio | None) -> str:
         return ""
     if ratio.processes < LEAST_PROCESSES:
         return "too few processes for a verdict"
-    if ratio.equal:
-        return "equal"
-    return "faster" if ratio.ratio > 1 else "slower"
+    return "equal" if ratio.equal else ratio.direction
 
 
 def standings(
@@ -505,11 +503,11 @@ def _to_floor(record: Record, reader: Record | None) -> Ratio | None:
         return None
     if reader is record:
         count = len(record.samples.processes)
-        return Ratio(1.0, 1.0, 1.0, True, count, record.candidate, "floor")
+        return Ratio(1.0, 1.0, 1.0, count, record.candidate, "floor")
     paired = paired_ratio(record, reader)
     scale = reader.read_bytes / record.read_bytes
     ratio, low, high = (scale * value for value in (paired.ratio, paired.low, paired.high))
-    return Ratio(ratio, low, high, low <= 1.0 <= high, paired.processes, record.candidate, "floor")
+    return Ratio(ratio, low, high, paired.processes, record.candidate, "floor")
 
 
 def measured_together(records: Iterable[Record], having: str | None = None) -> list[Record]:

@@ -15,15 +15,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from labtools.problem import LabError, Limits, Problem, load_rung, problem_from_dict
-from labtools.problem.limits import assumed_limits
+from labtools.problem.limits import SMS_OF_H200, assumed_limits
 from labtools.problem.rung import say_knobs
 
 from .fields import ComparisonField, HashesField, KeptLaunchField, ResourcesField
 
 SCHEMA_VERSION = 2
 """2: launches say what is not timed and what a call allocates. 1: they say neither."""
-ASSUMED_SMS = 132
-"""Multiprocessors that launches assumed where nothing said how many, before records kept Limits."""
 
 Kind = Literal["rung", "baseline", "ceiling"]
 _NAME = re.compile(r"(?:(?:baseline|ceiling):)?(?!.*\.(?:py|cu)$)[^/\\\0\n:]*[^/\\\0\n:.]")
@@ -270,6 +268,14 @@ class Run(_Schema):
         return wanted in (self.candidate, self.name, number)
 
     @property
+    def allocates(self) -> bool:
+        """Whether its timed calls allocate memory."""
+        if self.schema_version < 2:
+            # Such a record says it by its protocol alone.
+            return self.protocol == "stream-1" and "stream" not in self.experiment.split("+")
+        return any(space.in_call for launch in self.launches for space in launch.workspace)
+
+    @property
     def read_bytes(self) -> int:
         """Bytes of what the problem streams, of decode K and V, as it keeps them, each once."""
         return self.problem.streamed_bytes if self.kv_bytes_read is None else self.kv_bytes_read
@@ -312,7 +318,7 @@ class Record(Run):
         if not isinstance(made, dict) or not {"gpu_slug", "arch"} <= made.keys():
             return data  # what is missing is said for the record itself
         knobs = dict(data.get("knobs") or {})
-        num_sms = knobs.pop("sms", None) or made.get("num_sms") or ASSUMED_SMS
+        num_sms = knobs.pop("sms", None) or made.get("num_sms") or SMS_OF_H200
         given = (made["gpu_slug"], made["arch"], num_sms, made.get("l2_bytes") or 0)
         return {**data, "knobs": knobs, "limits": assumed_limits(*given)}
 

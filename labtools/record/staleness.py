@@ -16,8 +16,6 @@ record may come from anywhere: what stands there is read and never run.
 
 from __future__ import annotations
 
-import hashlib
-import io
 import tokenize
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,21 +28,12 @@ from labtools.problem.rung import move_outside
 from labtools.problem.text import is_file, read_given
 
 from .fields import write_argument
+from .python_hash import python_hashes
 from .schema import Record
 
 PROTOCOLS = ("graph-1", "events-1", "stream-1")
 """The ways of timing that are current: replays of a CUDA graph, events round plain launches where
 a call cannot be captured, and plain launches by intent, from an idle GPU on."""
-
-_NOT_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-}
 
 
 @dataclass(frozen=True)
@@ -67,7 +56,7 @@ class CodeNow:
         self._rungs: dict[str | Path, Rung] = {}
         self._words: dict[tuple[Path, str | None], str] = {}
         self._text_hashes: dict[tuple[object, ...], str] = {}
-        self._baselines: dict[Path, str] = {}
+        self._baselines: dict[Path, tuple[str, ...]] = {}
 
     def rung(self, where: str | Path) -> Rung:
         """The rung of a name or a path.
@@ -91,10 +80,10 @@ class CodeNow:
             self._text_hashes[key] = hash_words(self._words[source], defines)
         return self._text_hashes[key]
 
-    def baseline_hash(self, path: Path) -> str:
-        """The hash of a baseline's file."""
+    def baseline_hashes(self, path: Path) -> tuple[str, ...]:
+        """The hashes that a record of a baseline's file may hold."""
         if path not in self._baselines:
-            self._baselines[path] = hash_python_file(path)
+            self._baselines[path] = python_hashes(path)
         return self._baselines[path]
 
 
@@ -185,11 +174,8 @@ def rung_freshness(
 
 def _change_in_what_is_timed(record: Record, launches: Sequence[Launch]) -> str:
     """What moved into the timed call or out of it, in a sentence; empty where nothing did."""
-    allocates = any(_allocated(launch) for launch in launches)
     if record.schema_version < 2:
-        # Such a record says only by its protocol that its calls allocated.
-        before = record.protocol == "stream-1" and "stream" not in record.experiment.split("+")
-        same = before == allocates
+        same = record.allocates == any(_allocated(launch) for launch in launches)
     else:
         if [one.prepare for one in record.launches] != [one.prepare for one in launches]:
             return "another part of the launches is timed since"
@@ -212,7 +198,7 @@ def _own_freshness(record: Record, path: Path) -> Freshness:
     given = [option[2:].partition("=") for option in options if option.startswith("-D")]
     defines = {name: value for name, _, value in given}
     try:
-        if record.rung_hash is not None and hash_python_file(path) != record.rung_hash:
+        if record.rung_hash is not None and record.rung_hash not in python_hashes(path):
             return Freshness(False, f"{path.name}, where its launch stands, has changed since")
         text = read_given(source)
         found = hash_source(text, defines, (source.resolve().parent, kernels_dir() / "include"))
@@ -229,28 +215,9 @@ def _baseline_freshness(record: Record, now: CodeNow) -> Freshness:
     path = baselines_dir(record.problem.operation) / f"{record.name}.py"
     if not path.is_file():
         return Freshness(False, "the baseline's file is gone")
-    if now.baseline_hash(path) == record.hashes.source_hash:
+    if record.hashes.source_hash in now.baseline_hashes(path):
         return Freshness(True, "the baseline's file is the same")
     return Freshness(False, "the baseline's file has changed since")
-
-
-def hash_python_file(path: Path) -> str:
-    """SHA-256 of a Python file's words, without comments, docstrings and layout."""
-    words: list[str] = []
-    statement: list[tokenize.TokenInfo] = []
-    text = read_given(path)
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type in (tokenize.NEWLINE, tokenize.ENDMARKER):
-            # A statement that is one string is a docstring.
-            if any(part.type != tokenize.STRING for part in statement):
-                words += [part.string for part in statement]
-                words.append("\n")
-            statement = []
-        elif token.type in (tokenize.INDENT, tokenize.DEDENT):
-            words.append(tokenize.tok_name[token.type])
-        elif token.type not in _NOT_CODE:
-            statement.append(token)
-    return hashlib.sha256("\0".join(words).encode()).hexdigest()
 
 
 def same_launches(kept: Sequence[Launch], now: Sequence[Launch]) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from labtools.problem import LabError
 from labtools.toolchain.cache import code_digest, kept
 
+from .prediction import Direction, direction_of
 from .schema import Record, Run, Samples
 
 RESAMPLES = 2000
@@ -54,7 +55,6 @@ class Ratio:
         ratio: median over the processes of (first / second).
         low: lower end of the 95 % interval.
         high: upper end.
-        equal: True when the interval spans 1.
         processes: how many pairs.
         first: what stands above the line.
         second: what stands below it.
@@ -63,10 +63,19 @@ class Ratio:
     ratio: float
     low: float
     high: float
-    equal: bool
     processes: int
     first: str
     second: str
+
+    @property
+    def direction(self) -> Direction:
+        """What it says of the second candidate."""
+        return direction_of(self.ratio, (self.low, self.high))
+
+    @property
+    def equal(self) -> bool:
+        """Whether the interval spans 1."""
+        return self.direction == "same"
 
     def __str__(self) -> str:
         text = f"{self.ratio:.3f} (95 % interval {self.low:.3f} to {self.high:.3f})"
@@ -124,9 +133,7 @@ def paired_ratio(first: Record, second: Record, seed: int = 0) -> Ratio:
     ratio, low, high = kept(
         "ratio", (_CODE, both, own_seed), lambda: ratio_of_samples(*both, seed=own_seed)
     )
-    return Ratio(
-        ratio, low, high, low <= 1.0 <= high, len(shared), first.candidate, second.candidate
-    )
+    return Ratio(ratio, low, high, len(shared), first.candidate, second.candidate)
 
 
 def ratio_of_samples(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from labtools.problem import LabError, Problem
+from labtools.problem.errors import Notice
 from labtools.toolchain.cache import Recent
 from labtools.toolchain.garbage import no_collection
 
@@ -32,7 +33,7 @@ _MOST_TOLD = 100
 _ENDINGS = (".jsonl.gz", ".jsonl")
 
 
-class DamagedRecordWarning(UserWarning):
+class DamagedRecordWarning(Notice):
     """A line or a file of records could not be read; the others were."""
 
 

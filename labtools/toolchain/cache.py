@@ -24,6 +24,7 @@ import dataclasses
 import errno
 import functools
 import hashlib
+import math
 import os
 import pickle
 import random
@@ -43,6 +44,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from labtools.problem import LabError
+from labtools.problem.errors import Notice
 
 SIZE_VARIABLE = "LABTOOLS_CACHE_MIB"
 USUAL_MIB = 1024
@@ -64,8 +66,8 @@ _PROBE_BYTES = 16 * 2**20
 T = TypeVar("T")
 
 
-class CacheWarning(UserWarning):
-    """The cache on disk is not used, and why. Everything works, and takes longer."""
+class CacheWarning(Notice):
+    """The cache on disk is not used, or not as was wished, and why. Everything works."""
 
 
 # ------------------------------------------------------------------------------------- content
@@ -349,10 +351,10 @@ def size_of(path: Path) -> int:
 _said: set[str] = set()
 
 
-def _say_once(what: str) -> None:
+def _say_once(what: str, then: str = " Everything works, and takes longer.") -> None:
     if what not in _said:
         _said.add(what)
-        warnings.warn(f"{what}. Everything works, and takes longer.", CacheWarning, stacklevel=2)
+        warnings.warn(f"{what}.{then}", CacheWarning, stacklevel=2)
 
 
 # ------------------------------------------------------------------------------------ the cache
@@ -382,9 +384,12 @@ def limit_bytes() -> int:
     try:
         mib = float(given) if given else float(USUAL_MIB)
     except ValueError:
-        _say_once(f"{SIZE_VARIABLE} is {given!r}, which is no number of MiB; {USUAL_MIB} it is")
+        mib = math.nan
+    if not mib >= 0:
+        what = f"{SIZE_VARIABLE} is {given!r}, which is no number of MiB from 0 on"
+        _say_once(f"{what}; {USUAL_MIB} it is", then="")
         mib = USUAL_MIB
-    return int(max(0.0, mib) * 2**20) if mib < float("inf") else sys.maxsize
+    return int(min(mib * 2**20, sys.maxsize))
 
 
 def share_bytes(name: str) -> int:

@@ -19,6 +19,7 @@ from labtools.cli.outcome import UsageProblem
 from labtools.cli.own_code import own_code
 from labtools.measure.cpu import build
 from labtools.measure.worker import child_environment, run_child
+from labtools.predict.inversion.work import read_work
 from labtools.problem import LabError, Workload, kernels_dir, load_rung
 from labtools.problem.text import mend_text, read_given, shorten
 from labtools.toolchain import CompileError, compile_cubin
@@ -34,6 +35,7 @@ WORKLOADS = (
     *("2147483647,1,1,1,128", "1,2147483647,1,1,64", "1,1,1,2147483648,1"),
     *("8,32,8,4096,128/", "1,1,1,1,64/fp8", "1,1,1,1,64/warm/cold", "1,1,1,1,64/paged16/paged64"),
     *("rows:", "rows:1,2,3", "rows:2147483647,2147483647", "nope:1,2", "decode:", "\ud83d"),
+    *("1_0,1,1,1,64", "+8,1,1,1,64", "\u0668,1,1,1,64", "rows:1_0,8", "rows:\uff18,8", ":8,8"),
     *("/dev/zero.json", "x" * 5000, "x" * 5000 + ".json", "~nobody/x.json", ".json", "1,1\x001"),
 )
 JSON = {
@@ -98,6 +100,17 @@ def test_what_was_typed_wrong_ends_with_status_2(
     for arguments in ARGUMENTS:
         assert told(*arguments)[0] == USAGE, arguments
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_kb < 2**20
+
+
+def test_space_and_capital_letters_of_a_workload_do_not_matter() -> None:
+    for text, same in (
+        (" ROWS: 8 , 264 / BF16", "rows:8,264/bf16"),
+        ("2,4, 2,64,64 /Paged16/WARM ", "2,4,2,64,64/paged16/warm"),
+        ("Decode:2,4,2,64,64", "2,4,2,64,64"),
+        ("Gemm:64,64,64", "gemm:64,64,64"),
+    ):
+        assert read_workload(text) == read_workload(same)
+    assert read_work("conv", "Conv: 1,8,8,4,4,3,3,1") == read_work("conv", "conv:1,8,8,4,4,3,3,1")
 
 
 def test_a_workload_that_is_none_is_refused_by_every_command(
@@ -193,6 +206,52 @@ def test_every_field_of_a_rung_and_of_a_launch_is_held_against_what_it_must_be(
             wrong = PYTHON.replace("    return [", f"    return [Launch({made})]\n    return [", 1)
             wrong = "from labtools.problem import Workspace\n" + wrong.partition('"""\n')[2]
             assert told("compile", write(wrong))[0] == WRONG, (name, text)
+
+
+FORMS = {
+    "launch(problem, limits, knobs)": (
+        *("lambda workload, knobs, sms=132: []", "lambda *args: []", "lambda a, b: []"),
+        *("lambda a, b, c, *more: []", "lambda a, b, c, *, sms: []", "lambda **names: []"),
+    ),
+    "plan(problem, limits, knobs)": ("lambda p, k: 3",),
+    "defines_extra(problem, limits, knobs)": ("lambda p, k: {}", "lambda *args: {}"),
+    "stores(problem, knobs)": ("lambda p: None", "lambda p, l, k: None", "lambda *args: None"),
+    "supports(problem)": ("lambda: None", "lambda p, k: None"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_function_of_another_form_is_told_the_form(
+    told: Callable[..., tuple[int, str]], write: Callable[..., str], form: str
+) -> None:
+    """Old ones too, which take three arguments as well and mean others."""
+    name = form.partition("(")[0]
+    for text in FORMS[form]:
+        wrong = PYTHON.replace("RUNG = Rung(", "GIVEN = dict(")
+        wrong += f"\nRUNG = Rung(**{{**GIVEN, {name!r}: {text}}})\n"
+        status, said = told("compile", write(wrong))
+        said = " ".join(said.split())
+        assert status in (WRONG, USAGE), said
+        assert f"The function {name} of mine is not written as {form}" in said, (text, said)
+    more = PYTHON.replace("def launch(problem, limits, knobs)", "def launch(a, b, c, *, sms=132)")
+    assert load_rung(write(more.replace("problem.", "a.").replace("knobs[", "c["))).id == "mine"
+
+
+def test_what_fails_is_said_by_the_line_of_the_readers_own_file(
+    told: Callable[..., tuple[int, str]], write: Callable[..., str]
+) -> None:
+    """Where a function of labtools refuses what it was handed, and where one in C does."""
+    helper = "from labtools.problem.rung import say_knobs\n" + PYTHON.partition('"""\n')[2]
+    for text in ("say_knobs(3)", "int('x')"):
+        wrong = helper.replace("    return [", f"    {text}\n    return [", 1)
+        line = wrong[: wrong.index(text)].count("\n") + 1
+        said = " ".join(told("compile", write(wrong))[1].split())
+        assert f"mine.py line {line}" in said, said
+        assert "rung.py" not in said, said
+    wrong = PYTHON.replace("RUNG = Rung(", "GIVEN = dict(")
+    wrong += "\nRUNG = Rung(**{**GIVEN, 'stores': max})\n"
+    said = " ".join(told("compile", write(wrong))[1].split())
+    assert "TypeError" in said and "own_code" not in said and "rung.py" not in said, said
 
 
 def test_a_function_that_fails_when_it_is_asked_again_is_told(

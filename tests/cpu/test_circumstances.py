@@ -6,13 +6,14 @@ import copy
 import pickle
 
 import pytest
+from devices import LIMITS
 from record_samples import make_record
 
 from labtools.notebook.records import GpuRecords, show_tried
 from labtools.notebook.tables import Word, make_table, recorded, say_time, show_table
 from labtools.problem import HEADLINE, Comparison, LabError, Workload, load_rung
 from labtools.record import RecordedError, RecordedTime, RecordStore, distinguish
-from labtools.record.circumstances import LAYOUT, ORACLE, TIMED, TOGETHER
+from labtools.record.circumstances import LAYOUT, ORACLE, TIMED, TOGETHER, say_timed
 
 FIVE = [[100.0, 101.0, 99.0]] * 5
 R03 = make_record("r03_one_warp", FIVE)
@@ -22,7 +23,7 @@ CALLED = make_record(
     "r04_split_first",
     FIVE,
     protocol="stream-1",
-    notes=("every call allocates and frees 8 bytes of device memory",),
+    launches=tuple(load_rung("r04").launches(HEADLINE, LIMITS)),
 )
 PAGES = make_record("baseline:flashinfer", FIVE)
 FP8 = make_record(
@@ -137,3 +138,14 @@ def test_a_row_of_two_kinds_of_numbers_says_both() -> None:
     rows = [("a", 1.0, RecordedTime.of(R03)), ("b", 2.0, None)]
     first, second = show_table(("what", "f", "us"), rows, word="forecast").text.splitlines()[1:]
     assert first.endswith("forecast, recorded") and second.endswith("  forecast")
+
+
+def test_what_a_note_says_of_allocating_decides_nothing() -> None:
+    """The launches decide; of a record of before, which keeps none of that, its protocol."""
+    remark = ("every call allocates and frees 8 bytes of device memory",)
+    noted = make_record("r03_one_warp", FIVE, protocol="stream-1", notes=remark)
+    assert not noted.allocates
+    assert say_timed(noted) == "call by call"
+    assert say_timed(CALLED) == "call by call, allocation in the call"
+    assert noted.model_copy(update={"schema_version": 1}).allocates
+    assert not noted.model_copy(update={"schema_version": 1, "experiment": "stream"}).allocates

@@ -289,6 +289,19 @@ def test_the_table_of_records_is_folded_and_not_cut() -> None:
     assert "abcdefghijklmnopqrst" in "".join(_columns([("a",), ("abcdefghijklmnopqrst",)], 9))
 
 
+def test_records_of_a_name_that_nothing_has_are_refused(cli: Any) -> None:
+    """With what there is; a kernel that is shipped and was not measured so is no mistake."""
+    for wanted in ("nonsense", "r99", "baseline:nothing"):
+        ended = cli("records", "--rung", wanted)
+        assert ended.status == 2
+        assert f"There is no rung, baseline or ceiling '{wanted}'" in ended.err
+        assert "r03_one_warp" in ended.err
+        assert "baseline:sdpa" in ended.err
+    for wanted in ("r03", "sdpa", "baseline:sdpa", "read_sweep", "tunable"):
+        unmeasured = ("--workload", "3,2,1,77,64", "--json")
+        assert cli("records", "--rung", wanted, *unmeasured).data["records"] == []
+
+
 def test_records_without_a_match_is_an_empty_list(cli: Any) -> None:
     data = cli("records", "--gpu", "no-such-gpu", "--json").data
     assert data["records"] == []

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from labtools.predict import forecasting
 from labtools.problem import LabError
+from tools.goldens import __main__ as tool
 from tools.goldens import store
 from tools.goldens.__main__ import main
-from tools.goldens.cases import draw, every_case, possible
-from tools.goldens.changes import Change, find_change, read_changes
+from tools.goldens.cases import GoldenCase, draw, every_case, possible
+from tools.goldens.changes import CHANGES, Change, find_change, read_changes
 from tools.goldens.compare import ask_all, compare
 from tools.goldens.masks import MASKED, mask
 from tools.goldens.store import GOLDEN_KINDS
@@ -57,16 +59,15 @@ def test_sixty_drawn_goldens_hold(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["forecast", "hash", "median"])
-def test_every_shipped_record_has_its_golden_or_is_listed_as_new(kind: str) -> None:
-    """And every golden its record, or it is listed as measured anew."""
+def test_every_shipped_record_has_its_golden_and_every_golden_its_record(kind: str) -> None:
+    """And every golden its record, or it is listed as gone."""
     shipped = {key for of, key in every_case() if of == kind}
     goldens = set(store.read_goldens(kind))
     assert len(shipped & goldens) > 1000
     changes = read_changes()
-    unlisted = [
-        key for key in shipped ^ goldens if find_change(changes, kind, key, "", ABSENT) is None
-    ]
-    assert unlisted == []
+    assert sorted(shipped - goldens) == []
+    gone = [key for key in goldens - shipped if find_change(changes, kind, key, "", ABSENT) is None]
+    assert gone == []
 
 
 def test_the_files_are_small() -> None:
@@ -129,8 +130,12 @@ def test_true_is_not_one() -> None:
     assert list(differences({"ok": True}, {"ok": 1}))
 
 
+def _model_changed(now: str) -> Change:
+    return Change("json", "forecast r03 --json", "data/model", now, "the name has another form")
+
+
 def test_a_listed_change_passes_and_no_other_beside_it() -> None:
-    listed = (Change("json", "forecast *", "data/model", "the name has another form", "new*"),)
+    listed = (_model_changed('"new name"'),)
 
     def rename(now: Any) -> None:
         now["json", "forecast r03 --json"]["data"]["model"] = "new name"
@@ -150,28 +155,138 @@ def test_a_listed_change_passes_and_no_other_beside_it() -> None:
 
 
 def test_a_listed_change_that_fits_nothing_is_refused_in_a_whole_comparison_only() -> None:
-    stale = (Change("json", "forecast *", "data/model", "the name has another form"),)
+    stale = (_model_changed('"other"'),)
     verdict = _verdict(changes=stale)
     assert not verdict.ok
     assert "lists what is no change any more" in str(verdict)
     assert _verdict(changes=stale, whole=False).ok
 
 
+EXACT = {
+    "kind": "json",
+    "key": "forecast r03 --json",
+    "path": "data/bound",
+    "now": '"chain"',
+    "reason": "a longer reason",
+}
+
+
+def _write_changes(path: Path, *entries: dict[str, str]) -> Path:
+    blocks = [
+        "\n".join(["[[change]]", *(f"{name} = {value!r}" for name, value in entry.items())])
+        for entry in entries
+    ]
+    path.write_text("# What it is for.\n# [[change]]\n\n" + "\n\n".join(blocks) + "\n")
+    return path
+
+
 @pytest.mark.parametrize(
-    "text",
+    "other",
     [
-        "[[change]\n",
-        '[[change]]\nkind = "json"\nkey = "*"\n',
-        '[[change]]\nkind = "json"\nkey = "*"\npath = "*"\nreason = "so"\n',
-        '[[change]]\nkind = "sass"\nkey = "*"\npath = "*"\nreason = "a longer reason"\n',
-        '[[change]]\nkind = "*"\nkey = "*"\npath = "*"\nreason = "a longer reason"\nwhy = "x"\n',
+        *({name: None} for name in EXACT),
+        {"reason": "so"},
+        {"kind": "sass"},
+        {"kind": "*"},
+        {"key": "forecast *"},
+        {"path": "*bound"},
+        {"now": "*"},
+        {"now": "chain"},
+        {"why": "x"},
     ],
+    ids=str,
 )
-def test_a_list_of_changes_that_says_too_little_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "changes.toml"
-    path.write_text(text)
-    with pytest.raises(LabError):
+def test_an_entry_that_says_too_little_or_is_too_wide_is_refused(
+    tmp_path: Path, other: dict[str, str | None]
+) -> None:
+    path = tmp_path / CHANGES
+    (change,) = read_changes(_write_changes(path, EXACT))
+    assert change.fits("json", EXACT["key"], EXACT["path"], "chain")
+    entry = {name: value for name, value in {**EXACT, **other}.items() if value is not None}
+    with pytest.raises(LabError, match="cannot be read"):
+        read_changes(_write_changes(path, entry))
+    path.write_text("[[change]\n")
+    with pytest.raises(LabError, match="cannot be read"):
         read_changes(path)
+
+
+def test_what_is_gone_and_what_is_nothing_are_two_changes() -> None:
+    gone = Change(**{**EXACT, "now": "nothing"})
+    null = Change(**{**EXACT, "now": "null"})
+    for change, now, other in ((gone, ABSENT, None), (null, None, ABSENT)):
+        assert change.fits(change.kind, change.key, change.path, now)
+        assert not change.fits(change.kind, change.key, change.path, other)
+
+
+def test_a_changed_rule_of_bounds_is_seen_in_the_shipped_goldens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the shipped list of changes, whatever stands in it."""
+    goldens = {("forecast", key): value for key, value in store.read_goldens("forecast").items()}
+    cases = {(one.kind, one.key): one for one in possible(("forecast",))[0]}
+    bound = sorted(one for one in cases if goldens.get(one, {}).get("bound") == "bandwidth")
+    chosen = [cases[one] for one in bound[:: max(1, len(bound) // 3)]]
+    # A forecast that was kept, of either rule, must not answer for the other.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def wrong_bounds() -> set[str]:
+        verdict = compare(goldens, ask_all(chosen), read_changes())
+        return {key for _, key, path, _, _ in verdict.unlisted if path == "bound"}
+
+    assert wrong_bounds() == set()
+    monkeypatch.setattr(forecasting, "decide_bound", lambda shares, launches=None: "launch")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "planted"))
+    assert wrong_bounds() == {one.key for one in chosen}
+
+
+# ------------------------------------------------------------------------- what writing leaves
+
+
+@pytest.fixture
+def own_goldens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of their own for goldens, of questions that need nothing."""
+    questions = [
+        GoldenCase(kind, name, frozenset(), 0.0, None)
+        for kind in GOLDEN_KINDS
+        for name in ("one", "two")
+    ]
+    monkeypatch.setattr(
+        tool, "possible", lambda kinds: ([x for x in questions if x.kind in kinds], {})
+    )
+    monkeypatch.setattr(
+        tool, "ask_all", lambda cases, *_: (((one.kind, one.key), {"x": 1}) for one in cases)
+    )
+    return tmp_path
+
+
+def _entries(folder: Path) -> list[tuple[str, str]]:
+    return [(one.kind, one.key) for one in read_changes(folder / CHANGES)]
+
+
+def test_after_writing_everything_the_list_begins_anew(own_goldens: Path) -> None:
+    # With an entry of another form, which nothing can read.
+    wide = {"kind": "*", "key": "*", "path": "*"}
+    path = _write_changes(own_goldens / CHANGES, {**EXACT, "key": "one"}, wide)
+    head = path.read_text().partition("\n\n")[0]
+    assert main(["--write"], own_goldens) == 0
+    assert path.read_text() == head + "\n"
+    assert main([], own_goldens) == 0
+
+
+def test_what_is_written_leaves_the_list_and_nothing_else(own_goldens: Path) -> None:
+    entries = [
+        {**EXACT, "kind": kind, "key": key} for kind in ("json", "hash") for key in ("one", "two")
+    ]
+    _write_changes(own_goldens / CHANGES, *entries)
+    assert main(["--write", "--match", "one"], own_goldens) == 0
+    assert _entries(own_goldens) == [("json", "two"), ("hash", "two")]
+    assert main(["--write", "--only", "hash"], own_goldens) == 0
+    assert _entries(own_goldens) == [("json", "two")]
+
+
+def test_a_list_that_cannot_be_read_stops_a_part_from_being_written(own_goldens: Path) -> None:
+    _write_changes(own_goldens / CHANGES, {**EXACT, "key": "*"})
+    assert main(["--write", "--match", "one"], own_goldens) == 1
+    assert not store.path_of("json", own_goldens).exists()
 
 
 # ------------------------------------------------------------------------------- how it is kept

@@ -15,7 +15,7 @@ from labtools.cli import main
 from labtools.cli.outcome import plain
 from labtools.predict import Tile, check_tile, derive, forecast, half_tile, load_gpu, machine_of
 from labtools.predict.banks import Access, check_access, matrix_access, row_access
-from labtools.predict.decode.inversion import bytes_in_flight, share_in_flight, tile_work
+from labtools.predict.decode.inversion import share_in_flight, tile_work
 from labtools.problem import HEADLINE, LabError, Workload, load_rung
 from labtools.toolchain import CompilerMissing, find_compiler, find_tool
 
@@ -140,7 +140,7 @@ def test_neighbouring_lanes_in_a_row_never_meet() -> None:
 
 def test_bytes_in_flight_and_their_share_are_inverse() -> None:
     for share in (0.3, 0.8, 0.95, 0.99):
-        assert share_in_flight(bytes_in_flight(share, MACHINE), MACHINE) == pytest.approx(share)
+        assert share_in_flight(MACHINE.bytes_in_flight(share), MACHINE) == pytest.approx(share)
     # The law agrees with what the microbenchmark measured at such points.
     from labtools.predict.latencies import load_latencies
 

@@ -27,6 +27,7 @@ from labtools.notebook.ratios import say_ratio
 from labtools.notebook.tables import format_value, make_table, show_table
 from labtools.predict import load_gpu
 from labtools.problem import HEADLINE, LabError, Workload, load_rung, make_inputs
+from labtools.problem.text import three_digits
 from labtools.record import Record, RecordStore
 from labtools.record.bound import stall_shares
 
@@ -192,6 +193,12 @@ def test_an_unknown_word_is_refused() -> None:
 )
 def test_format_value(value: object, text: str) -> None:
     assert format_value(value) == text
+
+
+def test_a_number_that_rounds_to_one_digit_more_keeps_three() -> None:
+    assert [three_digits(one) for one in (9.996, 9.994, 99.96, 1.5, 0.0)] == [
+        *("10.0", "9.99", "100", "1.50", "0"),
+    ]
 
 
 def test_prefill_intensity_of_one_token_is_that_of_its_bytes() -> None:

@@ -226,9 +226,18 @@ def shaping_an_error(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
-MESSAGES = {"what", "why", "still_works", "reason", "message", "failure", "problem"}
+MESSAGES = {
+    *("what", "why", "still_works", "reason", "message", "failure", "problem"),
+    *("note", "notes", "said", "doubt", "doubts"),
+}
 """Attributes that hold sentences for a person."""
+MESSAGE_NAMES = {"reason", "log", "why", "note", "notes", "said", "doubt", "doubts", "message"}
+"""Names of a variable that holds one. One called ``text`` may hold anything: what is looked for in
+it decides."""
 ERRORS = {"error", "exception", "exc", "failure", "died", "refused"}
+
+
+CUTTING = {"partition", "rpartition", "split", "rsplit", "removeprefix", "removesuffix"}
 
 
 def is_message(node: ast.AST) -> bool:
@@ -239,21 +248,26 @@ def is_message(node: ast.AST) -> bool:
         assert isinstance(node.func, ast.Attribute)
         return is_message(node.func.value)
     if isinstance(node, ast.Name):
-        return node.id in ("reason", "log", "why")
+        return node.id in MESSAGE_NAMES
     if isinstance(node, ast.Subscript):
         return isinstance(node.value, ast.Attribute) and node.value.attr == "args"
     return isinstance(node, ast.Attribute) and node.attr in MESSAGES
 
 
 def deciding_by_a_message(tree: ast.AST) -> Iterator[int]:
-    """Looking for words in an error's text, or at the name of a class."""
+    """Looking for words in a sentence, cutting it at words, or looking at the name of a class."""
     for node in nodes_of(tree):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
             words = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
-            if words and is_message(node.comparators[0]):
+            where = node.comparators[0]
+            sentence = words and " " in node.left.value.strip() and ast.unparse(where) == "text"
+            if words and (is_message(where) or sentence):
                 yield node.lineno
         if isinstance(node, ast.Call):
-            ends = method_name(node) in ("startswith", "endswith")
+            cuts = method_name(node) in CUTTING and any(
+                isinstance(one, ast.Constant) and str(one.value).strip() for one in node.args[:1]
+            )
+            ends = method_name(node) in ("startswith", "endswith") or cuts
             looks = ast.unparse(node.func).endswith((".search", ".match", ".fullmatch"))
             asked = [node.func.value] if ends and isinstance(node.func, ast.Attribute) else []
             if any(is_message(one) for one in (*asked, *(node.args if looks else ()))):
@@ -285,7 +299,57 @@ def saying_knobs(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
+def spanning_one(tree: ast.AST) -> Iterator[int]:
+    """An interval asked whether 1 lies in it."""
+    for node in nodes_of(tree):
+        middle = node.comparators[0] if isinstance(node, ast.Compare) else None
+        if isinstance(middle, ast.Constant) and middle.value == 1 and len(node.ops) == 2:
+            yield node.lineno
+
+
+def adding_up_latencies(tree: ast.AST) -> Iterator[int]:
+    """The latency of a copy from memory and what a load adds to it, in one sum."""
+    for node in nodes_of(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            sides = [ast.unparse(side) for side in (node.left, node.right)]
+            if all(".dram_" in one for one in sides) and any("dram_queue(" in one for one in sides):
+                yield node.lineno
+
+
+def counting_digits(tree: ast.AST) -> Iterator[int]:
+    """How many digits stand before the point, which decides how many follow it."""
+    for node in nodes_of(tree):
+        less = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
+        right = ast.unparse(node.right) if less else ""
+        if "math.floor(math.log10(" in right or ".partition('e')" in right:
+            yield node.lineno
+    for text in texts_of(tree):
+        if re.fullmatch(r"#\.\d+g", text.value):
+            yield text.lineno
+
+
+def is_value(*texts: str) -> Detector:
+    """Values, as Python writes them, that get a name."""
+
+    def find(tree: ast.AST) -> Iterator[int]:
+        for node in nodes_of(tree):
+            part = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+            plain = isinstance(part, (ast.BinOp, ast.Tuple, ast.Constant))
+            if plain and ast.unparse(part) in texts:
+                yield node.lineno
+
+    return find
+
+
 CONCEPTS = {
+    "an interval that spans 1": Concept(spanning_one, ("record/prediction.py",)),
+    "bytes that must be in flight": Concept(adding_up_latencies, ("predict/machine.py",)),
+    "significant digits": Concept(counting_digits, ("problem/text.py",)),
+    "shared memory of fixed size": Concept(
+        is_value("48 * 1024", "49152"), ("problem/limits.py",), PROGRAM
+    ),
+    "multiprocessors of the H200": Concept(is_value("132"), ("problem/limits.py",), PROGRAM),
+    "states of the cache": Concept(is_value("('cold', 'warm')"), ("problem/problem.py",)),
     # What sets up the environment runs without the library.
     "writing a file whole": Concept(writing_whole, ("record/whole.py", "tools/install.py")),
     # A microbenchmark has values for the preprocessor and a problem has fields: no knobs.
@@ -293,11 +357,13 @@ CONCEPTS = {
         saying_knobs, ("problem/rung.py", "problem/problem.py", "microbench/run.py")
     ),
     # Torch and the libraries on top of it raise a plain RuntimeError without a code. A compiler's
-    # log is all that it says of a source, and is read into a message.
+    # log is all that it says of a source, and is read into a message; a sanitizer prints a report.
     "deciding by a message": Concept(
         deciding_by_a_message,
-        ("measure/gpu/faults.py", "toolchain/errors.py", "measure/cpu/build.py"),
-        PROGRAM,
+        (
+            *("measure/gpu/faults.py", "toolchain/errors.py", "measure/cpu/build.py"),
+            "measure/profiler/sanitize.py",
+        ),
     ),
     "bound": Concept(deciding_a_bound, ("record/bound.py",)),
     "stall shares": Concept(sharing_stalls, ("record/bound.py",)),
@@ -391,7 +457,25 @@ PLANTED: dict[str, str | tuple[str, ...]] = {
         "import re\n\ndef hangs(error):\n    return re.search('timed out', str(error))",
         "def ours(error):\n    return error.what.startswith('There is no')",
         "def cuda(error):\n    return type(error).__name__ in ('CUDARuntimeError',)",
+        "def allocates(record):\n    return any('every call' in note for note in record.notes)",
+        "def first(message):\n    return message.partition('the first to byte ')[2]",
+        "def side(shown):\n    return shown.what.split(';')[0]",
+        "def where(shown):\n    return shown.what.partition('; ')[2]",
+        "def as_or_than(said):\n    return 'as' if said.startswith('the same') else 'than'",
+        "def unsure(doubt):\n    return doubt.removeprefix('no band: ')",
+        "def band(text):\n    return 'claims no width' not in text",
     ),
+    "an interval that spans 1": "def equal(low, high):\n    return low <= 1.0 <= high",
+    "bytes that must be in flight": (
+        "def needed(m, share):\n    return share * (m.dram_async(512) + m.dram_queue(share))"
+    ),
+    "significant digits": (
+        "def say(x):\n    return f'{x:#.3g}'",
+        "import math\n\ndef digits(x):\n    return 2 - math.floor(math.log10(abs(x)))",
+    ),
+    "shared memory of fixed size": "LIMIT = 48 * 1024",
+    "multiprocessors of the H200": "NUM_SMS = 132",
+    "states of the cache": "CACHE = ('cold', 'warm')",
     "writing a file whole": (
         "import os\n\ndef write(path, text):\n    os.replace('beside', path)",
         "def write(path, text):\n    path.with_suffix('.new').replace(path)",

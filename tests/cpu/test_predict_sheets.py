@@ -9,6 +9,7 @@ import pytest
 
 from labtools.predict import gpu_of_device, list_gpus, load_gpu, merge_device, occupancy
 from labtools.problem import LabError
+from labtools.problem.limits import SMS_OF_H200
 from labtools.toolchain import DeviceInfo, device_query
 
 WANTED = {"t4", "l4", "rtx3090", "rtx4090", "a10", "h100", "h200", "b200", "rtx5090"}
@@ -173,3 +174,7 @@ def test_the_device_of_this_machine() -> None:
     assert gpu is not None
     assert gpu.sm_count == info.sm_count
     assert gpu.origin == "device"
+
+
+def test_the_number_of_multiprocessors_that_is_assumed_is_the_data_sheets() -> None:
+    assert load_gpu("h200").sm_count == SMS_OF_H200

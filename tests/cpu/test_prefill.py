@@ -121,6 +121,7 @@ def test_as_written_seven_of_eight_rows_begin_where_no_copy_may_go(rung: Rung) -
     assert offsets == "0x82, 0x104, 0x186"
     assert "448 such copies of 56 threads" in first.message
     assert f"the first to byte {offsets} of shared memory" in first.message
+    assert first.offsets == tuple(130 * row for row in rows[:3])
     # K and V are tiles of the same shape, each with a line of its own.
     assert [re.search(r"(\d+) such", one.message)[1] for one in others] == ["448", "448"]  # type: ignore[index]
 

@@ -249,7 +249,9 @@ def test_battery_respects_what_a_kernel_refuses() -> None:
 def test_launch_refuses_what_would_crash_later() -> None:
     unknown = Launch("f", (1,), (32,), args=("kk",))  # only the problem knows its buffers
     with pytest.raises(LabError, match="names a buffer 'kk'"):
-        load_rung("r03").with_launch(lambda *_: [unknown]).launches(SMALL, LIMITS)
+        load_rung("r03").with_launch(lambda problem, limits, knobs: [unknown]).launches(
+            SMALL, LIMITS
+        )
     with pytest.raises(LabError, match="type int"):
         Launch("f", (1,), (32,), args=(4,))
     with pytest.raises(LabError, match="grid"):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import io
 import json
 import random
 import sys
+import tokenize
 
 import numpy as np
 import pytest
@@ -24,6 +27,7 @@ from labtools.record import (
     shipped_records_dir,
 )
 from labtools.record.pending import read_pending, unmeasured
+from labtools.record.python_hash import python_hashes, take_apart
 from labtools.record.staleness import CodeNow, limits_of_record, stale_records
 from labtools.toolchain import (
     CompilerMissing,
@@ -146,6 +150,73 @@ def test_the_hash_of_a_python_file_is_about_its_code(tmp_path):
     assert hashed("def f():\n    if a:\n        b()\n    c()\n") != hashed(
         "def f():\n    if a:\n        b()\n        c()\n"
     )
+
+
+F_STRINGS = (
+    ('f"no {PACKAGE})"', ['f"', "no ", "{", "PACKAGE", "}", ")", '"']),
+    (
+        'f"{a!r:>4}{{b}}c{d != e}"',
+        ['f"', "{", "a", "!", "r", ":", ">4", "}", "{", "b}", "c", "{", "d", "!=", "e", "}", '"'],
+    ),
+    (
+        'rf"""{x[1:2]}{f("a:")=}"""',
+        [
+            'rf"""',
+            "{",
+            "x",
+            "[",
+            "1",
+            ":",
+            "2",
+            "]",
+            "}",
+            "{",
+            "f",
+            "(",
+            '"a:"',
+            ")",
+            "=",
+            "}",
+            '"""',
+        ],
+    ),
+    ("f\"{f'{a}'} b\"", ['f"', "{", "f'", "{", "a", "}", "'", "}", " b", '"']),
+    ("f\"{'}'}\"", ['f"', "{", "'}'", "}", '"']),
+    ('f""', ['f"', '"']),
+    ('b"{a}"', ['b"{a}"']),
+)
+"""F-strings, and the words that `tokenize` of Python 3.12 makes of them."""
+
+
+@pytest.mark.parametrize(("text", "words"), F_STRINGS, ids=[text for text, _ in F_STRINGS])
+def test_an_f_string_is_hashed_whole_and_in_the_words_of_python_3_12(tmp_path, text, words):
+    """Under every Python, so that its records stay fresh when Python is another one."""
+    path = tmp_path / "a.py"
+    path.write_text(f"# why\nx = {text}\n", "utf-8")
+
+    def hash_of(*parts):
+        return hashlib.sha256("\0".join(["x", "=", *parts, "\n"]).encode()).hexdigest()
+
+    assert python_hashes(path) == (hash_of(text), hash_of(*words))
+    assert python_hashes(path)[0] == hash_python_file(path)
+    if sys.version_info >= (3, 12):
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        assert words == [token.string for token in tokens][:-2]
+
+
+@pytest.mark.parametrize("text", ['f"{a:{b}}"', 'f"{"', 'f"{a"', 'f"}"', 'f"{a)}"', 'f"{a!"'])
+def test_an_f_string_that_cannot_be_taken_apart_stays_whole(text):
+    assert "".join(take_apart(text)) == text
+
+
+def test_the_records_of_a_baseline_with_an_f_string_are_fresh():
+    records = [
+        one
+        for one in RecordStore([shipped_records_dir()]).load()
+        if one.candidate == "baseline:flash_attention_3"
+    ]
+    assert len(records) >= 5
+    assert stale_records(records) == []
 
 
 def test_a_ceiling_is_found_among_the_microbenchmarks():

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from devices import LIMITS
 
-from labtools.problem import HEADLINE, Workload, list_rungs
+from labtools.problem import HEADLINE, Workload, list_rungs, load_rung
 from labtools.record import Record, RecordStore
 from tools.readme_table import (
     BEGIN,
@@ -199,7 +200,7 @@ def test_what_differs_besides_the_kernel_has_a_column(tmp_path: Path) -> None:
         record("baseline:flashinfer_fp8", 30.0, kv_bits=8, comparison=wrong, protocol="graph-1"),
         record(
             "r04_split_first", 100.0, comparison=right, protocol="stream-1",
-            notes=("every call allocates and frees 8 bytes of device memory",),
+            launches=load_rung("r04").launches(HEADLINE, LIMITS),
         ),
         record("r10_inverted_int8", 20.0, kv_bits=8, comparison=right, protocol="graph-1"),
     )  # fmt: skip

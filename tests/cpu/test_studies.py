@@ -180,7 +180,7 @@ def test_a_preparation_stands_before_the_rest() -> None:
     for hidden in ("q", "out"):
         seen = dataclasses.replace(prepare, args=(*inputs, hidden))
         with pytest.raises(LabError, match=f"prepares with {hidden}"):
-            rung.with_launch(lambda *_, one=seen: [one, decode]).launches(SMALL, LIMITS)
+            rung.with_launch(lambda w, g, k, one=seen: [one, decode]).launches(SMALL, LIMITS)
     for launches in ([prepare], [decode, prepare], [prepare, decode, prepare]):
         with pytest.raises(LabError, match="prepares too late"):
             rung.with_launch(lambda w, g, k, launches=launches: launches).launches(SMALL, LIMITS)

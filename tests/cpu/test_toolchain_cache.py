@@ -18,6 +18,8 @@ import pytest
 from devices import LIMITS
 
 from labtools.problem import LabError, Workload, load_rung
+from labtools.record import DamagedRecordWarning
+from labtools.record.journal import JournalWarning
 from labtools.toolchain import (
     CompileError,
     CompilerMissing,
@@ -31,6 +33,7 @@ from labtools.toolchain import (
 from labtools.toolchain import compiler as compiler_module
 from labtools.toolchain.cache import (
     SIZE_VARIABLE,
+    USUAL_MIB,
     CacheWarning,
     cache_dir,
     cache_state,
@@ -205,11 +208,31 @@ def test_the_limit_comes_from_the_environment(monkeypatch, folder, given, most):
     assert state.limit_bytes == most and bool(state.why) == (most == 0)
 
 
-def test_a_limit_that_is_no_number_is_said_once(monkeypatch):
-    monkeypatch.setenv(SIZE_VARIABLE, "much")
+@pytest.mark.parametrize("given", ["much", "nan", "-1", "-inf"])
+def test_a_limit_that_is_no_number_is_said_once(monkeypatch, given):
+    monkeypatch.setenv(SIZE_VARIABLE, given)
     with pytest.warns(CacheWarning, match="no number of MiB") as said:
         assert [kept("thing", ("a",), lambda n=n: n) for n in (1, 2)] == [1, 1]
     assert len(said) == 1
+    assert limit_bytes() == USUAL_MIB * 2**20
+    assert not cache_state().why
+
+
+def test_a_notice_is_a_sentence_where_it_is_shown():
+    """Without the place in the code that said it, which other warnings keep."""
+    for kind in (CacheWarning, DamagedRecordWarning, JournalWarning):
+        assert warnings.formatwarning(kind("So it is."), kind, "a.py", 3) == "So it is.\n"
+    assert "a.py:3: UserWarning: So" in warnings.formatwarning("So it is.", UserWarning, "a.py", 3)
+    done = subprocess.run(
+        [sys.executable, "-m", "labtools", "doctor"],
+        env={**os.environ, SIZE_VARIABLE: "nan"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (line,) = [line for line in done.stderr.splitlines() if SIZE_VARIABLE in line]
+    assert line.startswith(f"{SIZE_VARIABLE} is 'nan'")
+    assert "warn" not in done.stderr.lower()
 
 
 def test_a_folder_is_pruned_by_size(tmp_path):

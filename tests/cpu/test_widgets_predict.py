@@ -264,6 +264,12 @@ def test_a_round_is_scored_by_one_rule_for_both(game: PredictionRounds) -> None:
     assert "memory" in shown.text
     board = game.scoreboard().text
     assert "After 1 round:" in board
+    # What was compared and where it was measured are two fields; the board shows the first.
+    (entry,) = (row.reveal for row in game._journal.history(one.question_id) if row.reveal)
+    assert entry.where == answer.what
+    assert entry.what == f"{say_change(one)}, on {one.workload}"
+    assert entry.what in board
+    assert answer.what not in board
     assert say_change(one) in board
 
 

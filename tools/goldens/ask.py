@@ -10,7 +10,7 @@ import gzip
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +19,22 @@ from tools.install import ROOT
 from .values import Json
 
 RECORD_FILES = ROOT / "kernels" / "records"
+
+
+def usual_workload() -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The fields of a decode workload: those of its shape, and the others as is usual."""
+    from labtools.problem import Workload
+
+    others = [one for one in fields(Workload) if one.name not in Workload.shape_fields]
+    return Workload.shape_fields, {one.name: one.default for one in others}
+
+
+def workload_file(shape: Sequence[int], lengths: Sequence[int], **more: Any) -> str:
+    """The long form of a decode workload, as a file holds it."""
+    from labtools.problem import Workload
+
+    make: Any = Workload
+    return json.dumps(make(*shape, tuple(lengths), **more).to_dict())
 
 
 @dataclass(frozen=True)

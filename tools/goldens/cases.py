@@ -82,16 +82,7 @@ def point_key(raw: dict[str, Any]) -> str:
 
 def workload_key(raw: dict[str, Any]) -> str:
     """A workload's shape, and what of it is not usual."""
-    shape = ("batch", "num_qo_heads", "num_kv_heads", "kv_len", "head_dim")
-    usual = {
-        "seq_lens": None,
-        "dtype": "float16",
-        "layout": "contiguous",
-        "distribution": "normal",
-        "seed": 0,
-        "cache_state": "cold",
-        "page_size": 0,
-    }
+    shape, usual = ask.usual_workload()
     words = [",".join(str(raw[name]) for name in shape)]
     for name, value in sorted(raw.items()):
         if name not in shape and value != usual.get(name):

@@ -1,84 +1,118 @@
 """What differs from the goldens on purpose: ``tests/goldens/changes.toml``.
 
     [[change]]
-    kind = "json"                  # json, forecast, hash or median; * is any
-    key = "forecast *"             # the golden's key, with * and ?
-    path = "data/model"            # where in the answer, with * and ?
-    now = "chain model 1, *"       # what is said now, with * and ?; left out: anything
-    reason = "the model's name is a hash of its forecasts and no longer of its files"
+    kind = "json"                            # json, forecast, hash or median
+    key = "forecast r03 --gpu h200 --json"   # the golden's key: a command line, a record
+    path = "data/bound"                      # where in the answer; "" is all of it
+    now = '"chain"'                          # what is said there now, as JSON; nothing: it is gone
+    reason = "one sentence"
 
-A change that no difference fits any more is an error too: the list says what is, not what was.
+An entry names one golden, one place in it and one value, and allows that alone. A change of many
+goldens is written instead: ``--write`` with ``--match``. What is written leaves the list, and a
+change that no difference fits any more is an error: the list says what is, not what was.
 """
 
 from __future__ import annotations
 
-import fnmatch
+import json
+import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from labtools.problem import LabError
 
 from .store import FOLDER, GOLDEN_KINDS
-from .values import ABSENT
+from .values import ABSENT, Json, differences
 
-CHANGES = FOLDER / "changes.toml"
+CHANGES = "changes.toml"
+_ENTRY = re.compile(r"^\[\[change\]\]", re.MULTILINE)
+_LONGEST_PLAIN = 10
+"""Letters of a reason that says nothing."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One entry of the list."""
+    """One entry of the list.
+
+    Raises:
+        ValueError: it is no single change: a kind that is none, no reason, or ``now`` no JSON.
+    """
 
     kind: str
     key: str
     path: str
+    now: str
     reason: str
-    now: str | None = None
 
-    def fits(self, kind: str, key: str, path: str, now: Any) -> bool:
+    def __post_init__(self) -> None:
+        if self.kind not in GOLDEN_KINDS:
+            raise ValueError(f"its kind is {self.kind!r}; kinds are {', '.join(GOLDEN_KINDS)}")
+        if len(self.reason) < _LONGEST_PLAIN:
+            raise ValueError(f"its reason is {self.reason!r}; a reason is a sentence")
+        if "*" in self.key + self.path:
+            raise ValueError(f"{self.key!r}, {self.path!r}: an entry names one place in one golden")
+        _ = self.value
+
+    @cached_property
+    def value(self) -> Json:
+        """What is said now, as `now` writes it."""
+        return ABSENT if self.now == repr(ABSENT) else json.loads(self.now)
+
+    def fits(self, kind: str, key: str, path: str, now: Json) -> bool:
         """Whether a difference is this change."""
-        return (
-            self.kind in ("*", kind)
-            and _like(key, self.key)
-            and _like(path, self.path)
-            and (self.now is None or _like("" if now is ABSENT else str(now), self.now))
-        )
+        here = (self.kind, self.key, self.path) == (kind, key, path)
+        return here and not any(differences(self.value, now))
 
 
-def _like(text: str, pattern: str) -> bool:
-    # Brackets are part of keys and texts here, so they stand for themselves.
-    return fnmatch.fnmatchcase(text, pattern.replace("[", "[[]"))
+def say_value(value: Json) -> str:
+    """A value of an answer as ``now`` of an entry writes it."""
+    return repr(ABSENT) if value is ABSENT else json.dumps(value, ensure_ascii=False)
 
 
-def read_changes(path: Path = CHANGES) -> tuple[Change, ...]:
+def read_changes(path: Path = FOLDER / CHANGES) -> tuple[Change, ...]:
     """The list.
 
     Raises:
-        LabError: it is no TOML, or an entry lacks a field or has one too many.
+        LabError: it is no TOML, or an entry lacks a field, has one too many or is no single change.
     """
     try:
         data = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
-        entries = data.get("change", [])
-        changes = tuple(Change(**entry) for entry in entries)
-    except (tomllib.TOMLDecodeError, TypeError) as error:
+        return tuple(Change(**entry) for entry in data.get("change", []))
+    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
         raise LabError(
             f"{path.name} cannot be read.",
             str(error),
-            "an entry has kind, key, path and reason, and now if wanted",
+            "an entry has kind, key, path, now as JSON, and reason, and names one difference; "
+            'many at once are written: make goldens ARGS="--write --match PATTERN"',
         ) from error
-    for change in changes:
-        if change.kind not in ("*", *GOLDEN_KINDS) or len(change.reason) < 10:
-            raise LabError(
-                f"{path.name} has an entry that says too little.",
-                f"its kind is {change.kind!r} and its reason {change.reason!r}",
-                f"kinds are {', '.join(GOLDEN_KINDS)} and *; a reason is a sentence",
-            )
-    return changes
 
 
-def find_change(changes: Sequence[Change], kind: str, key: str, path: str, now: Any) -> int | None:
-    """The number of the first entry that a difference fits, or None."""
+def begin_anew(path: Path) -> None:
+    """Leave nothing of the list but what it says above its first entry."""
+    _keep(path, lambda number: False)
+
+
+def take_out(path: Path, written: Callable[[Change], bool]) -> None:
+    """Take the entries out that the goldens hold now."""
+    changes = read_changes(path)
+    _keep(path, lambda number: not written(changes[number]))
+
+
+def _keep(path: Path, wanted: Callable[[int], bool]) -> None:
+    text = path.read_text("utf-8")
+    starts = [found.start() for found in _ENTRY.finditer(text)] + [len(text)]
+    kept = [
+        text[start:end]
+        for number, (start, end) in enumerate(zip(starts, starts[1:], strict=False))
+        if wanted(number)
+    ]
+    path.write_text((text[: starts[0]] + "".join(kept)).rstrip() + "\n", "utf-8")
+
+
+def find_change(changes: Sequence[Change], kind: str, key: str, path: str, now: Json) -> int | None:
+    """The number of the entry that a difference fits, or None."""
     fitting = (n for n, one in enumerate(changes) if one.fits(kind, key, path, now))
     return next(fitting, None)

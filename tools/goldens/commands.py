@@ -81,25 +81,17 @@ CLAIMS = (
     *("chain-cycles", "int8-mib", "int4-gain-h200", "split-does-nothing-h200", "repair-h200"),
 )
 
-_SHAPE = {"batch": 4, "num_qo_heads": 32, "num_kv_heads": 8, "kv_len": 3000, "head_dim": 128}
+_SHAPE = (4, 32, 8, 3000, 128)
 FILES: dict[str, str] = {
-    "ragged.json": json.dumps({**_SHAPE, "seq_lens": [3000, 17, 1, 2048]}),
-    "paged.json": json.dumps(
-        {
-            **_SHAPE,
-            "seq_lens": [3000, 1, 64, 999],
-            "layout": "paged",
-            "page_size": 16,
-            "dtype": "bfloat16",
-        }
+    "ragged.json": ask.workload_file(_SHAPE, (3000, 17, 1, 2048)),
+    "paged.json": ask.workload_file(
+        _SHAPE, (3000, 1, 64, 999), layout="paged", page_size=16, dtype="bfloat16"
     ),
     "broken.json": "{",
     "no_field.json": json.dumps({"batch": 4}),
     "wrong.py": "RUNG = None\n",
     "raises.py": "raise ValueError('no')\n",
-    "small.json": json.dumps(
-        {**_SHAPE, "num_qo_heads": 8, "num_kv_heads": 2, "kv_len": 70, "seq_lens": [70, 1, 64, 33]}
-    ),
+    "small.json": ask.workload_file((4, 8, 2, 70, 128), (70, 1, 64, 33)),
 }
 GUESSES = "# with guesses"
 """Behind a command line: the journal holds these entries."""

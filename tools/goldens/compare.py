@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
+from labtools.toolchain.progress import Progress, silent
+
 from .cases import GoldenCase, every_case
-from .changes import Change, find_change
+from .changes import Change, find_change, say_value
 from .values import ABSENT, Json, differences
 
 Id = tuple[str, str]
@@ -66,7 +68,7 @@ class GoldenVerdict:
 
 
 def _short(value: Json) -> str:
-    text = repr(value)
+    text = say_value(value)
     return text if len(text) <= 160 else f"{text[:150]} ... ({len(text)} characters)"
 
 
@@ -121,7 +123,7 @@ def _answer(case_id: Id) -> tuple[Id, Json]:
 
 
 def ask_all(
-    cases: Sequence[GoldenCase], jobs: int = 1, progress: Callable[[int, int], None] | None = None
+    cases: Sequence[GoldenCase], jobs: int = 1, progress: Progress = silent
 ) -> Iterator[tuple[Id, Json]]:
     """The answers of some cases, in several processes where wished."""
     # Cases of one record stand together, so that its code is compiled in one process only.
@@ -130,8 +132,7 @@ def ask_all(
     def count(done: Iterable[tuple[Id, Json]]) -> Iterator[tuple[Id, Json]]:
         for number, one in enumerate(done, 1):
             yield one
-            if progress:
-                progress(number, len(ids))
+            progress("asking for the goldens", number, len(ids))
 
     if jobs <= 1:
         yield from count(map(_answer, ids))

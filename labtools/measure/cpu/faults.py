@@ -35,11 +35,14 @@ class CpuFault(Fault):
         order: the order of warps under which it showed.
         source_line: the text of its line.
         places: every (file, line) that the message names.
+        offsets: bytes of shared memory that the first three threads were to copy to, of
+            asynchronous copies to where none may go; empty for other faults.
     """
 
     order: int = 0
     source_line: str = ""
     places: tuple[tuple[str, int], ...] = ()
+    offsets: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         where = []
@@ -130,6 +133,7 @@ def _explain(
         order=order,
         source_line=source[first.line - 1] if first and first.line <= len(source) else "",
         places=tuple((place.file, place.line) for place in lines if place is not None),
+        offsets=fault.offsets,
     )
 
 

@@ -19,6 +19,8 @@ _FAULT = np.dtype(
         ("only_if_lines_differ", "<u4"),
         ("launch", "<u4"),
         ("copies", "<u4"),
+        ("num_offsets", "<u4"),
+        ("offsets", "<u4", 3),
         ("places", _PLACE, 6),
         ("text", "S512"),
     ]
@@ -72,6 +74,7 @@ class RawFault:
     thread: int
     launch: int
     copies: int
+    offsets: tuple[int, ...]
     places: tuple[tuple[int, ...], ...]
     only_if_lines_differ: bool
 
@@ -94,6 +97,7 @@ def read_faults(report: np.ndarray) -> list[RawFault]:
                 thread=int(record["thread"]),
                 launch=int(record["launch"]),
                 copies=int(record["copies"]),
+                offsets=tuple(map(int, record["offsets"][: record["num_offsets"]])),
                 places=places,
                 only_if_lines_differ=bool(record["only_if_lines_differ"]),
             )

@@ -32,6 +32,7 @@ from labtools.problem import (
     operation_of,
     poisoned,
 )
+from labtools.problem.limits import MOST_FIXED_SMEM_BYTES
 from labtools.toolchain import launched_entries, source_name
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import normalise_source
@@ -50,7 +51,6 @@ ORDERS = (0, 1, 2, 3)
 CPU_TIME_LIMIT_S = 20.0
 COUNT_LIMIT_S = 5.0
 LARGEST_BUFFER = 2**32
-STATIC_SHARED_BYTES = 48 * 1024
 _LOOK_S = 0.05
 NEEDS_FINE, CONSTANT = 6, 7
 """A child's exit status: the kernel takes parts of a buffer's elements; it is done, and wrote none
@@ -405,12 +405,12 @@ def _refuse_shared(executable: Executable, source: str) -> str:
     sizes = {v.name: v.bytes for v in executable.shared if not v.dynamic and v.name != "(guard)"}
     one_kernel = len(re.findall(r"\b__global__\b", normalise_source(source))) == 1
     used = sum(sizes.values()) if one_kernel else max(sizes.values(), default=0)
-    if used <= STATIC_SHARED_BYTES:
+    if used <= MOST_FIXED_SMEM_BYTES:
         return ""
     largest = max(sizes, key=sizes.__getitem__)
     return (
         f"{used} bytes of shared memory are declared with a fixed size, most of them `{largest}`; "
-        f"a kernel may have {STATIC_SHARED_BYTES}, and more only as extern __shared__ with "
+        f"a kernel may have {MOST_FIXED_SMEM_BYTES}, and more only as extern __shared__ with "
         "smem_bytes in the launch"
     )
 

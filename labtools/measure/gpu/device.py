@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from labtools.problem import OUTPUT_BUFFER, LabError, Launch, Problem, TensorMap, element_dtype
+from labtools.problem.limits import MOST_FIXED_SMEM_BYTES
 
 from .job import workspaces_of
 from .plan import SLICE_ALIGNMENT
@@ -23,7 +24,6 @@ from .tensor_map import encode_tensor_map
 RED_ZONE_BYTES = 64 * 1024
 RED_BYTE = 0xFF
 """0xFFFF and 0xFFFFFFFF are NaN, so a read of a red zone poisons whatever uses it."""
-STATIC_SMEM_LIMIT = 48 * 1024
 
 
 def device_dtype(name: str | np.dtype) -> np.dtype:
@@ -136,7 +136,7 @@ class LiveDevice:
                 )
             self._modules[key] = self.cp.RawModule(path=cubin).get_function(entry)
         kernel = self._modules[key]
-        if smem_bytes + kernel.shared_size_bytes > STATIC_SMEM_LIMIT:
+        if smem_bytes + kernel.shared_size_bytes > MOST_FIXED_SMEM_BYTES:
             kernel.max_dynamic_shared_size_bytes = smem_bytes
         return kernel
 

@@ -11,6 +11,7 @@ from labtools.measure import trip_counts_of
 from labtools.predict import Forecast, Gpu, LaunchForecast, forecast
 from labtools.problem import LabError, Rung, Workload
 from labtools.record import Record, RecordStore, Variant, describe_record
+from labtools.record.prediction import direction_of
 from labtools.toolchain.listings import source_text_of
 from labtools.toolchain.sass import SourceLine
 
@@ -91,8 +92,9 @@ def change_between(pinned: ChainState, shown: ChainState) -> ChainState:
     """
     if pinned.get("message") or shown.get("message"):
         return {"text": "", "rows": []}
-    said = say_ratio(pinned["time_us"] / shown["time_us"])
-    said += " as the pinned setting" if said.startswith("the same") else " than the pinned setting"
+    ratio = pinned["time_us"] / shown["time_us"]
+    joined = "as" if direction_of(ratio) == "same" else "than"
+    said = f"{say_ratio(ratio)} {joined} the pinned setting"
     then, now = ({part["name"]: part for part in state["stack"]} for state in (pinned, shown))
     rows = []
     for name in in_legend_order((*then, *now)):

@@ -26,6 +26,7 @@ from labtools.problem import (
     list_studies,
     load_rung,
 )
+from labtools.problem.problem import CACHE_STATES
 from labtools.record import RecordStore
 
 from ..bench import View, look
@@ -37,7 +38,6 @@ BATCH = (1, 2, 4, 8, 16, 32, 64, 128)
 HEADS = (1, 2, 4, 8, 16, 32, 64)
 KV_LEN = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 HEAD_DIM = (64, 128)
-CACHE = ("cold", "warm")
 KEPT_STATES = 64
 REST_S = 0.08
 """A knob that is still moving is waited for this long."""
@@ -120,7 +120,7 @@ class ChainBench(ipywidgets.VBox):
             "num_kv_heads": _slider("KV heads (Hkv)", HEADS, load.num_kv_heads),
             "kv_len": _slider("KV length (S)", KV_LEN, load.kv_len),
             "head_dim": _slider("head size (D)", HEAD_DIM, load.head_dim),
-            "cache_state": _slider("L2 at the start", CACHE, load.cache_state),
+            "cache_state": _slider("L2 at the start", CACHE_STATES, load.cache_state),
         }
         self.knobs: dict[str, Any] = {}
         self._knob_box = ipywidgets.VBox()

@@ -10,7 +10,7 @@ import numpy as np
 
 from labtools.predict import DEFAULT_GPU, Design, DesignStep, Gpu, load_gpu, machine_of
 from labtools.predict.banks import TileReport
-from labtools.predict.decode.inversion import bytes_in_flight, share_in_flight
+from labtools.predict.decode.inversion import share_in_flight
 from labtools.predict.latencies import load_latencies
 from labtools.problem import Rung, Workload, timed_launches
 from labtools.toolchain.listings import machine_code
@@ -172,7 +172,7 @@ def plot_ring(design: Design, gpu: Gpu) -> Shown:
 def needed_kib(gpu: Gpu, shares: Sequence[float]) -> dict[float, float]:
     """KiB that every SM must have in flight for each share of the read ceiling."""
     machine = machine_of(gpu)
-    return {share: bytes_in_flight(share, machine) / 1024 for share in shares}
+    return {share: machine.bytes_in_flight(share) / 1024 for share in shares}
 
 
 def count_opcodes(

@@ -177,7 +177,8 @@ class PredictionRounds(StatusLine):
                 round_.question_id,
                 answer.value,
                 answer.source,  # type: ignore[arg-type]
-                f"{say_change(round_)}, on {round_.workload}; {answer.what}",
+                f"{say_change(round_)}, on {round_.workload}",
+                where=answer.what,
             )
         else:
             answer = _answer_of(shown)
@@ -510,4 +511,4 @@ def _shown_before(rows: Sequence[JournalRow]) -> Reveal | None:
 
 
 def _answer_of(shown: Reveal) -> Speedup:
-    return Speedup(shown.measured_ratio, shown.source, shown.what.partition("; ")[2])
+    return Speedup(shown.measured_ratio, shown.source, shown.where or shown.what)

@@ -116,7 +116,7 @@ def show_scores(rows: Sequence[tuple[JournalRow, Score]]) -> Shown:
             continue
         cells.append(
             [
-                shown.what.split(";")[0],
+                shown.what,
                 say_prediction(row.prediction),
                 _off(own),
                 say_ratio(model.predicted_ratio),

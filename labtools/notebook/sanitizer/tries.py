@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from labtools.measure.cpu import CpuRun, run_on_cpu
+from labtools.measure.cpu import CpuFault, CpuRun, run_on_cpu
 from labtools.predict import DEFAULT_GPU, load_gpu
 from labtools.problem import LabError, Launch, Limits, Problem, Rung
 from labtools.problem.rung import say_knobs
@@ -142,10 +142,9 @@ def say_run(run: CpuRun) -> dict[str, Any]:
     }
 
 
-def first_addresses(message: str) -> str:
-    """``0x82, 0x104, 0x186`` of a fault's message, or an empty string."""
-    _, found, rest = message.partition("the first to byte ")
-    return rest.split(" of shared")[0] if found else ""
+def first_addresses(faults: Sequence[CpuFault]) -> str:
+    """``0x82, 0x104, 0x186`` of the first fault's copies; an empty string where it has none."""
+    return ", ".join(f"0x{one:02x}" for fault in faults[:1] for one in fault.offsets)
 
 
 def show_tries(tries: Mapping[str, CpuTry], problem: Problem) -> Shown:
@@ -165,7 +164,7 @@ def show_tries(tries: Mapping[str, CpuTry], problem: Problem) -> Shown:
         said = say_run(run)
         launch = _changed(tried).launches(problem, load_gpu(DEFAULT_GPU).limits, tried.knobs)[-1]
         where = f"{said['file']}:{said['line']}" if said["file"] else ""
-        what = first_addresses(said["message"]) or said["message"]
+        what = first_addresses(run.faults) or said["message"]
         asks = f"{launch.num_threads:,}", f"{launch.smem_bytes:,}"
         rows.append([name, *asks, said["outcome"], where, what, Word("computed")])
     columns = (

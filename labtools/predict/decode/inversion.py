@@ -190,26 +190,12 @@ def cuda_core_instructions(head_dim: int, group: int, bits: int) -> float:
     return min(with_lanes(lanes) for lanes in (8, 16, 32))
 
 
-def bytes_in_flight(share: float, machine: Machine) -> float:
-    """Bytes that every SM must have on the way for a share of the read ceiling (Little's law).
-
-    Rate times latency: the ceiling's part of an SM, and the latency of 512-byte copies with what
-    the load adds at that share, by the measured curve.
-
-    Args:
-        share: of the ceiling, above 0 and below 1.
-        machine: rates and latencies.
-    """
-    latency = machine.dram_async(512) + machine.dram_queue(share)
-    return share * machine.dram_bytes_per_cycle / machine.sm_count * latency
-
-
 def share_in_flight(in_flight: float, machine: Machine) -> float:
     """The share of the read ceiling that so many bytes on the way of every SM reach."""
     low, high = 0.0, 0.9994
     for _ in range(60):
         middle = (low + high) / 2
-        if bytes_in_flight(middle, machine) < in_flight:
+        if machine.bytes_in_flight(middle) < in_flight:
             low = middle
         else:
             high = middle
@@ -505,7 +491,7 @@ class _Derivation:
     def _in_flight(self) -> DesignStep:
         machine = self.machine
         slow = machine.slow_dram
-        need = bytes_in_flight(TARGET_SHARE, machine) * slow
+        need = machine.bytes_in_flight(TARGET_SHARE) * slow
         self.need = need
         idle = machine.dram_async(512)
         loaded = idle + machine.dram_queue(TARGET_SHARE)

@@ -25,7 +25,6 @@ from .inversion import (
     TARGET_SHARE,
     TILE_CHOICES,
     WARP_CHOICES,
-    bytes_in_flight,
     group_work,
     share_in_flight,
 )
@@ -45,7 +44,7 @@ def decode_space(design: Design, gpu: Gpu) -> DesignSpace:
     """
     workload, bits, machine = design.workload, design.bits, machine_of(gpu)
     rate = machine.dram_bytes_per_cycle / gpu.sm_count
-    needed = bytes_in_flight(TARGET_SHARE, machine)
+    needed = machine.bytes_in_flight(TARGET_SHARE)
     floor_us = design.step("bytes").answer.value
     stream_us = next(one.value for one in design.time_stack if one.name == "stream")
     chosen = (design.tile_keys, design.warps_per_sm, int(design.step("stages").answer.value))

@@ -16,7 +16,6 @@ from labtools.problem.limits import MOST_REGISTERS
 from labtools.problem.rung import SWIZZLED_ROW_BYTES
 
 from ..banks import AccessReport, Tile, check_tile
-from ..machine import Machine
 from ..sheets import Gpu
 from .parts import AnyDesign
 from .product import TileDesign
@@ -224,12 +223,6 @@ def make_space(
     return DesignSpace(sizes=joined, proposals=proposals, derived=(at, layout), **others)  # type: ignore[arg-type]
 
 
-def needed_in_flight(machine: Machine) -> float:
-    """Bytes that an SM must have on the way for `LOADED_SHARE` of the memory's rate."""
-    latency = machine.dram_async(512) + machine.dram_queue(LOADED_SHARE)
-    return LOADED_SHARE * machine.dram_bytes_per_cycle / machine.sm_count * latency
-
-
 def product_space(design: TileDesign, model: TileModel) -> DesignSpace:
     """Tiles of a product on mma.m16n8k16; length of a slice and warps are the best for each.
 
@@ -255,7 +248,7 @@ def product_space(design: TileDesign, model: TileModel) -> DesignSpace:
             resident = best.blocks_per_sm if best else 1
             blocks = min(model.work.blocks(rows, columns) / model.gpu.sm_count, resident)
             on_the_way = blocks * max(1, stages - 1) * loaded
-            figures[FLIGHT_BUDGET.name] = (on_the_way, needed_in_flight(machine))
+            figures[FLIGHT_BUDGET.name] = (on_the_way, machine.bytes_in_flight(LOADED_SHARE))
         else:
             rate = loaded / shares["L2"]
             figures[L2_BUDGET.name] = (loaded / shares["matrix units"], rate)
@@ -325,7 +318,7 @@ def ring_space(design: TileDesign, gpu: Gpu) -> DesignSpace:
         if waits:
             items = tile.tiles(model.m, model.n) * tile.split
             on_the_way = min(items / gpu.sm_count, 1) * (stages - 1) * tile.slice_bytes
-            figures[FLIGHT_BUDGET.name] = (on_the_way, needed_in_flight(machine))
+            figures[FLIGHT_BUDGET.name] = (on_the_way, machine.bytes_in_flight(LOADED_SHARE))
         else:
             rate = tile.slice_bytes / shares["copies"]
             figures[L2_BUDGET.name] = (tile.slice_bytes / shares["matrix units"], rate)

@@ -228,7 +228,7 @@ def read_work(op: str, text: str | None) -> TiledWork:
         LabError: it names none.
     """
     letters, example = FORMS[op]
-    text = text or example
+    text = "".join((text or example).lower().split())
     if op == "gemm":
         problem = Gemm.parse(text)
         return TiledWork(problem.short(), (problem.m,), problem.n, problem.k)

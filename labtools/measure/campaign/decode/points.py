@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from labtools.predict.accuracy import point_families
 from labtools.problem import LabError, Problem, Workload, load_rung
+from labtools.problem.limits import SMS_OF_H200
 
 from ...gpu.job import ceiling_candidates, rung_candidate
 from ..section import Choice, Plan, Section, one_knob_at_a_time
@@ -398,9 +399,6 @@ def _points_plan(family: str, title: str) -> Plan:
 POINTS_CALIBRATION = _points_plan("calibration", "points that the forecast may be calibrated on")
 POINTS_TEST = _points_plan("test", "points that the forecast is tested on")
 
-NUM_SMS = 132
-"""Of the GPU that the points are laid out for, NVIDIA H200; the read sweep's grids follow it."""
-
 
 @functools.lru_cache(maxsize=1)
 def points_by_stratum() -> dict[tuple[str, str], str]:
@@ -414,7 +412,8 @@ def points_by_stratum() -> dict[tuple[str, str], str]:
         for section in plan.sections:
             candidates = [rung_candidate(load_rung(name), knobs) for name, knobs in section.rungs]
             if section.ceiling:
-                candidates += ceiling_candidates(NUM_SMS)
+                # The points are laid out for it.
+                candidates += ceiling_candidates(SMS_OF_H200)
             for one, workload in itertools.product(candidates, section.workloads):
                 if one.supports(workload) is not None:
                     continue

@@ -40,6 +40,8 @@ struct FaultRecord {
   uint32_t only_if_lines_differ;  // two places that turn out to be one line are no fault
   uint32_t launch;                // index of the launch
   uint32_t copies;                // asynchronous copies that are counted together; 0 of others
+  uint32_t num_offsets;
+  uint32_t offsets[3];  // in shared memory, of the first copy of the first three threads
   Place places[6];
   char text[512];  // {0}, {1}, ... stand for the places
 };
@@ -54,7 +56,7 @@ struct Report {
   FaultRecord faults[MAX_FAULTS];
 };
 
-static_assert(sizeof(Place) == 104 && sizeof(FaultRecord) == 1176, "report.py has this layout");
+static_assert(sizeof(Place) == 104 && sizeof(FaultRecord) == 1192, "report.py has this layout");
 
 static Report* report = nullptr;
 static uint32_t launch_index = 0;

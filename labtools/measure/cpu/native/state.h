@@ -149,7 +149,6 @@ struct BadCopies {
   uint32_t bytes;  // of each
   int32_t last_thread;
   uint32_t threads;
-  uint32_t offsets[3];  // in shared memory, of the first copy of the first three threads
 };
 static BadCopies bad_copies[MAX_FAULTS];
 static uint32_t num_bad_copies = 0;
@@ -157,12 +156,13 @@ static uint32_t num_bad_copies = 0;
 static void tell_bad_copies() {
   for (uint32_t i = 0; i < num_bad_copies; ++i) {
     const BadCopies& one = bad_copies[i];
+    const uint32_t* offsets = one.fault->offsets;
     Text text(one.fault);
     text.add("address ends in 0x%02x; this access needs a multiple of %u bytes: {copies} such copies of "
              "%u threads before the block meets at a barrier, the first to byte",
-             one.offsets[0] & 0xff, one.bytes, one.threads);
-    for (uint32_t t = 0; t < one.threads && t < 3; ++t)
-      text.add("%s 0x%02x", t ? "," : "", one.offsets[t]);
+             offsets[0] & 0xff, one.bytes, one.threads);
+    for (uint32_t t = 0; t < one.fault->num_offsets; ++t)
+      text.add("%s 0x%02x", t ? "," : "", offsets[t]);
     text.add(" of shared memory");
     publish(one.fault);
   }
@@ -201,13 +201,13 @@ static void count_bad_copy(uint32_t offset, uint32_t bytes, uint64_t caller, con
   if (one == bad_copies + num_bad_copies) {
     FaultRecord* fault = fault_here(MISALIGNED, frame);
     if (!fault) stop_run();
-    *one = {caller, fault, bytes, -1, 0, {}};
+    *one = {caller, fault, bytes, -1, 0};
     ++num_bad_copies;
   }
   ++one->fault->copies;
   if (one->last_thread == thread) return;
   one->last_thread = thread;
-  if (one->threads < 3) one->offsets[one->threads] = offset;
+  if (one->threads < 3) one->fault->offsets[one->fault->num_offsets++] = offset;
   ++one->threads;
 }
 
