@@ -190,7 +190,7 @@ class StandingRow(TimedRow):
 
     @property
     def to_floor(self) -> RatioRow | None:
-        """Beside the best read rate."""
+        """Beside the best rate of a plain read."""
         return RatioRow(self.standing.to_floor) if self.standing.to_floor else None
 
     @cached_property

@@ -39,7 +39,7 @@ class ScoreEnds:
     """Between what a time is scored.
 
     Args:
-        floor_us: the bulk at the best read rate and an empty launch, microseconds.
+        floor_us: the bulk at the best rate of a plain read and an empty launch, microseconds.
         baseline_us: of the fastest fair library, microseconds.
         baseline: its name.
     """

@@ -280,7 +280,7 @@ def _ask_bytes(workload: Problem, gpu: Gpu, said: Forecast, store: RecordStore) 
     if best is not None:
         facts.append(
             Fact(
-                f"floor at the best read rate, {best:.0f} GB/s (us)",
+                f"floor at the best rate of a plain read, {best:.0f} GB/s (us)",
                 floor.bytes / best / 1e3,
                 "recorded",
                 "the fastest cold read in the records of this GPU",
