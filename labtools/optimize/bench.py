@@ -179,7 +179,8 @@ class TimingBench(Protocol):
         """Times that are known without a run, microseconds; a point without one is left out."""
 
     def floor_us(self) -> float | None:
-        """The bulk at the best rate of a plain read and an empty launch, microseconds; None: not known."""
+        """The bulk at the best rate of a plain read and an empty launch, microseconds; None: not
+        known."""
 
     def score_ends(self) -> ScoreEnds | None:
         """Floor and fastest fair library at the workload; None where one is not known."""
@@ -304,7 +305,7 @@ class _OnAFamily:
         return None
 
     def _read_floor_us(self, sweeps: Iterable[tuple[Problem, float]] = ()) -> float | None:
-        """The bulk of the workload at the best rate of a plain read that is known, and an empty launch.
+        """The bulk of the workload at the best rate of a plain read, and an empty launch.
 
         No point has a say in it, so it is known before any is timed.
 

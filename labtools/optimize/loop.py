@@ -76,8 +76,8 @@ MOST_ROUNDS = 6
 ROUNDS_WITHOUT_GAIN = 2
 """An automatic run stops after so many rounds running without a gain that can be told."""
 NEAR_FLOOR = 1.02
-"""An automatic run stops at this many times the floor: the bytes at the best rate of a plain read, and an
-empty launch."""
+"""An automatic run stops at this many times the floor: the bytes at the best rate of a plain read,
+and an empty launch."""
 MOST_SCORED = 8
 """Entries of the frontier that are timed on the family's other workloads, the fastest first."""
 

@@ -102,11 +102,11 @@ def test_no_time_of_the_kernel_is_read(r03: Checklist, tmp_path: Path) -> None:
     blind = checklist(load_rung("r03"), HEADLINE, "h200", store=RecordStore([tmp_path]))
     recorded = [one.name for item in r03.items for one in item.facts if one.word == "recorded"]
     assert len(recorded) == 1
-    assert recorded[0].startswith("floor at the best read rate")
+    assert recorded[0].startswith("floor at the best rate of a plain read")
     kept = {(item.id, one.name, one.value) for item in r03.items for one in item.facts}
     left = {(item.id, one.name, one.value) for item in blind.items for one in item.facts}
     assert kept - left == {
-        entry for entry in kept if entry[1].startswith("floor at the best read rate")
+        entry for entry in kept if entry[1].startswith("floor at the best rate of a plain read")
     }
 
 

@@ -311,20 +311,22 @@ def _checks(bench: RecordedBench, point: Point) -> dict[str, tuple[float | None,
     return {
         one.method: (
             None if one.strength is None else round(one.strength, 3),
-            "" if one.checks.passed else _say_refusal(bench.family.method(one.method), one.why),
+            "" if one.checks.passed else _say_refusal(bench.family.method(one.method), one),
         )
         for one in _considered(bench, point)
         if bench.family.method(one.method).pair is None
     }
 
 
-def _say_refusal(method: Method, why: str) -> str:
+def _say_refusal(method: Method, seen: Considered) -> str:
     """Why a check refuses a method, with its condition in words."""
-    if method.skip and why.endswith(f": {method.skip}"):
+    checks = seen.checks
+    could_be = checks.not_taken and checks.architecture
+    if not could_be or None in (checks.not_skipped, checks.trigger):
+        return seen.why
+    if not checks.not_skipped:
         return f"it is skipped where {say_condition(method.skip)}"
-    if why.endswith(f": {method.trigger}"):
-        return f"its trigger fires only where {say_condition(method.trigger)}"
-    return why
+    return f"its trigger fires only where {say_condition(method.trigger)}"
 
 
 def _considered(
