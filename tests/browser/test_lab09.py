@@ -453,7 +453,7 @@ def test_lab09_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     for fields in page.locator(".lt-loop-classes").all():
         fields.get_by_role("radio", name="effective", exact=True).check()
     press(page, "Commit the classes")
-    expect(page.locator(".lt-loop-status")).to_contain_text("Round 2.")
+    expect(page.locator(".lt-loop-status")).to_contain_text("Round 2 begins from")
     shoot(page, "lab09-round", game(page))
     answer_in_cell(page, "my_share", "shares[0]")
     answer_in_cell(page, "my_often", "often[0]")

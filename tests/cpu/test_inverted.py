@@ -220,6 +220,26 @@ def test_most_of_the_choices_were_timed() -> None:
     assert chosen >= 0.85 * len(TIMED)
 
 
+MANY_PAIRS = json.loads(Path(__file__).with_name("many_pairs_h200.json").read_text())
+"""Timed beside each other on an NVIDIA H200: workload, rung, microseconds with a block for each
+pair; the layout of the rule (cluster, pieces, keys, warps, stages, blocks of a multiprocessor) and
+its microseconds; those of r09."""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "whole_us", "layout", "us", "r09_us"),
+    MANY_PAIRS,
+    ids=lambda one: str(one)[:20],
+)
+def test_many_pairs_are_cut_as_was_timed(
+    text: str, name: str, whole_us: float, layout: list[int], us: float, r09_us: float
+) -> None:
+    plan = plan_of(load_rung(name), Workload.parse(text), LIMITS)
+    found = [plan.cluster, plan.pieces, plan.piece_len, plan.warps, plan.stages]
+    assert [*found, plan.blocks_per_sm] == layout
+    assert us < whole_us and us < r09_us
+
+
 @given(
     batch=st.integers(1, 40),
     heads=st.integers(1, 16),

@@ -280,8 +280,11 @@ def divisions(workload: Workload, limits: Limits, kernel: RingKernel) -> list[Di
     share them two and two, if a pair is one cluster. Of many pairs several blocks share a
     multiprocessor, and what one number of them leaves idle, another need not: there is room for
     one, for two, and so on up to those whose registers fit. Pieces that would come in waves are
-    not tried: the last wave leaves most idle. Many pairs whose lengths differ are cut in the one
-    way of `choose_split`.
+    not tried: the last wave leaves most idle. Nor are blocks that do not fit shared memory. Many
+    pairs whose lengths differ are cut in the one way of `choose_split`.
+
+    Raises:
+        LabError: no way fits shared memory.
     """
     pairs, sms = _pairs(workload), limits.num_sms
     many = 2 * pairs > sms
@@ -289,6 +292,7 @@ def divisions(workload: Workload, limits: Limits, kernel: RingKernel) -> list[Di
         return [_divide(workload, limits, kernel, 1, _cut_ragged(workload, limits))]
     held = kernel.most_warps(limits) // LEAST_BLOCK_WARPS if many else 1
     found: dict[tuple[int, int], Division] = {}
+    misfit: LabError | None = None
     tiles = -(-workload.kv_len // kernel.tile)
     for cluster in (1, *sorted(limits.clusters)):
         if cluster > 1 and (cluster > tiles or pairs * cluster > held * sms):
@@ -297,9 +301,15 @@ def divisions(workload: Workload, limits: Limits, kernel: RingKernel) -> list[Di
         rooms = {max(1, each * fit // pairs) for each in range(1, held + 1)}
         counts = {1 << power for power in range(max(rooms).bit_length())}
         for wanted in sorted(counts | (rooms if cluster <= 2 else set())):
-            one = _divide(workload, limits, kernel, cluster, wanted)
+            try:
+                one = _divide(workload, limits, kernel, cluster, wanted)
+            except LabError as error:
+                misfit = error
+                continue
             if one.waves == 1 or one.pieces == 1:
                 found.setdefault((cluster, one.clusters), one)
+    if misfit is not None and not found:
+        raise misfit
     return list(found.values())
 
 
