@@ -16,7 +16,7 @@ from tools.goldens import __main__ as tool
 from tools.goldens import store
 from tools.goldens.__main__ import main
 from tools.goldens.cases import GoldenCase, draw, every_case, possible
-from tools.goldens.changes import CHANGES, Change, find_change, read_changes
+from tools.goldens.changes import CHANGES, Change, begin_anew, find_change, read_changes
 from tools.goldens.compare import ask_all, compare
 from tools.goldens.masks import MASKED, mask
 from tools.goldens.store import GOLDEN_KINDS
@@ -346,3 +346,41 @@ def test_the_tool_says_its_seed_and_its_verdict(capsys: pytest.CaptureFixture[st
 def test_a_sample_is_never_written(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "median", "--draw", "5", "--write"]) == 1
     assert "not written" in capsys.readouterr().err
+
+
+def test_a_comparison_of_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--only", "json", "--match", "no such key"]) == 1
+    assert "Nothing would be compared" in capsys.readouterr().err
+    assert main(["--write", "--match", "no such key"]) == 1
+    for few in ("0", "-3"):
+        with pytest.raises(SystemExit):
+            main(["--draw", few])
+
+
+ENTRY = """kind = "json"
+key = "forecast r03 --json"
+path = "data/model"
+now = '"other"'
+reason = "a sentence long enough"
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[[ change ]]\n{ENTRY}",
+        f"  [[change]]\n{ENTRY}",
+        f'[["change"]]\n{ENTRY}',
+        f"[[chnage]]\n{ENTRY}",
+        f'[[change]]\n{ENTRY[:-2]}\n[[change]]\n"""',
+    ],
+)
+def test_an_entry_that_could_not_be_taken_out_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / CHANGES
+    path.write_text(f"# what the list is\n\n{text}")
+    with pytest.raises(LabError, match="cannot be read"):
+        read_changes(path)
+    begin_anew(path)
+    assert path.read_text() == "# what the list is\n"
+    assert read_changes(path) == ()
+    begin_anew(tmp_path / "no list")

@@ -1,8 +1,8 @@
 """Goldens: what the project answered once, kept, and compared with what it answers now.
 
 A change of the house must not change what it says. The goldens are the answers of the command
-line with ``--json``, the forecast of every shipped record, the hash of every record's code, and
-every record's median. ``make goldens`` asks for all of them again and compares.
+line with ``--json`` and, of every shipped record of decode, the forecast, the hash of its code and
+its median. ``make goldens`` asks for all of them again and compares.
 
 The parts: `ask` puts the questions to labtools and is the one place to adapt when a name there
 changes; `commands` lists the command lines; `masks` says what of an answer depends on the machine;

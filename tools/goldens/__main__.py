@@ -53,7 +53,10 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--jobs", type=int, default=default_jobs(), help="processes")
     add("--write", action="store_true", help="keep what is said now")
     add("--show", metavar="KEY", help="a golden, and what is said now")
-    return parser.parse_args(arguments)
+    chosen = parser.parse_args(arguments)
+    if chosen.draw is not None and chosen.draw < 1:
+        parser.error("a sample has one golden or more")
+    return chosen
 
 
 def _run(chosen: argparse.Namespace, folder: Path) -> int:
@@ -63,7 +66,14 @@ def _run(chosen: argparse.Namespace, folder: Path) -> int:
     cases, left_out = possible(kinds)
     if chosen.match:
         cases = [one for one in cases if fnmatch.fnmatchcase(one.key, f"*{chosen.match}*")]
-    if chosen.draw:
+    if not cases:
+        raise LabError(
+            "Nothing would be compared.",
+            f"no golden of kind {' or '.join(kinds)} can be asked for here"
+            + (f" and has a key like {chosen.match!r}" if chosen.match else ""),
+            "another --match; without it all are asked for",
+        )
+    if chosen.draw is not None:
         seed = random.randrange(LARGEST_SEED) if chosen.seed is None else chosen.seed
         print(f"drawn with --seed {seed}", flush=True)
         cases = draw(cases, chosen.draw, seed)

@@ -29,6 +29,8 @@ from .values import ABSENT, Json, differences
 
 CHANGES = "changes.toml"
 _ENTRY = re.compile(r"^\[\[change\]\]", re.MULTILINE)
+_ANY_TABLE = re.compile(r"^[ \t]*[^#\s]", re.MULTILINE)
+"""The first line that is neither empty nor a remark."""
 _LONGEST_PLAIN = 10
 """Letters of a reason that says nothing."""
 
@@ -79,8 +81,14 @@ def read_changes(path: Path = FOLDER / CHANGES) -> tuple[Change, ...]:
         LabError: it is no TOML, or an entry lacks a field, has one too many or is no single change.
     """
     try:
-        data = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
-        return tuple(Change(**entry) for entry in data.get("change", []))
+        text = path.read_text("utf-8") if path.is_file() else ""
+        entries = tomllib.loads(text)
+        changes = tuple(Change(**entry) for entry in entries.pop("change", []))
+        if entries:
+            raise ValueError(f"it holds {', '.join(entries)}; a list of changes holds change alone")
+        if len(changes) != len(_ENTRY.findall(text)):
+            raise ValueError("an entry begins with [[change]] at the beginning of a line")
+        return changes
     except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
         raise LabError(
             f"{path.name} cannot be read.",
@@ -91,8 +99,10 @@ def read_changes(path: Path = FOLDER / CHANGES) -> tuple[Change, ...]:
 
 
 def begin_anew(path: Path) -> None:
-    """Leave nothing of the list but what it says above its first entry."""
-    _keep(path, lambda number: False)
+    """Leave nothing of the list but what it says above its first entry, however that is written."""
+    if path.is_file():
+        head = _ANY_TABLE.split(path.read_text("utf-8"), maxsplit=1)[0]
+        path.write_text(head.rstrip() + "\n", "utf-8")
 
 
 def take_out(path: Path, written: Callable[[Change], bool]) -> None:
