@@ -143,7 +143,7 @@ def table_of(grid: Grid, workload: Problem) -> SearchTable:
 def leading_table(bench: RecordedBench) -> SearchTable:
     """Of a grid's table the points that a round may lead with."""
     whole = table_of(bench.grid, bench.problem)
-    leading = {bench.grid.number(one) for one in bench.family.grid() if not bench.refuses(one)}
+    leading = {bench.grid.number(one) for one in bench.leading}
     kept = [
         row
         for number, row in enumerate(zip(whole.rows, whole.times_us, strict=True))
@@ -379,9 +379,8 @@ def drawn_hits(bench: RecordedBench) -> ForecastHits:
     rng = random.Random(0)
     family = bench.family
     found: list[int] = []
-    points = [one for one in family.grid() if bench.refuses(one) is None]
     while len(found) < DRAWN_ROUNDS:
-        point = rng.choice(points)
+        point = rng.choice(bench.leading)
         off = [one.id for one in family.switchable if not family.has(point, one.id)]
         methods = rng.sample(off, min(len(off), rng.randint(1, 3)))
         made = propose(bench, point, methods, count=DEFAULT_BRANCHES)

@@ -175,7 +175,7 @@ def _explain_ablate(event: AblateDone) -> _Explained:
 
 
 def _explain_check(event: CheckDone) -> _Explained:
-    said = "; ".join(f"{one.method}: {_say_verdict(one)}" for one in event.sass_check)
+    said = "; ".join(f"{one.method}: {_say_check(one)}" for one in event.sass_check)
     numbers: dict[str, Any] = {}
     for one in event.sass_check:
         numbers |= {f"{one.method} {pattern}": count for pattern, count in one.found}
@@ -183,7 +183,7 @@ def _explain_check(event: CheckDone) -> _Explained:
     return said, numbers, "each signature is looked for in the one kernel function"
 
 
-def _say_verdict(one: SassVerdict) -> str:
+def _say_check(one: SassVerdict) -> str:
     """The verdict, and what decided it where that is not the counts alone."""
     if one.proof:
         return f"no signature, {one} by: {one.proof}"

@@ -374,6 +374,11 @@ class RecordedBench(_OnAFamily):
             return "it is no point of the recorded grid"
         return self._failure(number, self.problem)
 
+    @cached_property
+    def leading(self) -> list[Point]:
+        """The points that a round may lead with."""
+        return [one for one in self.family.grid() if self.refuses(one) is None]
+
     def _failure(self, number: int | None, problem: Problem) -> str | None:
         """Why a point has no time; None where it has one."""
         if number is None:

@@ -176,6 +176,11 @@ class BranchTried:
     why: str = ""
     failure: str = ""
 
+    @property
+    def is_right(self) -> bool:
+        """Its answers are right, and it has a time."""
+        return self.time_us is not None and not self.failure
+
 
 @dataclass(frozen=True)
 class BranchDone(_Event):

@@ -213,7 +213,7 @@ class TuningLoop:
             tried.append(
                 BranchTried(number, one.point.key, time_us, one.forecast_us, one.why, failure)
             )
-        right_ones = [one for one in tried if one.time_us is not None and not one.failure]
+        right_ones = [one for one in tried if one.is_right]
         fastest = min(right_ones, key=lambda one: one.time_us or 0.0, default=None)
         champion = fastest.point if fastest else None
         return self.folder.keep(

@@ -367,7 +367,7 @@ class StateFold:
 
     def _take_branches(self, event: BranchDone) -> None:
         before = self._round(event.round)
-        right = {one.point: one.time_us for one in event.branches if not one.failure}
+        right = {one.point: one.time_us for one in event.branches if one.is_right}
         self._set(
             event,
             branches=(*before.branches, *event.branches),
@@ -388,7 +388,7 @@ class StateFold:
 
     def _leave_behind(self, number: int, one: BranchTried) -> None:
         """A right branch that the next round does not begin from."""
-        if one.time_us is not None and not _is_wrong(one):
+        if one.is_right and one.time_us is not None:
             path = f"{round_folder(number)}/branches/{one.branch}"
             self.frontier.append(FrontierEntry(number, one.branch, one.point, path, one.time_us))
 
@@ -501,12 +501,8 @@ class StateFold:
 
 def say_failures(branches: Iterable[BranchTried]) -> str:
     """Why branches are wrong or have no time, each reason once."""
-    wrong = [one.failure or "it has no time" for one in branches if _is_wrong(one)]
+    wrong = [one.failure or "it has no time" for one in branches if not one.is_right]
     return "; ".join(dict.fromkeys(wrong))
-
-
-def _is_wrong(one: BranchTried) -> bool:
-    return bool(one.failure) or one.time_us is None
 
 
 def round_folder(number: int) -> str:
@@ -528,7 +524,7 @@ def check_step(state: LoopState, event: Any) -> None:
         )
     current = state.current
     if isinstance(event, BranchDone):
-        right = {one.point for one in event.branches if not _is_wrong(one)}
+        right = {one.point for one in event.branches if one.is_right}
         if event.champion is not None and event.champion not in right:
             raise LabError(
                 f"{event.champion} cannot be the champion.",

@@ -108,16 +108,12 @@ def begin_anew(path: Path) -> None:
 def take_out(path: Path, written: Callable[[Change], bool]) -> None:
     """Take the entries out that the goldens hold now."""
     changes = read_changes(path)
-    _keep(path, lambda number: not written(changes[number]))
-
-
-def _keep(path: Path, wanted: Callable[[int], bool]) -> None:
     text = path.read_text("utf-8")
     starts = [found.start() for found in _ENTRY.finditer(text)] + [len(text)]
     kept = [
         text[start:end]
-        for number, (start, end) in enumerate(zip(starts, starts[1:], strict=False))
-        if wanted(number)
+        for change, start, end in zip(changes, starts, starts[1:], strict=False)
+        if not written(change)
     ]
     path.write_text((text[: starts[0]] + "".join(kept)).rstrip() + "\n", "utf-8")
 

@@ -87,7 +87,7 @@ class GameGrid:
         self.family = bench.family
         self._hypers = frozenset(one.knob for one in self.family.hypers)
         self._varied_by: dict[MethodChoice, frozenset[str]] = {}
-        self.leading = [one for one in self.family.grid() if bench.refuses(one) is None]
+        self.leading = bench.leading
         self._by_methods: dict[MethodChoice, list[Point]] = {}
         for one in self.leading:
             self._by_methods.setdefault(self.family.methods_on(one), []).append(one)

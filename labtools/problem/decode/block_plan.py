@@ -287,7 +287,7 @@ def divisions(workload: Workload, limits: Limits, kernel: RingKernel) -> list[Di
         LabError: no way fits shared memory.
     """
     pairs, sms = _pairs(workload), limits.num_sms
-    many = 2 * pairs > sms
+    many = _are_many(pairs, limits)
     if many and workload.seq_lens is not None:
         return [_divide(workload, limits, kernel, 1, _cut_ragged(workload, limits))]
     held = kernel.most_warps(limits) // LEAST_BLOCK_WARPS if many else 1
@@ -348,7 +348,7 @@ def _divide(
     rounds, rest = divmod(most, plan.blocks_per_sm)
     # Where memory is slower for the number of SMs, no fewer of them are trusted to keep it busy.
     memory = min(1.0, limits.dram_gb_per_s / (GB_PER_S_OF_SM * limits.num_sms)) * 1e3
-    whole = clusters * cluster == 1 and 2 * pairs > limits.num_sms
+    whole = clusters * cluster == 1 and _are_many(pairs, limits)
     longest = workload.kv_len if whole else piece_len
 
     def through_us(held: int) -> float:
@@ -389,6 +389,11 @@ def _piece_len(kv_len: int, pieces: int, kernel: RingKernel, warps: int) -> int:
 
 def _pairs(workload: Workload) -> int:
     return workload.batch * workload.num_kv_heads
+
+
+def _are_many(pairs: int, limits: Limits) -> bool:
+    """Whether two blocks of each pair would not find a multiprocessor each."""
+    return 2 * pairs > limits.num_sms
 
 
 def _wanted_warps(
@@ -517,7 +522,8 @@ def _fit_rings(
         warp_bytes += kernel.block_bytes // sharers + 32 * 16
     block_bytes = kernel.block_bytes + warps * warp_bytes
     room = limits.smem_per_block_bytes - static - block_bytes
-    at_once = max(1, min(needed, limits.registers_per_sm // REGISTERS_OF_WARP // warps))
+    most_warps = kernel.most_warps(limits, with_all_registers=False)
+    at_once = max(1, min(needed, most_warps // warps))
     reserved = static + limits.smem_reserved_per_block_bytes
     share = min(room, limits.smem_per_sm_bytes // at_once - reserved - block_bytes)
     ring = stages or max(
