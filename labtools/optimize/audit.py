@@ -186,7 +186,7 @@ def _explain_check(event: CheckDone) -> _Explained:
 def _say_check(one: SassVerdict) -> str:
     """The verdict, and what decided it where that is not the counts alone."""
     if one.proof:
-        return f"no signature, {one} by: {one.proof}"
+        return f"no signature, {one}; it is proved where {one.proof}"
     return f"{one} ({one.note})" if one.note else str(one)
 
 
