@@ -27,6 +27,7 @@ from labtools.optimize.attribution import (
 from labtools.optimize.audit import (
     COUNTER_NOISE,
     SHARE_NOISE,
+    STOP,
     AuditEntry,
     CounterChange,
     audit,
@@ -36,6 +37,7 @@ from labtools.optimize.audit import (
 )
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE, rule_named
 from labtools.optimize.family import Family
+from labtools.optimize.log import say_command
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.state import (
     AblatedPoint,
@@ -199,7 +201,7 @@ def read_input(text: str | None, kind: type[T]) -> T | None:
             told = sys.stdin.read(MOST_BYTES) if text == "-" else read_given(given_path(text))
             json.loads(told, object_pairs_hook=_without_doubles)
             value: T = adapter_of(kind).validate_json(told, strict=True)
-        except (OSError, ValueError) as error:  # pydantic's and json's errors are ValueErrors
+        except (OSError, ValueError, RecursionError) as error:  # pydantic's, json's: ValueErrors
             raise LabError(
                 f"The input {text} cannot be used.",
                 _say_input_error(error),
@@ -218,7 +220,9 @@ def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _say_input_error(error: OSError | ValueError) -> str:
+def _say_input_error(error: OSError | ValueError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
     if isinstance(error, ValidationError):
         return "; ".join(
             f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}"
@@ -234,6 +238,7 @@ def _say_input_error(error: OSError | ValueError) -> str:
 class StepAnswer(Answer):
     """What a step decided, from which numbers, by which rule, and what may come next."""
 
+    folder: Path
     step: str
     round: int
     next: tuple[str, ...]
@@ -241,6 +246,7 @@ class StepAnswer(Answer):
     result: Mapping[str, Any]
     explained: AuditEntry | None
     notices: tuple[str, ...]
+    _is_wrong: bool = False
 
     @property
     def asides(self) -> tuple[str, ...]:
@@ -249,18 +255,18 @@ class StepAnswer(Answer):
 
     @property
     def status(self) -> Status:
-        """1 where no branch is right."""
-        failed = self.step == "branch" and self.result["champion"] is None
-        return Status.WRONG if failed else Status.RIGHT
+        """1 where no branch is right, of this attempt or of all."""
+        return Status.WRONG if self._is_wrong else Status.RIGHT
 
     def show(self, console: Console) -> None:
         """The explanation, and the next step."""
         if self.explained is not None:
             console.print(str(self.explained), markup=False)
-        if self.stopped:
+        if not self.stopped:
+            following = " or ".join(say_command(step, self.folder) for step in self.next)
+            console.print(f"next: {following}", markup=False)
+        elif self.explained is None or self.explained.step != STOP:  # which says it
             console.print(f"stopped: {self.stopped}", markup=False)
-        else:
-            console.print(f"next: labtools loop {' or '.join(self.next)}", markup=False)
 
 
 _RESULTS: Mapping[str, tuple[str, ...]] = {
@@ -289,12 +295,26 @@ def _in_order() -> Iterator[None]:
         raise UsageProblem(error) from error
 
 
-def _answer(step: str, folder: Path, state: LoopState, notices: tuple[str, ...]) -> StepAnswer:
-    looked = LoopFolder.look(folder)
-    entries = [entry for entry in audit(looked.lines) if entry.step == step]
+def _answer(
+    step: str, folder: Path, state: LoopState, notices: tuple[str, ...], since: int = 0
+) -> StepAnswer:
+    """What a step did, by the lines that it added to the log.
+
+    One that finds nothing to do has stopped the loop instead.
+
+    Args:
+        step: its name.
+        folder: of the loop.
+        state: after it.
+        notices: what was mended before.
+        since: number of its first line.
+    """
+    added = [one for one in audit(LoopFolder.look(folder).lines) if one.n >= since]
+    entries = [one for one in added if one.step == step] or added
     done = entries[-1] if entries else None
     kept = next((one for one in state.history if done and one.round == done.round), RoundKept(0))
     return StepAnswer(
+        folder=folder,
         step=step,
         round=done.round if done else state.round,
         next=state.next_steps,
@@ -302,6 +322,7 @@ def _answer(step: str, folder: Path, state: LoopState, notices: tuple[str, ...])
         result={name: getattr(kept, name) for name in _RESULTS[step]},
         explained=done,
         notices=notices,
+        _is_wrong=step == "branch" and kept.has_no_right_branch,
     )
 
 
@@ -394,7 +415,7 @@ def do_step(
         family = read_family(before.state.family)
         work = _work_of(step, given, with_time_left(progress), rule, pairs)
         state = work(loop_steps(), folder, family)
-    return _answer(step, folder, state, before.notices)
+    return _answer(step, folder, state, before.notices, before.next_line)
 
 
 def _work_of(
@@ -494,7 +515,7 @@ def run_loop(
     family = read_family(LoopFolder.look(folder).state.family)
     found = loop_steps().run(folder, family, max_rounds, max_runs, with_time_left(progress))
     state = LoopFolder.look(folder).state
-    notices += tuple(_faster_elsewhere(state))
+    notices += tuple(_faster_elsewhere(folder, state))
     return LoopRun(
         *(folder, state.workload, state.on, state.seed, resumed, found),
         is_wrong=state.is_wrong,
@@ -502,16 +523,22 @@ def run_loop(
     )
 
 
-def _faster_elsewhere(state: LoopState) -> Iterator[str]:
-    """That the frontier holds a faster point than the champion, as it may after a restart."""
+def _faster_elsewhere(folder: Path, state: LoopState) -> Iterator[str]:
+    """That the frontier holds a faster point than the champion, as it may after a restart.
+
+    In a round that is under way the champion is what leads it, once that is known.
+    """
     if state.time_us is None or not state.frontier:
         return
+    leads = state.time_us
+    if state.current.classes is None and state.current.time_us is not None:
+        leads = min(leads, state.current.time_us)
     least = next((one.aa.effect for one in reversed(state.history) if one.aa is not None), 0.0)
     number, entry = min(enumerate(state.frontier), key=lambda item: item[1].time_us)
-    if state.time_us > (1 + least) * entry.time_us:
+    if leads > (1 + least) * entry.time_us:
         yield (
             f"entry {number} of the frontier took {entry.time_us:.2f} us in round "
-            f"{entry.iteration}: labtools loop restart {number} goes back to it"
+            f"{entry.iteration}: {say_command('restart', folder, number)} goes back to it"
         )
 
 
@@ -668,7 +695,7 @@ class LoopStatus(Answer):
 
     @property
     def asides(self) -> tuple[str, ...]:
-        """What is damaged; the next step mends it."""
+        """What is damaged, which the next step mends, and whether a faster point is known."""
         return self.notices
 
     def show(self, console: Console) -> None:
@@ -698,7 +725,8 @@ class LoopStatus(Answer):
 def show_status(folder: Path) -> LoopStatus:
     """Where a loop stands."""
     looked = LoopFolder.look(folder)
-    return LoopStatus(looked.state, looked.resumed, looked.notices)
+    notices = (*looked.notices, *_faster_elsewhere(folder, looked.state))
+    return LoopStatus(looked.state, looked.resumed, notices)
 
 
 @dataclass(frozen=True)
@@ -731,7 +759,8 @@ def summarise_loop(folder: Path, page: Path | None) -> LoopSummary:
                 f"{page} cannot be written.", error.strerror or str(error), "the summary as text"
             ) from error
     state = looked.state
-    return LoopSummary(summarise(state), page, looked.notices, summary_text(state))
+    notices = (*looked.notices, *_faster_elsewhere(folder, state))
+    return LoopSummary(summarise(state), page, notices, summary_text(state))
 
 
 @dataclass(frozen=True)
@@ -793,9 +822,10 @@ def _noise_of(
 def restart_loop(folder: Path, entry: int) -> StepAnswer:
     """Let the next round begin from an entry of the frontier."""
     with LoopFolder.opened(folder) as opened, typed():
+        first = opened.next_line
         state = opened.restart(entry)
         notices = opened.notices
-    return _answer("restart", folder, state, notices)
+    return _answer("restart", folder, state, notices, first)
 
 
 @dataclass(frozen=True)
@@ -803,6 +833,12 @@ class LoopExported(Answer):
     """The files that were written."""
 
     files: tuple[Path, ...]
+    notices: tuple[str, ...] = ()
+
+    @property
+    def asides(self) -> tuple[str, ...]:
+        """What is damaged, and whether a faster point than the champion is known."""
+        return self.notices
 
     def show(self, console: Console) -> None:
         """One a line."""
@@ -812,5 +848,7 @@ class LoopExported(Answer):
 
 def export_loop(folder: Path, target: Path, progress: Progress) -> LoopExported:
     """Write what another program can use."""
-    family = read_family(LoopFolder.look(folder).state.family)
-    return LoopExported(loop_steps().export(folder, family, target))
+    looked = LoopFolder.look(folder)
+    family = read_family(looked.state.family)
+    notices = (*looked.notices, *_faster_elsewhere(folder, looked.state))
+    return LoopExported(loop_steps().export(folder, family, target), notices)

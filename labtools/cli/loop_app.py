@@ -121,7 +121,7 @@ def loop_pick(
 ) -> None:
     """Choose the round's methods.
 
-    Input: {"methods": ["memory.wide_loads"], "acknowledged": {"METHOD": "form warps=8: ..."}}. A
+    Input: {"methods": ["memory.wide_accesses"], "acknowledged": {"METHOD": "form warps=8: ..."}}. A
     method that the compiler dropped needs a sentence that names what is different: a knob=value, a
     flag, or a number of registers.
     """
@@ -187,7 +187,9 @@ def loop_run(
     seed: SeedOption = None,
     branches: BranchesOption = None,
     rule: RuleOption = None,
-    max_rounds: Annotated[int, typer.Option(min=1, help="Rounds at most.")] = 6,
+    max_rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds at most, since the last restart.")
+    ] = 6,
     max_runs: Annotated[
         int | None, typer.Option(min=1, help="Runs at most; begins no round beyond them.")
     ] = None,

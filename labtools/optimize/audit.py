@@ -45,6 +45,8 @@ LEAST_PART = 0.001
 stall that rose from nothing to a ten-thousandth of a cycle, the latency of a warp knows nothing."""
 LEAST_PAIRS = 10
 """Pairs of records of one kernel from which on they say how far a counter differs by itself."""
+STOP = "stop"
+"""The step of an entry that says why a loop has stopped."""
 NOTHING_CHANGED = "nothing really changed"
 
 
@@ -100,7 +102,7 @@ def audit(lines: Sequence[LogLine]) -> tuple[AuditEntry, ...]:
             entries.append(AuditEntry(line.n, line.at, line.kind, number, decided, numbers, rule))
         if isinstance(line.event, BranchDone) and fold.stopped:  # nobody has to say it
             stop = LoopStopped(number, fold.stopped)
-            entries.append(AuditEntry(line.n, line.at, "stop", number, *_explain_stop(stop)))
+            entries.append(AuditEntry(line.n, line.at, STOP, number, *_explain_stop(stop)))
     return tuple(entries)
 
 
@@ -142,7 +144,10 @@ def _explain_pick(event: PickDone) -> _Explained:
     }
     left = [one for one in event.pick.considered if not one.taken]
     why = "; ".join(f"{one.method}: {one.why}" for one in event.pick.considered if one.taken)
-    text = f"methods: {', '.join(event.pick.methods) or 'none'} ({len(left)} others left)"
+    text = f"methods: {', '.join(event.pick.methods) or 'none'} ({len(left)} others left"
+    if unknown := sum(one.checks.is_open for one in left):
+        text += f", {unknown} of them because a value is missing or cannot be computed"
+    text += ")"
     for method, reason in event.acknowledged.items():
         text += f"; {method} again although its implementation failed: {reason}"
     able = "; ".join(f"{one.method}: {one.why}" for one in left if one.checks.passed)
@@ -186,7 +191,8 @@ def _explain_check(event: CheckDone) -> _Explained:
 def _say_check(one: SassVerdict) -> str:
     """The verdict, and what decided it where that is not the counts alone."""
     if one.proof:
-        return f"no signature, {one}; it is proved where {one.proof}"
+        why = f" ({one.note})" if one.note else ""
+        return f"no signature, {one}{why}; it is proved where {one.proof}"
     return f"{one} ({one.note})" if one.note else str(one)
 
 

@@ -61,7 +61,7 @@ from .code_numbers import code_numbers
 from .family import Family, Method, Point
 from .gaps import Gaps, counters_of_forecast, gaps_of_counters, gaps_of_forecast, gaps_of_predicted
 from .grid import Grid, check_grid, grid_path, read_grid, samples_of
-from .sass_check import SassVerdict, check_sass, judge_counts
+from .sass_check import Proof, SassVerdict, check_sass, judge_counts, judge_proof
 from .score import ScoreEnds
 
 TimedOn = Literal["recorded", "forecast", "gpu"]
@@ -153,7 +153,7 @@ class TimingBench(Protocol):
         """Its machine code."""
 
     def look_for(
-        self, point: Point, removed: Mapping[str, Point], proved: Mapping[str, bool | None]
+        self, point: Point, removed: Mapping[str, Point], proved: Mapping[str, Proof]
     ) -> tuple[SassVerdict, ...]:
         """What a point's machine code says of methods, each against the point without it.
 
@@ -231,7 +231,7 @@ class _OnAFamily:
         return machine_code(self.family.rung, self.problem, self.limits, point.knobs)
 
     def look_for(
-        self, point: Point, removed: Mapping[str, Point], proved: Mapping[str, bool | None]
+        self, point: Point, removed: Mapping[str, Point], proved: Mapping[str, Proof]
     ) -> tuple[SassVerdict, ...]:
         """The signatures in the code that is compiled here."""
         before = {name: self.code(left) for name, left in removed.items()}
@@ -494,7 +494,7 @@ class RecordedBench(_OnAFamily):
         return None if number < 0 else self.grid.codes[number]
 
     def look_for(
-        self, point: Point, removed: Mapping[str, Point], proved: Mapping[str, bool | None]
+        self, point: Point, removed: Mapping[str, Point], proved: Mapping[str, Proof]
     ) -> tuple[SassVerdict, ...]:
         """What the campaign counted in the code that it timed; no compiler is asked.
 
@@ -505,8 +505,7 @@ class RecordedBench(_OnAFamily):
             method = self.family.method(name)
             verdict = None
             if entry is not None and not method.signature:
-                said = proved.get(name)
-                verdict = SassVerdict(name, "no signature", (), entry, method.proof, proved=said)
+                verdict = judge_proof(method, proved.get(name), entry)
             elif entry is not None and entry == self.entry(left):
                 verdict = self._judge(method, entry, self._number(point), self._number(left))
             found += [verdict] if verdict else super().look_for(point, {name: left}, proved)

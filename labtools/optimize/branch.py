@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .bench import TimingBench
@@ -25,6 +25,8 @@ MOST_FORECASTS = 96
 """Settings of one round that are forecast at most. Of more, so many are drawn."""
 
 
+SWITCHES_ANOTHER = "it would switch another method on or off"
+"""Why a setting is no variant, see `variants`."""
 KnobValues = tuple[tuple[str, int], ...]
 """Knobs with their values."""
 
@@ -71,8 +73,8 @@ def variants(
 
     What is on already may take another of its forms: which one is best follows from what is beside
     it. A setting that would switch another method on or off is no variant: nobody would know which
-    of the two a gain belongs to. Each point comes once; in place of one that is no kernel comes the
-    reason.
+    of the two a gain belongs to. Each point comes once; in place of one that is no variant or no
+    kernel comes the reason.
 
     Args:
         family: what is tuned.
@@ -81,6 +83,7 @@ def variants(
         forms: the number of the one form that a method may have; without it all are tried.
     """
     seen = {point}
+    others: dict[Point, None] = {}
     looked: set[tuple[frozenset[tuple[str, int]], tuple[str, ...]]] = set()
     varied = {one.knob for one in family.hypers}
     only = forms or {}
@@ -106,9 +109,15 @@ def variants(
             except InvalidPoint as error:
                 yield error.why
                 continue
-            if made not in seen and family.methods_on(made) == switched:
+            if made in seen:
+                continue
+            if family.methods_on(made) == switched:
                 seen.add(made)
                 yield made
+            else:  # another form of the methods may still come to it
+                others[made] = None
+    for _ in others.keys() - seen:
+        yield SWITCHES_ANOTHER
 
 
 def with_methods(
@@ -168,7 +177,7 @@ def propose(
     methods: Sequence[str],
     *,
     count: int,
-    known: Collection[Point] = (),
+    known: Mapping[Point, str] | None = None,
     seed: str = "",
     forms: Mapping[str, int] | None = None,
 ) -> Branching:
@@ -179,7 +188,7 @@ def propose(
         point: the champion.
         methods: ids of the round's methods.
         count: how many branches at most.
-        known: points that were timed before, or are known to be wrong.
+        known: points that are not tried again, and why.
         seed: of what is drawn, in words.
         forms: see `variants`.
     """
@@ -187,7 +196,7 @@ def propose(
     pruned: Counter[str] = Counter()
     left: list[Point] = []
     for made in variants(bench.family, point, methods, forms):
-        reason = made if isinstance(made, str) else why_not_tried(bench, made, known)
+        reason = made if isinstance(made, str) else why_not_tried(bench, made, known or {})
         if isinstance(made, Point) and reason is None:
             left.append(made)
         elif reason is not None:
@@ -211,15 +220,15 @@ def rank_of_best(bench: TimingBench, ordered: Sequence[Point]) -> int | None:
     return 1 + min(range(len(ordered)), key=lambda place: known[ordered[place]])
 
 
-def why_not_tried(bench: TimingBench, point: Point, known: Collection[Point]) -> str | None:
+def why_not_tried(bench: TimingBench, point: Point, known: Mapping[Point, str]) -> str | None:
     """Why a setting is no candidate here, or None.
 
     Args:
         bench: where it would run.
         point: the setting.
-        known: points that were timed before, or are known to be wrong.
+        known: points that are not tried again, and why.
     """
-    return "timed before" if point in known else bench.refuses(point)
+    return known.get(point) or bench.refuses(point)
 
 
 def say_methods(methods: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ from labtools.problem import LabError
 from labtools.record.locks import file_lock
 from labtools.record.whole import append_lines
 
+NO_BODY = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+"""What reading a part of unknown JSON may raise, deeply nested or infinite as it may be."""
 LOG_VERSION = 1
 """Of a line's shape and of the events that it may hold."""
 FIRST_PREVIOUS = ""
@@ -102,7 +105,8 @@ class EventLog:
             raise LabError(
                 f"Another process is working in {self.path.parent}.",
                 "one step at a time writes the log of a loop",
-                "labtools loop status, which only reads; the step again when the other has ended",
+                f"{say_command('status', self.path.parent)}, which only reads; the step again when "
+                "the other has ended",
             ) from error
         try:
             yield
@@ -158,7 +162,7 @@ class EventLog:
             raise LabError(
                 f"{self.path.parent} holds no loop.",
                 f"there is no {self.path.name}",
-                "labtools loop init makes one",
+                f"{say_command('init', self.path.parent)} makes one",
             ) from None
         except OSError as error:
             raise LabError(
@@ -186,7 +190,7 @@ class EventLog:
             intact = _hash(body) == said
             version, kind = int(body["version"]), str(body["kind"])
             number, at, previous = int(body["n"]), str(body["at"]), str(body["previous"])
-        except (ValueError, AttributeError, KeyError, TypeError):
+        except NO_BODY:
             raise _Unreadable from None
         if not intact:
             raise _Unreadable
@@ -202,6 +206,17 @@ class EventLog:
         except (ValidationError, LabError):
             raise _Unreadable from None
         return LogLine(number, at, kind, event, said), previous
+
+
+def say_command(step: str, folder: Path, *arguments: object) -> str:
+    """A command of a loop as it is typed.
+
+    Args:
+        step: or another subcommand.
+        folder: of the loop.
+        arguments: behind it.
+    """
+    return shlex.join(["labtools", "loop", step, str(folder), *map(str, arguments)])
 
 
 def _hash(body: Mapping[str, Any]) -> str:

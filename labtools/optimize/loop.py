@@ -57,9 +57,10 @@ from .events import (
 from .family import Family, Point, load_family
 from .gaps import NEAR_PEAK, fault_of_counters, gaps_of_counters, rising, say_gaps, trigger_values
 from .grid import TunerEntry, export_kernel_tuner, grid_path, read_grid, write_kernel_tuner
+from .log import say_command
 from .loop_folder import LoopFolder
 from .pick import Pick, Taken, launch_numbers, next_form, pick_methods, why_not_again
-from .sass_check import SassVerdict, prove
+from .sass_check import Proof, SassVerdict, prove
 from .state import (
     STEPS,
     AblatedPoint,
@@ -80,6 +81,9 @@ NEAR_FLOOR = 1.02
 and an empty launch."""
 MOST_SCORED = 8
 """Entries of the frontier that are timed on the family's other workloads, the fastest first."""
+TIMED_BEFORE = "timed before"
+WRONG_BEFORE = "found wrong before"
+"""Why a point is not tried again."""
 
 
 class TuningLoop:
@@ -193,12 +197,8 @@ class TuningLoop:
         current, point = state.current, self.family.read_key(state.current.start)
         branching = self._branching(state, point, given)
         if not branching.branches:
-            why = "" if current.methods else "no method was picked, and "
-            why += f"no setting is left to try {say_methods(current.methods)}: "
-            why += say_counted(branching.pruned)
-            if wrong := say_failures(current.branches):
-                why += f"; {len(current.branches)} were tried: {wrong}"
-            return self.folder.keep(LoopStopped(state.round, why))
+            reason = _say_no_branch(current, branching.pruned)
+            return self.folder.keep(LoopStopped(state.round, reason))
         points = [one.point for one in branching.branches]
         checked = self.bench.check(points)
         failures = {one: why for one, why in checked.items() if why is not None}
@@ -286,7 +286,7 @@ class TuningLoop:
         """Play the automatic policy until it stops.
 
         Args:
-            max_rounds: whole rounds, at most.
+            max_rounds: whole rounds since the last restart, at most.
             max_runs: no new round begins once so many candidates were timed.
         """
         steps: Mapping[str, Callable[[], LoopState]] = {
@@ -306,7 +306,7 @@ class TuningLoop:
             if reason := self._reason_to_stop(state, step):
                 self.folder.keep(LoopStopped(state.round, reason))
                 break
-            done = (state.round - 1) * len(STEPS) + STEPS.index(step)
+            done = state.rounds_since_restart * len(STEPS) + STEPS.index(step)
             self.progress(f"round {state.round}: {step}", done, max_rounds * len(STEPS))
             steps[step]()
         self.score_frontier()
@@ -321,7 +321,9 @@ class TuningLoop:
         state = self.state
         if state.time_us is None:
             raise LabError(
-                "The loop has no champion yet.", "nothing was timed", "labtools loop run"
+                "The loop has no champion yet.",
+                "nothing was timed",
+                say_command("run", self.folder.path),
             )
         best = self.bench.best()
         found = None
@@ -411,14 +413,11 @@ class TuningLoop:
         if given is not None:
             with _given_by_somebody():
                 return self._given_branches(current, point, given)
-        earlier = [run.point for run in state.timed if run.round < state.round]
-        earlier += [one.start for one in state.history]
-        tried = [one.point for one in current.branches]
         forms = current.pick.forms if current.pick else {}
         return propose(
             *(self.bench, point, current.methods),
             count=state.branches,
-            known={self.family.read_key(key) for key in (*earlier, *tried)},
+            known=self._known_points(state),
             seed=f"{state.seed} {state.round} {current.retries}",
             forms=forms,
         )
@@ -449,12 +448,26 @@ class TuningLoop:
             tuple(Branch(n, one, None, "given") for n, one in enumerate(chosen, start=1))
         )
 
+    def _known_points(self, state: LoopState) -> dict[Point, str]:
+        """Points that are not tried again, and why.
+
+        What an attempt that was cut off has timed is not among them: it is that attempt's.
+        """
+        runs = [one for one in state.timed if one.round < state.round]
+        branches = [one for kept in state.history for one in kept.branches]
+        wrong = [one.point for one in runs if one.time_us is None]
+        wrong += [one.point for one in branches if not one.is_right]
+        timed = [one.point for one in runs] + [one.start for one in state.history]
+        timed += [one.point for one in branches]
+        said = {**dict.fromkeys(timed, TIMED_BEFORE), **dict.fromkeys(wrong, WRONG_BEFORE)}
+        return {self.family.read_key(key): why for key, why in said.items()}
+
     def _cannot_branch(self, point: Point, methods: Sequence[str]) -> str | None:
         """Why no setting of some methods can be tried on this bench, or None."""
-        timed = {self.family.read_key(run.point) for run in self.state.timed}
+        known = self._known_points(self.state)
         reasons: Counter[str] = Counter()
         for made in variants(self.family, point, methods):
-            reason = made if isinstance(made, str) else why_not_tried(self.bench, made, timed)
+            reason = made if isinstance(made, str) else why_not_tried(self.bench, made, known)
             if reason is None:
                 return None
             reasons[reason] += 1
@@ -658,11 +671,31 @@ def settled(
 
 def _limit_reached(state: LoopState, max_rounds: int, max_runs: int | None) -> str:
     """The limit of a run that is reached, or nothing."""
-    if state.rounds >= max_rounds:
-        return f"{max_rounds} rounds were asked for"
+    if (whole := state.rounds_since_restart) >= max_rounds:
+        rounds = "1 round" if max_rounds == 1 else f"{max_rounds} rounds"
+        since = " since the restart" if whole < state.rounds else ""
+        return f"the limit of {rounds}{since} is reached"
     if max_runs is not None and state.runs >= max_runs:
         return f"{state.runs} candidates were timed, and {max_runs} were asked for"
     return ""
+
+
+def _say_no_branch(current: RoundKept, pruned: Mapping[str, int]) -> str:
+    """Why a round has nothing left to try."""
+    why = ""
+    if current.pick is not None and not current.methods:
+        considered = current.pick.considered
+        unknown = sum(one.checks.is_open for one in considered)
+        why = "no method was picked"
+        if unknown:
+            why += f", {unknown} of {len(considered)} because a value is missing or cannot be "
+            why += "computed"
+        why += ", and "
+    why += f"no setting is left to try {say_methods(current.methods)}: {say_counted(pruned)}"
+    if tried := current.branches:
+        count = "one was tried" if len(tried) == 1 else f"{len(tried)} were tried"
+        why += f"; {count}: {say_failures(tried)}"
+    return why
 
 
 def check_methods(
@@ -678,7 +711,7 @@ def check_methods(
     family = bench.family
     removed = {name: family.remove(point, name) for name in methods}
     unsigned = [name for name in methods if not family.method(name).signature]
-    proved: dict[str, bool | None] = {}
+    proved: dict[str, Proof] = {}
     if unsigned:
         bench.look_ahead([point, *(removed[name] for name in unsigned)])
         values = proof_values(bench, point)
@@ -785,7 +818,8 @@ def _opened(folder: Path, family: Family, progress: Progress = silent) -> Iterat
             raise LabError(
                 f"{family.rung.id} is no longer what this loop began with.",
                 "its source has changed, so earlier times are of another kernel",
-                "labtools loop summary reads it; a new folder for the kernel as it is now",
+                f"{say_command('summary', folder)} reads it; a new folder for the kernel as it is "
+                "now",
             )
         with open_bench(family, state.workload, on, seed=state.seed, progress=progress) as bench:
             yield TuningLoop(opened, bench, progress)

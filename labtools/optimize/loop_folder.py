@@ -22,7 +22,7 @@ from labtools.record.whole import write_whole
 
 from .events import EVENT_KINDS, InitDone, LoopRestarted, PlanMade, PointTimed, Purpose
 from .family import load_family
-from .log import FIRST_PREVIOUS, EventLog, LogLine, LogRead
+from .log import FIRST_PREVIOUS, NO_BODY, EventLog, LogLine, LogRead, say_command
 from .round_files import files_of
 from .state import STATE_VERSION, STEPS, LoopState, OutOfOrder, StateFold, check_step
 
@@ -73,7 +73,7 @@ class LoopFolder:
                 raise LabError(
                     f"{path} holds a loop already.",
                     f"there is a {LOG_NAME}",
-                    "labtools loop status shows it; another folder for a new one",
+                    f"{say_command('status', path)} shows it; another folder for a new one",
                 )
             folder._writing = True
             folder._append(init)
@@ -151,8 +151,8 @@ class LoopFolder:
             raise OutOfOrder(
                 f"{step} cannot come now.",
                 f"the loop has stopped: {state.stopped}",
-                "labtools loop restart goes on from an entry of the frontier; summary, status, "
-                "diff and export read",
+                f"{say_command('restart', self.path, 'ENTRY')} goes on from an entry of the "
+                "frontier; summary, status, diff and export read",
             )
         (legal,) = state.next_steps
         done = STEPS[: STEPS.index(legal)]
@@ -160,7 +160,7 @@ class LoopFolder:
         raise OutOfOrder(
             f"{step} cannot come now.",
             f"round {state.round} stands {since}; its next step is {legal}",
-            f"labtools loop {legal}",
+            say_command(legal, self.path),
         )
 
     def plan(self, purpose: Purpose, points: Sequence[str]) -> tuple[str, ...]:
@@ -197,6 +197,11 @@ class LoopFolder:
             ):
                 return one
         return None
+
+    @property
+    def next_line(self) -> int:
+        """The number of the next line of the log."""
+        return self.lines[-1].n + 1 if self.lines else 0
 
     @property
     def next_call(self) -> int:
@@ -243,7 +248,9 @@ class LoopFolder:
             raise LabError(
                 f"The frontier has no entry {entry}.",
                 f"its entries are 0 to {most}" if state.frontier else "it is empty",
-                "labtools loop status lists them",
+                f"{say_command('status', self.path)} lists them"
+                if state.frontier
+                else say_command(*state.next_steps[:1] or ["status"], self.path),
             )
         chosen = state.frontier[entry]
         begun = bool(state.history) and state.current.round == state.round
@@ -308,7 +315,7 @@ class LoopFolder:
         try:
             body = json.loads(data)
             version = int(body["schema_version"])
-        except (ValueError, TypeError, KeyError):
+        except NO_BODY:
             return f"{STATE_NAME} was damaged; {again}", True
         if version != STATE_VERSION:
             word = "newer" if version > STATE_VERSION else "older"
@@ -353,7 +360,7 @@ def _know_problem(log: Path) -> None:
             event = json.loads(file.readline())["event"]
         operation = event["workload"].get("operation", DEFAULT_OPERATION)
         family = str(event["family"])
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, *NO_BODY):
         return  # reading the log says what is wrong with it
     if operation not in operations():
         load_family(family)

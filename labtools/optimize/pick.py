@@ -51,7 +51,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class MethodChecks:
-    """The four checks; None where a value is missing that one asks for.
+    """The four checks; None where a value is missing that one asks for, or it cannot be computed.
 
     Attributes:
         not_taken: it is off, and no earlier round settled it.
@@ -70,6 +70,12 @@ class MethodChecks:
         """All four."""
         known = self.not_skipped is True and self.trigger is True
         return known and self.not_taken and self.architecture
+
+    @property
+    def is_open(self) -> bool:
+        """Nothing else stands against it, and a condition gave no answer."""
+        unknown = self.not_skipped is None or self.trigger is None
+        return unknown and self.not_taken and self.architecture
 
 
 @dataclass(frozen=True)
@@ -149,9 +155,6 @@ def pick_methods(
             the source's V1.
         rng: draws the order of methods whose strengths are within `NEAR_STRENGTH`; None orders
             them by strength alone.
-
-    Raises:
-        LabError: a trigger cannot be computed, or gives a strength outside 0..1.
     """
     known = taken or Taken()
     names = {
@@ -309,13 +312,20 @@ def strength_of(method: Method, names: Names) -> float | None:
 def _consider(
     family: Family, point: Point, method: Method, names: Names, limits: Limits, known: Taken
 ) -> Considered:
-    strength, missing = None, ""
+    strength: float | None = None
+    skipped: bool | None = None
+    unknown = ""
     try:
         strength = strength_of(method, names)
-        missing = "a value that its trigger asks for is missing" if strength is None else ""
-        skipped: bool | None = bool(method.skip) and bool(method.ask("skip", names))
+        unknown = "a value that its trigger asks for is missing" if strength is None else ""
+    except LabError as error:
+        unknown = _say_fault(error)
+    try:
+        skipped = bool(method.skip) and bool(method.ask("skip", names))
     except MissingName as error:
-        skipped, missing = None, f"{error.name}, which its skip condition asks for, is missing"
+        unknown = f"{error.name}, which its skip condition asks for, is missing"
+    except LabError as error:
+        unknown = _say_fault(error)
     settled = _settled(family, point, method, known)
     checks = MethodChecks(
         not_taken=not settled,
@@ -328,8 +338,8 @@ def _consider(
         why = settled
     elif not checks.architecture:
         why = f"it needs {method.min_arch}, and the GPU is {limits.arch}"
-    elif missing:
-        why = missing
+    elif unknown:
+        why = unknown
     elif skipped:
         why = f"it is skipped: {method.skip}"
     elif not strength:
@@ -337,6 +347,11 @@ def _consider(
     return Considered(
         method.id, method.axis, method.priority, strength, checks, taken=False, why=why
     )
+
+
+def _say_fault(error: LabError) -> str:
+    """What is wrong with an expression, as one clause."""
+    return f"{error.what.rstrip('.')}: {error.why}"
 
 
 def _settled(family: Family, point: Point, method: Method, known: Taken) -> str:

@@ -24,6 +24,19 @@ PatternCounts = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
+class Proof:
+    """What the proof of a method without a signature said.
+
+    Attributes:
+        said: None where it could not be asked.
+        why: it could not, where that is a fault of the expression.
+    """
+
+    said: bool | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class SassVerdict:
     """What the machine code says of one method.
 
@@ -60,7 +73,7 @@ def check_sass(
     code: MachineCode,
     before: MachineCode | Mapping[str, MachineCode] | None = None,
     entry: str | None = None,
-    proved: Mapping[str, bool | None] | None = None,
+    proved: Mapping[str, Proof] | None = None,
 ) -> tuple[SassVerdict, ...]:
     """Look for the signatures of some methods in the code of one kernel.
 
@@ -84,10 +97,7 @@ def check_sass(
     for name in methods:
         method = family.method(name)
         if not method.signature:
-            said = (proved or {}).get(name)
-            verdicts.append(
-                SassVerdict(name, "no signature", (), sass.entry, method.proof, proved=said)
-            )
+            verdicts.append(judge_proof(method, (proved or {}).get(name), sass.entry))
             continue
         other = before.get(name) if isinstance(before, Mapping) else before
         plain = _function_of(other, sass.entry) if other is not None else None
@@ -149,6 +159,20 @@ def judge_counts(
     return SassVerdict(method.id, verdict, found, entry, without=without or (), note=note)
 
 
+def judge_proof(method: Method, proof: Proof | None, entry: str) -> SassVerdict:
+    """The verdict on a method without a signature.
+
+    Args:
+        method: has a ``proof``.
+        proof: what it said; None was not asked.
+        entry: the kernel function.
+    """
+    found = proof or Proof(None)
+    return SassVerdict(
+        *(method.id, "no signature", (), entry, method.proof), proved=found.said, note=found.why
+    )
+
+
 def _adds(pattern: Pattern, count: int, without: int | None) -> bool:
     """Whether a line matches more than without the method, or less where fewer or none may."""
     if without is None:
@@ -172,7 +196,7 @@ def _texts(sass: Sass) -> tuple[str, ...]:
 
 def prove(
     method: Method, values: Mapping[str, Quantity | None], without: Mapping[str, Quantity | None]
-) -> bool | None:
+) -> Proof:
     """What the proof of a method without a signature says.
 
     Args:
@@ -181,12 +205,15 @@ def prove(
         without: the same without it.
 
     Returns:
-        None where it has no ``proof_when``, or a value that it asks for is missing.
+        Nothing said where it has no ``proof_when``, a value that it asks for is missing, or it
+        cannot be computed.
     """
     if not method.proof_when:
-        return None
+        return Proof(None)
     names = {**values, **{name + WITHOUT: value for name, value in without.items()}}
     try:
-        return bool(method.ask("proof_when", names))
+        return Proof(bool(method.ask("proof_when", names)))
     except MissingName:
-        return None
+        return Proof(None)
+    except LabError as error:
+        return Proof(None, f"its proof cannot be computed: {error.why}")

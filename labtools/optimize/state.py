@@ -161,6 +161,11 @@ class RoundKept:
         return self.pick.methods if self.pick else ()
 
     @property
+    def has_no_right_branch(self) -> bool:
+        """It tried some, and none is right."""
+        return bool(self.branches) and self.champion is None
+
+    @property
     def next_step(self) -> str | None:
         """The first step that left nothing; None once the round is whole."""
         left = {
@@ -243,9 +248,14 @@ class LoopState(LoopSetup):
         return sum(one.classes is not None for one in self.history)
 
     @property
+    def rounds_since_restart(self) -> int:
+        """Rounds that are whole, from the last restart on."""
+        return sum(one.classes is not None for one in self.since_restart)
+
+    @property
     def is_wrong(self) -> bool:
         """It stopped in a round of which no branch is right."""
-        return bool(self.stopped and self.current.branches and self.current.champion is None)
+        return bool(self.stopped) and self.current.has_no_right_branch
 
     @property
     def sol(self) -> SolScore | None:
@@ -500,9 +510,12 @@ class StateFold:
 
 
 def say_failures(branches: Iterable[BranchTried]) -> str:
-    """Why branches are wrong or have no time, each reason once."""
-    wrong = [one.failure or "it has no time" for one in branches if not one.is_right]
-    return "; ".join(dict.fromkeys(wrong))
+    """Why branches are wrong or have no time, each reason once.
+
+    It is the first line of what a check said; the whole of it stands beside the branch.
+    """
+    wrong = [one.failure.strip() or "it has no time" for one in branches if not one.is_right]
+    return "; ".join(dict.fromkeys(text.splitlines()[0].rstrip(" :") for text in wrong))
 
 
 def round_folder(number: int) -> str:
@@ -543,7 +556,7 @@ def check_step(state: LoopState, event: Any) -> None:
                 raise LabError(
                     f"The round cannot be updated without {what} of {', '.join(missing)}.",
                     "a method is believed by its attribution and its machine code alone",
-                    "labtools loop restart abandons the round",
+                    "a restart, which abandons the round",
                 )
 
 

@@ -219,7 +219,7 @@ def test_a_step_out_of_order_ends_with_2_and_names_the_next(loop: Any, begun: Pa
     for step in STEPS[1:]:
         said = loop(step, begun, "--json")
         assert said.status == 2
-        assert said.data["error"]["still_works"] == "labtools loop gaps"
+        assert said.data["error"]["still_works"] == f"labtools loop gaps {begun}"
     assert len(LoopFolder.look(begun).lines) == 1
 
 
@@ -266,6 +266,7 @@ def test_what_is_given_reaches_the_step(
         ('{"methods": [1]}', "methods.0: "),
         ('{"methods": ["a"], "methods": ["b"]}', "methods is given twice"),
         ("", "Expecting value"),
+        ('{"methods": ' + "[" * 100_000, "nested too deeply"),
     ],
 )
 def test_a_wrong_input_ends_with_2(

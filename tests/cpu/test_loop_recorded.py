@@ -13,7 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labtools.cli.loop import LoopAsked, restart_loop, run_loop
+from labtools.cli.loop import (
+    LoopAsked,
+    export_loop,
+    restart_loop,
+    run_loop,
+    show_status,
+    summarise_loop,
+)
 from labtools.notebook.ablation.kernels import LOOP_CHAMPION
 from labtools.optimize import loop
 from labtools.optimize.audit import audit
@@ -244,19 +251,53 @@ def test_the_audit_explains_each_step(tmp_path: Path, family: Family) -> None:
     assert (tmp_path / "loop" / "iterv1" / "kernel.cu").is_file()
 
 
-def test_a_restart_that_leads_nowhere_says_where_a_faster_point_is(
-    family: Family, tmp_path: Path
-) -> None:
+def test_after_a_restart_it_is_said_where_a_faster_point_is(family: Family, tmp_path: Path) -> None:
     folder, asked = tmp_path / "loop", LoopAsked("tunable")
     first = run_loop(folder, asked, 2, None, silent)
     assert not first.notices
     slow = max(enumerate(LoopFolder.look(folder).state.frontier), key=lambda one: one[1].time_us)
     restart_loop(folder, slow[0])
-    (said,) = run_loop(folder, asked, 2, None, silent).notices  # no further round is asked for
+    answers = [
+        run_loop(folder, asked, 2, 1, silent),  # so many runs are made already
+        show_status(folder),
+        summarise_loop(folder, None),
+        export_loop(folder, tmp_path / "out", silent),
+    ]
+    (said,) = {note for one in answers for note in one.asides}
+    assert all(one.asides == (said,) for one in answers)
     assert f"{first.found.champion.time_us:.2f} us" in said
     number = int(said.split()[1])
+    assert f"labtools loop restart {folder} {number} " in said
     restart_loop(folder, number)
     assert LoopFolder.look(folder).state.point == first.found.champion.point
+    assert not show_status(folder).asides
+
+
+def test_a_run_after_a_restart_has_rounds_of_its_own(family: Family, tmp_path: Path) -> None:
+    folder, asked = tmp_path / "loop", LoopAsked("tunable")
+    first = run_loop(folder, asked, 2, None, silent)
+    assert first.found.stopped == "the limit of 2 rounds is reached"
+    restart_loop(folder, 0)
+    again = run_loop(folder, asked, 2, None, silent)
+    assert again.found.rounds > 2 or "limit" not in again.found.stopped
+    state = LoopFolder.look(folder).state
+    assert any(one.branches for one in state.since_restart)
+    if not state.stopped:
+        assert again.found.stopped == "the limit of 2 rounds since the restart is reached"
+
+
+def test_a_step_under_way_is_not_held_against_what_the_round_began_from(
+    family: Family, tmp_path: Path
+) -> None:
+    """Its branches stand in the frontier before the round is over."""
+    folder = tmp_path / "loop"
+    loop.init(folder, family, None, "recorded", 0, 8, "largest-remainder")
+    for step in ("gaps", "budget", "pick", "branch"):
+        getattr(loop, step)(folder, family)
+    state = LoopFolder.look(folder).state
+    assert state.time_us is not None
+    assert min(one.time_us for one in state.frontier) < state.time_us
+    assert not show_status(folder).asides
 
 
 @pytest.mark.parametrize("entry", [0, 1])

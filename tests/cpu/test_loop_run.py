@@ -11,15 +11,22 @@ from typing import Any
 
 import pytest
 
-from labtools.cli.loop import LoopAsked, run_loop
+from labtools.cli.loop import LoopAsked, do_step, run_loop
 from labtools.cli.outcome import Status
 from labtools.optimize import loop
+from labtools.optimize.audit import audit
 from labtools.optimize.bench import ForecastBench, TimedPoints
-from labtools.optimize.branch import NEAR_FORECAST, choose_branches, propose, variants
+from labtools.optimize.branch import (
+    NEAR_FORECAST,
+    SWITCHES_ANOTHER,
+    choose_branches,
+    propose,
+    variants,
+)
 from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.gaps import Gaps
 from labtools.optimize.loop_folder import LoopFolder
-from labtools.optimize.state import STEPS, OutOfOrder, RoundKept
+from labtools.optimize.state import STEPS, GivenRefused, OutOfOrder, RoundKept
 from labtools.predict import load_gpu
 from labtools.problem import LabError, Rows, load_rung
 from labtools.toolchain.progress import silent
@@ -63,7 +70,7 @@ def test_every_candidate_counts_one_run_and_references_none(tmp_path: Path, fami
     tried = [one for one in only.branches if one.time_us is not None]
     removed = {one.without for one in only.attribution or ()}
     assert found.runs == len(tried) + len(removed)  # the start is given, and is no candidate
-    assert found.stopped == "1 rounds were asked for"
+    assert found.stopped == "the limit of 1 round is reached"
     assert not looked.state.stopped, "a limit ends a run and not the loop"
 
 
@@ -133,7 +140,8 @@ def test_what_the_forecast_holds_for_much_slower_does_not_run(family: Family) ->
 
 def test_what_was_timed_before_is_no_branch(family: Family, bench: ForecastBench) -> None:
     first = propose(bench, family.start, ["compute.larger_blocks"], count=2, seed="a").branches[0]
-    again = propose(bench, family.start, ["compute.larger_blocks"], count=2, known={first.point})
+    known = {first.point: "timed before"}
+    again = propose(bench, family.start, ["compute.larger_blocks"], count=2, known=known)
     assert first.point not in [one.point for one in again.branches]
     assert again.pruned["timed before"] == 1
 
@@ -224,6 +232,97 @@ def test_where_every_branch_is_wrong_the_reasons_outlive_the_settings(
     assert found.status == Status.WRONG
     state = LoopFolder.look(tmp_path / "loop").state
     assert [one.point for one in state.frontier] == [family.start.key]
+
+
+def test_a_branch_by_hand_that_stops_the_loop_says_so(
+    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers with its own round, and ends as a run would."""
+
+    def wrong(self: ForecastBench, points: Sequence[Point]) -> dict[Point, str | None]:
+        return dict.fromkeys(points, "the answers are off:\nelement 7\nelement 8")
+
+    folder = tmp_path / "loop"
+    begin(folder, family, branches=1000)
+    assert run_loop(folder, LoopAsked(), 1, None, silent).status == Status.RIGHT
+    for name in ("gaps", "budget", "pick"):
+        do_step(folder, name, None, silent)
+    monkeypatch.setattr(ForecastBench, "check", wrong)
+    first = do_step(folder, "branch", None, silent)
+    assert (first.round, first.status, first.stopped) == (2, Status.WRONG, "")
+    assert first.explained is not None and first.explained.decided.startswith("no branch is right")
+    last = do_step(folder, "branch", None, silent)
+    assert last.stopped and last.explained is not None
+    assert (last.round, last.explained.step, last.explained.rule) == (2, "stop", last.stopped)
+    assert last.result["champion"] is None and last.result["branches"] == first.result["branches"]
+    assert last.stopped.endswith("the answers are off"), "the first line of what was found"
+    assert last.status == run_loop(folder, LoopAsked(), 9, None, silent).status == Status.WRONG
+
+
+def test_what_was_found_wrong_is_not_tried_after_a_restart(
+    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[Point] = []
+
+    def wrong(self: ForecastBench, points: Sequence[Point]) -> dict[Point, str | None]:
+        checked.extend(points)
+        return dict.fromkeys(points, "wrong")
+
+    monkeypatch.setattr(ForecastBench, "check", wrong)
+    folder = tmp_path / "loop"
+    begin(folder, family, branches=1000)
+    loop.gaps(folder, family)
+    loop.budget(folder, family)
+    loop.pick(folder, family, ["memory.wide_accesses"])
+    loop.branch(folder, family)
+    said = loop.branch(folder, family).stopped
+    assert f"{len(checked)} were tried: wrong" in said or "; one was tried: wrong" in said
+    assert "found wrong before" in said and "timed before" not in said
+    with LoopFolder.opened(folder) as opened:
+        opened.restart(0)
+    before = list(checked)
+    loop.gaps(folder, family)
+    loop.budget(folder, family)
+    with pytest.raises(GivenRefused, match="found wrong before"):
+        loop.pick(folder, family, ["memory.wide_accesses"])
+    assert checked == before
+
+
+def test_settings_that_would_switch_another_method_are_counted(
+    family: Family, bench: ForecastBench
+) -> None:
+    wide = "memory.wide_accesses"
+    made = list(variants(family, family.start, [wide]))
+    points = [one for one in made if isinstance(one, Point)]
+    on = family.apply(family.start, [wide])
+    others = [
+        one
+        for threads in (64, 256, 512)
+        if (one := family.point({**on.knobs, "threads": threads})) not in points
+    ]
+    assert others and all(len(family.methods_on(one)) == 2 for one in others)
+    assert made.count(SWITCHES_ANOTHER) == len(others)
+    found = propose(bench, family.start, [wide], count=4)
+    assert found.pruned[SWITCHES_ANOTHER] == len(others)
+
+
+def test_a_round_without_a_method_says_how_many_could_not_be_judged(
+    tmp_path: Path, family: Family
+) -> None:
+    folder = tmp_path / "loop"
+    begin(folder, family)
+    loop.gaps(folder, family, {"dram_throughput_pct": 20.0})
+    loop.budget(folder, family)
+    picked = loop.pick(folder, family).current.pick
+    assert picked is not None
+    unknown = sum(one.checks.is_open for one in picked.considered)
+    assert unknown
+    said = loop.branch(folder, family).stopped
+    if not picked.methods:
+        expected = f"no method was picked, {unknown} of {len(picked.considered)} because a value is"
+        assert said.startswith(expected)
+    entry = next(one for one in audit(LoopFolder.look(folder).lines) if one.step == "pick")
+    assert f"{unknown} of them because a value is missing or cannot be computed" in entry.decided
 
 
 def test_a_changed_kernel_is_no_longer_the_loops(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_a_step_out_of_order_names_the_next_one(tmp_path: Path) -> None:
         for name in STEPS[1:]:
             with pytest.raises(OutOfOrder) as raised:
                 folder.require(name)
-            assert raised.value.still_works == "labtools loop gaps"
+            assert raised.value.still_works == f"labtools loop gaps {tmp_path}"
         folder.keep(gaps_of(1))
         before = log_of(tmp_path).read_bytes()
         with pytest.raises(OutOfOrder, match="pick cannot come now"):
@@ -321,6 +321,8 @@ def test_a_loop_is_not_begun_twice_nor_read_where_there_is_none(tmp_path: Path) 
         ("[]", "damaged"),
         ("\x00" * 100, "damaged"),
         (f'{{"schema_version": {STATE_VERSION}}}', "damaged"),
+        ('{"schema_version": Infinity}', "damaged"),
+        ("[" * 100_000, "damaged"),
         ('{"schema_version": 99}', "newer version 99"),
         ('{"schema_version": 1}', "older version 1"),
         ('{"schema_version": 0}', "older version 0"),
@@ -436,13 +438,15 @@ def test_every_cut_of_the_log_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [1, 5, 12])
-@pytest.mark.parametrize("how", ["garbage", "a number", "gone"])
+@pytest.mark.parametrize("how", ["garbage", "nested", "a number", "gone"])
 def test_a_damaged_middle_line_is_told_and_the_rest_kept(played: Path, line: int, how: str) -> None:
     path = log_of(played)
     lines = path.read_bytes().splitlines(keepends=True)
     whole = len(lines)
     if how == "garbage":
         lines[line] = b"\xff\x00 not json\n"
+    elif how == "nested":
+        lines[line] = b'{"version": ' + b"[" * 100_000 + b"\n"
     elif how == "a number":
         assert b'"round": 1' in lines[line]
         lines[line] = lines[line].replace(b'"round": 1', b'"round": 2')

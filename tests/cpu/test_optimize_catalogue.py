@@ -61,7 +61,7 @@ def proof_at(method: Method, base: Point) -> bool | None:
     on = with_method(base, method)
     of_code = any(name in method.proof_when for name in CODE_NAMES)
     without = numbers_at(FAMILY.remove(on, method.id), of_code)
-    return prove(method, numbers_at(on, of_code), without)
+    return prove(method, numbers_at(on, of_code), without).said
 
 
 # ---------------------------------------------------------------------------------- its extent
@@ -116,7 +116,7 @@ def test_a_method_without_a_signature_has_its_proof(method: Method) -> None:
     on = with_method(base_of(method), method)
     of_code = any(name in method.proof_when for name in CODE_NAMES)
     same = numbers_at(on, of_code)
-    assert prove(method, same, same) is False
+    assert prove(method, same, same).said is False
 
 
 def test_what_the_compiler_makes_nothing_of_is_not_proved() -> None:
@@ -147,8 +147,8 @@ def test_two_rungs_show_their_method(method: Method) -> None:
         assert judge_counts(method, found, without, "").verdict == "present", (found, without)
         assert judge_counts(method, without, found, "").verdict == "absent"
     else:
-        assert prove(method, numbers[1], numbers[0]) is True
-        assert prove(method, numbers[0], numbers[1]) is False
+        assert prove(method, numbers[1], numbers[0]).said is True
+        assert prove(method, numbers[0], numbers[1]).said is False
 
 
 # --------------------------------------------------------------------------------- its triggers

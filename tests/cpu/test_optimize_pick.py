@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from labtools.optimize.pick import (
     pick_methods,
     rank_methods,
 )
-from labtools.optimize.sass_check import SassVerdict, check_sass, prove
+from labtools.optimize.sass_check import Proof, SassVerdict, check_sass, prove
 from labtools.problem import LabError, Rows
 from labtools.toolchain.listings import MachineCode, machine_code
 
@@ -177,16 +178,26 @@ def test_a_trigger_that_does_not_fire():
     assert why(found, WIDE).checks.trigger is False
 
 
-def test_a_strength_beyond_one_is_refused(tmp_path):
-    edit = ("ramp(memory_gap, 0.1, 0.6)", "memory_gap * 3")
-    with pytest.raises(LabError, match="gives a strength of"):
-        choose(slots(memory=1), family=load_family(stranger(tmp_path, edit)))
-
-
-def test_a_trigger_that_divides_by_zero_names_its_method(tmp_path):
-    edit = ("ramp(memory_gap, 0.1, 0.6)", "memory_gap / (latency_gap - latency_gap)")
-    with pytest.raises(LabError, match=f"The trigger of {WIDE} cannot be computed.*\n.*zero"):
-        choose(slots(memory=1), family=load_family(stranger(tmp_path, edit)))
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (("ramp(memory_gap, 0.1, 0.6)", "memory_gap * 3"), "gives a strength of"),
+        (
+            ("ramp(memory_gap, 0.1, 0.6)", "memory_gap / (latency_gap - latency_gap)"),
+            f"The trigger of {WIDE} cannot be computed: .*zero",
+        ),
+        (("columns % 8 != 0", "columns % (latency_gap - latency_gap) > 0"), f"The skip of {WIDE}"),
+    ],
+)
+def test_a_condition_that_cannot_be_computed_leaves_its_method_alone(tmp_path, edit, says):
+    """The others are taken as before; the method says what is wrong with it."""
+    slot = slots(memory=1, latency=2)
+    whole = choose(slot)
+    found = choose(slot, family=load_family(stranger(tmp_path, edit)))
+    assert WIDE in whole.methods
+    assert set(found.methods) >= set(whole.methods) - {WIDE} != set()
+    assert re.search(says, why(found, WIDE).why)
+    assert why(found, WIDE).checks.is_open and not why(found, WIDE).checks.passed
 
 
 def test_what_does_not_go_together_is_passed_over(tmp_path):
@@ -393,10 +404,22 @@ def test_numbers_of_the_code_are_those_of_one_block():
 def test_a_proof_is_asked_of_values():
     method = ROWS.method(LARGER)
     more, less = {"achieved_occupancy_pct": 50.0}, {"achieved_occupancy_pct": 12.0}
-    assert prove(method, more, less) is True
-    assert prove(method, less, more) is False
-    assert prove(method, more, {}) is None
-    assert prove(ROWS.method(WIDE), more, less) is None
+    assert prove(method, more, less) == Proof(True)
+    assert prove(method, less, more) == Proof(False)
+    assert prove(method, more, {}) == Proof(None)
+    assert prove(ROWS.method(WIDE), more, less) == Proof(None)
+
+
+def test_a_proof_that_cannot_be_computed_proves_nothing_and_says_why(tmp_path):
+    whole = "achieved_occupancy_pct > achieved_occupancy_pct_without"
+    part = "achieved_occupancy_pct / achieved_occupancy_pct_without > 1"
+    family = load_family(stranger(tmp_path, (whole, part)))
+    zero = {"achieved_occupancy_pct": 0.0}
+    found = prove(family.method(LARGER), zero, zero)
+    assert found.said is None and "zero" in found.why
+    (verdict,) = check_sass(family, [LARGER], code_of(family.start, family), proved={LARGER: found})
+    assert verdict.note == found.why
+    assert classify(Told("above"), verdict) == "undecided"
 
 
 # ------------------------------------------------------------------------------------ classes
