@@ -48,6 +48,7 @@ from labtools.toolchain.listings import machine_code
 from .banks import check_tile, half_tile
 from .forecasting import forecast
 from .residency import occupancy
+from .result import waits_for_memory
 from .sheets import Gpu, load_gpu
 
 SLIP_WITHIN = 2.0
@@ -297,7 +298,7 @@ def _forecast(asked: Mapping[str, Any], names: FormulaNames, evidence: Evidence)
         ) from error
     names.forecast_of = gpu.title
     names.told.append("the forecast" if made.calibrated else "the forecast, uncalibrated")
-    memory = sum(one.cycles for one in made.stack if one.name.startswith("memory"))
+    memory = sum(one.cycles for one in made.stack if waits_for_memory(one.name))
     rest = sum(one.cycles for one in made.stack) - memory
     return {"time_us": made.time_us, "memory_cycles": memory, "other_cycles": rest}
 

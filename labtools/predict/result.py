@@ -10,6 +10,14 @@ from labtools.toolchain.sass import SourceLine
 from .residency import Occupancy
 from .roofline import Floors
 
+MEMORY_SLICE = "memory: "
+"""What the names of waits for memory begin with; behind it comes where the data came from."""
+
+
+def waits_for_memory(name: str) -> bool:
+    """Whether a `Slice` of this name is a wait for DRAM, the L2, the L1 or a copy from them."""
+    return name.startswith(MEMORY_SLICE)
+
 
 @dataclass(frozen=True)
 class Slice:

@@ -750,7 +750,8 @@ def _check_form(rung: str, name: str, function: Callable[..., Any] | None) -> No
         return
     asked = _FORMS[name]
     try:
-        if _places(inspect.signature(function)) == len(asked):
+        signature = inspect.signature(function)
+        if _places(signature) == len(asked) and _in_order(signature, asked):
             return
     except TypeError:
         pass  # it is no function
@@ -777,6 +778,14 @@ def _places(signature: inspect.Signature) -> int | None:
         by_place = one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
         places += by_place and one.default is one.empty
     return places
+
+
+def _in_order(signature: inspect.Signature, asked: Sequence[str]) -> bool:
+    """Whether no argument is called as another one is that stands elsewhere."""
+    names = list(signature.parameters)[: len(asked)]
+    return not any(
+        name in asked and name != wanted for name, wanted in zip(names, asked, strict=False)
+    )
 
 
 def _check_buffers(rung: str, problem: Problem, launches: Sequence[Launch]) -> None:

@@ -24,10 +24,10 @@ import dataclasses
 import errno
 import functools
 import hashlib
-import math
 import os
 import pickle
 import random
+import re
 import shutil
 import stat
 import sys
@@ -381,14 +381,12 @@ class CacheState:
 def limit_bytes() -> int:
     """How much may be kept on disk, in all folders together; 0 switches the cache off."""
     given = os.environ.get(SIZE_VARIABLE, "").strip()
-    try:
-        mib = float(given) if given else float(USUAL_MIB)
-    except ValueError:
-        mib = math.nan
-    if not mib >= 0:
+    mib = float(USUAL_MIB)
+    if re.fullmatch(r"[0-9]+(\.[0-9]*)?", given):
+        mib = float(given)
+    elif given:
         what = f"{SIZE_VARIABLE} is {given!r}, which is no number of MiB from 0 on"
         _say_once(f"{what}; {USUAL_MIB} it is", then="")
-        mib = USUAL_MIB
     return int(min(mib * 2**20, sys.maxsize))
 
 

@@ -211,6 +211,7 @@ def test_every_field_of_a_rung_and_of_a_launch_is_held_against_what_it_must_be(
 FORMS = {
     "launch(problem, limits, knobs)": (
         *("lambda workload, knobs, sms=132: []", "lambda *args: []", "lambda a, b: []"),
+        *("lambda workload, knobs, limits: []", "lambda limits, problem, knobs: []"),
         *("lambda a, b, c, *more: []", "lambda a, b, c, *, sms: []", "lambda **names: []"),
     ),
     "plan(problem, limits, knobs)": ("lambda p, k: 3",),

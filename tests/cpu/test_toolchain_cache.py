@@ -208,7 +208,7 @@ def test_the_limit_comes_from_the_environment(monkeypatch, folder, given, most):
     assert state.limit_bytes == most and bool(state.why) == (most == 0)
 
 
-@pytest.mark.parametrize("given", ["much", "nan", "-1", "-inf"])
+@pytest.mark.parametrize("given", ["much", "nan", "-1", "-inf", "1_0", "\u0661", "1e3"])
 def test_a_limit_that_is_no_number_is_said_once(monkeypatch, given):
     monkeypatch.setenv(SIZE_VARIABLE, given)
     with pytest.warns(CacheWarning, match="no number of MiB") as said:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from labtools.predict import LaunchForecast
+from labtools.predict.result import waits_for_memory
 
 from .figures import operation, producer_place, waited
 
@@ -50,7 +51,7 @@ def loads_before_first_wait(launch: LaunchForecast) -> int:
     """Loads that a trip has issued when it first waits for memory."""
     count = 0
     for link in launch.chain:
-        if any(name.startswith("memory") and cycles > 1 for name, cycles in link.cycles.items()):
+        if any(waits_for_memory(name) and cycles > 1 for name, cycles in link.cycles.items()):
             return count
         count += operation(link.text) == "LDG"
     return count

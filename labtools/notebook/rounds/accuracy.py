@@ -23,6 +23,7 @@ from labtools.predict.accuracy import (
     point_strata,
     points_of,
 )
+from labtools.predict.result import MEMORY_SLICE, waits_for_memory
 from labtools.problem import LabError, load_rung
 from labtools.problem.rung import say_knobs
 from labtools.record import Record, RecordStore, describe_records
@@ -390,12 +391,13 @@ def explain_error(point: JudgedKernel, made: Forecast) -> str:
             "compete for an SM are simulated with strict priority, and the schedulers are fairer, "
             "which makes the forecast too slow"
         )
-    memory = max((name for name in shares if name.startswith("memory")), key=shares.get, default="")  # type: ignore[arg-type]
+    memory = max(filter(waits_for_memory, shares), key=shares.get, default="")  # type: ignore[arg-type]
     if memory and shares[memory] > 0.4:
         busy = max(launch.dram_share, launch.l2_share)
+        level = memory.removeprefix(MEMORY_SLICE)
         text = (
-            f"{shares[memory]:.0%} of the watched warp's time is {memory.removeprefix('memory: ')}"
-            f" latency, {launch.load_latency_cycles:.0f} cycles a load"
+            f"{shares[memory]:.0%} of the watched warp's time is {level} latency, "
+            f"{launch.load_latency_cycles:.0f} cycles a load"
         )
         if busy > BUSY:
             text += f", with the memory system at {busy:.0%}, where latency under load is steep"
