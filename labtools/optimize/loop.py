@@ -647,9 +647,11 @@ def settled(
 
     A verdict is of a point that the loop did not go on from where the round's champion was not
     faster than what the round began from. One that was effective there is not on. One that was
-    ineffective may be taken again only where the champion was slower: it was judged in company that
-    nobody keeps. Whether the round was slower is asked of its champion with all of the methods;
-    without the one that harmed it the same round may have lost nothing.
+    ineffective may be taken again only where the champion was slower, and no method of the round
+    was effective: it was judged in company that nobody keeps. Beside one that was effective it
+    stays ineffective, or the next round would be the same one again. Whether the round was slower
+    is asked of its champion with all of the methods; without the one that harmed it the same round
+    may have lost nothing.
 
     Args:
         rounds: whose verdicts count.
@@ -661,8 +663,9 @@ def settled(
         gain = gains.get(one.round)
         told = one.aa.effect if one.aa else least
         stayed = one.gain is None or one.gain <= told
-        lost = stayed and gain is not None and gain < -told
-        for name, verdict in (one.classes or {}).items():
+        classes = one.classes or {}
+        lost = stayed and gain is not None and gain < -told and "effective" not in classes.values()
+        for name, verdict in classes.items():
             found.pop(name, None)  # the latest stands, at the end
             if not ((verdict == "effective" and stayed) or (verdict == "ineffective" and lost)):
                 found[name] = verdict

@@ -151,13 +151,15 @@ def test_a_verdict_counts_where_the_loop_went_on_from() -> None:
         RoundKept(1, classes={"a": "effective", "b": "ineffective"}, gain=0.5),
         RoundKept(2, classes={"c": "effective", "d": "ineffective"}, gain=0.001),
         RoundKept(3, classes={"e": "effective", "f": "ineffective"}, gain=-0.4),
+        RoundKept(4, classes={"g": "undecided", "h": "ineffective"}, gain=-0.4),
     ]
-    gains = {1: 0.5, 2: 0.001, 3: -0.4, 4: 0.2}
-    held = {"a": "effective", "b": "ineffective", "d": "ineffective"}
+    gains = {1: 0.5, 2: 0.001, 3: -0.4, 4: -0.4, 5: 0.2}
+    held = {"a": "effective", "b": "ineffective", "d": "ineffective", "f": "ineffective"}
+    held["g"] = "undecided"
     assert loop.settled(rounds, gains, 0.02) == held
-    again = RoundKept(4, classes={"f": "ineffective", "e": "effective"}, gain=0.2)
+    again = RoundKept(5, classes={"h": "ineffective", "e": "effective"}, gain=0.2)
     found = loop.settled([*rounds, again], gains, 0.02)
-    assert found == {**held, "f": "ineffective", "e": "effective"}
+    assert found == {**held, "h": "ineffective", "e": "effective"}
 
 
 def test_a_method_that_harmed_a_round_which_is_not_taken_may_be_taken_again() -> None:

@@ -343,10 +343,11 @@ function settle(tables, state, round) {
   round.taken = gain > tables.least;
   if (round.taken) beginFrom(tables, state, leader);
   round.next = state.at;
+  const classes = round.removals.map((one) => tables.classes[one.class]);
+  // What was judged at a point that nobody goes on from may be taken again: see `settled`.
+  const lost = round.ratio - 1 < -tables.least && !classes.includes("effective");
   round.methods.forEach((m, n) => {
-    const found = tables.classes[round.removals[n].class];
-    // What was judged at a point that nobody goes on from may be taken again: see `settled`.
-    const lost = round.ratio - 1 < -tables.least;
+    const found = classes[n];
     const open = found === "effective" || (found === "ineffective" && lost);
     state.classes[m] = open && !round.taken ? "" : found;
   });
