@@ -46,6 +46,7 @@ from labtools.optimize.state import (
     LoopState,
     OutOfOrder,
     RoundKept,
+    first_line,
 )
 from labtools.optimize.summary import SummaryTable, summarise, summary_html, summary_text
 from labtools.problem import LabError, Problem
@@ -641,7 +642,7 @@ def _say_untimed(untimed: Mapping[str, str]) -> Iterator[str]:
     """What has no time, reason by reason."""
     reasons: dict[str, list[str]] = {}
     for name, why in untimed.items():
-        reasons.setdefault(why, []).append(name)
+        reasons.setdefault(first_line(why), []).append(name)
     for why, names in reasons.items():
         told = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} more removals"
         yield f"without a time: {told}: {why}"

@@ -138,7 +138,7 @@ def loop_branch(
 
     Input: {"branches": [{"warps": 4, "split": 8}, ...]}, the knobs of each; those left out are as
     at the point that the round began from, with the round's methods on. A branch without one of
-    them is refused.
+    them is refused, and so is one that would switch another method on or off.
     """
     from .loop import do_step
 

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .bench import TimingBench
@@ -68,6 +68,7 @@ def variants(
     point: Point,
     methods: Sequence[str],
     forms: Mapping[str, int] | None = None,
+    fixed: Collection[str] = (),
 ) -> Iterator[Point | str]:
     """A point with some methods, in each of their forms and with each setting of hyperparameters.
 
@@ -81,6 +82,7 @@ def variants(
         point: what the methods are added to.
         methods: their ids; none varies the hyperparameters alone.
         forms: the number of the one form that a method may have; without it all are tried.
+        fixed: ids of methods that keep the form that they are on in.
     """
     seen = {point}
     others: dict[Point, None] = {}
@@ -98,11 +100,11 @@ def variants(
             yield error.why
             continue
         switched = family.methods_on(plain)
-        fixed = frozenset((name, plain.knobs[name]) for name in plain.knobs if name not in varied)
-        if (fixed, switched) in looked:  # forms that the hyperparameters set again
+        rest = frozenset((name, plain.knobs[name]) for name in plain.knobs if name not in varied)
+        if (rest, switched) in looked:  # forms that the hyperparameters set again
             continue
-        looked.add((fixed, switched))
-        held = [name for name in switched if name not in methods]
+        looked.add((rest, switched))
+        held = [name for name in switched if name not in methods and name not in fixed]
         for values in itertools.product(*_choices(family, held)):
             try:
                 made = family.point({**plain.knobs, **dict(itertools.chain(*values))})
@@ -180,6 +182,7 @@ def propose(
     known: Mapping[Point, str] | None = None,
     seed: str = "",
     forms: Mapping[str, int] | None = None,
+    fixed: Collection[str] = (),
 ) -> Branching:
     """Choose a round's branches.
 
@@ -191,11 +194,12 @@ def propose(
         known: points that are not tried again, and why.
         seed: of what is drawn, in words.
         forms: see `variants`.
+        fixed: see `variants`.
     """
     rng = random.Random(seed)
     pruned: Counter[str] = Counter()
     left: list[Point] = []
-    for made in variants(bench.family, point, methods, forms):
+    for made in variants(bench.family, point, methods, forms, fixed):
         reason = made if isinstance(made, str) else why_not_tried(bench, made, known or {})
         if isinstance(made, Point) and reason is None:
             left.append(made)

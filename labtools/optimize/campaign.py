@@ -13,11 +13,14 @@ call with the same folder goes on where the first one ended.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import shutil
 import statistics
 import threading
 import time
+import tomllib
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,7 +53,7 @@ from labtools.measure.gpu.timing import TimingAnswer
 from labtools.measure.worker import Worker, WorkerDied
 from labtools.predict import Forecast, forecast, load_gpu, model_name
 from labtools.problem import LabError, Limits, Problem, timed_launches
-from labtools.record import Provenance
+from labtools.record import Provenance, hash_python_file
 from labtools.record.bound import Bound
 from labtools.record.expressions import Quantity
 from labtools.record.fields import HashesField, ProblemField, ResourcesField
@@ -324,6 +327,20 @@ def source_hash_of(family: Family) -> str:
     """The identity of a family's source: kernel, own headers and options, no definitions."""
     rung = family.rung
     return hash_source(rung.source_text, {}, rung.include_dirs)
+
+
+def family_hash_of(family: Family) -> str:
+    """The identity of all that a loop's times and verdicts follow from: source, Python and data.
+
+    Comments and layout of the Python and of the data do not count.
+    """
+    data = tomllib.loads(family.path.read_text("utf-8"))
+    parts = {
+        "source": source_hash_of(family),
+        "python": hash_python_file(family.path.with_suffix(".py")),
+        "data": data,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 class GridFolder:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 
-from labtools.problem import LabError, Problem
+from labtools.problem import KernelError, LabError, Problem
 from labtools.problem.rung import say_knobs
 from labtools.record.expressions import Quantity
 from labtools.record.whole import write_whole
@@ -35,9 +35,10 @@ from .branch import (
     say_methods,
     variants,
     why_not_tried,
+    with_methods,
 )
 from .budget import Budget, allocate, rule_named
-from .campaign import source_hash_of
+from .campaign import family_hash_of, source_hash_of
 from .classes import MethodClass, classify
 from .events import (
     AblateDone,
@@ -59,7 +60,15 @@ from .gaps import NEAR_PEAK, fault_of_counters, gaps_of_counters, rising, say_ga
 from .grid import TunerEntry, export_kernel_tuner, grid_path, read_grid, write_kernel_tuner
 from .log import say_command
 from .loop_folder import LoopFolder
-from .pick import Pick, Taken, launch_numbers, next_form, pick_methods, why_not_again
+from .pick import (
+    Pick,
+    Taken,
+    fresh_form,
+    is_on_for_good,
+    launch_numbers,
+    pick_methods,
+    why_not_again,
+)
 from .sass_check import Proof, SassVerdict, prove
 from .state import (
     STEPS,
@@ -200,8 +209,7 @@ class TuningLoop:
             reason = _say_no_branch(current, branching.pruned)
             return self.folder.keep(LoopStopped(state.round, reason))
         points = [one.point for one in branching.branches]
-        checked = self.bench.check(points)
-        failures = {one: why for one, why in checked.items() if why is not None}
+        failures = _wrong_ones(self.bench, points)
         right = [one for one in points if one not in failures]
         times = self._time("branch", right, beside=point) if right else {}
         tried = []
@@ -233,12 +241,21 @@ class TuningLoop:
         state = self.folder.require("ablate")
         champion, methods = self._champion(state), state.current.methods
 
+        failures: dict[Point, str] = {}
+
         def kept(points: Sequence[Point]) -> TimedPoints:
             others = [one for one in points if one != champion]
-            found = self._time("ablation", others, beside=champion) if others else {}
+            failures.update(_wrong_ones(self.bench, others))
+            right = [one for one in others if one not in failures]
+            if not right:  # there is nothing to compare the champion with
+                alone = self._kept("branch", champion)
+                assert alone is not None and alone.samples is not None
+                return TimedPoints({champion: alone.samples}, failures)
+            found = self._time("ablation", right, beside=champion)
+            failures.update({one: it.failure for one, it in found.items() if it.samples is None})
             return TimedPoints(
                 {one: timed.samples for one, timed in found.items() if timed.samples is not None},
-                {one: timed.failure for one, timed in found.items() if timed.samples is None},
+                failures,
             )
 
         single: tuple[Attribution, ...] = ()
@@ -248,10 +265,9 @@ class TuningLoop:
             both = ablate_pairs(self.bench, champion, methods, kept) if pairs else ()
         timed = {one.method for one in single}
         untimed = {
-            name: one.failure
+            name: failures[left]
             for name in methods
-            if name not in timed
-            and (one := self._kept("ablation", self.family.remove(champion, name))) is not None
+            if name not in timed and (left := self.family.remove(champion, name)) in failures
         }
         return self.folder.keep(
             AblateDone(state.round, self.bench.least_effect(), single, both, untimed)
@@ -420,6 +436,7 @@ class TuningLoop:
             known=self._known_points(state),
             seed=f"{state.seed} {state.round} {current.retries}",
             forms=forms,
+            fixed=state.implementation_failed_methods,
         )
 
     def _given_branches(
@@ -431,14 +448,26 @@ class TuningLoop:
                 "There is no branch.", "none was given", "without input the policy chooses"
             )
         forms = current.pick.forms if current.pick else {}
-        base = self.family.apply(point, current.methods, forms=forms)
+        base = with_methods(self.family, point, current.methods, forms)
+        dropped = self.state.implementation_failed_methods
         chosen: list[Point] = []
         for knobs in given:
             one = self.family.point({**base.knobs, **knobs})
             without = [name for name in current.methods if not self.family.has(one, name)]
+            on, there = (set(self.family.methods_on(each)) for each in (base, one))
             reason = self.bench.refuses(one)
             if without:
                 reason = f"{' and '.join(without)}, picked for this round, would be off there"
+            elif other := sorted(on ^ there):
+                word = "on" if other[0] in there else "off"
+                reason = f"{other[0]}, not picked for this round, would be switched {word} there"
+            elif moved := [
+                name
+                for name in sorted(there & set(dropped) - set(current.methods))
+                if self.family.form_of(one, name) != self.family.form_of(base, name)
+            ]:
+                reason = f"{moved[0]}, which the compiler dropped, would have another form there, "
+                reason += "and is not picked for this round"
             elif one in chosen:
                 reason = f"it is branch {chosen.index(one) + 1} already"
             if reason:
@@ -466,7 +495,8 @@ class TuningLoop:
         """Why no setting of some methods can be tried on this bench, or None."""
         known = self._known_points(self.state)
         reasons: Counter[str] = Counter()
-        for made in variants(self.family, point, methods):
+        fixed = self.state.implementation_failed_methods
+        for made in variants(self.family, point, methods, fixed=fixed):
             reason = made if isinstance(made, str) else why_not_tried(self.bench, made, known)
             if reason is None:
                 return None
@@ -498,7 +528,7 @@ class TuningLoop:
         """
         wanted = tuple(dict.fromkeys(methods))
         for name in wanted:
-            if self.family.has(point, name):
+            if is_on_for_good(self.family, point, self.family.method(name), taken):
                 raise LabError(f"{name} cannot be taken.", "it is on already", "other methods")
         self.family.apply(point, wanted)
         if reason := self._cannot_branch(point, wanted):
@@ -511,7 +541,7 @@ class TuningLoop:
                     why,
                     f'"acknowledged": {{"{one.id}": "..."}} says what is different; other methods',
                 )
-        forms = {one.id: number for one in again if (number := next_form(one, taken))}
+        forms = {one.id: number for one in again if (number := fresh_form(one, taken))}
         given = Counter(self.family.method(name).axis for name in wanted)
         considered = []
         for seen in chosen.considered:
@@ -558,11 +588,10 @@ class TuningLoop:
         """What the policy writes of methods that the compiler dropped: another form of each."""
         taken = self._taken(self.state, {})
         said = {}
-        for name, dropped in taken.failed.items():
-            forms = self.family.method(name).on
-            fresh = next((n for n in range(len(forms)) if n not in dropped), None)
-            if fresh is not None:
-                form = say_knobs(forms[fresh])
+        for name in taken.failed:
+            method = self.family.method(name)
+            if (fresh := fresh_form(method, taken)) is not None:
+                form = say_knobs(method.on[fresh])
                 said[name] = f"another form, {form}: the compiler dropped the one before"
         return said
 
@@ -701,6 +730,25 @@ def _say_no_branch(current: RoundKept, pruned: Mapping[str, int]) -> str:
     return why
 
 
+def _wrong_ones(bench: TimingBench, points: Sequence[Point]) -> dict[Point, str]:
+    """Of some points those whose answers are wrong, and what is wrong with them."""
+    return {one: why for one, why in bench.check(points).items() if why is not None}
+
+
+def _check_right(bench: TimingBench, point: Point) -> None:
+    """Refuse to begin from a point whose answers are wrong.
+
+    Raises:
+        KernelError: they are.
+    """
+    if wrong := _wrong_ones(bench, [point]):
+        raise KernelError(
+            f"{bench.family.rung.id} is wrong at {point.key}.",
+            wrong[point],
+            "labtools run shows each case; a kernel that is right can be tuned",
+        )
+
+
 def check_methods(
     bench: TimingBench, point: Point, methods: Sequence[str]
 ) -> tuple[SassVerdict, ...]:
@@ -773,7 +821,7 @@ def init(
         )
     event = InitDone(
         family=_name_of(family),
-        family_hash=source_hash_of(family),
+        family_hash=family_hash_of(family),
         workload=bench.problem,
         on=on,
         gpu=bench.gpu,
@@ -784,6 +832,7 @@ def init(
         start=start.key,
         start_knobs=dict(start.knobs),
     )
+    _check_right(bench, start)
     with LoopFolder.create(folder, event, _source_of(family)) as opened:
         return opened.state
 
@@ -817,10 +866,12 @@ def _opened(folder: Path, family: Family, progress: Progress = silent) -> Iterat
     with LoopFolder.opened(folder, _source_of(family)) as opened:
         state = opened.state
         on = cast(TimedOn, state.on)
-        if state.family_hash != source_hash_of(family):
+        # Loops that began with an earlier labtools know the source alone.
+        if state.family_hash not in (family_hash_of(family), source_hash_of(family)):
             raise LabError(
                 f"{family.rung.id} is no longer what this loop began with.",
-                "its source has changed, so earlier times are of another kernel",
+                "its source, its Python or its methods have changed, so what was found earlier is "
+                "of another kernel",
                 f"{say_command('summary', folder)} reads it; a new folder for the kernel as it is "
                 "now",
             )
@@ -1003,9 +1054,13 @@ def ablate_point(
     with open_bench(
         family, workload or family.workloads[0], on, seed=seed, progress=progress
     ) as bench:
+        if bench.refuses(point) is None:
+            _check_right(bench, point)
 
         def time(points: Sequence[Point]) -> TimedPoints:
-            calls.append(bench.time(points))
+            wrong = _wrong_ones(bench, [one for one in points if one != point])
+            made = bench.time([one for one in points if one not in wrong])
+            calls.append(TimedPoints(made.samples, {**made.failures, **wrong}))
             return calls[-1]
 
         single = ablate_methods(bench, point, chosen, time)

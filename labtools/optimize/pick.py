@@ -220,7 +220,7 @@ class _PickInTheMaking:
             if slots == 0 or of_axis >= CAP:
                 self.seen[one.method] = _say(one, one.why or "others of its axis stand before it")
                 continue
-            form = next_form(self.family.method(one.method), self.known)
+            form = fresh_form(self.family.method(one.method), self.known)
             extra = {one.method: form} if form else {}
             if reason := self._cannot_join(one.method, extra):
                 self.seen[one.method] = _say(one, reason)
@@ -358,13 +358,24 @@ def _settled(family: Family, point: Point, method: Method, known: Taken) -> str:
     """Why a method is not to be taken, or nothing."""
     if method.pair is not None:
         return f"it is no knob of this kernel: {method.pair[0]} and {method.pair[1]} show it"
-    if family.has(point, method.id):
+    if is_on_for_good(family, point, method, known):
         return "it is on"
     if method.id in known.effective:
         return "an earlier round found it effective"
     if method.id in known.ineffective:
         return "an earlier round found it ineffective"
     return why_not_again(family, method, known)
+
+
+def is_on_for_good(family: Family, point: Point, method: Method, known: Taken) -> bool:
+    """Whether a method is on and cannot be taken again.
+
+    One that is on in a form that the compiler dropped may be taken in a form that it did not.
+    """
+    form = family.form_of(point, method.id)
+    if form is None:
+        return False
+    return form not in known.failed.get(method.id, ()) or fresh_form(method, known) is None
 
 
 def form_pattern(family: Family) -> str:
@@ -393,10 +404,10 @@ def why_not_again(family: Family, method: Method, known: Taken) -> str:
     return ""
 
 
-def next_form(method: Method, known: Taken) -> int:
-    """Number of the first form that the compiler has not dropped yet, else 0: all are tried."""
+def fresh_form(method: Method, known: Taken) -> int | None:
+    """Number of the first form that the compiler has not dropped yet; None where all are tried."""
     dropped = known.failed.get(method.id, ())
-    return next((number for number in range(len(method.on)) if number not in dropped), 0)
+    return next((number for number in range(len(method.on)) if number not in dropped), None)
 
 
 def rank_methods(

@@ -514,8 +514,13 @@ def say_failures(branches: Iterable[BranchTried]) -> str:
 
     It is the first line of what a check said; the whole of it stands beside the branch.
     """
-    wrong = [one.failure.strip() or "it has no time" for one in branches if not one.is_right]
-    return "; ".join(dict.fromkeys(text.splitlines()[0].rstrip(" :") for text in wrong))
+    wrong = [first_line(one.failure) or "it has no time" for one in branches if not one.is_right]
+    return "; ".join(dict.fromkeys(wrong))
+
+
+def first_line(report: str) -> str:
+    """What a check said, without its cases."""
+    return next(iter(report.strip().splitlines()), "").rstrip(" :")
 
 
 def round_folder(number: int) -> str:

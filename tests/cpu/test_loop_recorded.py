@@ -351,7 +351,8 @@ def play_to_branch(folder: Path, family: Family, methods: Sequence[str]) -> None
 
 def test_a_given_branch_goes_on_from_its_round(family: Family, tmp_path: Path) -> None:
     folder = tmp_path / "loop"
-    play_to_branch(folder, family, ["compute.tensor_core", "memory.group_of_heads"])
+    picked = ["compute.tensor_core", "memory.group_of_heads", "latency.split_sequences"]
+    play_to_branch(folder, family, picked)
     state = loop.branch(folder, family, [{"split": 8}, {"split": 4}])
     for one, split in zip(state.current.branches, (8, 4), strict=True):
         knobs = family.read_key(one.point).knobs
@@ -360,7 +361,7 @@ def test_a_given_branch_goes_on_from_its_round(family: Family, tmp_path: Path) -
         step(folder, family)
     begun = family.read_key(LoopFolder.look(folder).state.point)
     assert begun != family.start
-    loop.pick(folder, family, ["memory.swizzle"])
+    loop.pick(folder, family, ["memory.swizzle", "latency.more_warps"])
     (tried,) = loop.branch(folder, family, [{"warps": 4}]).current.branches
     wanted = {**begun.knobs, "swizzle": 1, "warps": 4}
     assert family.read_key(tried.point) == family.point(wanted), "not as at the family's start"
@@ -372,6 +373,10 @@ def test_a_given_branch_goes_on_from_its_round(family: Family, tmp_path: Path) -
         ([], "none was given"),
         ([{"math": 0, "load": 0, "stages": 1}], "compute.tensor_core, picked for this round"),
         ([{}, {"split": 1}], "it is branch 1 already"),
+        (
+            [{"split": 8}],
+            "latency.split_sequences, not picked for this round, would be switched on",
+        ),
         ([{"warps": 5}], "warps may be"),
         ([{"warp": 4}], "its knobs are"),
     ],

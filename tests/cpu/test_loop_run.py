@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from labtools.optimize.gaps import Gaps
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.state import STEPS, GivenRefused, OutOfOrder, RoundKept
 from labtools.predict import load_gpu
-from labtools.problem import LabError, Rows, load_rung
+from labtools.problem import KernelError, LabError, Rows, load_rung
 from labtools.toolchain.progress import silent
 
 FAMILY = Path(__file__).resolve().parents[1] / "families" / "row_scale.py"
@@ -225,8 +225,8 @@ def test_where_every_branch_is_wrong_the_reasons_outlive_the_settings(
     def wrong(self: ForecastBench, points: Sequence[Point]) -> dict[Point, str | None]:
         return dict.fromkeys(points, "its answers are off by 7")
 
-    monkeypatch.setattr(ForecastBench, "check", wrong)
     begin(tmp_path / "loop", family, branches=1000)
+    monkeypatch.setattr(ForecastBench, "check", wrong)
     found = run_loop(tmp_path / "loop", LoopAsked(str(FAMILY)), 6, None, silent)
     assert (
         "no setting is left to try of" in found.found.stopped and "off by 7" in found.found.stopped
@@ -270,9 +270,9 @@ def test_what_was_found_wrong_is_not_tried_after_a_restart(
         checked.extend(points)
         return dict.fromkeys(points, "wrong")
 
-    monkeypatch.setattr(ForecastBench, "check", wrong)
     folder = tmp_path / "loop"
     begin(folder, family, branches=1000)
+    monkeypatch.setattr(ForecastBench, "check", wrong)
     loop.gaps(folder, family)
     loop.budget(folder, family)
     loop.pick(folder, family, ["memory.wide_accesses"])
@@ -288,6 +288,105 @@ def test_what_was_found_wrong_is_not_tried_after_a_restart(
     with pytest.raises(GivenRefused, match="found wrong before"):
         loop.pick(folder, family, ["memory.wide_accesses"])
     assert checked == before
+
+
+def wrong_where(monkeypatch: pytest.MonkeyPatch, is_wrong: Callable[[Point], bool]) -> None:
+    """Let the bench find answers wrong."""
+
+    def check(self: ForecastBench, points: Sequence[Point]) -> dict[Point, str | None]:
+        return {one: "its answers are wrong" if is_wrong(one) else None for one in points}
+
+    monkeypatch.setattr(ForecastBench, "check", check)
+
+
+def test_a_start_that_is_wrong_is_no_beginning(
+    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong_where(monkeypatch, lambda one: one == family.start)
+    with pytest.raises(KernelError, match="is wrong at start"):
+        begin(tmp_path / "loop", family)
+    assert not LoopFolder.holds_loop(tmp_path / "loop")
+    with pytest.raises(KernelError, match="its answers are wrong"):
+        loop.ablate_point(family, None, "forecast", dict(family.start.knobs))
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_what_is_wrong_without_a_method_leads_nowhere(
+    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch, every: bool
+) -> None:
+    """A variant of the ablation is checked as a branch is: a wrong one has no time and no class."""
+    wide, larger = "memory.wide_accesses", "compute.larger_blocks"
+    folder, knobs = tmp_path / "loop", {"wide": 1, "threads": 256}
+    champion = family.point(knobs)
+    wrong = [family.remove(champion, wide)] + [family.remove(champion, larger)] * every
+    begin(folder, family)
+    wrong_where(monkeypatch, lambda one: one in wrong)
+    loop.gaps(folder, family)
+    loop.budget(folder, family)
+    loop.pick(folder, family, [wide, larger])
+    loop.branch(folder, family, [knobs])
+    kept = loop.ablate(folder, family, pairs=True).current
+    untimed = [wide, larger] if every else [wide]
+    assert {name: kept.untimed[name] for name in untimed} == dict.fromkeys(
+        untimed, "its answers are wrong"
+    )
+    assert [one.method for one in kept.attribution or ()] == ([] if every else [larger])
+    loop.check(folder, family)
+    state = loop.update(folder, family)
+    classes = state.current.classes or {}
+    assert {classes[name] for name in untimed} <= {"undecided", "implementation_failed"}
+    assert state.point not in [one.key for one in wrong]
+    found = loop.ablate_point(family, None, "forecast", knobs)
+    assert set(found.untimed) == set(untimed)
+
+
+def test_a_dropped_method_that_stayed_on_changes_its_form_in_the_open(tmp_path: Path) -> None:
+    """It is picked with what is different, and has a verdict again."""
+    for ending in (".cu", ".py", ".toml"):
+        text = FAMILY.with_suffix(ending).read_text().replace("early = [0, 2]", "early = [0, 1, 2]")
+        (tmp_path / f"row_scale{ending}").write_text(text)
+    family = load_family(tmp_path / "row_scale.py")
+    early, wide = "latency.early_weights", "memory.wide_accesses"
+    folder, first = tmp_path / "loop", {"early": 1, "wide": 1}
+    begin(folder, family)
+    loop.gaps(folder, family)
+    loop.budget(folder, family)
+    loop.pick(folder, family, [early, wide])
+    loop.branch(folder, family, [first])
+    for step in (loop.ablate, loop.check, loop.update, loop.gaps, loop.budget):
+        state = step(folder, family)
+    assert early in state.implementation_failed_methods
+    point = family.read_key(state.point)
+    assert family.form_of(point, early) == 0, "the champion has it on"
+    for fixed, forms in (([early], {0}), ([], {0, 1})):
+        made = variants(family, point, ["latency.shuffle_sum"], fixed=fixed)
+        assert {family.form_of(one, early) for one in made if isinstance(one, Point)} == forms
+    with pytest.raises(GivenRefused, match="nobody wrote why"):
+        loop.pick(folder, family, [early])
+    loop.pick(folder, family, [early], {early: "form early=2: a prefetch"})
+    state = loop.branch(folder, family)
+    assert family.form_of(family.read_key(state.current.champion or ""), early) == 1
+    for step in (loop.ablate, loop.check, loop.update):
+        state = step(folder, family)
+    assert [one.method for one in state.current.attribution or ()] == [early]
+    assert early not in state.implementation_failed_methods
+
+
+@pytest.mark.parametrize("ending", [".py", ".toml"])
+def test_a_family_that_changes_is_no_longer_the_loops(tmp_path: Path, ending: str) -> None:
+    for one in (".cu", ".py", ".toml"):
+        (tmp_path / f"row_scale{one}").write_text(FAMILY.with_suffix(one).read_text())
+    path = tmp_path / f"row_scale{ending}"
+    begin(tmp_path / "loop", load_family(tmp_path / "row_scale.py"))
+    text = path.read_text()
+    path.write_text(text + "\n# a remark\n")
+    loop.gaps(tmp_path / "loop", load_family(tmp_path / "row_scale.py"))
+    changed = (
+        text.replace("priority = 2", "priority = 9") if ending == ".toml" else text + "A = 3\n"
+    )
+    path.write_text(changed)
+    with pytest.raises(LabError, match="its Python or its methods have changed"):
+        loop.budget(tmp_path / "loop", load_family(tmp_path / "row_scale.py"))
 
 
 def test_settings_that_would_switch_another_method_are_counted(
