@@ -3,7 +3,8 @@
 Phases, each with the same folder: ``codes`` compiles every point, ``models`` forecasts it and looks
 for its methods in its code, ``time`` times the points in batches, ``best`` times the best ones by
 the full protocol, ``table`` writes the grid. Each goes on where it was stopped. ``models`` needs no
-GPU and may run beside ``time``.
+GPU and may run beside ``time``. ``renew`` alone takes a grid that is there and lets today's model
+forecast its points again; what was measured stays as it is.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from labtools.measure.gpu.job import require_device
@@ -26,13 +28,21 @@ from labtools.optimize.campaign import (
     make_plan,
 )
 from labtools.optimize.family import load_family
-from labtools.optimize.grid import describe_grid, grid_path, make_grid, write_grid
-from labtools.predict import limits_of, load_gpu
+from labtools.optimize.grid import (
+    describe_grid,
+    grid_path,
+    make_grid,
+    read_grid,
+    renew_forecasts,
+    write_grid,
+)
+from labtools.predict import limits_of, load_gpu, model_name
 from labtools.problem import LabError
 from labtools.record import slug_of_gpu
 from labtools.toolchain.progress import ProgressLine
 
 PHASES = ("codes", "models", "time", "best", "table")
+RENEW = "renew"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("family", help="id of the family, or the path of its .toml")
     parser.add_argument("--out", type=Path, required=True, help="folder of the measurements")
-    parser.add_argument("--phase", choices=PHASES, nargs="+", default=list(PHASES))
+    parser.add_argument("--phase", choices=(*PHASES, RENEW), nargs="+", default=list(PHASES))
     parser.add_argument("--gpu", default="", help="its data sheet, to compile where there is none")
     parser.add_argument("--anchors", default="", help="rungs and baselines of every batch: r03,r09")
     parser.add_argument("--limit", type=int, help="so many points, drawn, for a try-out")
@@ -61,6 +71,8 @@ def _run(chosen: argparse.Namespace) -> int:
     folder = GridFolder(chosen.out)
     with ProgressLine() as progress:
         clock = Clock(chosen.deadline_s, progress)
+        if RENEW in chosen.phase:
+            return _renew(chosen, folder, clock)
         if {"codes", "models", "time", "best"} & set(chosen.phase):
             _measure(chosen, folder, clock)
     if "table" in chosen.phase:
@@ -69,6 +81,25 @@ def _run(chosen: argparse.Namespace) -> int:
         write_grid(path, grid)
         print(f"{path}: {path.stat().st_size} bytes")
         print(describe_grid(grid))
+    return 0
+
+
+def _renew(chosen: argparse.Namespace, folder: GridFolder, clock: Clock) -> int:
+    """Forecast the points of a grid again."""
+    path = chosen.table or grid_path(chosen.family, chosen.gpu)
+    grid = read_grid(path)
+    folder.settle(replace(grid.plan, model=model_name()))
+    limits = load_gpu(chosen.gpu).limits
+    models = find_models(folder, limits, processes=chosen.processes or 1, clock=clock)
+    print(_say_made("forecast", len(grid), [one.problem for one in models.values()], clock))
+    renewed = renew_forecasts(grid, models, model_name())
+    write_grid(path, renewed)
+    same = sum(
+        before == now
+        for one, other in zip(grid.at, renewed.at, strict=True)
+        for before, now in zip(one.forecast_us, other.forecast_us, strict=True)
+    )
+    print(f"{path}: {same} of {len(grid) * len(grid.at)} forecasts are the same")
     return 0
 
 

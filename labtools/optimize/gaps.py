@@ -15,7 +15,7 @@ from typing import Literal
 
 from labtools.measure.profiler.counters import COUNTERS
 from labtools.predict import Forecast, load_gpu
-from labtools.predict.explain import REASON_OF_SLICE
+from labtools.predict.explain import profiler_states
 from labtools.record.bound import Bound, counted_bound, largest_stall, stall_shares
 from labtools.record.expressions import Quantity
 
@@ -181,14 +181,11 @@ def counters_of_forecast(made: Forecast) -> dict[str, float]:
     state alone is left out, so their sum falls short of ``warp_latency_cycles``.
     """
     main = made.main_launch
-    peak = load_gpu(made.gpu).dram_gb_per_s
+    gpu = load_gpu(made.gpu)
+    peak = gpu.dram_gb_per_s
     held = main.occupancy
     resident_warps = main.resident_blocks * held.warps_per_block
-    # The model follows all of these waits: one that nobody met is a measured zero.
-    shares: dict[str, float] = dict.fromkeys(REASON_OF_SLICE.values(), 0.0)
-    for one in main.stack:
-        if reason := REASON_OF_SLICE.get(one.name):
-            shares[reason] = shares.get(reason, 0.0) + one.share
+    shares = profiler_states(main, gpu.sub_partitions)
     values = {
         "duration_us": main.time_us,
         "dram_read_bytes": main.dram_bytes,

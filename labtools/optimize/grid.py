@@ -14,7 +14,7 @@ import math
 import statistics
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +38,7 @@ from .campaign import (
     AGAIN,
     GridFolder,
     GridPlan,
+    KeptForecast,
     PointCode,
     PointModel,
     TimedBatch,
@@ -393,8 +394,6 @@ def _make_at(
         for label, one in answer.timed.items()
     }
     first = {number: timed.get((names[number], plan.batch_of(number))) for number in points}
-    made = {number: models[number].forecasts.get(key) for number in points}
-    counters = sorted({name for one in made.values() if one for name in one.counters})
     known = set(names) | {name + AGAIN for name in names}
     anchors: dict[str, dict[int, Times]] = {}
     for (label, batch), one in sorted(timed.items()):
@@ -406,13 +405,7 @@ def _make_at(
         samples=tuple(one.samples.us if one else () for one in first.values()),
         worst_error=tuple(map(_worst, first.values())),
         failures=_failures(plan, names, mine, first),
-        forecast_us=tuple(one.time_us if one else None for one in made.values()),
-        band_us=tuple(one.band_us if one else None for one in made.values()),
-        bound=tuple(one.bound if one else None for one in made.values()),
-        counters={
-            name: tuple(one.counters.get(name) if one else None for one in made.values())
-            for name in counters
-        },
+        **_forecast_columns([models[number].forecasts.get(key) for number in points]),
         code=tuple(
             hashes[codes[number].at[key].hashes.sass_hash or ""] if codes[number].at else -1
             for number in points
@@ -427,6 +420,53 @@ def _make_at(
         sets=of_set.rotated_sets if of_set else 1,
         set_bytes=of_set.rotated_bytes if of_set else 0,
     )
+
+
+def _forecast_columns(made: Sequence[KeptForecast | None]) -> dict[str, Any]:
+    """What a model says of each point, as `GridAt` keeps it."""
+    counters = sorted({name for one in made if one for name in one.counters})
+    return {
+        "forecast_us": tuple(one.time_us if one else None for one in made),
+        "band_us": tuple(one.band_us if one else None for one in made),
+        "bound": tuple(one.bound if one else None for one in made),
+        "counters": {
+            name: tuple(one.counters.get(name) if one else None for one in made)
+            for name in counters
+        },
+    }
+
+
+def renew_forecasts(grid: Grid, models: Mapping[int, PointModel], model: str) -> Grid:
+    """A grid with the forecasts of another model; what was measured stays as it is.
+
+    Args:
+        grid: as it was measured.
+        models: of every point, by its number.
+        model: name of the model that made them.
+
+    Raises:
+        LabError: a forecast is missing, or of other machine code than was timed.
+    """
+    for number in range(len(grid)):
+        code = grid.at[0].code[number]
+        timed = grid.codes[code] if code >= 0 else None
+        made = models[number].hashes if number in models else None
+        if (made.sass_hash if made else None) != timed:
+            raise LabError(
+                f"The forecast of point {number} is missing, or of other code than was timed.",
+                "the two were made by different compilers, or from different sources",
+                f"the phase models with NVRTC {grid.nvrtc_version}",
+            )
+    at = tuple(
+        replace(
+            one,
+            **_forecast_columns(
+                [models[number].forecasts.get(str(one.workload)) for number in range(len(grid))]
+            ),
+        )
+        for one in grid.at
+    )
+    return replace(grid, plan=replace(grid.plan, model=model), at=at)
 
 
 def _worst(timed: Timed | None) -> float | None:

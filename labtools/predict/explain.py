@@ -12,7 +12,7 @@ from labtools.record.bound import CHAIN_REASONS
 from labtools.toolchain.sass import Instruction, Sass
 
 from .machine import Machine
-from .result import ChainLink, Slice
+from .result import ChainLink, LaunchForecast, Slice
 from .sm_model import Event, SmRun
 from .streams import BlockStreams, LoopNode, Node, count_ops, first_of
 
@@ -102,6 +102,51 @@ def stack_time(sass: Sass, events: Sequence[Event], machine: Machine) -> tuple[S
         Slice(name, cycles, cycles / whole)
         for name, cycles in sorted(totals.items(), key=lambda item: -item[1])
     )
+
+
+def unit_waits(sass: Sass, events: Sequence[Event], machine: Machine) -> dict[str, float]:
+    """Of the watched warp's contention what was for the SM's load/store unit.
+
+    Returns:
+        Share of the warp's time, 0..1, by the state in which a profiler counts them. On an NVIDIA
+        H200 its counters show hardly any throttling: what waits until shared memory has room stands
+        at the short scoreboard, and what goes to global memory at the long one.
+    """
+    waits = {"short_scoreboard": 0.0, "long_scoreboard": 0.0}
+    whole = 0.0
+    for event in events:
+        whole += (event.issued - event.before) * event.weight
+        kind = machine.latency_class(sass.instructions[event.index])
+        state = "long_scoreboard" if kind == "memory" else "short_scoreboard"
+        waits[state] += event.unit * event.weight
+    return {state: cycles / (whole or 1.0) for state, cycles in waits.items()}
+
+
+def profiler_states(launch: LaunchForecast, schedulers: int) -> dict[str, float]:
+    """Shares of the watched warp's time, 0..1, by the states in which a profiler counts them.
+
+    The model follows all of these waits: one that nobody met is a zero. Contention is "not
+    selected" as far as the other warps of the scheduler issue. What is more was for the load/store
+    unit, or for what stood before it there, and counts as `unit_waits` does. Of a warp that never
+    waits for shared memory it fits no state.
+
+    Args:
+        launch: with its stack.
+        schedulers: of an SM, those that have no warp among them.
+    """
+    shares: dict[str, float] = dict.fromkeys(REASON_OF_SLICE.values(), 0.0)
+    for one in launch.stack:
+        if reason := REASON_OF_SLICE.get(one.name):
+            shares[reason] += one.share
+    contention = shares["not_selected"] - sum(launch.unit_waits.values())
+    warps = launch.resident_blocks * launch.occupancy.warps_per_block
+    busy = launch.issue_share * schedulers / min(schedulers, max(1, warps))
+    shares["not_selected"] = min(max(0.0, contention), max(0.0, busy - shares["selected"]))
+    for reason, share in launch.unit_waits.items():
+        shares[reason] += share
+    if launch.unit_waits.get("short_scoreboard"):
+        shares["short_scoreboard"] += max(0.0, contention - shares["not_selected"])
+    return shares
 
 
 def chain_share(stack: Sequence[Slice]) -> float:

@@ -26,6 +26,7 @@ from .explain import (
     list_loops,
     stack_time,
     true_chain,
+    unit_waits,
 )
 from .machine import Machine
 from .residency import occupancy
@@ -407,6 +408,7 @@ class LaunchModel:
             in_flight_bytes=run.in_flight_bytes,
             load_latency_cycles=run.load_latency,
             stack=stack_time(self.sass, run.events, machine),
+            unit_waits=unit_waits(self.sass, run.events, machine),
             chain=follow_chain(self.sass, run.events, machine, main),
             main_loop=main,
             true_chain_cycles=(true_chain(self.sass, main, machine) if main is not None else None),

@@ -79,6 +79,8 @@ class LaunchForecast:
         in_flight_bytes: mean bytes asked for and not yet there, an SM.
         load_latency_cycles: mean latency of loads that miss the L1, load on memory included.
         stack: what the first warp waited for, largest first.
+        unit_waits: the parts of its contention that are for the SM's load/store unit, by the state
+            in which a profiler counts them, see `explain.unit_waits`.
         chain: the main loop's instructions with their waits.
         main_loop: (first, last) instruction of the main loop, or None.
         true_chain_cycles: cycles a trip of the main loop if only true dependencies counted.
@@ -113,6 +115,7 @@ class LaunchForecast:
     doubts: tuple[str, ...] = ()
     tensor_share: float = 0.0
     account_us: Mapping[str, float] = field(default_factory=dict, repr=False)
+    unit_waits: Mapping[str, float] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ _WHOLE: Final = 0.999
 """Shares that add up to this make one miss."""
 _Due = tuple[float, int, int]
 """A cycle, what is due then, and the number of the warp or of the sub-partition."""
-Issue = tuple[int, int, float, float, float, int, int, str, float, float, float, float]
+Issue = tuple[int, int, float, float, float, int, int, str, float, float, float, float, float]
 """What an `Event` says, in its order; -1 where that says None."""
 
 
@@ -469,10 +469,10 @@ class Simulation:
         kind = code.kind
         part.last = warp
         part.slot_free = now + 1
+        if warp is self.watched:
+            self._keep_issue(warp, code, part, now)
         part.pipes_free[code.unit] = now + code.interval
         self.issued += warp.weight
-        if warp is self.watched:
-            self._keep_issue(warp, code, now)
         warp.last_issue = now
         served = now
         if code.sm_interval:
@@ -658,7 +658,7 @@ class Simulation:
         self.latency_count += weight
         return done, level
 
-    def _keep_issue(self, warp: Warp, code: Code, now: float) -> None:
+    def _keep_issue(self, warp: Warp, code: Code, part: SubPartition, now: float) -> None:
         """Keep what the watched warp waited for before this issue."""
         held = -1
         for board in code.waits:
@@ -673,11 +673,14 @@ class Simulation:
             waits = code.kind in (DEPBAR, PRODUCTS) or fenced
             waited = max(warp.stall_end, warp.ready_since if waits else 0.0)
         producer = warp.fence if fenced else warp.producer[held] if held >= 0 else -1
+        full = 0.0
+        if code.sm_interval:
+            full = max(self.unit_free - QUEUE_CYCLES, part.pipes_free[code.unit])
         self.issues.append(
             (
                 *(code.index, self.trip_now, warp.stall_end, waited, now, held, producer),
                 *(warp.level[held] if held >= 0 else "", warp.barrier_spent, warp.fetch_spent),
-                *(warp.last_issue, warp.weight),
+                *(warp.last_issue, warp.weight, max(0.0, full - max(waited, warp.stall_end))),
             )
         )
         warp.barrier_spent = warp.fetch_spent = 0.0

@@ -75,6 +75,7 @@ class Event:
         fetch: cycles for the instruction's own arrival (a taken branch, a cold cache line).
         before: cycle when the warp's instruction before was issued.
         weight: trips that this issue stands for (the last simulated trip stands for the rest).
+        unit: cycles in which it could have issued, and the SM's load/store unit had no room.
     """
 
     index: int
@@ -89,6 +90,7 @@ class Event:
     fetch: float
     before: float
     weight: float
+    unit: float
 
 
 @dataclass(frozen=True)

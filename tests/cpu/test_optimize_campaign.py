@@ -32,6 +32,7 @@ from labtools.optimize.grid import (
     grid_contradictions,
     make_grid,
     read_grid,
+    renew_forecasts,
     write_grid,
 )
 from labtools.predict import limits_of
@@ -357,3 +358,21 @@ def test_a_forecast_of_other_code_than_was_timed_is_refused(measured_campaign, t
     (folder / "models.jsonl").write_text("\n".join([json.dumps(wrong), *lines[1:]]) + "\n")
     with pytest.raises(LabError, match="other machine code than was timed"):
         make_grid(GridFolder(folder))
+
+
+def test_forecasts_are_renewed_and_what_was_measured_stays(measured_campaign, grid):
+    """By a campaign's own models a grid is what it was; another's forecasts stand in its place."""
+    models = GridFolder(measured_campaign).models()
+    assert renew_forecasts(grid, models, grid.plan.model) == grid
+    one = next(number for number, held in models.items() if held.forecasts)
+    key = str(grid.at[0].workload)
+    other = dataclasses.replace(
+        models[one].forecasts[key], time_us=77.0, counters={"duration_us": 77.0}
+    )
+    changed = dataclasses.replace(models[one], forecasts={**models[one].forecasts, key: other})
+    found = renew_forecasts(grid, {**models, one: changed}, "another model")
+    assert found.plan.model == "another model"
+    assert found.at[0].forecast_us[one] == found.at[0].counters["duration_us"][one] == 77.0
+    assert found.at[0].samples == grid.at[0].samples and found.at[1:] == grid.at[1:]
+    with pytest.raises(LabError, match=f"forecast of point {one} is missing"):
+        renew_forecasts(grid, {n: held for n, held in models.items() if n != one}, "")
