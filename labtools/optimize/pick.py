@@ -319,13 +319,13 @@ def _consider(
         strength = strength_of(method, names)
         unknown = "a value that its trigger asks for is missing" if strength is None else ""
     except LabError as error:
-        unknown = _say_fault(error)
+        unknown = error.clause
     try:
         skipped = bool(method.skip) and bool(method.ask("skip", names))
     except MissingName as error:
         unknown = f"{error.name}, which its skip condition asks for, is missing"
     except LabError as error:
-        unknown = _say_fault(error)
+        unknown = error.clause
     settled = _settled(family, point, method, known)
     checks = MethodChecks(
         not_taken=not settled,
@@ -347,11 +347,6 @@ def _consider(
     return Considered(
         method.id, method.axis, method.priority, strength, checks, taken=False, why=why
     )
-
-
-def _say_fault(error: LabError) -> str:
-    """What is wrong with an expression, as one clause."""
-    return f"{error.what.rstrip('.')}: {error.why}"
 
 
 def _settled(family: Family, point: Point, method: Method, known: Taken) -> str:

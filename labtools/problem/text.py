@@ -67,6 +67,11 @@ def _cut(match: re.Match[str]) -> str:
     return f"{word[:kept]}[... {len(word) - 2 * kept} characters ...]{word[-kept:]}"
 
 
+def say_number(count: int, thing: str) -> str:
+    """A number of things whose plural takes an ``s``: ``1 round``, ``2 rounds``."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
 def three_digits(number: float) -> str:
     """A number to three significant digits, or whole: ``1.50`` beside ``1.47``, ``1986``."""
     if not math.isfinite(number):
