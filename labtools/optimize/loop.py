@@ -898,7 +898,8 @@ def run(
 
 def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
     """Write a loop's champion as a rung of its own, and what was timed for Kernel Tuner: the loop's
-    runs, and the whole grid where the loop was played on it.
+    runs, and the whole grid where the loop was played on it. What a loop on forecasts exports names
+    another device than the GPU, so that Kernel Tuner does not go on with it there.
 
     Args:
         folder: of the loop.
@@ -923,13 +924,18 @@ def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
         us = tuple(one for process in processes for one in process.us)
         spent_us = sum(sum(one.us) * one.launches_per_sample for one in processes)
         error: Literal["", "RuntimeFailedConfig"] = "" if us else "RuntimeFailedConfig"
-        entries.append(TunerEntry(state.knobs[key], us, when[key], error, spent_us))
+        at = state.env.get("measured", when[key])  # recorded times are as old as their campaign
+        entries.append(TunerEntry(state.knobs[key], us, at, error, spent_us))
     rung, cache = target / f"{family.rung.id}_champion.py", target / "kernel_tuner_cache.json"
     written = [rung, cache]
     try:
         target.mkdir(parents=True, exist_ok=True)
         write_whole(rung, _champion_rung(family, state).encode())
-        write_kernel_tuner(cache, family.rung.id, state.gpu, state.workload, entries)
+        knobs = {one.name: one.choices for one in family.rung.knobs}
+        device = str(state.env.get("gpu", state.gpu))
+        if state.on == "forecast":  # what is measured must not be added to it
+            device = f"forecast of {device}"
+        write_kernel_tuner(cache, family.rung.id, device, state.workload, entries, knobs)
         if state.on == "recorded":
             written.append(target / "kernel_tuner_grid.json")
             grid = read_grid(grid_path(family.rung.id, state.gpu))
