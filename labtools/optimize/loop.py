@@ -19,6 +19,7 @@ from typing import Literal, cast
 
 from labtools.problem import LabError, Problem
 from labtools.problem.rung import say_knobs
+from labtools.problem.text import say_number
 from labtools.record.expressions import Quantity
 from labtools.record.whole import write_whole
 from labtools.toolchain.progress import Progress, silent
@@ -246,12 +247,13 @@ class TuningLoop:
         if methods:
             single = ablate_methods(self.bench, champion, methods, kept)
             both = ablate_pairs(self.bench, champion, methods, kept) if pairs else ()
-        timed = {one.method for one in single}
+        left = {name: self.family.remove(champion, name) for name in methods}
+        left |= pair_variants(self.family, champion, methods) if pairs else {}
+        timed = {one.method for one in (*single, *both)}
         untimed = {
             name: one.failure
-            for name in methods
-            if name not in timed
-            and (one := self._kept("ablation", self.family.remove(champion, name))) is not None
+            for name, point in left.items()
+            if name not in timed and (one := self._kept("ablation", point)) is not None
         }
         return self.folder.keep(
             AblateDone(state.round, self.bench.least_effect(), single, both, untimed)
@@ -509,7 +511,8 @@ class TuningLoop:
                 raise LabError(
                     f"{one.id} cannot be tried again.",
                     why,
-                    f'"acknowledged": {{"{one.id}": "..."}} says what is different; other methods',
+                    f'"acknowledged": {{"{one.id}": "..."}} says what is different, such as '
+                    f"one of its forms, {' or '.join(map(say_knobs, one.on))}; other methods",
                 )
         forms = {one.id: number for one in again if (number := next_form(one, taken))}
         given = Counter(self.family.method(name).axis for name in wanted)
@@ -552,6 +555,7 @@ class TuningLoop:
             failed,
             acknowledged,
             state.undecided_methods,
+            state.wrong_picks,
         )
 
     def _acknowledge(self) -> dict[str, str]:
@@ -675,11 +679,13 @@ def settled(
 def _limit_reached(state: LoopState, max_rounds: int, max_runs: int | None) -> str:
     """The limit of a run that is reached, or nothing."""
     if (whole := state.rounds_since_restart) >= max_rounds:
-        rounds = "1 round" if max_rounds == 1 else f"{max_rounds} rounds"
         since = " since the restart" if whole < state.rounds else ""
-        return f"the limit of {rounds}{since} is reached"
+        return f"the limit of {say_number(max_rounds, 'round')}{since} is reached"
     if max_runs is not None and state.runs >= max_runs:
-        return f"{state.runs} candidates were timed, and {max_runs} were asked for"
+        asked = "was" if max_runs == 1 else "were"
+        timed = say_number(state.runs, "candidate")
+        were = "was" if state.runs == 1 else "were"
+        return f"{timed} {were} timed, and {max_runs} {asked} asked for"
     return ""
 
 
