@@ -640,7 +640,7 @@ class PointAblated(Answer):
         if found.origin == "forecast":
             yield FORECAST_INTERVALS
         else:
-            pairs = f"{found.aa.pairs} pairs of identical kernels"
+            pairs = f"{say_number(found.aa.pairs, 'pair')} of identical kernels"
             yield f"The smallest effect that can be told is {found.aa.effect:.1%}, by {pairs}."
         if found.attribution:
             yield f"An effect counts from {found.attribution[0].threshold:.1%} on."
@@ -832,7 +832,7 @@ def _noise_of(
     noise = counter_noise(select(RecordStore().load(), gpu=state.gpu, experiment=None))
     if not noise:
         return {}, f"{usual}; no two records of one kernel on {state.gpu} hold counters"
-    told = f"of {len(noise)} counters by records of one kernel, on {state.gpu}"
+    told = f"of {say_number(len(noise), 'counter')} by records of one kernel, on {state.gpu}"
     return noise, f"{told}; of others {usual}"
 
 

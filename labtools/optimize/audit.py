@@ -379,9 +379,14 @@ def say_changes(changes: Sequence[CounterChange]) -> Iterator[str]:
     if not compared:
         yield "no counter was measured in both rounds, so nothing can be said"
     elif not moved:
-        yield f"{NOTHING_CHANGED}: {compared} counters are the same within noise"
+        yield f"{NOTHING_CHANGED}: {_say_same(compared, 'counter')}"
     else:
         yield from map(str, moved)
         if compared > len(moved):
-            yield f"{compared - len(moved)} other counters are the same within noise"
+            yield _say_same(compared - len(moved), "other counter")
     yield from map(str, missing)
+
+
+def _say_same(count: int, what: str) -> str:
+    verb = "is" if count == 1 else "are"
+    return f"{say_number(count, what)} {verb} the same within noise"
