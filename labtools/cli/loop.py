@@ -54,7 +54,7 @@ from labtools.optimize.state import (
 from labtools.optimize.summary import SummaryTable, summarise, summary_html, summary_text
 from labtools.problem import LabError, Problem, as_lab_error
 from labtools.problem.rung import say_knobs
-from labtools.problem.text import MOST_BYTES, given_path, read_given, say_number
+from labtools.problem.text import MOST_BYTES, given_path, how_many, read_given
 from labtools.record import RecordStore, select
 from labtools.record.whole import write_whole
 from labtools.toolchain.progress import Progress, with_time_left
@@ -526,7 +526,7 @@ class LoopRun(Answer):
             right=("us",),
         )
         console.print(
-            f"{say_number(found.rounds, 'round')}, {say_number(found.runs, 'run')}, "
+            f"{how_many(found.rounds, 'round')}, {how_many(found.runs, 'run')}, "
             f"times {self.on}; stopped: {found.stopped}",
             markup=False,
         )
@@ -640,7 +640,7 @@ class PointAblated(Answer):
         if found.origin == "forecast":
             yield FORECAST_INTERVALS
         else:
-            pairs = f"{say_number(found.aa.pairs, 'pair')} of identical kernels"
+            pairs = f"{how_many(found.aa.pairs, 'pair')} of identical kernels"
             yield f"The smallest effect that can be told is {found.aa.effect:.1%}, by {pairs}."
         if found.attribution:
             yield f"An effect counts from {found.attribution[0].threshold:.1%} on."
@@ -717,8 +717,8 @@ class LoopStatus(Answer):
         state = self.state
         console.print(
             f"{state.kernel} for {state.workload}, times {state.on} ({state.gpu}), seed "
-            f"{state.seed}\n{self.resumed}\n{say_number(state.rounds, 'round')} whole, "
-            f"{say_number(state.runs, 'run')}",
+            f"{state.seed}\n{self.resumed}\n{how_many(state.rounds, 'round')} whole, "
+            f"{how_many(state.runs, 'run')}",
             markup=False,
         )
         time = "not timed yet" if state.time_us is None else f"{state.time_us:.2f} us"
@@ -832,7 +832,7 @@ def _noise_of(
     noise = counter_noise(select(RecordStore().load(), gpu=state.gpu, experiment=None))
     if not noise:
         return {}, f"{usual}; no two records of one kernel on {state.gpu} hold counters"
-    told = f"of {say_number(len(noise), 'counter')} by records of one kernel, on {state.gpu}"
+    told = f"of {how_many(len(noise), 'counter')} by records of one kernel, on {state.gpu}"
     return noise, f"{told}; of others {usual}"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from labtools.measure.profiler.counters import COUNTERS
-from labtools.problem.text import say_number
+from labtools.problem.text import how_many
 from labtools.record import Record, with_counters
 from labtools.record.bound import known_value
 from labtools.record.statistics import CONFIDENCE
@@ -148,7 +148,7 @@ def _explain_pick(event: PickDone) -> _Explained:
     left = [one for one in event.pick.considered if not one.taken]
     why = "; ".join(f"{one.method}: {one.why}" for one in event.pick.considered if one.taken)
     text = (
-        f"methods: {', '.join(event.pick.methods) or 'none'} ({say_number(len(left), 'other')} left"
+        f"methods: {', '.join(event.pick.methods) or 'none'} ({how_many(len(left), 'other')} left"
     )
     if unknown := sum(one.checks.is_open for one in left):
         text += f", {unknown} of them because a value is missing or cannot be computed"
@@ -165,7 +165,7 @@ def _explain_branch(event: BranchDone) -> _Explained:
     text = f"champion: {event.champion}" if event.champion else "no branch is right"
     for one in failed:
         text += f"; {one.point}: {one.failure}"
-    pruned = say_number(sum(event.pruned.values()), "setting")
+    pruned = how_many(sum(event.pruned.values()), "setting")
     return text, numbers, f"fastest right branch by its median, us; {pruned} pruned before"
 
 
@@ -227,7 +227,7 @@ def _explain_scores(event: FrontierScored) -> _Explained:
         for point, times in event.times_us.items()
         for workload, time in times.items()
     }
-    text = f"{say_number(len(event.times_us), 'point')} of the frontier timed on other workloads"
+    text = f"{how_many(len(event.times_us), 'point')} of the frontier timed on other workloads"
     return text, numbers, "a loser at one size may win at another"
 
 
@@ -389,4 +389,4 @@ def say_changes(changes: Sequence[CounterChange]) -> Iterator[str]:
 
 def _say_same(count: int, what: str) -> str:
     verb = "is" if count == 1 else "are"
-    return f"{say_number(count, what)} {verb} the same within noise"
+    return f"{how_many(count, what)} {verb} the same within noise"

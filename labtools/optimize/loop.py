@@ -19,7 +19,7 @@ from typing import Literal, cast
 
 from labtools.problem import LabError, Problem
 from labtools.problem.rung import say_knobs
-from labtools.problem.text import say_number
+from labtools.problem.text import how_many
 from labtools.record.expressions import Quantity
 from labtools.record.whole import write_whole
 from labtools.toolchain.progress import Progress, silent
@@ -680,10 +680,10 @@ def _limit_reached(state: LoopState, max_rounds: int, max_runs: int | None) -> s
     """The limit of a run that is reached, or nothing."""
     if (whole := state.rounds_since_restart) >= max_rounds:
         since = " since the restart" if whole < state.rounds else ""
-        return f"the limit of {say_number(max_rounds, 'round')}{since} is reached"
+        return f"the limit of {how_many(max_rounds, 'round')}{since} is reached"
     if max_runs is not None and state.runs >= max_runs:
         asked = "was" if max_runs == 1 else "were"
-        timed = say_number(state.runs, "candidate")
+        timed = how_many(state.runs, "candidate")
         were = "was" if state.runs == 1 else "were"
         return f"{timed} {were} timed, and {max_runs} {asked} asked for"
     return ""

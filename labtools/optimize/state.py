@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from labtools.problem import LabError
-from labtools.problem.text import say_number
+from labtools.problem.text import how_many
 
 from .attribution import AA, Attribution, Interaction, interactions
 from .budget import Budget
@@ -622,7 +622,7 @@ class ForecastHits:
     best_four: int
 
     def __str__(self) -> str:
-        rounds = say_number(self.rounds, "round")
+        rounds = how_many(self.rounds, "round")
         text = f"the forecast's first branches led {self.led} of {rounds}"
         if self.known:
             text += (

@@ -67,7 +67,7 @@ def _cut(match: re.Match[str]) -> str:
     return f"{word[:kept]}[... {len(word) - 2 * kept} characters ...]{word[-kept:]}"
 
 
-def say_number(count: int, thing: str) -> str:
+def how_many(count: int, thing: str) -> str:
     """A number of things whose plural takes an ``s``: ``1 round``, ``2 rounds``."""
     return f"{count} {thing}{'' if count == 1 else 's'}"
 
