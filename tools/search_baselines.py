@@ -360,6 +360,7 @@ def spread_of(bench: RecordedBench, played: Sequence[tuple[LoopResult, LoopState
     states = [state for _, state in played]
     best = bench.best()
     assert best is not None
+    hits = [found for one in states if (found := one.forecast_hits) is not None]
     return LoopSpread(
         seeds=len(played),
         paths=len({tuple(one.point for one in state.timed) for state in states}),
@@ -367,9 +368,7 @@ def spread_of(bench: RecordedBench, played: Sequence[tuple[LoopResult, LoopState
         champions=len({result.champion.point for result, _ in played}),
         farthest=round(max(result.champion.time_us for result, _ in played) / best[1], 4),
         most_rounds=max(result.rounds for result, _ in played),
-        played=ForecastHits(
-            *map(sum, zip(*(astuple(one.forecast_hits) for one in states), strict=True))
-        ),
+        played=ForecastHits(*map(sum, zip(*(astuple(one) for one in hits), strict=True))),
         drawn=drawn_hits(bench),
     )
 

@@ -19,10 +19,13 @@ from pydantic import ConfigDict, ValidationError
 from labtools.measure.channel import adapter_of
 from labtools.optimize.attribution import (
     FORECAST_INTERVALS,
+    PAIR_COLUMNS,
     Attribution,
-    Interaction,
     Outcome,
     outcome_of,
+    say_effect,
+    say_pairs,
+    say_untimed,
 )
 from labtools.optimize.audit import (
     COUNTER_NOISE,
@@ -38,7 +41,7 @@ from labtools.optimize.audit import (
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE, rule_named
 from labtools.optimize.family import Family
 from labtools.optimize.log import say_command
-from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.loop_folder import LoopFolder, family_lost
 from labtools.optimize.state import (
     AblatedPoint,
     GivenRefused,
@@ -46,12 +49,12 @@ from labtools.optimize.state import (
     LoopState,
     OutOfOrder,
     RoundKept,
-    first_line,
+    say_wrong_picks,
 )
 from labtools.optimize.summary import SummaryTable, summarise, summary_html, summary_text
-from labtools.problem import LabError, Problem
+from labtools.problem import LabError, Problem, as_lab_error
 from labtools.problem.rung import say_knobs
-from labtools.problem.text import MOST_BYTES, given_path, read_given
+from labtools.problem.text import MOST_BYTES, given_path, how_many, read_given
 from labtools.record import RecordStore, select
 from labtools.record.whole import write_whole
 from labtools.toolchain.progress import Progress, with_time_left
@@ -279,7 +282,7 @@ _RESULTS: Mapping[str, tuple[str, ...]] = {
         *("branches", "pruned", "candidates", "best_rank"),
         *("champion", "time_us", "retries"),
     ),
-    "ablate": ("aa", "attribution", "pairs"),
+    "ablate": ("aa", "attribution", "pairs", "interactions", "untimed"),
     "check": ("sass_check",),
     "update": ("classes", "gain", "analysis"),
     "restart": ("start",),
@@ -297,7 +300,12 @@ def _in_order() -> Iterator[None]:
 
 
 def _answer(
-    step: str, folder: Path, state: LoopState, notices: tuple[str, ...], since: int = 0
+    step: str,
+    folder: Path,
+    state: LoopState,
+    notices: tuple[str, ...],
+    since: int = 0,
+    more: Mapping[str, Any] | None = None,
 ) -> StepAnswer:
     """What a step did, by the lines that it added to the log.
 
@@ -309,6 +317,7 @@ def _answer(
         state: after it.
         notices: what was mended before.
         since: number of its first line.
+        more: to answer beside what the step found.
     """
     added = [one for one in audit(LoopFolder.look(folder).lines) if one.n >= since]
     entries = [one for one in added if one.step == step] or added
@@ -320,7 +329,7 @@ def _answer(
         round=done.round if done else state.round,
         next=state.next_steps,
         stopped=state.stopped,
-        result={name: getattr(kept, name) for name in _RESULTS[step]},
+        result={name: getattr(kept, name) for name in _RESULTS[step]} | dict(more or {}),
         explained=done,
         notices=notices,
         _is_wrong=step == "branch" and kept.has_no_right_branch,
@@ -358,11 +367,12 @@ class LoopAsked:
             *(self.branches or DEFAULT_BRANCHES, rule),
         )
 
-    def check_same(self, state: LoopState) -> None:
+    def check_same(self, folder: Path, state: LoopState) -> None:
         """Refuse to go on with a loop that is another one than was asked for.
 
         Raises:
             UsageProblem: it is.
+            LabError: the family that it works on cannot be loaded.
         """
         simple = ("on", "seed", "branches", "rule")
         asked = {
@@ -371,7 +381,7 @@ class LoopAsked:
             **{name: getattr(self, name) for name in simple},
         }
         held = {
-            **{"kernel": read_family(state.family).path, "workload": str(state.workload)},
+            **{"kernel": _family_of(folder, state).path, "workload": str(state.workload)},
             **{name: getattr(state, name) for name in simple},
         }
         other = [
@@ -384,6 +394,18 @@ class LoopAsked:
                 raise LabError(
                     "The folder holds another loop.", f"it has {'; '.join(other)}", "another folder"
                 )
+
+
+def _family_of(folder: Path, state: LoopState) -> Family:
+    """The family that a loop works on.
+
+    Raises:
+        LabError: it cannot be loaded; says where the loop expects it.
+    """
+    try:
+        return read_family(state.family)
+    except UsageProblem as error:
+        raise family_lost(folder, state.family, as_lab_error(error.error)) from error
 
 
 def begin_loop(folder: Path, asked: LoopAsked, progress: Progress) -> StepAnswer:
@@ -413,10 +435,22 @@ def do_step(
     before = LoopFolder.look(folder)
     with _in_order():
         before.require(step)
-        family = read_family(before.state.family)
+        family = _family_of(folder, before.state)
         work = _work_of(step, given, with_time_left(progress), rule, pairs)
         state = work(loop_steps(), folder, family)
-    return _answer(step, folder, state, before.notices, before.next_line)
+    more = _choices_of(family, state) if step == "pick" else {}
+    return _answer(step, folder, state, before.notices, before.next_line, more)
+
+
+def _choices_of(family: Family, state: LoopState) -> dict[str, Any]:
+    """What a branch of the round may set: the forms of its methods and the hyperparameters; and the
+    forms of the methods that the compiler dropped, for who wants to try one again."""
+    named = dict.fromkeys((*state.current.methods, *state.implementation_failed_methods))
+    known = {one.id: one for one in family.methods}
+    return {
+        "forms": {name: known[name].on for name in named if name in known},
+        "hyperparameters": {one.knob: one.values for one in family.hypers},
+    }
 
 
 def _work_of(
@@ -492,7 +526,8 @@ class LoopRun(Answer):
             right=("us",),
         )
         console.print(
-            f"{found.rounds} rounds, {found.runs} runs, times {self.on}; stopped: {found.stopped}",
+            f"{how_many(found.rounds, 'round')}, {how_many(found.runs, 'run')}, "
+            f"times {self.on}; stopped: {found.stopped}",
             markup=False,
         )
         if found.sol is not None:
@@ -508,12 +543,12 @@ def run_loop(
     resumed, notices = "", tuple[str, ...]()
     if LoopFolder.holds_loop(folder):
         before = LoopFolder.look(folder)
-        asked.check_same(before.state)
+        asked.check_same(folder, before.state)
         resumed, notices = before.resumed, before.notices
         progress(resumed)
     else:
         asked.begin(folder)
-    family = read_family(LoopFolder.look(folder).state.family)
+    family = _family_of(folder, LoopFolder.look(folder).state)
     found = loop_steps().run(folder, family, max_rounds, max_runs, with_time_left(progress))
     state = LoopFolder.look(folder).state
     notices += tuple(_faster_elsewhere(folder, state))
@@ -550,8 +585,6 @@ _VERDICTS: Mapping[Outcome, str] = {
     "open": "undecided",
 }
 """What is said of a method by what taking it out does."""
-_MOST_NAMED = 3
-"""Methods without a time for one reason that are named; more of them are counted."""
 
 
 @dataclass(frozen=True)
@@ -579,12 +612,12 @@ class PointAblated(Answer):
         found = self.found
         for line in self._head():
             console.print(line, markup=False)
-        numbers = ("us more", "longer by", "95 % interval")
+        numbers = PAIR_COLUMNS[1:4]
         checked = {one.method: one for one in found.sass_check}
         columns = ("without", *numbers, "verdict", "in the machine code", "class")
         rows = [
             (
-                *(one.method, *_say_effect(one), _say_verdict(one)),
+                *(one.method, *say_effect(one), _say_verdict(one)),
                 str(checked[one.method]) if one.method in checked else "",
                 found.classes.get(one.method, "").replace("_", " "),
             )
@@ -593,15 +626,11 @@ class PointAblated(Answer):
         if rows:
             print_table(console, columns, rows, right=numbers, whole=numbers)
         if found.pairs:
-            met = {" + ".join(one.methods): one for one in found.interactions}
-            headed = ("without both", *numbers, "product of each alone", "interact")
-            pairs = [
-                (one.method, *_say_effect(one), *_say_together(met.get(one.method)))
-                for one in found.pairs
-            ]
+            pairs = say_pairs(found.pairs, found.interactions)
+            right = (*numbers, PAIR_COLUMNS[4])
             console.print()
-            print_table(console, headed, pairs, right=(*numbers, headed[-2]), whole=numbers)
-        for line in _say_untimed(found.untimed):
+            print_table(console, PAIR_COLUMNS, pairs, right=right, whole=numbers)
+        for line in say_untimed(found.untimed):
             console.print(line, markup=False)
 
     def _head(self) -> Iterator[str]:
@@ -611,7 +640,7 @@ class PointAblated(Answer):
         if found.origin == "forecast":
             yield FORECAST_INTERVALS
         else:
-            pairs = f"{found.aa.pairs} pairs of identical kernels"
+            pairs = f"{how_many(found.aa.pairs, 'pair')} of identical kernels"
             yield f"The smallest effect that can be told is {found.aa.effect:.1%}, by {pairs}."
         if found.attribution:
             yield f"An effect counts from {found.attribution[0].threshold:.1%} on."
@@ -619,33 +648,11 @@ class PointAblated(Answer):
             yield "No method is on here."
 
 
-def _say_effect(one: Attribution) -> tuple[str, str, str]:
-    interval = f"{one.low:+.1%} to {one.high:+.1%}"
-    return f"{one.delta_us:+.2f}", f"{one.relative:+.1%}", interval
-
-
-def _say_together(one: Interaction | None) -> tuple[str, str]:
-    """What both would do if neither needed the other, and whether they do something else."""
-    if one is None:  # one of the two has no time alone
-        return "", ""
-    return f"{one.product:+.1%}", "no" if one.additive else "yes"
-
-
 def _say_verdict(one: Attribution) -> str:
     outcome = outcome_of(one)
     if outcome == "open" and one.decided == "below":
         return "does not help"
     return _VERDICTS[outcome]
-
-
-def _say_untimed(untimed: Mapping[str, str]) -> Iterator[str]:
-    """What has no time, reason by reason."""
-    reasons: dict[str, list[str]] = {}
-    for name, why in untimed.items():
-        reasons.setdefault(first_line(why), []).append(name)
-    for why, names in reasons.items():
-        told = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} more removals"
-        yield f"without a time: {told}: {why}"
 
 
 def ablate_kernel(
@@ -691,8 +698,14 @@ class LoopStatus(Answer):
     in_json: ClassVar[Mapping[str, str]] = {
         **{"resumed": "resumed", "rounds": "state.rounds", "runs": "state.runs"},
         **{"sol": "state.sol", "forecast": "state.forecast_hits"},
-        **{"notices": "notices", "state": "state"},
+        **{"notices": "notices", "state": "written"},
     }
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """The state as ``state.json`` holds it."""
+        made: dict[str, Any] = adapter_of(LoopState).dump_python(self.state, mode="json")
+        return made
 
     @property
     def asides(self) -> tuple[str, ...]:
@@ -703,8 +716,9 @@ class LoopStatus(Answer):
         """Where it stands, and the frontier."""
         state = self.state
         console.print(
-            f"{state.family} for {state.workload}, times {state.on} ({state.gpu}), seed "
-            f"{state.seed}\n{self.resumed}\n{state.rounds} rounds whole, {state.runs} runs",
+            f"{state.kernel} for {state.workload}, times {state.on} ({state.gpu}), seed "
+            f"{state.seed}\n{self.resumed}\n{how_many(state.rounds, 'round')} whole, "
+            f"{how_many(state.runs, 'run')}",
             markup=False,
         )
         time = "not timed yet" if state.time_us is None else f"{state.time_us:.2f} us"
@@ -714,6 +728,8 @@ class LoopStatus(Answer):
         for name in ("effective", "ineffective", "implementation_failed", "undecided"):
             methods = getattr(state, f"{name}_methods")
             console.print(f"{name.replace('_', ' ')}: {', '.join(methods) or 'none'}", markup=False)
+        if wrong := "; ".join(say_wrong_picks(state)):
+            console.print(f"every branch wrong: {wrong}", markup=False)
         rows = [
             (str(number), f"{one.iteration}.{one.branch}", f"{one.time_us:.2f}", one.point)
             for number, one in enumerate(state.frontier)
@@ -816,7 +832,7 @@ def _noise_of(
     noise = counter_noise(select(RecordStore().load(), gpu=state.gpu, experiment=None))
     if not noise:
         return {}, f"{usual}; no two records of one kernel on {state.gpu} hold counters"
-    told = f"of {len(noise)} counters by records of one kernel, on {state.gpu}"
+    told = f"of {how_many(len(noise), 'counter')} by records of one kernel, on {state.gpu}"
     return noise, f"{told}; of others {usual}"
 
 
@@ -850,6 +866,6 @@ class LoopExported(Answer):
 def export_loop(folder: Path, target: Path, progress: Progress) -> LoopExported:
     """Write what another program can use."""
     looked = LoopFolder.look(folder)
-    family = read_family(looked.state.family)
+    family = _family_of(folder, looked.state)
     notices = (*looked.notices, *_faster_elsewhere(folder, looked.state))
     return LoopExported(loop_steps().export(folder, family, target), notices)

@@ -73,7 +73,7 @@ def _attribute(
         raise LabError(
             f"{point.key} has no time, so nothing can be taken out of it.",
             timed.failures.get(point, "it was not timed"),
-            "another point; --on forecast, which knows every point",
+            "another point" + ("" if bench.origin == "forecast" else "; --on forecast"),
         )
     threshold = threshold_of(bench.least_effect())
     found = []

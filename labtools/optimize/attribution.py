@@ -8,13 +8,14 @@ side of that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from labtools.problem import LabError
+from labtools.problem.text import first_line
 from labtools.record import Samples, median_us, ratio_of_samples
 from labtools.record.statistics import CONFIDENCE
 
@@ -25,6 +26,8 @@ Outcome = Literal["slower", "same", "faster", "open"]
 
 FORECAST_INTERVALS = "A forecast repeats itself: its intervals do not say how right it is."
 """Said beside intervals of forecasts, which have no width."""
+MOST_NAMED = 3
+"""Methods without a time for one reason that are named; more of them are counted."""
 THRESHOLD = 0.02
 """Relative effect that counts as one, as in the source, where the machine can tell as much."""
 
@@ -197,3 +200,48 @@ def interactions(
             fits = one.low - least.effect <= product <= one.high + least.effect
             found.append(Interaction((first, second), one.relative, product, fits))
     return tuple(found)
+
+
+# ---------------------------------------------------------------------------------------- telling
+
+PAIR_COLUMNS = (
+    *("without both", "us more", "longer by", "95 % interval"),
+    *("product of each alone", "interact"),
+)
+"""What `say_pairs` says of a pair."""
+
+
+def say_effect(one: Attribution) -> tuple[str, str, str]:
+    """Microseconds more without it, how much longer that is, and the interval of it."""
+    interval = f"{one.low:+.1%} to {one.high:+.1%}"
+    return f"{one.delta_us:+.2f}", f"{one.relative:+.1%}", interval
+
+
+def say_pairs(
+    pairs: Sequence[Attribution], met: Sequence[Interaction]
+) -> Iterator[tuple[str, ...]]:
+    """A row a pair, under `PAIR_COLUMNS`.
+
+    The last two cells say what both would do if neither needed the other, and whether they do
+    something else; they are empty where one of the two has no time alone.
+    """
+    known = {" + ".join(one.methods): one for one in met}
+    for pair in pairs:
+        one = known.get(pair.method)
+        product = "" if one is None else f"{one.product:+.1%}"
+        interact = "" if one is None else "no" if one.additive else "yes"
+        yield (pair.method, *say_effect(pair), product, interact)
+
+
+def say_untimed(untimed: Mapping[str, str]) -> Iterator[str]:
+    """What has no time, reason by reason.
+
+    Args:
+        untimed: why there is none, by the name of a method or of a pair.
+    """
+    reasons: dict[str, list[str]] = {}
+    for name, why in untimed.items():
+        reasons.setdefault(first_line(why), []).append(name)
+    for why, names in reasons.items():
+        told = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} more removals"
+        yield f"without a time: {told}: {why}"

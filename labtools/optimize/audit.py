@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from labtools.measure.profiler.counters import COUNTERS
+from labtools.problem.text import how_many
 from labtools.record import Record, with_counters
 from labtools.record.bound import known_value
 from labtools.record.statistics import CONFIDENCE
 
+from .attribution import Attribution, interactions, say_untimed
 from .events import (
     AblateDone,
     BranchDone,
@@ -47,6 +49,7 @@ LEAST_PAIRS = 10
 """Pairs of records of one kernel from which on they say how far a counter differs by itself."""
 STOP = "stop"
 """The step of an entry that says why a loop has stopped."""
+NO_METHOD = "no method"
 NOTHING_CHANGED = "nothing really changed"
 
 
@@ -144,7 +147,9 @@ def _explain_pick(event: PickDone) -> _Explained:
     }
     left = [one for one in event.pick.considered if not one.taken]
     why = "; ".join(f"{one.method}: {one.why}" for one in event.pick.considered if one.taken)
-    text = f"methods: {', '.join(event.pick.methods) or 'none'} ({len(left)} others left"
+    text = (
+        f"methods: {', '.join(event.pick.methods) or 'none'} ({how_many(len(left), 'other')} left"
+    )
     if unknown := sum(one.checks.is_open for one in left):
         text += f", {unknown} of them because a value is missing or cannot be computed"
     text += ")"
@@ -160,23 +165,33 @@ def _explain_branch(event: BranchDone) -> _Explained:
     text = f"champion: {event.champion}" if event.champion else "no branch is right"
     for one in failed:
         text += f"; {one.point}: {one.failure}"
-    pruned = sum(event.pruned.values())
-    return text, numbers, f"fastest right branch by its median, us; {pruned} settings pruned before"
+    pruned = how_many(sum(event.pruned.values()), "setting")
+    return text, numbers, f"fastest right branch by its median, us; {pruned} pruned before"
 
 
 def _explain_ablate(event: AblateDone) -> _Explained:
-    said = [
-        f"{one.method} {one.delta_us:+.3g} us ({one.relative:+.1%}), "
-        f"{'undecided' if one.decided is None else one.decided + ' the threshold'}"
-        for one in event.attribution
-    ]
-    said += [f"{name}: nothing without it could be timed" for name in event.untimed]
+    said = [_say_attribution(one) for one in event.attribution]
+    met = interactions(event.attribution, event.pairs, event.aa)
+    together = {" + ".join(one.methods): one for one in met}
+    for one in event.pairs:
+        text = _say_attribution(one)
+        if (found := together.get(one.method)) is not None:
+            text += f", the product of each alone {found.product:+.1%}: "
+            text += "no interaction" if found.additive else "they interact"
+        said.append(text)
+    said += say_untimed(event.untimed)
     numbers: dict[str, Any] = {"A/A effect": event.aa.effect}
-    for one in event.attribution:
+    for one in (*event.attribution, *event.pairs):
         numbers |= {f"{one.method} low": one.low, f"{one.method} high": one.high}
         numbers["threshold"] = one.threshold
     rule = "time without the method less the champion's, in one call; a verdict where the whole "
-    return "; ".join(said), numbers, rule + "95 % interval lies on one side of the threshold"
+    rule += "95 % interval lies on one side of the threshold"
+    return "; ".join(said) or NO_METHOD, numbers, rule
+
+
+def _say_attribution(one: Attribution) -> str:
+    verdict = "undecided" if one.decided is None else f"{one.decided} the threshold"
+    return f"{one.method} {one.delta_us:+.3g} us ({one.relative:+.1%}), {verdict}"
 
 
 def _explain_check(event: CheckDone) -> _Explained:
@@ -185,7 +200,7 @@ def _explain_check(event: CheckDone) -> _Explained:
     for one in event.sass_check:
         numbers |= {f"{one.method} {pattern}": count for pattern, count in one.found}
         numbers |= {f"{one.method} {pattern} without it": n for pattern, n in one.without}
-    return said, numbers, "each signature is looked for in the one kernel function"
+    return said or NO_METHOD, numbers, "each signature is looked for in the one kernel function"
 
 
 def _say_check(one: SassVerdict) -> str:
@@ -198,7 +213,7 @@ def _say_check(one: SassVerdict) -> str:
 
 def _explain_update(event: UpdateDone) -> _Explained:
     said = "; ".join(f"{method}: {found}" for method, found in event.classes.items())
-    text = f"{said or 'no method'}; the next round begins from {event.point}"
+    text = f"{said or NO_METHOD}; the next round begins from {event.point}"
     rule = "not in the machine code is implementation_failed whatever the time; above the "
     rule += "threshold is effective, below it ineffective, else undecided; the next round begins "
     rule += "from the champion, or from it without the method that harms most, where that gains "
@@ -212,7 +227,7 @@ def _explain_scores(event: FrontierScored) -> _Explained:
         for point, times in event.times_us.items()
         for workload, time in times.items()
     }
-    text = f"{len(event.times_us)} points of the frontier timed on other workloads"
+    text = f"{how_many(len(event.times_us), 'point')} of the frontier timed on other workloads"
     return text, numbers, "a loser at one size may win at another"
 
 
@@ -364,9 +379,14 @@ def say_changes(changes: Sequence[CounterChange]) -> Iterator[str]:
     if not compared:
         yield "no counter was measured in both rounds, so nothing can be said"
     elif not moved:
-        yield f"{NOTHING_CHANGED}: {compared} counters are the same within noise"
+        yield f"{NOTHING_CHANGED}: {_say_same(compared, 'counter')}"
     else:
         yield from map(str, moved)
         if compared > len(moved):
-            yield f"{compared - len(moved)} other counters are the same within noise"
+            yield _say_same(compared - len(moved), "other counter")
     yield from map(str, missing)
+
+
+def _say_same(count: int, what: str) -> str:
+    verb = "is" if count == 1 else "are"
+    return f"{how_many(count, what)} {verb} the same within noise"

@@ -625,7 +625,7 @@ class ForecastBench(_OnAFamily):
             try:
                 time_us = self.forecast_of(one, problem).time_us
             except LabError as error:
-                failures[one] = str(error)
+                failures[one] = error.clause
             else:
                 only = ProcessSamples(
                     process=0, us=(time_us,), launches_per_sample=1, rotated_sets=1, rotated_bytes=0
@@ -744,7 +744,7 @@ class LiveBench(_OnAFamily):
             try:
                 jobs[one] = self._job(one, wanted)
             except LabError as error:
-                failures[one] = str(error)
+                failures[one] = error.clause
         found = self._measure(list(jobs.values()), wanted)
         named = {job.label: one for one, job in jobs.items()}
         failures |= {named[label]: text for label, text in found.failures.items() if label in named}
@@ -942,8 +942,11 @@ def open_bench(
         progress: hears of what takes time.
 
     Raises:
-        LabError: there is no such bench here, or the recorded grid is of other code.
+        LabError: the family cannot run the problem, there is no such bench here, or the recorded
+            grid is of other code.
     """
+    if reason := family.rung.supports(problem):
+        raise LabError(f"{family.rung.id} cannot run {problem}.", reason, "choose another workload")
     makers: Mapping[TimedOn, Callable[[], TimingBench]] = {
         "recorded": lambda: _open_recorded(family, problem, progress),
         "forecast": lambda: ForecastBench(family, problem, progress=progress),

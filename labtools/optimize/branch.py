@@ -236,8 +236,8 @@ def why_not_tried(bench: TimingBench, point: Point, known: Mapping[Point, str]) 
 
 
 def say_methods(methods: Sequence[str]) -> str:
-    """Of what settings are: ``of a and b``, or of the sizes alone."""
-    return f"of {' and '.join(methods) or 'the sizes alone'}"
+    """Of what settings are: ``of a and b``, or of what is varied beside them."""
+    return f"of {' and '.join(methods) or 'the sizes and of other forms of what is on'}"
 
 
 def say_counted(reasons: Mapping[str, int]) -> str:

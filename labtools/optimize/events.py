@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ConfigDict
@@ -61,6 +62,11 @@ class LoopSetup:
     branches: int
     rule: str
     env: Mapping[str, Any]
+
+    @property
+    def kernel(self) -> str:
+        """The id of the family's rung, as its file is called."""
+        return Path(self.family).stem
 
 
 @dataclass(frozen=True)

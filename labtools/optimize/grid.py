@@ -747,7 +747,12 @@ class TunerEntry:
 
 
 def write_kernel_tuner(
-    path: Path, kernel: str, device: str, workload: Problem, entries: Sequence[TunerEntry]
+    path: Path,
+    kernel: str,
+    device: str,
+    workload: Problem,
+    entries: Sequence[TunerEntry],
+    knobs: Mapping[str, Sequence[int]],
 ) -> None:
     """Write a cache file as Kernel Tuner 1.5 reads it, closed.
 
@@ -760,14 +765,17 @@ def write_kernel_tuner(
         device: the GPU's name.
         workload: what was computed.
         entries: configurations, all with the same knobs.
+        knobs: what each of them may be, by name. Of what was timed the file names the values that
+            were, and all of them where nothing was.
     """
-    names = list(entries[0].knobs) if entries else []
+    names = list(entries[0].knobs) if entries else list(knobs)
+    used = {name: sorted({one.knobs[name] for one in entries}) for name in names}
     head = {
         "device_name": device,
         "kernel_name": kernel,
         "problem_size": [getattr(workload, name) for name in workload.shape_fields],
         "tune_params_keys": names,
-        "tune_params": {name: sorted({one.knobs[name] for one in entries}) for name in names},
+        "tune_params": {name: values or sorted(set(knobs[name])) for name, values in used.items()},
         "objective": "time",
         "cache": {},
     }
@@ -806,7 +814,8 @@ def export_kernel_tuner(grid: Grid, path: Path, workload: Problem | None = None)
             zip(at.samples, at.code, at.launches, strict=True)
         )
     ]
-    write_kernel_tuner(path, grid.plan.rung, grid.provenance.gpu, at.workload, entries)
+    device, knobs = grid.provenance.gpu, grid.plan.knobs
+    write_kernel_tuner(path, grid.plan.rung, device, at.workload, entries, knobs)
 
 
 # ---------------------------------------------------------------------------------- telling

@@ -209,14 +209,15 @@ class EventLog:
 
 
 def say_command(step: str, folder: Path, *arguments: object) -> str:
-    """A command of a loop as it is typed.
+    """A command of a loop as it is typed. Behind ``--`` a folder may begin with a dash.
 
     Args:
         step: or another subcommand.
         folder: of the loop.
         arguments: behind it.
     """
-    return shlex.join(["labtools", "loop", step, str(folder), *map(str, arguments)])
+    ended = ["--"] if str(folder).startswith("-") else []
+    return shlex.join(["labtools", "loop", step, *ended, str(folder), *map(str, arguments)])
 
 
 def _hash(body: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from typing import Literal, cast
 
 from labtools.problem import KernelError, LabError, Problem
 from labtools.problem.rung import say_knobs
+from labtools.problem.text import how_many
 from labtools.record.expressions import Quantity
 from labtools.record.whole import write_whole
 from labtools.toolchain.progress import Progress, silent
@@ -263,11 +264,13 @@ class TuningLoop:
         if methods:
             single = ablate_methods(self.bench, champion, methods, kept)
             both = ablate_pairs(self.bench, champion, methods, kept) if pairs else ()
-        timed = {one.method for one in single}
+        left = {name: self.family.remove(champion, name) for name in methods}
+        left |= pair_variants(self.family, champion, methods) if pairs else {}
+        timed = {one.method for one in (*single, *both)}
         untimed = {
-            name: failures[left]
-            for name in methods
-            if name not in timed and (left := self.family.remove(champion, name)) in failures
+            name: failures[point]
+            for name, point in left.items()
+            if name not in timed and point in failures
         }
         return self.folder.keep(
             AblateDone(state.round, self.bench.least_effect(), single, both, untimed)
@@ -539,7 +542,8 @@ class TuningLoop:
                 raise LabError(
                     f"{one.id} cannot be tried again.",
                     why,
-                    f'"acknowledged": {{"{one.id}": "..."}} says what is different; other methods',
+                    f'"acknowledged": {{"{one.id}": "..."}} says what is different, such as '
+                    f"one of its forms, {' or '.join(map(say_knobs, one.on))}; other methods",
                 )
         forms = {one.id: number for one in again if (number := fresh_form(one, taken))}
         given = Counter(self.family.method(name).axis for name in wanted)
@@ -582,6 +586,7 @@ class TuningLoop:
             failed,
             acknowledged,
             state.undecided_methods,
+            state.wrong_picks,
         )
 
     def _acknowledge(self) -> dict[str, str]:
@@ -704,11 +709,13 @@ def settled(
 def _limit_reached(state: LoopState, max_rounds: int, max_runs: int | None) -> str:
     """The limit of a run that is reached, or nothing."""
     if (whole := state.rounds_since_restart) >= max_rounds:
-        rounds = "1 round" if max_rounds == 1 else f"{max_rounds} rounds"
         since = " since the restart" if whole < state.rounds else ""
-        return f"the limit of {rounds}{since} is reached"
+        return f"the limit of {how_many(max_rounds, 'round')}{since} is reached"
     if max_runs is not None and state.runs >= max_runs:
-        return f"{state.runs} candidates were timed, and {max_runs} were asked for"
+        asked = "was" if max_runs == 1 else "were"
+        timed = how_many(state.runs, "candidate")
+        were = "was" if state.runs == 1 else "were"
+        return f"{timed} {were} timed, and {max_runs} {asked} asked for"
     return ""
 
 
@@ -949,7 +956,8 @@ def run(
 
 def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
     """Write a loop's champion as a rung of its own, and what was timed for Kernel Tuner: the loop's
-    runs, and the whole grid where the loop was played on it.
+    runs, and the whole grid where the loop was played on it. What a loop on forecasts exports names
+    another device than the GPU, so that Kernel Tuner does not go on with it there.
 
     Args:
         folder: of the loop.
@@ -974,13 +982,18 @@ def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
         us = tuple(one for process in processes for one in process.us)
         spent_us = sum(sum(one.us) * one.launches_per_sample for one in processes)
         error: Literal["", "RuntimeFailedConfig"] = "" if us else "RuntimeFailedConfig"
-        entries.append(TunerEntry(state.knobs[key], us, when[key], error, spent_us))
+        at = state.env.get("measured", when[key])  # recorded times are as old as their campaign
+        entries.append(TunerEntry(state.knobs[key], us, at, error, spent_us))
     rung, cache = target / f"{family.rung.id}_champion.py", target / "kernel_tuner_cache.json"
     written = [rung, cache]
     try:
         target.mkdir(parents=True, exist_ok=True)
         write_whole(rung, _champion_rung(family, state).encode())
-        write_kernel_tuner(cache, family.rung.id, state.gpu, state.workload, entries)
+        knobs = {one.name: one.choices for one in family.rung.knobs}
+        device = str(state.env.get("gpu", state.gpu))
+        if state.on == "forecast":  # what is measured must not be added to it
+            device = f"forecast of {device}"
+        write_kernel_tuner(cache, family.rung.id, device, state.workload, entries, knobs)
         if state.on == "recorded":
             written.append(target / "kernel_tuner_grid.json")
             grid = read_grid(grid_path(family.rung.id, state.gpu))

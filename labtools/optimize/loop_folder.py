@@ -348,12 +348,36 @@ class LoopFolder:
         self.notices += (notice,)
 
 
+def family_lost(folder: Path, family: str, because: LabError) -> LabError:
+    """What is said of a loop whose family cannot be loaded.
+
+    Args:
+        folder: of the loop.
+        family: as the loop names it.
+        because: what loading it said.
+    """
+    path = Path(family)
+    if not path.is_absolute() or path.with_suffix(".py").is_file():
+        return LabError(
+            f"The loop in {folder} works on a family that cannot be loaded.",
+            because.clause,
+            "the same once the family is what it was",
+        )
+    source, data = path.with_suffix(".cu").name, path.with_suffix(".toml").name
+    return LabError(
+        f"The loop in {folder} has lost its family, {path.stem}.",
+        f"the loop expects it at {path.with_suffix('.py')}, and there is no such file",
+        f"the same once the three files of the family, {path.with_suffix('.py').name}, {source} "
+        f"and {data}, are in {path.parent} again",
+    )
+
+
 def _know_problem(log: Path) -> None:
     """Load the family of a log whose workload is of no operation that is known: the family's Python
     brings it, and without it the log's first line could not be read.
 
     Raises:
-        LabError: the family cannot be loaded.
+        LabError: the family cannot be loaded; says where the loop expects it.
     """
     try:
         with open(log, "rb") as file:
@@ -363,4 +387,7 @@ def _know_problem(log: Path) -> None:
     except (OSError, *NO_BODY):
         return  # reading the log says what is wrong with it
     if operation not in operations():
-        load_family(family)
+        try:
+            load_family(family)
+        except LabError as error:
+            raise family_lost(log.parent, family, error) from error

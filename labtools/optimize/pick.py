@@ -40,6 +40,7 @@ class Taken:
         failed: ids of those that the compiler dropped, with the numbers of the forms that it did.
         acknowledged: of those, why one may be tried again, in words; see `form_pattern`.
         undecided: ids; they may be taken again.
+        wrong: methods that were picked together, and the round in which every branch was wrong.
     """
 
     effective: tuple[str, ...] = ()
@@ -47,6 +48,16 @@ class Taken:
     failed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     acknowledged: Mapping[str, str] = field(default_factory=dict)
     undecided: tuple[str, ...] = ()
+    wrong: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+
+    def was_wrong(self, methods: Sequence[str]) -> str:
+        """That some of these methods were wrong together in every branch, or nothing."""
+        for some, number in self.wrong.items():
+            if set(some) <= set(methods):
+                others = [one for one in some if one != methods[-1]]
+                beside = f" and {' and '.join(others)}" if others else ""
+                return f"every branch with it{beside} was wrong in round {number}"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -241,6 +252,8 @@ class _PickInTheMaking:
             brought_by := [one for one in self.chosen if self._brings(one, method)]
         ):
             return f"it comes with {' and '.join(brought_by)}"
+        if wrong := self.known.was_wrong(together):
+            return wrong
         try:
             self.family.apply(self.point, together, forms={**self.forms, **form})
         except InvalidPoint as error:
@@ -319,13 +332,13 @@ def _consider(
         strength = strength_of(method, names)
         unknown = "a value that its trigger asks for is missing" if strength is None else ""
     except LabError as error:
-        unknown = _say_fault(error)
+        unknown = error.clause
     try:
         skipped = bool(method.skip) and bool(method.ask("skip", names))
     except MissingName as error:
         unknown = f"{error.name}, which its skip condition asks for, is missing"
     except LabError as error:
-        unknown = _say_fault(error)
+        unknown = error.clause
     settled = _settled(family, point, method, known)
     checks = MethodChecks(
         not_taken=not settled,
@@ -349,11 +362,6 @@ def _consider(
     )
 
 
-def _say_fault(error: LabError) -> str:
-    """What is wrong with an expression, as one clause."""
-    return f"{error.what.rstrip('.')}: {error.why}"
-
-
 def _settled(family: Family, point: Point, method: Method, known: Taken) -> str:
     """Why a method is not to be taken, or nothing."""
     if method.pair is not None:
@@ -364,6 +372,8 @@ def _settled(family: Family, point: Point, method: Method, known: Taken) -> str:
         return "an earlier round found it effective"
     if method.id in known.ineffective:
         return "an earlier round found it ineffective"
+    if wrong := known.was_wrong([method.id]):
+        return wrong
     return why_not_again(family, method, known)
 
 

@@ -74,7 +74,7 @@ def _of_round(
         whole = {
             **{"champion": kept.champion, "time_us": kept.time_us, "aa": _plain(kept.aa)},
             **{"attribution": _plain(kept.attribution), "pairs": _plain(kept.pairs)},
-            **{"untimed": dict(kept.untimed)},
+            **{"interactions": _plain(kept.interactions), "untimed": dict(kept.untimed)},
         }
         yield "attribution.json", _json(whole)
     for found in (*(kept.attribution or ()), *kept.pairs):

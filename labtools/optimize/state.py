@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from labtools.problem import LabError
+from labtools.problem.text import first_line, how_many
 
-from .attribution import AA, Attribution, Interaction
+from .attribution import AA, Attribution, Interaction, interactions
 from .budget import Budget
 from .classes import MethodClass
 from .events import (
@@ -161,6 +162,13 @@ class RoundKept:
         return self.pick.methods if self.pick else ()
 
     @property
+    def interactions(self) -> tuple[Interaction, ...]:
+        """Of each pair that was taken out, what the two do together against each alone."""
+        if self.aa is None:
+            return ()
+        return interactions(self.attribution or (), self.pairs, self.aa)
+
+    @property
     def has_no_right_branch(self) -> bool:
         """It tried some, and none is right."""
         return bool(self.branches) and self.champion is None
@@ -200,7 +208,7 @@ class LoopState(LoopSetup):
         undecided_methods: the interval says neither.
         selected_methods: of the round that is under way.
         roofline_history: gaps and budget of each round.
-        frontier: right candidates that no next round began from, see `FrontierEntry`.
+        frontier: right candidates and points that were left, see `FrontierEntry`.
         history: each round.
         timed: runs of the search, in their order.
         log_lines: how many lines of the log this follows from.
@@ -258,15 +266,34 @@ class LoopState(LoopSetup):
         return bool(self.stopped) and self.current.has_no_right_branch
 
     @property
+    def wrong_picks(self) -> dict[tuple[str, ...], int]:
+        """Methods that were picked together, and the round in which every branch of them was
+        wrong."""
+        wrong = [one for one in self.history if one.has_no_right_branch and one.methods]
+        return {one.methods: one.round for one in wrong}
+
+    @property
     def sol(self) -> SolScore | None:
         """The champion's time between the floor and the fastest fair library."""
         ends = next((one.ends for one in reversed(self.history) if one.ends), None)
         return ends.score(self.time_us) if ends and self.time_us is not None else None
 
     @property
-    def forecast_hits(self) -> ForecastHits:
-        """How often the forecast's first branches held the fastest."""
-        led = [one for one in self.history if one.champion is not None]
+    def forecast_hits(self) -> ForecastHits | None:
+        """How often the forecast's first branches held the fastest.
+
+        None where times are forecasts themselves, and where the forecast chose no branches yet: of
+        branches that were given it said nothing, and a round that was abandoned does not count.
+        """
+        led = [
+            one
+            for one in self.history
+            if one.champion is not None
+            and not one.abandoned
+            and all(b.why != "given" for b in one.branches if b.point == one.champion)
+        ]
+        if self.on == "forecast" or not led:
+            return None
         chosen = [
             one
             for one in led
@@ -279,9 +306,10 @@ class LoopState(LoopSetup):
 
     def say_resumed(self) -> str:
         """Where the loop goes on, and what of a step that was cut off is kept."""
-        if self.stopped:
-            return f"stopped after round {self.round}: {self.stopped}"
         open_ = self.current
+        if self.stopped:
+            where = f" {'in' if open_.classes is None else 'after'} round {self.round}"
+            return f"stopped{where if self.round else ''}: {self.stopped}"
         planned = sum(map(len, open_.planned.values()))
         step = self.next_steps[0]
         if open_.next_step is None or not planned:
@@ -518,11 +546,6 @@ def say_failures(branches: Iterable[BranchTried]) -> str:
     return "; ".join(dict.fromkeys(wrong))
 
 
-def first_line(report: str) -> str:
-    """What a check said, without its cases."""
-    return next(iter(report.strip().splitlines()), "").rstrip(" :")
-
-
 def round_folder(number: int) -> str:
     """The name of a round's folder."""
     return f"iterv{number}"
@@ -565,6 +588,12 @@ def check_step(state: LoopState, event: Any) -> None:
                 )
 
 
+def say_wrong_picks(state: LoopState) -> Iterable[str]:
+    """Methods of which every branch was wrong, with the round."""
+    for methods, number in state.wrong_picks.items():
+        yield f"{' and '.join(methods)} (round {number})"
+
+
 def methods_by_class(state: LoopState) -> Iterable[tuple[MethodClass, tuple[str, ...]]]:
     """Each class with its methods, the three of the source first."""
     for name in METHOD_CLASSES:
@@ -593,7 +622,8 @@ class ForecastHits:
     best_four: int
 
     def __str__(self) -> str:
-        text = f"the forecast's first branches led {self.led} of {self.rounds} rounds"
+        rounds = how_many(self.rounds, "round")
+        text = f"the forecast's first branches led {self.led} of {rounds}"
         if self.known:
             text += (
                 f"; its best {BEST_FORECASTS} held the fastest candidate in {self.best_four} of "
@@ -628,7 +658,8 @@ class LoopResult:
         stopped: why.
         best: of the recorded grid; None where there is no grid.
         sol: the champion's score between floor and baseline; None where there is no baseline.
-        forecast: how often the forecast was right about the fastest candidate.
+        forecast: how often the forecast was right about the fastest candidate, see
+            `LoopState.forecast_hits`.
     """
 
     champion: FoundPoint

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from labtools.problem.rung import say_knobs
 
-from .attribution import FORECAST_INTERVALS, Attribution
+from .attribution import FORECAST_INTERVALS, PAIR_COLUMNS, Attribution, say_pairs, say_untimed
 from .family import METHOD_AXES
 from .gaps import say_gap
-from .state import LoopState, RoundKept, methods_by_class
+from .state import LoopState, RoundKept, methods_by_class, say_wrong_picks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +27,10 @@ NOT_KNOWN = "-"
 """In a cell for which there is no value."""
 MOST_FRONTIER_ROWS = 20
 """Of the frontier, fastest first; the others are in ``state.json``."""
+
+
+LONG_CELL = 24
+"""Characters from which on a cell of the page does not become as narrow as its longest word."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,13 @@ class SummaryTable:
 
 def summarise(state: LoopState) -> tuple[SummaryTable, ...]:
     """The parts of a loop's summary."""
+    pairs = _pairs(state)
     return (
         _result(state),
         _migration(state),
         _rounds(state),
         _attributions(state),
+        *([pairs] if pairs.rows else []),
         _classes(state),
         _frontier(state),
     )
@@ -76,7 +82,7 @@ def best_so_far(state: LoopState) -> tuple[float | None, ...]:
 
 
 def _title(state: LoopState) -> str:
-    return f"{state.family} for {state.workload} on {state.gpu}"
+    return f"{state.kernel} for {state.workload} on {state.gpu}"
 
 
 def _time(value: float | None) -> str:
@@ -85,13 +91,14 @@ def _time(value: float | None) -> str:
 
 def _result(state: LoopState) -> SummaryTable:
     knobs = state.knobs.get(state.point, {})
+    forecast = state.forecast_hits
     rows = (
         ("champion", state.point),
         ("its knobs", say_knobs(knobs) or NOT_KNOWN),
         ("its time, us", _time(state.time_us)),
         ("times are", state.on),
         ("SOL score", str(state.sol or NOT_KNOWN)),
-        ("forecast", str(state.forecast_hits)),
+        *([("forecast", str(forecast))] if forecast is not None else []),
         ("rounds", str(state.rounds)),
         ("runs", str(state.runs)),
         ("seed", str(state.seed)),
@@ -121,7 +128,10 @@ def _rounds(state: LoopState) -> SummaryTable:
         failed = sum(bool(one.failure) for one in kept.branches)
         tried = f"{len(kept.branches)}, {failed} failed" if failed else str(len(kept.branches))
         methods = ", ".join(kept.methods) or NOT_KNOWN
-        champion = kept.champion or ("abandoned" if kept.abandoned else NOT_KNOWN)
+        wrong = "none, every branch was wrong" if kept.has_no_right_branch else ""
+        champion = kept.champion or wrong or (NOT_KNOWN if not kept.abandoned else "")
+        if kept.abandoned:
+            champion += " (abandoned)" if champion else "abandoned"
         rank = NOT_KNOWN if kept.best_rank is None else f"{kept.best_rank} of {kept.candidates}"
         rows.append((str(kept.round), methods, tried, champion, _time(kept.time_us), gain, rank))
     columns = (
@@ -140,7 +150,7 @@ def _attributions(state: LoopState) -> SummaryTable:
     rows = []
     for kept, one in attributed(state):
         class_ = (kept.classes or {}).get(one.method, NOT_KNOWN)
-        checked = {found.method: found.verdict for found in kept.sass_check or ()}
+        checked = {found.method: str(found) for found in kept.sass_check or ()}
         interval = f"{one.low:+.1%} to {one.high:+.1%}"
         rows.append(
             (
@@ -158,7 +168,19 @@ def _attributions(state: LoopState) -> SummaryTable:
     )
     if state.on == "forecast":
         note += f" {FORECAST_INTERVALS}"
+    for kept in state.history:
+        note += "".join(f" Round {kept.round}, {text}." for text in say_untimed(kept.untimed))
     return SummaryTable("Attribution", columns, tuple(rows), note)
+
+
+def _pairs(state: LoopState) -> SummaryTable:
+    rows = tuple(
+        (str(kept.round), *(cell or NOT_KNOWN for cell in row))
+        for kept in state.history
+        for row in say_pairs(kept.pairs, kept.interactions)
+    )
+    note = "Two methods out at once. They interact where that is not the product of each alone."
+    return SummaryTable("Pairs", ("round", *PAIR_COLUMNS), rows, note)
 
 
 def attributed(state: LoopState) -> Iterator[tuple[RoundKept, Attribution]]:
@@ -169,11 +191,13 @@ def attributed(state: LoopState) -> Iterator[tuple[RoundKept, Attribution]]:
 
 
 def _classes(state: LoopState) -> SummaryTable:
-    rows = tuple(
+    rows = [
         (name.replace("_", " "), ", ".join(methods) or "none")
         for name, methods in methods_by_class(state)
-    )
-    return SummaryTable("Classes", ("class", "methods"), rows)
+    ]
+    if wrong := "; ".join(say_wrong_picks(state)):
+        rows.append(("every branch wrong", wrong))
+    return SummaryTable("Classes", ("class", "methods"), tuple(rows))
 
 
 def _frontier(state: LoopState) -> SummaryTable:
@@ -187,8 +211,9 @@ def _frontier(state: LoopState) -> SummaryTable:
         for number, one in fastest[:MOST_FRONTIER_ROWS]
     )
     left = len(fastest) - len(rows)
-    note = "Right candidates that no next round began from; a restart takes an entry's number"
-    note += f". {left} slower ones are in state.json." if left else "."
+    note = "Right candidates that the next round did not begin from, and champions that a restart "
+    note += "or the loop's end left; a restart takes an entry's number"
+    note += f". Slower ones, {left} in number, are in state.json." if left else "."
     columns = ("entry", "round", "branch", "point", f"us at {state.workload}")
     return SummaryTable("Frontier", (*columns, *(f"us at {name}" for name in others)), rows, note)
 
@@ -224,6 +249,7 @@ figure { margin: 1rem 0; max-width: 40rem; } svg { width: 100%; height: auto; di
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.85rem; }
 th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.5rem;
   border-bottom: 1px solid var(--line); overflow-wrap: normal; }
+td.long { min-width: 14rem; }
 """.strip()
 _SIZE_IN = (4.6, 3.0)
 _DRAWN: dict[Any, Any] = {
@@ -262,6 +288,7 @@ def summary_html(state: LoopState) -> str:
         "Attribution": _plot_attributions(state),
         "Frontier": _plot_frontier(state),
     }
+    drawn = 0
     parts = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -272,7 +299,8 @@ def summary_html(state: LoopState) -> str:
         parts.append(f"<h2>{html.escape(table.title)}</h2>")
         plot = plots.get(table.title)
         if plot is not None:
-            parts.append(_figure_html(plot))
+            drawn += 1
+            parts.append(_figure_html(plot, f"plot{drawn}-"))
         parts.append(_table_html(table))
     return "\n".join([*parts, "</body>\n</html>\n"])
 
@@ -282,15 +310,19 @@ def _table_html(table: SummaryTable) -> str:
     if not table.rows:
         return f"<p>None.</p>{note}"
 
-    def row(cells: Iterable[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    def data(cell: str) -> str:
+        kind = ' class="long"' if len(cell) > LONG_CELL else ""
+        return f"<td{kind}>{html.escape(cell)}</td>"
 
-    body = "\n".join(row(cells, "td") for cells in table.rows)
-    head = f"<thead>{row(table.columns, 'th')}</thead>"
+    def row(cells: Iterable[str]) -> str:
+        return f"<tr>{''.join(cells)}</tr>"
+
+    body = "\n".join(row(map(data, cells)) for cells in table.rows)
+    head = f"<thead>{row(f'<th>{html.escape(name)}</th>' for name in table.columns)}</thead>"
     return f'<div class="wide"><table>{head}<tbody>\n{body}\n</tbody></table></div>{note}'
 
 
-def _figure_html(plot: _Plot) -> str:
+def _figure_html(plot: _Plot, prefix: str) -> str:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -304,16 +336,18 @@ def _figure_html(plot: _Plot) -> str:
         buffer = io.StringIO()
         # No date in the file, so that the same data give the same bytes.
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    drawn = _inline_svg(buffer.getvalue(), plot.alt)
+    drawn = _inline_svg(buffer.getvalue(), plot.alt, prefix)
     return f"<figure>{drawn}<figcaption>{html.escape(plot.caption)}</figcaption></figure>"
 
 
-def _inline_svg(text: str, alt: str) -> str:
-    """A drawing as a part of a page: its own head goes, its colours follow the page."""
+def _inline_svg(text: str, alt: str, prefix: str) -> str:
+    """A drawing as a part of a page: its own head goes, its colours follow the page, and its ids
+    begin with a prefix, so that no two of the page are equal."""
     svg = text[text.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     for colour, of_page in _COLOURS.items():
         svg = svg.replace(colour, of_page)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}", svg)
     svg = re.sub(r'^<svg ([^>]*?)width="[^"]*"', r"<svg \1", svg, count=1)
     svg = re.sub(r'^(<svg [^>]*?)height="[^"]*"', r"\1", svg, count=1)
     label = html.escape(alt, quote=True)
@@ -346,7 +380,8 @@ def _plot_best(state: LoopState) -> _Plot | None:
                 )
         runs, times = zip(*known, strict=True)
         axes.step(runs, times, where="post", color=_INK, linewidth=1.8, label="best so far")
-        axes.set_ylim(bottom=0)
+        slowest = max(one.time_us for one in state.timed if one.time_us is not None)
+        axes.set_ylim(0, 1.08 * slowest)  # with room for a whole marker
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("runs")
         axes.set_ylabel("time (us)")

@@ -60,6 +60,11 @@ class LabError(Exception):
         said = {"what": self.what, "why": self.why, "still_works": self.still_works}
         return {part: _sayable(text) for part, text in said.items()}
 
+    @property
+    def clause(self) -> str:
+        """What happened and why, for a sentence about something that follows from it."""
+        return ": ".join(filter(None, [self.what.rstrip("."), self.why]))
+
     def __str__(self) -> str:
         parts = [self.what]
         if self.why:

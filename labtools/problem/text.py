@@ -67,9 +67,19 @@ def _cut(match: re.Match[str]) -> str:
     return f"{word[:kept]}[... {len(word) - 2 * kept} characters ...]{word[-kept:]}"
 
 
+def how_many(count: int, thing: str) -> str:
+    """A number of things whose plural takes an ``s``: ``1 round``, ``2 rounds``."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
 def three_digits(number: float) -> str:
     """A number to three significant digits, or whole: ``1.50`` beside ``1.47``, ``1986``."""
     if not math.isfinite(number):
         return str(number)
     digits = max(0, 2 - int(f"{number:.2e}".partition("e")[2])) if number else 0
     return f"{number:,.{digits}f}" if abs(number) >= 100_000 else f"{number:.{digits}f}"
+
+
+def first_line(report: str) -> str:
+    """The first line of a report, without what follows from its colon; empty where it has none."""
+    return next(iter(report.strip().splitlines()), "").rstrip(" :")

@@ -474,7 +474,7 @@ def _no_code(
 
     why = because.why or because.what
     if not isinstance(because, CompilerMissing):
-        why = f"{because.what.rstrip('.')}: {because.why}"
+        why = because.clause
     else:
         why = f"there is no CUDA compiler here ({why})"
     same = [one for one in listings if one.defines == dict(defines)]

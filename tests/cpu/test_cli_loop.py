@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ import pytest
 from labtools.cli import loop as commands
 from labtools.cli import main
 from labtools.measure.worker import child_environment
+from labtools.optimize import loop_folder
 from labtools.optimize.attribution import AA, Attribution
 from labtools.optimize.budget import Budget
 from labtools.optimize.events import BudgetDone, LoopStopped
@@ -27,7 +29,7 @@ from labtools.optimize.family import Family
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.sass_check import SassVerdict
 from labtools.optimize.state import STEPS, AblatedPoint, FoundPoint, LoopResult, LoopState
-from labtools.problem import Problem, repository_root
+from labtools.problem import Problem, operations, repository_root
 
 FAMILY = str(repository_root() / "tests" / "families" / "row_scale.py")
 
@@ -497,3 +499,55 @@ def test_help_imports_nothing_heavy() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_loop_without_its_family_says_where_it_was(
+    loop_for_real: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, path = tmp_path / "there", tmp_path / "loop"
+    there.mkdir()
+    for ending in (".py", ".cu", ".toml"):
+        shutil.copy(Path(FAMILY).with_suffix(ending), there)
+    said = loop_for_real("init", path, "--kernel", there / "row_scale.py", "--on", "forecast")
+    assert said.status == 0
+    shutil.rmtree(there)
+    assert loop_for_real("status", path).status == 0, "its workload is of a known operation"
+    needed = [("gaps",), ("run",), ("export", tmp_path / "out")]
+    reads = [("status",), ("summary",), ("diff",), ("restart", 0)]
+    for asked, known in ((needed, operations), (reads, dict)):
+        monkeypatch.setattr(loop_folder, "operations", known)
+        for command, *more in asked:
+            said = loop_for_real(command, path, *more)
+            assert said.status == 3, command
+            assert f"The loop in {path} has lost its family, row_scale." in said.err
+            assert f"the loop expects it at {there / 'row_scale.py'}" in said.err
+            assert "row_scale.py, row_scale.cu and row_scale.toml, are in" in said.err
+
+
+def test_a_workload_of_another_operation_is_refused_wherever_it_is_timed(
+    loop_for_real: Any, ablate: Any, tmp_path: Path
+) -> None:
+    other = ("--workload", "rows:8192,4096")
+    said = loop_for_real("init", tmp_path / "loop", *other).err
+    assert "tunable cannot run rows:8192,4096" in said and "forecasts" not in said
+    for on in ("forecast", "recorded"):
+        said = ablate("--on", on, *other).err
+        assert said.count("Why: it computes decode and not rows") == said.count("Why:") == 1
+        assert "--on forecast" not in said
+
+
+def test_status_tells_the_state_as_its_file_does(loop: Any, tmp_path: Path) -> None:
+    path = tmp_path / "loop"
+    with LoopFolder.create(path, loop_play.begin()):
+        pass
+    said = loop("status", path, "--json").data["state"]
+    assert said == json.loads((path / "state.json").read_text())
+    assert "page_size" in said["workload"]
+
+
+def test_one_is_not_many(loop: Any, begun: Path) -> None:
+    said = loop("run", begun, "--max-rounds", 1).out
+    assert "\n1 round, 7 runs, " in said
+    said = loop("status", begun).out
+    assert "1 round whole, 7 runs" in said
+    assert said.startswith("row_scale for rows:"), "its path is no title"

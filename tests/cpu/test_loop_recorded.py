@@ -34,6 +34,7 @@ from labtools.optimize.pick import Taken
 from labtools.optimize.searches import read_searches, searches_path
 from labtools.optimize.state import GivenRefused, LoopResult, LoopState
 from labtools.problem import LabError
+from labtools.problem.rung import say_knobs
 from labtools.toolchain import find_compiler
 from labtools.toolchain.progress import silent
 
@@ -333,6 +334,10 @@ def test_the_grid_is_exported_with_the_champion(family: Family, grid: Grid, tmp_
     assert len(held) == found.runs
     assert len(whole) == len(grid)
     assert held.keys() <= whole.keys()
+    devices = {json.loads(path.read_text())["device_name"] for path in (runs, every)}
+    assert devices == {grid.provenance.gpu}
+    dates = {one["timestamp"] for one in (*held.values(), *whole.values())}
+    assert dates == {grid.provenance.date.isoformat()}, "the replay measured nothing"
     for key, one in held.items():
         assert whole[key]["time"] == pytest.approx(one["time"])
         assert whole[key]["benchmark_time"] == pytest.approx(one["benchmark_time"])
@@ -427,7 +432,10 @@ def test_a_pick_that_leads_nowhere_is_refused(family: Family, tmp_path: Path) ->
     """It would end the loop where nothing else was tried."""
     folder = tmp_path / "loop"
     on = family.methods_on(family.start)[0]
-    for methods, says in (([], "of the sizes alone"), ([on], "on already")):
+    for methods, says in (
+        ([], "of the sizes and of other forms of what is on"),
+        ([on], "on already"),
+    ):
         with pytest.raises(GivenRefused) as refused:
             play_to_branch(folder / str(len(methods)), family, methods)
         assert says in refused.value.why
@@ -543,8 +551,10 @@ def test_what_the_compiler_dropped_is_tried_in_another_form(
         game.gaps()
         game.budget()
         for said, why in (({}, "nobody wrote"), ({DROPPED: "once more, please"}, "names neither")):
-            with pytest.raises(LabError, match=f"cannot be tried again.*\\n.*{why}"):
+            with pytest.raises(LabError, match=f"cannot be tried again.*\\n.*{why}") as refused:
                 game.pick([DROPPED], said)
+            forms = map(say_knobs, family.method(DROPPED).on)
+            assert " or ".join(forms) in refused.value.still_works
         state = play_given(game, [DROPPED], OTHER_FORM, {DROPPED: SAID})
     assert (state.history[-1].classes or {})[DROPPED] != "implementation_failed"
     assert state.implementation_failed_methods == ()

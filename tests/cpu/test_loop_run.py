@@ -14,6 +14,7 @@ import pytest
 from labtools.cli.loop import LoopAsked, do_step, run_loop
 from labtools.cli.outcome import Status
 from labtools.optimize import loop
+from labtools.optimize.ablation import pair_variants
 from labtools.optimize.audit import audit
 from labtools.optimize.bench import ForecastBench, TimedPoints
 from labtools.optimize.branch import (
@@ -499,3 +500,100 @@ def test_a_restart_tries_on_after_rounds_without_a_gain(
     assert again.stopped != first.stopped
     state = LoopFolder.look(tmp_path / "loop").state
     assert any(one.branches for one in state.since_restart) or "no setting is left" in again.stopped
+
+
+def test_after_a_wrong_round_the_policy_picks_something_else(
+    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(self: ForecastBench, points: Sequence[Point]) -> dict[Point, str | None]:
+        return dict.fromkeys(points, "wrong")
+
+    monkeypatch.setattr(ForecastBench, "check", wrong)
+    folder = tmp_path / "loop"
+    begin(folder, family, branches=1)
+    loop.gaps(folder, family)
+    loop.budget(folder, family)
+    state = loop.pick(folder, family)
+    first = state.current.methods
+    assert first
+    while not state.stopped:
+        state = loop.branch(folder, family)
+    assert state.wrong_picks == {first: 1}
+    with LoopFolder.opened(folder) as opened:
+        opened.restart(0)
+    loop.gaps(folder, family)
+    loop.budget(folder, family)
+    again = loop.pick(folder, family).current.pick
+    assert again is not None and not set(first) <= set(again.methods)
+    said = [one.why for one in again.considered if one.method in first and not one.taken]
+    assert any("was wrong in round 1" in why for why in said)
+
+
+def test_pairs_that_could_not_be_timed_say_why(
+    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "loop"
+    begin(folder, family)
+    loop.gaps(folder, family)
+    loop.budget(folder, family)
+    methods = ["memory.wide_accesses", "compute.larger_blocks"]
+    loop.pick(folder, family, methods)
+    state = loop.branch(folder, family)
+    champion = family.read_key(state.current.champion or "")
+    ((name, both),) = pair_variants(family, champion, state.current.methods).items()
+    timed = ForecastBench.time
+
+    def refuses_one(self: ForecastBench, points: Sequence[Point], *rest: Any) -> TimedPoints:
+        found = timed(self, points, *rest)
+        samples = {one: held for one, held in found.samples.items() if one != both}
+        return TimedPoints(samples, {both: "its answers are wrong"} if both in points else {})
+
+    monkeypatch.setattr(ForecastBench, "time", refuses_one)
+    answer = do_step(folder, "ablate", None, silent, pairs=True)
+    assert answer.result["untimed"] == {name: "its answers are wrong"}
+    assert answer.result["pairs"] == answer.result["interactions"] == ()
+    assert answer.explained is not None
+    assert f"without a time: {name}: its answers are wrong" in answer.explained.decided
+    for step in ("check", "update"):
+        do_step(folder, step, None, silent)
+
+
+def test_a_pick_answers_with_what_a_branch_may_set(tmp_path: Path, family: Family) -> None:
+    folder = tmp_path / "loop"
+    begin(folder, family)
+    for step in ("gaps", "budget"):
+        do_step(folder, step, None, silent)
+    found = do_step(folder, "pick", None, silent).result
+    assert list(found["forms"]) == list(found["pick"].methods)
+    for name, forms in found["forms"].items():
+        assert forms == family.method(name).on
+    assert found["hyperparameters"] == {one.knob: one.values for one in family.hypers}
+
+
+def test_an_exported_forecast_is_no_measurement(tmp_path: Path, family: Family) -> None:
+    begin(tmp_path / "loop", family)
+    _, cache = loop.export(tmp_path / "loop", family, tmp_path / "out")
+    kept = json.loads(cache.read_text())
+    assert kept["device_name"] == f"forecast of {load_gpu('h200').title}"
+    assert kept["cache"] == {}
+    knobs = {one.name: sorted(one.choices) for one in family.rung.knobs}
+    assert kept["tune_params"] == knobs and kept["tune_params_keys"] == list(knobs)
+
+
+def test_what_was_timed_of_a_limit_is_a_sentence(tmp_path: Path, family: Family) -> None:
+    begin(tmp_path / "loop", family, branches=1)
+    found = loop.run(tmp_path / "loop", family, max_runs=1)
+    assert found.stopped.endswith("timed, and 1 was asked for")
+
+
+def test_a_point_that_cannot_be_timed_says_it_once(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(self: ForecastBench, *rest: Any) -> Any:
+        raise LabError("Nothing is known of it.", "it is new", "the others")
+
+    monkeypatch.setattr(ForecastBench, "forecast_of", refuses)
+    with pytest.raises(LabError) as caught:
+        loop.ablate_point(family, None, "forecast", {"wide": 1})
+    assert caught.value.why == "Nothing is known of it: it is new"
+    assert "--on forecast" not in caught.value.still_works

@@ -22,6 +22,7 @@ from record_samples import make_record
 from labtools.measure.profiler.counters import COUNTERS
 from labtools.measure.worker import child_environment
 from labtools.optimize import loop_folder
+from labtools.optimize.attribution import AA
 from labtools.optimize.audit import (
     COUNTER_NOISE,
     LEAST_PAIRS,
@@ -34,6 +35,7 @@ from labtools.optimize.audit import (
 from labtools.optimize.budget import Budget
 from labtools.optimize.events import (
     EVENT_KINDS,
+    AblateDone,
     BranchDone,
     BranchTried,
     BudgetDone,
@@ -42,7 +44,7 @@ from labtools.optimize.events import (
     PointTimed,
     UpdateDone,
 )
-from labtools.optimize.log import EventLog
+from labtools.optimize.log import EventLog, say_command
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.state import MOST_RETRIES, STATE_VERSION, STEPS, LoopState, OutOfOrder
 from labtools.problem import LabError
@@ -639,3 +641,22 @@ def test_a_budget_before_its_gaps_is_no_step(tmp_path: Path) -> None:
         stray = BranchDone(2, (BranchTried(1, "a", 1.0),), "a")
         with pytest.raises(LabError, match="step of round 2"):
             folder.keep(stray)
+
+
+def test_a_command_on_a_folder_that_begins_with_a_dash_can_be_typed() -> None:
+    assert say_command("status", Path("work/rows")) == "labtools loop status work/rows"
+    assert say_command("restart", Path("-rows"), 3) == "labtools loop restart -- -rows 3"
+
+
+def test_a_stop_after_a_whole_round_is_after_it(played: Path) -> None:
+    assert LoopFolder.look(played).resumed.startswith("stopped after round 3: ")
+
+
+def test_a_round_without_a_method_says_so(tmp_path: Path) -> None:
+    with LoopFolder.create(tmp_path, begin()) as folder:
+        for _ in range(4):
+            step(folder, 1, nothing)
+        folder.keep(AblateDone(1, AA(0.004, 40, "made up"), ()))
+        folder.keep(CheckDone(1, ()))
+        said = {one.step: one.decided for one in audit(folder.lines)}
+    assert said["ablate"] == said["check"] == "no method"

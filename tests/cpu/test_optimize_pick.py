@@ -451,3 +451,16 @@ def test_without_signature_or_proof_nothing_is_believed():
     assert classify(Told("below"), proved) == "ineffective"
     refuted = dataclasses.replace(bare, proved=False)
     assert classify(Told("above"), refuted) == "implementation_failed"
+
+
+def test_what_was_wrong_in_every_branch_is_not_picked_again():
+    alone = choose(slots(latency=1), taken=Taken(wrong={(SHUFFLES,): 3}))
+    assert alone.methods == (EARLY,)
+    assert why(alone, SHUFFLES).why == "every branch with it was wrong in round 3"
+    both = {(SHUFFLES, EARLY): 2}
+    together = choose(slots(latency=2), taken=Taken(wrong=both))
+    assert len(together.methods) == 1 and set(together.methods) < {SHUFFLES, EARLY}
+    (left,) = {SHUFFLES, EARLY} - set(together.methods)
+    (taken,) = together.methods
+    assert why(together, left).why == f"every branch with it and {taken} was wrong in round 2"
+    assert choose(slots(latency=1), taken=Taken(wrong=both)).methods == (SHUFFLES,)
