@@ -631,7 +631,7 @@ function renderGame({ model, el }) {
         return [
           String(one.number),
           us(one.before) + (one.begin === undefined ? "" : `, ${sayOrigin(one.begunOf)}`),
-          point.gaps.map((gap) => (gap === null ? "missing" : gap.toFixed(2))).join(" / "),
+          point.gaps.map((gap) => (gap === null ? "missing" : gap.toFixed(2))).join("/"),
           point.bound,
           one.slots.join("/"),
           String(state.runs.filter((run) => run.round === one.number).length),
