@@ -304,9 +304,19 @@ function makeRounds(place) {
 
 // ------------------------------------------------------------------------------- the page
 
+// The part of the page that its address names. What is no text there is taken as it stands.
+function linkedName() {
+  const name = location.hash.slice(1);
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
+}
+
 // A link may lead to a part of the page that still waits.
 function followLink() {
-  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const target = document.getElementById(linkedName());
   if (!target) return;
   if (target.getClientRects().length) {
     target.scrollIntoView();

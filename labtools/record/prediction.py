@@ -23,7 +23,7 @@ SAME_WITHIN = 1.05
 MISUNDERSTOOD_FROM = 4.0
 """Off by this factor or more, the guess had the wrong bottleneck."""
 
-MISUNDERSTOOD = f". {MISUNDERSTOOD_FROM:.0f}x off: you do not yet understand the bottleneck"
+MISUNDERSTOOD = f": {MISUNDERSTOOD_FROM:.0f}x or more, so you do not yet understand the bottleneck"
 
 SIZES = (
     (1.1, 2, ": within a tenth"),

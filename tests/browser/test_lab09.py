@@ -27,6 +27,7 @@ from test_loop_recorded import DROPPED, OTHER_FORM, TO_DROPPED
 
 from labtools.notebook.loop import view
 from labtools.notebook.loop.view import open_game, read_game
+from labtools.notebook.static_page import site_script
 from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE
@@ -234,10 +235,10 @@ def play_by_keyboard(page: Any) -> None:
     expect(page.locator(".lt-loop-now .lt-loop-branches tbody tr")).to_have_count(DEFAULT_BRANCHES)
 
 
-def not_sideways(page: Any) -> bool:
+def not_sideways(page: Any, which: str = ".lt-loop-wide") -> bool:
     """Whether every table of the game fits its place, and there is one."""
     wide = "one => one.scrollWidth > one.clientWidth + 1"
-    tables = page.locator(".lt-loop-wide").all()
+    tables = page.locator(which).all()
     return bool(tables) and not any(one.evaluate(wide) for one in tables)
 
 
@@ -439,6 +440,255 @@ def test_the_game_believes_what_the_loop_believes(
             opened += len(classes.keys() - wanted.keys())
             restarted += one["began"] and number > 1
     assert opened and restarted, "nothing was opened again"
+
+
+# ------------------------------------------------------------------- the game alone on a page
+
+HARMED = (
+    "e028f987~120-7-s300-14-x0~012-6.14.16-f10000-81-x201~201-1-f120-69-x0~002-17-s300-71-x3~end"
+)
+"""Two rounds have a method that harms; beside its times stands how the text was first shared."""
+PAGE_ALONE = """<!DOCTYPE html><meta charset="utf-8"><title>game</title>
+<style>{style}</style><script>{site}</script>
+<p><a href="#the-rules">The rules</a></p><h2 id="the-rules">The rules</h2><div id="game"></div>
+<script type="module">
+const values = {{ tables: {tables}, moves: "", runs_us: [] }};
+const model = {{
+  get: (name) => values[name],
+  set: (name, value) => {{ values[name] = value; }},
+  save_changes() {{}}, on() {{}}, off() {{}},
+}};
+{script}
+// A widget of the site comes after the page.
+window.addEventListener("load", () => renderGame({{ model, el: document.getElementById("game") }}));
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def alone(
+    read: tuple[RecordedBench, Searches], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, dict[str, Any]]:
+    """The address of a page that has the game alone, as the site does; and the game's tables."""
+    tables = open_game(*read).tables
+    file = tmp_path_factory.mktemp("alone") / "game.html"
+    file.write_text(
+        PAGE_ALONE.format(
+            style=view.LoopGame._css,
+            site=site_script(),
+            tables=json.dumps(tables).replace("</", "<\\/"),
+            script=view.LoopGame._esm.replace("export default", "void"),
+        )
+    )
+    return file.as_uri(), tables
+
+
+def stored(page: Any) -> str | None:
+    """The reader's own run, as the browser keeps it."""
+    kept: str | None = page.evaluate("localStorage.getItem('fieldguide:loop')")
+    return kept
+
+
+def give_a_slot(page: Any) -> str:
+    """The first move of a game; the reader's own run after it."""
+    share_out(page, [1, 1, 1])
+    kept = stored(page)
+    assert kept is not None
+    return kept
+
+
+def test_every_search_is_drawn_in_a_way_of_its_own(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    address, tables = alone
+    open_site(page, f"{address}#loop=1~{HARMED}")
+    for drawn in (".lt-loop-plot path", ".lt-loop-keys line"):
+        lines = page.locator(drawn).all()
+        looks = [
+            (one.get_attribute("stroke-dasharray"), one.get_attribute("stroke-width"))
+            for one in lines
+        ]
+        assert len(looks) == len(set(looks)) == len(tables["searches"]) + 1
+
+
+def test_the_table_of_rounds_tells_what_each_kept(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    """The gain stands beside the kernel that it is of, and equals from over kept."""
+    open_site(page, f"{alone[0]}#loop=1~{HARMED}")
+    rows = page.locator(".lt-loop-migration tbody tr")
+
+    def cells(number: int) -> dict[str, str]:
+        return {
+            cell.get_attribute("data-column"): cell.inner_text()
+            for cell in rows.nth(number - 1).locator("td").all()
+        }
+
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 1000})
+        assert not_sideways(page, ".lt-loop-migration")
+    second, last = cells(2), cells(4)
+    assert second["champion"] == "113.06 us"
+    assert re.fullmatch(r"91\.58 us, without .+", second["kept"])
+    assert second["gain of what is kept"] == "+486.9 %"
+    assert last["champion"] == "61.78 us"
+    assert last["kept"] == "52.71 us, where it began"
+    assert last["gain of what is kept"] == "none"
+    past = page.locator(".lt-loop-past").last.inner_text
+    page.locator(".lt-loop-past").last.locator("summary").first.click()
+    assert re.search(r"The champion loses [0-9.]+ %, and without .+ it gains 0\.0 %", past())
+    assert not re.search(r"gains? (of )?[-\u2212]", past())
+
+
+def test_an_arrow_of_a_drawing_is_explained(page: Any, alone: tuple[str, dict[str, Any]]) -> None:
+    open_site(page, f"{alone[0]}#loop=1~{HARMED}")
+    for past in page.locator(".lt-loop-past > summary").all():
+        past.click()
+    arrows = 0
+    for one in page.locator(".lt-loop-removal").all():
+        arrow = one.locator(".lt-loop-interval path").count()
+        told = "beyond the end of the drawing" in one.inner_text()
+        assert told == bool(arrow)
+        assert bool(arrow) == (
+            "beyond the end" in one.locator(".lt-loop-interval").get_attribute("aria-label")
+        )
+        arrows += arrow
+    assert arrows
+
+
+def test_moves_that_break_a_rule_are_told_with_their_round(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    page.goto(alone[0])
+    version = alone[1]["version"]
+    rounds = HARMED.split("~")[1:]
+    for text, number in (
+        ("999-7", 1),
+        ("120-99", 1),
+        (f"{rounds[0]}~999", 2),
+        (f"{rounds[0]}~012-99", 2),
+    ):
+        open_site(page, f"{alone[0]}#loop=1~{version}~{text}")
+        expect(page.locator(".lt-loop-error").first).to_contain_text(f"Round {number} of these")
+
+
+def test_a_link_leaves_the_readers_own_run_alone(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    address, tables = alone
+    open_site(page, address)
+    own = give_a_slot(page)
+    linked = f"1~{tables['version']}~210"
+    open_site(page, f"{address}#loop={linked}")
+    expect(game(page)).to_contain_text("not your own")
+    press(page, "Share the slots out again")
+    share_out(page, [0, 1, 2])
+    assert stored(page) == own
+    played = page.url
+    assert played.endswith("~012")
+    page.reload()
+    expect(game(page)).to_contain_text("Slots 0/1/2")
+    assert (page.url, stored(page)) == (played, own)
+    press(page, "Back to your own run")
+    expect(game(page)).to_contain_text("Slots 1/1/1")
+    expect(game(page)).not_to_contain_text("not your own")
+    assert page.url.endswith(own)
+    # What a text in the field opens is apart as well, until its reader keeps it.
+    page.get_by_text("Share this run, or open another").click()
+    page.get_by_label("A link or the moves of a run").fill(linked)
+    press(page, "Open")
+    expect(game(page)).to_contain_text("Slots 2/1/0")
+    assert stored(page) == own
+    press(page, "Keep it as your own")
+    assert stored(page) == linked
+    expect(page_told(page)).to_contain_text(own)
+    expect(game(page)).not_to_contain_text("not your own")
+    # Who has no run of their own loses nothing by playing on.
+    press(page, "Start over")
+    open_site(page, f"{address}#loop={linked}")
+    expect(game(page)).not_to_contain_text("not your own")
+    press(page, "Share the slots out again")
+    assert give_a_slot(page).endswith("~111")
+
+
+def page_told(page: Any) -> Any:
+    """What the game says of the run as a whole."""
+    return page.locator(".lt-loop-error").first
+
+
+def test_a_link_that_cannot_be_played_shows_the_own_run(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    wrong: list[Any] = []
+    page.on("pageerror", lambda error: wrong.append(error))
+    open_site(page, alone[0])
+    own = give_a_slot(page)
+    for garbage in ("garbage", "1~00000000~111", "%", "%E0%A4%A", "1~%zz~111", ""):
+        open_site(page, f"{alone[0]}#loop={garbage}")
+        if garbage:
+            expect(page_told(page)).to_contain_text("Your own run is shown.")
+        expect(game(page)).to_contain_text("Slots 1/1/1")
+        assert page.url.endswith(own)
+        assert stored(page) == own
+    open_site(page, f"{alone[0]}#%E0%A4%A")
+    assert not wrong
+
+
+def test_the_pages_own_links_leave_the_run_in_the_address(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    linked = f"1~{alone[1]['version']}~210"
+    open_site(page, f"{alone[0]}#loop={linked}")
+    page.get_by_role("link", name="The rules").click()
+    page.wait_for_url(f"**#loop={linked}")
+    page.reload()
+    expect(game(page)).to_contain_text("Slots 2/1/0")
+    # One's own earlier moves in the browser's history are no run of somebody else.
+    press(page, "Share the slots out again")
+    own = give_a_slot(page)
+    page.go_back()
+    page.wait_for_url(f"**#loop={own}")
+    expect(game(page)).not_to_contain_text("not your own")
+
+
+def test_text_that_cannot_be_opened_is_told_beside_its_field(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    open_site(page, f"{alone[0]}#loop=1~{HARMED}")
+    page.get_by_text("Share this run, or open another").click()
+    field = page.get_by_label("A link or the moves of a run")
+    field.fill("nonsense")
+    press(page, "Open")
+    told = page.locator(".lt-loop-share").get_by_role("status").last
+    expect(told).to_have_text("These are no moves of this game.")
+    expect(told).to_be_in_viewport()
+    expect(field).to_have_value("nonsense")
+    expect(page_told(page)).to_be_empty()
+
+
+def test_the_knobs_are_explained_where_they_are_chosen(
+    page: Any, alone: tuple[str, dict[str, Any]], read: tuple[RecordedBench, Searches]
+) -> None:
+    """Of each knob what it changes, its values and the methods that set it; folded."""
+    begun = "~".join(HARMED.split("~")[:3]).rsplit("-", 2)[0]
+    dropped = moves_to_dropped(*read)
+    for text in (f"1~{begun}", f"{dropped}~100"):
+        open_site(page, f"{alone[0]}#loop={text}")
+        folded = page.locator(".lt-loop-now .lt-loop-knobs")
+        expect(folded.locator("li").first).to_be_hidden()
+        folded.locator("summary").click()
+        for knob in read[0].family.rung.knobs:
+            expect(folded).to_contain_text(knob.doc, ignore_case=True)
+        tail = folded.locator("li").filter(has_text="only the last trip of a loop")
+        expect(tail).to_contain_text("“Only the last trip looks where the rows end” (1)")
+    open_site(page, alone[0])
+    expect(page.locator(".lt-loop-knobs")).to_have_count(0)
+
+
+def test_the_bars_are_told_for_what_they_are(page: Any, alone: tuple[str, dict[str, Any]]) -> None:
+    open_site(page, alone[0])
+    now = page.locator(".lt-loop-now")
+    expect(now).to_contain_text("the largest share of a warp's time in one kind of wait")
+    expect(now).to_contain_text("issue slots stands for the busiest compute pipe")
 
 
 def test_lab09_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:

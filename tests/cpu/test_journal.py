@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import resource
 import signal
 import sqlite3
@@ -59,6 +60,8 @@ def test_four_times_off_is_the_limit() -> None:
     assert "do not yet understand" in score(8.0, 2.0).verdict
     assert "do not yet understand" in score(0.5, 2.0).verdict
     assert "do not yet understand" not in score(7.9, 2.0).verdict
+    # The factor that the guess is off by, and the one that it is held against, in one sentence.
+    assert re.fullmatch(r"Direction right, 4\.0x off: 4x or more, [^.]+\.", score(8.0, 2.0).verdict)
 
 
 def test_an_interval_decides_what_same_means() -> None:

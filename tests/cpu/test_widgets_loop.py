@@ -173,6 +173,21 @@ def test_gaps_slots_and_checks_are_those_of_the_loop(
             assert (why < 0) == passed[tables["methods"][int(number)]["id"]]
 
 
+def test_what_explains_the_table_is_that_of_the_family(
+    bench: RecordedBench, tables: dict[str, Any]
+) -> None:
+    """Knobs with their values and words, the forms of the methods, and what the gaps leave out."""
+    family = bench.family
+    told = {one["name"]: (tuple(one["values"]), one["doc"]) for one in tables["knobs_told"]}
+    assert told == {one.name: (one.choices, one.doc) for one in family.rung.knobs}
+    sizes = {one["name"] for one in tables["knobs_told"] if one["size"]}
+    assert sizes == {one.knob for one in family.hypers}
+    for one in tables["methods"]:
+        assert one["forms"] == [dict(form) for form in family.method(one["id"]).on]
+    (note,) = {bench.gaps(point_at(bench, tables, n)).note for n in range(len(tables["points"]))}
+    assert tables["gaps_note"].lower() == f"{note}."
+
+
 def test_what_earlier_rounds_settled_is_said_as_the_loop_says_it(
     bench: RecordedBench, tables: dict[str, Any]
 ) -> None:

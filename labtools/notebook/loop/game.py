@@ -272,7 +272,34 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
         "texts": list(texts.every),
     }
     packed = json.dumps(tables, sort_keys=True).encode()
-    return {**tables, "version": hashlib.sha256(packed).hexdigest()[:8]}
+    return {
+        **_explained(tables, bench),
+        "version": hashlib.sha256(packed).hexdigest()[:8],
+    }
+
+
+def _explained(tables: Mapping[str, Any], bench: RecordedBench) -> dict[str, Any]:
+    """The table with what explains it. No move depends on that, so the version does not either."""
+    family = bench.family
+    note = bench.gaps(family.start).note
+    sizes = {one.knob for one in family.hypers}
+    return {
+        **tables,
+        "gaps_note": note[:1].upper() + note[1:] + "." if note else "",
+        "methods": [
+            {**told, "forms": list(one.on)}
+            for told, one in zip(tables["methods"], family.switchable, strict=True)
+        ],
+        "knobs_told": [
+            {
+                "name": one.name,
+                "values": list(one.choices),
+                "doc": one.doc,
+                "size": one.name in sizes,
+            }
+            for one in family.rung.knobs
+        ],
+    }
 
 
 def _name_choice(numbers: Mapping[str, int], methods: Iterable[str]) -> str:

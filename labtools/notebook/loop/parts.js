@@ -9,7 +9,7 @@ const OVER_SHOWN = [0.005, 2];
 const OVER_TICKS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2];
 const THRESHOLDS_SHOWN = 5;
 const RUN_TICKS = [1, 2, 5, 10, 20, 50, 100];
-const CURVE_DASHES = ["2 3", "7 3", "10 3 2 3", "", "16 4"];
+const CURVE_DASHES = ["2 3", "7 3", "10 3 2 3", "", "16 4", "2 9"];
 const PLOT = { width: 440, height: 300, left: 58, right: 12, top: 12, bottom: 44 };
 
 // ---------------------------------------------------------------- words
@@ -17,6 +17,8 @@ const PLOT = { width: 440, height: 300, left: 58, right: 12, top: 12, bottom: 44
 const us = (time) => `${time.toFixed(2)} us`;
 const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
 const signed = (share) => `${share > 0 ? "+" : ""}${percent(share)}`;
+// A gain in words; what is no gain is a loss.
+const sayGain = (share) => `${share < 0 ? "loses" : "gains"} ${percent(Math.abs(share))}`;
 const mark = (word) => badge(word, "lt-loop-badge");
 
 function plural(count, one, many = `${one}s`) {
@@ -109,10 +111,47 @@ function gapBar(tables, gap) {
   ]);
 }
 
+// What the knobs are, folded: the values of each, what it changes, and what of a round sets it.
+function foldKnobs(tables) {
+  const setBy = ({ name }) =>
+    tables.methods
+      .map((one) => [one.title, new Set(one.forms.map((form) => form[name]))])
+      .filter(([, values]) => !values.has(undefined))
+      .map(([title, values]) => `“${title}” (${[...values].join(", ")})`);
+  const saySetBy = (one) => {
+    const methods = setBy(one).join(", ");
+    return (methods && ` Set by ${methods}.`) + (one.size ? " Branches try its values." : "");
+  };
+  return html("details", { class: "lt-loop-knobs" }, [
+    html("summary", {}, ["What the knobs mean"]),
+    para(["In brackets stand the values of a knob, and those that a method sets."]),
+    html(
+      "ul",
+      {},
+      tables.knobs_told.map((one) =>
+        html("li", {}, [
+          html("code", {}, [one.name]),
+          ` (${one.values.join(", ")}). ${one.doc[0].toUpperCase()}${one.doc.slice(1)}.${saySetBy(one)}`,
+        ]),
+      ),
+    ),
+  ]);
+}
+
+// What lies far off stands at the drawing's edge, or the threshold could not be seen.
+function endOfDrawing(tables) {
+  return THRESHOLDS_SHOWN * tables.threshold;
+}
+
+function sayBeyond(tables, one) {
+  const most = endOfDrawing(tables);
+  if (Math.abs(one.relative) < most) return "";
+  return `The arrow: it is beyond the end of the drawing, at ${signed(Math.sign(one.relative) * most)}.`;
+}
+
 // The interval of an effect on a line, with the threshold on both sides of nothing.
 function drawInterval(tables, one) {
-  // What lies far off stands at the edge, or the threshold could not be seen.
-  const most = THRESHOLDS_SHOWN * tables.threshold;
+  const most = endOfDrawing(tables);
   const x = (value) => 110 + (100 * Math.min(Math.max(value, -most), most)) / most;
   const line = (from, to, y, attributes) =>
     svg("line", { x1: x(from), x2: x(to), y1: y, y2: y, stroke: "currentColor", ...attributes });
@@ -128,7 +167,7 @@ function drawInterval(tables, one) {
     });
   const said =
     `${signed(one.relative)}, 95 % interval ${signed(one.low)} to ${signed(one.high)}; ` +
-    `threshold ${percent(tables.threshold)}`;
+    `threshold ${percent(tables.threshold)}. ${sayBeyond(tables, one)}`.trim();
   return svg(
     "svg",
     { viewBox: "0 0 220 28", class: "lt-loop-interval", role: "img", "aria-label": said },

@@ -209,8 +209,9 @@ function readMoves(tables, text) {
         last === undefined || last === "x" ? undefined : last.slice(1).split("").map(Number),
       );
     if (!fine) {
+      const number = moves.rounds.length;
       if (!one.slots) moves.rounds.pop();
-      return [moves, `Round ${moves.rounds.length} of these moves does not keep to the rules.`];
+      return [moves, `Round ${number} of these moves does not keep to the rules.`];
     }
   }
   return [moves, ""];

@@ -13,15 +13,46 @@ function renderGame({ model, el }) {
   root.addEventListener("keydown", (event) => event.stopPropagation());
   el.append(root);
   let tables, moves, message;
+  let apart = false; // the run is of somebody else, and the reader's own is kept beside it
   let begin; // chosen of the frontier, not committed yet
+  const told = para([], "lt-loop-error");
+  told.setAttribute("role", "status");
 
   function load() {
     tables = model.get("tables");
-    const linked = onSite ? new URLSearchParams(location.hash.slice(1)).get("loop") : null;
-    const text = linked ?? model.get("moves");
-    [moves, message] = text ? readMoves(tables, text) : [readMoves(tables, ownRun() ?? "")[0], ""];
+    const linked = onSite && !isHeldByUs() ? hashOfRun() : null;
+    const text = linked || model.get("moves");
+    const [found, wrong] = readMoves(tables, text);
+    take(found, text ? wrong : "");
     draw(false);
-    if (linked) root.scrollIntoView();
+    if (linked) (message ? told : root).scrollIntoView({ block: message ? "center" : "start" });
+  }
+
+  // Show a run, or the reader's own where there is nothing of it. Another's is kept apart from the
+  // own one.
+  function take(found, wrong) {
+    const own = readMoves(tables, ownRun() ?? "")[0];
+    [moves, message] = [found, wrong];
+    if (!found.rounds.length && own.rounds.length) {
+      moves = own;
+      if (wrong) message = `${wrong} Your own run is shown.`;
+    }
+    apart = own.rounds.length > 0 && writeMoves(tables, own) !== writeMoves(tables, moves);
+  }
+
+  // The moves that the page's address names.
+  function hashOfRun() {
+    return new URLSearchParams(location.hash.slice(1)).get("loop");
+  }
+
+  // Whether the address was written here, from the reader's own run. Then that run is the newer one.
+  function isHeldByUs() {
+    return history.state?.loop === "own" && Boolean(ownRun());
+  }
+
+  function holdInAddress(text) {
+    const address = text ? `#loop=${text}` : location.pathname + location.search;
+    history.replaceState({ loop: apart ? "other" : "own" }, "", address);
   }
 
   function keep(state) {
@@ -35,9 +66,7 @@ function renderGame({ model, el }) {
       model.save_changes();
     }
     // A link to a part of the page stays as it is until there is a run to be kept.
-    if (onSite && (text || location.hash.startsWith("#loop="))) {
-      history.replaceState(null, "", text ? `#loop=${text}` : location.pathname + location.search);
-    }
+    if (onSite && (text || location.hash.startsWith("#loop="))) holdInAddress(text);
     return text;
   }
 
@@ -59,7 +88,7 @@ function renderGame({ model, el }) {
     begin = undefined;
     change(rounds);
     draw(true);
-    ownRun(model.get("moves"));
+    if (!apart) ownRun(model.get("moves"));
   }
   const inRound = (values) => move((rounds) => Object.assign(rounds[rounds.length - 1], values));
 
@@ -148,10 +177,13 @@ function renderGame({ model, el }) {
         `It takes ${us(state.time)} `,
         mark(tables.word),
         `. Its bound is `,
-        `${point.bound}, and the longest wait of a warp is “${wait}”. The bars are what is `,
-        "left of each utilisation ",
+        `${point.bound}, and the longest wait of a warp is “${wait}”.`,
+      ]),
+      para([
+        "The first two bars are what is left of a utilisation. The third is the largest share of a " +
+          "warp's time in one kind of wait ",
         mark("forecast"),
-        ".",
+        `. ${tables.gaps_note}`,
       ]),
       para([`Share out ${tables.slots} slots for methods, at most ${tables.cap} to an axis.`]),
       ...rows,
@@ -280,6 +312,7 @@ function renderGame({ model, el }) {
         ". A slot that no method of its axis can use may go to another.",
       ]),
       ...groups,
+      ...(fields.size ? [foldKnobs(tables)] : []),
       error,
       html("div", { class: "lt-loop-buttons" }, [
         commit,
@@ -362,6 +395,7 @@ function renderGame({ model, el }) {
           ]);
         }),
       ]),
+      foldKnobs(tables),
       error,
       html("div", { class: "lt-loop-buttons" }, [
         commit,
@@ -428,6 +462,7 @@ function renderGame({ model, el }) {
 
   function showRemoval(method, one, more) {
     const gone = tables.texts[one.gone];
+    const beyond = sayBeyond(tables, one);
     return html("div", { class: "lt-loop-removal" }, [
       html("strong", {}, [tables.methods[method].title]),
       html("div", {}, [
@@ -436,6 +471,7 @@ function renderGame({ model, el }) {
         mark(tables.word),
         drawInterval(tables, one),
       ]),
+      ...(beyond ? [para([beyond], "lt-loop-note")] : []),
       ...(gone ? [html("div", {}, [`With it goes: ${gone}.`])] : []),
       ...showEvidence(JSON.parse(tables.texts[one.evidence])),
       ...more,
@@ -495,14 +531,13 @@ function renderGame({ model, el }) {
   function doneRound(round) {
     const least = percent(tables.least, 2);
     if (!round.taken) {
-      const whole =
+      const without =
         round.without === undefined
           ? ""
-          : `The champion gains ${signed(round.ratio - 1)}, and without ${tables.methods[round.without].title}, ` +
-            `which harms, ${signed(round.gain)}. `;
+          : `, and without ${tables.methods[round.without].title}, which harms, it ${sayGain(round.gain)}`;
       return para([
-        `${whole || `The gain is ${signed(round.gain)}. `}That is not above the ${least} that can be told `,
-        "here. The next round begins where this one began.",
+        `The champion ${sayGain(round.ratio - 1)}${without}. That is no gain above the ${least} that `,
+        "can be told here. The next round begins where this one began.",
       ]);
     }
     const without =
@@ -510,7 +545,7 @@ function renderGame({ model, el }) {
         ? ""
         : ` without ${tables.methods[round.without].title}, which harms`;
     return para([
-      `A gain of ${signed(round.gain)}. The next round begins from the champion${without}, at `,
+      `A gain of ${percent(round.gain)}. The next round begins from the champion${without}, at `,
       `${us(tables.points[round.next].time_us)}.`,
     ]);
   }
@@ -568,16 +603,26 @@ function renderGame({ model, el }) {
     );
   }
 
+  // What a round left to the next one, and how it came about.
+  function sayKept(one) {
+    const time = us(tables.points[one.next].time_us);
+    if (!one.taken) return `${time}, where it began`;
+    return one.without === undefined
+      ? `${time}, the champion`
+      : `${time}, without “${tables.methods[one.without].title}”`;
+  }
+
   function migration(state) {
     const heads = [
       "round",
       "from",
-      ...tables.axes.map((axis) => `${axis} gap`),
+      `gaps, ${tables.axes.join(" / ")}`,
       "bound",
       "slots",
       "runs",
       "champion",
-      "gain",
+      "kept",
+      "gain of what is kept",
     ];
     return table(
       heads,
@@ -586,12 +631,13 @@ function renderGame({ model, el }) {
         return [
           String(one.number),
           us(one.before) + (one.begin === undefined ? "" : `, ${sayOrigin(one.begunOf)}`),
-          ...point.gaps.map((gap) => (gap === null ? "missing" : gap.toFixed(2))),
+          point.gaps.map((gap) => (gap === null ? "missing" : gap.toFixed(2))).join("/"),
           point.bound,
           one.slots.join("/"),
           String(state.runs.filter((run) => run.round === one.number).length),
           us(tables.points[one.champion].time_us),
-          signed(one.gain),
+          sayKept(one),
+          one.taken ? signed(one.gain) : "none",
         ];
       }),
       "lt-loop-migration",
@@ -618,6 +664,10 @@ function renderGame({ model, el }) {
       scores(state),
       drawSearches(tables, state),
       html("h4", {}, ["How the bottleneck moved"]),
+      para([
+        "Kept is what the next round begins from, unless you begin it elsewhere. It is the champion, the " +
+          "champion without a method that harms, or the point where the round began.",
+      ]),
       migration(state),
     ];
   }
@@ -642,15 +692,24 @@ function renderGame({ model, el }) {
         copied.textContent = " Selected: copy it with your keyboard or menu.";
       }
     });
-    const other = html("input", { type: "text", id: `${id}-open`, class: "lt-loop-field" });
+    const other = html("input", {
+      type: "text",
+      id: `${id}-open`,
+      class: "lt-loop-field",
+      "aria-describedby": `${id}-refused`,
+    });
+    const refused = para([], "lt-loop-error");
+    refused.id = `${id}-refused`;
+    refused.setAttribute("role", "status");
     const open = press("Open", () => {
-      const given = other.value.trim();
-      const [found, wrong] = readMoves(tables, given.split("#loop=").pop());
-      if (wrong && !found.rounds.length) {
-        message = wrong;
-      } else {
-        [moves, message] = [found, wrong];
+      const [found, wrong] = readMoves(tables, other.value.trim().split("#loop=").pop());
+      if (!found.rounds.length) {
+        refused.textContent = wrong || "There is no round in these moves.";
+        refused.scrollIntoView({ block: "nearest" });
+        return;
       }
+      begin = undefined;
+      take(found, wrong);
       draw(true);
     });
     return html("details", { class: "lt-loop-share" }, [
@@ -665,7 +724,35 @@ function renderGame({ model, el }) {
         : []),
       html("label", { for: `${id}-open` }, ["A link or the moves of a run"]),
       html("div", { class: "lt-loop-buttons" }, [other, open]),
+      refused,
     ]);
+  }
+
+  // Where the run is another's: what becomes of it, and the way back.
+  function showApart(text) {
+    const own = ownRun();
+    return html("div", { class: "lt-loop-apart" }, [
+      para([
+        "This run is not your own. Your own is kept, and what you do here leaves it as it is.",
+      ]),
+      html("div", { class: "lt-loop-buttons" }, [
+        press("Back to your own run", () => {
+          [moves, message] = [readMoves(tables, own)[0], ""];
+          leaveApart();
+        }),
+        press("Keep it as your own", () => {
+          ownRun(text);
+          message = `The moves of the run that you left: ${own}`;
+          leaveApart();
+        }),
+      ]),
+    ]);
+  }
+
+  function leaveApart() {
+    apart = false;
+    begin = undefined;
+    draw(true);
   }
 
   function draw(moved) {
@@ -725,7 +812,7 @@ function renderGame({ model, el }) {
         ),
       );
     }
-    if (moves.rounds.length) {
+    if (moves.rounds.length && !apart) {
       buttons.push(
         press("Start over", () => {
           move(() => {
@@ -737,10 +824,12 @@ function renderGame({ model, el }) {
     }
     const shared = showShare(text);
     shared.open = share ?? false;
+    told.textContent = message;
     root.replaceChildren(
       status,
-      para([message], "lt-loop-error"),
+      ...(apart ? [showApart(text)] : []),
       ...past,
+      told,
       html("div", { class: "lt-loop-now" }, now),
       html("div", { class: "lt-loop-buttons" }, buttons),
       shared,
@@ -756,8 +845,10 @@ function renderGame({ model, el }) {
   const changed = () => {
     if (model.get("tables") !== tables) load();
   };
+  // A link within the page leads to its place, and then the address holds the run again.
   const linked = () => {
-    if (new URLSearchParams(location.hash.slice(1)).has("loop")) load();
+    if (hashOfRun() !== null) load();
+    else if (moves.rounds.length) setTimeout(() => holdInAddress(model.get("moves")));
   };
   model.on("change:tables", changed);
   if (onSite) window.addEventListener("hashchange", linked);
