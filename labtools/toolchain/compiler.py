@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from labtools.problem import LabError, Limits, Problem, Rung, kernels_dir
+from labtools.problem.text import first_line
 
 from .apart import Stopped, can_work_apart, copies_at_once, work_apart
 from .cache import Recent, binary_mark, kept
@@ -87,7 +88,7 @@ def find_compiler(compiler: CompilerName = "auto") -> Compiler:
         try:
             version = _nvrtc_version(name)
         except Exception as error:  # a missing library surfaces as any of a dozen types
-            reasons.append(f"{name}: {_first_line(error)}")
+            reasons.append(f"{name}: {_say_error(error)}")
         else:
             return Compiler(name, version)
     raise CompilerMissing(
@@ -185,9 +186,8 @@ def _key(
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"
+def _say_error(error: BaseException) -> str:
+    return f"{type(error).__name__}: {first_line(str(error))}"
 
 
 def _nvrtc_version(name: str) -> str:

@@ -505,12 +505,9 @@ def test_a_restart_tries_on_after_rounds_without_a_gain(
 def test_after_a_wrong_round_the_policy_picks_something_else(
     tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrong(self: ForecastBench, points: Sequence[Point]) -> dict[Point, str | None]:
-        return dict.fromkeys(points, "wrong")
-
-    monkeypatch.setattr(ForecastBench, "check", wrong)
     folder = tmp_path / "loop"
     begin(folder, family, branches=1)
+    wrong_where(monkeypatch, lambda one: one != family.start)
     loop.gaps(folder, family)
     loop.budget(folder, family)
     state = loop.pick(folder, family)
