@@ -105,9 +105,9 @@ def attributions_figure(found: Sequence[Attribution], word: str, caption: str) -
         axes.grid(axis="y", visible=False)
 
     said = "; ".join(
-        f"{one.method} {one.relative:+.1%} ({one.low:+.1%} to {one.high:+.1%}), "
+        f"{one.method} {one.relative:+.1%} ({one.low:+.{digits}%} to {one.high:+.{digits}%}), "
         f"{_SAID[one.decided]}"
-        for one in found
+        for one, digits in ((one, _digits(one)) for one in found)
     )
     told = f"{caption}. With 95 % intervals; dotted: the threshold; hollow: undecided"
     return draw_picture(
