@@ -274,6 +274,7 @@ def compare_counters(
             return shown
     columns: list[Mapping[str, Any]] = []
     words: list[Word] = []
+    found: dict[str, Record] = {}
     records = GpuRecords(gpu, store)
     for rung in loaded:
         record = next(iter(with_counters(records.all_of(rung.id, workload))), None)
@@ -284,7 +285,9 @@ def compare_counters(
             )
         columns.append(record.counters.values)
         words.append(Word("recorded", describe_record(record)))
-    return refused + _counter_table(loaded, names, columns, words, workload)
+        found[rung.id] = record
+    note = f"Workload {workload}{_say_apart(found)}"
+    return refused + _counter_table(loaded, names, columns, words, note)
 
 
 def _live_counters(
@@ -301,7 +304,7 @@ def _live_counters(
             words.append(Word("live", report.tool))
     except LabError as error:  # not installed, not permitted, or it ran into its time limit
         return None, make_note(f"{error.what} {error.why}. Recorded counters stand in.")
-    return _counter_table(rungs, names, columns, words, workload), Shown("", "")
+    return _counter_table(rungs, names, columns, words, f"Workload {workload}"), Shown("", "")
 
 
 def _counter_table(
@@ -309,7 +312,7 @@ def _counter_table(
     names: Sequence[str],
     columns: Sequence[Mapping[str, Any]],
     words: Sequence[Word],
-    workload: Problem,
+    note: str,
 ) -> Shown:
     rows: list[list[Cell]] = []
     for name in names:
@@ -317,4 +320,4 @@ def _counter_table(
         told = ["missing" if value is None else f"{value:,.4g}" for value in values]
         rows.append([name, *told])
     rows.append(["where from", *words])
-    return make_table(["counter", *(rung.id for rung in rungs)], rows, f"Workload {workload}")
+    return make_table(["counter", *(rung.id for rung in rungs)], rows, note)
