@@ -223,7 +223,7 @@ def _say_apart(run: ProfiledRun) -> str:
     why = f"{run.apart[0].upper()}{run.apart[1:]}"
     return (
         f"These counters do not belong together. {why}. Each value below is what its run counted. "
-        "No rule is asked, and no point is drawn from several of them."
+        "No rule that needs several of them is asked, and no point is drawn."
     )
 
 
