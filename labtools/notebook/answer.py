@@ -54,14 +54,16 @@ def check_numbers(
     *,
     question_id: str,
     text: str,
+    word: str = "computed",
 ) -> Shown:
-    """Compare written-down numbers with computed ones.
+    """Compare written-down numbers with ours.
 
     Args:
         given: what the reader wrote, by name; None where nothing was.
         right: the numbers, by the same names.
         question_id: the question's fixed name, unique in the book.
         text: the question, for a page that nobody sits at.
+        word: where our numbers come from; counts of recorded times are ``recorded``.
 
     Raises:
         AnswerPending: a reader is here and a number is missing.
@@ -74,7 +76,7 @@ def check_numbers(
         said = given.get(name)
         verdict = "" if said is None else ", as you said" if said == number else f"; you: {said}"
         lines.append(f"{name}: {format_value(number)}{verdict}")
-    shown = make_note(". ".join(lines) + ".", "computed")
+    shown = make_note(". ".join(lines) + ".", word)
     form = {"kind": "numbers", "labels": list(right)}
     return _for_whoever_is_here(shown, question_id, text, form, list(right.values()))
 

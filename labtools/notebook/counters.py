@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from labtools.predict import load_gpu
+from labtools.predict import list_gpus, load_gpu
 from labtools.problem import HEADLINE, LabError, Problem, Rung, load_rung
 from labtools.record import (
     Record,
@@ -17,7 +17,7 @@ from labtools.record import (
     describe_records,
     with_counters,
 )
-from labtools.record.bound import stall_shares
+from labtools.record.bound import passes_apart, stall_shares
 
 from .live import live_wanted
 from .records import NO_RECORD, PENDING, GpuRecords
@@ -33,7 +33,7 @@ STALL_WORDS = {
 }
 _RATES = (
     ("achieved_occupancy_pct", "% of an SM's warps"),
-    ("issue_slot_pct", "% of cycles with an instruction issued"),
+    ("issue_slot_pct", "% of the cycles in which a scheduler had a warp, with one issued"),
     ("dram_throughput_pct", "% of the memory's peak"),
     ("l2_hit_pct", "% of sectors found in the L2"),
 )
@@ -74,7 +74,7 @@ def show_counters(
         rows.append((name.removesuffix("_pct").replace("_", " "), values.get(name), unit))
     note = (
         f"{candidate} at {workload}, {describe_records([record])}, {counters.tool}; - where missing"
-    )
+    ) + _say_apart({candidate: record})
     return show_table(("counter", "value", "of what"), rows, word="recorded", note=note)
 
 
@@ -125,8 +125,26 @@ def compare_variants(
     tools = dict.fromkeys(r.counters.tool or "ncu" for r in found.values() if r.counters)
     note = (
         f"{workload}, {describe_records(list(found.values()))}, {', '.join(tools)}; - where missing"
-    )
+    ) + _say_apart(found)
     return show_table(("counter", *found, "of what"), rows, word="recorded", note=note)
+
+
+def _say_apart(found: Mapping[str, Record]) -> str:
+    """For a note: the records whose counters do not belong together, by their labels."""
+    named = [label for label, record in found.items() if _apart(record)]
+    if not named:
+        return ""
+    return (
+        f". Of {' and '.join(named)} the counters do not belong together: the profiler's runs of "
+        "the kernel were not alike, so that time and bytes need not be those of the waits"
+    )
+
+
+def _apart(record: Record) -> str:
+    gpu = record.provenance.gpu_slug
+    if record.counters is None or gpu not in list_gpus():
+        return ""
+    return passes_apart(record.counters.values, load_gpu(gpu).max_warps_per_sm)
 
 
 def show_use(
@@ -256,6 +274,7 @@ def compare_counters(
             return shown
     columns: list[Mapping[str, Any]] = []
     words: list[Word] = []
+    found: dict[str, Record] = {}
     records = GpuRecords(gpu, store)
     for rung in loaded:
         record = next(iter(with_counters(records.all_of(rung.id, workload))), None)
@@ -266,7 +285,9 @@ def compare_counters(
             )
         columns.append(record.counters.values)
         words.append(Word("recorded", describe_record(record)))
-    return refused + _counter_table(loaded, names, columns, words, workload)
+        found[rung.id] = record
+    note = f"Workload {workload}{_say_apart(found)}"
+    return refused + _counter_table(loaded, names, columns, words, note)
 
 
 def _live_counters(
@@ -283,7 +304,7 @@ def _live_counters(
             words.append(Word("live", report.tool))
     except LabError as error:  # not installed, not permitted, or it ran into its time limit
         return None, make_note(f"{error.what} {error.why}. Recorded counters stand in.")
-    return _counter_table(rungs, names, columns, words, workload), Shown("", "")
+    return _counter_table(rungs, names, columns, words, f"Workload {workload}"), Shown("", "")
 
 
 def _counter_table(
@@ -291,7 +312,7 @@ def _counter_table(
     names: Sequence[str],
     columns: Sequence[Mapping[str, Any]],
     words: Sequence[Word],
-    workload: Problem,
+    note: str,
 ) -> Shown:
     rows: list[list[Cell]] = []
     for name in names:
@@ -299,4 +320,4 @@ def _counter_table(
         told = ["missing" if value is None else f"{value:,.4g}" for value in values]
         rows.append([name, *told])
     rows.append(["where from", *words])
-    return make_table(["counter", *(rung.id for rung in rungs)], rows, f"Workload {workload}")
+    return make_table(["counter", *(rung.id for rung in rungs)], rows, note)

@@ -3,6 +3,11 @@
 A gap is what is left of a utilisation. It is no roofline: a kernel may be bound by what none of the
 three shows, and the bound is named beside them by the one rule of `labtools.record.bound`. A value
 that was not measured leaves its gap missing, which is neither 0 nor 1.
+
+Counted and forecast gaps of compute are not of one number. The counted one is of the busiest pipe,
+over the cycles in which its SM had a warp. The forecast one is of the issue slots, over all
+schedulers of a busy SM. The counter of issue slots, which the bound takes, leaves out schedulers
+without a warp: where some are empty it is larger than the forecast's share, up to four times.
 """
 
 from __future__ import annotations
@@ -124,6 +129,7 @@ def gaps_of_forecast(made: Forecast) -> Gaps:
     """The gaps that a forecast shows, of the launch that takes longest.
 
     The model follows no pipe by itself, so the share of the issue slots stands for the busiest one.
+    It is of all schedulers of a busy SM, the empty ones included.
     """
     bound: Bound = made.bound  # type: ignore[assignment]
     return gaps_of_predicted(counters_of_forecast(made), bound)
@@ -134,7 +140,10 @@ def gaps_of_predicted(values: Mapping[str, float | None], bound: Bound) -> Gaps:
     issued = values.get("issue_slot_pct")
     used = {} if issued is None else {"issue_slot_pct": issued}
     missing = ["issue_slot_pct"] if issued is None else []
-    note = "forecast: the share of issue slots stands for the busiest compute pipe"
+    note = (
+        "forecast: the share of issue slots, over all schedulers, stands for the busiest compute "
+        "pipe"
+    )
     return _gaps_of(values, issued, used, missing, "forecast", bound, note)
 
 

@@ -211,8 +211,10 @@ def _frontier(state: LoopState) -> SummaryTable:
         for number, one in fastest[:MOST_FRONTIER_ROWS]
     )
     left = len(fastest) - len(rows)
-    note = "Right candidates that the next round did not begin from, and champions that a restart "
-    note += "or the loop's end left; a restart takes an entry's number"
+    note = (
+        "Right candidates that the next round did not begin from, and champions that a restart or "
+        "the loop's end left; a restart takes an entry's number"
+    )
     note += f". Slower ones, {left} in number, are in state.json." if left else "."
     columns = ("entry", "round", "branch", "point", f"us at {state.workload}")
     return SummaryTable("Frontier", (*columns, *(f"us at {name}" for name in others)), rows, note)

@@ -255,7 +255,7 @@ def points_of(
             model=_model_of(record, predict is None),
             roofline_us=roofline_us,
             constant_us=roofline_us * constant,
-            counted=_counted(record),
+            counted=_counted(record, gpu),
         )
         for record, stratum, split, made, roofline_us in rows
     ]
@@ -266,10 +266,10 @@ def _model_of(record: Record, stored: bool) -> str:
     return record.forecast.model if stored and record.forecast else model_name()
 
 
-def _counted(record: Record) -> CountedBound | None:
+def _counted(record: Record, gpu: Gpu) -> CountedBound | None:
     if record.counters is None or not record.counters.values:
         return None
-    return counted_bound(record.counters.values)
+    return counted_bound(record.counters.values, max_warps_per_sm=gpu.max_warps_per_sm)
 
 
 def bytes_roofline_us(

@@ -74,7 +74,8 @@ class LaunchForecast:
         footprint_bytes: different bytes that it touches.
         dram_share: share of the memory ceiling in use while the GPU is full, 0..1.
         l2_share: the same for the L2.
-        issue_share: share of the issue slots of busy SMs in use, 0..1.
+        issue_share: share of the issue slots of busy SMs in use, 0..1, those of schedulers without
+            a warp included; a profiler's ``issue_slot_pct`` leaves these out.
         tensor_share: share of the tensor cores' time that products of warpgroups take, 0..1.
         in_flight_bytes: mean bytes asked for and not yet there, an SM.
         load_latency_cycles: mean latency of loads that miss the L1, load on memory included.

@@ -35,6 +35,10 @@ LONGEST_EMPTY_LAUNCH_US = 10.0
 more than `LAUNCH_FACTOR` times this is still known not to be bound by its launch."""
 DRAM_LIKELY = 0.45
 """Below this share of the peak nobody would take memory for the limit."""
+PASSES_AGREE = 0.10
+"""A profiler reads counters in several runs of a kernel. Up to this relative difference between two
+ways to the warps of an SM they count as of one run. Of all records with a cold cache none differs
+by more than seven percent, rounding apart; a test holds them to it."""
 NEAR = 1.15
 """Two terms of a forecast within this factor of each other are a crossover."""
 
@@ -110,6 +114,8 @@ class CountedBound:
         reason: one sentence: what decided, or what is in the way.
         empty_launches: duration over that of an empty launch; None where one was not measured.
         missing: the counters that a rule needed and that have no value.
+        apart: the counters are not of like runs, see `passes_apart`; then nothing follows from
+            them together.
     """
 
     bound: Bound | None
@@ -117,6 +123,37 @@ class CountedBound:
     reason: str = ""
     empty_launches: float | None = None
     missing: tuple[str, ...] = ()
+    apart: bool = False
+
+
+def passes_apart(values: Mapping[str, float | None], max_warps_per_sm: int) -> str:
+    """Why the counters of one kernel do not belong together; empty where nothing speaks for it.
+
+    A profiler runs the kernel once for some of the counters, then again for others. By Little's law
+    the warps on an SM are the instructions that it executes a cycle, times the cycles from one
+    instruction of a warp to its next; the occupancy counts the same warps. Duration and rate of
+    instructions come from one pass, the waits from another. Where the two ways differ by more than
+    `PASSES_AGREE`, and by more than the rounding of the rate, these passes were not alike: the
+    first may have found a cache cold that the others found warm. It holds for any number of empty
+    schedulers and SMs.
+
+    Args:
+        values: by the stable names of counters. Where one of the three is missing nothing is said.
+        max_warps_per_sm: the most that an SM can hold.
+    """
+    names = ("instructions_per_cycle", "warp_latency_cycles", "achieved_occupancy_pct")
+    rate, cycles, occupancy_pct = (known_value(values, name) for name in names)
+    if not rate or not cycles or not occupancy_pct:
+        return ""
+    warps = occupancy_pct / 100 * max_warps_per_sm
+    least, most = (cycles * (rate + off) / warps for off in (-_RATE_ROUNDED, _RATE_ROUNDED))
+    if least <= 1 + PASSES_AGREE and most >= 1 - PASSES_AGREE:
+        return ""
+    return (
+        f"instructions a cycle times the cycles between two of a warp make {cycles * rate:.2f} "
+        f"warps on an SM, the occupancy says {warps:.2f}; so the profiler's runs of the kernel "
+        "were not alike, as where one finds a cache cold and another finds it warm"
+    )
 
 
 def stall_shares(values: Mapping[str, float | None]) -> dict[str, float]:
@@ -173,18 +210,24 @@ def counted_bound(
     values: Mapping[str, float | None],
     duration_us: float | None = None,
     empty_launch_us: float | None = None,
+    *,
+    max_warps_per_sm: int | None = None,
 ) -> CountedBound:
     """The bound that the counters of one kernel show by the rules of `decide_bound`.
 
-    The bound is None where the counters are ambiguous, and where a counter is missing that the
-    decision needs. Of a call of several kernels give the values and the duration
-    of the one that took longest (`ProfileReport.main_kernel`; a record keeps them).
+    The bound is None where the counters are ambiguous, where a counter is missing that the
+    decision needs, and where they do not belong together (`passes_apart`). That a kernel is no
+    longer than its launch is said in any case: it rests on one duration alone. Of a call of
+    several kernels give the values and the duration of the one that took longest
+    (`ProfileReport.main_kernel`; a record keeps them).
 
     Args:
         values: by the stable names of counters; a rate is a percentage.
         duration_us: of the kernel; None takes ``main_kernel_us``, else ``duration_us`` of values.
         empty_launch_us: of an empty kernel, timed the same way as the duration; None takes
             ``empty_launch_us`` of values.
+        max_warps_per_sm: the most that an SM can hold; None does not ask whether the counters
+            belong together.
     """
     if duration_us is None:
         duration_us = known_value(values, "main_kernel_us")
@@ -210,6 +253,10 @@ def counted_bound(
     if empty_launches is None and short:
         needed = "duration_us" if duration_us is None else "empty_launch_us"
         return result(None, f"{needed} is missing, so it may be no more than its launch", needed)
+
+    if max_warps_per_sm and (why := passes_apart(values, max_warps_per_sm)):
+        said = f"the counters do not belong together: {why}"
+        return CountedBound(None, shares, said, empty_launches, apart=True)
 
     dram, issue, chain = (shares.get(name) for name in ("dram", "issue", "chain"))
     if bound == "bandwidth":
@@ -250,6 +297,10 @@ def counted_bound(
             reason, share = next(iter(others.items()))
             where += f"; the largest other wait is {reason.replace('_', ' ')} with {share:.0%}"
     return result(None, f"{', '.join(obstacles)}; {where}")
+
+
+_RATE_ROUNDED = 0.005
+"""A profiler rounds to two decimals, which is much of a small rate."""
 
 
 def known_value(values: Mapping[str, float | None], name: str) -> float | None:
@@ -328,6 +379,8 @@ def explain_disagreement(
     """
     if counted.bound == forecast_bound:
         return f"Both say {forecast_bound}: {counted.reason}."
+    if counted.apart:
+        return f"The forecast says {forecast_bound}; {counted.reason}."
     if counted.bound is None:
         said = [f"The forecast says {forecast_bound}; the counters are ambiguous: {counted.reason}"]
     else:
@@ -347,14 +400,14 @@ def explain_disagreement(
         said.append(_explain_idle_memory(counted))
     if forecast_bound == "issue" and counted.bound == "chain":
         said.append(
-            "Issue slots are counted per scheduler over the cycles in which its SM had work; the "
+            "Issue slots are counted over the cycles in which a scheduler had a warp; the "
             "forecast's warps would keep it busy, so either fewer are resident than it takes, or "
             "they wait for something that it takes for shorter"
         )
     if counted.bound == "issue" and forecast_bound != "issue":
         said.append(
-            "Issue slots are counted over the cycles in which an SM had work, so a full scheduler "
-            "on few SMs counts as full"
+            "Issue slots are counted over the cycles in which a scheduler had a warp, and forecast "
+            "over all schedulers of a busy SM; so full schedulers beside empty ones count as full"
         )
     said += _explain_averages(forecast_bound, counted, values)
     said += _explain_caches(forecast_bound, counted, values)

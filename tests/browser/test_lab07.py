@@ -21,7 +21,7 @@ from test_labs import commit_by_keyboard, gates, in_sight, kernel_is_idle
 from labtools.notebook.ncu.run import recorded_run
 from labtools.notebook.records import GpuRecords
 from labtools.problem import HEADLINE
-from labtools.record.bound import counted_bound, stall_shares
+from labtools.record.bound import stall_shares
 
 LAB07 = "labs/lab07_ncu.md"
 ANSWERS = 3
@@ -36,8 +36,7 @@ def check_rung(page: Any, rung: str) -> None:
     """The picture holds the record's bound, its waits by length, and the rung's point."""
     run = recorded_run(GpuRecords("h200"), rung, HEADLINE)
     assert run is not None
-    bound = counted_bound(run.values).bound or "not clear"
-    expect(page.locator(".lt-ncu-bound")).to_have_text(f"bound: {bound} ")
+    expect(page.locator(".lt-ncu-bound")).to_have_text(f"bound: {run.bound_word} ")
     expect(page.locator(".lt-ncu-now")).to_contain_text(run.where)
     first = page.locator(".lt-ncu-waits .lt-ncu-bar").first
     reason, share = next(iter(stall_shares(run.values).items()))
@@ -55,6 +54,11 @@ def walk_the_bench(page: Any) -> None:
     expect(page.locator(".lt-ncu-missing")).to_contain_text("No counter of this list is missing.")
     choose(page, "workload", "1,32,8,4096,128")
     expect(page.locator(".lt-ncu-none")).to_contain_text("No counters of r09_inverted")
+    choose(page, "workload", str(HEADLINE.replace(cache_state="warm")))
+    choose(page, "rung", "r07_int4")
+    expect(page.locator(".lt-ncu-bound")).to_have_text("bound: counters apart ")
+    expect(page.locator(".lt-ncu-apart")).to_contain_text("do not belong together")
+    expect(page.locator(".lt-ncu-roof .lt-ncu-point")).to_have_count(0)
     choose(page, "workload", str(HEADLINE))
     choose(page, "rung", "r03_one_warp")
     check_rung(page, "r03_one_warp")

@@ -28,6 +28,22 @@ def test_a_table_says_what_is_decided_and_what_is_not() -> None:
     assert "-3.0\u00a0to\u00a0-1.0" in rows[2]
 
 
+def test_an_end_that_would_read_as_the_threshold_has_more_digits() -> None:
+    below = replace(HELPS, low=0.0151, high=0.0197, decided="below")
+    shown = show_attributions([below, HELPS], "recorded").text
+    assert "+1.51\u00a0to\u00a0+1.97" in shown and "+59.0\u00a0to\u00a0+61.0" in shown
+    assert "threshold 2 %" in shown
+    told = attributions_figure([below], "recorded", "A kernel").text
+    assert "(+1.51% to +1.97%), does not count" in told
+    near = replace(HELPS, low=0.0349, high=0.1, threshold=0.03474)
+    shown = show_attributions([near], "recorded").text
+    assert "+3.49\u00a0to" in shown and "threshold 3.47 %" in shown
+    assert (
+        "+2.0\u00a0to\u00a0+3.0"
+        in show_attributions([replace(HELPS, low=0.02, high=0.03)], "recorded").text
+    )  # it is the threshold
+
+
 def test_a_figure_says_in_words_what_it_draws() -> None:
     shown = attributions_figure([HELPS, OPEN, HARMS], "recorded", "A kernel")
     assert "latency.ring +2.1% (+1.0% to +3.0%), undecided" in shown.text

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labtools.measure.profiler.counters import COUNTERS
-from labtools.record import RecordStore
+from labtools.predict import list_gpus, load_gpu
+from labtools.record import RecordStore, with_counters
 from labtools.record.bound import (
     CHAIN_REASONS,
     LAUNCH_FACTOR,
@@ -19,6 +20,7 @@ from labtools.record.bound import (
     decide_bound,
     explain_disagreement,
     nearest_bound,
+    passes_apart,
     stall_shares,
 )
 
@@ -314,3 +316,58 @@ def test_a_hand_made_bound_without_shares_is_explained_too() -> None:
     for bound in ("bandwidth", "chain", "issue", "launch", None):
         assert explain_disagreement("chain", {}, CountedBound(bound, {}, "told"), {})  # type: ignore[arg-type]
         assert explain_disagreement("bandwidth", {}, CountedBound(bound, {}, "told"), {})  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- counters of runs that differ
+
+ALIKE = _values(dram=90.0, instructions_per_cycle=1.6, achieved_occupancy_pct=25.0)
+"""16 warps on an SM of 64, both ways."""
+
+
+def test_counters_that_make_other_warps_than_the_occupancy_do_not_belong_together() -> None:
+    assert passes_apart(ALIKE, 64) == ""
+    assert counted_bound(ALIKE, 100.0, 2.0, max_warps_per_sm=64).bound == "bandwidth"
+    mixed = {**ALIKE, "instructions_per_cycle": 0.8}
+    assert "8.00 warps on an SM, the occupancy says 16.00" in passes_apart(mixed, 64)
+    found = counted_bound(mixed, 100.0, 2.0, max_warps_per_sm=64)
+    assert (found.bound, found.apart) == (None, True)
+    assert found.reason.startswith("the counters do not belong together")
+    assert explain_disagreement("chain", {}, found, mixed) == (
+        f"The forecast says chain; {found.reason}."
+    )
+    assert counted_bound(mixed, 100.0, 2.0).bound == "bandwidth"  # not asked
+    # That it is no more than its launch rests on one duration alone.
+    assert counted_bound(mixed, 5.0, 2.0, max_warps_per_sm=64).bound == "launch"
+
+
+def test_empty_schedulers_a_rounded_rate_and_a_missing_counter_are_no_fault() -> None:
+    # A scheduler without a warp is in neither way to the warps, whatever the issue slots say.
+    for issue in (10.0, 40.0):
+        assert passes_apart({**ALIKE, "issue_slot_pct": issue}, 64) == ""
+    # 0.05 may be 0.0549: a tenth off is its rounding.
+    small = {"instructions_per_cycle": 0.05, "achieved_occupancy_pct": 1.5625}
+    assert passes_apart({**small, "warp_latency_cycles": 18.0}, 64) == ""
+    assert passes_apart({**small, "warp_latency_cycles": 14.0}, 64) != ""
+    assert passes_apart({**small, "warp_latency_cycles": 30.0}, 64) != ""
+    for name in ("instructions_per_cycle", "warp_latency_cycles", "achieved_occupancy_pct"):
+        for value in (None, 0.0, float("nan")):
+            assert passes_apart({**ALIKE, "instructions_per_cycle": 0.1, name: value}, 64) == ""
+
+
+def test_of_the_shipped_records_only_warm_ones_mix_their_runs() -> None:
+    """With a cold cache every run finds it cold, so such a record would be a false alarm."""
+    profiled = with_counters(RecordStore().load())
+    most = {name: load_gpu(name).max_warps_per_sm for name in list_gpus()}
+    named = [
+        one
+        for one in profiled
+        if one.counters and passes_apart(one.counters.values, most[one.provenance.gpu_slug])
+    ]
+    cold = [one for one in profiled if getattr(one.problem, "cache_state", "cold") == "cold"]
+    assert len(cold) > len(profiled) / 2 and named
+    assert all(one.problem.cache_state == "warm" for one in named)
+    # And each of them took longer under the profiler than it does with its cache warm.
+    for one in named:
+        assert one.counters is not None
+        assert (one.counters.values["duration_us"] or 0.0) > 1.1 * one.median_us
+    assert any(one.candidate == "r07_int4" and one.problem.kv_len == 4096 for one in named)

@@ -438,6 +438,8 @@ def test_numbers_wait_for_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1056" not in str(refused.value)
     shown = check_numbers({"blocks": 32, "room for": 1000}, right, **asks)
     assert shown.text == "blocks: 32, as you said. room for: 1056; you: 1000. [computed]"
+    counted = check_numbers({"blocks": 32, "room for": 1}, right, **asks, word="recorded")
+    assert counted.text.endswith("[recorded]")
     monkeypatch.setenv("LABTOOLS_READER", "0")
     question, _, result = check_numbers({}, right, **asks).html.partition("<details")
     assert "1056" not in question

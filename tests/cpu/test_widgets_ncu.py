@@ -173,6 +173,28 @@ def test_the_bound_is_the_one_rules_and_a_difference_is_explained() -> None:
     assert (alone["forecast"], alone["differs"], alone["why"]) == (None, False, "")
 
 
+def test_counters_of_runs_that_differ_are_said_so_and_give_no_point_and_no_bound() -> None:
+    # 10 cycles between two of a warp, 0.2 instructions a cycle: 2 warps, where 4 were resident.
+    counts = {**MEMORY_IDLE, "instructions_per_cycle": 0.4, "achieved_occupancy_pct": 6.25}
+    alike = run_of(counts)
+    assert (alike.apart, make_panel(alike)["apart"], alike.bound_word) == ("", "", "chain")
+    assert roofline_point(alike) is not None
+    mixed = run_of({**counts, "instructions_per_cycle": 0.2})
+    assert roofline_point(mixed) is None
+    panel = make_panel(mixed)
+    assert panel["apart"].startswith("These counters do not belong together. ")
+    assert "2.00 warps on an SM, the occupancy says 4.00" in panel["apart"]
+    assert (panel["roofline"]["point"], panel["bound"]["counted"]) == (None, "counters apart")
+    assert "do not belong together" in panel["roofline"]["said"]
+    assert panel["bound"]["why"] == "The forecast says chain."
+    assert "times what is needed" not in panel["memory"]["said"]
+    assert (
+        "The recorded counters do not belong together"
+        in compare_runs(run_of(counts, word="live"), mixed).text
+    )
+    assert make_panel(run_of(mixed.values, forecast_bound=None))["bound"]["why"] == ""
+
+
 def test_ceilings_that_are_not_known_are_left_out() -> None:
     h200 = load_gpu("h200")
     reader = make_record("ceiling:read_sweep", [[30.0] * 3] * 5)

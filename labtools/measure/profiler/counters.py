@@ -89,7 +89,7 @@ CHOSEN_COUNTERS = (
             "smsp__issue_active.avg.pct_of_peak_sustained_active",
             "sm__inst_issued.avg.pct_of_peak_sustained_active",
         ),
-        "cycles in which a scheduler issued",
+        "cycles in which a scheduler issued, of those in which it had a warp",
     ),
     Counter(
         "executed_instructions",

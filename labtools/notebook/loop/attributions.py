@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 LINEAR_TO = 0.02
 """The figure's scale is linear to here, on both sides, and logarithmic beyond."""
 _TICKS = (-0.5, -0.1, -0.02, 0.0, 0.02, 0.1, 0.5, 2.0, 10.0)
+_MOST_DIGITS = 4
 _SAID: Mapping[Decision | None, str] = {
     "above": "counts",
     "below": "does not count",
@@ -50,14 +51,29 @@ def show_attributions(
         rows.append(row)
     if classes is not None:
         columns.append("class")
-    limits = sorted({f"{100 * one.threshold:.2g} %" for one in found})
+    digits = 1 + max(map(_digits, found), default=1)
+    limits = sorted({f"{100 * one.threshold:.{digits}g} %" for one in found})
     about = f"threshold {' or '.join(limits)}" if limits else ""
     return show_table(columns, rows, word=word, note="; ".join(filter(None, [note, about])))
 
 
 def say_interval_pct(one: Attribution) -> str:
-    """The 95 % interval of a method's relative effect, in percent; it stays on one line."""
-    return f"{100 * one.low:+.1f}\u00a0to\u00a0{100 * one.high:+.1f}"
+    """The 95 % interval of a method's relative effect, in percent; it stays on one line.
+
+    An end that would read as the threshold, and is not, has more digits.
+    """
+    digits = _digits(one)
+    return f"{100 * one.low:+.{digits}f}\u00a0to\u00a0{100 * one.high:+.{digits}f}"
+
+
+def _digits(one: Attribution) -> int:
+    """Decimals of a percentage that tell both ends of an interval from the threshold."""
+    for digits in range(1, _MOST_DIGITS):
+        shown = f"{100 * one.threshold:.{digits}f}"
+        ends = (end for end in (one.low, one.high) if end != one.threshold)
+        if all(f"{100 * end:.{digits}f}" != shown for end in ends):
+            return digits
+    return _MOST_DIGITS
 
 
 def attributions_figure(found: Sequence[Attribution], word: str, caption: str) -> Shown:
@@ -89,9 +105,9 @@ def attributions_figure(found: Sequence[Attribution], word: str, caption: str) -
         axes.grid(axis="y", visible=False)
 
     said = "; ".join(
-        f"{one.method} {one.relative:+.1%} ({one.low:+.1%} to {one.high:+.1%}), "
+        f"{one.method} {one.relative:+.1%} ({one.low:+.{digits}%} to {one.high:+.{digits}%}), "
         f"{_SAID[one.decided]}"
-        for one in found
+        for one, digits in ((one, _digits(one)) for one in found)
     )
     told = f"{caption}. With 95 % intervals; dotted: the threshold; hollow: undecided"
     return draw_picture(

@@ -86,9 +86,10 @@ COUNTER_MEANINGS = {
     "issue_slot_pct": CounterMeaning(
         "issue slots in use",
         "% of cycles",
-        "Cycles in which a scheduler issued an instruction, of those in which its SM had work.",
+        "Cycles in which a scheduler issued an instruction, of those in which it had a warp.",
         "Not useful work: an instruction that computes an address counts like a multiply-add. "
-        "SMs without work are left out.",
+        "Not the share of all slots either: schedulers without a warp are left out here, and "
+        "counted in a forecast.",
     ),
     "sm_active_pct": CounterMeaning(
         "SMs with work",
@@ -161,7 +162,8 @@ WAIT_CAUTIONS = {
     "as well. Look at the DRAM throughput beside it.",
     "short_scoreboard": "It does not say which of the three. The instructions do.",
     "barrier": "It does not blame the barrier: the warp that comes last is what is waited for.",
-    "wait": "It cannot be hidden by faster memory. Only fewer instructions, or other warps, help.",
+    "wait": "It cannot be hidden by faster memory. Fewer instructions help, and so do independent "
+    "ones: of the same warp or of others.",
     "selected": "This is no wait. Its share is small where the others are large.",
     "not_selected": "This is no lack: another warp issues. It can only be large where warps "
     "abound.",

@@ -13,7 +13,6 @@ from labtools.predict import Forecast
 from labtools.predict.sheets import Gpu
 from labtools.record import Record, describe_record
 from labtools.record.bound import (
-    counted_bound,
     explain_disagreement,
     known_value,
     missing_states,
@@ -67,8 +66,10 @@ def roofline_point(run: ProfiledRun) -> tuple[float, float] | None:
     """Operations a byte of DRAM traffic, and 10^12 operations a second under the profiler.
 
     The operations are the problem's, computed. Bytes and duration are counted; where one of them is
-    missing, or no byte was moved, there is no point.
+    missing, no byte was moved, or the counters do not belong together, there is no point.
     """
+    if run.apart:
+        return None
     names = ("dram_read_bytes", "dram_write_bytes", "duration_us")
     read, written, duration_us = (known_value(run.values, name) for name in names)
     if read is None or written is None or not duration_us or not read + written:
@@ -77,6 +78,9 @@ def roofline_point(run: ProfiledRun) -> tuple[float, float] | None:
 
 
 def _roofline(run: ProfiledRun) -> dict[str, Any]:
+    if run.apart:
+        said = "No point: these counters do not belong together, so bytes and duration need not be"
+        return {"point": None, "said": f"{said} those of this workload."}
     point = roofline_point(run)
     if point is None:
         names = ("dram_read_bytes", "dram_write_bytes", "duration_us")
@@ -148,9 +152,11 @@ def _memory(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
         _rate("L2 hit rate", known_value(run.values, "l2_hit_pct"), run.word),
     ]
     said = []
-    if read is not None:
+    if run.apart:
+        said.append("These bytes need not be those of the run whose waits stand above.")
+    elif read is not None:
         said.append(f"DRAM delivered {read / run.read_bytes:.2f} times what is needed.")
-    if read is not None and asked:
+    if read is not None and asked and not run.apart:
         said.append(f"That is {read / asked:.0%} of what the L2 was asked for.")
     return {"levels": levels, "rates": rates, "said": " ".join(said)}
 
@@ -187,8 +193,8 @@ def missing_counters(values: Mapping[str, float | None]) -> list[str]:
 
 
 def _bound(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
-    counted = counted_bound(run.values)
-    bound, why = run.forecast_bound, ""
+    counted = run.counted
+    bound, why, reason = run.forecast_bound, "", counted.reason
     if forecast is not None:
         bound = forecast.bound
         why = explain_disagreement(forecast.bound, forecast.terms_us, counted, run.values)
@@ -196,9 +202,11 @@ def _bound(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
         why = explain_disagreement(bound, {}, counted, run.values)
     # The rule's own reason stands above it.
     why = why.replace(f": {counted.reason}", "", 1)
+    if counted.apart:  # which is said once, below
+        why, reason = f"The forecast says {bound}." if bound else "", "it is not asked"
     return {
-        "counted": counted.bound or "not clear",
-        "reason": f"{counted.reason}.",
+        "counted": run.bound_word,
+        "reason": f"{reason}.",
         "forecast": bound,
         "differs": bound is not None and bound != counted.bound,
         "why": why,
@@ -206,6 +214,17 @@ def _bound(run: ProfiledRun, forecast: Forecast | None) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------- panel
+
+
+def _say_apart(run: ProfiledRun) -> str:
+    """What a reader of counters that do not belong together must know; else nothing."""
+    if not run.apart:
+        return ""
+    why = f"{run.apart[0].upper()}{run.apart[1:]}"
+    return (
+        f"These counters do not belong together. {why}. Each value below is what its run counted. "
+        "No rule that needs several of them is asked, and no point is drawn."
+    )
 
 
 def make_panel(run: ProfiledRun, forecast: Forecast | None = None) -> dict[str, Any]:
@@ -224,6 +243,7 @@ def make_panel(run: ProfiledRun, forecast: Forecast | None = None) -> dict[str, 
         "where": run.where,
         "time": timed,
         "profiled": None if profiled is None else f"{say_time(profiled)} us",
+        "apart": _say_apart(run),
         "bound": _bound(run, forecast),
         "roofline": _roofline(run),
         "waits": _waits(run),

@@ -10,6 +10,7 @@ from labtools.predict import gpu_of_device, load_gpu
 from labtools.predict.sheets import Gpu
 from labtools.problem import LabError, Problem, Rung, load_rung
 from labtools.record import describe_record, with_counters
+from labtools.record.bound import CountedBound, counted_bound, passes_apart
 
 from ..records import GpuRecords
 from ..tables import check_word
@@ -51,6 +52,22 @@ class ProfiledRun:
     def name(self) -> str:
         """Rung and workload."""
         return f"{self.rung.id} at {self.problem}"
+
+    @property
+    def counted(self) -> CountedBound:
+        """The bound that the counters show by the one rule."""
+        return counted_bound(self.values, max_warps_per_sm=self.gpu.max_warps_per_sm)
+
+    @property
+    def bound_word(self) -> str:
+        """The bound, or why there is none, in two words."""
+        counted = self.counted
+        return counted.bound or ("counters apart" if counted.apart else "not clear")
+
+    @property
+    def apart(self) -> str:
+        """Why the counters do not belong together, or nothing."""
+        return passes_apart(self.values, self.gpu.max_warps_per_sm)
 
 
 def recorded_run(records: GpuRecords, rung: str, problem: Problem) -> ProfiledRun | None:

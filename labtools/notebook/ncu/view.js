@@ -180,6 +180,9 @@ function summary(cell) {
     html("div", {}, [html("strong", {}, [cell.name]), `, ${cell.title}. ${times.join(", ")}. `,
       `${cell.where}.`]),
   ];
+  if (cell.apart) {
+    parts.push(html("div", { class: "lt-ncu-apart", role: "note" }, [cell.apart]));
+  }
   if (bound.forecast !== null) {
     parts.push(html("div", { class: "lt-ncu-forecast" }, [
       `${bound.why} `,

@@ -158,6 +158,9 @@ def compare_runs(live: ProfiledRun, kept: ProfiledRun | None) -> Shown:
         rows.append((f"{meaning.label} ({meaning.unit})", *told, ratio, both))
     against = f"recorded: {kept.where}" if kept else "there is no record of it"
     note = f"{live.name}. Live: {live.where}; {against}"
+    for word, run in (("live", live), ("recorded", kept)):
+        if run is not None and run.apart:
+            note += f". The {word} counters do not belong together: {run.apart}"
     return show_table(
         ("counter", "live", "recorded", "live / recorded"), rows, word="live", note=note
     )
