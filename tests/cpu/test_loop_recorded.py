@@ -33,8 +33,10 @@ from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.pick import Taken
 from labtools.optimize.searches import read_searches, searches_path
 from labtools.optimize.state import GivenRefused, LoopResult, LoopState
+from labtools.predict import load_gpu
 from labtools.problem import LabError
 from labtools.problem.rung import say_knobs
+from labtools.record.bound import largest_stall, stall_shares
 from labtools.toolchain import find_compiler
 from labtools.toolchain.progress import silent
 
@@ -559,3 +561,31 @@ def test_what_the_compiler_dropped_is_tried_in_another_form(
     assert (state.history[-1].classes or {})[DROPPED] != "implementation_failed"
     assert state.implementation_failed_methods == ()
     assert SAID in (folder / "iterv5" / "analysis.md").read_text()
+
+
+def test_a_warp_is_not_passed_over_more_than_others_issue(grid: Grid, family: Family) -> None:
+    """What a forecast calls "not selected" is time in which the scheduler issues for another."""
+    schedulers = load_gpu(grid.plan.gpu).sub_partitions
+    seen = 0
+    for at in grid.at:
+        bench = RecordedBench(family, at.workload, grid)
+        for point in family.grid():
+            if (number := grid.number(point)) is None or at.forecast_us[number] is None:
+                continue
+            values = bench.shares(point)
+            shares = stall_shares(values)
+            warps = values["achieved_occupancy_pct"] / 100 * bench.limits.max_warps_per_sm
+            busy = values["issue_slot_pct"] / 100 * schedulers / min(schedulers, max(1, warps))
+            assert shares["not_selected"] <= max(0.0, busy - shares["selected"]) + 0.01, point.key
+            seen += 1
+    assert seen == len(grid.at) * len(family.grid())
+
+
+def test_bank_conflicts_stand_at_the_short_scoreboard(grid: Grid, family: Family) -> None:
+    """As the counters of an H200 say of these points, and without a swizzle alone."""
+    bench = RecordedBench(family, family.workloads[0], grid)
+    plain = family.read_key("gqa=1 math=1 load=2 width=16 unroll=1 stages=3 warps=4")
+    found = largest_stall(bench.shares(plain))
+    assert found is not None and found[0] == "short_scoreboard" and found[1] > 0.5
+    without = family.apply(plain, ["memory.swizzle"])
+    assert stall_shares(bench.shares(without))["short_scoreboard"] < found[1] / 3
