@@ -821,7 +821,9 @@ class LiveBench(_OnAFamily):
     def gaps(self, point: Point) -> Gaps:
         """The gaps that the counters show; without counters those of the forecast, so labelled."""
         counters = self._counters(point)
-        return gaps_of_counters(counters) if counters else super().gaps(point)
+        if not counters:
+            return super().gaps(point)
+        return gaps_of_counters(counters, self.limits.max_warps_per_sm)
 
     def look_ahead(self, points: Sequence[Point]) -> None:
         """One run of ncu for all of them, and their forecasts side by side."""

@@ -88,18 +88,25 @@ def say_gap(gap: float | None) -> str:
     return "missing" if gap is None else f"{gap:.2f}"
 
 
-def gaps_of_counters(values: Mapping[str, float | None]) -> Gaps:
+def gaps_of_counters(
+    values: Mapping[str, float | None], max_warps_per_sm: int | None = None
+) -> Gaps:
     """The gaps that hardware counters of one kernel show.
 
     Args:
         values: by the stable names of counters, rates in percent; None or absent is missing.
+        max_warps_per_sm: of the GPU. Where counters that were not measured in like runs betray
+            themselves by it (`record.bound.passes_apart`), they decide no bound, and the note says
+            so: each gap holds for its own run. None does not look.
     """
     pipes = {name: values.get(name) for name in COMPUTE_PIPES}
     # A pipe that was not measured may be the busiest.
     best = None if None in pipes.values() else max(x for x in pipes.values() if x is not None)
     used = {name: value for name, value in pipes.items() if value is not None}
     missing = [name for name, value in pipes.items() if value is None]
-    return _gaps_of(values, best, used, missing, "counters", counted_bound(values).bound)
+    found = counted_bound(values, max_warps_per_sm=max_warps_per_sm)
+    note = found.reason if found.apart else ""
+    return _gaps_of(values, best, used, missing, "counters", found.bound, note)
 
 
 def fault_of_counters(values: Mapping[str, float | None]) -> str | None:

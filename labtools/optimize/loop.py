@@ -133,7 +133,10 @@ class TuningLoop:
         point = self.family.read_key(state.point)
         if state.time_us is None:
             self._time("start", [point])  # it is given, and no candidate
-        found = gaps_of_counters(counters) if counters is not None else self.bench.gaps(point)
+        warps = self.bench.limits.max_warps_per_sm
+        found = (
+            gaps_of_counters(counters, warps) if counters is not None else self.bench.gaps(point)
+        )
         values = counters if counters is not None else self.bench.shares(point)
         earlier = [one.gaps for one in state.since_restart if one.gaps is not None]
         history = [*earlier, found]

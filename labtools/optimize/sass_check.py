@@ -64,6 +64,8 @@ class SassVerdict:
         """A signature's verdict, or what the proof said of a method that has none."""
         if self.verdict != "no signature":
             return self.verdict
+        if not self.proof:  # a signature that compares, and nothing to compare with
+            return "cannot be told"
         return {True: "proved", False: "not proved", None: "proof not asked"}[self.proved]
 
 

@@ -68,6 +68,20 @@ def test_gaps_follow_from_the_counters(counted):
     assert found.bound == "bandwidth"
 
 
+def test_counters_of_unlike_runs_decide_no_bound(counted):
+    """Half the occupancy: the warps by Little's law are twice those that it counts."""
+    most = load_gpu("h200").limits.max_warps_per_sm
+    assert gaps_of_counters(counted, most) == gaps_of_counters(counted)
+    half = {**counted, "achieved_occupancy_pct": counted["achieved_occupancy_pct"] / 2}
+    found = gaps_of_counters(half, most)
+    assert found.bound is None
+    assert "do not belong together" in found.note
+    alone = gaps_of_counters(half)
+    assert (found.compute, found.memory, found.latency) == (
+        *(alone.compute, alone.memory, alone.latency),
+    )
+
+
 def test_near_peak_cannot_fire_on_the_best_kernel(counted):
     """Its memory is nearly full, and nearly full is what it can be: warps still wait, and the
     pipes that compute have little to do."""

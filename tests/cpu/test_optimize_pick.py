@@ -384,7 +384,7 @@ def test_a_comparison_needs_the_code_without_the_method(tmp_path, signature, ver
     assert check_sass(family, [SHUFFLES], with_it, without)[0].verdict == verdict
     assert check_sass(family, [SHUFFLES], with_it, {SHUFFLES: without})[0].verdict == verdict
     (open_one,) = check_sass(family, [SHUFFLES], with_it)
-    assert open_one.verdict == "no signature"
+    assert (open_one.verdict, str(open_one)) == ("no signature", "cannot be told")
     assert "compares" in open_one.note
     assert classify(Told("above"), open_one) == "undecided"
 

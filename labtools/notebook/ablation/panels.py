@@ -186,13 +186,11 @@ def proof_rows(
     if method.signature:
         without = dict(verdict.without)
         rows = [[text, str(count), say_count(without.get(text))] for text, count in verdict.found]
-        said = {"present": "found", "absent": "not found"}.get(verdict.verdict, "cannot be told")
-        return {"kind": "signature", "rows": rows, "said": said, "note": verdict.note}
+        return {"kind": "signature", "rows": rows, "said": str(verdict), "note": verdict.note}
     values, others = proof_values(bench, point), proof_values(bench, left)
     asked = sorted({name.removesuffix(WITHOUT) for name in names_in(method.proof_when)})
     rows = [[name, say_count(values.get(name)), say_count(others.get(name))] for name in asked]
-    said = {True: "proved", False: "not proved", None: "cannot be asked"}[verdict.proved]
-    return {"kind": "proof", "rows": rows, "said": said, "note": method.proof}
+    return {"kind": "proof", "rows": rows, "said": str(verdict), "note": method.proof}
 
 
 def _removal(
