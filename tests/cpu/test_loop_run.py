@@ -457,12 +457,8 @@ def test_a_point_is_ablated_without_a_loop(family: Family) -> None:
     assert wide.verdict == "present"
 
 
-def test_a_removal_without_a_time_says_why_and_has_no_class(
-    family: Family, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    knobs = {"wide": 1, "threads": 256}
-    wrong = family.remove(family.point(knobs), "memory.wide_accesses")
-    both = "memory.wide_accesses + compute.larger_blocks"
+def refuse(monkeypatch: pytest.MonkeyPatch, wrong: Point) -> None:
+    """Benches of forecasts have no time for this point: its answers are wrong."""
     timed = ForecastBench.time
 
     def refuses_one(self: ForecastBench, points: Sequence[Point], *rest: Any) -> TimedPoints:
@@ -471,6 +467,15 @@ def test_a_removal_without_a_time_says_why_and_has_no_class(
         return TimedPoints(samples, {wrong: "its answers are wrong"} if wrong in points else {})
 
     monkeypatch.setattr(ForecastBench, "time", refuses_one)
+
+
+def test_a_removal_without_a_time_says_why_and_has_no_class(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    knobs = {"wide": 1, "threads": 256}
+    wrong = family.remove(family.point(knobs), "memory.wide_accesses")
+    both = "memory.wide_accesses + compute.larger_blocks"
+    refuse(monkeypatch, wrong)
     found = loop.ablate_point(family, None, "forecast", knobs, pairs=True)
     assert found.untimed == {"memory.wide_accesses": "its answers are wrong"}
     assert list(found.classes) == [one.method for one in found.sass_check]
@@ -538,14 +543,7 @@ def test_pairs_that_could_not_be_timed_say_why(
     state = loop.branch(folder, family)
     champion = family.read_key(state.current.champion or "")
     ((name, both),) = pair_variants(family, champion, state.current.methods).items()
-    timed = ForecastBench.time
-
-    def refuses_one(self: ForecastBench, points: Sequence[Point], *rest: Any) -> TimedPoints:
-        found = timed(self, points, *rest)
-        samples = {one: held for one, held in found.samples.items() if one != both}
-        return TimedPoints(samples, {both: "its answers are wrong"} if both in points else {})
-
-    monkeypatch.setattr(ForecastBench, "time", refuses_one)
+    refuse(monkeypatch, both)
     answer = do_step(folder, "ablate", None, silent, pairs=True)
     assert answer.result["untimed"] == {name: "its answers are wrong"}
     assert answer.result["pairs"] == answer.result["interactions"] == ()
