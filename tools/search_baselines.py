@@ -447,7 +447,7 @@ class OldPolicy:
             *(self.family, point, bench.gaps(point), bench.shares(point)),
             *(bench.problem, bench.limits, taken),
             entry=bench.entry(point),
-            refuses=lambda methods: (
+            refuses=lambda methods, _: (
                 None if self.candidates(point, methods) else "the grid has no point with them"
             ),
         ).methods

@@ -729,7 +729,7 @@ class LoopStatus(Answer):
             methods = getattr(state, f"{name}_methods")
             console.print(f"{name.replace('_', ' ')}: {', '.join(methods) or 'none'}", markup=False)
         if wrong := "; ".join(say_wrong_picks(state)):
-            console.print(f"every branch wrong: {wrong}", markup=False)
+            console.print(f"no right branch: {wrong}", markup=False)
         rows = [
             (str(number), f"{one.iteration}.{one.branch}", f"{one.time_us:.2f}", one.point)
             for number, one in enumerate(state.frontier)

@@ -26,6 +26,7 @@ MOST_FORECASTS = 96
 
 
 SWITCHES_ANOTHER = "it would switch another method on or off"
+CHANGES_FORM = "it would give a method another form than it may have"
 """Why a setting is no variant, see `variants`."""
 KnobValues = tuple[tuple[str, int], ...]
 """Knobs with their values."""
@@ -74,8 +75,9 @@ def variants(
 
     What is on already may take another of its forms: which one is best follows from what is beside
     it. A setting that would switch another method on or off is no variant: nobody would know which
-    of the two a gain belongs to. Each point comes once; in place of one that is no variant or no
-    kernel comes the reason.
+    of the two a gain belongs to. Nor is one that gives a method another form than it may have, as
+    where a hyperparameter is the form. Each point comes once; in place of one that is no variant or
+    no kernel comes the reason.
 
     Args:
         family: what is tuned.
@@ -85,7 +87,7 @@ def variants(
         fixed: ids of methods that keep the form that they are on in.
     """
     seen = {point}
-    others: dict[Point, None] = {}
+    others: dict[Point, str] = {}
     looked: set[tuple[frozenset[tuple[str, int]], tuple[str, ...]]] = set()
     varied = {one.knob for one in family.hypers}
     only = forms or {}
@@ -104,6 +106,7 @@ def variants(
         if (rest, switched) in looked:  # forms that the hyperparameters set again
             continue
         looked.add((rest, switched))
+        wanted = {**held_forms(family, point, plain, methods, fixed), **only}
         held = [name for name in switched if name not in methods and name not in fixed]
         for values in itertools.product(*_choices(family, held)):
             try:
@@ -113,13 +116,37 @@ def variants(
                 continue
             if made in seen:
                 continue
-            if family.methods_on(made) == switched:
+            if family.methods_on(made) != switched:
+                others[made] = SWITCHES_ANOTHER
+            elif any(family.form_of(made, name) != form for name, form in wanted.items()):
+                others[made] = CHANGES_FORM
+            else:
                 seen.add(made)
                 yield made
-            else:  # another form of the methods may still come to it
-                others[made] = None
-    for _ in others.keys() - seen:
-        yield SWITCHES_ANOTHER
+    for made, why in others.items():  # another form of the methods may have come to it
+        if made not in seen:
+            yield why
+
+
+def held_forms(
+    family: Family, point: Point, plain: Point, methods: Sequence[str], fixed: Collection[str]
+) -> dict[str, int]:
+    """The form that each method keeps that is not to have another.
+
+    Args:
+        family: what is tuned.
+        point: what methods are added to. What is on there keeps that form.
+        plain: the point with the methods. What they brought along keeps the form that it came in.
+        methods: their ids; they are held to nothing here.
+        fixed: ids of the methods that keep their form.
+    """
+    found = {}
+    for name in set(fixed) - set(methods):
+        before = family.form_of(point, name)
+        form = family.form_of(plain, name) if before is None else before
+        if form is not None:
+            found[name] = form
+    return found
 
 
 def with_methods(

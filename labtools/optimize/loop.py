@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,12 +24,13 @@ from labtools.record.expressions import Quantity
 from labtools.record.whole import write_whole
 from labtools.toolchain.progress import Progress, silent
 
-from .ablation import ablate_methods, ablate_pairs, pair_variants
+from .ablation import TimeCall, ablate_methods, ablate_pairs, pair_variants
 from .attribution import Attribution, interactions, relative_gain
 from .bench import TimedOn, TimedPoints, TimingBench, open_bench
 from .branch import (
     Branch,
     Branching,
+    held_forms,
     propose,
     rank_of_best,
     say_counted,
@@ -68,6 +69,7 @@ from .pick import (
     is_on_for_good,
     launch_numbers,
     pick_methods,
+    retried_form,
     why_not_again,
 )
 from .sass_check import Proof, SassVerdict, prove
@@ -93,6 +95,7 @@ MOST_SCORED = 8
 """Entries of the frontier that are timed on the family's other workloads, the fastest first."""
 TIMED_BEFORE = "timed before"
 WRONG_BEFORE = "found wrong before"
+NO_TIME_BEFORE = "without a time before"
 """Why a point is not tried again."""
 
 
@@ -130,9 +133,8 @@ class TuningLoop:
             raise GivenRefused(
                 "These counters cannot be used.", fault, "null where a counter was not measured"
             )
+        self._time_start()
         point = self.family.read_key(state.point)
-        if state.time_us is None:
-            self._time("start", [point])  # it is given, and no candidate
         warps = self.bench.limits.max_warps_per_sm
         found = (
             gaps_of_counters(counters, warps) if counters is not None else self.bench.gaps(point)
@@ -245,23 +247,16 @@ class TuningLoop:
         state = self.folder.require("ablate")
         champion, methods = self._champion(state), state.current.methods
 
-        failures: dict[Point, str] = {}
-
-        def kept(points: Sequence[Point]) -> TimedPoints:
+        def beside(points: Sequence[Point]) -> TimedPoints:
             others = [one for one in points if one != champion]
-            failures.update(_wrong_ones(self.bench, others))
-            right = [one for one in others if one not in failures]
-            if not right:  # there is nothing to compare the champion with
-                alone = self._kept("branch", champion)
-                assert alone is not None and alone.samples is not None
-                return TimedPoints({champion: alone.samples}, failures)
-            found = self._time("ablation", right, beside=champion)
-            failures.update({one: it.failure for one, it in found.items() if it.samples is None})
+            found = self._time("ablation", others, beside=champion)
             return TimedPoints(
                 {one: timed.samples for one, timed in found.items() if timed.samples is not None},
-                failures,
+                {one: timed.failure for one, timed in found.items() if timed.samples is None},
             )
 
+        failures: dict[Point, str] = {}
+        kept = _right_ones_of(self.bench, champion, beside, failures)
         single: tuple[Attribution, ...] = ()
         both: tuple[Attribution, ...] = ()
         if methods:
@@ -291,7 +286,9 @@ class TuningLoop:
         Args:
             analysis: words of whoever drives the loop.
         """
-        state = self.folder.require("update")
+        self.folder.require("update")
+        self._time_start()
+        state = self.state
         current = state.current
         found = {one.method: one for one in current.attribution or ()}
         classes = {
@@ -381,7 +378,7 @@ class TuningLoop:
         """Time points and keep each measurement; what this round has already is not timed again.
 
         A bench may compare only what it timed in one call. There a call of which the log has a
-        part is made anew.
+        part is made anew, and points come with what they were timed beside.
 
         Args:
             purpose: what for.
@@ -390,7 +387,9 @@ class TuningLoop:
         """
         left = set(self.folder.plan(purpose, [one.key for one in points]))
         if self.bench.one_call:
-            if left:
+            calls = self._calls(purpose, points)
+            alone = beside is not None and self._kept("reference", beside, calls) is None
+            if left or alone or len(calls) > 1:
                 self._keep_call(purpose, points, beside)
         else:
             # Without what it is compared with a measurement is worth nothing: that comes first.
@@ -401,7 +400,7 @@ class TuningLoop:
                     self._keep_call(purpose, [one], None)
         found = {one: self._kept(purpose, one) for one in points}
         if beside is not None:
-            found[beside] = self._kept("reference", beside)
+            found[beside] = self._kept("reference", beside, self._calls(purpose, points))
         return {one: timed for one, timed in found.items() if timed is not None}
 
     def _keep_call(self, purpose: Purpose, points: Sequence[Point], beside: Point | None) -> None:
@@ -418,8 +417,35 @@ class TuningLoop:
                 )
             )
 
-    def _kept(self, purpose: Purpose, point: Point) -> PointTimed | None:
-        return self.folder.measured(point.key, round=self.state.round, purpose=purpose)
+    def _kept(
+        self, purpose: Purpose, point: Point, calls: Collection[int] = ()
+    ) -> PointTimed | None:
+        number = self.state.round
+        return self.folder.measured(point.key, round=number, purpose=purpose, calls=calls)
+
+    def _calls(self, purpose: Purpose, points: Sequence[Point]) -> set[int]:
+        """The calls in which points were timed; none where the bench compares across calls."""
+        kept = [self._kept(purpose, one) for one in points] if self.bench.one_call else []
+        return {one.call for one in kept if one is not None}
+
+    def _time_start(self) -> None:
+        """Time the point that the round begins from, where it has no time. It is no candidate.
+
+        Raises:
+            LabError: it still has none.
+        """
+        if self.state.time_us is not None:
+            return
+        point = self.family.read_key(self.state.point)
+        self.folder.plan("start", [point.key])
+        self._keep_call("start", [point], None)
+        if self.state.time_us is None:
+            timed = self._kept("start", point)
+            raise LabError(
+                f"{point.key} has no time, so no round can begin from it.",
+                timed.failure if timed else "",
+                "the same step again; a restart from an entry of the frontier",
+            )
 
     # ------------------------------------------------------------------------------- deciding
 
@@ -455,7 +481,8 @@ class TuningLoop:
             )
         forms = current.pick.forms if current.pick else {}
         base = with_methods(self.family, point, current.methods, forms)
-        dropped = self.state.implementation_failed_methods
+        taken = self._taken(self.state, {})
+        held = held_forms(self.family, point, base, current.methods, taken.failed)
         chosen: list[Point] = []
         for knobs in given:
             one = self.family.point({**base.knobs, **knobs})
@@ -468,12 +495,12 @@ class TuningLoop:
                 word = "on" if other[0] in there else "off"
                 reason = f"{other[0]}, not picked for this round, would be switched {word} there"
             elif moved := [
-                name
-                for name in sorted(there & set(dropped) - set(current.methods))
-                if self.family.form_of(one, name) != self.family.form_of(base, name)
+                name for name, form in held.items() if self.family.form_of(one, name) != form
             ]:
                 reason = f"{moved[0]}, which the compiler dropped, would have another form there, "
                 reason += "and is not picked for this round"
+            elif again := [name for name in current.methods if self._is_dropped(one, name, taken)]:
+                reason = f"the compiler dropped {again[0]} in the form that it has there"
             elif one in chosen:
                 reason = f"it is branch {chosen.index(one) + 1} already"
             if reason:
@@ -483,6 +510,13 @@ class TuningLoop:
             tuple(Branch(n, one, None, "given") for n, one in enumerate(chosen, start=1))
         )
 
+    def _is_dropped(self, point: Point, name: str, taken: Taken) -> bool:
+        """Whether the compiler dropped a method in the form that it has at a point, and another
+        form is left."""
+        form = self.family.form_of(point, name)
+        left = fresh_form(self.family.method(name), taken) is not None
+        return left and form in taken.failed.get(name, ())
+
     def _known_points(self, state: LoopState) -> dict[Point, str]:
         """Points that are not tried again, and why.
 
@@ -490,19 +524,22 @@ class TuningLoop:
         """
         runs = [one for one in state.timed if one.round < state.round]
         branches = [one for kept in state.history for one in kept.branches]
-        wrong = [one.point for one in runs if one.time_us is None]
-        wrong += [one.point for one in branches if not one.is_right]
+        wrong = [one.point for one in branches if not one.is_right]
+        untimed = [one.point for one in state.timed if one.time_us is None]
         timed = [one.point for one in runs] + [one.start for one in state.history]
         timed += [one.point for one in branches]
         said = {**dict.fromkeys(timed, TIMED_BEFORE), **dict.fromkeys(wrong, WRONG_BEFORE)}
+        said |= {key: NO_TIME_BEFORE for key in untimed if key in said}  # what is wrong never ran
         return {self.family.read_key(key): why for key, why in said.items()}
 
-    def _cannot_branch(self, point: Point, methods: Sequence[str]) -> str | None:
+    def _cannot_branch(
+        self, point: Point, methods: Sequence[str], forms: Mapping[str, int]
+    ) -> str | None:
         """Why no setting of some methods can be tried on this bench, or None."""
         known = self._known_points(self.state)
         reasons: Counter[str] = Counter()
         fixed = self.state.implementation_failed_methods
-        for made in variants(self.family, point, methods, fixed=fixed):
+        for made in variants(self.family, point, methods, forms, fixed):
             reason = made if isinstance(made, str) else why_not_tried(self.bench, made, known)
             if reason is None:
                 return None
@@ -536,9 +573,6 @@ class TuningLoop:
         for name in wanted:
             if is_on_for_good(self.family, point, self.family.method(name), taken):
                 raise LabError(f"{name} cannot be taken.", "it is on already", "other methods")
-        self.family.apply(point, wanted)
-        if reason := self._cannot_branch(point, wanted):
-            raise LabError("This pick leads nowhere.", reason, "other methods")
         again = [self.family.method(name) for name in wanted if name in taken.failed]
         for one in again:
             if why := why_not_again(self.family, one, taken):
@@ -548,7 +582,10 @@ class TuningLoop:
                     f'"acknowledged": {{"{one.id}": "..."}} says what is different, such as '
                     f"one of its forms, {' or '.join(map(say_knobs, one.on))}; other methods",
                 )
-        forms = {one.id: number for one in again if (number := fresh_form(one, taken))}
+        forms = {name: form for one in again for name, form in retried_form(one, taken).items()}
+        self.family.apply(point, wanted, forms=forms)
+        if reason := self._cannot_branch(point, wanted, forms):
+            raise LabError("This pick leads nowhere.", reason, "other methods")
         given = Counter(self.family.method(name).axis for name in wanted)
         considered = []
         for seen in chosen.considered:
@@ -634,8 +671,9 @@ class TuningLoop:
         from; None where the two were not both timed."""
         if one.champion is None:
             return None
-        before = self.folder.measured(one.start, round=one.round, purpose="reference")
         after = self.folder.measured(one.champion, round=one.round, purpose="branch")
+        calls = {after.call} if after is not None and self.bench.one_call else ()
+        before = self.folder.measured(one.start, round=one.round, purpose="reference", calls=calls)
         if before is None or after is None or before.samples is None or after.samples is None:
             return None
         return relative_gain(before.samples, after.samples)
@@ -743,6 +781,27 @@ def _say_no_branch(current: RoundKept, pruned: Mapping[str, int]) -> str:
 def _wrong_ones(bench: TimingBench, points: Sequence[Point]) -> dict[Point, str]:
     """Of some points those whose answers are wrong, and what is wrong with them."""
     return {one: why for one, why in bench.check(points).items() if why is not None}
+
+
+def _right_ones_of(
+    bench: TimingBench, point: Point, time: TimeCall, failures: dict[Point, str]
+) -> TimeCall:
+    """Times a point and, of others, those whose answers are right.
+
+    Args:
+        bench: checks the others.
+        point: known to be right.
+        time: what times.
+        failures: takes why a point is wrong or has no time.
+    """
+
+    def call(points: Sequence[Point]) -> TimedPoints:
+        wrong = _wrong_ones(bench, [one for one in points if one != point])
+        found = time([one for one in points if one not in wrong])
+        failures.update({**wrong, **found.failures})
+        return TimedPoints(found.samples, {**found.failures, **wrong})
+
+    return call
 
 
 def _check_right(bench: TimingBench, point: Point) -> None:
@@ -1066,24 +1125,24 @@ def ablate_point(
     point = family.point(knobs)
     chosen = tuple(dict.fromkeys(methods)) or family.methods_on(point)
     left = {name: family.remove(point, name) for name in chosen}
-    calls: list[TimedPoints] = []
+    failures: dict[Point, str] = {}
     with open_bench(
         family, workload or family.workloads[0], on, seed=seed, progress=progress
     ) as bench:
         if bench.refuses(point) is None:
             _check_right(bench, point)
 
+        calls: list[TimedPoints] = []
+
         def time(points: Sequence[Point]) -> TimedPoints:
-            wrong = _wrong_ones(bench, [one for one in points if one != point])
-            made = bench.time([one for one in points if one not in wrong])
-            calls.append(TimedPoints(made.samples, {**made.failures, **wrong}))
+            calls.append(right(points))
             return calls[-1]
 
+        right = _right_ones_of(bench, point, bench.time, failures)
         single = ablate_methods(bench, point, chosen, time)
         both = ablate_pairs(bench, point, chosen, time) if pairs else ()
         if pairs:
             left |= pair_variants(family, point, chosen)
-        failures = {one: why for call in calls for one, why in call.failures.items()}
         timed = [one.method for one in single]
         verdicts = {one.method: one for one in check_methods(bench, point, timed)}
         return AblatedPoint(

@@ -177,7 +177,12 @@ class LoopFolder:
         return tuple(point for point in dict.fromkeys(points) if point not in kept)
 
     def measured(
-        self, point: str, *, round: int | None = None, purpose: Purpose | None = None
+        self,
+        point: str,
+        *,
+        round: int | None = None,
+        purpose: Purpose | None = None,
+        calls: Collection[int] = (),
     ) -> PointTimed | None:
         """The last measurement of a point at the loop's own workload, if there is one.
 
@@ -185,6 +190,7 @@ class LoopFolder:
             point: its key.
             round: of that round alone.
             purpose: for that purpose alone.
+            calls: of these calls of the bench alone; none is of any.
         """
         for line in reversed(self.lines):
             one = line.event
@@ -194,6 +200,7 @@ class LoopFolder:
                 and not one.workload
                 and round in (None, one.round)
                 and purpose in (None, one.purpose)
+                and (not calls or one.call in calls)
             ):
                 return one
         return None

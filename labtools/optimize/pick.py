@@ -24,6 +24,8 @@ from .gaps import Gaps, trigger_values
 
 Names = Mapping[str, Quantity | None]
 RankedBy = Literal["priority", "strength"]
+Refuses = Callable[[Sequence[str], Mapping[str, int]], str | None]
+"""Of methods, and of the one form that some may have: why they cannot be tried, or None."""
 NEAR_STRENGTH = 0.1
 """Strengths that differ by less are alike: a trigger's own constants are no finer."""
 WEAK_STRENGTH = 0.25
@@ -40,7 +42,7 @@ class Taken:
         failed: ids of those that the compiler dropped, with the numbers of the forms that it did.
         acknowledged: of those, why one may be tried again, in words; see `form_pattern`.
         undecided: ids; they may be taken again.
-        wrong: methods that were picked together, and the round in which every branch was wrong.
+        wrong: methods that were picked together, and the round in which no branch was right.
     """
 
     effective: tuple[str, ...] = ()
@@ -51,12 +53,12 @@ class Taken:
     wrong: Mapping[tuple[str, ...], int] = field(default_factory=dict)
 
     def was_wrong(self, methods: Sequence[str]) -> str:
-        """That some of these methods were wrong together in every branch, or nothing."""
+        """That no branch with some of these methods was right, or nothing."""
         for some, number in self.wrong.items():
             if set(some) <= set(methods):
                 others = [one for one in some if one != methods[-1]]
                 beside = f" and {' and '.join(others)}" if others else ""
-                return f"every branch with it{beside} was wrong in round {number}"
+                return f"no branch with it{beside} was right in round {number}"
         return ""
 
 
@@ -85,7 +87,8 @@ class MethodChecks:
     @property
     def is_open(self) -> bool:
         """Nothing else stands against it, and a condition gave no answer."""
-        unknown = self.not_skipped is None or self.trigger is None
+        answers = (self.not_skipped, self.trigger)
+        unknown = None in answers and False not in answers
         return unknown and self.not_taken and self.architecture
 
 
@@ -118,7 +121,7 @@ class Pick:
 
     Attributes:
         methods: ids, in the order in which they are applied.
-        forms: the number of the form, where it is not the default one.
+        forms: the number of the form, of a method that may have only that one.
         considered: every method of the family, and why it was taken or left.
         unused: slots that no method took.
     """
@@ -138,7 +141,7 @@ def pick_methods(
     problem: Problem,
     limits: Limits,
     taken: Taken | None = None,
-    refuses: Callable[[Sequence[str]], str | None] | None = None,
+    refuses: Refuses | None = None,
     entry: str | None = None,
     pass_on: bool = False,
     rng: random.Random | None = None,
@@ -206,7 +209,7 @@ class _PickInTheMaking:
         point: Point,
         known: Taken,
         seen: dict[str, Considered],
-        refuses: Callable[[Sequence[str]], str | None] | None,
+        refuses: Refuses | None,
         rng: random.Random | None,
         pass_on: bool,
     ) -> None:
@@ -226,13 +229,13 @@ class _PickInTheMaking:
             where: which slots these are, in words.
         """
         ranked = rank_methods(some, by, self.rng)
+        none_left = "others of its axis stand before it" if slots else "its axis has no slot"
         for place, one in enumerate(ranked, start=1):
             of_axis = sum(other.taken for other in self.seen.values() if other.axis == one.axis)
             if slots == 0 or of_axis >= CAP:
-                self.seen[one.method] = _say(one, one.why or "others of its axis stand before it")
+                self.seen[one.method] = _say(one, one.why or none_left)
                 continue
-            form = fresh_form(self.family.method(one.method), self.known)
-            extra = {one.method: form} if form else {}
+            extra = retried_form(self.family.method(one.method), self.known)
             if reason := self._cannot_join(one.method, extra):
                 self.seen[one.method] = _say(one, reason)
                 continue
@@ -254,14 +257,17 @@ class _PickInTheMaking:
             return f"it comes with {' and '.join(brought_by)}"
         if wrong := self.known.was_wrong(together):
             return wrong
+        forms = {**self.forms, **form}
         try:
-            self.family.apply(self.point, together, forms={**self.forms, **form})
+            self.family.apply(self.point, together, forms=forms)
         except InvalidPoint as error:
             return f"it does not go together: {error.why}"
-        return self.refuses(together) if self.refuses is not None else None
+        return self.refuses(together, forms) if self.refuses is not None else None
 
     def _brings(self, chosen: str, method: str) -> bool:
-        """Whether a chosen method switches another on with it."""
+        """Whether a chosen method switches another on with it, that is off."""
+        if self.family.has(self.point, method):
+            return False
         forms = {chosen: self.forms[chosen]} if chosen in self.forms else {}
         return self.family.has(self.family.apply(self.point, [chosen], forms=forms), method)
 
@@ -351,10 +357,10 @@ def _consider(
         why = settled
     elif not checks.architecture:
         why = f"it needs {method.min_arch}, and the GPU is {limits.arch}"
-    elif unknown:
-        why = unknown
     elif skipped:
         why = f"it is skipped: {method.skip}"
+    elif unknown:
+        why = unknown
     elif not strength:
         why = f"its trigger does not fire: {method.trigger}"
     return Considered(
@@ -418,6 +424,13 @@ def fresh_form(method: Method, known: Taken) -> int | None:
     """Number of the first form that the compiler has not dropped yet; None where all are tried."""
     dropped = known.failed.get(method.id, ())
     return next((number for number in range(len(method.on)) if number not in dropped), None)
+
+
+def retried_form(method: Method, known: Taken) -> dict[str, int]:
+    """The number of the one form in which a method is tried again that the compiler dropped, by its
+    id; empty for another method, and where no form is left."""
+    form = fresh_form(method, known) if method.id in known.failed else None
+    return {} if form is None else {method.id: form}
 
 
 def rank_methods(

@@ -14,6 +14,7 @@ from .attribution import AA, Attribution, Interaction, interactions
 from .budget import Budget
 from .classes import MethodClass
 from .events import (
+    EVENT_KINDS,
     UNCOUNTED,
     AblateDone,
     BranchDone,
@@ -267,10 +268,15 @@ class LoopState(LoopSetup):
 
     @property
     def wrong_picks(self) -> dict[tuple[str, ...], int]:
-        """Methods that were picked together, and the round in which every branch of them was
-        wrong."""
-        wrong = [one for one in self.history if one.has_no_right_branch and one.methods]
-        return {one.methods: one.round for one in wrong}
+        """Methods that were picked together, and the latest round in which no branch of them was
+        right; but for those that were among a later round's, of which one was."""
+        found: dict[tuple[str, ...], int] = {}
+        for one in self.history:
+            if one.has_no_right_branch and one.methods:
+                found[one.methods] = one.round
+            elif one.champion is not None:
+                found = {some: at for some, at in found.items() if set(some) - set(one.methods)}
+        return found
 
     @property
     def sol(self) -> SolScore | None:
@@ -326,6 +332,20 @@ class LoopState(LoopSetup):
 # -------------------------------------------------------------------------------- from the log
 
 
+_LEFT_BY: Mapping[str, tuple[str, ...]] = {
+    "gaps": ("gaps", "counters", "rising", "ends"),
+    "budget": ("budget",),
+    "pick": ("pick", "acknowledged"),
+    "branch": (
+        *("branches", "pruned", "candidates", "best_rank", "retries", "champion", "time_us"),
+    ),
+    "ablate": ("aa", "attribution", "pairs", "untimed"),
+    "check": ("sass_check",),
+    "update": ("classes", "gain", "analysis"),
+}
+"""The fields of a round that each step sets."""
+
+
 class StateFold:
     """A state in the making: takes events in their order."""
 
@@ -346,19 +366,19 @@ class StateFold:
         takers: dict[type, Callable[[Any], None]] = {
             InitDone: self._take_init,
             GapsDone: self._take_gaps,
-            BudgetDone: lambda one: self._set(one, budget=one.budget),
-            PickDone: lambda one: self._set(one, pick=one.pick, acknowledged=one.acknowledged),
+            BudgetDone: lambda one: self._step(one, budget=one.budget),
+            PickDone: lambda one: self._step(one, pick=one.pick, acknowledged=one.acknowledged),
             PlanMade: self._take_plan,
             PointTimed: self._take_timed,
             BranchDone: self._take_branches,
-            AblateDone: lambda one: self._set(
+            AblateDone: lambda one: self._step(
                 one,
                 aa=one.aa,
                 attribution=one.attribution,
                 pairs=one.pairs,
                 untimed=one.untimed,
             ),
-            CheckDone: lambda one: self._set(one, sass_check=one.sass_check),
+            CheckDone: lambda one: self._step(one, sass_check=one.sass_check),
             UpdateDone: self._take_update,
             FrontierScored: self._take_scores,
             LoopRestarted: self._take_restart,
@@ -372,12 +392,20 @@ class StateFold:
     def _set(self, event: Any, **values: Any) -> None:
         self.rounds[event.round] = replace(self._round(event.round), **values)
 
+    def _step(self, event: Any, **values: Any) -> None:
+        """What a step left. What later steps left of its round follows from it, so a step that is
+        done again, where its line was lost, unmakes that; what was timed stays."""
+        kind = next(name for name, of in EVENT_KINDS.items() if of is type(event))
+        later = [name for step in STEPS[STEPS.index(kind) + 1 :] for name in _LEFT_BY[step]]
+        none = RoundKept(event.round)
+        self._set(event, **{name: getattr(none, name) for name in later}, **values)
+
     def _take_init(self, event: InitDone) -> None:
         self.init, self.point = event, event.start
         self.knobs[event.start] = event.start_knobs
 
     def _take_gaps(self, event: GapsDone) -> None:
-        self._set(
+        self._step(
             event,
             start=event.point,
             gaps=event.gaps,
@@ -397,7 +425,9 @@ class StateFold:
         if event.purpose not in UNCOUNTED:
             run = TimedRun(event.round, event.purpose, event.point, event.time_us)
             self.timed.append(run)
-        if event.purpose == "start" and self.time_us is None and event.point == self.point:
+        # Its own line may be lost; then what it was timed beside others will do.
+        alone = event.purpose in ("start", "reference") and event.point == self.point
+        if alone and self.time_us is None:
             self.time_us = event.time_us
         kept = self._round(event.round).kept
         points = dict.fromkeys((*kept.get(event.purpose, ()), event.point))
@@ -406,7 +436,7 @@ class StateFold:
     def _take_branches(self, event: BranchDone) -> None:
         before = self._round(event.round)
         right = {one.point: one.time_us for one in event.branches if one.is_right}
-        self._set(
+        self._step(
             event,
             branches=(*before.branches, *event.branches),
             pruned=event.pruned,
@@ -426,7 +456,8 @@ class StateFold:
 
     def _leave_behind(self, number: int, one: BranchTried) -> None:
         """A right branch that the next round does not begin from."""
-        if one.is_right and one.time_us is not None:
+        known = {(entry.iteration, entry.point) for entry in self.frontier}
+        if one.is_right and one.time_us is not None and (number, one.point) not in known:
             path = f"{round_folder(number)}/branches/{one.branch}"
             self.frontier.append(FrontierEntry(number, one.branch, one.point, path, one.time_us))
 
@@ -589,7 +620,7 @@ def check_step(state: LoopState, event: Any) -> None:
 
 
 def say_wrong_picks(state: LoopState) -> Iterable[str]:
-    """Methods of which every branch was wrong, with the round."""
+    """Methods of which no branch was right, with the round."""
     for methods, number in state.wrong_picks.items():
         yield f"{' and '.join(methods)} (round {number})"
 

@@ -128,7 +128,7 @@ def _rounds(state: LoopState) -> SummaryTable:
         failed = sum(bool(one.failure) for one in kept.branches)
         tried = f"{len(kept.branches)}, {failed} failed" if failed else str(len(kept.branches))
         methods = ", ".join(kept.methods) or NOT_KNOWN
-        wrong = "none, every branch was wrong" if kept.has_no_right_branch else ""
+        wrong = "none, no branch was right" if kept.has_no_right_branch else ""
         champion = kept.champion or wrong or (NOT_KNOWN if not kept.abandoned else "")
         if kept.abandoned:
             champion += " (abandoned)" if champion else "abandoned"
@@ -196,7 +196,7 @@ def _classes(state: LoopState) -> SummaryTable:
         for name, methods in methods_by_class(state)
     ]
     if wrong := "; ".join(say_wrong_picks(state)):
-        rows.append(("every branch wrong", wrong))
+        rows.append(("no right branch", wrong))
     return SummaryTable("Classes", ("class", "methods"), tuple(rows))
 
 

@@ -7,7 +7,7 @@ noise. So a method that does nothing, or harms, rides along with one that helps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from labtools.problem import LabError, Limits, Problem
@@ -16,7 +16,7 @@ from .budget import DEFAULT_RULE, Budget
 from .classes import MethodClass
 from .family import Family, Point
 from .gaps import Gaps
-from .pick import Pick, Taken, pick_methods
+from .pick import Pick, Refuses, Taken, pick_methods
 
 NOISE = 0.02
 """A change of the time below this counts as none. Source: the loop's V1, and V2 after it."""
@@ -46,7 +46,7 @@ def pick_one_an_axis(
     problem: Problem,
     limits: Limits,
     taken: Taken | None = None,
-    refuses: Callable[[Sequence[str]], str | None] | None = None,
+    refuses: Refuses | None = None,
     entry: str | None = None,
 ) -> Pick:
     """The first method of each axis, by priority, that passes the four checks.

@@ -463,7 +463,7 @@ def test_why_nothing_can_be_tried_is_told_with_how_often(
     play_to_branch(folder, family, ["latency.async_copies"])
     with LoopFolder.opened(folder) as opened:
         game = TuningLoop(opened, RecordedBench(family, family.workloads[0], grid))
-        said = game._cannot_branch(family.start, []) or ""
+        said = game._cannot_branch(family.start, [], {}) or ""
     made = list(variants(family, family.start, []))
     counts = [int(n) for n in re.findall(r"(?:: |; )(\d+) times", said)] + [said.count("once ")]
     assert sum(counts) == len(made)

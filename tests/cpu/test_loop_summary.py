@@ -210,8 +210,8 @@ def test_what_was_wrong_in_every_branch_is_named(tmp_path: Path) -> None:
         folder.keep(BranchDone(1, (tried,), None))
         state = folder.keep(LoopStopped(1, "nothing is left"))
     said = f"{' and '.join(METHODS[1])} (round 1)"
-    assert dict(table_of(state, "Classes").rows)["every branch wrong"] == said
-    assert table_of(state, "Rounds").rows[0][3] == "none, every branch was wrong"
+    assert dict(table_of(state, "Classes").rows)["no right branch"] == said
+    assert table_of(state, "Rounds").rows[0][3] == "none, no branch was right"
     assert state.wrong_picks == {METHODS[1]: 1}
     assert state.say_resumed() == "stopped in round 1: nothing is left"
 

@@ -41,10 +41,21 @@ def slots(compute=0, memory=0, latency=0) -> Budget:
 
 
 def choose(
-    budget, *, point=ROWS.start, taken=None, gaps=GAPS, family=ROWS, problem=PROBLEM, **more
+    budget,
+    *,
+    point=ROWS.start,
+    taken=None,
+    gaps=GAPS,
+    family=ROWS,
+    problem=PROBLEM,
+    refuses=None,
+    pass_on=False,
+    **more,
 ):
     limits = dataclasses.replace(LIMITS, **more)
-    return pick_methods(family, point, gaps, budget, {}, problem, limits, taken)
+    return pick_methods(
+        *(family, point, gaps, budget, {}, problem, limits, taken, refuses), pass_on=pass_on
+    )
 
 
 def why(found: Pick, method: str):
@@ -146,6 +157,52 @@ def test_an_acknowledgement_names_a_form_a_flag_or_registers(words, enough):
     found = choose(slots(latency=2), taken=taken)
     assert (EARLY in found.methods) == enough
     assert enough or "names neither a form" in why(found, EARLY).why
+
+
+def test_a_failed_method_keeps_to_its_fresh_form_though_that_is_the_default():
+    taken = Taken(failed={EARLY: (1,)}, acknowledged={EARLY: "form 0, a plain load"})
+    again = choose(slots(latency=2), taken=taken)
+    assert EARLY in again.methods
+    assert again.forms == {EARLY: 0}
+
+
+def test_a_failed_method_that_is_on_does_not_come_with_another():
+    """It is on in the form that was dropped; the first slot is another method's."""
+    point = ROWS.point({"early": 1})
+    taken = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: "form early=2, a prefetch"})
+    found = choose(slots(latency=2), point=point, taken=taken, pass_on=True)
+    assert found.methods == (SHUFFLES, EARLY)
+    assert found.forms == {EARLY: 1}
+
+
+def test_whether_a_pick_can_be_tried_is_asked_of_its_forms():
+    taken = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: "form 1, a prefetch"})
+    asked = []
+
+    def refuses(methods, forms):
+        asked.append((tuple(methods), dict(forms)))
+        return "nowhere" if EARLY in methods else None
+
+    found = choose(slots(latency=2), taken=taken, refuses=refuses)
+    assert found.methods == (SHUFFLES,)
+    assert why(found, EARLY).why == "nowhere"
+    assert asked == [((SHUFFLES,), {}), ((SHUFFLES, EARLY), {EARLY: 1})]
+
+
+def test_an_axis_without_a_slot_is_told_from_one_that_is_full():
+    found = choose(slots(latency=1))
+    assert why(found, EARLY).why == "others of its axis stand before it"
+    assert why(found, WIDE).why == "its axis has no slot"
+
+
+def test_what_is_missing_is_no_reason_where_another_stands():
+    """A row that wide accesses do not fit is skipped, whatever the gap is."""
+    found = choose(
+        slots(1, 1, 1), problem=Rows(100, 4095), gaps=Gaps(None, None, None, "counters", {})
+    )
+    assert why(found, WIDE).why.startswith("it is skipped")
+    assert not why(found, WIDE).checks.is_open
+    assert why(found, SHUFFLES).checks.is_open
 
 
 def test_an_older_architecture_is_refused(tmp_path):
@@ -456,11 +513,11 @@ def test_without_signature_or_proof_nothing_is_believed():
 def test_what_was_wrong_in_every_branch_is_not_picked_again():
     alone = choose(slots(latency=1), taken=Taken(wrong={(SHUFFLES,): 3}))
     assert alone.methods == (EARLY,)
-    assert why(alone, SHUFFLES).why == "every branch with it was wrong in round 3"
+    assert why(alone, SHUFFLES).why == "no branch with it was right in round 3"
     both = {(SHUFFLES, EARLY): 2}
     together = choose(slots(latency=2), taken=Taken(wrong=both))
     assert len(together.methods) == 1 and set(together.methods) < {SHUFFLES, EARLY}
     (left,) = {SHUFFLES, EARLY} - set(together.methods)
     (taken,) = together.methods
-    assert why(together, left).why == f"every branch with it and {taken} was wrong in round 2"
+    assert why(together, left).why == f"no branch with it and {taken} was right in round 2"
     assert choose(slots(latency=1), taken=Taken(wrong=both)).methods == (SHUFFLES,)
