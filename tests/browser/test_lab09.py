@@ -688,6 +688,68 @@ def test_the_pages_own_links_leave_the_run_in_the_address(
     expect(game(page)).not_to_contain_text("not your own")
 
 
+OLD_RUN = "1~00000000~111"
+"""Moves of another version of the grid."""
+
+
+def test_an_own_run_of_another_version_hides_no_link(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    address, tables = alone
+    open_site(page, address)
+    page.evaluate("text => localStorage.setItem('fieldguide:loop', text)", OLD_RUN)
+    linked = f"{address}#loop=1~{tables['version']}~210"
+    open_site(page, linked)
+    for _ in range(2):
+        expect(game(page)).to_contain_text("Slots 2/1/0")
+        expect(page_told(page)).to_contain_text("This browser kept moves of yours.")
+        expect(page_told(page)).to_contain_text("of another version of the grid")
+        assert page.url == linked
+        page.reload()
+
+
+def test_an_own_run_of_another_version_is_told(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    """It was in the address when the grid was renewed; then the browser has it alone."""
+    open_site(page, alone[0])
+    give_a_slot(page)
+    page.evaluate(
+        """text => {
+          localStorage.setItem("fieldguide:loop", text);
+          history.replaceState({ loop: "own" }, "", `#loop=${text}`);
+        }""",
+        OLD_RUN,
+    )
+    why = "These moves are of another version of the grid, so they cannot be played here."
+    page.reload()
+    expect(page_told(page)).to_have_text(why)
+    assert page.url == alone[0]
+    page.reload()
+    expect(page_told(page)).to_have_text(f"This browser kept moves of yours. {why}")
+    give_a_slot(page)
+    page.reload()
+    expect(game(page)).to_contain_text("Slots 1/1/1")
+    expect(page_told(page)).to_be_empty()
+
+
+def test_the_way_back_from_a_link_leads_to_the_own_run(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    open_site(page, alone[0])
+    own = give_a_slot(page)
+    page.goto(f"{alone[0]}#loop=1~{alone[1]['version']}~120")  # within the document
+    expect(game(page)).to_contain_text("not your own")
+    page.go_back()
+    expect(game(page)).to_contain_text("Slots 1/1/1")
+    expect(game(page)).not_to_contain_text("not your own")
+    assert (page.url, stored(page)) == (f"{alone[0]}#loop={own}", own)
+    page.go_forward()
+    expect(game(page)).to_contain_text("Slots 1/2/0")
+    expect(game(page)).to_contain_text("not your own")
+    assert stored(page) == own
+
+
 def test_text_that_cannot_be_opened_is_told_beside_its_field(
     page: Any, alone: tuple[str, dict[str, Any]], harmed: str
 ) -> None:
