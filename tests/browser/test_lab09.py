@@ -750,6 +750,33 @@ def test_the_way_back_from_a_link_leads_to_the_own_run(
     assert stored(page) == own
 
 
+def test_an_earlier_state_of_the_own_run_is_told_as_such(
+    page: Any, alone: tuple[str, dict[str, Any]], harmed: str
+) -> None:
+    open_site(page, f"{alone[0]}#loop={harmed}")
+    page.evaluate("text => localStorage.setItem('fieldguide:loop', text)", harmed)
+    parts = harmed.split("~")
+    for earlier in ("~".join(parts[:3]), "~".join(parts[:4]).rsplit("-", 2)[0]):
+        open_site(page, f"{alone[0]}#loop={earlier}")
+        expect(game(page)).to_contain_text("an earlier state of your own run")
+        expect(game(page)).not_to_contain_text("not your own")
+        assert (page.url, stored(page)) == (f"{alone[0]}#loop={earlier}", harmed)
+        press(page, "Back to your own run")
+        expect(page.locator(".lt-loop-result")).to_be_visible()
+    page.add_script_tag(path=Path(view.__file__).with_name("play.js"))
+    for text, whole, wanted in (
+        ("1~v~111-1", "1~v~111-1-e", True),
+        ("1~v~111-1", "1~v~111-12-e", False),
+        ("1~v~111-1", "1~v~111-1.2-e", False),
+        ("1~v~111-1-e-3-x", "1~v~111-1-e-3-x0", True),
+        ("1~v~111-1-e-3-x0", "1~v~111-1-e-3-x0~end", True),
+        ("1~v~111-1-f120", "1~v~111-1-f1200", False),
+        ("1~v~111-1*1*x", "1~v~111-1*1*xy-e", False),
+    ):
+        found = page.evaluate("([text, whole]) => isBeginning(text, whole)", [text, whole])
+        assert found == wanted, (text, whole)
+
+
 def test_text_that_cannot_be_opened_is_told_beside_its_field(
     page: Any, alone: tuple[str, dict[str, Any]], harmed: str
 ) -> None:

@@ -744,10 +744,11 @@ function renderGame({ model, el }) {
   // Where the run is not the reader's own as it stands: what becomes of it, and the way back.
   function showApart(text) {
     const own = ownRun() ?? "";
+    const whose = isBeginning(text, own)
+      ? "This is an earlier state of your own run."
+      : "This run is not your own.";
     return html("div", { class: "lt-loop-apart" }, [
-      para([
-        "This run is not your own. Your own is kept, and what you do here leaves it as it is.",
-      ]),
+      para([`${whose} Your own is kept, and what you do here leaves it as it is.`]),
       html("div", { class: "lt-loop-buttons" }, [
         press("Back to your own run", () => {
           take(...read(own));
