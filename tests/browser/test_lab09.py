@@ -777,6 +777,36 @@ def test_an_earlier_state_of_the_own_run_is_told_as_such(
         assert found == wanted, (text, whole)
 
 
+def test_every_tab_shows_the_own_run_as_it_stands(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    address, tables = alone
+    context = page.context.browser.new_context()
+    page, other, linked = (context.new_page() for _ in range(3))
+    open_site(page, address)
+    first = give_a_slot(page)
+    open_site(other, address)
+    open_site(linked, f"{address}#loop=1~{tables['version']}~210")
+    press(other, "Share the slots out again")
+    share_out(other, [0, 1, 2])
+    second = stored(other)
+    assert second and second != first
+    expect(game(page)).to_contain_text("Slots 0/1/2")
+    expect(page_told(page)).to_contain_text("changed in another tab")
+    assert page.url.endswith(second)
+    expect(game(linked)).to_contain_text("Slots 2/1/0")
+    expect(page_told(linked)).to_be_empty()
+    # What is kept in another tab is this tab's own too, and the other way round.
+    press(linked, "Keep it as your own")
+    for tab in (page, other):
+        expect(game(tab)).to_contain_text("Slots 2/1/0")
+        expect(game(tab)).not_to_contain_text("not your own")
+    press(page, "Start over")
+    for tab in (other, linked):
+        expect(game(tab).locator(".lt-loop-axis").first).to_be_visible()
+        assert "#loop=" not in tab.url
+
+
 def test_text_that_cannot_be_opened_is_told_beside_its_field(
     page: Any, alone: tuple[str, dict[str, Any]], harmed: str
 ) -> None:

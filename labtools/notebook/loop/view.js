@@ -858,10 +858,20 @@ function renderGame({ model, el }) {
     if (hashOfRun() !== null) load();
     else if (moves.rounds.length) setTimeout(() => holdInAddress(model.get("moves")));
   };
+  // The own run is the same in every tab: where it is shown, it is shown as it stands.
+  const elsewhere = (event) => {
+    const [own, unread] = read(ownRun());
+    if (event.key !== OWN_RUN || unread) return;
+    if (textOf(moves) !== textOf(read(event.oldValue)[0])) take(moves, message);
+    else take(own, "Your own run was changed in another tab. It is shown as it stands there.");
+    draw(false);
+  };
   model.on("change:tables", changed);
+  window.addEventListener("storage", elsewhere);
   if (onSite) window.addEventListener("hashchange", linked);
   return () => {
     model.off("change:tables", changed);
+    window.removeEventListener("storage", elsewhere);
     window.removeEventListener("hashchange", linked);
   };
 }
