@@ -852,6 +852,26 @@ def test_the_bars_are_told_for_what_they_are(page: Any, alone: tuple[str, dict[s
     expect(now).to_contain_text(alone[1]["gaps_note"])
 
 
+def open_apart(page: Any) -> None:
+    """In Jupyter too, another run leaves the reader's own alone, and there is a way back."""
+    page.get_by_text("Share this run, or open another").click()
+    moves = page.get_by_label("The moves of this run", exact=True)
+    own = moves.input_value()
+    assert stored(page) == own
+    page.get_by_label("A link or the moves of a run").fill("~".join([*own.split("~")[:2], "210"]))
+    press(page, "Open")
+    expect(game(page)).to_contain_text("not your own")
+    press(page, "Share the slots out again")
+    share_out(page, [0, 1, 2])
+    expect(moves).to_have_value(re.compile("~012$"))
+    assert stored(page) == own
+    press(page, "Back to your own run")
+    expect(page.locator(".lt-loop-status")).to_contain_text("Round 2 begins from")
+    expect(game(page)).not_to_contain_text("not your own")
+    expect(moves).to_have_value(own)
+    assert stored(page) == own
+
+
 def test_lab09_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     open_notebook(page, lab_server, LAB09)
     run_all(page)
@@ -866,6 +886,7 @@ def test_lab09_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     press(page, "Commit the classes")
     expect(page.locator(".lt-loop-status")).to_contain_text("Round 2 begins from")
     shoot(page, "lab09-round", game(page))
+    open_apart(page)
     answer_in_cell(page, "my_share", "shares[0]")
     answer_in_cell(page, "my_often", "often[0]")
     page.set_viewport_size({"width": 390, "height": 844})
