@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from labtools.predict import list_gpus, load_gpu
+from labtools.predict import Gpu, gpu_of_device, list_gpus, load_gpu
 from labtools.problem import HEADLINE, LabError, Problem, Rung, load_rung
 from labtools.record import (
+    Counters,
     Record,
     RecordedTime,
     RecordStore,
@@ -74,7 +75,7 @@ def show_counters(
         rows.append((name.removesuffix("_pct").replace("_", " "), values.get(name), unit))
     note = (
         f"{candidate} at {workload}, {describe_records([record])}, {counters.tool}; - where missing"
-    ) + _say_apart({candidate: record})
+    ) + _say_apart(_records_apart({candidate: record}))
     return show_table(("counter", "value", "of what"), rows, word="recorded", note=note)
 
 
@@ -125,13 +126,12 @@ def compare_variants(
     tools = dict.fromkeys(r.counters.tool or "ncu" for r in found.values() if r.counters)
     note = (
         f"{workload}, {describe_records(list(found.values()))}, {', '.join(tools)}; - where missing"
-    ) + _say_apart(found)
+    ) + _say_apart(_records_apart(found))
     return show_table(("counter", *found, "of what"), rows, word="recorded", note=note)
 
 
-def _say_apart(found: Mapping[str, Record]) -> str:
-    """For a note: the records whose counters do not belong together, by their labels."""
-    named = [label for label, record in found.items() if _apart(record)]
+def _say_apart(named: Sequence[str]) -> str:
+    """For a note: that the counters of these do not belong together; empty for none."""
     if not named:
         return ""
     return (
@@ -140,11 +140,18 @@ def _say_apart(found: Mapping[str, Record]) -> str:
     )
 
 
-def _apart(record: Record) -> str:
-    gpu = record.provenance.gpu_slug
-    if record.counters is None or gpu not in list_gpus():
-        return ""
-    return passes_apart(record.counters.values, load_gpu(gpu).max_warps_per_sm)
+def _records_apart(found: Mapping[str, Record]) -> list[str]:
+    """The records whose counters do not belong together, by their labels."""
+    return [
+        label
+        for label, record in found.items()
+        if record.provenance.gpu_slug in list_gpus()
+        and _apart(record.counters, load_gpu(record.provenance.gpu_slug))
+    ]
+
+
+def _apart(counters: Counters | None, gpu: Gpu) -> bool:
+    return counters is not None and bool(passes_apart(counters.values, gpu.max_warps_per_sm))
 
 
 def show_use(
@@ -286,7 +293,7 @@ def compare_counters(
         columns.append(record.counters.values)
         words.append(Word("recorded", describe_record(record)))
         found[rung.id] = record
-    note = f"Workload {workload}{_say_apart(found)}"
+    note = f"Workload {workload}{_say_apart(_records_apart(found))}"
     return refused + _counter_table(loaded, names, columns, words, note)
 
 
@@ -295,16 +302,20 @@ def _live_counters(
 ) -> tuple[Shown | None, Shown]:
     from labtools.measure import profile_rung
 
-    columns: list[Mapping[str, Any]] = []
-    words: list[Word] = []
     try:
-        for rung in rungs:
-            report = profile_rung(rung, workload)
-            columns.append(report.main_kernel.values)
-            words.append(Word("live", report.tool))
+        counted = [profile_rung(rung, workload).record_counters() for rung in rungs]
+        gpu = gpu_of_device()
     except LabError as error:  # not installed, not permitted, or it ran into its time limit
         return None, make_note(f"{error.what} {error.why}. Recorded counters stand in.")
-    return _counter_table(rungs, names, columns, words, f"Workload {workload}"), Shown("", "")
+    apart = [
+        rung.id
+        for rung, counters in zip(rungs, counted, strict=True)
+        if gpu and _apart(counters, gpu)
+    ]
+    columns = [counters.values for counters in counted]
+    words = [Word("live", counters.tool or "") for counters in counted]
+    note = f"Workload {workload}{_say_apart(apart)}"
+    return _counter_table(rungs, names, columns, words, note), Shown("", "")
 
 
 def _counter_table(

@@ -688,6 +688,125 @@ def test_the_pages_own_links_leave_the_run_in_the_address(
     expect(game(page)).not_to_contain_text("not your own")
 
 
+OLD_RUN = "1~00000000~111"
+"""Moves of another version of the grid."""
+
+
+def test_an_own_run_of_another_version_hides_no_link(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    address, tables = alone
+    open_site(page, address)
+    page.evaluate("text => localStorage.setItem('fieldguide:loop', text)", OLD_RUN)
+    linked = f"{address}#loop=1~{tables['version']}~210"
+    open_site(page, linked)
+    for _ in range(2):
+        expect(game(page)).to_contain_text("Slots 2/1/0")
+        expect(page_told(page)).to_contain_text("This browser kept moves of yours.")
+        expect(page_told(page)).to_contain_text("of another version of the grid")
+        assert page.url == linked
+        page.reload()
+
+
+def test_an_own_run_of_another_version_is_told(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    """It was in the address when the grid was renewed; then the browser has it alone."""
+    open_site(page, alone[0])
+    give_a_slot(page)
+    page.evaluate(
+        """text => {
+          localStorage.setItem("fieldguide:loop", text);
+          history.replaceState({ loop: "own" }, "", `#loop=${text}`);
+        }""",
+        OLD_RUN,
+    )
+    why = "These moves are of another version of the grid, so they cannot be played here."
+    page.reload()
+    expect(page_told(page)).to_have_text(why)
+    assert page.url == alone[0]
+    page.reload()
+    expect(page_told(page)).to_have_text(f"This browser kept moves of yours. {why}")
+    give_a_slot(page)
+    page.reload()
+    expect(game(page)).to_contain_text("Slots 1/1/1")
+    expect(page_told(page)).to_be_empty()
+
+
+def test_the_way_back_from_a_link_leads_to_the_own_run(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    open_site(page, alone[0])
+    own = give_a_slot(page)
+    page.goto(f"{alone[0]}#loop=1~{alone[1]['version']}~120")  # within the document
+    expect(game(page)).to_contain_text("not your own")
+    page.go_back()
+    expect(game(page)).to_contain_text("Slots 1/1/1")
+    expect(game(page)).not_to_contain_text("not your own")
+    assert (page.url, stored(page)) == (f"{alone[0]}#loop={own}", own)
+    page.go_forward()
+    expect(game(page)).to_contain_text("Slots 1/2/0")
+    expect(game(page)).to_contain_text("not your own")
+    assert stored(page) == own
+
+
+def test_an_earlier_state_of_the_own_run_is_told_as_such(
+    page: Any, alone: tuple[str, dict[str, Any]], harmed: str
+) -> None:
+    open_site(page, f"{alone[0]}#loop={harmed}")
+    page.evaluate("text => localStorage.setItem('fieldguide:loop', text)", harmed)
+    parts = harmed.split("~")
+    for earlier in ("~".join(parts[:3]), "~".join(parts[:4]).rsplit("-", 2)[0]):
+        open_site(page, f"{alone[0]}#loop={earlier}")
+        expect(game(page)).to_contain_text("an earlier state of your own run")
+        expect(game(page)).not_to_contain_text("not your own")
+        assert (page.url, stored(page)) == (f"{alone[0]}#loop={earlier}", harmed)
+        press(page, "Back to your own run")
+        expect(page.locator(".lt-loop-result")).to_be_visible()
+    page.add_script_tag(path=Path(view.__file__).with_name("play.js"))
+    for text, whole, wanted in (
+        ("1~v~111-1", "1~v~111-1-e", True),
+        ("1~v~111-1", "1~v~111-12-e", False),
+        ("1~v~111-1", "1~v~111-1.2-e", False),
+        ("1~v~111-1-e-3-x", "1~v~111-1-e-3-x0", True),
+        ("1~v~111-1-e-3-x0", "1~v~111-1-e-3-x0~end", True),
+        ("1~v~111-1-f120", "1~v~111-1-f1200", False),
+        ("1~v~111-1*1*x", "1~v~111-1*1*xy-e", False),
+    ):
+        found = page.evaluate("([text, whole]) => isBeginning(text, whole)", [text, whole])
+        assert found == wanted, (text, whole)
+
+
+def test_every_tab_shows_the_own_run_as_it_stands(
+    page: Any, alone: tuple[str, dict[str, Any]]
+) -> None:
+    address, tables = alone
+    context = page.context.browser.new_context()
+    page, other, linked = (context.new_page() for _ in range(3))
+    open_site(page, address)
+    first = give_a_slot(page)
+    open_site(other, address)
+    open_site(linked, f"{address}#loop=1~{tables['version']}~210")
+    press(other, "Share the slots out again")
+    share_out(other, [0, 1, 2])
+    second = stored(other)
+    assert second and second != first
+    expect(game(page)).to_contain_text("Slots 0/1/2")
+    expect(page_told(page)).to_contain_text("changed in another tab")
+    assert page.url.endswith(second)
+    expect(game(linked)).to_contain_text("Slots 2/1/0")
+    expect(page_told(linked)).to_be_empty()
+    # What is kept in another tab is this tab's own too, and the other way round.
+    press(linked, "Keep it as your own")
+    for tab in (page, other):
+        expect(game(tab)).to_contain_text("Slots 2/1/0")
+        expect(game(tab)).not_to_contain_text("not your own")
+    press(page, "Start over")
+    for tab in (other, linked):
+        expect(game(tab).locator(".lt-loop-axis").first).to_be_visible()
+        assert "#loop=" not in tab.url
+
+
 def test_text_that_cannot_be_opened_is_told_beside_its_field(
     page: Any, alone: tuple[str, dict[str, Any]], harmed: str
 ) -> None:
@@ -733,6 +852,26 @@ def test_the_bars_are_told_for_what_they_are(page: Any, alone: tuple[str, dict[s
     expect(now).to_contain_text(alone[1]["gaps_note"])
 
 
+def open_apart(page: Any) -> None:
+    """In Jupyter too, another run leaves the reader's own alone, and there is a way back."""
+    page.get_by_text("Share this run, or open another").click()
+    moves = page.get_by_label("The moves of this run", exact=True)
+    own = moves.input_value()
+    assert stored(page) == own
+    page.get_by_label("A link or the moves of a run").fill("~".join([*own.split("~")[:2], "210"]))
+    press(page, "Open")
+    expect(game(page)).to_contain_text("not your own")
+    press(page, "Share the slots out again")
+    share_out(page, [0, 1, 2])
+    expect(moves).to_have_value(re.compile("~012$"))
+    assert stored(page) == own
+    press(page, "Back to your own run")
+    expect(page.locator(".lt-loop-status")).to_contain_text("Round 2 begins from")
+    expect(game(page)).not_to_contain_text("not your own")
+    expect(moves).to_have_value(own)
+    assert stored(page) == own
+
+
 def test_lab09_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     open_notebook(page, lab_server, LAB09)
     run_all(page)
@@ -747,6 +886,7 @@ def test_lab09_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     press(page, "Commit the classes")
     expect(page.locator(".lt-loop-status")).to_contain_text("Round 2 begins from")
     shoot(page, "lab09-round", game(page))
+    open_apart(page)
     answer_in_cell(page, "my_share", "shares[0]")
     answer_in_cell(page, "my_often", "often[0]")
     page.set_viewport_size({"width": 390, "height": 844})

@@ -42,6 +42,8 @@ def test_an_end_that_would_read_as_the_threshold_has_more_digits() -> None:
         "+2.0\u00a0to\u00a0+3.0"
         in show_attributions([replace(HELPS, low=0.02, high=0.03)], "recorded").text
     )  # it is the threshold
+    negative = replace(HELPS, low=-0.0204, high=-0.01, decided="below")
+    assert "-2.04\u00a0to\u00a0-1.00" in show_attributions([negative], "recorded").text
 
 
 def test_a_figure_says_in_words_what_it_draws() -> None:

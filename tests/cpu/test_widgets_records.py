@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from labtools.measure.profiler.counters import KernelCounters
+from labtools.measure.profiler.ncu import ProfileReport
 from labtools.notebook import (
     Speedup,
     Word,
@@ -23,7 +25,8 @@ from labtools.notebook import (
 )
 from labtools.notebook.ratios import ratio_table
 from labtools.notebook.records import say_interval
-from labtools.problem import HEADLINE, LabError, load_rung
+from labtools.predict import load_gpu
+from labtools.problem import HEADLINE, LabError, Problem, Rung, load_rung
 from labtools.record import Record, RecordStore
 
 
@@ -262,6 +265,36 @@ def test_counters_fall_back_to_records_when_ncu_is_missing(
     shown = compare_counters(["r03"], HEADLINE, store=empty, live=True)
     assert "Nsight Compute was not found" in shown.text
     assert "no recorded counters" in shown.text
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_counters_of_runs_that_differ_are_told_live_and_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, live: bool
+) -> None:
+    alike = {
+        "duration_us": 100.0,
+        "instructions_per_cycle": 1.6,
+        "warp_latency_cycles": 10.0,
+        "achieved_occupancy_pct": 25.0,
+    }
+    values = {
+        "r02_one_barrier": alike,
+        "r03_one_warp": {**alike, "instructions_per_cycle": 0.8},
+    }
+
+    def profile(rung: Rung, _: Problem) -> ProfileReport:
+        kernels = (KernelCounters(rung.id, "1", "32", values[rung.id]),)
+        return ProfileReport(rung.id, {}, {}, "ncu 2025.3.1", kernels, totals={})
+
+    monkeypatch.setattr("labtools.measure.profile_rung", profile, raising=False)
+    monkeypatch.setattr("labtools.notebook.counters.gpu_of_device", lambda: load_gpu("h200"))
+    store = RecordStore([tmp_path])
+    for name, counted in values.items():
+        counters = {"tool": "ncu 2025.3.1", "values": counted}
+        store.append("h200.jsonl", [make_record(name, 400.0, counters=counters)])
+    told = compare_counters(["r02", "r03"], HEADLINE, store=store, live=live).text
+    assert "Of r03_one_warp the counters do not belong together" in told
+    assert ("live" in told, "recorded" in told) == (live, not live)
 
 
 def test_the_column_that_needs_room_gets_it() -> None:

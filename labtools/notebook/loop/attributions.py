@@ -60,17 +60,18 @@ def show_attributions(
 def say_interval_pct(one: Attribution) -> str:
     """The 95 % interval of a method's relative effect, in percent; it stays on one line.
 
-    An end that would read as the threshold, and is not, has more digits.
+    An end that would read as the threshold with either sign, and is not, has more digits.
     """
     digits = _digits(one)
     return f"{100 * one.low:+.{digits}f}\u00a0to\u00a0{100 * one.high:+.{digits}f}"
 
 
 def _digits(one: Attribution) -> int:
-    """Decimals of a percentage that tell both ends of an interval from the threshold."""
+    """Decimals of a percentage that tell both ends of an interval from the threshold, of either
+    sign."""
+    ends = [end for end in map(abs, (one.low, one.high)) if end != one.threshold]
     for digits in range(1, _MOST_DIGITS):
         shown = f"{100 * one.threshold:.{digits}f}"
-        ends = (end for end in (one.low, one.high) if end != one.threshold)
         if all(f"{100 * end:.{digits}f}" != shown for end in ends):
             return digits
     return _MOST_DIGITS

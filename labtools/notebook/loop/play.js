@@ -217,6 +217,11 @@ function readMoves(tables, text) {
   return [moves, ""];
 }
 
+// Whether the moves of a text are the first of another's. A part may go on only behind its "x".
+function isBeginning(text, whole) {
+  return whole.startsWith(text) && (/^[-~]/.test(whole.slice(text.length)) || text.endsWith("-x"));
+}
+
 // ---------------------------------------------------------------- from moves to where one stands
 
 // Plays all moves. `step` is what comes next, `wrong` what a move breaks.

@@ -13,31 +13,40 @@ function renderGame({ model, el }) {
   root.addEventListener("keydown", (event) => event.stopPropagation());
   el.append(root);
   let tables, moves, message;
-  let apart = false; // the run is of somebody else, and the reader's own is kept beside it
+  let apart = false; // the reader's own run is another, and is kept beside the one that is shown
   let begin; // chosen of the frontier, not committed yet
   const told = para([], "lt-loop-error");
   told.setAttribute("role", "status");
 
   function load() {
     tables = model.get("tables");
-    const linked = onSite && !isHeldByUs() ? hashOfRun() : null;
-    const text = linked || model.get("moves");
-    const [found, wrong] = readMoves(tables, text);
-    take(found, text ? wrong : "");
+    const held = onSite && isHeldByUs();
+    const linked = onSite && !held ? hashOfRun() : null;
+    take(...read(held ? ownRun() : linked || model.get("moves")));
     draw(false);
     if (linked) (message ? told : root).scrollIntoView({ block: message ? "center" : "start" });
+  }
+
+  // The moves of a text, and what is wrong with them; where there is no text, nothing is.
+  function read(text) {
+    const [found, wrong] = readMoves(tables, text ?? "");
+    return [found, text ? wrong : ""];
   }
 
   // Show a run, or the reader's own where there is nothing of it. Another's is kept apart from the
   // own one.
   function take(found, wrong) {
-    const own = readMoves(tables, ownRun() ?? "")[0];
+    const [own, unread] = read(ownRun());
     [moves, message] = [found, wrong];
+    begin = undefined;
     if (!found.rounds.length && own.rounds.length) {
       moves = own;
       if (wrong) message = `${wrong} Your own run is shown.`;
     }
-    apart = own.rounds.length > 0 && writeMoves(tables, own) !== writeMoves(tables, moves);
+    if (unread && unread !== wrong) {
+      message = `${message} This browser kept moves of yours. ${unread}`.trim();
+    }
+    apart = own.rounds.length > 0 && textOf(own) !== textOf(moves);
   }
 
   // The moves that the page's address names.
@@ -45,9 +54,14 @@ function renderGame({ model, el }) {
     return new URLSearchParams(location.hash.slice(1)).get("loop");
   }
 
-  // Whether the address was written here, from the reader's own run. Then that run is the newer one.
+  // Whether the address was written here, from the reader's own run, and that can still be played.
+  // Then it is the newer one.
   function isHeldByUs() {
-    return history.state?.loop === "own" && Boolean(ownRun());
+    return history.state?.loop === "own" && read(ownRun())[0].rounds.length > 0;
+  }
+
+  function textOf(found) {
+    return found.rounds.length ? writeMoves(tables, found) : "";
   }
 
   function holdInAddress(text) {
@@ -56,7 +70,7 @@ function renderGame({ model, el }) {
   }
 
   function keep(state) {
-    const text = moves.rounds.length ? writeMoves(tables, moves) : "";
+    const text = textOf(moves);
     if (text !== model.get("moves")) {
       model.set("moves", text);
       model.set(
@@ -708,7 +722,6 @@ function renderGame({ model, el }) {
         refused.scrollIntoView({ block: "nearest" });
         return;
       }
-      begin = undefined;
       take(found, wrong);
       draw(true);
     });
@@ -728,31 +741,26 @@ function renderGame({ model, el }) {
     ]);
   }
 
-  // Where the run is another's: what becomes of it, and the way back.
+  // Where the run is not the reader's own as it stands: what becomes of it, and the way back.
   function showApart(text) {
-    const own = ownRun();
+    const own = ownRun() ?? "";
+    const whose = isBeginning(text, own)
+      ? "This is an earlier state of your own run."
+      : "This run is not your own.";
     return html("div", { class: "lt-loop-apart" }, [
-      para([
-        "This run is not your own. Your own is kept, and what you do here leaves it as it is.",
-      ]),
+      para([`${whose} Your own is kept, and what you do here leaves it as it is.`]),
       html("div", { class: "lt-loop-buttons" }, [
         press("Back to your own run", () => {
-          [moves, message] = [readMoves(tables, own)[0], ""];
-          leaveApart();
+          take(...read(own));
+          draw(true);
         }),
         press("Keep it as your own", () => {
           ownRun(text);
-          message = `The moves of the run that you left: ${own}`;
-          leaveApart();
+          take(moves, `The moves of the run that you left: ${own}`);
+          draw(true);
         }),
       ]),
     ]);
-  }
-
-  function leaveApart() {
-    apart = false;
-    begin = undefined;
-    draw(true);
   }
 
   function draw(moved) {
@@ -850,10 +858,20 @@ function renderGame({ model, el }) {
     if (hashOfRun() !== null) load();
     else if (moves.rounds.length) setTimeout(() => holdInAddress(model.get("moves")));
   };
+  // The own run is the same in every tab: where it is shown, it is shown as it stands.
+  const elsewhere = (event) => {
+    const [own, unread] = read(ownRun());
+    if (event.key !== OWN_RUN || unread) return;
+    if (textOf(moves) !== textOf(read(event.oldValue)[0])) take(moves, message);
+    else take(own, "Your own run was changed in another tab. It is shown as it stands there.");
+    draw(false);
+  };
   model.on("change:tables", changed);
+  window.addEventListener("storage", elsewhere);
   if (onSite) window.addEventListener("hashchange", linked);
   return () => {
     model.off("change:tables", changed);
+    window.removeEventListener("storage", elsewhere);
     window.removeEventListener("hashchange", linked);
   };
 }
