@@ -53,6 +53,7 @@ from labtools.measure.gpu.timing import TimingAnswer
 from labtools.measure.worker import Worker, WorkerDied
 from labtools.predict import Forecast, forecast, load_gpu, model_name
 from labtools.problem import LabError, Limits, Problem, timed_launches
+from labtools.problem.text import read_given
 from labtools.record import Provenance, hash_python_file
 from labtools.record.bound import Bound
 from labtools.record.expressions import Quantity
@@ -334,7 +335,7 @@ def family_hash_of(family: Family) -> str:
 
     Comments and layout of the Python and of the data do not count.
     """
-    data = tomllib.loads(family.path.read_text("utf-8"))
+    data = tomllib.loads(read_given(family.path))
     parts = {
         "source": source_hash_of(family),
         "python": hash_python_file(family.path.with_suffix(".py")),

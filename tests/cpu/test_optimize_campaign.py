@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import json
 import shutil
@@ -17,6 +18,7 @@ from labtools.optimize.campaign import (
     Clock,
     GridFolder,
     Timer,
+    family_hash_of,
     find_codes,
     find_models,
     make_plan,
@@ -376,3 +378,10 @@ def test_forecasts_are_renewed_and_what_was_measured_stays(measured_campaign, gr
     assert found.at[0].samples == grid.at[0].samples and found.at[1:] == grid.at[1:]
     with pytest.raises(LabError, match=f"forecast of point {one} is missing"):
         renew_forecasts(grid, {n: held for n, held in models.items() if n != one}, "")
+
+
+def test_a_family_has_one_hash_with_a_byte_order_mark_and_without(tmp_path):
+    source = small_family(tmp_path)
+    plain = family_hash_of(load_family(source))
+    source.write_bytes(codecs.BOM_UTF8 + source.read_bytes())
+    assert family_hash_of(load_family(source)) == plain
