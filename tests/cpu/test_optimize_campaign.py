@@ -380,6 +380,31 @@ def test_forecasts_are_renewed_and_what_was_measured_stays(measured_campaign, gr
         renew_forecasts(grid, {n: held for n, held in models.items() if n != one}, "")
 
 
+def test_no_forecast_of_a_grid_is_lost_when_it_is_renewed(measured_campaign, grid):
+    """A model that follows less of the same code leaves the grid as it is; it may follow more."""
+    models = GridFolder(measured_campaign).models()
+    blank = {n: dataclasses.replace(held, forecasts={}) for n, held in models.items()}
+    last, key = len(grid) - 1, str(grid.at[1].workload)
+    one = dataclasses.replace(
+        models[last], forecasts={w: of for w, of in models[last].forecasts.items() if w != key}
+    )
+    with pytest.raises(LabError, match=f"{len(grid)} forecasts would be lost, of point 0 first"):
+        renew_forecasts(grid, blank, "")
+    with pytest.raises(LabError, match=f"At {key} 1 forecast would be lost, of point {last} first"):
+        renew_forecasts(grid, {**models, last: one}, "")
+    less = renew_forecasts(
+        dataclasses.replace(
+            grid,
+            at=tuple(
+                dataclasses.replace(at, forecast_us=(*at.forecast_us[:-1], None)) for at in grid.at
+            ),
+        ),
+        {**models, last: one},
+        grid.plan.model,
+    )
+    assert less.at[0] == grid.at[0] and less.at[1].forecast_us[last] is None
+
+
 def test_a_family_has_one_hash_with_a_byte_order_mark_and_without(tmp_path):
     source = small_family(tmp_path)
     plain = family_hash_of(load_family(source))
