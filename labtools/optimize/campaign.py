@@ -501,7 +501,7 @@ def make_code(report: Reporter[None], request: PointRequest) -> PointCode:
         candidate = rung_candidate(_family(request.family).rung, request.knobs)
         at = {str(one): _code_at(request, candidate, one) for one in request.workloads}
     except LabError as error:
-        return PointCode(request.point, problem=str(error))
+        return PointCode(request.point, problem=error.clause)
     return PointCode(request.point, at)
 
 
@@ -526,7 +526,7 @@ def make_model(report: Reporter[None], request: PointRequest) -> PointModel:
         hashes = kernel_hashes(rung, headline, request.limits, knobs, compiler="live")
         entry = timed_launches(rung.launches(headline, request.limits, knobs))[0].entry
     except LabError as error:
-        return PointModel(request.point, problem=str(error))
+        return PointModel(request.point, problem=error.clause)
     forecasts = {}
     for workload in request.workloads:
         with suppress(LabError):  # a kernel that the model cannot follow has no forecast

@@ -352,6 +352,20 @@ def test_the_forecast_stands_for_times_and_says_so():
         assert bench.entry(TOP) == "row_scale"
 
 
+def test_what_cannot_be_compiled_says_why_in_one_sentence(tmp_path):
+    """Others tell it as their own reason, or its first line alone."""
+    for ending in (".cu", ".py", ".toml"):
+        text = FAMILY.path.with_suffix(ending).read_text()
+        (tmp_path / f"row_scale{ending}").write_text(text)
+    with (tmp_path / "row_scale.cu").open("a") as source:
+        source.write("\nnonsense\n")
+    family = load_family(tmp_path / "row_scale.py")
+    with open_bench(family, HEADLINE, "forecast") as bench:
+        said = bench.check([family.start])[family.start]
+    assert "nonsense" in said.splitlines()[0]
+    assert "Why:" not in said and "What still works:" not in said
+
+
 # ----------------------------------------------------------------------- Kernel Tuner's format
 
 
@@ -407,7 +421,7 @@ def test_the_live_bench_asks_for_several_points_at_once(monkeypatch):
     def check(wanted):
         asked.append(len(wanted))
         if any(one.knobs == dict(narrow.knobs) for one, _ in wanted.values()):
-            raise LabError("It does not compile.")
+            raise LabError("It does not compile.", "a semicolon is missing", "what compiles")
         return dict.fromkeys(wanted, RIGHT)
 
     def profile(items):
@@ -421,7 +435,7 @@ def test_the_live_bench_asks_for_several_points_at_once(monkeypatch):
         found = bench.check([TOP, FAMILY.start, narrow, TOP])
         assert list(found) == [TOP, FAMILY.start, narrow]
         assert found[TOP] is found[FAMILY.start] is None
-        assert "does not compile" in found[narrow]
+        assert found[narrow] == "It does not compile: a semicolon is missing"
         assert bench.check([narrow, TOP])[TOP] is None
         assert asked == [3, 1, 1, 1]
         bench.look_ahead([TOP, narrow, TOP])

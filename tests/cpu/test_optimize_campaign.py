@@ -239,11 +239,12 @@ def test_a_point_that_does_not_compile_is_kept_as_one(monkeypatch, tmp_path):
     folder = begin(tmp_path)
     codes = compiled(folder)
     timer(folder).time_all()
-    modelled(folder)
+    models = modelled(folder)
     grid = make_grid(folder)
     wide = {number for number, value in enumerate(grid.plan.knobs["wide"]) if value == 1}
     assert set(grid.problems) == wide
-    assert "no wide one" in grid.problems[min(wide)]
+    for said in (grid.problems[min(wide)], models[min(wide)].problem):
+        assert "no wide one" in said and "What still works:" not in said
     assert codes[min(wide)].at == {}
     assert all(grid.samples(number) is None for number in wide)
     assert check_grid(grid, load_family(source), [min(wide)]).fresh
