@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from datetime import datetime
 from pathlib import Path
@@ -14,12 +15,15 @@ from live_fake import DEVICE, use_fake_gpu
 from labtools.optimize import bench as benches
 from labtools.optimize.ablation import ablate_methods, ablate_pairs
 from labtools.optimize.attribution import (
+    MOST_PAIRS_NAMED,
     THRESHOLD,
     interactions,
     least_effect_of,
     noise_of,
+    pair_name,
     ratio_of,
     relative_gain,
+    say_untimed,
     threshold_of,
 )
 from labtools.optimize.bench import LiveBench, RecordedBench, open_bench
@@ -322,6 +326,21 @@ def test_the_recorded_bench_offers_gaps_forecasts_best_and_floor():
     assert bench.entry(TOP) == "row_scale"
     assert bench.check([TOP]) == {TOP: None}
     assert not bench.one_call
+
+
+def test_what_has_no_time_names_methods_and_counts_pairs():
+    methods = [f"memory.m{number}" for number in range(5)]
+    pairs = [pair_name(*two) for two in itertools.combinations(methods, 2)]
+    few = dict.fromkeys([*methods, *pairs[:MOST_PAIRS_NAMED]], "too slow:\n  2 ms")
+    assert list(say_untimed(few)) == [
+        f"without a time: {', '.join([*methods, *pairs[:MOST_PAIRS_NAMED]])}: too slow"
+    ]
+    many = dict.fromkeys([*methods, *pairs], "too slow") | {pairs[-1]: "wrong"}
+    assert list(say_untimed(many)) == [
+        f"without a time: {', '.join(methods)}, 9 pairs: too slow",
+        f"without a time: {pairs[-1]}: wrong",
+    ]
+    assert list(say_untimed(dict.fromkeys(pairs, "wrong"))) == ["without a time: 10 pairs: wrong"]
 
 
 def test_a_bench_of_another_kernel_or_without_a_file_is_refused():
