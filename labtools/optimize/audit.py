@@ -114,7 +114,7 @@ _Explained = tuple[str, dict[str, Any], str]
 
 def _explain_init(event: InitDone) -> _Explained:
     return (
-        f"{event.family} for {event.workload}, timed {event.on} ({event.gpu}), from {event.start}",
+        f"{event.kernel} for {event.workload}, timed {event.on} ({event.gpu}), from {event.start}",
         {"seed": event.seed, "branches": event.branches},
         f"apportionment {event.rule}",
     )
