@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from labtools.problem import LabError
 from labtools.record import median_us
 
-from .attribution import Attribution, TimeRatio, threshold_of
+from .attribution import Attribution, TimeRatio, pair_name, threshold_of
 from .bench import TimedPoints, TimingBench
 from .classes import Decision
 from .family import Family, Point
@@ -41,7 +41,7 @@ def ablate_methods(
 def ablate_pairs(
     bench: TimingBench, point: Point, methods: Sequence[str], time: TimeCall | None = None
 ) -> tuple[Attribution, ...]:
-    """Take two methods out of a point at a time, named ``first + second``.
+    """Take two methods out of a point at a time, named as `pair_name` does.
 
     What two methods do together is measured, never summed: the sum of two single effects is
     something else where they interact, see `interactions`. Where no two can be taken out together
@@ -52,7 +52,7 @@ def ablate_pairs(
 
 
 def pair_variants(family: Family, point: Point, methods: Sequence[str]) -> dict[str, Point]:
-    """The point without two methods, by their names: ``first + second``.
+    """The point without two methods, by `pair_name`.
 
     A pair of which one goes with the other is left out.
     """
@@ -60,7 +60,7 @@ def pair_variants(family: Family, point: Point, methods: Sequence[str]) -> dict[
     for first, second in itertools.combinations(methods, 2):
         left = family.remove(point, first)
         if family.has(left, second):
-            variants[f"{first} + {second}"] = family.remove(left, second)
+            variants[pair_name(first, second)] = family.remove(left, second)
     return variants
 
 

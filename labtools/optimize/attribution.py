@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from labtools.problem import LabError
-from labtools.problem.text import first_line
+from labtools.problem.text import first_line, how_many
 from labtools.record import Samples, median_us, ratio_of_samples
 from labtools.record.statistics import CONFIDENCE
 
@@ -26,8 +26,8 @@ Outcome = Literal["slower", "same", "faster", "open"]
 
 FORECAST_INTERVALS = "A forecast repeats itself: its intervals do not say how right it is."
 """Said beside intervals of forecasts, which have no width."""
-MOST_NAMED = 3
-"""Methods without a time for one reason that are named; more of them are counted."""
+MOST_PAIRS_NAMED = 3
+"""Pairs without a time for one reason that are named; more of them are counted."""
 THRESHOLD = 0.02
 """Relative effect that counts as one, as in the source, where the machine can tell as much."""
 
@@ -165,6 +165,14 @@ def relative_gain(before: Samples, after: Samples) -> float:
 
 # ---------------------------------------------------------------------------------- two at a time
 
+_BOTH = " + "
+"""Stands between the methods of a pair; no id of a method holds it."""
+
+
+def pair_name(first: str, second: str) -> str:
+    """The name of two methods that are out together: ``first + second``."""
+    return f"{first}{_BOTH}{second}"
+
 
 @dataclass(frozen=True)
 class Interaction:
@@ -194,7 +202,7 @@ def interactions(
     alone = {one.method: one.relative for one in single}
     found = []
     for one in pairs:
-        first, second = one.method.split(" + ")
+        first, second = one.method.split(_BOTH)
         if first in alone and second in alone:
             product = (1 + alone[first]) * (1 + alone[second]) - 1
             fits = one.low - least.effect <= product <= one.high + least.effect
@@ -225,7 +233,7 @@ def say_pairs(
     The last two cells say what both would do if neither needed the other, and whether they do
     something else; they are empty where one of the two has no time alone.
     """
-    known = {" + ".join(one.methods): one for one in met}
+    known = {pair_name(*one.methods): one for one in met}
     for pair in pairs:
         one = known.get(pair.method)
         product = "" if one is None else f"{one.product:+.1%}"
@@ -234,7 +242,7 @@ def say_pairs(
 
 
 def say_untimed(untimed: Mapping[str, str]) -> Iterator[str]:
-    """What has no time, reason by reason.
+    """What has no time, reason by reason: every method, and pairs up to `MOST_PAIRS_NAMED`.
 
     Args:
         untimed: why there is none, by the name of a method or of a pair.
@@ -243,5 +251,8 @@ def say_untimed(untimed: Mapping[str, str]) -> Iterator[str]:
     for name, why in untimed.items():
         reasons.setdefault(first_line(why), []).append(name)
     for why, names in reasons.items():
-        told = ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} more removals"
-        yield f"without a time: {told}: {why}"
+        pairs = [name for name in names if _BOTH in name]
+        if len(pairs) > MOST_PAIRS_NAMED:
+            names = [name for name in names if name not in pairs]
+            names.append(how_many(len(pairs), "pair"))
+        yield f"without a time: {', '.join(names)}: {why}"

@@ -17,7 +17,7 @@ from labtools.record import Record, with_counters
 from labtools.record.bound import known_value
 from labtools.record.statistics import CONFIDENCE
 
-from .attribution import Attribution, interactions, say_untimed
+from .attribution import Attribution, interactions, pair_name, say_untimed
 from .events import (
     AblateDone,
     BranchDone,
@@ -114,7 +114,7 @@ _Explained = tuple[str, dict[str, Any], str]
 
 def _explain_init(event: InitDone) -> _Explained:
     return (
-        f"{event.family} for {event.workload}, timed {event.on} ({event.gpu}), from {event.start}",
+        f"{event.kernel} for {event.workload}, timed {event.on} ({event.gpu}), from {event.start}",
         {"seed": event.seed, "branches": event.branches},
         f"apportionment {event.rule}",
     )
@@ -172,7 +172,7 @@ def _explain_branch(event: BranchDone) -> _Explained:
 def _explain_ablate(event: AblateDone) -> _Explained:
     said = [_say_attribution(one) for one in event.attribution]
     met = interactions(event.attribution, event.pairs, event.aa)
-    together = {" + ".join(one.methods): one for one in met}
+    together = {pair_name(*one.methods): one for one in met}
     for one in event.pairs:
         text = _say_attribution(one)
         if (found := together.get(one.method)) is not None:

@@ -669,7 +669,7 @@ def _check_on_cpu(family: Family, problem: Problem, point: Point) -> str | None:
     try:
         report = check_rung(family.rung, small, dict(point.knobs), quick=True)
     except LabError as error:
-        return str(error)
+        return error.clause
     return None if report.ok else str(report)
 
 
@@ -808,7 +808,7 @@ class LiveBench(_OnAFamily):
             found = check_batteries(wanted) if wanted else {}
         except LabError as error:
             for one in left:  # which of them cannot be compiled, it says alone
-                self._checked |= {one: str(error)} if len(left) == 1 else self.check([one])
+                self._checked |= {one: error.clause} if len(left) == 1 else self.check([one])
         else:
             for one, key in keys.items():
                 self._checked[one] = None if found[key].ok else "; ".join(found[key].problems)

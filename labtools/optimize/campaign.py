@@ -53,6 +53,7 @@ from labtools.measure.gpu.timing import TimingAnswer
 from labtools.measure.worker import Worker, WorkerDied
 from labtools.predict import Forecast, forecast, load_gpu, model_name
 from labtools.problem import LabError, Limits, Problem, timed_launches
+from labtools.problem.text import read_given
 from labtools.record import Provenance, hash_python_file
 from labtools.record.bound import Bound
 from labtools.record.expressions import Quantity
@@ -334,7 +335,7 @@ def family_hash_of(family: Family) -> str:
 
     Comments and layout of the Python and of the data do not count.
     """
-    data = tomllib.loads(family.path.read_text("utf-8"))
+    data = tomllib.loads(read_given(family.path))
     parts = {
         "source": source_hash_of(family),
         "python": hash_python_file(family.path.with_suffix(".py")),
@@ -500,7 +501,7 @@ def make_code(report: Reporter[None], request: PointRequest) -> PointCode:
         candidate = rung_candidate(_family(request.family).rung, request.knobs)
         at = {str(one): _code_at(request, candidate, one) for one in request.workloads}
     except LabError as error:
-        return PointCode(request.point, problem=str(error))
+        return PointCode(request.point, problem=error.clause)
     return PointCode(request.point, at)
 
 
@@ -525,7 +526,7 @@ def make_model(report: Reporter[None], request: PointRequest) -> PointModel:
         hashes = kernel_hashes(rung, headline, request.limits, knobs, compiler="live")
         entry = timed_launches(rung.launches(headline, request.limits, knobs))[0].entry
     except LabError as error:
-        return PointModel(request.point, problem=str(error))
+        return PointModel(request.point, problem=error.clause)
     forecasts = {}
     for workload in request.workloads:
         with suppress(LabError):  # a kernel that the model cannot follow has no forecast

@@ -218,7 +218,8 @@ class AblateDone(_Event):
         aa: the smallest effect that can be told here.
         attribution: of each method.
         pairs: of two methods out together, where that was asked for.
-        untimed: why the point without a method has no time, by the method.
+        untimed: why the point without a method, or without two, has no time, by the name of the
+            method or of the pair.
     """
 
     round: int

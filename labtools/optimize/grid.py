@@ -26,6 +26,7 @@ from labtools.measure.gpu.provenance import merge_clocks
 from labtools.measure.gpu.timing import Timed
 from labtools.predict import load_gpu
 from labtools.problem import LabError, Limits, Problem, kernels_dir
+from labtools.problem.text import how_many
 from labtools.record import ProcessSamples, Provenance, Samples, median_us, ratio_of_samples
 from labtools.record.bound import Bound
 from labtools.record.fields import ProblemField
@@ -445,7 +446,7 @@ def renew_forecasts(grid: Grid, models: Mapping[int, PointModel], model: str) ->
         model: name of the model that made them.
 
     Raises:
-        LabError: a forecast is missing, or of other machine code than was timed.
+        LabError: a forecast that the grid has is missing, or of other code than was timed.
     """
     for number in range(len(grid)):
         code = grid.at[0].code[number]
@@ -457,16 +458,29 @@ def renew_forecasts(grid: Grid, models: Mapping[int, PointModel], model: str) ->
                 "the two were made by different compilers, or from different sources",
                 f"the phase models with NVRTC {grid.nvrtc_version}",
             )
-    at = tuple(
-        replace(
-            one,
-            **_forecast_columns(
-                [models[number].forecasts.get(str(one.workload)) for number in range(len(grid))]
-            ),
-        )
-        for one in grid.at
-    )
+    at = tuple(_renew_at(one, models) for one in grid.at)
     return replace(grid, plan=replace(grid.plan, model=model), at=at)
+
+
+def _renew_at(at: GridAt, models: Mapping[int, PointModel]) -> GridAt:
+    """One workload's columns with the forecasts of these models."""
+    key = str(at.workload)
+    made = [
+        models[number].forecasts.get(key) if number in models else None
+        for number in range(len(at.forecast_us))
+    ]
+    lost = [
+        number
+        for number, (before, after) in enumerate(zip(at.forecast_us, made, strict=True))
+        if before is not None and after is None
+    ]
+    if lost:
+        raise LabError(
+            f"At {key} {how_many(len(lost), 'forecast')} would be lost, of point {lost[0]} first.",
+            "a kernel that the model cannot follow has no forecast, and the grid has these",
+            "the grid as it is",
+        )
+    return replace(at, **_forecast_columns(made))
 
 
 def _worst(timed: Timed | None) -> float | None:

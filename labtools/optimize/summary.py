@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from labtools.problem.rung import say_knobs
 
-from .attribution import FORECAST_INTERVALS, PAIR_COLUMNS, Attribution, say_pairs, say_untimed
+from .attribution import (
+    FORECAST_INTERVALS,
+    PAIR_COLUMNS,
+    Attribution,
+    say_effect,
+    say_pairs,
+    say_untimed,
+)
 from .family import METHOD_AXES
 from .gaps import say_gap
 from .state import LoopState, RoundKept, methods_by_class, say_wrong_picks
@@ -151,11 +158,10 @@ def _attributions(state: LoopState) -> SummaryTable:
     for kept, one in attributed(state):
         class_ = (kept.classes or {}).get(one.method, NOT_KNOWN)
         checked = {found.method: str(found) for found in kept.sass_check or ()}
-        interval = f"{one.low:+.1%} to {one.high:+.1%}"
         rows.append(
             (
-                *(str(kept.round), one.method, f"{one.delta_us:+.2f}", f"{one.relative:+.1%}"),
-                *(interval, f"{one.threshold:.1%}", checked.get(one.method, NOT_KNOWN), class_),
+                *(str(kept.round), one.method, *say_effect(one)),
+                *(f"{one.threshold:.1%}", checked.get(one.method, NOT_KNOWN), class_),
             )
         )
     columns = (

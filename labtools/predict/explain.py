@@ -127,8 +127,8 @@ def profiler_states(launch: LaunchForecast, schedulers: int) -> dict[str, float]
 
     The model follows all of these waits: one that nobody met is a zero. Contention is "not
     selected" as far as the other warps of the scheduler issue. What is more was for the load/store
-    unit, or for what stood before it there, and counts as `unit_waits` does. Of a warp that never
-    waits for shared memory it fits no state.
+    unit, or for what stood before it there, and counts as `unit_waits` does. Where the unit never
+    kept the warp from shared memory or a shuffle it stood before other pipes, which fits no state.
 
     Args:
         launch: with its stack.
@@ -150,7 +150,11 @@ def profiler_states(launch: LaunchForecast, schedulers: int) -> dict[str, float]
 
 
 def chain_share(stack: Sequence[Slice]) -> float:
-    """Share of a warp's time in what counts as a chain, 0..1, as counters would show it."""
+    """Share of a warp's time in what counts as a chain, 0..1, by its stack alone.
+
+    Counters show more where the load/store unit kept an access to global memory waiting: there
+    `profiler_states` adds that wait to the long scoreboard, and the stack has it in contention.
+    """
     return sum(one.share for one in stack if REASON_OF_SLICE.get(one.name) in CHAIN_REASONS)
 
 

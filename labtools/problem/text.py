@@ -81,5 +81,5 @@ def three_digits(number: float) -> str:
 
 
 def first_line(report: str) -> str:
-    """The first line of a report, without what follows from its colon; empty where it has none."""
+    """The first line of a report, without the colon that it may end in; empty where it has none."""
     return next(iter(report.strip().splitlines()), "").rstrip(" :")

@@ -236,10 +236,11 @@ def test_the_frontier_says_what_is_in_it(state: LoopState) -> None:
     assert "champions that a restart or the loop's end left" in table_of(state, "Frontier").note
 
 
-def test_a_familys_path_is_no_title(tmp_path: Path) -> None:
+def test_a_familys_path_is_no_title_and_no_part_of_the_audit(tmp_path: Path) -> None:
     with LoopFolder.create(tmp_path, begin(family="/home/me/my families/rows.py")) as folder:
         assert summary_text(folder.state).startswith("# rows for 8,32,8,4096,128 on h200")
         assert "<h1>rows for " in summary_html(folder.state)
+    assert "  init: rows for 8,32,8,4096,128, timed" in (tmp_path / "audit.md").read_text()
 
 
 def test_no_two_parts_of_the_page_have_one_id(state: LoopState) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from datetime import datetime
 from pathlib import Path
@@ -14,12 +15,15 @@ from live_fake import DEVICE, use_fake_gpu
 from labtools.optimize import bench as benches
 from labtools.optimize.ablation import ablate_methods, ablate_pairs
 from labtools.optimize.attribution import (
+    MOST_PAIRS_NAMED,
     THRESHOLD,
     interactions,
     least_effect_of,
     noise_of,
+    pair_name,
     ratio_of,
     relative_gain,
+    say_untimed,
     threshold_of,
 )
 from labtools.optimize.bench import LiveBench, RecordedBench, open_bench
@@ -324,6 +328,21 @@ def test_the_recorded_bench_offers_gaps_forecasts_best_and_floor():
     assert not bench.one_call
 
 
+def test_what_has_no_time_names_methods_and_counts_pairs():
+    methods = [f"memory.m{number}" for number in range(5)]
+    pairs = [pair_name(*two) for two in itertools.combinations(methods, 2)]
+    few = dict.fromkeys([*methods, *pairs[:MOST_PAIRS_NAMED]], "too slow:\n  2 ms")
+    assert list(say_untimed(few)) == [
+        f"without a time: {', '.join([*methods, *pairs[:MOST_PAIRS_NAMED]])}: too slow"
+    ]
+    many = dict.fromkeys([*methods, *pairs], "too slow") | {pairs[-1]: "wrong"}
+    assert list(say_untimed(many)) == [
+        f"without a time: {', '.join(methods)}, 9 pairs: too slow",
+        f"without a time: {pairs[-1]}: wrong",
+    ]
+    assert list(say_untimed(dict.fromkeys(pairs, "wrong"))) == ["without a time: 10 pairs: wrong"]
+
+
 def test_a_bench_of_another_kernel_or_without_a_file_is_refused():
     with pytest.raises(LabError, match="There is no recorded grid"):
         open_bench(FAMILY, HEADLINE, "recorded")
@@ -350,6 +369,20 @@ def test_the_forecast_stands_for_times_and_says_so():
         assert bench.check([FAMILY.start]) == {FAMILY.start: None}
         assert bench.code(TOP).entries
         assert bench.entry(TOP) == "row_scale"
+
+
+def test_what_cannot_be_compiled_says_why_in_one_sentence(tmp_path):
+    """Others tell it as their own reason, or its first line alone."""
+    for ending in (".cu", ".py", ".toml"):
+        text = FAMILY.path.with_suffix(ending).read_text()
+        (tmp_path / f"row_scale{ending}").write_text(text)
+    with (tmp_path / "row_scale.cu").open("a") as source:
+        source.write("\nnonsense\n")
+    family = load_family(tmp_path / "row_scale.py")
+    with open_bench(family, HEADLINE, "forecast") as bench:
+        said = bench.check([family.start])[family.start]
+    assert "nonsense" in said.splitlines()[0]
+    assert "Why:" not in said and "What still works:" not in said
 
 
 # ----------------------------------------------------------------------- Kernel Tuner's format
@@ -407,7 +440,7 @@ def test_the_live_bench_asks_for_several_points_at_once(monkeypatch):
     def check(wanted):
         asked.append(len(wanted))
         if any(one.knobs == dict(narrow.knobs) for one, _ in wanted.values()):
-            raise LabError("It does not compile.")
+            raise LabError("It does not compile.", "a semicolon is missing", "what compiles")
         return dict.fromkeys(wanted, RIGHT)
 
     def profile(items):
@@ -421,7 +454,7 @@ def test_the_live_bench_asks_for_several_points_at_once(monkeypatch):
         found = bench.check([TOP, FAMILY.start, narrow, TOP])
         assert list(found) == [TOP, FAMILY.start, narrow]
         assert found[TOP] is found[FAMILY.start] is None
-        assert "does not compile" in found[narrow]
+        assert found[narrow] == "It does not compile: a semicolon is missing"
         assert bench.check([narrow, TOP])[TOP] is None
         assert asked == [3, 1, 1, 1]
         bench.look_ahead([TOP, narrow, TOP])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import json
 import shutil
@@ -17,6 +18,7 @@ from labtools.optimize.campaign import (
     Clock,
     GridFolder,
     Timer,
+    family_hash_of,
     find_codes,
     find_models,
     make_plan,
@@ -237,11 +239,12 @@ def test_a_point_that_does_not_compile_is_kept_as_one(monkeypatch, tmp_path):
     folder = begin(tmp_path)
     codes = compiled(folder)
     timer(folder).time_all()
-    modelled(folder)
+    models = modelled(folder)
     grid = make_grid(folder)
     wide = {number for number, value in enumerate(grid.plan.knobs["wide"]) if value == 1}
     assert set(grid.problems) == wide
-    assert "no wide one" in grid.problems[min(wide)]
+    for said in (grid.problems[min(wide)], models[min(wide)].problem):
+        assert "no wide one" in said and "What still works:" not in said
     assert codes[min(wide)].at == {}
     assert all(grid.samples(number) is None for number in wide)
     assert check_grid(grid, load_family(source), [min(wide)]).fresh
@@ -376,3 +379,35 @@ def test_forecasts_are_renewed_and_what_was_measured_stays(measured_campaign, gr
     assert found.at[0].samples == grid.at[0].samples and found.at[1:] == grid.at[1:]
     with pytest.raises(LabError, match=f"forecast of point {one} is missing"):
         renew_forecasts(grid, {n: held for n, held in models.items() if n != one}, "")
+
+
+def test_no_forecast_of_a_grid_is_lost_when_it_is_renewed(measured_campaign, grid):
+    """A model that follows less of the same code leaves the grid as it is; it may follow more."""
+    models = GridFolder(measured_campaign).models()
+    blank = {n: dataclasses.replace(held, forecasts={}) for n, held in models.items()}
+    last, key = len(grid) - 1, str(grid.at[1].workload)
+    one = dataclasses.replace(
+        models[last], forecasts={w: of for w, of in models[last].forecasts.items() if w != key}
+    )
+    with pytest.raises(LabError, match=f"{len(grid)} forecasts would be lost, of point 0 first"):
+        renew_forecasts(grid, blank, "")
+    with pytest.raises(LabError, match=f"At {key} 1 forecast would be lost, of point {last} first"):
+        renew_forecasts(grid, {**models, last: one}, "")
+    less = renew_forecasts(
+        dataclasses.replace(
+            grid,
+            at=tuple(
+                dataclasses.replace(at, forecast_us=(*at.forecast_us[:-1], None)) for at in grid.at
+            ),
+        ),
+        {**models, last: one},
+        grid.plan.model,
+    )
+    assert less.at[0] == grid.at[0] and less.at[1].forecast_us[last] is None
+
+
+def test_a_family_has_one_hash_with_a_byte_order_mark_and_without(tmp_path):
+    source = small_family(tmp_path)
+    plain = family_hash_of(load_family(source))
+    source.write_bytes(codecs.BOM_UTF8 + source.read_bytes())
+    assert family_hash_of(load_family(source)) == plain
