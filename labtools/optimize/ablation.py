@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from labtools.problem import LabError
 from labtools.record import median_us
@@ -11,7 +12,7 @@ from labtools.record import median_us
 from .attribution import Attribution, TimeRatio, pair_name, threshold_of
 from .bench import TimedPoints, TimingBench
 from .classes import Decision
-from .family import Family, Point
+from .family import Family, InvalidPoint, Point
 
 TimeCall = Callable[[Sequence[Point]], TimedPoints]
 """Times some points in one call."""
@@ -23,7 +24,8 @@ def ablate_methods(
     """Take one method out of a point at a time.
 
     The point and all of its variants are timed in one call of the bench, with equal repeats; where
-    the bench times live, they are interleaved. A variant that has no time has no attribution.
+    the bench times live, they are interleaved. A variant that has no time has no attribution, nor
+    has a method that cannot be taken out alone, see `single_variants`.
 
     Args:
         bench: where they are timed.
@@ -32,9 +34,9 @@ def ablate_methods(
         time: the bench's call, or one that keeps what it measures as well.
 
     Raises:
-        LabError: the point itself has no time, or a method is not on or cannot be removed.
+        LabError: the point itself has no time, or a method is not on.
     """
-    variants = {name: bench.family.remove(point, name) for name in methods}
+    variants = single_variants(bench.family, point, methods).points
     return _attribute(bench, point, variants, time or bench.time)
 
 
@@ -47,21 +49,59 @@ def ablate_pairs(
     something else where they interact, see `interactions`. Where no two can be taken out together
     nothing is timed.
     """
-    variants = pair_variants(bench.family, point, methods)
+    variants = pair_variants(bench.family, point, methods).points
     return _attribute(bench, point, variants, time or bench.time) if variants else ()
 
 
-def pair_variants(family: Family, point: Point, methods: Sequence[str]) -> dict[str, Point]:
+@dataclass(frozen=True)
+class Removals:
+    """A point without some of its methods.
+
+    Attributes:
+        points: by the name of the method that is out, or of the pair.
+        refused: why there is no such point, by the same names: a constraint forbids what is left.
+    """
+
+    points: dict[str, Point] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def single_variants(family: Family, point: Point, methods: Sequence[str]) -> Removals:
+    """The point without each method.
+
+    Raises:
+        LabError: a method is not on there.
+    """
+    found = Removals()
+    for name in methods:
+        try:
+            found.points[name] = family.remove(point, name)
+        except InvalidPoint as error:
+            found.refused[name] = f"it cannot be taken out alone: {error.why}"
+    return found
+
+
+def pair_variants(family: Family, point: Point, methods: Sequence[str]) -> Removals:
     """The point without two methods, by `pair_name`.
 
-    A pair of which one goes with the other is left out.
+    Which of the two goes first does not matter, but where only one of them can. A pair of which one
+    goes with the other is left out.
     """
-    variants = {}
+    found = Removals()
     for first, second in itertools.combinations(methods, 2):
-        left = family.remove(point, first)
-        if family.has(left, second):
-            variants[pair_name(first, second)] = family.remove(left, second)
-    return variants
+        name, why = pair_name(first, second), ""
+        for one, other in ((first, second), (second, first)):
+            try:
+                left = family.remove(point, one)
+                if family.has(left, other):
+                    found.points[name] = family.remove(left, other)
+            except InvalidPoint as error:
+                why = why or error.why
+            else:
+                break
+        else:
+            found.refused[name] = f"they cannot be taken out together: {why}"
+    return found
 
 
 def _attribute(

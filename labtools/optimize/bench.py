@@ -153,13 +153,13 @@ class TimingBench(Protocol):
         """Its machine code."""
 
     def look_for(
-        self, point: Point, removed: Mapping[str, Point], proved: Mapping[str, Proof]
+        self, point: Point, removed: Mapping[str, Point | None], proved: Mapping[str, Proof]
     ) -> tuple[SassVerdict, ...]:
         """What a point's machine code says of methods, each against the point without it.
 
         Args:
             point: where they are on.
-            removed: the point without each, by its id.
+            removed: the point without each, by its id; None where it cannot be taken out alone.
             proved: what the proof of a method without a signature said.
         """
 
@@ -231,10 +231,10 @@ class _OnAFamily:
         return machine_code(self.family.rung, self.problem, self.limits, point.knobs)
 
     def look_for(
-        self, point: Point, removed: Mapping[str, Point], proved: Mapping[str, Proof]
+        self, point: Point, removed: Mapping[str, Point | None], proved: Mapping[str, Proof]
     ) -> tuple[SassVerdict, ...]:
         """The signatures in the code that is compiled here."""
-        before = {name: self.code(left) for name, left in removed.items()}
+        before = {name: self.code(left) for name, left in removed.items() if left is not None}
         code, entry = self.code(point), self.entry(point)
         return check_sass(self.family, removed, code, before, entry, proved)
 
@@ -494,7 +494,7 @@ class RecordedBench(_OnAFamily):
         return None if number < 0 else self.grid.codes[number]
 
     def look_for(
-        self, point: Point, removed: Mapping[str, Point], proved: Mapping[str, Proof]
+        self, point: Point, removed: Mapping[str, Point | None], proved: Mapping[str, Proof]
     ) -> tuple[SassVerdict, ...]:
         """What the campaign counted in the code that it timed; no compiler is asked.
 
@@ -506,7 +506,7 @@ class RecordedBench(_OnAFamily):
             verdict = None
             if entry is not None and not method.signature:
                 verdict = judge_proof(method, proved.get(name), entry)
-            elif entry is not None and entry == self.entry(left):
+            elif entry is not None and left is not None and entry == self.entry(left):
                 verdict = self._judge(method, entry, self._number(point), self._number(left))
             found += [verdict] if verdict else super().look_for(point, {name: left}, proved)
         return tuple(found)

@@ -596,7 +596,7 @@ class Family:
         `dependents` names the latter.
 
         Raises:
-            InvalidPoint: the method cannot be switched off there.
+            InvalidPoint: the method cannot be switched off there, or what is left is forbidden.
             LabError: it is not on, or is a pair of rungs.
         """
         one = self._switch(method)
@@ -606,13 +606,14 @@ class Family:
                 f"on are {', '.join(self.methods_on(point)) or 'none'}",
                 "remove one of these",
             )
-        made = self.point({**point.knobs, **one.off})
+        what = f"{method} cannot be switched off at {point.key}."
+        try:
+            made = self.point({**point.knobs, **one.off})
+        except InvalidPoint as error:
+            raise InvalidPoint(what, error.why, "the other methods") from error
         if self.has(made, method):
-            raise InvalidPoint(
-                f"{method} cannot be switched off at {point.key}.",
-                f"the rules of {self.path.name} switch it on again",
-                "the other methods",
-            )
+            why = f"the rules of {self.path.name} switch it on again"
+            raise InvalidPoint(what, why, "the other methods")
         return made
 
     def dependents(self, point: Point, method: str) -> tuple[str, ...]:

@@ -24,7 +24,13 @@ from labtools.record.expressions import Quantity
 from labtools.record.whole import write_whole
 from labtools.toolchain.progress import Progress, silent
 
-from .ablation import TimeCall, ablate_methods, ablate_pairs, pair_variants
+from .ablation import (
+    TimeCall,
+    ablate_methods,
+    ablate_pairs,
+    pair_variants,
+    single_variants,
+)
 from .attribution import Attribution, interactions, relative_gain
 from .bench import TimedOn, TimedPoints, TimingBench, open_bench
 from .branch import (
@@ -262,14 +268,9 @@ class TuningLoop:
         if methods:
             single = ablate_methods(self.bench, champion, methods, kept)
             both = ablate_pairs(self.bench, champion, methods, kept) if pairs else ()
-        left = {name: self.family.remove(champion, name) for name in methods}
-        left |= pair_variants(self.family, champion, methods) if pairs else {}
+        untimed = _say_untimed(self.family, champion, methods, pairs, failures)
         timed = {one.method for one in (*single, *both)}
-        untimed = {
-            name: failures[point]
-            for name, point in left.items()
-            if name not in timed and point in failures
-        }
+        untimed = {name: why for name, why in untimed.items() if name not in timed}
         return self.folder.keep(
             AblateDone(state.round, self.bench.least_effect(), single, both, untimed)
         )
@@ -778,6 +779,31 @@ def _say_no_branch(current: RoundKept, pruned: Mapping[str, int]) -> str:
     return why
 
 
+def _say_untimed(
+    family: Family,
+    point: Point,
+    methods: Sequence[str],
+    pairs: bool,
+    failures: Mapping[Point, str],
+) -> dict[str, str]:
+    """Why a method or a pair has no time, by its name.
+
+    Args:
+        family: what is tuned.
+        point: with all of the methods.
+        methods: their ids.
+        pairs: two at a time as well.
+        failures: why points are wrong or could not be timed.
+    """
+    several = [single_variants(family, point, methods)]
+    several += [pair_variants(family, point, methods)] if pairs else []
+    found: dict[str, str] = {}
+    for some in several:
+        found |= some.refused
+        found |= {name: failures[one] for name, one in some.points.items() if one in failures}
+    return found
+
+
 def _wrong_ones(bench: TimingBench, points: Sequence[Point]) -> dict[Point, str]:
     """Of some points those whose answers are wrong, and what is wrong with them."""
     return {one: why for one, why in bench.check(points).items() if why is not None}
@@ -829,14 +855,15 @@ def check_methods(
         methods: their ids.
     """
     family = bench.family
-    removed = {name: family.remove(point, name) for name in methods}
-    unsigned = [name for name in methods if not family.method(name).signature]
+    left = single_variants(family, point, methods).points
+    removed = {name: left.get(name) for name in methods}
+    unsigned = [name for name in left if not family.method(name).signature]
     proved: dict[str, Proof] = {}
     if unsigned:
-        bench.look_ahead([point, *(removed[name] for name in unsigned)])
+        bench.look_ahead([point, *(left[name] for name in unsigned)])
         values = proof_values(bench, point)
         for name in unsigned:
-            without = proof_values(bench, removed[name])
+            without = proof_values(bench, left[name])
             proved[name] = prove(family.method(name), values, without)
     return bench.look_for(point, removed, proved)
 
@@ -1124,7 +1151,7 @@ def ablate_point(
     """
     point = family.point(knobs)
     chosen = tuple(dict.fromkeys(methods)) or family.methods_on(point)
-    left = {name: family.remove(point, name) for name in chosen}
+    single_variants(family, point, chosen)  # before anything is timed: each of them is on
     failures: dict[Point, str] = {}
     with open_bench(
         family, workload or family.workloads[0], on, seed=seed, progress=progress
@@ -1141,8 +1168,6 @@ def ablate_point(
         right = _right_ones_of(bench, point, bench.time, failures)
         single = ablate_methods(bench, point, chosen, time)
         both = ablate_pairs(bench, point, chosen, time) if pairs else ()
-        if pairs:
-            left |= pair_variants(family, point, chosen)
         timed = [one.method for one in single]
         verdicts = {one.method: one for one in check_methods(bench, point, timed)}
         return AblatedPoint(
@@ -1155,5 +1180,5 @@ def ablate_point(
             classes={one.method: classify(one, verdicts[one.method]) for one in single},
             gpu=bench.gpu,
             interactions=interactions(single, both, bench.least_effect()),
-            untimed={name: failures[one] for name, one in left.items() if one in failures},
+            untimed=_say_untimed(family, point, chosen, pairs, failures),
         )

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_optimize_family import stranger
 
 from labtools.cli.loop import LoopAsked, do_step, run_loop
 from labtools.cli.outcome import Status
 from labtools.optimize import loop
 from labtools.optimize.ablation import pair_variants
+from labtools.optimize.attribution import pair_name
 from labtools.optimize.audit import audit
 from labtools.optimize.bench import ForecastBench, TimedPoints
 from labtools.optimize.branch import (
@@ -565,6 +567,33 @@ def test_a_resumed_ablation_compares_what_was_timed_in_one_call(
     assert resumed.runs == runs
 
 
+def test_a_method_that_cannot_be_taken_out_alone_has_no_time_and_stops_nothing(
+    tmp_path: Path,
+) -> None:
+    """A constraint forbids larger blocks with narrow accesses."""
+    rule = '[[constraint]]\nrequire = "not (wide == 0 and threads == 256)"\nreason = "by rule"\n\n'
+    cuts = (
+        ("[[hyper]]", rule + "[[hyper]]"),
+        ("[64, 256, 512] }", '[64, 256] }\nonly = "wide or threads == 64"'),
+    )
+    family = load_family(stranger(tmp_path, *cuts))
+    folder = tmp_path / "loop"
+    begin(folder, family)
+    state = play_round(folder, family, [WIDE, LARGER], [{"threads": 256}])
+    why = {WIDE: "it cannot be taken out alone: by rule"}
+    assert state.current.untimed == why
+    assert [one.method for one in state.current.attribution or ()] == [LARGER]
+    assert (state.current.classes or {})[WIDE] == "undecided"
+    assert {one.method: one.verdict for one in state.current.sass_check or ()}[WIDE] == "present"
+    assert loop.run(folder, family).rounds >= 1
+    knobs = {"wide": 1, "threads": 256}
+    found = loop.ablate_point(family, None, "forecast", knobs, pairs=True)
+    assert found.untimed == why
+    assert [one.method for one in found.pairs] == [pair_name(WIDE, LARGER)], "larger blocks first"
+    with pytest.raises(LabError, match=f"{WIDE} cannot be switched off at wide=1 threads=256"):
+        family.remove(family.point(knobs), WIDE)
+
+
 def lose(folder: Path, kind: str, purpose: str = "", point: str = "") -> None:
     """Take lines out of a loop's log, as a damaged disk does."""
     path = folder / LOG_NAME
@@ -800,7 +829,7 @@ def test_pairs_that_could_not_be_timed_say_why(
     loop.pick(folder, family, methods)
     state = loop.branch(folder, family)
     champion = family.read_key(state.current.champion or "")
-    ((name, both),) = pair_variants(family, champion, state.current.methods).items()
+    ((name, both),) = pair_variants(family, champion, state.current.methods).points.items()
     refuse(monkeypatch, both)
     answer = do_step(folder, "ablate", None, silent, pairs=True)
     assert answer.result["untimed"] == {name: "its answers are wrong"}

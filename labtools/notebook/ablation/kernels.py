@@ -113,5 +113,5 @@ def _points(bench: RecordedBench) -> Iterator[Point]:
         methods = family.methods_on(point)
         yield point
         yield from (family.remove(point, name) for name in methods)
-        pairs = pair_variants(family, point, methods).values()
+        pairs = pair_variants(family, point, methods).points.values()
         yield from (left for left in pairs if bench.grid.number(left) is not None)
