@@ -122,8 +122,8 @@ def loop_pick(
     """Choose the round's methods.
 
     Input: {"methods": ["memory.wide_accesses"], "acknowledged": {"METHOD": "form warps=8: ..."}}. A
-    method that the compiler dropped needs a sentence that names what is different: a knob=value, a
-    flag, or a number of registers.
+    method that the compiler dropped needs a sentence that names what is different: a knob=value,
+    which the branches then have, a flag, or a number of registers.
     """
     from .loop import do_step
 

@@ -27,6 +27,7 @@ MOST_FORECASTS = 96
 
 SWITCHES_ANOTHER = "it would switch another method on or off"
 CHANGES_FORM = "it would give a method another form than it may have"
+NOT_AS_WRITTEN = "it is not what was written of a method that is tried again"
 """Why a setting is no variant, see `variants`."""
 KnobValues = tuple[tuple[str, int], ...]
 """Knobs with their values."""
@@ -70,6 +71,7 @@ def variants(
     methods: Sequence[str],
     forms: Mapping[str, int] | None = None,
     fixed: Collection[str] = (),
+    settings: Mapping[str, int] | None = None,
 ) -> Iterator[Point | str]:
     """A point with some methods, in each of their forms and with each setting of hyperparameters.
 
@@ -85,6 +87,7 @@ def variants(
         methods: their ids; none varies the hyperparameters alone.
         forms: the number of the one form that a method may have; without it all are tried.
         fixed: ids of methods that keep the form that they are on in.
+        settings: knobs that each variant has so.
     """
     seen = {point}
     others: dict[Point, str] = {}
@@ -120,6 +123,8 @@ def variants(
                 others[made] = SWITCHES_ANOTHER
             elif any(family.form_of(made, name) != form for name, form in wanted.items()):
                 others[made] = CHANGES_FORM
+            elif not (settings or {}).items() <= made.knobs.items():
+                others[made] = NOT_AS_WRITTEN
             else:
                 seen.add(made)
                 yield made
@@ -210,6 +215,7 @@ def propose(
     seed: str = "",
     forms: Mapping[str, int] | None = None,
     fixed: Collection[str] = (),
+    settings: Mapping[str, int] | None = None,
 ) -> Branching:
     """Choose a round's branches.
 
@@ -222,11 +228,12 @@ def propose(
         seed: of what is drawn, in words.
         forms: see `variants`.
         fixed: see `variants`.
+        settings: see `variants`.
     """
     rng = random.Random(seed)
     pruned: Counter[str] = Counter()
     left: list[Point] = []
-    for made in variants(bench.family, point, methods, forms, fixed):
+    for made in variants(bench.family, point, methods, forms, fixed, settings):
         reason = made if isinstance(made, str) else why_not_tried(bench, made, known or {})
         if isinstance(made, Point) and reason is None:
             left.append(made)

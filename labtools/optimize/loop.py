@@ -77,6 +77,7 @@ from .pick import (
     pick_methods,
     retried_form,
     why_not_again,
+    written_settings,
 )
 from .sass_check import Proof, SassVerdict, prove
 from .state import (
@@ -175,7 +176,7 @@ class TuningLoop:
         Args:
             methods: ids that the caller chose; None lets the four checks and the budget choose.
             acknowledged: why a method that the compiler dropped may be tried again, by its id;
-                see `form_pattern`.
+                see `read_retry`.
 
         Raises:
             GivenRefused: a chosen method does not go with the champion, or was dropped by the
@@ -191,7 +192,7 @@ class TuningLoop:
         chosen = pick_methods(
             *(self.family, point, current.gaps, current.budget, current.counters),
             *(self.bench.problem, self.bench.limits, taken),
-            refuses=partial(self._cannot_branch, point),
+            refuses=partial(self._cannot_branch, point, said),
             entry=self.bench.entry(point),
             pass_on=True,
             rng=random.Random(f"{state.seed} {state.round} pick"),
@@ -470,6 +471,7 @@ class TuningLoop:
             seed=f"{state.seed} {state.round} {current.retries}",
             forms=forms,
             fixed=state.implementation_failed_methods,
+            settings=written_settings(self.family, current.acknowledged),
         )
 
     def _given_branches(
@@ -482,8 +484,9 @@ class TuningLoop:
             )
         forms = current.pick.forms if current.pick else {}
         base = with_methods(self.family, point, current.methods, forms)
-        taken = self._taken(self.state, {})
-        held = held_forms(self.family, point, base, current.methods, taken.failed)
+        dropped = self.state.implementation_failed_methods
+        held = {**held_forms(self.family, point, base, current.methods, dropped), **forms}
+        written = written_settings(self.family, current.acknowledged)
         chosen: list[Point] = []
         for knobs in given:
             one = self.family.point({**base.knobs, **knobs})
@@ -499,9 +502,16 @@ class TuningLoop:
                 name for name, form in held.items() if self.family.form_of(one, name) != form
             ]:
                 reason = f"{moved[0]}, which the compiler dropped, would have another form there, "
-                reason += "and is not picked for this round"
-            elif again := [name for name in current.methods if self._is_dropped(one, name, taken)]:
-                reason = f"the compiler dropped {again[0]} in the form that it has there"
+                reason += (
+                    f"and is tried again with {say_knobs(self._form(moved[0], forms))}"
+                    if moved[0] in forms
+                    else "and is not picked for this round"
+                )
+            elif unlike := [name for name in written if one.knobs[name] != written[name]]:
+                reason = f"{unlike[0]}={written[unlike[0]]} was written of a method that is tried "
+                reason += f"again, and it would be {unlike[0]}={one.knobs[unlike[0]]} there"
+            elif again := [name for name in current.methods if self._was_dropped_at(one, name)]:
+                reason = f"there the compiler dropped {again[0]}"
             elif one in chosen:
                 reason = f"it is branch {chosen.index(one) + 1} already"
             if reason:
@@ -511,12 +521,16 @@ class TuningLoop:
             tuple(Branch(n, one, None, "given") for n, one in enumerate(chosen, start=1))
         )
 
-    def _is_dropped(self, point: Point, name: str, taken: Taken) -> bool:
-        """Whether the compiler dropped a method in the form that it has at a point, and another
-        form is left."""
-        form = self.family.form_of(point, name)
-        left = fresh_form(self.family.method(name), taken) is not None
-        return left and form in taken.failed.get(name, ())
+    def _form(self, name: str, forms: Mapping[str, int]) -> Mapping[str, int]:
+        """The knobs of a method's form, of those whose numbers are given."""
+        return self.family.method(name).on[forms[name]]
+
+    def _was_dropped_at(self, point: Point, name: str) -> bool:
+        """Whether a method was dropped by the compiler at this very point."""
+        return any(
+            one.champion == point.key and (one.classes or {}).get(name) == "implementation_failed"
+            for one in self.state.history
+        )
 
     def _known_points(self, state: LoopState) -> dict[Point, str]:
         """Points that are not tried again, and why.
@@ -534,13 +548,19 @@ class TuningLoop:
         return {self.family.read_key(key): why for key, why in said.items()}
 
     def _cannot_branch(
-        self, point: Point, methods: Sequence[str], forms: Mapping[str, int]
+        self,
+        point: Point,
+        said: Mapping[str, str],
+        methods: Sequence[str],
+        forms: Mapping[str, int],
     ) -> str | None:
         """Why no setting of some methods can be tried on this bench, or None."""
+        said = {name: words for name, words in said.items() if name in methods}
+        settings = written_settings(self.family, said)
         known = self._known_points(self.state)
         reasons: Counter[str] = Counter()
         fixed = self.state.implementation_failed_methods
-        for made in variants(self.family, point, methods, forms, fixed):
+        for made in variants(self.family, point, methods, forms, fixed, settings):
             reason = made if isinstance(made, str) else why_not_tried(self.bench, made, known)
             if reason is None:
                 return None
@@ -583,9 +603,11 @@ class TuningLoop:
                     f'"acknowledged": {{"{one.id}": "..."}} says what is different, such as '
                     f"one of its forms, {' or '.join(map(say_knobs, one.on))}; other methods",
                 )
-        forms = {name: form for one in again for name, form in retried_form(one, taken).items()}
+        forms: dict[str, int] = {}
+        for one in again:
+            forms |= retried_form(self.family, one, taken)
         self.family.apply(point, wanted, forms=forms)
-        if reason := self._cannot_branch(point, wanted, forms):
+        if reason := self._cannot_branch(point, taken.acknowledged, wanted, forms):
             raise LabError("This pick leads nowhere.", reason, "other methods")
         given = Counter(self.family.method(name).axis for name in wanted)
         considered = []

@@ -40,7 +40,7 @@ class Taken:
     Attributes:
         effective, ineffective: ids.
         failed: ids of those that the compiler dropped, with the numbers of the forms that it did.
-        acknowledged: of those, why one may be tried again, in words; see `form_pattern`.
+        acknowledged: of those, why one may be tried again, in words; see `read_retry`.
         undecided: ids; they may be taken again.
         wrong: methods that were picked together, and the round in which no branch was right.
     """
@@ -235,7 +235,7 @@ class _PickInTheMaking:
             if slots == 0 or of_axis >= CAP:
                 self.seen[one.method] = _say(one, one.why or none_left)
                 continue
-            extra = retried_form(self.family.method(one.method), self.known)
+            extra = retried_form(self.family, self.family.method(one.method), self.known)
             if reason := self._cannot_join(one.method, extra):
                 self.seen[one.method] = _say(one, reason)
                 continue
@@ -394,15 +394,80 @@ def is_on_for_good(family: Family, point: Point, method: Method, known: Taken) -
     return form not in known.failed.get(method.id, ()) or fresh_form(method, known) is None
 
 
-def form_pattern(family: Family) -> str:
-    """What the words must hold by which a method that the compiler dropped is tried again.
+@dataclass(frozen=True)
+class RetryPatterns:
+    """What names something in the words by which a method that the compiler dropped is tried again.
 
-    They name what is different: a form (a knob with its value, or the number of the form), a flag
-    of the compiler, or a number of registers. A regular expression that Python and JavaScript read
-    alike; case does not matter.
+    Regular expressions that Python and JavaScript read alike; case does not matter.
+
+    Attributes:
+        setting: a knob and its value.
+        form: the number of a form of the method, from 0.
+        elsewhere: a flag of the compiler, or a number of registers.
     """
+
+    setting: str
+    form: str
+    elsewhere: str
+
+
+def retry_patterns(family: Family) -> RetryPatterns:
+    """The patterns for the knobs of a family."""
     knobs = "|".join(re.escape(one.name) for one in family.rung.knobs)
-    return rf"\b(?:{knobs}) ?= ?[0-9]|\bform [0-9]|(?:^|[ (\"'`])--?[a-z]|\b[0-9]+ registers?\b"
+    return RetryPatterns(
+        setting=rf"\b({knobs}) ?= ?([0-9]+)",
+        form=r"\bform ([0-9]+)",
+        elsewhere=r"(?:^|[ (\"'`])--?[a-z]|\b[0-9]+ registers?\b",
+    )
+
+
+@dataclass(frozen=True)
+class Retry:
+    """What words say is different, by which a method that the compiler dropped is tried again.
+
+    Attributes:
+        forms: numbers of the method's forms that agree with them; None where they name no form.
+        settings: other knobs that they name, each with the first value; so it has to be.
+        names_something: a form, a knob, a flag or registers.
+    """
+
+    forms: tuple[int, ...] | None
+    settings: Mapping[str, int]
+    names_something: bool
+
+
+def read_retry(family: Family, method: Method, words: str) -> Retry:
+    """What is named in some words about a method."""
+    patterns = retry_patterns(family)
+    named: dict[str, int] = {}
+    for knob, value in re.findall(patterns.setting, words, re.IGNORECASE):
+        named.setdefault(knob.lower(), int(value))
+    by_number = [int(number) for number in re.findall(patterns.form, words, re.IGNORECASE)]
+    mine = {knob for form in method.on for knob in form}
+    own = {knob: value for knob, value in named.items() if knob in mine}
+    others = {knob: value for knob, value in named.items() if knob not in mine}
+    forms = None
+    if own or by_number:
+        forms = tuple(
+            number
+            for number, form in enumerate(method.on)
+            if own.items() <= form.items() and (not by_number or number in by_number)
+        )
+    elsewhere = re.search(patterns.elsewhere, words, re.IGNORECASE)
+    return Retry(forms, others, bool(named or by_number or elsewhere))
+
+
+def written_settings(family: Family, acknowledged: Mapping[str, str]) -> dict[str, int]:
+    """The knobs that words about methods name beside the forms of these, see `Retry.settings`.
+
+    Args:
+        family: whose methods.
+        acknowledged: what was written, by a method's id.
+    """
+    found: dict[str, int] = {}
+    for name, words in acknowledged.items():
+        found |= read_retry(family, family.method(name), words).settings
+    return found
 
 
 def why_not_again(family: Family, method: Method, known: Taken) -> str:
@@ -412,11 +477,14 @@ def why_not_again(family: Family, method: Method, known: Taken) -> str:
     written = known.acknowledged.get(method.id, "").strip()
     if not written:
         return "the compiler dropped it, and nobody wrote why it should be tried again"
-    if not re.search(form_pattern(family), written, re.IGNORECASE):
+    found = read_retry(family, method, written)
+    if not found.names_something:
         return (
             "the compiler dropped it, and what was written names neither a form, as knob=value, "
             "nor a flag nor a number of registers"
         )
+    if found.forms is not None and not found.settings and not retried_form(family, method, known):
+        return "the compiler dropped it, and what was written names no form that is left to try"
     return ""
 
 
@@ -426,11 +494,19 @@ def fresh_form(method: Method, known: Taken) -> int | None:
     return next((number for number in range(len(method.on)) if number not in dropped), None)
 
 
-def retried_form(method: Method, known: Taken) -> dict[str, int]:
+def retried_form(family: Family, method: Method, known: Taken) -> dict[str, int]:
     """The number of the one form in which a method is tried again that the compiler dropped, by its
-    id; empty for another method, and where no form is left."""
-    form = fresh_form(method, known) if method.id in known.failed else None
-    return {} if form is None else {method.id: form}
+    id: the first that is left, of those that were written where some were. Empty for another
+    method, and where none is left."""
+    if method.id not in known.failed:
+        return {}
+    named = read_retry(family, method, known.acknowledged.get(method.id, "")).forms
+    left = [
+        number
+        for number in range(len(method.on))
+        if number not in known.failed[method.id] and (named is None or number in named)
+    ]
+    return {method.id: left[0]} if left else {}
 
 
 def rank_methods(

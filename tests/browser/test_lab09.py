@@ -33,8 +33,10 @@ from labtools.optimize.bench import RecordedBench
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE
 from labtools.optimize.family import METHOD_AXES
 from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.pick import Taken, read_retry, retried_form, why_not_again
 from labtools.optimize.searches import Searches
 from labtools.optimize.state import METHOD_CLASSES, LoopState, RoundKept
+from labtools.problem.rung import say_knobs
 
 LAB09 = "labs/lab09_loop.md"
 ANSWERS = 2
@@ -456,6 +458,60 @@ def test_the_game_believes_what_the_loop_believes(
             opened += len(classes.keys() - wanted.keys())
             restarted += one["began"] and number > 1
     assert opened and restarted, "nothing was opened again"
+
+
+READ_WORDS = """([tables, asked]) => asked.map(([m, words, dropped]) => {
+  const place = tables.points.findIndex((one) => one.checks[m][1] < 0);
+  const classes = { [m]: "implementation_failed" };
+  const state = { at: place, classes, dropped: { [m]: dropped } };
+  const { forms, settings } = readRetry(tables, m, words);
+  const form = retriedForm(state, tables, m, words) ?? null;
+  return [forms, settings, form, refusalOf(tables, state, m, { [m]: words })];
+})"""
+"""What words name, the form that is tried again, and why it is not."""
+
+
+def test_the_game_reads_words_as_the_loop_does(
+    page: Any, read: tuple[RecordedBench, Searches]
+) -> None:
+    """Drawn words about drawn methods, of which the compiler dropped drawn forms."""
+    tables, family = open_game(*read).tables, read[0].family
+    seed = random.randrange(1, 2**31 - 1)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    knobs = family.rung.knobs
+    every = range(len(tables["methods"]))
+    open_ones = [m for m in every if any(one["checks"][m][1] < 0 for one in tables["points"])]
+    asked = []
+    for _ in range(400):
+        number = draw.choice(open_ones)
+        method = family.method(tables["methods"][number]["id"])
+        dropped = draw.sample(range(len(method.on)), draw.randint(1, len(method.on)))
+        form = draw.choice([*method.on, *family.switchable[draw.randrange(20)].on])
+        parts = [
+            "once more",
+            f"form {draw.randrange(4)}",
+            say_knobs(form),
+            f"{(knob := draw.choice(knobs)).name.upper()} = {draw.choice(knob.choices)}",
+            f"{draw.choice(knobs).name}=97",
+            "the flag -O1",
+            "40 registers",
+        ]
+        words = ", ".join(draw.sample(parts, draw.randint(1, 3)))
+        asked.append([number, words, dropped])
+    page.goto("about:blank")
+    page.add_script_tag(path=Path(view.__file__).with_name("play.js"))
+    told = page.evaluate(READ_WORDS, [tables, asked])
+    refused = 0
+    for (number, words, dropped), (forms, settings, form, why) in zip(asked, told, strict=True):
+        method = family.method(tables["methods"][number]["id"])
+        known = Taken(failed={method.id: tuple(dropped)}, acknowledged={method.id: words})
+        found = read_retry(family, method, words)
+        assert (None if forms is None else tuple(forms), settings) == (found.forms, found.settings)
+        assert form == retried_form(family, method, known).get(method.id), words
+        assert why == why_not_again(family, method, known), words
+        refused += bool(why)
+    assert 20 < refused < len(asked) - 20
 
 
 # ------------------------------------------------------------------- the game alone on a page

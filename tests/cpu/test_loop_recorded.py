@@ -463,7 +463,7 @@ def test_why_nothing_can_be_tried_is_told_with_how_often(
     play_to_branch(folder, family, ["latency.async_copies"])
     with LoopFolder.opened(folder) as opened:
         game = TuningLoop(opened, RecordedBench(family, family.workloads[0], grid))
-        said = game._cannot_branch(family.start, [], {}) or ""
+        said = game._cannot_branch(family.start, {}, [], {}) or ""
     made = list(variants(family, family.start, []))
     counts = [int(n) for n in re.findall(r"(?:: |; )(\d+) times", said)] + [said.count("once ")]
     assert sum(counts) == len(made)
@@ -526,22 +526,27 @@ OTHER_FORM = f"{_RING} swizzle=1 warps=8 split=2 merge=2 tail=1"
 SAID = "another form, warps=8: with 4 warps the copy of the body costs more than it saves"
 
 
-def play_given(
-    played: TuningLoop, methods: Sequence[str], branch: str, said: Mapping[str, str] | None = None
-) -> LoopState:
+def play_given(played: TuningLoop, methods: Sequence[str], branch: str) -> LoopState:
     """A whole round with given methods and one given branch."""
     if played.state.next_steps[0] == "gaps":
         played.gaps()
         played.budget()
-    played.pick(methods, said)
+    played.pick(methods)
     played.branch([played.family.read_key(branch).knobs])
     played.ablate()
     played.check()
     return played.update()
 
 
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (SAID, "warps=8 was written"),
+        ("at most 40 registers", f"there the compiler dropped {DROPPED}"),
+    ],
+)
 def test_what_the_compiler_dropped_is_tried_in_another_form(
-    family: Family, grid: Grid, tmp_path: Path
+    family: Family, grid: Grid, tmp_path: Path, words: str, same: str
 ) -> None:
     folder = tmp_path / "loop"
     loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
@@ -557,10 +562,15 @@ def test_what_the_compiler_dropped_is_tried_in_another_form(
                 game.pick([DROPPED], said)
             forms = map(say_knobs, family.method(DROPPED).on)
             assert " or ".join(forms) in refused.value.still_works
-        state = play_given(game, [DROPPED], OTHER_FORM, {DROPPED: SAID})
+        game.pick([DROPPED], {DROPPED: words})
+        with pytest.raises(GivenRefused, match=same):
+            game.branch([family.read_key(TO_DROPPED[-1][1]).knobs])
+        game.branch([family.read_key(OTHER_FORM).knobs])
+        for step in (game.ablate, game.check, game.update):
+            state = step()
     assert (state.history[-1].classes or {})[DROPPED] != "implementation_failed"
     assert state.implementation_failed_methods == ()
-    assert SAID in (folder / "iterv5" / "analysis.md").read_text()
+    assert words in (folder / "iterv5" / "analysis.md").read_text()
 
 
 def test_a_warp_is_not_passed_over_more_than_others_issue(grid: Grid, family: Family) -> None:

@@ -23,6 +23,7 @@ from labtools.optimize.bench import ForecastBench, TimedPoints
 from labtools.optimize.branch import (
     CHANGES_FORM,
     NEAR_FORECAST,
+    NOT_AS_WRITTEN,
     SWITCHES_ANOTHER,
     choose_branches,
     propose,
@@ -371,6 +372,10 @@ def test_a_dropped_method_that_stayed_on_changes_its_form_in_the_open(tmp_path: 
         assert {family.form_of(one, early) for one in made if isinstance(one, Point)} == forms
     with pytest.raises(GivenRefused, match="nobody wrote why"):
         loop.pick(folder, family, [early])
+    with pytest.raises(GivenRefused, match="no form that is left to try"):
+        loop.pick(folder, family, [early], {early: "form early=1: the same again"})
+    with pytest.raises(GivenRefused, match=NOT_AS_WRITTEN):
+        loop.pick(folder, family, [early], {early: "early=2 with threads=256"})
     loop.pick(folder, family, [early], {early: "form early=2: a prefetch"})
     state = loop.branch(folder, family)
     assert family.form_of(family.read_key(state.current.champion or ""), early) == 1
@@ -440,7 +445,7 @@ def test_a_form_that_a_hyperparameter_is_keeps_to_what_was_asked(
     loop.budget(folder, family)
     state = loop.pick(folder, family, [LARGER], {LARGER: "form threads=512"})
     assert state.current.pick is not None and state.current.pick.forms == {LARGER: 1}
-    with pytest.raises(GivenRefused, match=f"the compiler dropped {LARGER} in the form"):
+    with pytest.raises(GivenRefused, match="is tried again with threads=512"):
         loop.branch(folder, family, [{"threads": 256}])
     state = loop.branch(folder, family)
     assert {state.knobs[one.point]["threads"] for one in state.current.branches} == {512}

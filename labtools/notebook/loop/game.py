@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 from labtools.optimize.ablation import ablate_methods
@@ -33,8 +33,8 @@ from labtools.optimize.pick import (
     WEAK_STRENGTH,
     Considered,
     Taken,
-    form_pattern,
     pick_methods,
+    retry_patterns,
     why_not_again,
 )
 from labtools.optimize.searches import NEAR_FACTORS, Searches
@@ -255,7 +255,10 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
         "classes": list(METHOD_CLASSES),
         "class_words": [CLASS_WORDS[name] for name in METHOD_CLASSES],
         "settled": _settled(bench),
-        "again": {"pattern": form_pattern(family), "why": _said_too_little(bench)},
+        "again": {
+            "patterns": asdict(retry_patterns(family)),
+            "why": {words: _why_not_again(bench, words) for words in ("nothing", "no form")},
+        },
         "knobs": list(family.start.knobs),
         "methods": [_of_method(one) for one in family.switchable],
         "columns": list(REMOVAL_COLUMNS),
@@ -382,10 +385,12 @@ def _settled(bench: RecordedBench) -> dict[str, str]:
     }
 
 
-def _said_too_little(bench: RecordedBench) -> str:
-    """Why words that name nothing do not let a dropped method be tried again."""
+def _why_not_again(bench: RecordedBench, named: str) -> str:
+    """Why words that name nothing, or no form that is left, do not let a dropped method be tried
+    again."""
     one = bench.family.switchable[0]
-    known = Taken(failed={one.id: (0,)}, acknowledged={one.id: "once more"})
+    words = {"nothing": "once more", "no form": f"form {len(one.on)}"}[named]
+    known = Taken(failed={one.id: (0,)}, acknowledged={one.id: words})
     return why_not_again(bench.family, one, known)
 
 

@@ -18,7 +18,12 @@ function refusalOf(tables, state, method, said = {}) {
   const words = (said[method] ?? "").trim();
   if (!wasDropped(tables, state, method) || !words)
     return tables.settled[state.classes[method]] ?? "";
-  return new RegExp(tables.again.pattern, "i").test(words) ? "" : tables.again.why;
+  const retry = readRetry(tables, method, words);
+  if (!retry.namesSomething) return tables.again.why.nothing;
+  const onlyForms = retry.forms && !Object.keys(retry.settings).length;
+  return onlyForms && retriedForm(state, tables, method, words) === undefined
+    ? tables.again.why["no form"]
+    : "";
 }
 
 function wasNotCompiled(state, method) {
@@ -30,15 +35,82 @@ function wasDropped(tables, state, method) {
   return why < 0 && wasNotCompiled(state, method);
 }
 
-// Points that a choice of methods can try and that were not timed before.
-function untried(tables, state, methods) {
-  const reached = tables.points[state.at].moves[methods.join(",")] ?? [];
-  return reached.filter((place) => !state.known.has(place));
+// What words say is different, as `read_retry` of labtools reads them: forms that agree with them,
+// or null, and other knobs.
+function readRetry(tables, method, words) {
+  const { setting, form, elsewhere } = tables.again.patterns;
+  const forms = tables.methods[method].forms;
+  const mine = new Set(forms.flatMap(Object.keys));
+  const [own, settings] = [{}, {}];
+  for (const [, name, value] of words.matchAll(new RegExp(setting, "gi"))) {
+    const knob = name.toLowerCase();
+    (mine.has(knob) ? own : settings)[knob] ??= Number(value);
+  }
+  const numbers = [...words.matchAll(new RegExp(form, "gi"))].map(([, number]) => Number(number));
+  const ownNamed = Object.entries(own);
+  const agrees = (one, n) =>
+    ownNamed.every(([knob, value]) => one[knob] === value) &&
+    (!numbers.length || numbers.includes(n));
+  const named = ownNamed.length > 0 || numbers.length > 0;
+  return {
+    forms: named ? forms.map((_, n) => n).filter((n) => agrees(forms[n], n)) : null,
+    settings,
+    namesSomething:
+      named || Object.keys(settings).length > 0 || new RegExp(elsewhere, "i").test(words),
+  };
 }
 
-function whyNothing(tables, state, methods) {
+// The form in which a method that the compiler dropped is tried again; undefined where none is left.
+function retriedForm(state, tables, method, words) {
+  const { forms } = readRetry(tables, method, words);
+  const dropped = state.dropped[method] ?? [];
+  return tables.methods[method].forms
+    .map((_, n) => n)
+    .find((n) => !dropped.includes(n) && (!forms || forms.includes(n)));
+}
+
+function holds(tables, place, knobs) {
+  return Object.entries(knobs).every(
+    ([knob, value]) => tables.points[place].knobs[tables.knobs.indexOf(knob)] === value,
+  );
+}
+
+// The number of the form that a method has at a point, or -1.
+function formAt(tables, place, method) {
+  return tables.methods[method].forms.findIndex((form) => holds(tables, place, form));
+}
+
+// Points that a choice of methods can try and that were not timed before. A method that the compiler
+// dropped keeps its form there, or has what was said of it.
+function untried(tables, state, methods, said = {}) {
+  const reached = tables.points[state.at].moves[methods.join(",")] ?? [];
+  const forms = new Map();
+  const settings = {};
+  for (const m of Object.keys(state.classes).map(Number)) {
+    if (!wasNotCompiled(state, m)) continue;
+    const words = methods.includes(m) ? said[m] : undefined;
+    if (words) {
+      const form = retriedForm(state, tables, m, words);
+      if (form !== undefined) forms.set(m, form);
+      Object.assign(settings, readRetry(tables, m, words).settings);
+    } else if (!methods.includes(m) && formAt(tables, state.at, m) >= 0)
+      forms.set(m, formAt(tables, state.at, m));
+  }
+  return reached.filter(
+    (place) =>
+      !state.known.has(place) &&
+      holds(tables, place, settings) &&
+      [...forms].every(([m, form]) => formAt(tables, place, m) === form),
+  );
+}
+
+function whyNothing(tables, state, methods, said) {
   const point = tables.points[state.at];
   const name = methods.join(",");
+  if (untried(tables, { ...state, classes: {} }, methods).length)
+    return methods.some((m) => said[m])
+      ? "nothing that comes out of these methods is what you wrote"
+      : "all that comes out of these methods gives another form to one that the compiler dropped";
   if (point.moves[name]) return "all that comes out of these methods was timed before";
   return name in point.refused ? tables.texts[point.refused[name]] : tables.no_point;
 }
@@ -92,9 +164,9 @@ function whyNotMethods(tables, state, slots, methods, said = {}) {
   const total = slots.reduce((sum, count) => sum + count, 0);
   if (methods.length > total)
     return `You gave ${plural(total, "slot")}, and chose ${plural(methods.length, "method")}.`;
-  if (untried(tables, state, methods).length) return "";
+  if (untried(tables, state, methods, said).length) return "";
   if (!methods.length && !("" in tables.points[state.at].moves)) return "Choose methods.";
-  return `This leads nowhere: ${whyNothing(tables, state, methods)}.`;
+  return `This leads nowhere: ${whyNothing(tables, state, methods, said)}.`;
 }
 
 function removalOf(tables, place, method) {
@@ -231,6 +303,7 @@ function play(tables, moves) {
     time: tables.points[0].time_us,
     known: new Set([0]),
     classes: {},
+    dropped: {}, // by method, the forms that the compiler dropped
     runs: [],
     rounds: [],
     frontier: new Map(),
@@ -282,7 +355,7 @@ function playRound(tables, state, round) {
   );
   if (!sorted || !words || whyNotMethods(tables, state, round.slots, round.methods, round.said))
     return stop("methods", "methods");
-  round.candidates = untried(tables, state, round.methods);
+  round.candidates = untried(tables, state, round.methods, round.said);
   if (!("guess" in round)) return stop("guess");
   if (round.guess === null) return stop("guess", "guess");
   if (!("branches" in round)) return stop("branches");
@@ -356,6 +429,8 @@ function settle(tables, state, round) {
     const found = classes[n];
     const open = found === "effective" || (found === "ineffective" && lost);
     state.classes[m] = open && !round.taken ? "" : found;
+    if (wasNotCompiled(state, m))
+      state.dropped[m] = [...(state.dropped[m] ?? []), formAt(tables, round.champion, m)];
   });
   for (const place of round.branches) {
     if (place !== round.next) state.frontier.set(place, round.number);

@@ -247,7 +247,7 @@ function renderGame({ model, el }) {
     function check() {
       const methods = chosen();
       const why = whyNotMethods(tables, state, round.slots, methods, said());
-      const left = untried(tables, state, methods).length;
+      const left = untried(tables, state, methods, said()).length;
       error.textContent = why || `${plural(left, "recorded candidate")}, not timed yet.`;
       commit.disabled = why !== "";
     }
