@@ -483,7 +483,8 @@ def _work_of(
 
 @dataclass(frozen=True)
 class LoopRun(Answer):
-    """How a loop ended: champion, rounds, runs and, on the recorded grid, the best."""
+    """How a loop ended: champion, rounds, runs and, on the recorded grid, the best: of the whole
+    grid, and of the points that a round may lead with."""
 
     folder: Path
     workload: Problem
@@ -496,7 +497,7 @@ class LoopRun(Answer):
 
     in_json: ClassVar[Mapping[str, str]] = {
         **parts("folder workload on seed resumed"),
-        **parts("champion rounds runs best stopped sol forecast", of="found"),
+        **parts("champion rounds runs best best_leading stopped sol forecast", of="found"),
         "notices": "notices",
     }
 
@@ -516,6 +517,8 @@ class LoopRun(Answer):
         rows = [("champion", found.champion)]
         if found.best is not None:
             rows.append(("best of the grid", found.best))
+        if found.best_leading not in (None, found.best):
+            rows.append(("best that may lead a round", found.best_leading))
         print_table(
             console,
             ("", "us", "point", "knobs"),

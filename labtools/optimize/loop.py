@@ -344,14 +344,11 @@ class TuningLoop:
                 "nothing was timed",
                 say_command("run", self.folder.path),
             )
-        best = self.bench.best()
-        found = None
-        if best is not None:
-            found = FoundPoint(best[0].key, dict(best[0].knobs), best[1])
         champion = FoundPoint(state.point, state.knobs[state.point], state.time_us)
         return LoopResult(
             *(champion, state.rounds, state.runs, state.stopped or limit),
-            best=found,
+            best=_found(self.bench.best_of_grid()),
+            best_leading=_found(self.bench.best_leading()),
             sol=state.sol,
             forecast=state.forecast_hits,
         )
@@ -776,6 +773,11 @@ def _say_no_branch(current: RoundKept, pruned: Mapping[str, int]) -> str:
         count = "one was tried" if len(tried) == 1 else f"{len(tried)} were tried"
         why += f"; {count}: {say_failures(tried)}"
     return why
+
+
+def _found(best: tuple[Point, float] | None) -> FoundPoint | None:
+    """A point with its time, where there is one."""
+    return FoundPoint(best[0].key, dict(best[0].knobs), best[1]) if best is not None else None
 
 
 def _wrong_ones(bench: TimingBench, points: Sequence[Point]) -> dict[Point, str]:

@@ -687,7 +687,9 @@ class LoopResult:
         rounds: that are whole.
         runs: candidates that were run, ablations included.
         stopped: why.
-        best: of the recorded grid; None where there is no grid.
+        best: the fastest point of the whole recorded grid; None where there is no grid.
+        best_leading: the fastest of its points that a round may lead with, and so the best that a
+            loop can end with; None where there is no grid.
         sol: the champion's score between floor and baseline; None where there is no baseline.
         forecast: how often the forecast was right about the fastest candidate, see
             `LoopState.forecast_hits`.
@@ -698,6 +700,7 @@ class LoopResult:
     runs: int
     stopped: str
     best: FoundPoint | None = None
+    best_leading: FoundPoint | None = None
     sol: SolScore | None = None
     forecast: ForecastHits | None = None
 

@@ -110,7 +110,8 @@ class PlayedSteps:
         assert state.time_us is not None
         found = FoundPoint(state.point, state.knobs[state.point], state.time_us)
         best = FoundPoint("best", {"split": 9}, state.time_us / 1.02)
-        return LoopResult(found, state.rounds, state.runs, state.stopped, best)
+        leading = FoundPoint("leading", {"split": 8}, state.time_us / 1.01) if max_runs else best
+        return LoopResult(found, state.rounds, state.runs, state.stopped, best, leading)
 
     def export(self, folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
         target.mkdir()
@@ -310,10 +311,20 @@ def test_the_line_that_plays_the_whole_policy(loop: Any, tmp_path: Path) -> None
     assert said.status == 0
     data = said.data
     assert (data["rounds"], data["runs"], data["seed"]) == (2, 14, 5)
-    for name in ("champion", "best"):
+    for name in ("champion", "best", "best_leading"):
         assert set(data[name]) == {"point", "knobs", "time_us"}
         assert data[name]["time_us"] > 0
     assert data["stopped"] == "enough rounds"
+
+
+def test_the_best_that_may_lead_is_told_where_it_is_another(loop: Any, tmp_path: Path) -> None:
+    arguments = ("--kernel", FAMILY, "--on", "recorded", "--max-rounds", 1)
+    same = loop("run", tmp_path / "same", *arguments).out
+    assert "best of the grid" in same
+    assert "may lead" not in same
+    other = loop("run", tmp_path / "other", *arguments, "--max-runs", 99).out
+    assert "best of the grid" in other
+    assert "best that may lead a round" in other
 
 
 def test_a_run_that_was_cut_off_goes_on(loop: Any, begun: Path) -> None:
