@@ -884,6 +884,13 @@ def init(
         )
     bench = open_bench(family, workload or family.workloads[0], on, seed=seed)
     start = family.start
+    if not bench.crowns(start):
+        raise LabError(
+            f"{family.rung.id} cannot begin here.",
+            "its start is no point of its own grid",
+            f"a [[grid]] that holds the start, or a [start] that the grid holds, in "
+            f"{family.path.with_suffix('.toml')}; --on gpu, where any point may lead",
+        )
     if reason := bench.refuses(start):
         raise LabError(
             f"{family.rung.id} cannot begin here.",
