@@ -470,6 +470,40 @@ def test_a_lost_end_of_the_log_is_told(played: Path) -> None:
         assert any("has lost its end" in notice for notice in folder.notices)
 
 
+@pytest.mark.parametrize("ending", [b"", b'{"version": 2, "n": 99, "at": "20'])
+def test_a_log_of_a_newer_version_is_not_called_damaged(played: Path, ending: bytes) -> None:
+    """Whatever a newer labtools makes its hashes of."""
+    data = log_of(played).read_bytes().replace(b'"version": 1', b'"version": 2')
+    log_of(played).write_bytes(data + ending)
+    with pytest.raises(LabError, match="written by a newer labtools") as raised:
+        LoopFolder.look(played)
+    assert raised.value.why == "it is of version 2, and this labtools knows up to version 1"
+    assert "damaged" not in str(raised.value)
+    with pytest.raises(LabError, match="written by a newer"), LoopFolder.opened(played):
+        pass
+    assert log_of(played).read_bytes() == data + ending
+
+
+def test_a_line_that_names_a_newer_version_among_others_is_damaged(played: Path) -> None:
+    lines = log_of(played).read_bytes().splitlines(True)
+    lines[5] = lines[5].replace(b'"version": 1', b'"version": 7')
+    log_of(played).write_bytes(b"".join(lines))
+    assert "line 6 is damaged" in LoopFolder.look(played).notices[0]
+
+
+def test_many_damaged_lines_are_counted_and_the_first_are_named(played: Path) -> None:
+    lines = log_of(played).read_bytes().splitlines(True)
+    for number in range(4, 32, 2):
+        lines[number] = b"no line\n"
+    log_of(played).write_bytes(b"".join(lines))
+    notice = LoopFolder.look(played).notices[0]
+    kept = len(lines) - 14
+    assert notice == (
+        "log.jsonl: 14 lines (5, 7, 9, 11, 13, ...) are damaged and what stood there is lost; "
+        f"the other {kept} are kept"
+    )
+
+
 def test_a_lost_beginning_and_a_newer_log_are_refused(played: Path) -> None:
     path = log_of(played)
     data = path.read_bytes()
