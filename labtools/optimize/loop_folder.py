@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,15 @@ from labtools.measure.channel import adapter_of
 from labtools.problem import DEFAULT_OPERATION, LabError, operations
 from labtools.record.whole import write_whole
 
-from .events import EVENT_KINDS, InitDone, LoopRestarted, PlanMade, PointTimed, Purpose
+from .events import (
+    EVENT_KINDS,
+    InitDone,
+    LoopRestarted,
+    LoopSetup,
+    PlanMade,
+    PointTimed,
+    Purpose,
+)
 from .family import load_family
 from .log import FIRST_PREVIOUS, NO_BODY, EventLog, LogLine, LogRead, say_command
 from .round_files import files_of
@@ -328,19 +336,34 @@ class LoopFolder:
             word = "newer" if version > STATE_VERSION else "older"
             return f"{STATE_NAME} is of the {word} version {version}; {again}", True
         try:
-            adapter_of(LoopState).validate_python(body)
+            told = adapter_of(LoopState).validate_python(body)
         except (ValidationError, LabError):
             return f"{STATE_NAME} was damaged; {again}", True
-        followed = str(body["log_hash"])
-        if followed == state.log_hash:
+        if told.log_hash == state.log_hash:
             if body == json.loads(adapter_of(LoopState).dump_json(state)):
                 return "", False
             return f"{STATE_NAME} did not say what {LOG_NAME} says; {again}", True
-        known = {line.hash for line in self.lines} | {FIRST_PREVIOUS}
-        if followed in known or not self._read.whole:
+        if told.log_hash in {line.hash for line in self.lines} | {FIRST_PREVIOUS}:
             return "", False
-        lost = f"{LOG_NAME} has lost its end: {STATE_NAME} followed from {body['log_lines']} lines"
+        if other := self._say_other(told):
+            return f"{STATE_NAME} is of another loop, or was changed: {other}; {again}", True
+        if not self._read.whole:  # the line that it followed from is among those that are lost
+            return "", False
+        lost = f"{LOG_NAME} has lost its end: {STATE_NAME} followed from {told.log_lines} lines"
         return f"{lost}; {again}", True
+
+    def _say_other(self, told: LoopState) -> str:
+        """Why a state whose last line is not in the log never followed from a longer one of this
+        loop; empty where it may have."""
+        state = self.state
+        for one in fields(LoopSetup):
+            if getattr(told, one.name) != getattr(state, one.name):
+                return f"its {one.name} is not the loop's"
+        if self._read.whole and told.log_lines <= state.log_lines:
+            return f"it did not follow from line {told.log_lines} of {LOG_NAME}"
+        if self._read.whole and told.timed[: state.runs] != state.timed:
+            return f"it has other times than {LOG_NAME}"
+        return ""
 
     def _mend_state(self) -> None:
         """Set a ``state.json`` aside that cannot be used, and say so."""

@@ -470,6 +470,58 @@ def test_a_lost_end_of_the_log_is_told(played: Path) -> None:
         assert any("has lost its end" in notice for notice in folder.notices)
 
 
+@pytest.mark.parametrize("lines", [None, 30])
+@pytest.mark.parametrize("changed", [{"seed": 9}, {"rule": "hill"}])
+def test_a_state_of_another_loop_is_told_as_such(
+    played: Path, tmp_path: Path, lines: int | None, changed: dict[str, Any]
+) -> None:
+    """Whether it followed from more lines or from fewer: of this log none is lost."""
+    with LoopFolder.create(tmp_path / "other", begin(**changed)) as folder:
+        while folder.state.round <= 2:
+            step(folder, folder.state.round, nothing)
+    foreign = state_of(tmp_path / "other").read_bytes()
+    state_of(played).write_bytes(foreign)
+    log_of(played).write_bytes(b"".join(log_of(played).read_bytes().splitlines(True)[:lines]))
+    (notice,) = LoopFolder.look(played).notices
+    (name,) = changed
+    assert notice.startswith("state.json is of another loop, or was changed: its " + name)
+    with LoopFolder.opened(played) as folder:
+        assert folder.notices == (notice,)
+    (kept,) = played.glob("state.json.damaged-*")
+    assert kept.read_bytes() == foreign
+
+
+def test_a_state_of_a_loop_that_began_alike_is_told_by_its_lines_and_times(
+    played: Path, tmp_path: Path
+) -> None:
+    play(tmp_path / "alike", rounds=1)
+    state_of(played).write_bytes(state_of(tmp_path / "alike").read_bytes())
+    lines = LoopFolder.look(tmp_path / "alike").state.log_lines
+    (notice,) = LoopFolder.look(played).notices
+    assert f"another loop, or was changed: it did not follow from line {lines} of" in notice
+
+    body = json.loads(state_of(tmp_path / "alike").read_text())
+    body["timed"][0]["time_us"] += 1
+    state_of(played).write_text(json.dumps(body))
+    cut = log_of(played).read_bytes().splitlines(True)[: lines - 2]
+    log_of(played).write_bytes(b"".join(cut))
+    (notice,) = LoopFolder.look(played).notices
+    assert "another loop, or was changed: it has other times" in notice
+
+
+def test_a_state_of_another_loop_beside_a_damaged_log_is_set_aside(
+    played: Path, tmp_path: Path
+) -> None:
+    with LoopFolder.create(tmp_path / "other", begin(seed=9)):
+        pass
+    state_of(played).write_bytes(state_of(tmp_path / "other").read_bytes())
+    lines = log_of(played).read_bytes().splitlines(True)
+    log_of(played).write_bytes(b"".join([*lines[:5], b"no line\n", *lines[6:]]))
+    damaged, other = LoopFolder.look(played).notices
+    assert "line 6 is damaged" in damaged
+    assert "of another loop" in other
+
+
 @pytest.mark.parametrize("ending", [b"", b'{"version": 2, "n": 99, "at": "20'])
 def test_a_log_of_a_newer_version_is_not_called_damaged(played: Path, ending: bytes) -> None:
     """Whatever a newer labtools makes its hashes of."""
