@@ -41,7 +41,7 @@ from labtools.optimize.audit import (
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE, rule_named
 from labtools.optimize.family import Family
 from labtools.optimize.log import say_command
-from labtools.optimize.loop_folder import LoopFolder, family_lost
+from labtools.optimize.loop_folder import LoopFolder, LoopThere, family_lost
 from labtools.optimize.state import (
     AblatedPoint,
     GivenRefused,
@@ -544,13 +544,17 @@ def run_loop(
 ) -> LoopRun:
     """Play the automatic policy; a folder that holds a loop goes on with it."""
     resumed, notices = "", tuple[str, ...]()
-    if LoopFolder.holds_loop(folder):
+    is_there = LoopFolder.holds_loop(folder)
+    if not is_there:
+        try:
+            asked.begin(folder)
+        except LoopThere:  # another process has begun one meanwhile
+            is_there = True
+    if is_there:
         before = LoopFolder.look(folder)
         asked.check_same(folder, before.state)
         resumed, notices = before.resumed, before.notices
         progress(resumed)
-    else:
-        asked.begin(folder)
     family = _family_of(folder, LoopFolder.look(folder).state)
     found = loop_steps().run(folder, family, max_rounds, max_runs, with_time_left(progress))
     state = LoopFolder.look(folder).state

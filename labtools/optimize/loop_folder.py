@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 
 from labtools.measure.channel import adapter_of
 from labtools.problem import DEFAULT_OPERATION, LabError, operations
+from labtools.problem.text import how_many
 from labtools.record.whole import write_whole
 
 from .events import (
@@ -32,10 +34,14 @@ from .events import (
 from .family import load_family
 from .log import FIRST_PREVIOUS, NO_BODY, EventLog, LogLine, LogRead, say_command
 from .round_files import files_of
-from .state import STATE_VERSION, STEPS, LoopState, OutOfOrder, StateFold, check_step
+from .state import ROUND_PREFIX, STATE_VERSION, STEPS, LoopState, OutOfOrder, StateFold, check_step
 
 LOG_NAME = "log.jsonl"
 STATE_NAME = "state.json"
+
+
+class LoopThere(LabError):
+    """A folder that is to take a new loop holds one already."""
 
 
 class LoopFolder:
@@ -67,7 +73,9 @@ class LoopFolder:
         """A new loop in a folder that holds none; its lock is held until the end of the block.
 
         Raises:
-            LabError: there is a loop already, or the folder cannot be written.
+            LoopThere: there is a loop already.
+            LabError: there is what is left of one, another process works in the folder, or it
+                cannot be written.
         """
         folder = cls(path, source)
         try:
@@ -78,11 +86,12 @@ class LoopFolder:
             ) from error
         with folder.log.held():
             if cls.holds_loop(path):
-                raise LabError(
+                raise LoopThere(
                     f"{path} holds a loop already.",
                     f"there is a {LOG_NAME}",
                     f"{say_command('status', path)} shows it; another folder for a new one",
                 )
+            _refuse_remains(path)
             folder._writing = True
             folder._append(init)
             folder.write_files()
@@ -101,7 +110,7 @@ class LoopFolder:
         """
         folder = cls(path, source)
         if not folder.log.path.exists():
-            folder.log.read()  # says so
+            folder._load()  # says so
         with folder.log.held():
             folder._load()
             folder._writing = True
@@ -306,6 +315,8 @@ class LoopFolder:
         self._read = replace(self._read, lines=(*self._read.lines, line))
 
     def _load(self) -> None:
+        if not os.path.exists(self.log.path):
+            _refuse_remains(self.path)
         _know_problem(self.log.path)
         self._read = self.log.read()
         self._fold = StateFold()
@@ -376,6 +387,31 @@ class LoopFolder:
             with contextlib.suppress(OSError):  # it is written over then
                 path.rename(path.with_name(f"{STATE_NAME}.damaged-{stamp}"))
         self.notices += (notice,)
+
+
+def _refuse_remains(path: Path) -> None:
+    """Refuse a folder whose log is gone, and which has files that followed from it.
+
+    Raises:
+        LabError: it is such a folder.
+    """
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return  # nothing is there, or whoever wants to read or write says why it cannot
+    rounds = sum(one.startswith(ROUND_PREFIX) for one in names)
+    there = [STATE_NAME] if STATE_NAME in names else []
+    if rounds:
+        there.append(f"the files of {how_many(rounds, 'round')}")
+    if not there:
+        return
+    lost = f"{LOG_NAME} has no whole line" if LOG_NAME in names else f"there is no {LOG_NAME}"
+    raise LabError(
+        f"{path} holds what is left of a loop.",
+        f"{lost}, and {' and '.join(there)} followed from it",
+        "what is there, to be read; the loop once its log is there again; another folder for a new "
+        "loop",
+    )
 
 
 def family_lost(folder: Path, family: str, because: LabError) -> LabError:

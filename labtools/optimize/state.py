@@ -42,6 +42,8 @@ from .score import ScoreEnds, SolScore
 
 STATE_VERSION = 2
 """Of ``state.json``."""
+ROUND_PREFIX = "iterv"
+"""With which the name of a round's folder begins."""
 STEPS = ("gaps", "budget", "pick", "branch", "ablate", "check", "update")
 """Of a round, in their order."""
 BEST_FORECASTS = 4
@@ -579,7 +581,7 @@ def say_failures(branches: Iterable[BranchTried]) -> str:
 
 def round_folder(number: int) -> str:
     """The name of a round's folder."""
-    return f"iterv{number}"
+    return f"{ROUND_PREFIX}{number}"
 
 
 def check_step(state: LoopState, event: Any) -> None:

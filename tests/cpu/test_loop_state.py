@@ -522,6 +522,32 @@ def test_a_state_of_another_loop_beside_a_damaged_log_is_set_aside(
     assert "of another loop" in other
 
 
+@pytest.mark.parametrize("left", ["nothing", "an empty file", "half a line"])
+def test_what_is_left_of_a_loop_without_its_log_is_not_begun_anew(played: Path, left: str) -> None:
+    log_of(played).unlink()
+    if left != "nothing":
+        log_of(played).write_bytes(b"" if left == "an empty file" else b'{"version": 1')
+    before = {path: path.read_bytes() for path in played.rglob("*") if path.is_file()}
+    with pytest.raises(LabError) as raised, LoopFolder.create(played, begin()):
+        pass
+    assert raised.value.what == f"{played} holds what is left of a loop."
+    assert "state.json and the files of 3 rounds followed from it" in raised.value.why
+    assert "another folder for a new loop" in raised.value.still_works
+    if left == "nothing":
+        with pytest.raises(LabError, match="what is left of a loop"):
+            LoopFolder.look(played)
+        with pytest.raises(LabError, match="what is left of a loop"), LoopFolder.opened(played):
+            pass
+    state_of(played).unlink()
+    del before[state_of(played)]
+    with (
+        pytest.raises(LabError, match="and the files of 3 rounds followed from it"),
+        LoopFolder.create(played, begin()),
+    ):
+        pass
+    assert {path: path.read_bytes() for path in played.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.parametrize("ending", [b"", b'{"version": 2, "n": 99, "at": "20'])
 def test_a_log_of_a_newer_version_is_not_called_damaged(played: Path, ending: bytes) -> None:
     """Whatever a newer labtools makes its hashes of."""
