@@ -358,7 +358,7 @@ def spread_of(bench: RecordedBench, played: Sequence[tuple[LoopResult, LoopState
         played: one for each seed.
     """
     states = [state for _, state in played]
-    best = bench.best()
+    best = bench.best_leading()
     assert best is not None
     hits = [found for one in states if (found := one.forecast_hits) is not None]
     return LoopSpread(

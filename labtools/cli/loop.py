@@ -41,7 +41,7 @@ from labtools.optimize.audit import (
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE, rule_named
 from labtools.optimize.family import Family
 from labtools.optimize.log import say_command
-from labtools.optimize.loop_folder import LoopFolder, family_lost
+from labtools.optimize.loop_folder import LoopFolder, LoopThere, family_lost
 from labtools.optimize.state import (
     AblatedPoint,
     GivenRefused,
@@ -483,7 +483,8 @@ def _work_of(
 
 @dataclass(frozen=True)
 class LoopRun(Answer):
-    """How a loop ended: champion, rounds, runs and, on the recorded grid, the best."""
+    """How a loop ended: champion, rounds, runs and, on the recorded grid, the best: of the whole
+    grid, and of the points that a round may lead with."""
 
     folder: Path
     workload: Problem
@@ -496,7 +497,7 @@ class LoopRun(Answer):
 
     in_json: ClassVar[Mapping[str, str]] = {
         **parts("folder workload on seed resumed"),
-        **parts("champion rounds runs best stopped sol forecast", of="found"),
+        **parts("champion rounds runs best best_leading stopped sol forecast", of="found"),
         "notices": "notices",
     }
 
@@ -516,6 +517,8 @@ class LoopRun(Answer):
         rows = [("champion", found.champion)]
         if found.best is not None:
             rows.append(("best of the grid", found.best))
+        if found.best_leading not in (None, found.best):
+            rows.append(("best that may lead a round", found.best_leading))
         print_table(
             console,
             ("", "us", "point", "knobs"),
@@ -541,13 +544,17 @@ def run_loop(
 ) -> LoopRun:
     """Play the automatic policy; a folder that holds a loop goes on with it."""
     resumed, notices = "", tuple[str, ...]()
-    if LoopFolder.holds_loop(folder):
+    is_there = LoopFolder.holds_loop(folder)
+    if not is_there:
+        try:
+            asked.begin(folder)
+        except LoopThere:  # another process has begun one meanwhile
+            is_there = True
+    if is_there:
         before = LoopFolder.look(folder)
         asked.check_same(folder, before.state)
         resumed, notices = before.resumed, before.notices
         progress(resumed)
-    else:
-        asked.begin(folder)
     family = _family_of(folder, LoopFolder.look(folder).state)
     found = loop_steps().run(folder, family, max_rounds, max_runs, with_time_left(progress))
     state = LoopFolder.look(folder).state

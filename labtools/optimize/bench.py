@@ -172,8 +172,12 @@ class TimingBench(Protocol):
     def forecasts_us(self, points: Sequence[Point]) -> dict[Point, float]:
         """Forecast times, microseconds; a point without one is left out."""
 
-    def best(self) -> tuple[Point, float] | None:
-        """The fastest point that may lead, and its time in microseconds, where that is known."""
+    def best_of_grid(self) -> tuple[Point, float] | None:
+        """The fastest point of all, and its time in microseconds, where that is known."""
+
+    def best_leading(self) -> tuple[Point, float] | None:
+        """The fastest point that a round may lead with, and its time in microseconds, where that is
+        known."""
 
     def known_us(self, points: Sequence[Point]) -> dict[Point, float]:
         """Times that are known without a run, microseconds; a point without one is left out."""
@@ -295,6 +299,14 @@ class _OnAFamily:
             )
         except LabError:
             return {}
+
+    def best_of_grid(self) -> tuple[Point, float] | None:
+        """Not known: nobody times or forecasts a whole grid for it."""
+        return None
+
+    def best_leading(self) -> tuple[Point, float] | None:
+        """Not known: nobody times or forecasts a whole grid for it."""
+        return None
 
     def known_us(self, points: Sequence[Point]) -> dict[Point, float]:
         """None: nothing is known before it runs."""
@@ -530,8 +542,15 @@ class RecordedBench(_OnAFamily):
         made = {one: self._at.forecast_us[n] for one, n in numbers.items() if n is not None}
         return {one: time_us for one, time_us in made.items() if time_us is not None}
 
-    def best(self) -> tuple[Point, float] | None:
-        """The fastest point that may lead."""
+    def best_of_grid(self) -> tuple[Point, float] | None:
+        """The fastest point of the grid, those that are there to take a method out included."""
+        if not any(self._at.samples):
+            return None
+        number, time_us = self.grid.best(self.problem)
+        return self._points[number], time_us
+
+    def best_leading(self) -> tuple[Point, float] | None:
+        """The fastest point of the grid that a round may lead with."""
         found = [
             (time_us, number)
             for number, us in enumerate(self._at.samples)
@@ -647,10 +666,6 @@ class ForecastBench(_OnAFamily):
             if one not in self._checked:
                 self._checked[one] = _check_on_cpu(self.family, self.problem, one)
         return {one: self._checked[one] for one in points}
-
-    def best(self) -> tuple[Point, float] | None:
-        """Not known: the whole grid is forecast nowhere."""
-        return None
 
     def floor_us(self) -> float | None:
         """By the best rate of a plain read of the GPU's record; without one, of its data sheet."""
@@ -849,10 +864,6 @@ class LiveBench(_OnAFamily):
     def _counters(self, point: Point) -> Mapping[str, float | None]:
         self._count([point])
         return self._counted[point]
-
-    def best(self) -> tuple[Point, float] | None:
-        """Not known: nobody times a whole grid for it."""
-        return None
 
     def floor_us(self) -> float | None:
         """By the read sweep, timed here, and by the GPU's record."""

@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +32,8 @@ LOG_VERSION = 1
 """Of a line's shape and of the events that it may hold."""
 FIRST_PREVIOUS = ""
 """What the first line names as the hash before it."""
+MOST_NUMBERS = 5
+"""Numbers of lines that a notice names; of more it names as many, and says how many there are."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,15 @@ class LogRead:
 
 
 class _Unreadable(Exception):
-    """A line that is none, or is not what its hash says."""
+    """A line that is none, or is not what its hash says.
+
+    Args:
+        version: that it names; 0 where it names none.
+    """
+
+    def __init__(self, version: int = 0) -> None:
+        super().__init__()
+        self.version = version
 
 
 class EventLog:
@@ -168,44 +178,53 @@ class EventLog:
             raise LabError(
                 f"{self.path} cannot be read.", error.strerror or str(error), "another folder"
             ) from error
-        found = _Chain(self.path.name, ended=data.endswith(b"\n"))
+        found, last_version = _Chain(self.path.name, ended=data.endswith(b"\n")), 0
         for number, piece in enumerate(data.split(b"\n"), start=1):
             if not piece.strip():
                 continue
             try:
                 line, previous = self._parse(piece)
-            except _Unreadable:
+            except _Unreadable as error:
                 found.add_unreadable(number)
+                last_version = error.version or last_version
             else:
                 found.add(number, line, previous)
+                last_version = LOG_VERSION
+        if last_version > LOG_VERSION:  # whose hashes may be made otherwise: nothing is damaged
+            raise self._newer(_say_version(last_version))
         read = found.close()
         self._last = read.lines[-1] if read.lines else None
         return read
 
     def _parse(self, piece: bytes) -> tuple[LogLine, str]:
         """A line and the hash that it names before its own."""
+        version = 0
         try:
             body = json.loads(piece)
+            version, kind = int(body["version"]), str(body["kind"])
             said = body.pop("hash")
             intact = _hash(body) == said
-            version, kind = int(body["version"]), str(body["kind"])
             number, at, previous = int(body["n"]), str(body["at"]), str(body["previous"])
         except NO_BODY:
-            raise _Unreadable from None
+            raise _Unreadable(version) from None
         if not intact:
-            raise _Unreadable
-        if version > LOG_VERSION or kind not in self._kinds:
-            raise LabError(
-                f"{self.path} was written by a newer labtools.",
-                f"it holds version {version}, {kind!r}; this one knows version {LOG_VERSION} and "
-                f"{', '.join(self._kinds)}",
-                "that labtools; nothing was changed",
-            )
+            raise _Unreadable(version)
+        if version > LOG_VERSION:
+            raise self._newer(_say_version(version))
+        if kind not in self._kinds:
+            raise self._newer(f"it holds the event {kind!r}, which this labtools does not know")
         try:
             event = adapter_of(self._kinds[kind]).validate_python(body.get("event"))
         except (ValidationError, LabError):
             raise _Unreadable from None
         return LogLine(number, at, kind, event, said), previous
+
+    def _newer(self, why: str) -> LabError:
+        return LabError(
+            f"{self.path} was written by a newer labtools.",
+            why,
+            "that labtools; nothing was changed",
+        )
 
 
 def say_command(step: str, folder: Path, *arguments: object) -> str:
@@ -225,6 +244,18 @@ def _hash(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _say_version(version: int) -> str:
+    return f"it is of version {version}, and this labtools knows up to version {LOG_VERSION}"
+
+
+def _say_lines(numbers: Sequence[int]) -> str:
+    """Lines by their numbers; where they are many, how many and the first few."""
+    named = ", ".join(map(str, numbers[:MOST_NUMBERS]))
+    if len(numbers) > MOST_NUMBERS:
+        return f"{len(numbers)} lines ({named}, ...)"
+    return f"line {named}" if len(numbers) == 1 else f"lines {named}"
+
+
 class _Chain:
     """Lines in the order of a file, and where their chain is broken.
 
@@ -238,9 +269,11 @@ class _Chain:
         self._ended = ended
         self._lines: list[LogLine] = []
         self._known: set[str] = set()
-        self._unreadable: list[int] = []
-        self._notices: list[str] = []
-        self._whole = True
+        self._unreadable: list[int] = []  # since the last line that can be read
+        self._twice: list[int] = []
+        self._torn: list[int] = []
+        self._damaged: list[int] = []
+        self._after_a_gap: list[int] = []
 
     def add_unreadable(self, number: int) -> None:
         """A line of the file that holds no event."""
@@ -250,16 +283,13 @@ class _Chain:
         """A line that is what its hash says."""
         before = self._lines[-1].hash if self._lines else FIRST_PREVIOUS
         if line.hash in self._known:
-            self._notices.append(f"{self._name}: line {number} stands there twice; one is read")
+            self._twice.append(number)
             return
         self._known.add(line.hash)
         if self._unreadable:
             self._judge_unreadable(chained=previous == before)
         elif previous != before:
-            self._whole = False
-            self._notices.append(
-                f"{self._name}: lines are missing before line {number}; the others are kept"
-            )
+            self._after_a_gap.append(number)
         self._lines.append(line)
 
     def close(self) -> LogRead:
@@ -268,26 +298,29 @@ class _Chain:
             # A killed process leaves the end of its line out, and that is the only one.
             torn = not self._ended and len(self._unreadable) == 1
             self._judge_unreadable(chained=torn)
-        kept = len(self._lines)
-        notices = tuple(
-            notice.replace("the others are kept", f"the other {kept} are kept")
-            for notice in self._notices
-        )
-        return LogRead(tuple(self._lines), notices, self._whole)
+        notices = tuple(f"{self._name}: {text}" for text in self._say_wrong())
+        return LogRead(tuple(self._lines), notices, not (self._damaged or self._after_a_gap))
 
     def _judge_unreadable(self, chained: bool) -> None:
-        where = ", ".join(map(str, self._unreadable))
-        word = "line" if len(self._unreadable) == 1 else "lines"
-        verb = "is" if len(self._unreadable) == 1 else "are"
-        if chained:
-            self._notices.append(
-                f"{self._name}: {word} {where} {verb} half written, because a process ended there; "
+        (self._torn if chained else self._damaged).extend(self._unreadable)
+        self._unreadable = []
+
+    def _say_wrong(self) -> Iterator[str]:
+        count = len(self._lines)
+        kept = f"the other {count} are kept" if count > 1 else "the other line is kept"
+        if not count:
+            kept = "no other line can be read"
+        if self._twice:
+            verb = "stands" if len(self._twice) == 1 else "stand"
+            yield f"{_say_lines(self._twice)} {verb} there twice; one is read"
+        if self._torn:
+            verb = "is" if len(self._torn) == 1 else "are"
+            yield (
+                f"{_say_lines(self._torn)} {verb} half written, because a process ended there; "
                 "nothing that was acknowledged is missing"
             )
-        else:
-            self._whole = False
-            self._notices.append(
-                f"{self._name}: {word} {where} {verb} damaged and what stood there is lost; "
-                "the others are kept"
-            )
-        self._unreadable = []
+        if self._damaged:
+            verb = "is" if len(self._damaged) == 1 else "are"
+            yield f"{_say_lines(self._damaged)} {verb} damaged and what stood there is lost; {kept}"
+        if self._after_a_gap:
+            yield f"lines are missing before {_say_lines(self._after_a_gap)}; {kept}"

@@ -346,14 +346,11 @@ class TuningLoop:
                 "nothing was timed",
                 say_command("run", self.folder.path),
             )
-        best = self.bench.best()
-        found = None
-        if best is not None:
-            found = FoundPoint(best[0].key, dict(best[0].knobs), best[1])
         champion = FoundPoint(state.point, state.knobs[state.point], state.time_us)
         return LoopResult(
             *(champion, state.rounds, state.runs, state.stopped or limit),
-            best=found,
+            best=_found(self.bench.best_of_grid()),
+            best_leading=_found(self.bench.best_leading()),
             sol=state.sol,
             forecast=state.forecast_hits,
         )
@@ -826,6 +823,11 @@ def _say_untimed(
     return found
 
 
+def _found(best: tuple[Point, float] | None) -> FoundPoint | None:
+    """A point with its time, where there is one."""
+    return FoundPoint(best[0].key, dict(best[0].knobs), best[1]) if best is not None else None
+
+
 def _wrong_ones(bench: TimingBench, points: Sequence[Point]) -> dict[Point, str]:
     """Of some points those whose answers are wrong, and what is wrong with them."""
     return {one: why for one, why in bench.check(points).items() if why is not None}
@@ -931,6 +933,13 @@ def init(
         )
     bench = open_bench(family, workload or family.workloads[0], on, seed=seed)
     start = family.start
+    if not bench.crowns(start):
+        raise LabError(
+            f"{family.rung.id} cannot begin here.",
+            "its start is no point of its own grid",
+            f"a [[grid]] that holds the start, or a [start] that the grid holds, in "
+            f"{family.path.with_suffix('.toml')}; --on gpu, where any point may lead",
+        )
     if reason := bench.refuses(start):
         raise LabError(
             f"{family.rung.id} cannot begin here.",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,29 @@ from pydantic import ValidationError
 
 from labtools.measure.channel import adapter_of
 from labtools.problem import DEFAULT_OPERATION, LabError, operations
+from labtools.problem.text import how_many
 from labtools.record.whole import write_whole
 
-from .events import EVENT_KINDS, InitDone, LoopRestarted, PlanMade, PointTimed, Purpose
+from .events import (
+    EVENT_KINDS,
+    InitDone,
+    LoopRestarted,
+    LoopSetup,
+    PlanMade,
+    PointTimed,
+    Purpose,
+)
 from .family import load_family
 from .log import FIRST_PREVIOUS, NO_BODY, EventLog, LogLine, LogRead, say_command
 from .round_files import files_of
-from .state import STATE_VERSION, STEPS, LoopState, OutOfOrder, StateFold, check_step
+from .state import ROUND_PREFIX, STATE_VERSION, STEPS, LoopState, OutOfOrder, StateFold, check_step
 
 LOG_NAME = "log.jsonl"
 STATE_NAME = "state.json"
+
+
+class LoopThere(LabError):
+    """A folder that is to take a new loop holds one already."""
 
 
 class LoopFolder:
@@ -59,7 +73,9 @@ class LoopFolder:
         """A new loop in a folder that holds none; its lock is held until the end of the block.
 
         Raises:
-            LabError: there is a loop already, or the folder cannot be written.
+            LoopThere: there is a loop already.
+            LabError: there is what is left of one, another process works in the folder, or it
+                cannot be written.
         """
         folder = cls(path, source)
         try:
@@ -70,11 +86,12 @@ class LoopFolder:
             ) from error
         with folder.log.held():
             if cls.holds_loop(path):
-                raise LabError(
+                raise LoopThere(
                     f"{path} holds a loop already.",
                     f"there is a {LOG_NAME}",
                     f"{say_command('status', path)} shows it; another folder for a new one",
                 )
+            _refuse_remains(path)
             folder._writing = True
             folder._append(init)
             folder.write_files()
@@ -93,7 +110,7 @@ class LoopFolder:
         """
         folder = cls(path, source)
         if not folder.log.path.exists():
-            folder.log.read()  # says so
+            folder._load()  # says so
         with folder.log.held():
             folder._load()
             folder._writing = True
@@ -298,6 +315,8 @@ class LoopFolder:
         self._read = replace(self._read, lines=(*self._read.lines, line))
 
     def _load(self) -> None:
+        if not os.path.exists(self.log.path):
+            _refuse_remains(self.path)
         _know_problem(self.log.path)
         self._read = self.log.read()
         self._fold = StateFold()
@@ -328,19 +347,34 @@ class LoopFolder:
             word = "newer" if version > STATE_VERSION else "older"
             return f"{STATE_NAME} is of the {word} version {version}; {again}", True
         try:
-            adapter_of(LoopState).validate_python(body)
+            told = adapter_of(LoopState).validate_python(body)
         except (ValidationError, LabError):
             return f"{STATE_NAME} was damaged; {again}", True
-        followed = str(body["log_hash"])
-        if followed == state.log_hash:
+        if told.log_hash == state.log_hash:
             if body == json.loads(adapter_of(LoopState).dump_json(state)):
                 return "", False
             return f"{STATE_NAME} did not say what {LOG_NAME} says; {again}", True
-        known = {line.hash for line in self.lines} | {FIRST_PREVIOUS}
-        if followed in known or not self._read.whole:
+        if told.log_hash in {line.hash for line in self.lines} | {FIRST_PREVIOUS}:
             return "", False
-        lost = f"{LOG_NAME} has lost its end: {STATE_NAME} followed from {body['log_lines']} lines"
+        if other := self._say_other(told):
+            return f"{STATE_NAME} is of another loop, or was changed: {other}; {again}", True
+        if not self._read.whole:  # the line that it followed from is among those that are lost
+            return "", False
+        lost = f"{LOG_NAME} has lost its end: {STATE_NAME} followed from {told.log_lines} lines"
         return f"{lost}; {again}", True
+
+    def _say_other(self, told: LoopState) -> str:
+        """Why a state whose last line is not in the log never followed from a longer one of this
+        loop; empty where it may have."""
+        state = self.state
+        for one in fields(LoopSetup):
+            if getattr(told, one.name) != getattr(state, one.name):
+                return f"its {one.name} is not the loop's"
+        if self._read.whole and told.log_lines <= state.log_lines:
+            return f"it did not follow from line {told.log_lines} of {LOG_NAME}"
+        if self._read.whole and told.timed[: state.runs] != state.timed:
+            return f"it has other times than {LOG_NAME}"
+        return ""
 
     def _mend_state(self) -> None:
         """Set a ``state.json`` aside that cannot be used, and say so."""
@@ -353,6 +387,31 @@ class LoopFolder:
             with contextlib.suppress(OSError):  # it is written over then
                 path.rename(path.with_name(f"{STATE_NAME}.damaged-{stamp}"))
         self.notices += (notice,)
+
+
+def _refuse_remains(path: Path) -> None:
+    """Refuse a folder whose log is gone, and which has files that followed from it.
+
+    Raises:
+        LabError: it is such a folder.
+    """
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return  # nothing is there, or whoever wants to read or write says why it cannot
+    rounds = sum(one.startswith(ROUND_PREFIX) for one in names)
+    there = [STATE_NAME] if STATE_NAME in names else []
+    if rounds:
+        there.append(f"the files of {how_many(rounds, 'round')}")
+    if not there:
+        return
+    lost = f"{LOG_NAME} has no whole line" if LOG_NAME in names else f"there is no {LOG_NAME}"
+    raise LabError(
+        f"{path} holds what is left of a loop.",
+        f"{lost}, and {' and '.join(there)} followed from it",
+        "what is there, to be read; the loop once its log is there again; another folder for a new "
+        "loop",
+    )
 
 
 def family_lost(folder: Path, family: str, because: LabError) -> LabError:

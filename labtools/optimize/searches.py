@@ -148,7 +148,7 @@ class LoopSpread:
         paths: different sequences of points among them.
         picks: different sequences of method sets.
         champions: different points that they ended with.
-        farthest: the slowest of these over the grid's fastest point.
+        farthest: the slowest of these over the fastest point that a round may lead with.
         most_rounds: of one seed.
         played: the forecast in the rounds that were played.
         drawn: the forecast at drawn points of the grid, each with up to three drawn methods.

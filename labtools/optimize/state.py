@@ -42,6 +42,8 @@ from .score import ScoreEnds, SolScore
 
 STATE_VERSION = 2
 """Of ``state.json``."""
+ROUND_PREFIX = "iterv"
+"""With which the name of a round's folder begins."""
 STEPS = ("gaps", "budget", "pick", "branch", "ablate", "check", "update")
 """Of a round, in their order."""
 BEST_FORECASTS = 4
@@ -579,7 +581,7 @@ def say_failures(branches: Iterable[BranchTried]) -> str:
 
 def round_folder(number: int) -> str:
     """The name of a round's folder."""
-    return f"iterv{number}"
+    return f"{ROUND_PREFIX}{number}"
 
 
 def check_step(state: LoopState, event: Any) -> None:
@@ -687,7 +689,9 @@ class LoopResult:
         rounds: that are whole.
         runs: candidates that were run, ablations included.
         stopped: why.
-        best: of the recorded grid; None where there is no grid.
+        best: the fastest point of the whole recorded grid; None where there is no grid.
+        best_leading: the fastest of its points that a round may lead with, and so the best that a
+            loop can end with; None where there is no grid.
         sol: the champion's score between floor and baseline; None where there is no baseline.
         forecast: how often the forecast was right about the fastest candidate, see
             `LoopState.forecast_hits`.
@@ -698,6 +702,7 @@ class LoopResult:
     runs: int
     stopped: str
     best: FoundPoint | None = None
+    best_leading: FoundPoint | None = None
     sol: SolScore | None = None
     forecast: ForecastHits | None = None
 

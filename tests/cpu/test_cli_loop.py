@@ -6,6 +6,7 @@ The steps stand in for those of the library: they keep the promises of `LoopStep
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import shutil
@@ -110,7 +111,8 @@ class PlayedSteps:
         assert state.time_us is not None
         found = FoundPoint(state.point, state.knobs[state.point], state.time_us)
         best = FoundPoint("best", {"split": 9}, state.time_us / 1.02)
-        return LoopResult(found, state.rounds, state.runs, state.stopped, best)
+        leading = FoundPoint("leading", {"split": 8}, state.time_us / 1.01) if max_runs else best
+        return LoopResult(found, state.rounds, state.runs, state.stopped, best, leading)
 
     def export(self, folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
         target.mkdir()
@@ -310,10 +312,56 @@ def test_the_line_that_plays_the_whole_policy(loop: Any, tmp_path: Path) -> None
     assert said.status == 0
     data = said.data
     assert (data["rounds"], data["runs"], data["seed"]) == (2, 14, 5)
-    for name in ("champion", "best"):
+    for name in ("champion", "best", "best_leading"):
         assert set(data[name]) == {"point", "knobs", "time_us"}
         assert data[name]["time_us"] > 0
     assert data["stopped"] == "enough rounds"
+
+
+def test_the_best_that_may_lead_is_told_where_it_is_another(loop: Any, tmp_path: Path) -> None:
+    arguments = ("--kernel", FAMILY, "--on", "recorded", "--max-rounds", 1)
+    same = loop("run", tmp_path / "same", *arguments).out
+    assert "best of the grid" in same
+    assert "may lead" not in same
+    other = loop("run", tmp_path / "other", *arguments, "--max-runs", 99).out
+    assert "best of the grid" in other
+    assert "best that may lead a round" in other
+
+
+def test_who_comes_second_to_a_new_folder_is_told_who_works_there(
+    loop: Any, played: PlayedSteps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other process began its loop after this one had looked for one."""
+    path, begin_loop = tmp_path / "loop", played.init
+    with contextlib.ExitStack() as other:
+
+        def begin(folder: Path, *arguments: Any) -> LoopState:
+            begin_loop(folder, *arguments)
+            try:
+                return begin_loop(folder, *arguments)
+            finally:
+                other.enter_context(LoopFolder.opened(folder))
+
+        monkeypatch.setattr(played, "init", begin)
+        said = loop("run", path, "--kernel", FAMILY, "--on", "forecast", "--seed", 5)
+    assert said.status == 3
+    assert "Another process is working in" in said.err
+    assert "already" not in said.err
+
+
+def test_what_is_left_of_a_loop_is_not_begun_anew(loop: Any, tmp_path: Path) -> None:
+    path = tmp_path / "loop"
+    arguments = ("--kernel", FAMILY, "--on", "forecast", "--max-rounds", 1)
+    assert loop("run", path, *arguments).status == 0
+    (path / "log.jsonl").unlink()
+    before = (path / "state.json").read_bytes()
+    for command in (("run", path, *arguments), ("run", path), ("init", path), ("status", path)):
+        said = loop(*command)
+        assert said.status == 3
+        assert "state.json and the files of 1 round followed from it" in said.err
+        assert "labtools loop init" not in said.err
+    assert (path / "state.json").read_bytes() == before
+    assert not (path / "log.jsonl").exists()
 
 
 def test_a_run_that_was_cut_off_goes_on(loop: Any, begun: Path) -> None:

@@ -95,7 +95,16 @@ def test_a_killed_run_loses_nothing_and_ends_with_the_same_champion(tmp_path: Pa
             kills += 1
         answer = run_through(folder)
         assert whole_lines(folder)[: len(acknowledged)] == acknowledged
-        for name in ("champion", "rounds", "runs", "stopped", "best", "sol", "forecast"):
+        for name in (
+            "champion",
+            "rounds",
+            "runs",
+            "stopped",
+            "best",
+            "best_leading",
+            "sol",
+            "forecast",
+        ):
             assert answer[name] == whole[name]
         looked = LoopFolder.look(folder)
         timed = Counter(

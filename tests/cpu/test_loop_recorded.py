@@ -157,6 +157,24 @@ def test_the_policy_comes_near_the_best_of_the_grid(
         assert state.stopped or result.stopped
 
 
+def test_the_best_of_the_grid_is_told_beside_the_best_that_may_lead(
+    grid: Grid, family: Family, tmp_path: Path
+) -> None:
+    """At a single sequence a point is the fastest that is there to take a method out alone."""
+    alone, folder = family.workloads[1], tmp_path / "loop"
+    loop.init(folder, family, alone, "recorded", 0, 4, "largest-remainder")
+    found = loop.run(folder, family, max_rounds=1)
+    times = [grid.median(number, alone) for number in range(len(grid))]
+    assert found.best is not None and found.best_leading is not None
+    assert found.best.time_us == min(one for one in times if one is not None)
+    bench = RecordedBench(family, alone, grid)
+    assert not bench.crowns(family.read_key(found.best.point))
+    assert found.best_leading.time_us == min(bench.known_us(bench.leading).values())
+    assert found.best.time_us < found.best_leading.time_us <= found.champion.time_us
+    told = run_loop(folder, LoopAsked(), 1, None, silent)
+    assert told.found.best == found.best
+
+
 def test_the_policy_is_sooner_there_than_random_search(
     played: list[tuple[LoopResult, LoopState]], grid: Grid
 ) -> None:

@@ -319,6 +319,23 @@ def test_a_start_that_is_wrong_is_no_beginning(
         loop.ablate_point(family, None, "forecast", dict(family.start.knobs))
 
 
+def test_a_start_outside_its_own_grid_says_what_helps(tmp_path: Path) -> None:
+    """No workload does, nor a forecast."""
+    for ending in (".cu", ".py", ".toml"):
+        shutil.copy(FAMILY.with_suffix(ending), tmp_path)
+    path = tmp_path / "row_scale.toml"
+    text = path.read_text()
+    assert "wide = [0, 1], shuffle" in text
+    path.write_text(text.replace("wide = [0, 1], shuffle", "wide = [1], shuffle"))
+    with pytest.raises(LabError, match="cannot begin here") as raised:
+        begin(tmp_path / "loop", load_family(tmp_path / "row_scale.py"))
+    assert raised.value.why == "its start is no point of its own grid"
+    assert str(path) in raised.value.still_works
+    assert "workload" not in raised.value.still_works
+    path.write_text(path.read_text() + "\n[start]\nwide = 1\n")
+    begin(tmp_path / "loop", load_family(tmp_path / "row_scale.py"))
+
+
 @pytest.mark.parametrize("every", [False, True])
 def test_what_is_wrong_without_a_method_leads_nowhere(
     tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch, every: bool

@@ -470,6 +470,118 @@ def test_a_lost_end_of_the_log_is_told(played: Path) -> None:
         assert any("has lost its end" in notice for notice in folder.notices)
 
 
+@pytest.mark.parametrize("lines", [None, 30])
+@pytest.mark.parametrize("changed", [{"seed": 9}, {"rule": "hill"}])
+def test_a_state_of_another_loop_is_told_as_such(
+    played: Path, tmp_path: Path, lines: int | None, changed: dict[str, Any]
+) -> None:
+    """Whether it followed from more lines or from fewer: of this log none is lost."""
+    with LoopFolder.create(tmp_path / "other", begin(**changed)) as folder:
+        while folder.state.round <= 2:
+            step(folder, folder.state.round, nothing)
+    foreign = state_of(tmp_path / "other").read_bytes()
+    state_of(played).write_bytes(foreign)
+    log_of(played).write_bytes(b"".join(log_of(played).read_bytes().splitlines(True)[:lines]))
+    (notice,) = LoopFolder.look(played).notices
+    (name,) = changed
+    assert notice.startswith("state.json is of another loop, or was changed: its " + name)
+    with LoopFolder.opened(played) as folder:
+        assert folder.notices == (notice,)
+    (kept,) = played.glob("state.json.damaged-*")
+    assert kept.read_bytes() == foreign
+
+
+def test_a_state_of_a_loop_that_began_alike_is_told_by_its_lines_and_times(
+    played: Path, tmp_path: Path
+) -> None:
+    play(tmp_path / "alike", rounds=1)
+    state_of(played).write_bytes(state_of(tmp_path / "alike").read_bytes())
+    lines = LoopFolder.look(tmp_path / "alike").state.log_lines
+    (notice,) = LoopFolder.look(played).notices
+    assert f"another loop, or was changed: it did not follow from line {lines} of" in notice
+
+    body = json.loads(state_of(tmp_path / "alike").read_text())
+    body["timed"][0]["time_us"] += 1
+    state_of(played).write_text(json.dumps(body))
+    cut = log_of(played).read_bytes().splitlines(True)[: lines - 2]
+    log_of(played).write_bytes(b"".join(cut))
+    (notice,) = LoopFolder.look(played).notices
+    assert "another loop, or was changed: it has other times" in notice
+
+
+def test_a_state_of_another_loop_beside_a_damaged_log_is_set_aside(
+    played: Path, tmp_path: Path
+) -> None:
+    with LoopFolder.create(tmp_path / "other", begin(seed=9)):
+        pass
+    state_of(played).write_bytes(state_of(tmp_path / "other").read_bytes())
+    lines = log_of(played).read_bytes().splitlines(True)
+    log_of(played).write_bytes(b"".join([*lines[:5], b"no line\n", *lines[6:]]))
+    damaged, other = LoopFolder.look(played).notices
+    assert "line 6 is damaged" in damaged
+    assert "of another loop" in other
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file", "half a line"])
+def test_what_is_left_of_a_loop_without_its_log_is_not_begun_anew(played: Path, left: str) -> None:
+    log_of(played).unlink()
+    if left != "nothing":
+        log_of(played).write_bytes(b"" if left == "an empty file" else b'{"version": 1')
+    before = {path: path.read_bytes() for path in played.rglob("*") if path.is_file()}
+    with pytest.raises(LabError) as raised, LoopFolder.create(played, begin()):
+        pass
+    assert raised.value.what == f"{played} holds what is left of a loop."
+    assert "state.json and the files of 3 rounds followed from it" in raised.value.why
+    assert "another folder for a new loop" in raised.value.still_works
+    if left == "nothing":
+        with pytest.raises(LabError, match="what is left of a loop"):
+            LoopFolder.look(played)
+        with pytest.raises(LabError, match="what is left of a loop"), LoopFolder.opened(played):
+            pass
+    state_of(played).unlink()
+    del before[state_of(played)]
+    with (
+        pytest.raises(LabError, match="and the files of 3 rounds followed from it"),
+        LoopFolder.create(played, begin()),
+    ):
+        pass
+    assert {path: path.read_bytes() for path in played.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("ending", [b"", b'{"version": 2, "n": 99, "at": "20'])
+def test_a_log_of_a_newer_version_is_not_called_damaged(played: Path, ending: bytes) -> None:
+    """Whatever a newer labtools makes its hashes of."""
+    data = log_of(played).read_bytes().replace(b'"version": 1', b'"version": 2')
+    log_of(played).write_bytes(data + ending)
+    with pytest.raises(LabError, match="written by a newer labtools") as raised:
+        LoopFolder.look(played)
+    assert raised.value.why == "it is of version 2, and this labtools knows up to version 1"
+    assert "damaged" not in str(raised.value)
+    with pytest.raises(LabError, match="written by a newer"), LoopFolder.opened(played):
+        pass
+    assert log_of(played).read_bytes() == data + ending
+
+
+def test_a_line_that_names_a_newer_version_among_others_is_damaged(played: Path) -> None:
+    lines = log_of(played).read_bytes().splitlines(True)
+    lines[5] = lines[5].replace(b'"version": 1', b'"version": 7')
+    log_of(played).write_bytes(b"".join(lines))
+    assert "line 6 is damaged" in LoopFolder.look(played).notices[0]
+
+
+def test_many_damaged_lines_are_counted_and_the_first_are_named(played: Path) -> None:
+    lines = log_of(played).read_bytes().splitlines(True)
+    for number in range(4, 32, 2):
+        lines[number] = b"no line\n"
+    log_of(played).write_bytes(b"".join(lines))
+    notice = LoopFolder.look(played).notices[0]
+    kept = len(lines) - 14
+    assert notice == (
+        "log.jsonl: 14 lines (5, 7, 9, 11, 13, ...) are damaged and what stood there is lost; "
+        f"the other {kept} are kept"
+    )
+
+
 def test_a_lost_beginning_and_a_newer_log_are_refused(played: Path) -> None:
     path = log_of(played)
     data = path.read_bytes()

@@ -316,7 +316,9 @@ def test_the_recorded_bench_offers_gaps_forecasts_best_and_floor():
     assert gaps.origin == "forecast"
     assert (gaps.compute, gaps.memory, gaps.latency) == pytest.approx((0.6, 0.3, 0.75))
     assert bench.forecasts_us([TOP])[TOP] == pytest.approx(1.1 * true_us(TOP))
-    best, time_us = bench.best()
+    best, time_us = bench.best_of_grid()
+    assert time_us == min(bench.known_us(FAMILY.closure()).values())
+    best, time_us = bench.best_leading()
     assert bench.crowns(best)
     assert true_us(best) == min(true_us(one) for one in FAMILY.grid())
     read_us = HEADLINE.streamed_bytes / SWEEP_GB_PER_S / 1e3
@@ -363,7 +365,7 @@ def test_the_forecast_stands_for_times_and_says_so():
         assert bench.gaps(TOP).origin == "forecast"
         assert bench.shares(TOP)["issue_slot_pct"] > 0
         assert bench.floor_us() < timed.median_us(TOP)
-        assert bench.best() is None
+        assert bench.best_of_grid() is None and bench.best_leading() is None
         (wide,) = ablate_methods(bench, TOP, [WIDE])
         assert wide.low == wide.relative == wide.high
         assert bench.check([FAMILY.start]) == {FAMILY.start: None}

@@ -20,7 +20,7 @@ class ShownKernel:
 
     Args:
         name: of the choice.
-        key: of the point; empty is the fastest of the grid at the headline.
+        key: of the point; empty is the fastest that a round may lead with, at the headline.
         about: one or two sentences: what it is.
     """
 
@@ -55,8 +55,8 @@ KERNELS = (
     ShownKernel(
         "the fastest at the headline",
         "",
-        "The fastest point of the grid at the headline: the loop's champion with more methods. The "
-        "loop did not come here.",
+        "The fastest point that a round may lead with, at the headline: the loop's champion with "
+        "more methods. The loop did not come here.",
     ),
     ShownKernel(
         "few registers",
@@ -79,7 +79,7 @@ def point_of(bench: RecordedBench, kernel: ShownKernel) -> Point:
     """
     if kernel.key:
         return bench.family.read_key(kernel.key)
-    best = bench.best()
+    best = bench.best_leading()
     if best is None:
         raise LabError("No point of the grid has a time.", "", "the other kernels")
     return best[0]

@@ -236,7 +236,7 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
             for name, row in _removals(bench, point, sorted(names), places, texts).items()
         }
     least = bench.least_effect()
-    best = bench.best()
+    best = bench.best_leading()
     assert best is not None  # the points above have times
     where = bench.grid.provenance
     tables = {
