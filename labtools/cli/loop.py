@@ -39,7 +39,7 @@ from labtools.optimize.audit import (
     say_changes,
 )
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE, rule_named
-from labtools.optimize.family import Family
+from labtools.optimize.family import Family, InvalidPoint
 from labtools.optimize.log import say_command
 from labtools.optimize.loop_folder import LoopFolder, LoopThere, family_lost
 from labtools.optimize.state import (
@@ -679,7 +679,8 @@ def ablate_kernel(
     with typed():
         point = family.point(knobs)
         for name in methods or ():
-            family.remove(point, name)
+            with contextlib.suppress(InvalidPoint):  # it is on, and cannot be taken out alone
+                family.remove(point, name)
         notices = tuple(
             f"{name}={knobs[name]} means nothing here, and is {name}={point.knobs[name]}: {why}"
             for name, why in family.overruled(knobs).items()

@@ -84,21 +84,26 @@ def single_variants(family: Family, point: Point, methods: Sequence[str]) -> Rem
 def pair_variants(family: Family, point: Point, methods: Sequence[str]) -> Removals:
     """The point without two methods, by `pair_name`.
 
-    Which of the two goes first does not matter, but where only one of them can. A pair of which one
-    goes with the other is left out.
+    Where only one of the two can go first, it does. A pair of which one goes with the other is left
+    out.
     """
     found = Removals()
+    alone = single_variants(family, point, methods)
     for first, second in itertools.combinations(methods, 2):
-        name, why = pair_name(first, second), ""
-        for one, other in ((first, second), (second, first)):
+        orders = [
+            (alone.points[one], other)
+            for one, other in ((first, second), (second, first))
+            if one in alone.points
+        ]
+        if not all(family.has(left, other) for left, other in orders):
+            continue
+        name, why = pair_name(first, second), alone.refused.get(first, "")
+        for left, other in orders:
             try:
-                left = family.remove(point, one)
-                if family.has(left, other):
-                    found.points[name] = family.remove(left, other)
-            except InvalidPoint as error:
-                why = why or error.why
-            else:
+                found.points[name] = family.remove(left, other)
                 break
+            except InvalidPoint as error:
+                why = error.why
         else:
             found.refused[name] = f"they cannot be taken out together: {why}"
     return found

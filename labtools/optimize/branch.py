@@ -24,11 +24,12 @@ may be off; nearer it cannot order."""
 MOST_FORECASTS = 96
 """Settings of one round that are forecast at most. Of more, so many are drawn."""
 
-
 SWITCHES_ANOTHER = "it would switch another method on or off"
+"""Why a setting is no variant, see `variants`; these are all reasons that are no kernel's."""
 CHANGES_FORM = "it would give a method another form than it may have"
+"""Another reason: the method may have one form alone."""
 NOT_AS_WRITTEN = "it is not what was written of a method that is tried again"
-"""Why a setting is no variant, see `variants`."""
+"""Another reason: the words name a knob with another value."""
 KnobValues = tuple[tuple[str, int], ...]
 """Knobs with their values."""
 
@@ -140,17 +141,17 @@ def held_forms(
 
     Args:
         family: what is tuned.
-        point: what methods are added to. What is on there keeps that form.
-        plain: the point with the methods. What they brought along keeps the form that it came in.
+        point: what methods are added to. What is on there keeps that form, or is off.
+        plain: the point with the methods. What they brought along keeps the form that it came in;
+            what they switched off is held to nothing.
         methods: their ids; they are held to nothing here.
         fixed: ids of the methods that keep their form.
     """
     found = {}
     for name in set(fixed) - set(methods):
-        before = family.form_of(point, name)
-        form = family.form_of(plain, name) if before is None else before
-        if form is not None:
-            found[name] = form
+        before, now = family.form_of(point, name), family.form_of(plain, name)
+        if now is not None:
+            found[name] = now if before is None else before
     return found
 
 

@@ -21,7 +21,14 @@ from typing import Literal
 from labtools.measure.profiler.counters import COUNTERS
 from labtools.predict import Forecast, load_gpu
 from labtools.predict.explain import profiler_states
-from labtools.record.bound import Bound, counted_bound, largest_stall, stall_shares
+from labtools.record.bound import (
+    APART,
+    Bound,
+    counted_bound,
+    largest_stall,
+    passes_apart,
+    stall_shares,
+)
 from labtools.record.expressions import Quantity
 
 from .family import METHOD_AXES, STALL_SHARE, Axis
@@ -96,8 +103,8 @@ def gaps_of_counters(
     Args:
         values: by the stable names of counters, rates in percent; None or absent is missing.
         max_warps_per_sm: of the GPU. Where counters that were not measured in like runs betray
-            themselves by it (`record.bound.passes_apart`), they decide no bound, and the note says
-            so: each gap holds for its own run. None does not look.
+            themselves by it (`record.bound.passes_apart`) the note says so, and they decide no
+            bound but that of the launch: each gap holds for its own run. None does not look.
     """
     pipes = {name: values.get(name) for name in COMPUTE_PIPES}
     # A pipe that was not measured may be the busiest.
@@ -105,7 +112,8 @@ def gaps_of_counters(
     used = {name: value for name, value in pipes.items() if value is not None}
     missing = [name for name, value in pipes.items() if value is None]
     found = counted_bound(values, max_warps_per_sm=max_warps_per_sm)
-    note = found.reason if found.apart else ""
+    why = passes_apart(values, max_warps_per_sm) if max_warps_per_sm else ""
+    note = f"{APART}: {why}" if why else ""
     return _gaps_of(values, best, used, missing, "counters", found.bound, note)
 
 

@@ -553,7 +553,10 @@ class TuningLoop:
     ) -> str | None:
         """Why no setting of some methods can be tried on this bench, or None."""
         said = {name: words for name, words in said.items() if name in methods}
-        settings = written_settings(self.family, said)
+        try:
+            settings = written_settings(self.family, said)
+        except LabError as error:
+            return error.clause
         known = self._known_points(self.state)
         reasons: Counter[str] = Counter()
         fixed = self.state.implementation_failed_methods

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
@@ -315,7 +316,7 @@ class LoopFolder:
         self._read = replace(self._read, lines=(*self._read.lines, line))
 
     def _load(self) -> None:
-        if not os.path.exists(self.log.path):
+        if not self.holds_loop(self.path):
             _refuse_remains(self.path)
         _know_problem(self.log.path)
         self._read = self.log.read()
@@ -389,6 +390,18 @@ class LoopFolder:
         self.notices += (notice,)
 
 
+_ROUND = re.compile(rf"{ROUND_PREFIX}[1-9][0-9]*")
+
+
+def _is_state(path: Path) -> bool:
+    """Whether a file is a loop's state, of whatever version."""
+    try:
+        body = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(body, dict) and {"schema_version", "log_hash"} <= body.keys()
+
+
 def _refuse_remains(path: Path) -> None:
     """Refuse a folder whose log is gone, and which has files that followed from it.
 
@@ -399,8 +412,8 @@ def _refuse_remains(path: Path) -> None:
         names = os.listdir(path)
     except OSError:
         return  # nothing is there, or whoever wants to read or write says why it cannot
-    rounds = sum(one.startswith(ROUND_PREFIX) for one in names)
-    there = [STATE_NAME] if STATE_NAME in names else []
+    rounds = sum(bool(_ROUND.fullmatch(one)) for one in names)
+    there = [STATE_NAME] if _is_state(path / STATE_NAME) else []
     if rounds:
         there.append(f"the files of {how_many(rounds, 'round')}")
     if not there:

@@ -440,9 +440,10 @@ def read_retry(family: Family, method: Method, words: str) -> Retry:
     """What is named in some words about a method."""
     patterns = retry_patterns(family)
     named: dict[str, int] = {}
-    for knob, value in re.findall(patterns.setting, words, re.IGNORECASE):
+    flags = re.IGNORECASE | re.ASCII  # as JavaScript has it
+    for knob, value in re.findall(patterns.setting, words, flags):
         named.setdefault(knob.lower(), int(value))
-    by_number = [int(number) for number in re.findall(patterns.form, words, re.IGNORECASE)]
+    by_number = [int(number) for number in re.findall(patterns.form, words, flags)]
     mine = {knob for form in method.on for knob in form}
     own = {knob: value for knob, value in named.items() if knob in mine}
     others = {knob: value for knob, value in named.items() if knob not in mine}
@@ -453,7 +454,7 @@ def read_retry(family: Family, method: Method, words: str) -> Retry:
             for number, form in enumerate(method.on)
             if own.items() <= form.items() and (not by_number or number in by_number)
         )
-    elsewhere = re.search(patterns.elsewhere, words, re.IGNORECASE)
+    elsewhere = re.search(patterns.elsewhere, words, flags)
     return Retry(forms, others, bool(named or by_number or elsewhere))
 
 
@@ -463,10 +464,19 @@ def written_settings(family: Family, acknowledged: Mapping[str, str]) -> dict[st
     Args:
         family: whose methods.
         acknowledged: what was written, by a method's id.
+
+    Raises:
+        LabError: two of them name one knob with different values.
     """
     found: dict[str, int] = {}
     for name, words in acknowledged.items():
-        found |= read_retry(family, family.method(name), words).settings
+        for knob, value in read_retry(family, family.method(name), words).settings.items():
+            if found.setdefault(knob, value) != value:
+                raise LabError(
+                    "What was written of these methods does not go together.",
+                    f"{knob} cannot be {found[knob]} and {value}",
+                    "one of them without it",
+                )
     return found
 
 
@@ -483,7 +493,7 @@ def why_not_again(family: Family, method: Method, known: Taken) -> str:
             "the compiler dropped it, and what was written names neither a form, as knob=value, "
             "nor a flag nor a number of registers"
         )
-    if found.forms is not None and not found.settings and not retried_form(family, method, known):
+    if found.forms is not None and not retried_form(family, method, known):
         return "the compiler dropped it, and what was written names no form that is left to try"
     return ""
 
@@ -496,16 +506,16 @@ def fresh_form(method: Method, known: Taken) -> int | None:
 
 def retried_form(family: Family, method: Method, known: Taken) -> dict[str, int]:
     """The number of the one form in which a method is tried again that the compiler dropped, by its
-    id: the first that is left, of those that were written where some were. Empty for another
-    method, and where none is left."""
+    id: the first that is left, of those that were written where some were. A form that was dropped
+    is tried beside other knobs, where both were written. Empty for another method, and where none
+    is left."""
     if method.id not in known.failed:
         return {}
-    named = read_retry(family, method, known.acknowledged.get(method.id, "")).forms
-    left = [
-        number
-        for number in range(len(method.on))
-        if number not in known.failed[method.id] and (named is None or number in named)
-    ]
+    written = read_retry(family, method, known.acknowledged.get(method.id, ""))
+    every = range(len(method.on)) if written.forms is None else written.forms
+    left = [number for number in every if number not in known.failed[method.id]]
+    if written.forms and written.settings:
+        left += written.forms
     return {method.id: left[0]} if left else {}
 
 

@@ -361,6 +361,7 @@ class StateFold:
         self.frontier: list[FrontierEntry] = []
         self.timed: list[TimedRun] = []
         self.knobs: dict[str, Mapping[str, int]] = {}
+        self.times_us: dict[str, float] = {}
         self.fresh: int | None = None
 
     def take(self, event: Any) -> None:
@@ -407,6 +408,8 @@ class StateFold:
         self.knobs[event.start] = event.start_knobs
 
     def _take_gaps(self, event: GapsDone) -> None:
+        if event.point != self.point:  # the line that led there is lost
+            self.point, self.time_us = event.point, self.times_us.get(event.point)
         self._step(
             event,
             start=event.point,
@@ -431,6 +434,8 @@ class StateFold:
         alone = event.purpose in ("start", "reference") and event.point == self.point
         if alone and self.time_us is None:
             self.time_us = event.time_us
+        if event.time_us is not None and not event.workload:
+            self.times_us[event.point] = event.time_us
         kept = self._round(event.round).kept
         points = dict.fromkeys((*kept.get(event.purpose, ()), event.point))
         self._set(event, kept={**kept, event.purpose: tuple(points)})

@@ -255,7 +255,7 @@ def counted_bound(
         return result(None, f"{needed} is missing, so it may be no more than its launch", needed)
 
     if max_warps_per_sm and (why := passes_apart(values, max_warps_per_sm)):
-        said = f"the counters do not belong together: {why}"
+        said = f"{APART}: {why}"
         return CountedBound(None, shares, said, empty_launches, apart=True)
 
     dram, issue, chain = (shares.get(name) for name in ("dram", "issue", "chain"))
@@ -299,6 +299,8 @@ def counted_bound(
     return result(None, f"{', '.join(obstacles)}; {where}")
 
 
+APART = "the counters do not belong together"
+"""Before what `passes_apart` says."""
 _RATE_ROUNDED = 0.005
 """A profiler rounds to two decimals, which is much of a small rate."""
 

@@ -30,10 +30,17 @@ from labtools.notebook.loop.view import open_game, read_game
 from labtools.notebook.static_page import site_script
 from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench
+from labtools.optimize.branch import variants
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE
-from labtools.optimize.family import METHOD_AXES
+from labtools.optimize.family import METHOD_AXES, Point
 from labtools.optimize.loop_folder import LoopFolder
-from labtools.optimize.pick import Taken, read_retry, retried_form, why_not_again
+from labtools.optimize.pick import (
+    Taken,
+    read_retry,
+    retried_form,
+    why_not_again,
+    written_settings,
+)
 from labtools.optimize.searches import Searches
 from labtools.optimize.state import METHOD_CLASSES, LoopState, RoundKept
 from labtools.problem.rung import say_knobs
@@ -482,7 +489,7 @@ def test_the_game_reads_words_as_the_loop_does(
     knobs = family.rung.knobs
     every = range(len(tables["methods"]))
     open_ones = [m for m in every if any(one["checks"][m][1] < 0 for one in tables["points"])]
-    asked = []
+    asked: list[Any] = []
     for _ in range(400):
         number = draw.choice(open_ones)
         method = family.method(tables["methods"][number]["id"])
@@ -496,6 +503,8 @@ def test_the_game_reads_words_as_the_loop_does(
             f"{draw.choice(knobs).name}=97",
             "the flag -O1",
             "40 registers",
+            "\u00e9split=2",
+            "\u017fplit = 4",
         ]
         words = ", ".join(draw.sample(parts, draw.randint(1, 3)))
         asked.append([number, words, dropped])
@@ -512,6 +521,70 @@ def test_the_game_reads_words_as_the_loop_does(
         assert why == why_not_again(family, method, known), words
         refused += bool(why)
     assert 20 < refused < len(asked) - 20
+
+
+UNTRIED = """([tables, asked]) => asked.map(([at, methods, dropped, said]) => {
+  const classes = {};
+  for (const m of Object.keys(dropped)) classes[m] = "implementation_failed";
+  return untried(tables, { at, classes, dropped, known: new Set() }, methods, said);
+})"""
+"""Where rounds may lead beside methods that the compiler dropped."""
+ROUNDS_DRAWN = 60
+
+
+def test_the_game_leads_where_the_loop_may_lead(
+    page: Any, read: tuple[RecordedBench, Searches]
+) -> None:
+    """From drawn points with drawn methods, where the compiler dropped something of what is on or
+    is tried again with drawn words."""
+    bench, family = read[0], read[0].family
+    tables = open_game(*read).tables
+    seed = random.randrange(1, 2**31 - 1)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    ids = [one["id"] for one in tables["methods"]]
+    points = [
+        bench.family.point(dict(zip(tables["knobs"], one["knobs"], strict=True)))
+        for one in tables["points"]
+    ]
+    asked: list[Any] = []
+    while len(asked) < ROUNDS_DRAWN:
+        at = draw.randrange(len(points))
+        choices = [name for name in tables["points"][at]["moves"] if name]
+        if not choices:
+            continue
+        methods = [int(name) for name in draw.choice(choices).split(",")]
+        dropped: dict[int, list[int]] = {}
+        said: dict[int, str] = {}
+        on = [ids.index(name) for name in family.methods_on(points[at])]
+        for m in {*draw.sample(on, min(2, len(on))), draw.choice(methods)}:
+            form = family.form_of(points[at], ids[m])
+            every = family.method(ids[m]).on
+            dropped[m] = [draw.randrange(len(every)) if form is None else form]
+            if m in methods:
+                said[m] = draw.choice(
+                    ["40 registers", "warps=4", "split=4", say_knobs(draw.choice(every))]
+                )
+        asked.append([at, methods, dropped, said])
+    page.goto("about:blank")
+    page.add_script_tag(path=Path(view.__file__).with_name("play.js"))
+    told = page.evaluate(UNTRIED, [tables, asked])
+    led = 0
+    for (at, methods, dropped, said), found in zip(asked, told, strict=True):
+        names = [ids[m] for m in methods]
+        words = {ids[m]: text for m, text in said.items()}
+        taken = Taken(failed={ids[m]: tuple(f) for m, f in dropped.items()}, acknowledged=words)
+        forms: dict[str, int] = {}
+        for name in words:
+            forms |= retried_form(family, family.method(name), taken)
+        made = variants(
+            *(family, points[at], names, forms, list(taken.failed)),
+            written_settings(family, words),
+        )
+        wanted = {one for one in made if isinstance(one, Point) and bench.crowns(one)}
+        assert {points[place] for place in found} == wanted, (points[at].key, names, taken)
+        led += bool(wanted)
+    assert 5 < led < ROUNDS_DRAWN
 
 
 # ------------------------------------------------------------------- the game alone on a page

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from test_optimize_family import stranger
 
-from labtools.cli.loop import LoopAsked, do_step, run_loop
+from labtools.cli.loop import LoopAsked, ablate_kernel, do_step, run_loop
 from labtools.cli.outcome import Status
 from labtools.optimize import loop
 from labtools.optimize.ablation import pair_variants
@@ -486,6 +486,34 @@ def test_a_pick_whose_only_form_leads_nowhere_is_refused(
     assert LARGER not in state.current.methods
 
 
+def test_a_pair_of_which_one_needs_the_other_is_none_in_either_order() -> None:
+    """A ring of tiles is filled by copies that need no register."""
+    family = load_family("tunable")
+    copies, ring = "latency.async_copies", "latency.ring_of_tiles"
+    point = family.apply(family.start, ["memory.group_of_heads", copies, ring])
+    assert ring in family.dependents(point, copies)
+    for methods in ([copies, ring], [ring, copies]):
+        assert pair_variants(family, point, methods).points == {}
+
+
+def test_what_takes_the_place_of_a_dropped_method_can_be_tried() -> None:
+    """Both are values of one knob, so the dropped one is off then, and has no form to keep."""
+    family = load_family("tunable")
+    for taken, dropped in (
+        ("latency.async_copies", "memory.staged_tiles"),
+        ("compute.tensor_core", "compute.rows_together"),
+    ):
+        point = family.apply(family.start, ["memory.group_of_heads", dropped])
+        assert family.has(point, dropped)
+        made = [
+            one
+            for one in variants(family, point, [taken], fixed=[dropped])
+            if isinstance(one, Point)
+        ]
+        assert made
+        assert not any(family.has(one, dropped) for one in made)
+
+
 def test_methods_that_were_right_later_are_no_longer_wrong(
     tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -612,6 +640,11 @@ def test_a_method_that_cannot_be_taken_out_alone_has_no_time_and_stops_nothing(
     found = loop.ablate_point(family, None, "forecast", knobs, pairs=True)
     assert found.untimed == why
     assert [one.method for one in found.pairs] == [pair_name(WIDE, LARGER)], "larger blocks first"
+    asked = ablate_kernel(
+        *(str(family.path), None, "forecast", ["wide=1", "threads=256"], [WIDE, LARGER]),
+        *(False, None, silent),
+    )
+    assert asked.found.untimed == why
     with pytest.raises(LabError, match=f"{WIDE} cannot be switched off at wide=1 threads=256"):
         family.remove(family.point(knobs), WIDE)
 
@@ -640,6 +673,19 @@ def test_a_loop_that_lost_the_time_of_its_start_goes_on(
         getattr(loop, step)(folder, family)
     lose(folder, "timed", "start")
     assert loop.run(folder, family, max_rounds=1).rounds == 1
+
+
+def test_a_champion_has_its_own_time_though_the_line_that_chose_it_is_lost(
+    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "loop"
+    begin(folder, family)
+    first = play_round(folder, family, [WIDE], [{}])
+    loop.gaps(folder, family)
+    lose(folder, "update")
+    state = LoopFolder.look(folder).state
+    assert (state.point, state.time_us) == (first.point, pytest.approx(first.time_us))
+    assert first.time_us < (first.history[0].time_us or 0) * 1.01
 
 
 def test_an_ablation_of_which_no_variant_is_right_needs_no_line_of_before(

@@ -533,11 +533,10 @@ def test_what_is_left_of_a_loop_without_its_log_is_not_begun_anew(played: Path, 
     assert raised.value.what == f"{played} holds what is left of a loop."
     assert "state.json and the files of 3 rounds followed from it" in raised.value.why
     assert "another folder for a new loop" in raised.value.still_works
-    if left == "nothing":
-        with pytest.raises(LabError, match="what is left of a loop"):
-            LoopFolder.look(played)
-        with pytest.raises(LabError, match="what is left of a loop"), LoopFolder.opened(played):
-            pass
+    with pytest.raises(LabError, match="what is left of a loop"):
+        LoopFolder.look(played)
+    with pytest.raises(LabError, match="what is left of a loop"), LoopFolder.opened(played):
+        pass
     state_of(played).unlink()
     del before[state_of(played)]
     with (
@@ -546,6 +545,13 @@ def test_what_is_left_of_a_loop_without_its_log_is_not_begun_anew(played: Path, 
     ):
         pass
     assert {path: path.read_bytes() for path in played.rglob("*") if path.is_file()} == before
+
+
+def test_other_files_in_a_folder_are_not_taken_for_a_loop(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text('{"mine": 1}')
+    (tmp_path / "iterv.txt").write_text("notes on iterations")
+    with LoopFolder.create(tmp_path, begin()) as made:
+        assert made.state.next_steps == ("gaps",)
 
 
 @pytest.mark.parametrize("ending", [b"", b'{"version": 2, "n": 99, "at": "20'])

@@ -76,6 +76,7 @@ def test_counters_of_unlike_runs_decide_no_bound(counted):
     found = gaps_of_counters(half, most)
     assert found.bound is None
     assert "do not belong together" in found.note
+    assert "do not belong together" in gaps_of_counters({**half, "duration_us": None}, most).note
     alone = gaps_of_counters(half)
     assert (found.compute, found.memory, found.latency) == (
         *(alone.compute, alone.memory, alone.latency),

@@ -27,6 +27,9 @@ from labtools.optimize.pick import (
     launch_numbers,
     pick_methods,
     rank_methods,
+    retried_form,
+    why_not_again,
+    written_settings,
 )
 from labtools.optimize.sass_check import Proof, SassVerdict, check_sass, prove
 from labtools.problem import LabError, Rows
@@ -203,6 +206,22 @@ def test_what_is_missing_is_no_reason_where_another_stands():
     assert why(found, WIDE).why.startswith("it is skipped")
     assert not why(found, WIDE).checks.is_open
     assert why(found, SHUFFLES).checks.is_open
+
+
+def test_a_dropped_form_beside_another_knob_is_that_form():
+    """Words name both; the knob makes another kernel of it."""
+    words = {EARLY: "early=1 again, with threads=256"}
+    taken = Taken(failed={EARLY: (0,)}, acknowledged=words)
+    assert retried_form(ROWS, ROWS.method(EARLY), taken) == {EARLY: 0}
+    assert written_settings(ROWS, words) == {"threads": 256}
+    assert why_not_again(ROWS, ROWS.method(EARLY), taken) == ""
+    strange = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: "early=7 with threads=256"})
+    assert "no form that is left" in why_not_again(ROWS, ROWS.method(EARLY), strange)
+
+
+def test_words_that_contradict_each_other_are_refused():
+    with pytest.raises(LabError, match="threads cannot be 256 and 512"):
+        written_settings(ROWS, {EARLY: "threads=256", WIDE: "threads=512"})
 
 
 def test_an_older_architecture_is_refused(tmp_path):

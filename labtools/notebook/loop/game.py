@@ -216,6 +216,9 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
             for one in found:
                 taken_out[places[one]] |= set(methods)
         told = {
+            "forms": {
+                numbers[name]: family.form_of(point, name) for name in family.methods_on(point)
+            },
             "checks": {
                 numbers[name]: [strength, texts.number(why) if why else -1]
                 for name, (strength, why) in checks.items()
@@ -289,10 +292,6 @@ def _explained(tables: Mapping[str, Any], bench: RecordedBench) -> dict[str, Any
     return {
         **tables,
         "gaps_note": note[:1].upper() + note[1:] + "." if note else "",
-        "methods": [
-            {**told, "forms": list(one.on)}
-            for told, one in zip(tables["methods"], family.switchable, strict=True)
-        ],
         "knobs_told": [
             {
                 "name": one.name,
@@ -310,7 +309,8 @@ def _name_choice(numbers: Mapping[str, int], methods: Iterable[str]) -> str:
 
 
 def _of_method(one: Method) -> dict[str, Any]:
-    return {"id": one.id, "axis": one.axis, "title": one.title, "idea": one.idea}
+    told = {"id": one.id, "axis": one.axis, "title": one.title, "idea": one.idea}
+    return {**told, "forms": list(one.on)}
 
 
 def _of_point(bench: RecordedBench, point: Point) -> dict[str, Any]:

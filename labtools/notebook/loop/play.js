@@ -20,8 +20,7 @@ function refusalOf(tables, state, method, said = {}) {
     return tables.settled[state.classes[method]] ?? "";
   const retry = readRetry(tables, method, words);
   if (!retry.namesSomething) return tables.again.why.nothing;
-  const onlyForms = retry.forms && !Object.keys(retry.settings).length;
-  return onlyForms && retriedForm(state, tables, method, words) === undefined
+  return retry.forms && retriedForm(state, tables, method, words) === undefined
     ? tables.again.why["no form"]
     : "";
 }
@@ -60,13 +59,14 @@ function readRetry(tables, method, words) {
   };
 }
 
-// The form in which a method that the compiler dropped is tried again; undefined where none is left.
+// The form in which a method that the compiler dropped is tried again, as `retried_form` of labtools
+// has it; undefined where none is left.
 function retriedForm(state, tables, method, words) {
-  const { forms } = readRetry(tables, method, words);
+  const { forms, settings } = readRetry(tables, method, words);
   const dropped = state.dropped[method] ?? [];
-  return tables.methods[method].forms
-    .map((_, n) => n)
-    .find((n) => !dropped.includes(n) && (!forms || forms.includes(n)));
+  const every = forms ?? tables.methods[method].forms.map((_, n) => n);
+  const left = every.find((n) => !dropped.includes(n));
+  return left ?? (Object.keys(settings).length ? forms?.[0] : undefined);
 }
 
 function holds(tables, place, knobs) {
@@ -75,32 +75,31 @@ function holds(tables, place, knobs) {
   );
 }
 
-// The number of the form that a method has at a point, or -1.
+// The number of the form that a method has at a point; undefined where it is off.
 function formAt(tables, place, method) {
-  return tables.methods[method].forms.findIndex((form) => holds(tables, place, form));
+  return tables.points[place].forms[method];
 }
 
 // Points that a choice of methods can try and that were not timed before. A method that the compiler
 // dropped keeps its form there, or has what was said of it.
 function untried(tables, state, methods, said = {}) {
   const reached = tables.points[state.at].moves[methods.join(",")] ?? [];
-  const forms = new Map();
-  const settings = {};
-  for (const m of Object.keys(state.classes).map(Number)) {
-    if (!wasNotCompiled(state, m)) continue;
-    const words = methods.includes(m) ? said[m] : undefined;
-    if (words) {
-      const form = retriedForm(state, tables, m, words);
-      if (form !== undefined) forms.set(m, form);
-      Object.assign(settings, readRetry(tables, m, words).settings);
-    } else if (!methods.includes(m) && formAt(tables, state.at, m) >= 0)
-      forms.set(m, formAt(tables, state.at, m));
-  }
+  const dropped = Object.keys(state.classes).map(Number).filter((m) => wasNotCompiled(state, m));
+  const keepsForm = (place, m) =>
+    [formAt(tables, state.at, m) ?? formAt(tables, place, m), undefined].includes(
+      formAt(tables, place, m),
+    );
+  const isAsSaid = (place, m, words) => {
+    const form = retriedForm(state, tables, m, words);
+    const { settings } = readRetry(tables, m, words);
+    return holds(tables, place, settings) && [undefined, formAt(tables, place, m)].includes(form);
+  };
   return reached.filter(
     (place) =>
       !state.known.has(place) &&
-      holds(tables, place, settings) &&
-      [...forms].every(([m, form]) => formAt(tables, place, m) === form),
+      dropped.every((m) =>
+        methods.includes(m) ? !said[m] || isAsSaid(place, m, said[m]) : keepsForm(place, m),
+      ),
   );
 }
 
