@@ -57,6 +57,18 @@ def begin(folder: Path, family: Family, seed: int = 0, branches: int = 4) -> Non
     loop.init(folder, family, None, "forecast", seed, branches, "largest-remainder")
 
 
+def begin_round(
+    folder: Path,
+    family: Family,
+    methods: Sequence[str] | None = None,
+    said: Mapping[str, str] | None = None,
+) -> LoopState:
+    """A round's first three steps."""
+    loop.gaps(folder, family)
+    loop.budget(folder, family)
+    return loop.pick(folder, family, methods, said)
+
+
 def test_the_policy_comes_near_the_best_point_of_a_small_grid(
     tmp_path: Path, family: Family, bench: ForecastBench
 ) -> None:
@@ -217,9 +229,7 @@ def test_near_the_peak_a_round_ends_with_its_own_gaps(
 def test_pairs_of_a_round_with_one_method_are_none(tmp_path: Path, family: Family) -> None:
     folder = tmp_path / "loop"
     begin(folder, family)
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
-    loop.pick(folder, family, ["memory.wide_accesses"])
+    begin_round(folder, family, ["memory.wide_accesses"])
     loop.branch(folder, family)
     state = loop.ablate(folder, family, pairs=True)
     assert [one.method for one in state.current.attribution or ()] == ["memory.wide_accesses"]
@@ -282,9 +292,7 @@ def test_what_was_found_wrong_is_not_tried_after_a_restart(
     folder = tmp_path / "loop"
     begin(folder, family, branches=1000)
     monkeypatch.setattr(ForecastBench, "check", wrong)
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
-    loop.pick(folder, family, ["memory.wide_accesses"])
+    begin_round(folder, family, ["memory.wide_accesses"])
     loop.branch(folder, family)
     said = loop.branch(folder, family).stopped
     assert f"{len(checked)} were tried: wrong" in said or "; one was tried: wrong" in said
@@ -347,9 +355,7 @@ def test_what_is_wrong_without_a_method_leads_nowhere(
     wrong = [family.remove(champion, wide)] + [family.remove(champion, larger)] * every
     begin(folder, family)
     wrong_where(monkeypatch, lambda one: one in wrong)
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
-    loop.pick(folder, family, [wide, larger])
+    begin_round(folder, family, [wide, larger])
     loop.branch(folder, family, [knobs])
     kept = loop.ablate(folder, family, pairs=True).current
     untimed = [wide, larger] if every else [wide]
@@ -375,9 +381,7 @@ def test_a_dropped_method_that_stayed_on_changes_its_form_in_the_open(tmp_path: 
     early, wide = "latency.early_weights", "memory.wide_accesses"
     folder, first = tmp_path / "loop", {"early": 1, "wide": 1}
     begin(folder, family)
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
-    loop.pick(folder, family, [early, wide])
+    begin_round(folder, family, [early, wide])
     loop.branch(folder, family, [first])
     for step in (loop.ablate, loop.check, loop.update, loop.gaps, loop.budget):
         state = step(folder, family)
@@ -414,9 +418,7 @@ def play_round(
     said: Mapping[str, str] | None = None,
 ) -> LoopState:
     """A whole round with given methods."""
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
-    loop.pick(folder, family, methods, said)
+    begin_round(folder, family, methods, said)
     loop.branch(folder, family, branches)
     for step in (loop.ablate, loop.check, loop.update):
         state = step(folder, family)
@@ -458,9 +460,7 @@ def test_a_form_that_a_hyperparameter_is_keeps_to_what_was_asked(
     assert forms(["latency.shuffle_sum"], fixed=[LARGER]) == {0}
     assert forms([LARGER], forms={LARGER: 1}) == {1}
     assert CHANGES_FORM in variants(family, point, ["latency.shuffle_sum"], fixed=[LARGER])
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
-    state = loop.pick(folder, family, [LARGER], {LARGER: "form threads=512"})
+    state = begin_round(folder, family, [LARGER], {LARGER: "form threads=512"})
     assert state.current.pick is not None and state.current.pick.forms == {LARGER: 1}
     with pytest.raises(GivenRefused, match="is tried again with threads=512"):
         loop.branch(folder, family, [{"threads": 256}])
@@ -522,9 +522,7 @@ def test_methods_that_were_right_later_are_no_longer_wrong(
     play_round(folder, family, ["latency.shuffle_sum"], [{"threads": 64}])
     with monkeypatch.context() as only:
         only.setattr(ForecastBench, "check", lambda _, points: dict.fromkeys(points, "off"))
-        loop.gaps(folder, family)
-        loop.budget(folder, family)
-        loop.pick(folder, family, [WIDE])
+        begin_round(folder, family, [WIDE])
         state = loop.branch(folder, family, [{}])
     assert state.wrong_picks == {(WIDE,): 2}
     with LoopFolder.opened(folder) as opened:
@@ -540,9 +538,7 @@ def test_a_point_without_a_time_is_not_called_wrong(
 ) -> None:
     folder = tmp_path / "loop"
     begin(folder, family)
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
-    loop.pick(folder, family, [WIDE])
+    begin_round(folder, family, [WIDE])
     failed = family.point({"wide": 1})
     wrong = family.point({"wide": 1, "threads": 256})
     refuse(monkeypatch, failed)
@@ -589,9 +585,7 @@ def test_a_resumed_ablation_compares_what_was_timed_in_one_call(
     monkeypatch.setattr(ForecastBench, "time", drifting)
     monkeypatch.setattr(ForecastBench, "one_call", on_a_gpu)
     begin(tmp_path / "whole", family)
-    loop.gaps(tmp_path / "whole", family)
-    loop.budget(tmp_path / "whole", family)
-    loop.pick(tmp_path / "whole", family, [WIDE, LARGER])
+    begin_round(tmp_path / "whole", family, [WIDE, LARGER])
     loop.branch(tmp_path / "whole", family)
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     whole = loop.ablate(tmp_path / "whole", family, pairs=True).current
@@ -676,7 +670,7 @@ def test_a_loop_that_lost_the_time_of_its_start_goes_on(
 
 
 def test_a_champion_has_its_own_time_though_the_line_that_chose_it_is_lost(
-    tmp_path: Path, family: Family, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, family: Family
 ) -> None:
     folder = tmp_path / "loop"
     begin(folder, family)
@@ -685,7 +679,7 @@ def test_a_champion_has_its_own_time_though_the_line_that_chose_it_is_lost(
     lose(folder, "update")
     state = LoopFolder.look(folder).state
     assert (state.point, state.time_us) == (first.point, pytest.approx(first.time_us))
-    assert first.time_us < (first.history[0].time_us or 0) * 1.01
+    assert first.point != family.start.key
 
 
 def test_an_ablation_of_which_no_variant_is_right_needs_no_line_of_before(
@@ -714,9 +708,7 @@ def test_a_step_that_is_done_again_unmakes_what_followed_from_it(
     the first champion is believed of the second, and no measurement is lost."""
     folder = tmp_path / "loop"
     begin(folder, family)
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
-    loop.pick(folder, family, [WIDE])
+    begin_round(folder, family, [WIDE])
     loop.branch(folder, family, [{"threads": 64}])
     loop.ablate(folder, family)
     first = loop.check(folder, family)
@@ -868,9 +860,7 @@ def test_after_a_wrong_round_the_policy_picks_something_else(
     folder = tmp_path / "loop"
     begin(folder, family, branches=1)
     wrong_where(monkeypatch, lambda one: one != family.start)
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
-    state = loop.pick(folder, family)
+    state = begin_round(folder, family)
     first = state.current.methods
     assert first
     while not state.stopped:
@@ -878,9 +868,7 @@ def test_after_a_wrong_round_the_policy_picks_something_else(
     assert state.wrong_picks == {first: 1}
     with LoopFolder.opened(folder) as opened:
         opened.restart(0)
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
-    again = loop.pick(folder, family).current.pick
+    again = begin_round(folder, family).current.pick
     assert again is not None and not set(first) <= set(again.methods)
     said = [one.why for one in again.considered if one.method in first and not one.taken]
     assert any("was right in round 1" in why for why in said)
@@ -891,10 +879,8 @@ def test_pairs_that_could_not_be_timed_say_why(
 ) -> None:
     folder = tmp_path / "loop"
     begin(folder, family)
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
     methods = ["memory.wide_accesses", "compute.larger_blocks"]
-    loop.pick(folder, family, methods)
+    begin_round(folder, family, methods)
     state = loop.branch(folder, family)
     champion = family.read_key(state.current.champion or "")
     ((name, both),) = pair_variants(family, champion, state.current.methods).points.items()
