@@ -113,5 +113,6 @@ def test_a_killed_run_loses_nothing_and_ends_with_the_same_champion(tmp_path: Pa
             if isinstance(one := line.event, PointTimed)
         )
         assert set(timed.values()) == {1}, "nothing is timed twice"
-        assert not looked.notices
+        # A kill may tear a line that is longer than a page; that one was not acknowledged.
+        assert all("half written" in notice for notice in looked.notices), looked.notices
         number += 1
