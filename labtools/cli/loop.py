@@ -39,9 +39,10 @@ from labtools.optimize.audit import (
     say_changes,
 )
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE, rule_named
-from labtools.optimize.family import Family, InvalidPoint
+from labtools.optimize.family import Family
 from labtools.optimize.log import say_command
 from labtools.optimize.loop_folder import LoopFolder, LoopThere, family_lost
+from labtools.optimize.removals import single_variants
 from labtools.optimize.state import (
     AblatedPoint,
     GivenRefused,
@@ -678,9 +679,7 @@ def ablate_kernel(
     knobs = named_knobs(family.rung, chosen)
     with typed():
         point = family.point(knobs)
-        for name in methods or ():
-            with contextlib.suppress(InvalidPoint):  # it is on, and cannot be taken out alone
-                family.remove(point, name)
+        single_variants(family, point, methods or ())  # each of them is on
         notices = tuple(
             f"{name}={knobs[name]} means nothing here, and is {name}={point.knobs[name]}: {why}"
             for name, why in family.overruled(knobs).items()

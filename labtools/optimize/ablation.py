@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from labtools.problem import LabError
 from labtools.record import median_us
 
-from .attribution import Attribution, TimeRatio, pair_name, threshold_of
+from .attribution import Attribution, TimeRatio, threshold_of
 from .bench import TimedPoints, TimingBench
 from .classes import Decision
-from .family import Family, InvalidPoint, Point
+from .family import Point
+from .removals import pair_variants, single_variants
 
 TimeCall = Callable[[Sequence[Point]], TimedPoints]
 """Times some points in one call."""
@@ -51,62 +50,6 @@ def ablate_pairs(
     """
     variants = pair_variants(bench.family, point, methods).points
     return _attribute(bench, point, variants, time or bench.time) if variants else ()
-
-
-@dataclass(frozen=True)
-class Removals:
-    """A point without some of its methods.
-
-    Attributes:
-        points: by the name of the method that is out, or of the pair.
-        refused: why there is no such point, by the same names: a constraint forbids what is left.
-    """
-
-    points: dict[str, Point] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
-
-
-def single_variants(family: Family, point: Point, methods: Sequence[str]) -> Removals:
-    """The point without each method.
-
-    Raises:
-        LabError: a method is not on there.
-    """
-    found = Removals()
-    for name in methods:
-        try:
-            found.points[name] = family.remove(point, name)
-        except InvalidPoint as error:
-            found.refused[name] = f"it cannot be taken out alone: {error.why}"
-    return found
-
-
-def pair_variants(family: Family, point: Point, methods: Sequence[str]) -> Removals:
-    """The point without two methods, by `pair_name`.
-
-    Where only one of the two can go first, it does. A pair of which one goes with the other is left
-    out.
-    """
-    found = Removals()
-    alone = single_variants(family, point, methods)
-    for first, second in itertools.combinations(methods, 2):
-        orders = [
-            (alone.points[one], other)
-            for one, other in ((first, second), (second, first))
-            if one in alone.points
-        ]
-        if not all(family.has(left, other) for left, other in orders):
-            continue
-        name, why = pair_name(first, second), alone.refused.get(first, "")
-        for left, other in orders:
-            try:
-                found.points[name] = family.remove(left, other)
-                break
-            except InvalidPoint as error:
-                why = error.why
-        else:
-            found.refused[name] = f"they cannot be taken out together: {why}"
-    return found
 
 
 def _attribute(

@@ -294,6 +294,11 @@ class LoopStopped(_Event):
     reason: str
 
 
+def kind_of(event: Any) -> str:
+    """The name that a line of the log has for an event."""
+    return next(name for name, of in EVENT_KINDS.items() if of is type(event))
+
+
 EVENT_KINDS: Mapping[str, type] = {
     "init": InitDone,
     "gaps": GapsDone,

@@ -24,13 +24,7 @@ from labtools.record.expressions import Quantity
 from labtools.record.whole import write_whole
 from labtools.toolchain.progress import Progress, silent
 
-from .ablation import (
-    TimeCall,
-    ablate_methods,
-    ablate_pairs,
-    pair_variants,
-    single_variants,
-)
+from .ablation import TimeCall, ablate_methods, ablate_pairs
 from .attribution import Attribution, interactions, relative_gain
 from .bench import TimedOn, TimedPoints, TimingBench, open_bench
 from .branch import (
@@ -79,6 +73,7 @@ from .pick import (
     why_not_again,
     written_settings,
 )
+from .removals import pair_variants, single_variants
 from .sass_check import Proof, SassVerdict, prove
 from .state import (
     STEPS,
@@ -262,14 +257,14 @@ class TuningLoop:
                 {one: timed.failure for one, timed in found.items() if timed.samples is None},
             )
 
-        failures: dict[Point, str] = {}
-        kept = _right_ones_of(self.bench, champion, beside, failures)
+        calls: list[TimedPoints] = []
+        kept = _right_ones_of(self.bench, champion, beside, calls)
         single: tuple[Attribution, ...] = ()
         both: tuple[Attribution, ...] = ()
         if methods:
             single = ablate_methods(self.bench, champion, methods, kept)
             both = ablate_pairs(self.bench, champion, methods, kept) if pairs else ()
-        untimed = _say_untimed(self.family, champion, methods, pairs, failures)
+        untimed = _why_untimed(self.family, champion, methods, pairs, calls)
         timed = {one.method for one in (*single, *both)}
         untimed = {name: why for name, why in untimed.items() if name not in timed}
         return self.folder.keep(
@@ -498,12 +493,13 @@ class TuningLoop:
             elif moved := [
                 name for name, form in held.items() if self.family.form_of(one, name) != form
             ]:
-                reason = f"{moved[0]}, which the compiler dropped, would have another form there, "
-                reason += (
-                    f"and is tried again with {say_knobs(self._form(moved[0], forms))}"
-                    if moved[0] in forms
-                    else "and is not picked for this round"
-                )
+                name = moved[0]
+                reason = f"{name}, which the compiler dropped, would have another form there, and "
+                if name in forms:
+                    form = self.family.method(name).on[forms[name]]
+                    reason += f"is tried again with {say_knobs(form)}"
+                else:
+                    reason += "is not picked for this round"
             elif unlike := [name for name in written if one.knobs[name] != written[name]]:
                 reason = f"{unlike[0]}={written[unlike[0]]} was written of a method that is tried "
                 reason += f"again, and it would be {unlike[0]}={one.knobs[unlike[0]]} there"
@@ -517,10 +513,6 @@ class TuningLoop:
         return Branching(
             tuple(Branch(n, one, None, "given") for n, one in enumerate(chosen, start=1))
         )
-
-    def _form(self, name: str, forms: Mapping[str, int]) -> Mapping[str, int]:
-        """The knobs of a method's form, of those whose numbers are given."""
-        return self.family.method(name).on[forms[name]]
 
     def _was_dropped_at(self, point: Point, name: str) -> bool:
         """Whether a method was dropped by the compiler at this very point."""
@@ -801,12 +793,12 @@ def _say_no_branch(current: RoundKept, pruned: Mapping[str, int]) -> str:
     return why
 
 
-def _say_untimed(
+def _why_untimed(
     family: Family,
     point: Point,
     methods: Sequence[str],
     pairs: bool,
-    failures: Mapping[Point, str],
+    calls: Sequence[TimedPoints],
 ) -> dict[str, str]:
     """Why a method or a pair has no time, by its name.
 
@@ -815,8 +807,9 @@ def _say_untimed(
         point: with all of the methods.
         methods: their ids.
         pairs: two at a time as well.
-        failures: why points are wrong or could not be timed.
+        calls: that timed them.
     """
+    failures = {one: why for call in calls for one, why in call.failures.items()}
     several = [single_variants(family, point, methods)]
     several += [pair_variants(family, point, methods)] if pairs else []
     found: dict[str, str] = {}
@@ -837,7 +830,7 @@ def _wrong_ones(bench: TimingBench, points: Sequence[Point]) -> dict[Point, str]
 
 
 def _right_ones_of(
-    bench: TimingBench, point: Point, time: TimeCall, failures: dict[Point, str]
+    bench: TimingBench, point: Point, time: TimeCall, calls: list[TimedPoints]
 ) -> TimeCall:
     """Times a point and, of others, those whose answers are right.
 
@@ -845,14 +838,14 @@ def _right_ones_of(
         bench: checks the others.
         point: known to be right.
         time: what times.
-        failures: takes why a point is wrong or has no time.
+        calls: takes what each call found, with what is wrong among the failures.
     """
 
     def call(points: Sequence[Point]) -> TimedPoints:
         wrong = _wrong_ones(bench, [one for one in points if one != point])
         found = time([one for one in points if one not in wrong])
-        failures.update({**wrong, **found.failures})
-        return TimedPoints(found.samples, {**found.failures, **wrong})
+        calls.append(TimedPoints(found.samples, {**found.failures, **wrong}))
+        return calls[-1]
 
     return call
 
@@ -1186,20 +1179,14 @@ def ablate_point(
     point = family.point(knobs)
     chosen = tuple(dict.fromkeys(methods)) or family.methods_on(point)
     single_variants(family, point, chosen)  # before anything is timed: each of them is on
-    failures: dict[Point, str] = {}
+    calls: list[TimedPoints] = []
     with open_bench(
         family, workload or family.workloads[0], on, seed=seed, progress=progress
     ) as bench:
         if bench.refuses(point) is None:
             _check_right(bench, point)
 
-        calls: list[TimedPoints] = []
-
-        def time(points: Sequence[Point]) -> TimedPoints:
-            calls.append(right(points))
-            return calls[-1]
-
-        right = _right_ones_of(bench, point, bench.time, failures)
+        time = _right_ones_of(bench, point, bench.time, calls)
         single = ablate_methods(bench, point, chosen, time)
         both = ablate_pairs(bench, point, chosen, time) if pairs else ()
         timed = [one.method for one in single]
@@ -1214,5 +1201,5 @@ def ablate_point(
             classes={one.method: classify(one, verdicts[one.method]) for one in single},
             gpu=bench.gpu,
             interactions=interactions(single, both, bench.least_effect()),
-            untimed=_say_untimed(family, point, chosen, pairs, failures),
+            untimed=_why_untimed(family, point, chosen, pairs, calls),
         )

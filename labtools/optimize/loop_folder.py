@@ -31,6 +31,7 @@ from .events import (
     PlanMade,
     PointTimed,
     Purpose,
+    kind_of,
 )
 from .family import load_family
 from .log import FIRST_PREVIOUS, NO_BODY, EventLog, LogLine, LogRead, say_command
@@ -248,7 +249,7 @@ class LoopFolder:
             raise LabError(
                 "This loop was opened to be read.", "", "the same through LoopFolder.opened"
             )
-        kind = next(name for name, of in EVENT_KINDS.items() if of is type(event))
+        kind = kind_of(event)
         if kind in STEPS:
             state = self.require(kind)
             check_step(state, event)
@@ -397,7 +398,7 @@ def _is_state(path: Path) -> bool:
     """Whether a file is a loop's state, of whatever version."""
     try:
         body = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+    except (OSError, *NO_BODY):
         return False
     return isinstance(body, dict) and {"schema_version", "log_hash"} <= body.keys()
 

@@ -498,10 +498,15 @@ def why_not_again(family: Family, method: Method, known: Taken) -> str:
     return ""
 
 
+def _forms_left(method: Method, known: Taken) -> list[int]:
+    """Numbers of the forms that the compiler has not dropped yet."""
+    dropped = known.failed.get(method.id, ())
+    return [number for number in range(len(method.on)) if number not in dropped]
+
+
 def fresh_form(method: Method, known: Taken) -> int | None:
     """Number of the first form that the compiler has not dropped yet; None where all are tried."""
-    dropped = known.failed.get(method.id, ())
-    return next((number for number in range(len(method.on)) if number not in dropped), None)
+    return next(iter(_forms_left(method, known)), None)
 
 
 def retried_form(family: Family, method: Method, known: Taken) -> dict[str, int]:
@@ -512,10 +517,10 @@ def retried_form(family: Family, method: Method, known: Taken) -> dict[str, int]
     if method.id not in known.failed:
         return {}
     written = read_retry(family, method, known.acknowledged.get(method.id, ""))
-    every = range(len(method.on)) if written.forms is None else written.forms
-    left = [number for number in every if number not in known.failed[method.id]]
-    if written.forms and written.settings:
-        left += written.forms
+    left = _forms_left(method, known)
+    if written.forms is not None:
+        left = [number for number in left if number in written.forms]
+        left += written.forms if written.settings else ()
     return {method.id: left[0]} if left else {}
 
 

@@ -14,7 +14,6 @@ from .attribution import AA, Attribution, Interaction, interactions
 from .budget import Budget
 from .classes import MethodClass
 from .events import (
-    EVENT_KINDS,
     UNCOUNTED,
     AblateDone,
     BranchDone,
@@ -32,6 +31,7 @@ from .events import (
     PointTimed,
     Purpose,
     UpdateDone,
+    kind_of,
 )
 from .family import Axis
 from .gaps import Gaps
@@ -398,7 +398,7 @@ class StateFold:
     def _step(self, event: Any, **values: Any) -> None:
         """What a step left. What later steps left of its round follows from it, so a step that is
         done again, where its line was lost, unmakes that; what was timed stays."""
-        kind = next(name for name, of in EVENT_KINDS.items() if of is type(event))
+        kind = kind_of(event)
         later = [name for step in STEPS[STEPS.index(kind) + 1 :] for name in _LEFT_BY[step]]
         none = RoundKept(event.round)
         self._set(event, **{name: getattr(none, name) for name in later}, **values)

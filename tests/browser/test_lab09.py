@@ -471,8 +471,9 @@ READ_WORDS = """([tables, asked]) => asked.map(([m, words, dropped]) => {
   const place = tables.points.findIndex((one) => one.checks[m][1] < 0);
   const classes = { [m]: "implementation_failed" };
   const state = { at: place, classes, dropped: { [m]: dropped } };
-  const { forms, settings } = readRetry(tables, m, words);
-  const form = retriedForm(state, tables, m, words) ?? null;
+  const retry = readRetry(tables, m, words);
+  const { forms, settings } = retry;
+  const form = retriedForm(tables, state, m, retry) ?? null;
   return [forms, settings, form, refusalOf(tables, state, m, { [m]: words })];
 })"""
 """What words name, the form that is tried again, and why it is not."""

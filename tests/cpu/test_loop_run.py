@@ -16,7 +16,6 @@ from test_optimize_family import stranger
 from labtools.cli.loop import LoopAsked, ablate_kernel, do_step, run_loop
 from labtools.cli.outcome import Status
 from labtools.optimize import loop
-from labtools.optimize.ablation import pair_variants
 from labtools.optimize.attribution import pair_name
 from labtools.optimize.audit import audit
 from labtools.optimize.bench import ForecastBench, TimedPoints
@@ -34,6 +33,7 @@ from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.gaps import Gaps
 from labtools.optimize.loop import NO_TIME_BEFORE, TIMED_BEFORE, WRONG_BEFORE, TuningLoop
 from labtools.optimize.loop_folder import LOG_NAME, LoopFolder
+from labtools.optimize.removals import pair_variants
 from labtools.optimize.state import STEPS, GivenRefused, LoopState, OutOfOrder, RoundKept
 from labtools.predict import load_gpu
 from labtools.problem import KernelError, LabError, Rows, load_rung

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from labtools.optimize.ablation import pair_variants
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.family import START_KEY, Point
+from labtools.optimize.removals import pair_variants
 from labtools.problem import LabError
 
 LOOP_CHAMPION = "gqa=1 math=1 load=2 unroll=1 stages=3 swizzle=1 warps=8 split=2 merge=2"

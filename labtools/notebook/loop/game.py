@@ -309,8 +309,10 @@ def _name_choice(numbers: Mapping[str, int], methods: Iterable[str]) -> str:
 
 
 def _of_method(one: Method) -> dict[str, Any]:
-    told = {"id": one.id, "axis": one.axis, "title": one.title, "idea": one.idea}
-    return {**told, "forms": list(one.on)}
+    return {
+        **{"id": one.id, "axis": one.axis, "title": one.title, "idea": one.idea},
+        "forms": list(one.on),
+    }
 
 
 def _of_point(bench: RecordedBench, point: Point) -> dict[str, Any]:

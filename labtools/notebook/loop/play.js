@@ -20,7 +20,7 @@ function refusalOf(tables, state, method, said = {}) {
     return tables.settled[state.classes[method]] ?? "";
   const retry = readRetry(tables, method, words);
   if (!retry.namesSomething) return tables.again.why.nothing;
-  return retry.forms && retriedForm(state, tables, method, words) === undefined
+  return retry.forms && retriedForm(tables, state, method, retry) === undefined
     ? tables.again.why["no form"]
     : "";
 }
@@ -61,8 +61,7 @@ function readRetry(tables, method, words) {
 
 // The form in which a method that the compiler dropped is tried again, as `retried_form` of labtools
 // has it; undefined where none is left.
-function retriedForm(state, tables, method, words) {
-  const { forms, settings } = readRetry(tables, method, words);
+function retriedForm(tables, state, method, { forms, settings }) {
   const dropped = state.dropped[method] ?? [];
   const every = forms ?? tables.methods[method].forms.map((_, n) => n);
   const left = every.find((n) => !dropped.includes(n));
@@ -85,21 +84,19 @@ function formAt(tables, place, method) {
 function untried(tables, state, methods, said = {}) {
   const reached = tables.points[state.at].moves[methods.join(",")] ?? [];
   const dropped = Object.keys(state.classes).map(Number).filter((m) => wasNotCompiled(state, m));
-  const keepsForm = (place, m) =>
-    [formAt(tables, state.at, m) ?? formAt(tables, place, m), undefined].includes(
-      formAt(tables, place, m),
-    );
-  const isAsSaid = (place, m, words) => {
-    const form = retriedForm(state, tables, m, words);
-    const { settings } = readRetry(tables, m, words);
-    return holds(tables, place, settings) && [undefined, formAt(tables, place, m)].includes(form);
-  };
+  const rules = dropped.map((m) => {
+    const isForm = (place, form) => form === undefined || formAt(tables, place, m) === form;
+    if (!methods.includes(m)) {
+      const before = formAt(tables, state.at, m);
+      return (place) => formAt(tables, place, m) === undefined || isForm(place, before);
+    }
+    if (!said[m]) return () => true;
+    const retry = readRetry(tables, m, said[m]);
+    const form = retriedForm(tables, state, m, retry);
+    return (place) => isForm(place, form) && holds(tables, place, retry.settings);
+  });
   return reached.filter(
-    (place) =>
-      !state.known.has(place) &&
-      dropped.every((m) =>
-        methods.includes(m) ? !said[m] || isAsSaid(place, m, said[m]) : keepsForm(place, m),
-      ),
+    (place) => !state.known.has(place) && rules.every((allows) => allows(place)),
   );
 }
 
