@@ -19,19 +19,12 @@ PLANTED = Path(__file__).with_name("families") / "planted.py"
 
 @dataclass(frozen=True)
 class PlantedCase:
-    """Methods that are applied together, and what each of them is.
+    """Methods that are applied together, and what each of them is."""
 
-    Args:
-        methods: ids.
-        classes: of each.
-        helps: methods without which the point is slower, by more than counts.
-        harms: methods without which it is faster, by more than counts.
-    """
-
-    methods: tuple[str, ...]
-    classes: Mapping[str, MethodClass]
-    helps: tuple[str, ...] = ()
-    harms: tuple[str, ...] = ()
+    methods: tuple[str, ...]  # ids
+    classes: Mapping[str, MethodClass]  # of each
+    helps: tuple[str, ...] = ()  # methods without which the point is slower, by more than counts
+    harms: tuple[str, ...] = ()  # methods without which it is faster, by more than counts
 
 
 CASES = {

@@ -57,27 +57,18 @@ del watch_opened
 
 @dataclass(frozen=True)
 class PageRun:
-    """One execution of one page.
+    """One execution of one page."""
 
-    Attributes:
-        page: as in ``_toc.yml``, without ending.
-        notebook: the page with its outputs; without those of its solutions.
-        wall_s: from the start of its kernel to the page's last cell.
-        cpu_s: processor time of the kernel and of the programs it waited for, solutions included.
-        error: what the first failing cell said, or "".
-        solutions: how many cells of solutions ran after the page; None when they were not asked
-            for.
-        solution_error: what the first failing one said, or "".
-        opened: files and folders of the repository that Python opened, relative to its root.
-    """
-
-    page: str
-    notebook: NotebookNode
-    wall_s: float = 0.0
+    page: str  # as in ``_toc.yml``, without ending
+    notebook: NotebookNode  # the page with its outputs; without those of its solutions
+    wall_s: float = 0.0  # from the start of its kernel to the page's last cell
+    # processor time of the kernel and of the programs it waited for, solutions included
     cpu_s: float = 0.0
-    error: str = ""
+    error: str = ""  # what the first failing cell said, or ""
+    # how many cells of solutions ran after the page; None when they were not asked for
     solutions: int | None = None
-    solution_error: str = ""
+    solution_error: str = ""  # what the first failing one said, or ""
+    # files and folders of the repository that Python opened, relative to its root
     opened: tuple[str, ...] = field(default=(), repr=False)
 
 
@@ -231,20 +222,16 @@ def run_page(page: str, root: Path = ROOT, solutions: bool = False) -> PageRun:
 
 @dataclass(frozen=True)
 class Noted:
-    """What is kept beside a page's outputs. The fields are those of `PageRun`.
-
-    Attributes:
-        by: whose run it was, as given to `KeptPages.run_once`.
-        read: what `pages_read` said of the pages that it opened; "" where an older text of this
-            file kept the run, which is then executed anew.
-    """
+    """What is kept beside a page's outputs. The fields are those of `PageRun`."""
 
     wall_s: float
     cpu_s: float
     solutions: int | None
     solution_error: str
     opened: list[str]
-    by: str
+    by: str  # whose run it was, as given to `KeptPages.run_once`
+    # what `pages_read` said of the pages that it opened; "" where an older text of this file kept
+    # the run, which is then executed anew
     read: str = ""
 
     def answers(self, solutions: bool) -> bool:

@@ -107,17 +107,11 @@ Row = tuple[int, ...]
 
 @dataclass(frozen=True)
 class SearchTable:
-    """A grid at one workload as searches without knowledge of the kernel see it.
+    """A grid at one workload as searches without knowledge of the kernel see it."""
 
-    Args:
-        names: of the knobs.
-        rows: their values, one row a point.
-        times_us: of each point; infinite where it has none.
-    """
-
-    names: tuple[str, ...]
-    rows: tuple[Row, ...]
-    times_us: tuple[float, ...]
+    names: tuple[str, ...]  # of the knobs
+    rows: tuple[Row, ...]  # their values, one row a point
+    times_us: tuple[float, ...]  # of each point; infinite where it has none
 
     @property
     def best_us(self) -> float:

@@ -31,12 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _answer(given: list[str], there: bool) -> int:
-    """The exit status; everything has been said by then.
-
-    Args:
-        given: on the command line.
-        there: stdout is open.
-    """
+    """The exit status; everything has been said by then."""
     # --debug may stand anywhere: it is what one adds after a command has failed.
     debug = "--debug" in given
     as_json = "--json" in given

@@ -311,14 +311,6 @@ def _answer(
     """What a step did, by the lines that it added to the log.
 
     One that finds nothing to do has stopped the loop instead.
-
-    Args:
-        step: its name.
-        folder: of the loop.
-        state: after it.
-        notices: what was mended before.
-        since: number of its first line.
-        more: to answer beside what the step found.
     """
     added = [one for one in audit(LoopFolder.look(folder).lines) if one.n >= since]
     entries = [one for one in added if one.step == step] or added
@@ -339,23 +331,14 @@ def _answer(
 
 @dataclass(frozen=True)
 class LoopAsked:
-    """What was typed of a loop; None is what the loop takes by default, or has already.
+    """What was typed of a loop; None is what the loop takes by default, or has already."""
 
-    Args:
-        kernel: a family.
-        workload: a problem's short form, name or file.
-        on: where its times come from.
-        seed: of what is drawn.
-        branches: candidates a round.
-        rule: of apportionment.
-    """
-
-    kernel: str | None = None
-    workload: str | None = None
-    on: TimedOn | None = None
-    seed: int | None = None
-    branches: int | None = None
-    rule: str | None = None
+    kernel: str | None = None  # a family
+    workload: str | None = None  # a problem's short form, name or file
+    on: TimedOn | None = None  # where its times come from
+    seed: int | None = None  # of what is drawn
+    branches: int | None = None  # candidates a round
+    rule: str | None = None  # of apportionment
 
     def begin(self, folder: Path) -> LoopState:
         """Begin such a loop in a new folder."""
@@ -398,11 +381,7 @@ class LoopAsked:
 
 
 def _family_of(folder: Path, state: LoopState) -> Family:
-    """The family that a loop works on.
-
-    Raises:
-        LabError: it cannot be loaded; says where the loop expects it.
-    """
+    """The family that a loop works on."""
     try:
         return read_family(state.family)
     except UsageProblem as error:

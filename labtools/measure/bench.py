@@ -21,15 +21,10 @@ from .gpu.measure import (
 
 @dataclass(frozen=True)
 class TimedTogether:
-    """What a bench found.
+    """What a bench found."""
 
-    Args:
-        timing: the records and what could not be timed.
-        standings: fastest first, without the read ceiling.
-    """
-
-    timing: Timing
-    standings: list[Standing]
+    timing: Timing  # the records and what could not be timed
+    standings: list[Standing]  # fastest first, without the read ceiling
 
 
 def default_candidates(workload: Problem) -> list[Candidate]:

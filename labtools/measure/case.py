@@ -24,21 +24,14 @@ def second_draw(workload: P) -> P:
 
 @dataclass(frozen=True)
 class CheckCase:
-    """One workload of a check.
+    """One workload of a check."""
 
-    Args:
-        workload: what was computed; of two draws the one that is wrong, if one is.
-        ok: right in both draws, and no fault.
-        comparison: with the oracle, the worse of the two draws; None when a fault ended the run.
-        faults: what the kernel did besides computing wrong numbers.
-        printed: what the kernel printed, on the CPU, at most 64 KiB.
-    """
-
-    workload: ProblemField
-    ok: bool
+    workload: ProblemField  # what was computed; of two draws the one that is wrong, if one is
+    ok: bool  # right in both draws, and no fault
+    # with the oracle, the worse of the two draws; None when a fault ended the run
     comparison: Comparison | None = None
-    faults: Sequence[Fault] = ()
-    printed: str = ""
+    faults: Sequence[Fault] = ()  # what the kernel did besides computing wrong numbers
+    printed: str = ""  # what the kernel printed, on the CPU, at most 64 KiB
 
     # A run of one machine knows more, such as the output.
     in_json: ClassVar[Mapping[str, str]] = {

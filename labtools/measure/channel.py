@@ -37,21 +37,13 @@ CONNECT_LIMIT_S = 30.0
 
 @dataclass(frozen=True)
 class Step:
-    """What a child is doing.
+    """What a child is doing."""
 
-    Args:
-        name: in words.
-        limit_s: it ends itself when the step takes longer.
-        label: of the candidate that the step is about, if it is about one.
-        running: False once the step is over.
-        at_s: when it began or ended, on the clock that all processes of a machine share.
-    """
-
-    name: str
-    limit_s: float
-    label: str = ""
-    running: bool = True
-    at_s: float = 0.0
+    name: str  # in words
+    limit_s: float  # it ends itself when the step takes longer
+    label: str = ""  # of the candidate that the step is about, if it is about one
+    running: bool = True  # False once the step is over
+    at_s: float = 0.0  # when it began or ended, on the clock that all processes of a machine share
 
 
 @dataclass(frozen=True)

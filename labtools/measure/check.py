@@ -58,25 +58,15 @@ MOST_PRINTED = 12
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a check found.
+    """What a check found."""
 
-    Args:
-        rung: id of the rung.
-        on: ``cpu`` or ``gpu``.
-        ok: every planned case was run and is right.
-        cases: those that were run, in order.
-        planned: how many cases there were to run.
-        seed: the last `DRAWN` cases were drawn with it; None where none were.
-        not_checked: what this check cannot say.
-    """
-
-    rung: str
-    on: str
-    ok: bool
-    cases: list[CheckCase]
-    planned: int
-    seed: int | None = None
-    not_checked: tuple[str, ...] = ()
+    rung: str  # id of the rung
+    on: str  # ``cpu`` or ``gpu``
+    ok: bool  # every planned case was run and is right
+    cases: list[CheckCase]  # those that were run, in order
+    planned: int  # how many cases there were to run
+    seed: int | None = None  # the last `DRAWN` cases were drawn with it; None where none were
+    not_checked: tuple[str, ...] = ()  # what this check cannot say
 
     in_json: ClassVar[Mapping[str, str]] = {
         name: name
@@ -257,10 +247,6 @@ def _compile_for_gpu(rung: Rung, workload: Problem, knobs: Mapping[str, int] | N
     """Refuse what a GPU's compiler refuses, while the CPU's compiles the same; what is left open.
 
     Nothing of a kernel runs here before both take it.
-
-    Raises:
-        CompileError: one of the two refuses it.
-        LabError: it needs more registers for a block than there are, or keeps lines in L2.
     """
     from .cpu import build_for_cpu
 

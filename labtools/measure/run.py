@@ -20,15 +20,10 @@ from .gpu.pool import LivePool
 
 @dataclass(frozen=True)
 class RungRun:
-    """What running a rung gave.
+    """What running a rung gave."""
 
-    Args:
-        check: is it right.
-        timing: how long it takes; None on the CPU, and where it is wrong.
-    """
-
-    check: CheckReport
-    timing: Timing | None = None
+    check: CheckReport  # is it right
+    timing: Timing | None = None  # how long it takes; None on the CPU, and where it is wrong
 
     @property
     def ok(self) -> bool:

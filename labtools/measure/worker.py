@@ -578,21 +578,13 @@ class Worker:
 
 @dataclass(frozen=True)
 class Finished(Generic[Reply]):
-    """What became of one call in a child of its own.
+    """What became of one call in a child of its own."""
 
-    Args:
-        child: how the child, or the tool that watched it, ended.
-        answered: the function returned.
-        reply: what it returned.
-        died: why there was none, if the child did not say.
-        refused: why there was none, in the function's own words.
-    """
-
-    child: ChildResult
-    answered: bool = False
-    reply: Reply | None = None
-    died: WorkerDied | None = None
-    refused: ChildFailed | None = None
+    child: ChildResult  # how the child, or the tool that watched it, ended
+    answered: bool = False  # the function returned
+    reply: Reply | None = None  # what it returned
+    died: WorkerDied | None = None  # why there was none, if the child did not say
+    refused: ChildFailed | None = None  # why there was none, in the function's own words
 
     @property
     def failure(self) -> str:

@@ -59,19 +59,12 @@ def find_run(name: str) -> Callable[[Rig], list[Sample]]:
 
 @dataclass(frozen=True)
 class BenchmarkJob:
-    """One microbenchmark, compiled.
+    """One microbenchmark, compiled."""
 
-    Args:
-        name: of the benchmark.
-        cubins: files of its kernels, by the text of their definitions.
-        registers: of each kernel.
-        settings: of the benchmark.
-    """
-
-    name: str
-    cubins: dict[str, str]
-    registers: dict[str, int]
-    settings: dict[str, Any]
+    name: str  # of the benchmark
+    cubins: dict[str, str]  # files of its kernels, by the text of their definitions
+    registers: dict[str, int]  # of each kernel
+    settings: dict[str, Any]  # of the benchmark
 
 
 @dataclass(frozen=True)
@@ -84,23 +77,14 @@ class MicrobenchRequest:
 
 @dataclass(frozen=True)
 class BenchmarkAnswer:
-    """What one benchmark measured, or why it has no samples.
+    """What one benchmark measured, or why it has no samples."""
 
-    Args:
-        name: of the benchmark.
-        samples: see `Sample`; None when there are none.
-        problem: why.
-        dead: CUDA is dead after it.
-        clocks: of the GPU meanwhile.
-        seconds: it took.
-    """
-
-    name: str
-    samples: list[Sample] | None = None
-    problem: str | None = None
-    dead: bool | None = None
-    clocks: Clocks | None = None
-    seconds: float = 0.0
+    name: str  # of the benchmark
+    samples: list[Sample] | None = None  # see `Sample`; None when there are none
+    problem: str | None = None  # why
+    dead: bool | None = None  # CUDA is dead after it
+    clocks: Clocks | None = None  # of the GPU meanwhile
+    seconds: float = 0.0  # it took
 
     def to_record(self) -> dict[str, Any]:
         """As the record keeps it: what there is, without the name."""

@@ -57,26 +57,17 @@ class CodeCheck:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One microbenchmark: its kernels, and what they must be.
+    """One microbenchmark: its kernels, and what they must be."""
 
-    Attributes:
-        name: for example ``pipe.ffma``.
-        doc: what is measured.
-        source: file in kernels/microbench.
-        checks: of its kernels.
-        defines: one compilation each.
-        oldest: first compute capability that has the instructions.
-        target: the one architecture that has them, with its suffix, for which it is compiled.
-        settings: for the function that measures it.
-    """
-
-    name: str
-    doc: str
-    source: str
-    checks: tuple[CodeCheck, ...]
-    defines: tuple[tuple[tuple[str, str], ...], ...] = ((),)
-    oldest: tuple[int, int] = (7, 5)
+    name: str  # for example ``pipe.ffma``
+    doc: str  # what is measured
+    source: str  # file in kernels/microbench
+    checks: tuple[CodeCheck, ...]  # of its kernels
+    defines: tuple[tuple[tuple[str, str], ...], ...] = ((),)  # one compilation each
+    oldest: tuple[int, int] = (7, 5)  # first compute capability that has the instructions
+    # the one architecture that has them, with its suffix, for which it is compiled
     target: str | None = None
+    # for the function that measures it
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def runs_on(self, arch: str) -> bool:

@@ -23,27 +23,18 @@ CODE_KB = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
 
 @dataclass(frozen=True)
 class Pipe:
-    """One instruction, or a pair that only comes together.
+    """One instruction, or a pair that only comes together."""
 
-    Attributes:
-        name: as in the names of the kernels.
-        counts: opcodes of one step.
-        latency, interval: lengths of the loop's body, in steps; empty where it is not measured.
-        chains: side by side for the interval.
-        width: bytes of a lane's cell in memory, 0 for no memory.
-        extra: other instructions a step may have.
-        oldest: first compute capability.
-        links: opcodes of a step that depend on one another in turn; None takes all of ``counts``.
-    """
-
-    name: str
-    counts: tuple[str, ...]
+    name: str  # as in the names of the kernels
+    counts: tuple[str, ...]  # opcodes of one step
+    # latency, interval: lengths of the loop's body, in steps; empty where it is not measured
     latency: tuple[int, ...] = (32, 64)
     interval: tuple[int, ...] = (64, 128)
-    chains: int = 8
-    width: int = 0
-    extra: float = 0
-    oldest: tuple[int, int] = (7, 5)
+    chains: int = 8  # side by side for the interval
+    width: int = 0  # bytes of a lane's cell in memory, 0 for no memory
+    extra: float = 0  # other instructions a step may have
+    oldest: tuple[int, int] = (7, 5)  # first compute capability
+    # opcodes of a step that depend on one another in turn; None takes all of ``counts``
     links: tuple[str, ...] | None = None
 
     @property

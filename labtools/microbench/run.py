@@ -37,23 +37,15 @@ MOST_CHILDREN = 8
 
 @dataclass(frozen=True)
 class MicrobenchReport:
-    """What a run of the microbenchmarks left behind.
+    """What a run of the microbenchmarks left behind."""
 
-    Attributes:
-        record_path: the raw samples.
-        table_path: the table of latencies made from them; None when too much failed for one.
-        record: what ``record_path`` holds.
-        failures: name to reason, for each benchmark without samples.
-        notes: what to know about the run.
-        seconds: wall time of the whole run.
-    """
-
-    record_path: Path
+    record_path: Path  # the raw samples
+    # the table of latencies made from them; None when too much failed for one
     table_path: Path | None
-    record: dict[str, Any] = field(repr=False)
-    failures: dict[str, str]
-    notes: tuple[str, ...]
-    seconds: float
+    record: dict[str, Any] = field(repr=False)  # what ``record_path`` holds
+    failures: dict[str, str]  # name to reason, for each benchmark without samples
+    notes: tuple[str, ...]  # what to know about the run
+    seconds: float  # wall time of the whole run
 
     @property
     def measured(self) -> tuple[str, ...]:

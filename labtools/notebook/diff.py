@@ -24,17 +24,11 @@ _STYLES = {
 
 @dataclass(frozen=True)
 class RungDiff:
-    """The lines in which two rungs differ.
+    """The lines in which two rungs differ."""
 
-    Args:
-        lines: unified diff, kernel first, then the launch function.
-        added: lines that only the rung has.
-        removed: lines that only its parent has.
-    """
-
-    lines: tuple[str, ...]
-    added: int
-    removed: int
+    lines: tuple[str, ...]  # unified diff, kernel first, then the launch function
+    added: int  # lines that only the rung has
+    removed: int  # lines that only its parent has
 
 
 def diff_rungs(parent: Rung, rung: Rung) -> RungDiff:

@@ -29,21 +29,13 @@ _LIST_ITEM = re.compile(r"^(?:\d+\.|-) ")
 
 @dataclass(frozen=True)
 class Effort:
-    """What a page holds.
+    """What a page holds."""
 
-    Attributes:
-        title: its first heading.
-        words: of its prose, without solutions.
-        lines: of code that stands open.
-        questions: that the reader answers before a result.
-        exercises: at its end and within.
-    """
-
-    title: str
-    words: int
-    lines: int
-    questions: int
-    exercises: int
+    title: str  # its first heading
+    words: int  # of its prose, without solutions
+    lines: int  # of code that stands open
+    questions: int  # that the reader answers before a result
+    exercises: int  # at its end and within
 
     @property
     def minutes(self) -> float:

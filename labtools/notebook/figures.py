@@ -155,21 +155,13 @@ def draw_sketch(
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of a figure.
+    """One bar of a figure."""
 
-    Args:
-        label: name under it.
-        time_us: its length in microseconds.
-        source: provenance word.
-        low_us: lower end of its spread, where known.
-        high_us: upper end, where known.
-    """
-
-    label: str
-    time_us: float
-    source: str
-    low_us: float | None = None
-    high_us: float | None = None
+    label: str  # name under it
+    time_us: float  # its length in microseconds
+    source: str  # provenance word
+    low_us: float | None = None  # lower end of its spread, where known
+    high_us: float | None = None  # upper end, where known
 
 
 def bar_of_record(record: Record, label: str | None = None) -> Bar:

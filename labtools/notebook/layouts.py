@@ -44,17 +44,11 @@ LAYOUT_NAMES = {0: "64, XOR"}
 
 @dataclass(frozen=True)
 class Turns:
-    """What all reads of the tile need in one call.
+    """What all reads of the tile need in one call."""
 
-    Args:
-        reads: instructions of warps.
-        wavefronts: turns of shared memory that the addresses ask for.
-        least: turns that reads of this width take without a conflict.
-    """
-
-    reads: int
-    wavefronts: int
-    least: int
+    reads: int  # instructions of warps
+    wavefronts: int  # turns of shared memory that the addresses ask for
+    least: int  # turns that reads of this width take without a conflict
 
     @property
     def of_a_read(self) -> float:

@@ -36,19 +36,12 @@ USAGE = (
 
 @dataclass(frozen=True)
 class CellKernel:
-    """What the page last said about one name.
+    """What the page last said about one name."""
 
-    Attributes:
-        name: the rung's id, or a free name.
-        source: the cell's text, below its ``%%cuda`` line.
-        cubin: its machine code, or None when it does not compile.
-        kernels: live kernels by entry, empty without a GPU.
-    """
-
-    name: str
-    source: str
-    cubin: Cubin | None
-    kernels: dict[str, Any]
+    name: str  # the rung's id, or a free name
+    source: str  # the cell's text, below its ``%%cuda`` line
+    cubin: Cubin | None  # its machine code, or None when it does not compile
+    kernels: dict[str, Any]  # live kernels by entry, empty without a GPU
 
 
 class PageCells:

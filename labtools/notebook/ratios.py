@@ -19,24 +19,16 @@ from .tables import Cell, Shown, Word, check_word, make_table, say_time
 class Speedup:
     """How a candidate compares with a baseline.
 
-    Args:
-        value: baseline time / candidate time; above 1 the candidate is faster.
-        source: one of the five provenance words.
-        what: what was compared, where and when.
-        interval: low and high end of ``value``, where known.
-        baseline_us: the baseline's time in microseconds, where known.
-        candidate_us: the candidate's time in microseconds, where known.
-
     Raises:
         LabError: a value that is no ratio, or an unknown source.
     """
 
-    value: float
-    source: str
-    what: str = ""
-    interval: Interval | None = None
-    baseline_us: float | None = None
-    candidate_us: float | None = None
+    value: float  # baseline time / candidate time; above 1 the candidate is faster
+    source: str  # one of the five provenance words
+    what: str = ""  # what was compared, where and when
+    interval: Interval | None = None  # low and high end of ``value``, where known
+    baseline_us: float | None = None  # the baseline's time in microseconds, where known
+    candidate_us: float | None = None  # the candidate's time in microseconds, where known
 
     @property
     def scored(self) -> dict[str, Any]:

@@ -84,19 +84,12 @@ class Shown:
 
 @dataclass(frozen=True)
 class Word:
-    """A provenance word in a table cell, and what stands behind it.
+    """A provenance word in a table cell, and what stands behind it."""
 
-    Args:
-        word: one of the five.
-        detail: GPU and day, or a reason.
-        records: where the row's recorded numbers come from.
-        also: a second word, of a row with numbers of two kinds.
-    """
-
-    word: str
-    detail: str = ""
-    records: tuple[Record, ...] = ()
-    also: str = ""
+    word: str  # one of the five
+    detail: str = ""  # GPU and day, or a reason
+    records: tuple[Record, ...] = ()  # where the row's recorded numbers come from
+    also: str = ""  # a second word, of a row with numbers of two kinds
 
     def __str__(self) -> str:
         words = f"{self.word}, {self.also}" if self.also else self.word
@@ -105,15 +98,10 @@ class Word:
 
 @dataclass(frozen=True)
 class Link:
-    """A cell that leads somewhere.
+    """A cell that leads somewhere."""
 
-    Args:
-        text: what is read.
-        href: where it leads, from the page that shows it.
-    """
-
-    text: str
-    href: str
+    text: str  # what is read
+    href: str  # where it leads, from the page that shows it
 
     def __str__(self) -> str:
         return self.text
@@ -144,11 +132,6 @@ def _narrow_style(name: str, fits: float, compact: float) -> str:
     First its letters become smaller. Where that is not enough, each row becomes a list of its
     cells, each with the head of its column before it. What counts is the width of the box that
     holds the table, not that of the screen.
-
-    Args:
-        name: class of the box.
-        fits: width up to which the letters are smaller, in em of the box.
-        compact: width up to which rows are lists.
     """
     return (
         f"<style>.{name}{{container-type:inline-size}}"

@@ -42,42 +42,25 @@ class TimeRatio(NamedTuple):
 
 @dataclass(frozen=True)
 class AA:
-    """The smallest effect that can be told here, from identical kernels timed against each other.
+    """The smallest effect that can be told here, from identical kernels timed in turn."""
 
-    Args:
-        effect: relative; a smaller one is noise.
-        pairs: of identical kernels that it follows from.
-        origin: live, recorded or forecast.
-    """
-
-    effect: float
-    pairs: int
-    origin: str
+    effect: float  # relative; a smaller one is noise
+    pairs: int  # of identical kernels that it follows from
+    origin: str  # live, recorded or forecast
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """One method of a point, by the point without it; both were timed in one call.
+    """One method of a point, by the point without it; both were timed in one call."""
 
-    Args:
-        method: its id.
-        without: key of the point without it.
-        delta_us: time without it less the time with it, microseconds; positive where it helps.
-        relative: of the time with it.
-        low: lower end of the 95 % interval of ``relative``.
-        high: upper end.
-        threshold: relative, from which an effect counts.
-        decided: on which side of it the whole interval lies, or None.
-    """
-
-    method: str
-    without: str
-    delta_us: float
-    relative: float
-    low: float
-    high: float
-    threshold: float
-    decided: Decision | None
+    method: str  # its id
+    without: str  # key of the point without it
+    delta_us: float  # time without it less the time with it, microseconds; positive where it helps
+    relative: float  # of the time with it
+    low: float  # lower end of the 95 % interval of ``relative``
+    high: float  # upper end
+    threshold: float  # relative, from which an effect counts
+    decided: Decision | None  # on which side of it the whole interval lies, or None
 
 
 def outcome_of(found: Attribution) -> Outcome:
@@ -176,19 +159,12 @@ def pair_name(first: str, second: str) -> str:
 
 @dataclass(frozen=True)
 class Interaction:
-    """Two methods that do together something else than each alone.
+    """Two methods that do together something else than each alone."""
 
-    Args:
-        methods: both ids.
-        together: relative effect of taking both out.
-        product: what it would be if each did the same without the other.
-        additive: the interval of ``together`` holds ``product``, within what can be told.
-    """
-
-    methods: tuple[str, str]
-    together: float
-    product: float
-    additive: bool
+    methods: tuple[str, str]  # both ids
+    together: float  # relative effect of taking both out
+    product: float  # what it would be if each did the same without the other
+    additive: bool  # the interval of ``together`` holds ``product``, within what can be told
 
 
 def interactions(

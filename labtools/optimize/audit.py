@@ -55,25 +55,15 @@ NOTHING_CHANGED = "nothing really changed"
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """One step, explained.
+    """One step, explained."""
 
-    Args:
-        n: of its line in the log.
-        at: UTC, ISO 8601.
-        step: its name.
-        round: it belongs to; 0 for the loop's beginning.
-        decided: in words.
-        numbers: that it was decided from.
-        rule: that decided, in words.
-    """
-
-    n: int
-    at: str
-    step: str
-    round: int
-    decided: str
-    numbers: Mapping[str, Any]
-    rule: str
+    n: int  # of its line in the log
+    at: str  # UTC, ISO 8601
+    step: str  # its name
+    round: int  # it belongs to; 0 for the loop's beginning
+    decided: str  # in words
+    numbers: Mapping[str, Any]  # that it was decided from
+    rule: str  # that decided, in words
 
     def __str__(self) -> str:
         numbers = ", ".join(f"{name} {_say(value)}" for name, value in self.numbers.items())
@@ -260,20 +250,13 @@ _EXPLAIN: Mapping[type, Callable[[Any], _Explained]] = {
 
 @dataclass(frozen=True)
 class CounterChange:
-    """A counter in two rounds.
+    """A counter in two rounds."""
 
-    Args:
-        name: stable.
-        before: in the first; None where missing.
-        after: in the second.
-        moved: by more than noise; None where either is missing.
-        noise: relative to the larger value; of a rate of the peak, ``..._pct``, percentage points.
-    """
-
-    name: str
-    before: float | None
-    after: float | None
-    moved: bool | None
+    name: str  # stable
+    before: float | None  # in the first; None where missing
+    after: float | None  # in the second
+    moved: bool | None  # by more than noise; None where either is missing
+    # relative to the larger value; of a rate of the peak, ``..._pct``, percentage points
     noise: float
 
     def __str__(self) -> str:

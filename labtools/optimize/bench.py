@@ -72,15 +72,10 @@ AA_PAIRS = 20
 
 @dataclass(frozen=True)
 class TimedPoints:
-    """Points timed in one call, with equal repeats.
+    """Points timed in one call, with equal repeats."""
 
-    Args:
-        samples: of each point that was right and has a time.
-        failures: why the others have none.
-    """
-
-    samples: dict[Point, Samples]
-    failures: dict[Point, str] = field(default_factory=dict)
+    samples: dict[Point, Samples]  # of each point that was right and has a time
+    failures: dict[Point, str] = field(default_factory=dict)  # why the others have none
 
     def median_us(self, point: Point) -> float:
         """The median time of a point, microseconds.
@@ -95,23 +90,14 @@ class TimedPoints:
 
 
 class TimingBench(Protocol):
-    """Where the points of a family are timed at a workload.
+    """Where the points of a family are timed at a workload."""
 
-    Attributes:
-        family: whose points.
-        problem: the workload.
-        gpu: short name, as of a data sheet, or what the device calls itself.
-        limits: of the GPU.
-        origin: of the times.
-        one_call: only what was timed in one call may be compared.
-    """
-
-    family: Family
-    problem: Problem
-    gpu: str
-    limits: Limits
-    origin: TimesFrom
-    one_call: bool
+    family: Family  # whose points
+    problem: Problem  # the workload
+    gpu: str  # short name, as of a data sheet, or what the device calls itself
+    limits: Limits  # of the GPU
+    origin: TimesFrom  # of the times
+    one_call: bool  # only what was timed in one call may be compared
 
     def __enter__(self) -> Self: ...
 
@@ -320,9 +306,6 @@ class _OnAFamily:
         """The bulk of the workload at the best rate of a plain read, and an empty launch.
 
         No point has a say in it, so it is known before any is timed.
-
-        Args:
-            sweeps: each a workload whose bulk a read sweep took, and the time, microseconds.
         """
         rates, empty_us = [], 0.0
         with contextlib.suppress(LabError):  # a GPU without a record or a data sheet

@@ -36,33 +36,21 @@ KnobValues = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Branch:
-    """One candidate of a round.
+    """One candidate of a round."""
 
-    Args:
-        branch: its number in the round, 1, 2, ...
-        point: what is compiled and launched.
-        forecast_us: microseconds; None where there is no forecast.
-        why: ``forecast`` for one of its first, ``drawn`` for one that was drawn.
-    """
-
-    branch: int
-    point: Point
-    forecast_us: float | None
-    why: str
+    branch: int  # its number in the round, 1, 2, ..
+    point: Point  # what is compiled and launched
+    forecast_us: float | None  # microseconds; None where there is no forecast
+    why: str  # ``forecast`` for one of its first, ``drawn`` for one that was drawn
 
 
 @dataclass(frozen=True)
 class Branching:
-    """The branches of a round, and how many settings went before anything ran.
+    """The branches of a round, and how many settings went before anything ran."""
 
-    Args:
-        branches: to be checked and timed.
-        pruned: settings that went, by reason.
-        ordered: those that are left, in the forecast's order, the branches among them.
-    """
-
-    branches: tuple[Branch, ...]
-    pruned: Mapping[str, int] = field(default_factory=dict)
+    branches: tuple[Branch, ...]  # to be checked and timed
+    pruned: Mapping[str, int] = field(default_factory=dict)  # settings that went, by reason
+    # those that are left, in the forecast's order, the branches among them
     ordered: tuple[Point, ...] = ()
 
 

@@ -36,19 +36,14 @@ NEGLIGIBLE = 0.10
 
 @dataclass(frozen=True)
 class Budget:
-    """Slots for methods on each axis.
+    """Slots for methods on each axis."""
 
-    Attributes:
-        compute, memory, latency: slots.
-        rule: that shared them out.
-        reason: why, in sentences.
-    """
-
+    # compute, memory, latency: slots
     compute: int
     memory: int
     latency: int
-    rule: ApportionmentRule
-    reason: str
+    rule: ApportionmentRule  # that shared them out
+    reason: str  # why, in sentences
 
     def of(self, axis: Axis) -> int:
         """The slots of one axis."""

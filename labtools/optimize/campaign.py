@@ -91,47 +91,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TimedTwice:
-    """A point that is timed twice, as if it were two.
+    """A point that is timed twice, as if it were two."""
 
-    Args:
-        point: its number in the plan.
-        batch: the batch of the second time.
-    """
-
-    point: int
-    batch: int
+    point: int  # its number in the plan
+    batch: int  # the batch of the second time
 
 
 @dataclass(frozen=True)
 class GridPlan:
-    """What is measured. A folder holds the measurements of one plan.
+    """What is measured. A folder holds the measurements of one plan."""
 
-    Args:
-        family: name or path of the family.
-        rung: id of its kernel.
-        gpu: short name, as of a data sheet.
-        source_hash: of the kernel with its headers.
-        model: name of the model that made the forecasts.
-        workloads: the first is the headline.
-        knobs: value of each knob by name: a column with an entry for each point, in the order in
-            which they are timed.
-        batch: points of a batch.
-        pairs: the points that are timed twice.
-        anchors: what is timed in every batch.
-        rounds: samples of a point at a workload.
-    """
-
-    family: str
-    rung: str
-    gpu: str
-    source_hash: str
-    model: str
-    workloads: tuple[ProblemField, ...]
+    family: str  # name or path of the family
+    rung: str  # id of its kernel
+    gpu: str  # short name, as of a data sheet
+    source_hash: str  # of the kernel with its headers
+    model: str  # name of the model that made the forecasts
+    workloads: tuple[ProblemField, ...]  # the first is the headline
+    # value of each knob by name: a column with an entry for each point, in the order in which they
+    # are timed
     knobs: dict[str, tuple[int, ...]]
-    batch: int
-    pairs: tuple[TimedTwice, ...]
-    anchors: tuple[str, ...]
-    rounds: int
+    batch: int  # points of a batch
+    pairs: tuple[TimedTwice, ...]  # the points that are timed twice
+    anchors: tuple[str, ...]  # what is timed in every batch
+    rounds: int  # samples of a point at a workload
 
     def __len__(self) -> int:
         return len(next(iter(self.knobs.values())))
@@ -156,95 +138,62 @@ class GridPlan:
 
 @dataclass(frozen=True)
 class KeptForecast:
-    """A forecast as the grid keeps it.
+    """A forecast as the grid keeps it."""
 
-    Args:
-        time_us: microseconds.
-        band_us: lower and upper end; None where the model does not know.
-        bound: that it names.
-        counters: `counters_of_forecast`; the gaps follow from them.
-    """
-
-    time_us: float
-    band_us: tuple[float, float] | None
-    bound: Bound
-    counters: dict[str, float]
+    time_us: float  # microseconds
+    band_us: tuple[float, float] | None  # lower and upper end; None where the model does not know
+    bound: Bound  # that it names
+    counters: dict[str, float]  # `counters_of_forecast`; the gaps follow from them
 
 
 @dataclass(frozen=True)
 class CodeAt:
-    """A point's code at one workload.
+    """A point's code at one workload."""
 
-    Args:
-        job: what a measuring child is told.
-        hashes: of the code.
-    """
-
-    job: Job
-    hashes: HashesField
+    job: Job  # what a measuring child is told
+    hashes: HashesField  # of the code
 
 
 @dataclass(frozen=True)
 class PointCode:
-    """A point compiled.
+    """A point compiled."""
 
-    Args:
-        point: its number in the plan.
-        at: its code by workload; empty where it does not compile or cannot be launched.
-        problem: why there is no code.
-    """
-
-    point: int
+    point: int  # its number in the plan
+    # its code by workload; empty where it does not compile or cannot be launched
     at: dict[str, CodeAt] = field(default_factory=dict)
-    problem: str = ""
+    problem: str = ""  # why there is no code
 
 
 @dataclass(frozen=True)
 class PointModel:
-    """What the machine code of a point says, before anything runs.
+    """What the machine code of a point says, before anything runs."""
 
-    Args:
-        point: its number in the plan.
-        hashes: of the code at the headline.
-        forecasts: by workload, where there is one.
-        resources: of the kernel at the headline that takes longest, by the forecast; of the first
-            that is timed where there is none.
-        signatures: how many instructions of that kernel match each line of a method's signature,
-            by method, whether the point has it on or not.
-        numbers: `code_numbers` of that kernel; empty where it cannot be followed.
-        problem: why there is nothing.
-    """
-
-    point: int
-    hashes: HashesField | None = None
+    point: int  # its number in the plan
+    hashes: HashesField | None = None  # of the code at the headline
+    # by workload, where there is one
     forecasts: dict[str, KeptForecast] = field(default_factory=dict)
+    # of the kernel at the headline that takes longest, by the forecast; of the first that is timed
+    # where there is none
     resources: ResourcesField | None = None
+    # how many instructions of that kernel match each line of a method's signature, by method,
+    # whether the point has it on or not
     signatures: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    # `code_numbers` of that kernel; empty where it cannot be followed
     numbers: dict[str, float | None] = field(default_factory=dict)
-    problem: str = ""
+    problem: str = ""  # why there is nothing
 
 
 @dataclass(frozen=True)
 class TimedBatch:
-    """A batch as it was measured.
+    """A batch as it was measured."""
 
-    Args:
-        workload: what was computed, as text.
-        batch: its number; -1 of the best points.
-        answers: one a process.
-        failures: why a candidate has no times, by name.
-        environment: versions.
-        date: when it ended.
-        seconds: that it took.
-    """
-
-    workload: str
-    batch: int
-    answers: tuple[TimingAnswer, ...]
-    failures: dict[str, str]
-    environment: dict[str, str | None]
-    date: datetime
-    seconds: float
+    workload: str  # what was computed, as text
+    batch: int  # its number; -1 of the best points
+    answers: tuple[TimingAnswer, ...]  # one a process
+    failures: dict[str, str]  # why a candidate has no times, by name
+    environment: dict[str, str | None]  # versions
+    date: datetime  # when it ended
+    seconds: float  # that it took
 
 
 def keep_forecast(made: Forecast) -> KeptForecast:
@@ -471,25 +420,15 @@ class Clock:
 
 @dataclass(frozen=True)
 class PointRequest:
-    """A point to compile or to follow.
+    """A point to compile or to follow."""
 
-    Args:
-        point: its number in the plan.
-        knobs: of it.
-        family: name or path of the family.
-        limits: of the GPU.
-        gpu: short name; its data sheet makes the forecasts.
-        workloads: at which the point is launched.
-        cubins: the folder that takes the code.
-    """
-
-    point: int
-    knobs: dict[str, int]
-    family: str
-    limits: Limits
-    gpu: str
-    workloads: tuple[ProblemField, ...]
-    cubins: str
+    point: int  # its number in the plan
+    knobs: dict[str, int]  # of it
+    family: str  # name or path of the family
+    limits: Limits  # of the GPU
+    gpu: str  # short name; its data sheet makes the forecasts
+    workloads: tuple[ProblemField, ...]  # at which the point is launched
+    cubins: str  # the folder that takes the code
 
 
 _family = lru_cache(maxsize=4)(load_family)

@@ -39,29 +39,17 @@ class _Event:
 
 @dataclass(frozen=True)
 class LoopSetup:
-    """What is fixed for a whole loop.
+    """What is fixed for a whole loop."""
 
-    Args:
-        family: what is tuned: its name, or the path of its file.
-        family_hash: of its source, its launch and its methods when the loop began.
-        workload: what it is tuned for.
-        on: where it is timed: recorded, forecast or gpu.
-        gpu: name of the data sheet, or what the device calls itself.
-        seed: of everything that is drawn.
-        branches: candidates a round.
-        rule: of apportionment.
-        env: versions and limits, as ``env.json`` holds them.
-    """
-
-    family: str
-    family_hash: str
-    workload: ProblemField
-    on: str
-    gpu: str
-    seed: int
-    branches: int
-    rule: str
-    env: Mapping[str, Any]
+    family: str  # what is tuned: its name, or the path of its file
+    family_hash: str  # of its source, its launch and its methods when the loop began
+    workload: ProblemField  # what it is tuned for
+    on: str  # where it is timed: recorded, forecast or gpu
+    gpu: str  # name of the data sheet, or what the device calls itself
+    seed: int  # of everything that is drawn
+    branches: int  # candidates a round
+    rule: str  # of apportionment
+    env: Mapping[str, Any]  # versions and limits, as ``env.json`` holds them
 
     @property
     def kernel(self) -> str:
@@ -71,34 +59,22 @@ class LoopSetup:
 
 @dataclass(frozen=True)
 class InitDone(_Event, LoopSetup):
-    """A loop began.
+    """A loop began."""
 
-    Args:
-        start: key of the point that the first round begins from.
-        start_knobs: all knobs of that point.
-    """
-
-    start: str
-    start_knobs: Mapping[str, int]
+    start: str  # key of the point that the first round begins from
+    start_knobs: Mapping[str, int]  # all knobs of that point
 
 
 @dataclass(frozen=True)
 class GapsDone(_Event):
-    """Step ``gaps``: how far the point is from the peaks.
-
-    Args:
-        point: that the round begins from.
-        gaps: of it.
-        counters: behind them, by stable names; None where missing.
-        rising: axes whose gap rose two rounds running.
-        ends: between which times are scored; None where the bench has no baseline.
-    """
+    """Step ``gaps``: how far the point is from the peaks."""
 
     round: int
-    point: str
-    gaps: Gaps
-    counters: Mapping[str, float | None]
-    rising: tuple[Axis, ...] = ()
+    point: str  # that the round begins from
+    gaps: Gaps  # of it
+    counters: Mapping[str, float | None]  # behind them, by stable names; None where missing
+    rising: tuple[Axis, ...] = ()  # axes whose gap rose two rounds running
+    # between which times are scored; None where the bench has no baseline
     ends: ScoreEnds | None = None
 
 
@@ -112,16 +88,12 @@ class BudgetDone(_Event):
 
 @dataclass(frozen=True)
 class PickDone(_Event):
-    """Step ``pick``: the round's methods.
-
-    Args:
-        pick: with all that was considered.
-        acknowledged: why a method whose implementation failed may succeed now, by its id: another
-            form, other flags, fewer registers.
-    """
+    """Step ``pick``: the round's methods."""
 
     round: int
-    pick: Pick
+    pick: Pick  # with all that was considered
+    # why a method whose implementation failed may succeed now, by its id: another form, other
+    # flags, fewer registers
     acknowledged: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -136,25 +108,16 @@ class PlanMade(_Event):
 
 @dataclass(frozen=True)
 class PointTimed(_Event):
-    """One measurement: a time, or why there is none.
-
-    Args:
-        point: its key.
-        call: of the bench; points of one call were interleaved, and only they are compared.
-        samples: raw times; None where it failed.
-        failure: why it is wrong or could not be timed.
-        workload: short form; empty for the loop's own.
-        knobs: all of the point.
-    """
+    """One measurement: a time, or why there is none."""
 
     round: int
     purpose: Purpose
-    point: str
-    call: int
-    samples: Samples | None = None
-    failure: str = ""
-    workload: str = ""
-    knobs: Mapping[str, int] = field(default_factory=dict)
+    point: str  # its key
+    call: int  # of the bench; points of one call were interleaved, and only they are compared
+    samples: Samples | None = None  # raw times; None where it failed
+    failure: str = ""  # why it is wrong or could not be timed
+    workload: str = ""  # short form; empty for the loop's own
+    knobs: Mapping[str, int] = field(default_factory=dict)  # all of the point
 
     @property
     def time_us(self) -> float | None:
@@ -164,23 +127,14 @@ class PointTimed(_Event):
 
 @dataclass(frozen=True)
 class BranchTried:
-    """A branch and what became of it.
+    """A branch and what became of it."""
 
-    Args:
-        branch: its number in the round, from 1.
-        point: its key.
-        time_us: microseconds; None where it failed.
-        forecast_us: made before it ran; None where there was none.
-        why: it was chosen: ``forecast``, ``drawn`` or ``given``.
-        failure: why it is no candidate for champion.
-    """
-
-    branch: int
-    point: str
-    time_us: float | None
-    forecast_us: float | None = None
-    why: str = ""
-    failure: str = ""
+    branch: int  # its number in the round, from 1
+    point: str  # its key
+    time_us: float | None  # microseconds; None where it failed
+    forecast_us: float | None = None  # made before it ran; None where there was none
+    why: str = ""  # it was chosen: ``forecast``, ``drawn`` or ``given``
+    failure: str = ""  # why it is no candidate for champion
 
     @property
     def is_right(self) -> bool:
@@ -190,42 +144,29 @@ class BranchTried:
 
 @dataclass(frozen=True)
 class BranchDone(_Event):
-    """Step ``branch``: candidates of the same methods.
-
-    Args:
-        branches: those that were run.
-        champion: key of the fastest right one; None where none is right, and then the step may
-            be done again.
-        pruned: settings that went before anything ran, by reason.
-        candidates: settings that the forecast ordered.
-        best_rank: where it had put the fastest of these, from 1; None where their times are not
-            all known.
-    """
+    """Step ``branch``: candidates of the same methods."""
 
     round: int
-    branches: tuple[BranchTried, ...]
+    branches: tuple[BranchTried, ...]  # those that were run
+    # key of the fastest right one; None where none is right, and then the step may be done again
     champion: str | None
+    # settings that went before anything ran, by reason
     pruned: Mapping[str, int] = field(default_factory=dict)
-    candidates: int = 0
+    candidates: int = 0  # settings that the forecast ordered
+    # where it had put the fastest of these, from 1; None where their times are not all known
     best_rank: int | None = None
 
 
 @dataclass(frozen=True)
 class AblateDone(_Event):
-    """Step ``ablate``: the champion with one method out at a time.
-
-    Args:
-        aa: the smallest effect that can be told here.
-        attribution: of each method.
-        pairs: of two methods out together, where that was asked for.
-        untimed: why the point without a method, or without two, has no time, by the name of the
-            method or of the pair.
-    """
+    """Step ``ablate``: the champion with one method out at a time."""
 
     round: int
-    aa: AA
-    attribution: tuple[Attribution, ...]
-    pairs: tuple[Attribution, ...] = ()
+    aa: AA  # the smallest effect that can be told here
+    attribution: tuple[Attribution, ...]  # of each method
+    pairs: tuple[Attribution, ...] = ()  # of two methods out together, where that was asked for
+    # why the point without a method, or without two, has no time, by the name of the method or of
+    # the pair
     untimed: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -239,51 +180,34 @@ class CheckDone(_Event):
 
 @dataclass(frozen=True)
 class UpdateDone(_Event):
-    """Step ``update``: what was learnt.
-
-    Args:
-        classes: of each method of the round.
-        point: that the next round begins from.
-        time_us: of that point, microseconds.
-        gain: of the round, relative to the point that it began from, where both were timed in
-            one call; None where they were not.
-        analysis: in words, by whoever drives the loop.
-    """
+    """Step ``update``: what was learnt."""
 
     round: int
-    classes: Mapping[str, MethodClass]
-    point: str
-    time_us: float
+    classes: Mapping[str, MethodClass]  # of each method of the round
+    point: str  # that the next round begins from
+    time_us: float  # of that point, microseconds
+    # of the round, relative to the point that it began from, where both were timed in one call;
+    # None where they were not
     gain: float | None = None
-    analysis: str = ""
+    analysis: str = ""  # in words, by whoever drives the loop
 
 
 @dataclass(frozen=True)
 class FrontierScored(_Event):
-    """Points of the frontier, timed on other workloads.
+    """Points of the frontier, timed on other workloads."""
 
-    Args:
-        times_us: microseconds by point and by workload's short form.
-    """
-
+    # microseconds by point and by workload's short form
     times_us: Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
 class LoopRestarted(_Event):
-    """The next round begins from an entry of the frontier.
+    """The next round begins from an entry of the frontier."""
 
-    Args:
-        round: that begins.
-        entry: its place in the frontier, from 0.
-        point: its key.
-        time_us: as it was measured, microseconds.
-    """
-
-    round: int
-    entry: int
-    point: str
-    time_us: float
+    round: int  # that begins
+    entry: int  # its place in the frontier, from 0
+    point: str  # its key
+    time_us: float  # as it was measured, microseconds
 
 
 @dataclass(frozen=True)

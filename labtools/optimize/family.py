@@ -69,13 +69,10 @@ class Point:
     """Values of all knobs, in canonical form: two points are equal if they are one kernel.
 
     `Family.point` makes one.
-
-    Attributes:
-        key: short text that names only knobs that differ from the start: ``gqa=1 stages=3``.
-        knobs: value of every knob by name, in the rung's order; not to be changed.
     """
 
-    key: str
+    key: str  # short text that names only knobs that differ from the start: ``gqa=1 stages=3``
+    # value of every knob by name, in the rung's order; not to be changed
     knobs: Annotated[Mapping[str, int], PlainSerializer(dict)]
 
     def __post_init__(self) -> None:
@@ -117,20 +114,14 @@ PatternKind = Literal["some", "none", "more", "fewer"]
 
 @dataclass(frozen=True)
 class Pattern:
-    """One line of a signature: a regular expression over the text of one instruction.
+    """One line of a signature: a regular expression over the text of one instruction."""
 
-    Attributes:
-        text: as it stands in the file.
-        regex: what an instruction is searched for.
-        kind: ``some``: at least ``least`` instructions match; ``none`` does; ``more`` or ``fewer``
-            match than in the code without the method.
-        least: see ``kind``.
-    """
-
-    text: str
-    regex: re.Pattern[str]
+    text: str  # as it stands in the file
+    regex: re.Pattern[str]  # what an instruction is searched for
+    # ``some``: at least ``least`` instructions match; ``none`` does; ``more`` or ``fewer`` match
+    # than in the code without the method
     kind: PatternKind = "some"
-    least: int = 1
+    least: int = 1  # see ``kind``
 
     def holds(self, count: int, without: int | None) -> bool | None:
         """Whether so many instructions that match are as the signature wants it.
@@ -183,47 +174,35 @@ def _listed(value: Any) -> Any:
 
 
 class Method(_Data):
-    """One thing to do to a kernel, and how it is switched.
+    """One thing to do to a kernel, and how it is switched."""
 
-    Args:
-        id: with its axis in front: ``latency.async_copies``.
-        axis: whose gap it closes.
-        title: a few words.
-        idea: one sentence.
-        priority: 1 is the first of its axis.
-        min_arch: the oldest architecture that has what it needs.
-        trigger: expression; its value in [0, 1] says how strongly it is called for.
-        skip: expression; where it holds the method is left out. Empty: never.
-        signature: of its machine code, see `read_pattern`; every line must hold.
-        proof: what proves it where it has no signature, as words that follow "proved where".
-        proof_when: the same as an expression, over values with the method and, under names that
-            end in ``_without``, over those without it.
-        off: setting of the knobs without it.
-        on: settings with it, the default form first.
-        needs: values that further knobs must have, by name: one of a few each. Where a knob has
-            none of them, the first is taken along.
-        along: values that further knobs are given when it is applied. They need not stay: what
-            another method or a branch sets of them is as good.
-        pair: instead of a toggle, the ids of two shipped rungs, without it and with it.
-    """
-
+    # with its axis in front: ``latency.async_copies``
     id: Annotated[str, Field(pattern=r"^(compute|memory|latency)\.[a-z0-9_]+$")]
-    axis: Axis
-    title: _Words
-    idea: _Words
-    priority: Annotated[int, Field(ge=1)]
+    axis: Axis  # whose gap it closes
+    title: _Words  # a few words
+    idea: _Words  # one sentence
+    priority: Annotated[int, Field(ge=1)]  # 1 is the first of its axis
+    # the oldest architecture that has what it needs
     min_arch: Annotated[str, Field(pattern=r"^sm_[0-9]{2,3}$")] = "sm_75"
-    trigger: _Words
-    skip: str = ""
+    trigger: _Words  # expression; its value in [0, 1] says how strongly it is called for
+    skip: str = ""  # expression; where it holds the method is left out. Empty: never.
+    # of its machine code, see `read_pattern`; every line must hold
     signature: Annotated[tuple[str, ...], _Tuple]
-    proof: str = ""
+    proof: str = ""  # what proves it where it has no signature, as words that follow "proved where"
+    # the same as an expression, over values with the method and, under names that end in
+    # ``_without``, over those without it
     proof_when: str = ""
-    off: dict[str, int] = Field(default_factory=dict)
-    on: Annotated[tuple[_Setting, ...], _Tuple]
+    off: dict[str, int] = Field(default_factory=dict)  # setting of the knobs without it
+    on: Annotated[tuple[_Setting, ...], _Tuple]  # settings with it, the default form first
+    # values that further knobs must have, by name: one of a few each. Where a knob has none of
+    # them, the first is taken along.
     needs: dict[str, Annotated[tuple[int, ...], BeforeValidator(_listed), Field(min_length=1)]] = (
         Field(default_factory=dict)
     )
+    # values that further knobs are given when it is applied. They need not stay: what another
+    # method or a branch sets of them is as good.
     along: dict[str, int] = Field(default_factory=dict)
+    # instead of a toggle, the ids of two shipped rungs, without it and with it
     pair: Annotated[tuple[str, str] | None, Field(default=None, strict=False)]
 
     def ask(
@@ -281,59 +260,38 @@ class Method(_Data):
 
 
 class Hyper(_Data):
-    """A knob that branches vary while the methods stay.
+    """A knob that branches vary while the methods stay."""
 
-    Args:
-        knob: its name.
-        values: those to try.
-        doc: what it changes, one line.
-    """
-
-    knob: str
-    values: Annotated[tuple[int, ...], Field(min_length=2, strict=False)]
-    doc: _Words
+    knob: str  # its name
+    values: Annotated[tuple[int, ...], Field(min_length=2, strict=False)]  # those to try
+    doc: _Words  # what it changes, one line
 
 
 class CanonicalRule(_Data):
-    """Where an expression over the knobs holds, some knobs mean nothing and get one value.
+    """Where an expression over the knobs holds, some knobs mean nothing and get one value."""
 
-    Args:
-        when: the expression.
-        set: the values.
-        why: one sentence.
-    """
-
-    when: _Words
-    set: _Setting
-    why: _Words
+    when: _Words  # the expression
+    set: _Setting  # the values
+    why: _Words  # one sentence
 
 
 class Constraint(_Data):
-    """What every point must hold.
+    """What every point must hold."""
 
-    Args:
-        require: expression over the knobs.
-        reason: why one that does not hold it is no kernel.
-    """
-
-    require: _Words
-    reason: _Words
+    require: _Words  # expression over the knobs
+    reason: _Words  # why one that does not hold it is no kernel
 
 
 class GridBox(_Data):
-    """A part of the grid: all products of some values; the other knobs are as at the start.
+    """A part of the grid: all products of some values; the other knobs are as at the start."""
 
-    Args:
-        name: a few words.
-        choices: values by knob.
-        only: expression over the knobs; of the products only those where it holds. Empty: all.
-    """
-
-    name: _Words
+    name: _Words  # a few words
+    # values by knob
     choices: Annotated[
         dict[str, Annotated[tuple[int, ...], Field(min_length=1, strict=False)]],
         Field(min_length=1),
     ]
+    # expression over the knobs; of the products only those where it holds. Empty: all.
     only: str = ""
 
 
@@ -349,27 +307,16 @@ class _File(_Data):
 
 @dataclass(frozen=True)
 class Family:
-    """A tunable kernel with its methods.
+    """A tunable kernel with its methods."""
 
-    Attributes:
-        rung: the kernel.
-        methods: in the file's order.
-        hypers: knobs that branches vary.
-        canonical: rules that make equal kernels equal points.
-        constraints: what every point must hold.
-        boxes: whose union is the grid.
-        workloads: the first is the headline.
-        path: the file.
-    """
-
-    rung: Rung
-    methods: tuple[Method, ...]
-    hypers: tuple[Hyper, ...]
-    canonical: tuple[CanonicalRule, ...]
-    constraints: tuple[Constraint, ...]
-    boxes: tuple[GridBox, ...]
-    workloads: tuple[Problem, ...]
-    path: Path
+    rung: Rung  # the kernel
+    methods: tuple[Method, ...]  # in the file's order
+    hypers: tuple[Hyper, ...]  # knobs that branches vary
+    canonical: tuple[CanonicalRule, ...]  # rules that make equal kernels equal points
+    constraints: tuple[Constraint, ...]  # what every point must hold
+    boxes: tuple[GridBox, ...]  # whose union is the grid
+    workloads: tuple[Problem, ...]  # the first is the headline
+    path: Path  # the file
     start_knobs: Mapping[str, int] = field(repr=False)
 
     # ------------------------------------------------------------------------------- points

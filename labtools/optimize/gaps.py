@@ -49,31 +49,18 @@ Origin = Literal["counters", "forecast"]
 
 @dataclass(frozen=True)
 class Gaps:
-    """What is left of each utilisation, 0..1.
+    """What is left of each utilisation, 0..1."""
 
-    Attributes:
-        compute: 1 less the share of the busiest pipe that computes; None is missing.
-        memory: 1 less the throughput of device memory over its peak.
-        latency: the largest share of a warp's time in one kind of wait.
-        origin: where they come from.
-        values: what they follow from, by name.
-        waits_for: the kind of wait.
-        bound: that the same values show, or None where they are ambiguous.
-        near_peak: all three are known and below `NEAR_PEAK`.
-        missing: names of the values that are missing for them.
-        note: what to know of them, one sentence, or nothing.
-    """
-
-    compute: float | None
-    memory: float | None
-    latency: float | None
-    origin: Origin
-    values: Mapping[str, float]
-    waits_for: str | None = None
-    bound: Bound | None = None
-    near_peak: bool = False
-    missing: tuple[str, ...] = ()
-    note: str = ""
+    compute: float | None  # 1 less the share of the busiest pipe that computes; None is missing
+    memory: float | None  # 1 less the throughput of device memory over its peak
+    latency: float | None  # the largest share of a warp's time in one kind of wait
+    origin: Origin  # where they come from
+    values: Mapping[str, float]  # what they follow from, by name
+    waits_for: str | None = None  # the kind of wait
+    bound: Bound | None = None  # that the same values show, or None where they are ambiguous
+    near_peak: bool = False  # all three are known and below `NEAR_PEAK`
+    missing: tuple[str, ...] = ()  # names of the values that are missing for them
+    note: str = ""  # what to know of them, one sentence, or nothing
 
     def of(self, axis: Axis) -> float | None:
         """The gap of one axis."""

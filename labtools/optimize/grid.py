@@ -59,99 +59,64 @@ Times = tuple[float, ...]
 
 @dataclass(frozen=True)
 class GridAt:
-    """The grid at one workload; a column has an entry for each point, in the order of the points.
+    """The grid at one workload; a column has an entry for each point, in their order."""
 
-    Args:
-        workload: what was computed.
-        samples: of each point, microseconds; empty where it has no time.
-        worst_error: the largest relative error that a check found; None without a time.
-        failures: why a point has no time, by its number.
-        forecast_us: microseconds; None where there is no forecast.
-        band_us: of the forecast; None where the model does not know.
-        bound: of the forecast; None where there is none.
-        counters: that the forecast predicts, by name; None where it says none.
-        code: number of each point's code in `Grid.codes`; -1 where it has none.
-        again: samples of points that were timed a second time, by their number.
-        anchors: samples by name and batch.
-        launches: calls behind a sample of each point; 0 without a time.
-        sets: different sets of buffers that the calls went round.
-        set_bytes: size of those sets together.
-    """
-
-    workload: ProblemField
-    samples: tuple[Times, ...]
+    workload: ProblemField  # what was computed
+    samples: tuple[Times, ...]  # of each point, microseconds; empty where it has no time
+    # the largest relative error that a check found; None without a time
     worst_error: tuple[float | None, ...]
-    failures: dict[int, str]
-    forecast_us: tuple[float | None, ...]
+    failures: dict[int, str]  # why a point has no time, by its number
+    forecast_us: tuple[float | None, ...]  # microseconds; None where there is no forecast
+    # of the forecast; None where the model does not know
     band_us: tuple[tuple[float, float] | None, ...]
-    bound: tuple[Bound | None, ...]
+    bound: tuple[Bound | None, ...]  # of the forecast; None where there is none
+    # that the forecast predicts, by name; None where it says none
     counters: dict[str, tuple[float | None, ...]]
-    code: tuple[int, ...]
-    again: dict[int, Times]
-    anchors: dict[str, dict[int, Times]]
-    launches: tuple[int, ...]
-    sets: int
-    set_bytes: int
+    code: tuple[int, ...]  # number of each point's code in `Grid.codes`; -1 where it has none
+    again: dict[int, Times]  # samples of points that were timed a second time, by their number
+    anchors: dict[str, dict[int, Times]]  # samples by name and batch
+    launches: tuple[int, ...]  # calls behind a sample of each point; 0 without a time
+    sets: int  # different sets of buffers that the calls went round
+    set_bytes: int  # size of those sets together
 
 
 @dataclass(frozen=True)
 class FullProtocol:
-    """The best points of the headline, timed again by several processes.
+    """The best points of the headline, timed again by several processes."""
 
-    Args:
-        samples: of each point by its number, one row a process.
-        again: of points under a second name.
-        anchors: by name, the read ceiling among them.
-        failures: why a point has no time here, by its number.
-    """
-
-    samples: dict[int, tuple[Times, ...]]
-    again: dict[int, tuple[Times, ...]]
-    anchors: dict[str, tuple[Times, ...]]
-    failures: dict[int, str]
+    samples: dict[int, tuple[Times, ...]]  # of each point by its number, one row a process
+    again: dict[int, tuple[Times, ...]]  # of points under a second name
+    anchors: dict[str, tuple[Times, ...]]  # by name, the read ceiling among them
+    failures: dict[int, str]  # why a point has no time here, by its number
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A measured grid; see the module.
+    """A measured grid; see the module."""
 
-    Args:
-        schema_version: of the file.
-        plan: what was measured: family, kernel, source, points, batches, workloads.
-        options: of the compiler, definitions left out.
-        nvrtc_version: the compiler.
-        arch: for example ``sm_90``.
-        provenance: where, when and with what it was measured.
-        protocol: the way of timing.
-        codes: hash of the machine code of each different code.
-        registers, spills: registers a thread, and bytes stored to and loaded from local memory a
-            thread, of each point's longest kernel at the headline; None without code.
-        entries: name of each point's longest kernel at the headline, by the forecast.
-        patterns: the lines of each method's signature, by method.
-        signatures: how many instructions of each point's longest kernel match these lines; None
-            where it has no code.
-        numbers: `code_numbers` of each point's longest kernel, by name; None is missing.
-        problems: why a point has no code, by its number.
-        at: one for each workload, the headline first.
-        full: the best points by the full protocol; None where they were not timed.
-    """
-
-    schema_version: int
-    plan: GridPlan
-    options: tuple[str, ...]
-    nvrtc_version: str | None
-    arch: str
-    provenance: Provenance
-    protocol: str
-    codes: tuple[str, ...]
+    schema_version: int  # of the file
+    plan: GridPlan  # what was measured: family, kernel, source, points, batches, workloads
+    options: tuple[str, ...]  # of the compiler, definitions left out
+    nvrtc_version: str | None  # the compiler
+    arch: str  # for example ``sm_90``
+    provenance: Provenance  # where, when and with what it was measured
+    protocol: str  # the way of timing
+    codes: tuple[str, ...]  # hash of the machine code of each different code
+    # registers, spills: registers a thread, and bytes stored to and loaded from local memory a
+    # thread, of each point's longest kernel at the headline; None without code
     registers: tuple[int | None, ...]
     spills: tuple[int | None, ...]
+    # name of each point's longest kernel at the headline, by the forecast
     entries: tuple[str | None, ...]
-    patterns: dict[str, tuple[str, ...]]
+    patterns: dict[str, tuple[str, ...]]  # the lines of each method's signature, by method
+    # how many instructions of each point's longest kernel match these lines; None where it has no
+    # code
     signatures: dict[str, tuple[tuple[int, ...] | None, ...]]
+    # `code_numbers` of each point's longest kernel, by name; None is missing
     numbers: dict[str, tuple[float | None, ...]]
-    problems: dict[int, str]
-    at: tuple[GridAt, ...]
+    problems: dict[int, str]  # why a point has no code, by its number
+    at: tuple[GridAt, ...]  # one for each workload, the headline first
+    # the best points by the full protocol; None where they were not timed
     full: FullProtocol | None = None
 
     def __len__(self) -> int:
@@ -632,17 +597,12 @@ def _columns(grid: Grid) -> Iterable[tuple[str, Sequence[Any]]]:
 
 @dataclass(frozen=True)
 class GridFreshness:
-    """Whether a grid is about the code as it stands.
+    """Whether a grid is about the code as it stands."""
 
-    Args:
-        compared: points whose code was made again.
-        changed: the points whose code is another now, by number, with the reason.
-        reason: one sentence: what was compared.
-    """
-
-    compared: int
+    compared: int  # points whose code was made again
+    # the points whose code is another now, by number, with the reason
     changed: dict[int, str] = field(default_factory=dict)
-    reason: str = ""
+    reason: str = ""  # one sentence: what was compared
 
     @property
     def fresh(self) -> bool:
@@ -743,21 +703,14 @@ def _recompile(grid: Grid, family: Family, number: int, limits: Limits) -> str:
 
 @dataclass(frozen=True)
 class TunerEntry:
-    """A configuration in Kernel Tuner's cache.
+    """A configuration in Kernel Tuner's cache."""
 
-    Args:
-        knobs: all of them, by name.
-        us: samples, microseconds; empty where there are none.
-        at: when it was measured, UTC, ISO 8601.
-        error: of Kernel Tuner's kinds of failure; empty where there are samples.
-        spent_us: that all calls behind the samples took.
-    """
-
-    knobs: Mapping[str, int]
-    us: Times
-    at: str
+    knobs: Mapping[str, int]  # all of them, by name
+    us: Times  # samples, microseconds; empty where there are none
+    at: str  # when it was measured, UTC, ISO 8601
+    # of Kernel Tuner's kinds of failure; empty where there are samples
     error: Literal["", "CompilationFailedConfig", "RuntimeFailedConfig"] = ""
-    spent_us: float = 0.0
+    spent_us: float = 0.0  # that all calls behind the samples took
 
 
 def write_kernel_tuner(

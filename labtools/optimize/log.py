@@ -38,36 +38,22 @@ MOST_NUMBERS = 5
 
 @dataclass(frozen=True)
 class LogLine:
-    """One acknowledged event.
+    """One acknowledged event."""
 
-    Args:
-        n: its number, from 0.
-        at: when it was written, UTC, ISO 8601.
-        kind: of the event, by which its type is found.
-        event: of that type.
-        hash: of everything in the line and of the line before it.
-    """
-
-    n: int
-    at: str
-    kind: str
-    event: Any
-    hash: str
+    n: int  # its number, from 0
+    at: str  # when it was written, UTC, ISO 8601
+    kind: str  # of the event, by which its type is found
+    event: Any  # of that type
+    hash: str  # of everything in the line and of the line before it
 
 
 @dataclass(frozen=True)
 class LogRead:
-    """What a log held.
+    """What a log held."""
 
-    Args:
-        lines: those that can be read, in order.
-        notices: what is wrong with the others, in words.
-        whole: nothing that was ever acknowledged is known to be missing.
-    """
-
-    lines: tuple[LogLine, ...]
-    notices: tuple[str, ...]
-    whole: bool
+    lines: tuple[LogLine, ...]  # those that can be read, in order
+    notices: tuple[str, ...]  # what is wrong with the others, in words
+    whole: bool  # nothing that was ever acknowledged is known to be missing
 
     @property
     def last_hash(self) -> str:

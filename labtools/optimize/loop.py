@@ -373,11 +373,6 @@ class TuningLoop:
 
         A bench may compare only what it timed in one call. There a call of which the log has a
         part is made anew, and points come with what they were timed beside.
-
-        Args:
-            purpose: what for.
-            points: each is a run, where the purpose counts.
-            beside: a known point that is timed in the same call, to be compared with.
         """
         left = set(self.folder.plan(purpose, [one.key for one in points]))
         if self.bench.one_call:
@@ -423,11 +418,7 @@ class TuningLoop:
         return {one.call for one in kept if one is not None}
 
     def _time_start(self) -> None:
-        """Time the point that the round begins from, where it has no time. It is no candidate.
-
-        Raises:
-            LabError: it still has none.
-        """
+        """Time the point that the round begins from, where it has no time. It is no candidate."""
         if self.state.time_us is not None:
             return
         point = self.family.read_key(self.state.point)
@@ -800,15 +791,7 @@ def _why_untimed(
     pairs: bool,
     calls: Sequence[TimedPoints],
 ) -> dict[str, str]:
-    """Why a method or a pair has no time, by its name.
-
-    Args:
-        family: what is tuned.
-        point: with all of the methods.
-        methods: their ids.
-        pairs: two at a time as well.
-        calls: that timed them.
-    """
+    """Why a method or a pair has no time, by its name."""
     failures = {one: why for call in calls for one, why in call.failures.items()}
     several = [single_variants(family, point, methods)]
     several += [pair_variants(family, point, methods)] if pairs else []
@@ -832,14 +815,7 @@ def _wrong_ones(bench: TimingBench, points: Sequence[Point]) -> dict[Point, str]
 def _right_ones_of(
     bench: TimingBench, point: Point, time: TimeCall, calls: list[TimedPoints]
 ) -> TimeCall:
-    """Times a point and, of others, those whose answers are right.
-
-    Args:
-        bench: checks the others.
-        point: known to be right.
-        time: what times.
-        calls: takes what each call found, with what is wrong among the failures.
-    """
+    """Times a point and, of others, those whose answers are right."""
 
     def call(points: Sequence[Point]) -> TimedPoints:
         wrong = _wrong_ones(bench, [one for one in points if one != point])
@@ -851,11 +827,7 @@ def _right_ones_of(
 
 
 def _check_right(bench: TimingBench, point: Point) -> None:
-    """Refuse to begin from a point whose answers are wrong.
-
-    Raises:
-        KernelError: they are.
-    """
+    """Refuse to begin from a point whose answers are wrong."""
     if wrong := _wrong_ones(bench, [point]):
         raise KernelError(
             f"{bench.family.rung.id} is wrong at {point.key}.",

@@ -404,11 +404,7 @@ def _is_state(path: Path) -> bool:
 
 
 def _refuse_remains(path: Path) -> None:
-    """Refuse a folder whose log is gone, and which has files that followed from it.
-
-    Raises:
-        LabError: it is such a folder.
-    """
+    """Refuse a folder whose log is gone, and which has files that followed from it."""
     try:
         names = os.listdir(path)
     except OSError:
@@ -455,9 +451,6 @@ def family_lost(folder: Path, family: str, because: LabError) -> LabError:
 def _know_problem(log: Path) -> None:
     """Load the family of a log whose workload is of no operation that is known: the family's Python
     brings it, and without it the log's first line could not be read.
-
-    Raises:
-        LabError: the family cannot be loaded; says where the loop expects it.
     """
     try:
         with open(log, "rb") as file:

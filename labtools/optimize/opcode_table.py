@@ -30,18 +30,12 @@ TABLE_SCHEMA = 1
 
 @dataclass(frozen=True)
 class KernelCounts:
-    """One kernel function.
+    """One kernel function."""
 
-    Args:
-        registers: a thread.
-        shared_bytes: static shared memory of a block.
-        spill_bytes: stored to and loaded from local memory, a thread.
-        opcodes: how many instructions of each opcode, modifiers included; padding left out.
-    """
-
-    registers: int
-    shared_bytes: int
-    spill_bytes: int
+    registers: int  # a thread
+    shared_bytes: int  # static shared memory of a block
+    spill_bytes: int  # stored to and loaded from local memory, a thread
+    # how many instructions of each opcode, modifiers included; padding left out
     opcodes: dict[str, int]
 
 
@@ -51,19 +45,14 @@ CodeCounts = dict[str, KernelCounts]
 
 @dataclass(frozen=True)
 class OpcodeTable:
-    """Counts of some points; see the module.
+    """Counts of some points; see the module."""
 
-    Args:
-        schema_version: of the file.
-        rung, arch, nvrtc_version: whose code it is, and what made it.
-        codes: by the hash of a point's machine code, as `Grid.codes` has it.
-    """
-
-    schema_version: int
+    schema_version: int  # of the file
+    # rung, arch, nvrtc_version: whose code it is, and what made it
     rung: str
     arch: str
     nvrtc_version: str
-    codes: dict[str, CodeCounts]
+    codes: dict[str, CodeCounts]  # by the hash of a point's machine code, as `Grid.codes` has it
 
 
 def opcodes_of_code(sass: Sass) -> dict[str, int]:

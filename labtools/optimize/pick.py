@@ -35,21 +35,17 @@ WEAK_STRENGTH = 0.25
 
 @dataclass(frozen=True)
 class Taken:
-    """What earlier rounds found out of methods.
+    """What earlier rounds found out of methods."""
 
-    Attributes:
-        effective, ineffective: ids.
-        failed: ids of those that the compiler dropped, with the numbers of the forms that it did.
-        acknowledged: of those, why one may be tried again, in words; see `read_retry`.
-        undecided: ids; they may be taken again.
-        wrong: methods that were picked together, and the round in which no branch was right.
-    """
-
+    # effective, ineffective: ids
     effective: tuple[str, ...] = ()
     ineffective: tuple[str, ...] = ()
+    # ids of those that the compiler dropped, with the numbers of the forms that it did
     failed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    # of those, why one may be tried again, in words; see `read_retry`
     acknowledged: Mapping[str, str] = field(default_factory=dict)
-    undecided: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()  # ids; they may be taken again
+    # methods that were picked together, and the round in which no branch was right
     wrong: Mapping[tuple[str, ...], int] = field(default_factory=dict)
 
     def was_wrong(self, methods: Sequence[str]) -> str:
@@ -64,19 +60,12 @@ class Taken:
 
 @dataclass(frozen=True)
 class MethodChecks:
-    """The four checks; None where a value is missing that one asks for, or it cannot be computed.
+    """The four checks; None where a value that one asks for is missing or not computable."""
 
-    Attributes:
-        not_taken: it is off, and no earlier round settled it.
-        architecture: the GPU has what it needs.
-        not_skipped: its skip condition does not hold.
-        trigger: its trigger's strength is above 0.
-    """
-
-    not_taken: bool
-    architecture: bool
-    not_skipped: bool | None
-    trigger: bool | None
+    not_taken: bool  # it is off, and no earlier round settled it
+    architecture: bool  # the GPU has what it needs
+    not_skipped: bool | None  # its skip condition does not hold
+    trigger: bool | None  # its trigger's strength is above 0
 
     @property
     def passed(self) -> bool:
@@ -94,42 +83,25 @@ class MethodChecks:
 
 @dataclass(frozen=True)
 class Considered:
-    """One method as a round saw it.
+    """One method as a round saw it."""
 
-    Attributes:
-        method: its id.
-        axis: whose gap it closes.
-        priority: of its axis, 1 is the first.
-        strength: of its trigger, 0..1; None where a value is missing.
-        checks: the four.
-        taken: the round takes it.
-        why: one sentence.
-    """
-
-    method: str
-    axis: Axis
-    priority: int
-    strength: float | None
-    checks: MethodChecks
-    taken: bool
-    why: str
+    method: str  # its id
+    axis: Axis  # whose gap it closes
+    priority: int  # of its axis, 1 is the first
+    strength: float | None  # of its trigger, 0..1; None where a value is missing
+    checks: MethodChecks  # the four
+    taken: bool  # the round takes it
+    why: str  # one sentence
 
 
 @dataclass(frozen=True)
 class Pick:
-    """The methods of a round.
+    """The methods of a round."""
 
-    Attributes:
-        methods: ids, in the order in which they are applied.
-        forms: the number of the form, of a method that may have only that one.
-        considered: every method of the family, and why it was taken or left.
-        unused: slots that no method took.
-    """
-
-    methods: tuple[str, ...]
-    forms: Mapping[str, int]
-    considered: tuple[Considered, ...]
-    unused: int
+    methods: tuple[str, ...]  # ids, in the order in which they are applied
+    forms: Mapping[str, int]  # the number of the form, of a method that may have only that one
+    considered: tuple[Considered, ...]  # every method of the family, and why it was taken or left
+    unused: int  # slots that no method took
 
 
 def pick_methods(
@@ -399,16 +371,11 @@ class RetryPatterns:
     """What names something in the words by which a method that the compiler dropped is tried again.
 
     Regular expressions that Python and JavaScript read alike; case does not matter.
-
-    Attributes:
-        setting: a knob and its value.
-        form: the number of a form of the method, from 0.
-        elsewhere: a flag of the compiler, or a number of registers.
     """
 
-    setting: str
-    form: str
-    elsewhere: str
+    setting: str  # a knob and its value
+    form: str  # the number of a form of the method, from 0
+    elsewhere: str  # a flag of the compiler, or a number of registers
 
 
 def retry_patterns(family: Family) -> RetryPatterns:
@@ -423,17 +390,13 @@ def retry_patterns(family: Family) -> RetryPatterns:
 
 @dataclass(frozen=True)
 class Retry:
-    """What words say is different, by which a method that the compiler dropped is tried again.
+    """What words say is different, by which a method that the compiler dropped is tried again."""
 
-    Attributes:
-        forms: numbers of the method's forms that agree with them; None where they name no form.
-        settings: other knobs that they name, each with the first value; so it has to be.
-        names_something: a form, a knob, a flag or registers.
-    """
-
+    # numbers of the method's forms that agree with them; None where they name no form
     forms: tuple[int, ...] | None
+    # other knobs that they name, each with the first value; so it has to be
     settings: Mapping[str, int]
-    names_something: bool
+    names_something: bool  # a form, a knob, a flag or registers
 
 
 def read_retry(family: Family, method: Method, words: str) -> Retry:

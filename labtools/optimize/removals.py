@@ -12,14 +12,11 @@ from .family import Family, InvalidPoint, Point
 
 @dataclass(frozen=True)
 class Removals:
-    """A point without some of its methods.
+    """A point without some of its methods."""
 
-    Attributes:
-        points: by the name of the method that is out, or of the pair.
-        refused: why there is no such point, by the same names: a constraint forbids what is left.
-    """
-
+    # by the name of the method that is out, or of the pair
     points: dict[str, Point] = field(default_factory=dict)
+    # why there is no such point, by the same names: a constraint forbids what is left
     refused: dict[str, str] = field(default_factory=dict)
 
 

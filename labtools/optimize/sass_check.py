@@ -25,40 +25,26 @@ PatternCounts = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Proof:
-    """What the proof of a method without a signature said.
+    """What the proof of a method without a signature said."""
 
-    Attributes:
-        said: None where it could not be asked.
-        why: it could not, where that is a fault of the expression.
-    """
-
-    said: bool | None
-    why: str = ""
+    said: bool | None  # None where it could not be asked
+    why: str = ""  # it could not, where that is a fault of the expression
 
 
 @dataclass(frozen=True)
 class SassVerdict:
-    """What the machine code says of one method.
+    """What the machine code says of one method."""
 
-    Attributes:
-        method: its id.
-        verdict: the signature is there, or is not, or the method has none.
-        found: how many instructions match each line of the signature.
-        entry: the kernel function that was looked at.
-        proof: how a method without a signature is proved, in words.
-        proved: what that proof said; None where it could not be asked, or there is a signature.
-        without: as ``found``, in the code without the method; empty where there was none.
-        note: what decided, where that is not the counts alone.
-    """
-
-    method: str
-    verdict: Found
-    found: PatternCounts
-    entry: str
-    proof: str = ""
+    method: str  # its id
+    verdict: Found  # the signature is there, or is not, or the method has none
+    found: PatternCounts  # how many instructions match each line of the signature
+    entry: str  # the kernel function that was looked at
+    proof: str = ""  # how a method without a signature is proved, in words
+    # what that proof said; None where it could not be asked, or there is a signature
     proved: bool | None = None
+    # as ``found``, in the code without the method; empty where there was none
     without: PatternCounts = ()
-    note: str = ""
+    note: str = ""  # what decided, where that is not the counts alone
 
     def __str__(self) -> str:
         """A signature's verdict, or what the proof said of a method that has none."""

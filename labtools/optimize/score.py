@@ -15,19 +15,12 @@ from labtools.problem import LabError
 
 @dataclass(frozen=True)
 class SolScore:
-    """A score with its ends.
+    """A score with its ends."""
 
-    Attributes:
-        score: 1 at the floor, 1/2 at the baseline.
-        time_us: of the kernel.
-        floor_us: which nothing beats.
-        baseline_us: of what it is held against.
-    """
-
-    score: float
-    time_us: float
-    floor_us: float
-    baseline_us: float
+    score: float  # 1 at the floor, 1/2 at the baseline
+    time_us: float  # of the kernel
+    floor_us: float  # which nothing beats
+    baseline_us: float  # of what it is held against
 
     def __str__(self) -> str:
         ends = f"floor {self.floor_us:.2f} us, fastest fair library {self.baseline_us:.2f} us"
@@ -36,17 +29,11 @@ class SolScore:
 
 @dataclass(frozen=True)
 class ScoreEnds:
-    """Between what a time is scored.
+    """Between what a time is scored."""
 
-    Args:
-        floor_us: the bulk at the best rate of a plain read and an empty launch, microseconds.
-        baseline_us: of the fastest fair library, microseconds.
-        baseline: its name.
-    """
-
-    floor_us: float
-    baseline_us: float
-    baseline: str
+    floor_us: float  # the bulk at the best rate of a plain read and an empty launch, microseconds
+    baseline_us: float  # of the fastest fair library, microseconds
+    baseline: str  # its name
 
     def score(self, time_us: float) -> SolScore | None:
         """The score of a time; None where these are no ends for it."""

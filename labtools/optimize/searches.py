@@ -35,171 +35,108 @@ QUARTILES = (25, 50, 75)
 
 @dataclass(frozen=True)
 class RunsUntil:
-    """How soon a search came so near to the fastest point of the grid.
+    """How soon a search came so near to the fastest point of the grid."""
 
-    Args:
-        factor: times the fastest time.
-        median_runs: over all seeds, the run that first came so near; None where no median is
-            known, because half of the seeds did not.
-        reached: seeds that did, within `MOST_RUNS`.
-    """
-
-    factor: float
+    factor: float  # times the fastest time
+    # over all seeds, the run that first came so near; None where no median is known, because half
+    # of the seeds did not
     median_runs: float | None
-    reached: int
+    reached: int  # seeds that did, within `MOST_RUNS`
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """One search on the grid, with several seeds.
+    """One search on the grid, with several seeds."""
 
-    Args:
-        name: short.
-        title: what it is, one line.
-        seeds: how often it was played.
-        low_us, middle_us, high_us: quartiles over the seeds of the best time so far after 1, 2, ...
-            runs, microseconds; None where there is none yet. A search that ended keeps its best.
-        near: one for each of `NEAR_FACTORS`.
-        longest: runs of the seed that took most of them.
-    """
-
-    name: str
-    title: str
-    seeds: int
+    name: str  # short
+    title: str  # what it is, one line
+    seeds: int  # how often it was played
+    # low_us, middle_us, high_us: quartiles over the seeds of the best time so far after 1, 2, ...
+    # runs, microseconds; None where there is none yet. A search that ended keeps its best.
     low_us: tuple[float | None, ...]
     middle_us: tuple[float | None, ...]
     high_us: tuple[float | None, ...]
-    near: tuple[RunsUntil, ...]
-    longest: int
+    near: tuple[RunsUntil, ...]  # one for each of `NEAR_FACTORS`
+    longest: int  # runs of the seed that took most of them
 
 
 @dataclass(frozen=True)
 class StrategyTrial:
-    """A strategy of Kernel Tuner on the workloads by which one is chosen.
+    """A strategy of Kernel Tuner on the workloads by which one is chosen."""
 
-    Args:
-        name: as Kernel Tuner has it.
-        median_runs: by workload, to come within the first of `NEAR_FACTORS`; None: see `RunsUntil`.
-        best_after: by workload, median over the seeds of the best after `CHOSEN_AFTER` runs, times
-            the fastest time of the grid; None where half of the seeds had none.
-    """
-
-    name: str
+    name: str  # as Kernel Tuner has it
+    # by workload, to come within the first of `NEAR_FACTORS`; None: see `RunsUntil`
     median_runs: Mapping[str, float | None]
+    # by workload, median over the seeds of the best after `CHOSEN_AFTER` runs, times the fastest
+    # time of the grid; None where half of the seeds had none
     best_after: Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
 class RidingMethod:
-    """A method that a group's verdict calls otherwise than its own ablation does.
+    """A method that a group's verdict calls otherwise than its own ablation does."""
 
-    Args:
-        before: key of the point without the group.
-        point: key of the point with it.
-        methods: the group.
-        group_gain: of the whole group, relative to the time with it.
-        method: that the verdict is wrong of.
-        relative: what leaving it out alone costs, relative to the time with the group.
-        low: lower end of the 95 % interval of ``relative``.
-        high: upper end.
-    """
-
-    before: str
-    point: str
-    methods: tuple[str, ...]
-    group_gain: float
-    method: str
-    relative: float
-    low: float
-    high: float
+    before: str  # key of the point without the group
+    point: str  # key of the point with it
+    methods: tuple[str, ...]  # the group
+    group_gain: float  # of the whole group, relative to the time with it
+    method: str  # that the verdict is wrong of
+    relative: float  # what leaving it out alone costs, relative to the time with the group
+    low: float  # lower end of the 95 % interval of ``relative``
+    high: float  # upper end
 
 
 @dataclass(frozen=True)
 class GroupCount:
-    """How the old policy's verdicts on groups fare against each method's own ablation.
+    """How the old policy's verdicts on groups fare against each method's own ablation."""
 
-    Args:
-        groups: that were judged, over all seeds.
-        contradicted: of these, groups with at least one method whose decided ablation says
-            otherwise.
-        rides_along: methods called effective of which leaving them out costs less than what
-            counts, that is decided.
-        harmful: of these, methods that make the kernel slower by more than what counts.
-        dropped: methods called ineffective that are decided to help.
-        methods: decided ones, over all groups.
-        examples: the most telling different cases, the largest contradiction first.
-    """
-
-    groups: int
+    groups: int  # that were judged, over all seeds
+    # of these, groups with at least one method whose decided ablation says otherwise
     contradicted: int
+    # methods called effective of which leaving them out costs less than what counts, that is
+    # decided
     rides_along: int
-    harmful: int
-    dropped: int
-    methods: int
+    harmful: int  # of these, methods that make the kernel slower by more than what counts
+    dropped: int  # methods called ineffective that are decided to help
+    methods: int  # decided ones, over all groups
+    # the most telling different cases, the largest contradiction first
     examples: tuple[RidingMethod, ...]
 
 
 @dataclass(frozen=True)
 class LoopSpread:
-    """How much the seeds of the loop differ, and what the forecast was worth to them.
+    """How much the seeds of the loop differ, and what the forecast was worth to them."""
 
-    Args:
-        seeds: that were played.
-        paths: different sequences of points among them.
-        picks: different sequences of method sets.
-        champions: different points that they ended with.
-        farthest: the slowest of these over the fastest point that a round may lead with.
-        most_rounds: of one seed.
-        played: the forecast in the rounds that were played.
-        drawn: the forecast at drawn points of the grid, each with up to three drawn methods.
-    """
-
-    seeds: int
-    paths: int
-    picks: int
-    champions: int
-    farthest: float
-    most_rounds: int
-    played: ForecastHits
+    seeds: int  # that were played
+    paths: int  # different sequences of points among them
+    picks: int  # different sequences of method sets
+    champions: int  # different points that they ended with
+    farthest: float  # the slowest of these over the fastest point that a round may lead with
+    most_rounds: int  # of one seed
+    played: ForecastHits  # the forecast in the rounds that were played
+    # the forecast at drawn points of the grid, each with up to three drawn methods
     drawn: ForecastHits
 
 
 @dataclass(frozen=True)
 class Searches:
-    """All searches on one grid at its headline.
+    """All searches on one grid at its headline."""
 
-    Args:
-        schema_version: of the file.
-        rung: whose grid.
-        gpu: short name.
-        workload: where they were scored.
-        grid_sha256: of the grid's file.
-        family_sha256: of the family's ``.toml``.
-        date: when the file was written.
-        versions: of the libraries.
-        best_us: fastest time of the grid, microseconds.
-        points: of the grid.
-        searches: the results.
-        strategies: of Kernel Tuner, the chosen one first.
-        left_out: strategies of Kernel Tuner that were not played, with the reason.
-        groups: of the old policy.
-        spread: of the loop's seeds, by workload.
-    """
-
-    schema_version: int
-    rung: str
-    gpu: str
-    workload: str
-    grid_sha256: str
-    family_sha256: str
-    date: datetime
-    versions: Mapping[str, str]
-    best_us: float
-    points: int
-    searches: tuple[SearchResult, ...]
-    strategies: tuple[StrategyTrial, ...]
-    left_out: Mapping[str, str]
-    groups: GroupCount
+    schema_version: int  # of the file
+    rung: str  # whose grid
+    gpu: str  # short name
+    workload: str  # where they were scored
+    grid_sha256: str  # of the grid's file
+    family_sha256: str  # of the family's ``.toml``
+    date: datetime  # when the file was written
+    versions: Mapping[str, str]  # of the libraries
+    best_us: float  # fastest time of the grid, microseconds
+    points: int  # of the grid
+    searches: tuple[SearchResult, ...]  # the results
+    strategies: tuple[StrategyTrial, ...]  # of Kernel Tuner, the chosen one first
+    left_out: Mapping[str, str]  # strategies of Kernel Tuner that were not played, with the reason
+    groups: GroupCount  # of the old policy
+    # of the loop's seeds, by workload
     spread: Mapping[str, LoopSpread] = field(default_factory=dict)
 
     def named(self, name: str) -> SearchResult:

@@ -77,73 +77,48 @@ class RooflineEntry:
 class FrontierEntry:
     """A right candidate that the next round did not begin from, or a champion that a restart or the
     loop's end left.
-
-    Args:
-        iteration: the round; 0 where the loop began.
-        branch: its number in the round; 0 where it is no branch: a champion without one of its
-            methods, or the start.
-        point: its key.
-        path: of its source, in the loop's folder; empty for the start.
-        time_us: at the loop's workload.
-        others_us: at other workloads, by their short form, once they were scored.
     """
 
-    iteration: int
+    iteration: int  # the round; 0 where the loop began
+    # its number in the round; 0 where it is no branch: a champion without one of its methods, or
+    # the start
     branch: int
-    point: str
-    path: str
-    time_us: float
+    point: str  # its key
+    path: str  # of its source, in the loop's folder; empty for the start
+    time_us: float  # at the loop's workload
+    # at other workloads, by their short form, once they were scored
     others_us: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class TimedRun:
-    """One run of the search, in the order in which they were made.
+    """One run of the search, in the order in which they were made."""
 
-    Args:
-        round: that it belongs to.
-        purpose: what it was for.
-        point: its key.
-        time_us: microseconds; None where it failed.
-    """
-
-    round: int
-    purpose: Purpose
-    point: str
-    time_us: float | None
+    round: int  # that it belongs to
+    purpose: Purpose  # what it was for
+    point: str  # its key
+    time_us: float | None  # microseconds; None where it failed
 
 
 @dataclass(frozen=True)
 class RoundKept:
-    """What is known of one round; a step that was not done left None or nothing.
+    """What is known of one round; a step that was not done left None or nothing."""
 
-    Args:
-        round: its number, from 1.
-        start: key of the point that it began from.
-        planned: points that were to be timed, by purpose.
-        kept: of these, timed.
-        ends: between which times are scored, where the bench has a baseline.
-        candidates: settings that the forecast ordered, in the last attempt.
-        best_rank: where it had put the fastest of them, from 1, where that is known.
-        retries: times that ``branch`` found nothing right.
-        abandoned: by a restart.
-        restarted: a restart begins it.
-    """
-
-    round: int
-    start: str = ""
+    round: int  # its number, from 1
+    start: str = ""  # key of the point that it began from
     gaps: Gaps | None = None
     counters: Mapping[str, float | None] = field(default_factory=dict)
     rising: tuple[Axis, ...] = ()
-    ends: ScoreEnds | None = None
+    ends: ScoreEnds | None = None  # between which times are scored, where the bench has a baseline
     budget: Budget | None = None
     pick: Pick | None = None
     acknowledged: Mapping[str, str] = field(default_factory=dict)
     branches: tuple[BranchTried, ...] = ()
     pruned: Mapping[str, int] = field(default_factory=dict)
-    candidates: int = 0
+    candidates: int = 0  # settings that the forecast ordered, in the last attempt
+    # where it had put the fastest of them, from 1, where that is known
     best_rank: int | None = None
-    retries: int = 0
+    retries: int = 0  # times that ``branch`` found nothing right
     champion: str | None = None
     time_us: float | None = None
     aa: AA | None = None
@@ -154,10 +129,11 @@ class RoundKept:
     classes: Mapping[str, MethodClass] | None = None
     gain: float | None = None
     analysis: str = ""
+    # points that were to be timed, by purpose
     planned: Mapping[Purpose, tuple[str, ...]] = field(default_factory=dict)
-    kept: Mapping[Purpose, tuple[str, ...]] = field(default_factory=dict)
-    abandoned: bool = False
-    restarted: bool = False
+    kept: Mapping[Purpose, tuple[str, ...]] = field(default_factory=dict)  # of these, timed
+    abandoned: bool = False  # by a restart
+    restarted: bool = False  # a restart begins it
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -195,47 +171,27 @@ class RoundKept:
 
 @dataclass(frozen=True)
 class LoopState(LoopSetup):
-    """What a loop knows. Field names are those of the source's ``state.json`` where it has them.
+    """What a loop knows. Field names are those of the source's ``state.json`` where it has them."""
 
-    Args:
-        schema_version: `STATE_VERSION`.
-        round: that is under way, or the last one.
-        next_steps: that may come now; empty once the loop has stopped.
-        stopped: why; empty while it goes on.
-        point: key of the champion, from which the next round begins.
-        time_us: of that point; None until it was timed.
-        knobs: of every point that was timed, by key.
-        effective_methods: in the machine code, and the champion is slower without.
-        ineffective_methods: in the machine code, and no such effect.
-        implementation_failed_methods: not in the machine code.
-        undecided_methods: the interval says neither.
-        selected_methods: of the round that is under way.
-        roofline_history: gaps and budget of each round.
-        frontier: right candidates and points that were left, see `FrontierEntry`.
-        history: each round.
-        timed: runs of the search, in their order.
-        log_lines: how many lines of the log this follows from.
-        log_hash: of the last of them.
-    """
-
-    schema_version: int
-    round: int
-    next_steps: tuple[str, ...]
-    stopped: str
-    point: str
-    time_us: float | None
-    knobs: Mapping[str, Mapping[str, int]]
-    effective_methods: tuple[str, ...]
-    ineffective_methods: tuple[str, ...]
-    implementation_failed_methods: tuple[str, ...]
-    undecided_methods: tuple[str, ...]
-    selected_methods: tuple[str, ...]
-    roofline_history: tuple[RooflineEntry, ...]
+    schema_version: int  # `STATE_VERSION`
+    round: int  # that is under way, or the last one
+    next_steps: tuple[str, ...]  # that may come now; empty once the loop has stopped
+    stopped: str  # why; empty while it goes on
+    point: str  # key of the champion, from which the next round begins
+    time_us: float | None  # of that point; None until it was timed
+    knobs: Mapping[str, Mapping[str, int]]  # of every point that was timed, by key
+    effective_methods: tuple[str, ...]  # in the machine code, and the champion is slower without
+    ineffective_methods: tuple[str, ...]  # in the machine code, and no such effect
+    implementation_failed_methods: tuple[str, ...]  # not in the machine code
+    undecided_methods: tuple[str, ...]  # the interval says neither
+    selected_methods: tuple[str, ...]  # of the round that is under way
+    roofline_history: tuple[RooflineEntry, ...]  # gaps and budget of each round
+    # right candidates and points that were left, see `FrontierEntry`
     frontier: tuple[FrontierEntry, ...]
-    history: tuple[RoundKept, ...]
-    timed: tuple[TimedRun, ...]
-    log_lines: int
-    log_hash: str
+    history: tuple[RoundKept, ...]  # each round
+    timed: tuple[TimedRun, ...]  # runs of the search, in their order
+    log_lines: int  # how many lines of the log this follows from
+    log_hash: str  # of the last of them
 
     @property
     def runs(self) -> int:
@@ -643,20 +599,14 @@ def methods_by_class(state: LoopState) -> Iterable[tuple[MethodClass, tuple[str,
 
 @dataclass(frozen=True)
 class ForecastHits:
-    """What the forecast was worth that pruned the candidates.
+    """What the forecast was worth that pruned the candidates."""
 
-    Args:
-        rounds: with a right branch.
-        led: of these, rounds whose fastest branch was one of the forecast's first, and not drawn.
-        known: rounds with more candidates than `BEST_FORECASTS` of which every time is known, on
-            the recorded grid alone.
-        best_four: of those, rounds whose fastest candidate was among the forecast's first
-            `BEST_FORECASTS`.
-    """
-
-    rounds: int
-    led: int
+    rounds: int  # with a right branch
+    led: int  # of these, rounds whose fastest branch was one of the forecast's first, and not drawn
+    # rounds with more candidates than `BEST_FORECASTS` of which every time is known, on the
+    # recorded grid alone
     known: int
+    # of those, rounds whose fastest candidate was among the forecast's first `BEST_FORECASTS`
     best_four: int
 
     def __str__(self) -> str:
@@ -672,70 +622,45 @@ class ForecastHits:
 
 @dataclass(frozen=True)
 class FoundPoint:
-    """A point and its time.
+    """A point and its time."""
 
-    Args:
-        point: its key.
-        knobs: all of them.
-        time_us: microseconds.
-    """
-
-    point: str
-    knobs: Mapping[str, int]
-    time_us: float
+    point: str  # its key
+    knobs: Mapping[str, int]  # all of them
+    time_us: float  # microseconds
 
 
 @dataclass(frozen=True)
 class LoopResult:
-    """How a loop ended.
+    """How a loop ended."""
 
-    Args:
-        champion: from which a next round would begin.
-        rounds: that are whole.
-        runs: candidates that were run, ablations included.
-        stopped: why.
-        best: the fastest point of the whole recorded grid; None where there is no grid.
-        best_leading: the fastest of its points that a round may lead with, and so the best that a
-            loop can end with; None where there is no grid.
-        sol: the champion's score between floor and baseline; None where there is no baseline.
-        forecast: how often the forecast was right about the fastest candidate, see
-            `LoopState.forecast_hits`.
-    """
-
-    champion: FoundPoint
-    rounds: int
-    runs: int
-    stopped: str
+    champion: FoundPoint  # from which a next round would begin
+    rounds: int  # that are whole
+    runs: int  # candidates that were run, ablations included
+    stopped: str  # why
+    # the fastest point of the whole recorded grid; None where there is no grid
     best: FoundPoint | None = None
+    # the fastest of its points that a round may lead with, and so the best that a loop can end
+    # with; None where there is no grid
     best_leading: FoundPoint | None = None
+    # the champion's score between floor and baseline; None where there is no baseline
     sol: SolScore | None = None
+    # how often the forecast was right about the fastest candidate, see `LoopState.forecast_hits`
     forecast: ForecastHits | None = None
 
 
 @dataclass(frozen=True)
 class AblatedPoint:
-    """A point with one method out at a time, outside of any loop.
+    """A point with one method out at a time, outside of any loop."""
 
-    Args:
-        of: the point.
-        origin: of its times: live, recorded or forecast.
-        aa: the smallest effect that can be told here.
-        attribution: of each method.
-        pairs: of two methods out together, where that was asked for.
-        sass_check: of each method that has a time.
-        classes: of each method that has a time.
-        gpu: short name.
-        interactions: of each pair, what the two do together against what each does alone.
-        untimed: why there is no time, of a method or a pair.
-    """
-
-    of: FoundPoint
-    origin: str
-    aa: AA
-    attribution: tuple[Attribution, ...]
-    pairs: tuple[Attribution, ...]
-    sass_check: tuple[SassVerdict, ...]
-    classes: Mapping[str, MethodClass]
-    gpu: str = ""
+    of: FoundPoint  # the point
+    origin: str  # of its times: live, recorded or forecast
+    aa: AA  # the smallest effect that can be told here
+    attribution: tuple[Attribution, ...]  # of each method
+    pairs: tuple[Attribution, ...]  # of two methods out together, where that was asked for
+    sass_check: tuple[SassVerdict, ...]  # of each method that has a time
+    classes: Mapping[str, MethodClass]  # of each method that has a time
+    gpu: str = ""  # short name
+    # of each pair, what the two do together against what each does alone
     interactions: tuple[Interaction, ...] = ()
+    # why there is no time, of a method or a pair
     untimed: Mapping[str, str] = field(default_factory=dict)

@@ -42,19 +42,12 @@ LONG_CELL = 24
 
 @dataclass(frozen=True)
 class SummaryTable:
-    """A part of the summary.
+    """A part of the summary."""
 
-    Args:
-        title: of it.
-        columns: names of them.
-        rows: cells.
-        note: said below it; also in the place of no rows.
-    """
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
+    title: str  # of it
+    columns: tuple[str, ...]  # names of them
+    rows: tuple[tuple[str, ...], ...]  # cells
+    note: str = ""  # said below it; also in the place of no rows
 
 
 def summarise(state: LoopState) -> tuple[SummaryTable, ...]:
@@ -272,19 +265,12 @@ _DRAWN: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class _Plot:
-    """A drawing and what stands for it.
+    """A drawing and what stands for it."""
 
-    Args:
-        paint: draws it.
-        alt: what a reader who cannot see it would want to know.
-        caption: below it.
-        rows: lines of text along its side, which decide its height.
-    """
-
-    paint: Callable[[Axes], None]
-    alt: str
-    caption: str
-    rows: int = 0
+    paint: Callable[[Axes], None]  # draws it
+    alt: str  # what a reader who cannot see it would want to know
+    caption: str  # below it
+    rows: int = 0  # lines of text along its side, which decide its height
 
 
 def summary_html(state: LoopState) -> str:

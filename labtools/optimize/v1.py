@@ -25,17 +25,11 @@ ONE_AN_AXIS = Budget(1, 1, 1, DEFAULT_RULE, "One method an axis, whatever the ga
 
 @dataclass(frozen=True)
 class GroupVerdict:
-    """What the old policy makes of a group of methods.
+    """What the old policy makes of a group of methods."""
 
-    Attributes:
-        classes: the class of every method of the group: all are the same.
-        gain: of the group, relative to the time with it.
-        keeps: the champion is the kernel with the group.
-    """
-
-    classes: Mapping[str, MethodClass]
-    gain: float
-    keeps: bool
+    classes: Mapping[str, MethodClass]  # the class of every method of the group: all are the same
+    gain: float  # of the group, relative to the time with it
+    keeps: bool  # the champion is the kernel with the group
 
 
 def pick_one_an_axis(

@@ -56,27 +56,18 @@ class Predicted(Protocol):
 
 @dataclass(frozen=True)
 class JudgedKernel:
-    """One measured kernel and what was predicted for it.
+    """One measured kernel and what was predicted for it."""
 
-    Attributes:
-        record: what ran, its measured time and its counters.
-        stratum: one of those in ``points.toml``.
-        split: ``calibration`` or ``test``.
-        forecast_us, bound, model: the model's; microseconds.
-        roofline_us: least bytes at the read ceiling, plus an empty launch.
-        constant_us: the roofline times one constant, the best for the calibration kernels.
-        counted: the bound that hardware counters show; None where none were read.
-    """
-
-    record: Record
-    stratum: str
-    split: str
+    record: Record  # what ran, its measured time and its counters
+    stratum: str  # one of those in ``points.toml``
+    split: str  # ``calibration`` or ``test``
+    # forecast_us, bound, model: the model's; microseconds
     forecast_us: float
     bound: str
     model: str
-    roofline_us: float
-    constant_us: float
-    counted: CountedBound | None
+    roofline_us: float  # least bytes at the read ceiling, plus an empty launch
+    constant_us: float  # the roofline times one constant, the best for the calibration kernels
+    counted: CountedBound | None  # the bound that hardware counters show; None where none were read
 
     @property
     def rung(self) -> str:
@@ -318,17 +309,13 @@ def best_constant(pairs: Sequence[tuple[float, float]]) -> float:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two points of one kernel and workload that differ in one knob.
+    """Two points of one kernel and workload that differ in one knob."""
 
-    Attributes:
-        first, second: the points.
-        knob: what differs.
-        measured_ratio, forecast_ratio: second over first.
-    """
-
+    # first, second: the points
     first: JudgedKernel
     second: JudgedKernel
-    knob: str
+    knob: str  # what differs
+    # measured_ratio, forecast_ratio: second over first
     measured_ratio: float
     forecast_ratio: float
 
@@ -367,17 +354,11 @@ def pairs_of(points: Sequence[JudgedKernel], threshold: float = DIRECTION_THRESH
 
 @dataclass(frozen=True)
 class BoundAgreement:
-    """Forecast bounds held against counted ones.
+    """Forecast bounds held against counted ones."""
 
-    Attributes:
-        points: how many were asked.
-        qualifying: those whose counters are unambiguous.
-        misses: those of them where the forecast names another bound.
-    """
-
-    points: int
-    qualifying: tuple[JudgedKernel, ...]
-    misses: tuple[JudgedKernel, ...]
+    points: int  # how many were asked
+    qualifying: tuple[JudgedKernel, ...]  # those whose counters are unambiguous
+    misses: tuple[JudgedKernel, ...]  # those of them where the forecast names another bound
 
     @property
     def share_qualifying(self) -> float:
@@ -404,19 +385,12 @@ def bound_agreement(points: Sequence[JudgedKernel]) -> BoundAgreement:
 
 @dataclass(frozen=True)
 class Target:
-    """One thing that was asked of the model before the test.
+    """One thing that was asked of the model before the test."""
 
-    Attributes:
-        name: what.
-        wanted: the limit in words.
-        found: the number, in the same words.
-        met: it is.
-    """
-
-    name: str
-    wanted: str
-    found: str
-    met: bool
+    name: str  # what
+    wanted: str  # the limit in words
+    found: str  # the number, in the same words
+    met: bool  # it is
 
 
 def check_targets(points: Sequence[JudgedKernel], which: Which = "forecast") -> list[Target]:

@@ -29,25 +29,19 @@ TILE_LAYOUTS = ("plain", "xor", "codes")
 class Tile:
     """Rows of equal length in shared memory.
 
-    Args:
-        rows: of the tile.
-        row_bytes: that hold data.
-        stride_bytes: from one row to the next; None is ``row_bytes``.
-        layout: ``plain``, or ``xor``: 16-byte chunk c of row r stands at ``c ^ (r % 8)`` (of fewer
-            than 8 chunks a row, at ``c ^ (r // (8 / chunks) % chunks)``). ``codes`` is that of a
-            tile of codes, of which a lane has n = rows / 8 neighbouring keys, n g and on: the
-            number of a 16-byte chunk in the tile, exclusive or three bits of g = r // n.
-        base: address of the first row, from an aligned start.
-
     Raises:
         LabError: sizes that no tile has, or a swizzle of rows that are no 16-byte chunks.
     """
 
-    rows: int
-    row_bytes: int
-    stride_bytes: int | None = None
+    rows: int  # of the tile
+    row_bytes: int  # that hold data
+    stride_bytes: int | None = None  # from one row to the next; None is ``row_bytes``
+    # ``plain``, or ``xor``: 16-byte chunk c of row r stands at ``c ^ (r % 8)`` (of fewer than 8
+    # chunks a row, at ``c ^ (r // (8 / chunks) % chunks)``). ``codes`` is that of a tile of codes,
+    # of which a lane has n = rows / 8 neighbouring keys, n g and on: the number of a 16-byte chunk
+    # in the tile, exclusive or three bits of g = r // n.
     layout: str = "plain"
-    base: int = 0
+    base: int = 0  # address of the first row, from an aligned start
 
     def __post_init__(self) -> None:
         if self.stride_bytes is None:
@@ -105,43 +99,27 @@ def half_tile(rows: int, columns: int, padding: int = 0, layout: str = "plain") 
 
 @dataclass(frozen=True)
 class Access:
-    """One warp-wide access to a tile.
+    """One warp-wide access to a tile."""
 
-    Args:
-        name: for tables.
-        width: bytes a lane.
-        rows, bytes: [lanes] the row and the byte of it that each lane names.
-        group: lanes that are served together when nothing is in the way.
-    """
-
-    name: str
-    width: int
+    name: str  # for tables
+    width: int  # bytes a lane
+    # rows, bytes: [lanes] the row and the byte of it that each lane names
     rows: np.ndarray
     bytes: np.ndarray
-    group: int
+    group: int  # lanes that are served together when nothing is in the way
 
 
 @dataclass(frozen=True)
 class AccessReport:
-    """What an access meets.
+    """What an access meets."""
 
-    Attributes:
-        access: its name.
-        width: bytes a lane.
-        wavefronts: turns that shared memory takes.
-        least: turns without any conflict.
-        ways: the worst number of different words that one bank is asked for at once.
-        misaligned_lanes: lanes whose address is no multiple of the width; one is a fault.
-        first_misaligned: the lowest such address, or None.
-    """
-
-    access: str
-    width: int
-    wavefronts: int
-    least: int
-    ways: int
-    misaligned_lanes: int
-    first_misaligned: int | None
+    access: str  # its name
+    width: int  # bytes a lane
+    wavefronts: int  # turns that shared memory takes
+    least: int  # turns without any conflict
+    ways: int  # the worst number of different words that one bank is asked for at once
+    misaligned_lanes: int  # lanes whose address is no multiple of the width; one is a fault
+    first_misaligned: int | None  # the lowest such address, or None
 
     @property
     def faults(self) -> bool:
@@ -264,23 +242,15 @@ ACCESSES: Mapping[str, Callable[[Tile], Access]] = {
 
 @dataclass(frozen=True)
 class TileReport:
-    """A tile held against the accesses of a kernel.
+    """A tile held against the accesses of a kernel."""
 
-    Attributes:
-        tile: what was checked.
-        stride_mod_16: bytes by which the row stride misses a multiple of 16.
-        misaligned_rows: rows that do not begin at a multiple of 16 bytes.
-        first_misaligned: address of the first such row, or None.
-        accesses: each pattern's report, the worst over the columns that it starts at.
-        padding_bytes: shared memory that holds no data.
-    """
-
-    tile: Tile
-    stride_mod_16: int
-    misaligned_rows: int
-    first_misaligned: int | None
+    tile: Tile  # what was checked
+    stride_mod_16: int  # bytes by which the row stride misses a multiple of 16
+    misaligned_rows: int  # rows that do not begin at a multiple of 16 bytes
+    first_misaligned: int | None  # address of the first such row, or None
+    # each pattern's report, the worst over the columns that it starts at
     accesses: tuple[AccessReport, ...]
-    padding_bytes: int
+    padding_bytes: int  # shared memory that holds no data
 
     @property
     def faults(self) -> bool:

@@ -35,19 +35,12 @@ MOST_SPREAD = 0.2
 
 @dataclass(frozen=True)
 class BlockClass:
-    """Blocks that execute equally much.
+    """Blocks that execute equally much."""
 
-    Attributes:
-        block: number of the one that stands for all.
-        members: how many there are.
-        streams: what its warps issue.
-        trace: what it executes.
-    """
-
-    block: int
-    members: int
-    streams: BlockStreams
-    trace: Trace
+    block: int  # number of the one that stands for all
+    members: int  # how many there are
+    streams: BlockStreams  # what its warps issue
+    trace: Trace  # what it executes
 
 
 class LaunchBlocks:

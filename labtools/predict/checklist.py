@@ -42,62 +42,38 @@ _WARP = 32
 
 @dataclass(frozen=True)
 class Fact:
-    """One number or word of an answer.
+    """One number or word of an answer."""
 
-    Attributes:
-        name: what it is, unit included.
-        value: a number or a text.
-        word: ``computed``, ``forecast`` or ``recorded``.
-        note: what to know about it, or empty.
-    """
-
-    name: str
-    value: float | int | str
-    word: str
-    note: str = ""
+    name: str  # what it is, unit included
+    value: float | int | str  # a number or a text
+    word: str  # ``computed``, ``forecast`` or ``recorded``
+    note: str = ""  # what to know about it, or empty
 
 
 @dataclass(frozen=True)
 class Item:
-    """One question with its answer.
+    """One question with its answer."""
 
-    Attributes:
-        id: fixed name.
-        question: in words.
-        says: the answer in a sentence.
-        word: provenance of the sentence.
-        facts: what it rests on.
-        columns, rows: a table where one number a line is not enough; rows have one value a column.
-    """
-
-    id: str
-    question: str
-    says: str
-    word: str
-    facts: tuple[Fact, ...] = ()
+    id: str  # fixed name
+    question: str  # in words
+    says: str  # the answer in a sentence
+    word: str  # provenance of the sentence
+    facts: tuple[Fact, ...] = ()  # what it rests on
+    # columns, rows: a table where one number a line is not enough; rows have one value a column
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[float | int | str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
 class Checklist:
-    """A filled checklist.
+    """A filled checklist."""
 
-    Attributes:
-        rung_id: the kernel.
-        workload: what it computes.
-        gpu: the sheet.
-        knobs: every knob with its value.
-        items: the questions in order.
-        forecast: what the answers rest on.
-    """
-
-    rung_id: str
-    workload: Problem
-    gpu: Gpu
-    knobs: Mapping[str, int]
-    items: tuple[Item, ...]
-    forecast: Forecast
+    rung_id: str  # the kernel
+    workload: Problem  # what it computes
+    gpu: Gpu  # the sheet
+    knobs: Mapping[str, int]  # every knob with its value
+    items: tuple[Item, ...]  # the questions in order
+    forecast: Forecast  # what the answers rest on
 
     def item(self, name: str) -> Item:
         """The item with an id.
@@ -119,26 +95,19 @@ class Checklist:
 
 @dataclass(frozen=True)
 class CodeFacts:
-    """What a kernel's listing says by itself; nothing is simulated.
+    """What a kernel's listing says by itself; nothing is simulated."""
 
-    Attributes:
-        launch: the launch that reads most, by the loads in its loop.
-        sass, resources: its code.
-        loop: its widest-reading innermost loop, or None where it has no loop.
-        lines: (file, first line, last line) of the loop's source, or None.
-        widths: (bytes a lane, how many) of the loop's loads from global memory, wide ones first.
-        bytes_in_flight: most bytes one warp has asked for and not yet touched.
-        occupancy: blocks that fit an SM.
-    """
-
-    launch: Launch
+    launch: Launch  # the launch that reads most, by the loads in its loop
+    # sass, resources: its code
     sass: Sass
     resources: Resources
-    loop: Loop | None
+    loop: Loop | None  # its widest-reading innermost loop, or None where it has no loop
+    # (file, first line, last line) of the loop's source, or None
     lines: tuple[str, int, int] | None
+    # (bytes a lane, how many) of the loop's loads from global memory, wide ones first
     widths: tuple[tuple[int, int], ...]
-    bytes_in_flight: int
-    occupancy: Occupancy
+    bytes_in_flight: int  # most bytes one warp has asked for and not yet touched
+    occupancy: Occupancy  # blocks that fit an SM
 
 
 def code_facts(

@@ -58,15 +58,10 @@ _NOT_WAITING = ("selected", "not_selected")
 
 @dataclass(frozen=True)
 class Evidence:
-    """What checks may look at.
+    """What checks may look at."""
 
-    Args:
-        ledger: claims and figures.
-        records: measured ones, of any GPU.
-    """
-
-    ledger: Ledger
-    records: Sequence[Record] = field(default_factory=list)
+    ledger: Ledger  # claims and figures
+    records: Sequence[Record] = field(default_factory=list)  # measured ones, of any GPU
 
     @property
     def figures(self) -> dict[str, dict[str, Any]]:
@@ -120,23 +115,17 @@ def judge(claimed: float, ours: float, tolerance: float) -> Verdict:
 
 @dataclass
 class FormulaNames:
-    """What the names of a formula stand for, and where they come from.
+    """What the names of a formula stand for, and where they come from."""
 
-    Attributes:
-        numbers: by name; None where it was not measured.
-        texts: words by name, which only the reason of a claim may quote.
-        told: the sources, as a reason names them.
-        tables: keys of the published works whose figures are among them.
-        records: profiled ones that are among them.
-        forecast_of: the GPU of a forecast that is among them, or an empty string.
-    """
-
+    # by name; None where it was not measured
     numbers: dict[str, Quantity | None] = field(default_factory=dict)
+    # words by name, which only the reason of a claim may quote
     texts: dict[str, str] = field(default_factory=dict)
-    told: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)  # the sources, as a reason names them
+    # keys of the published works whose figures are among them
     tables: list[str] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)
-    forecast_of: str = ""
+    records: list[Record] = field(default_factory=list)  # profiled ones that are among them
+    forecast_of: str = ""  # the GPU of a forecast that is among them, or an empty string
 
     def add(self, found: Mapping[str, Any], prefix: str) -> None:
         """Take numbers and words in.
@@ -314,9 +303,6 @@ def _names_of(claim: Claim, evidence: Evidence) -> FormulaNames:
     """What the names of a claim's formulas stand for; ``claimed`` is the claim's own value.
 
     Each source in ``given`` is one query or a list of them. ``as`` puts a prefix before its names.
-
-    Raises:
-        MissingName: counters that nobody recorded, or machine code that is not there.
     """
     names = FormulaNames()
     for kind, find in _SOURCES.items():
@@ -474,11 +460,7 @@ def time_on_their_card(claim: Claim, evidence: Evidence) -> Finding:
 
 
 def _stored_floor_us(candidate: str, problem: Problem, gpu: Gpu, knobs: Mapping[str, int]) -> float:
-    """Least time of the bytes that a candidate reads, microseconds; a kept form may be smaller.
-
-    Raises:
-        LabError: the rung is not there, or the GPU's memory rate is unknown.
-    """
+    """Least time of the bytes that a candidate reads, microseconds; a kept form may be smaller."""
     scheme = None
     if Variant(candidate).is_rung:
         scheme = load_rung(candidate).scheme(problem, knobs)

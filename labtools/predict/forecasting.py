@@ -371,14 +371,7 @@ def what_if(
 def _find_bound(
     time_us: float, empty_us: float, main: LaunchForecast, peak_gb_per_s: float
 ) -> tuple[str, str]:
-    """(bound, one sentence) of a call by the rule that counters are read by too.
-
-    Args:
-        time_us: of the whole call.
-        empty_us: of a launch that does nothing.
-        main: the launch that takes longest.
-        peak_gb_per_s: of the memory.
-    """
+    """(bound, one sentence) of a call by the rule that counters are read by too."""
     of_peak = main.dram_bytes / main.time_us / 1e3 / peak_gb_per_s if main.time_us else 0.0
     shares = {
         "dram": of_peak,

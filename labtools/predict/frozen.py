@@ -31,30 +31,19 @@ FROZEN = Path(__file__).with_name("frozen.json.gz")
 
 @dataclass(frozen=True)
 class FrozenListing:
-    """One kernel with what a forecast of it needs.
+    """One kernel with what a forecast of it needs."""
 
-    Attributes:
-        kernel: its id.
-        gpu: the data sheet that it is forecast on.
-        knobs: with which it was compiled and launched.
-        workload: what it computes.
-        launches: as they were for this workload, these knobs and this GPU.
-        resources: registers, shared memory and spills by kernel name.
-        lines: the listing without addresses and source lines.
-        arch, nvrtc_version: what it was compiled for, and by which compiler.
-        clock_mhz: taken where the data sheet states no clock.
-    """
-
-    kernel: str
-    gpu: str
+    kernel: str  # its id
+    gpu: str  # the data sheet that it is forecast on
+    # arch, nvrtc_version: what it was compiled for, and by which compiler
     arch: str
     nvrtc_version: str
-    knobs: Mapping[str, int]
-    workload: ProblemField
-    launches: tuple[LaunchField, ...]
-    resources: Mapping[str, Resources]
-    lines: tuple[str, ...] = field(repr=False)
-    clock_mhz: float = 1980.0
+    knobs: Mapping[str, int]  # with which it was compiled and launched
+    workload: ProblemField  # what it computes
+    launches: tuple[LaunchField, ...]  # as they were for this workload, these knobs and this GPU
+    resources: Mapping[str, Resources]  # registers, shared memory and spills by kernel name
+    lines: tuple[str, ...] = field(repr=False)  # the listing without addresses and source lines
+    clock_mhz: float = 1980.0  # taken where the data sheet states no clock
 
     @property
     def name(self) -> str:

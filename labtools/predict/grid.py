@@ -428,11 +428,6 @@ class LaunchModel:
 
         What an average SM does is the main class's account; until the last SM has done it, others
         have nothing left.
-
-        Args:
-            runs: each class with one of its runs, and the blocks that shared the SM in it.
-            busy_us: the launch without `atomics_us`.
-            scheduled: share of it that the schedule of blocks takes; memory's rate takes the rest.
         """
         main = self.blocks.main_class
         run = runs[main][1][0]

@@ -22,22 +22,17 @@ MOST_ASSUMED = 1 << 22
 
 @dataclass(frozen=True)
 class Lanes:
-    """Who runs: lane i is thread ``thread[i]`` of block ``block[i]``.
+    """Who runs: lane i is thread ``thread[i]`` of block ``block[i]``."""
 
-    Args:
-        block: [N, 3] block index x, y, z.
-        thread: [N, 3] thread index x, y, z.
-        bank: constant bank 0 as bytes by offset: (first offset, values) of the parameters.
-        independent: every lane is a warp of its own, so that each may run ahead of the others.
-        tensor_maps: by address, what the copy engine is told.
-    """
-
-    block: np.ndarray
-    thread: np.ndarray
+    block: np.ndarray  # [N, 3] block index x, y, z
+    thread: np.ndarray  # [N, 3] thread index x, y, z
     grid: tuple[int, int, int]
     block_shape: tuple[int, int, int]
+    # constant bank 0 as bytes by offset: (first offset, values) of the parameters
     bank: bytes = field(repr=False)
+    # every lane is a warp of its own, so that each may run ahead of the others
     independent: bool = False
+    # by address, what the copy engine is told
     tensor_maps: Mapping[int, TensorMap] = field(default_factory=dict, repr=False)
 
     @property
@@ -107,23 +102,18 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Buffers:
-    """Addresses and known contents of a launch's buffers.
+    """Addresses and known contents of a launch's buffers."""
 
-    Attributes:
-        names: buffer names; number i lies at ``(i + 1) * BUFFER_SPACING``.
-        contents: integer arrays that decide trip counts (lengths, block tables), by name.
-        bytes: size of each buffer, where known.
-        assumed: what integer workspaces are taken to hold, by name, for want of their content.
-        tickets: what atomic counters gave to each block, by (kernel, instruction, round, block);
-            written while one thread of every block is followed, read when a block is.
-        data: what the inputs hold, by name, where jumps that depend on data are followed.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # buffer names; number i lies at ``(i + 1) * BUFFER_SPACING``
+    # integer arrays that decide trip counts (lengths, block tables), by name
     contents: Mapping[str, np.ndarray]
-    bytes: Mapping[str, int]
+    bytes: Mapping[str, int]  # size of each buffer, where known
+    # what integer workspaces are taken to hold, by name, for want of their content
     assumed: Mapping[str, np.ndarray] = field(default_factory=dict)
+    # what atomic counters gave to each block, by (kernel, instruction, round, block); written while
+    # one thread of every block is followed, read when a block is
     tickets: dict[tuple[str, int, int, int], int] = field(default_factory=dict, repr=False)
+    # what the inputs hold, by name, where jumps that depend on data are followed
     data: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def address_of(self, name: str) -> int:

@@ -39,20 +39,14 @@ _CODE = code_digest("predict")
 
 @dataclass(frozen=True)
 class LatencyEntry:
-    """One number.
+    """One number."""
 
-    Attributes:
-        value: median, or the published figure.
-        low, high: least and most of the repeats; equal to ``value`` for a published figure.
-        unit: ``cycles``, ``cycles a cycle``, ``GB/s``, ``us``, ``ns`` or ``MHz``.
-        source: which microbenchmark, which document, or that it was assumed.
-    """
-
-    value: float
+    value: float  # median, or the published figure
+    # low, high: least and most of the repeats; equal to ``value`` for a published figure
     low: float
     high: float
-    unit: str
-    source: str
+    unit: str  # ``cycles``, ``cycles a cycle``, ``GB/s``, ``us``, ``ns`` or ``MHz``
+    source: str  # which microbenchmark, which document, or that it was assumed
 
     @property
     def assumed(self) -> bool:
@@ -62,31 +56,23 @@ class LatencyEntry:
 
 @dataclass(frozen=True)
 class Latencies:
-    """What is known of one GPU's speed.
+    """What is known of one GPU's speed."""
 
-    Attributes:
-        gpu: short name of the GPU.
-        arch: for example ``sm_90``.
-        calibrated: True when the table was made by this project's microbenchmarks on this GPU.
-        entries: every number by its whole name, for example ``latency.shared.32``.
-        curves: lists of points by name, for example ``hbm``: bandwidth by bytes in flight.
-        curves_of: the GPU that the curves were measured on; None when there are none.
-        num_sms, l2_bytes: of that GPU, to scale its curves with; 0 when there are none.
-        sibling: short name of the measured GPU of this architecture whose numbers these are, or
-            None.
-        about: date, driver and the like.
-    """
-
-    gpu: str
-    arch: str
-    calibrated: bool
+    gpu: str  # short name of the GPU
+    arch: str  # for example ``sm_90``
+    calibrated: bool  # True when the table was made by this project's microbenchmarks on this GPU
+    # every number by its whole name, for example ``latency.shared.32``
     entries: Mapping[str, LatencyEntry] = field(repr=False)
+    # lists of points by name, for example ``hbm``: bandwidth by bytes in flight
     curves: Mapping[str, tuple[Mapping[str, Any], ...]] = field(repr=False)
+    # the GPU that the curves were measured on; None when there are none
     curves_of: str | None = None
+    # num_sms, l2_bytes: of that GPU, to scale its curves with; 0 when there are none
     num_sms: int = 0
     l2_bytes: int = 0
+    # short name of the measured GPU of this architecture whose numbers these are, or None
     sibling: str | None = None
-    about: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    about: Mapping[str, Any] = field(default_factory=dict, repr=False)  # date, driver and the like
 
     def entry(self, name: str) -> LatencyEntry:
         """A number with its spread and source.

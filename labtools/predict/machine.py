@@ -88,15 +88,10 @@ def unit_of(one: Instruction) -> str:
 
 @dataclass(frozen=True)
 class Curve:
-    """A measured curve, interpolated between its points and flat beyond them.
+    """A measured curve, interpolated between its points and flat beyond them."""
 
-    Args:
-        x: increasing.
-        y: same length.
-    """
-
-    x: tuple[float, ...]
-    y: tuple[float, ...]
+    x: tuple[float, ...]  # increasing
+    y: tuple[float, ...]  # same length
 
     def __call__(self, at: float) -> float:
         """The curve's value at ``at``."""
@@ -113,14 +108,10 @@ class LoadCurve:
 
     Between the measured points it is a straight line in log(wait) over log(u / (1 - u)); beyond
     the last one the wait grows as u / (1 - u), as any queue's does near its limit.
-
-    Args:
-        shares: increasing, 0..1.
-        waits: cycles, increasing.
     """
 
-    shares: tuple[float, ...]
-    waits: tuple[float, ...]
+    shares: tuple[float, ...]  # increasing, 0..1
+    waits: tuple[float, ...]  # cycles, increasing
 
     def __call__(self, share: float) -> float:
         """Cycles at a share of the ceiling; grows without limit towards 1."""
@@ -140,91 +131,66 @@ class LoadCurve:
 
 @dataclass(frozen=True)
 class Machine:
-    """One GPU as the SM model sees it. Cycles are SM cycles.
+    """One GPU as the SM model sees it. Cycles are SM cycles."""
 
-    Attributes:
-        name: short name of the GPU.
-        calibrated: the numbers were measured on this GPU by the project's microbenchmarks.
-        clock_ghz: SM clock under load.
-        product_clock_ghz: the same while all tensor cores work on products of warpgroups.
-        sm_count, sub_partitions: of the GPU, of an SM.
-        variable: latency of shuffles, shared loads, conversions and the like, by class.
-        intervals: cycles between two instructions on one pipe of a sub-partition, by unit.
-        shared_intervals: cycles that the SM's one load/store unit needs, by class.
-        l1: latency of an L1 hit.
-        l2_rows, dram_rows: latency of a warp-wide load by bytes asked for.
-        l2_async, dram_async: the same for a copy to shared memory, its wait included.
-        l2_box, dram_box: the same for a copy of a box by a tensor map; from memory on one SM alone.
-        box_bytes_per_cycle: that memory gives to such copies of all SMs together.
-        store_lines: cycles of an SM for each 128-byte line of a warp-wide store, all SMs storing,
-            by the bytes stored there side by side; 0 where it was not measured.
-        store_drain: cycles until a store can be seen by all: measured, else those of the L2's.
-        products: by where A comes from, cycles of the tensor cores for each column of a product of
-            a warpgroup, by its columns.
-        product_queue: products that may be started and not done, of all warpgroups together.
-        product_latency: cycles of a product beyond those.
-        barrier_cycles: from the last warp's arrival until all go on.
-        barrier_interval: cycles that the SM's barrier unit takes for each arriving warp.
-        slow_dram, slow_l2: latency on the SM that has it worst, over the middle one's.
-        fill_bytes_per_cycle: from the L2 into one SM.
-        dram_bytes_per_cycle, l2_bytes_per_cycle: the whole GPU's ceilings, a SM cycle.
-        dram_queue, l2_queue: what load adds to a latency, by share of the ceiling in use.
-        scattered: share of the memory's ceiling that a kernel reaches whose blocks each read one
-            row after another, 1 KiB at a time, instead of a large piece.
-        atomic_ns: one atomic operation on an address that all blocks use, nanoseconds.
-        l2_miss: share of warm reads that miss the L2, by bytes read again and again.
-        branch_cycles: cost of a taken branch beyond its stall count.
-        cold_line_cycles: first fetch of a 128-byte line of instructions by an SM.
-        cold_lines: the same by the size of the code, KiB, for code beyond `USUAL_CODE_KIB`.
-        operand_read_cycles: from issue until a memory instruction has read its operands.
-        launch_us: an empty launch by number of blocks.
-        start_us: fixed cost of a launch that works, beyond an empty one.
-        numbers_of: whose latencies these are, where they are not the GPU's own.
-        sources: where each number comes from.
-    """
-
-    name: str
-    calibrated: bool
-    clock_ghz: float
-    product_clock_ghz: float
+    name: str  # short name of the GPU
+    calibrated: bool  # the numbers were measured on this GPU by the project's microbenchmarks
+    clock_ghz: float  # SM clock under load
+    product_clock_ghz: float  # the same while all tensor cores work on products of warpgroups
+    # sm_count, sub_partitions: of the GPU, of an SM
     sm_count: int
     sub_partitions: int
+    # latency of shuffles, shared loads, conversions and the like, by class
     variable: dict[str, float]
+    # cycles between two instructions on one pipe of a sub-partition, by unit
     intervals: dict[str, float]
-    shared_intervals: dict[str, float]
-    l1: dict[int, float]
+    shared_intervals: dict[str, float]  # cycles that the SM's one load/store unit needs, by class
+    l1: dict[int, float]  # latency of an L1 hit
+    # l2_rows, dram_rows: latency of a warp-wide load by bytes asked for
     l2_rows: Curve
     dram_rows: Curve
+    # l2_async, dram_async: the same for a copy to shared memory, its wait included
     l2_async: Curve
     dram_async: Curve
+    # l2_box, dram_box: the same for a copy of a box by a tensor map; from memory on one SM alone
     l2_box: Curve
     dram_box: Curve
-    box_bytes_per_cycle: float
+    box_bytes_per_cycle: float  # that memory gives to such copies of all SMs together
+    # cycles of an SM for each 128-byte line of a warp-wide store, all SMs storing, by the bytes
+    # stored there side by side; 0 where it was not measured
     store_lines: Curve
-    store_drain: float
+    store_drain: float  # cycles until a store can be seen by all: measured, else those of the L2's
+    # by where A comes from, cycles of the tensor cores for each column of a product of a warpgroup,
+    # by its columns
     products: dict[str, Curve]
-    product_queue: float
-    product_latency: float
-    barrier_cycles: float
-    barrier_interval: float
+    product_queue: float  # products that may be started and not done, of all warpgroups together
+    product_latency: float  # cycles of a product beyond those
+    barrier_cycles: float  # from the last warp's arrival until all go on
+    barrier_interval: float  # cycles that the SM's barrier unit takes for each arriving warp
+    # slow_dram, slow_l2: latency on the SM that has it worst, over the middle one's
     slow_dram: float
     slow_l2: float
-    fill_bytes_per_cycle: float
+    fill_bytes_per_cycle: float  # from the L2 into one SM
+    # dram_bytes_per_cycle, l2_bytes_per_cycle: the whole GPU's ceilings, a SM cycle
     dram_bytes_per_cycle: float
     l2_bytes_per_cycle: float
+    # dram_queue, l2_queue: what load adds to a latency, by share of the ceiling in use
     dram_queue: LoadCurve
     l2_queue: LoadCurve
+    # share of the memory's ceiling that a kernel reaches whose blocks each read one row after
+    # another, 1 KiB at a time, instead of a large piece
     scattered: float
-    atomic_ns: float
-    l2_miss: Curve
+    atomic_ns: float  # one atomic operation on an address that all blocks use, nanoseconds
+    l2_miss: Curve  # share of warm reads that miss the L2, by bytes read again and again
     l1_bytes: float
-    branch_cycles: float
-    cold_line_cycles: float
-    cold_lines: Curve
-    operand_read_cycles: float
-    launch_us: Curve
-    start_us: float
-    numbers_of: str = ""
+    branch_cycles: float  # cost of a taken branch beyond its stall count
+    cold_line_cycles: float  # first fetch of a 128-byte line of instructions by an SM
+    cold_lines: Curve  # the same by the size of the code, KiB, for code beyond `USUAL_CODE_KIB`
+    operand_read_cycles: float  # from issue until a memory instruction has read its operands
+    launch_us: Curve  # an empty launch by number of blocks
+    start_us: float  # fixed cost of a launch that works, beyond an empty one
+    numbers_of: str = ""  # whose latencies these are, where they are not the GPU's own
+    # where each number comes from
     sources: dict[str, str] = field(default_factory=dict, repr=False)
 
     def chunk_share(self, chunk_bytes: float) -> float:

@@ -12,73 +12,43 @@ from .sheets import Gpu, load_gpu
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Residency of one kernel on one SM.
+    """Residency of one kernel on one SM."""
 
-    Attributes:
-        blocks_per_sm: blocks that fit at once; 0 when the kernel cannot launch.
-        warps_per_block: warps of one block.
-        warps_per_sm: resident warps, blocks times warps.
-        max_warps_per_sm: the most the SM can hold.
-        theoretical: ``warps_per_sm / max_warps_per_sm``, 0..1.
-        limits: blocks an SM that each resource allows; None where it sets no limit.
-        limiter: the resource that decides; the first of several equal ones.
-        limiters: all resources that decide.
-        registers_per_block: registers taken by a block, rounding included.
-        smem_per_block_bytes: shared memory taken by a block, rounding and reserve included.
-        cannot_run: why the kernel cannot launch, or None.
-    """
-
-    blocks_per_sm: int
-    warps_per_block: int
-    warps_per_sm: int
-    max_warps_per_sm: int
-    theoretical: float
+    blocks_per_sm: int  # blocks that fit at once; 0 when the kernel cannot launch
+    warps_per_block: int  # warps of one block
+    warps_per_sm: int  # resident warps, blocks times warps
+    max_warps_per_sm: int  # the most the SM can hold
+    theoretical: float  # ``warps_per_sm / max_warps_per_sm``, 0..1
+    # blocks an SM that each resource allows; None where it sets no limit
     limits: dict[str, int | None]
-    limiter: str
-    limiters: tuple[str, ...]
-    registers_per_block: int
-    smem_per_block_bytes: int
-    cannot_run: str | None = None
+    limiter: str  # the resource that decides; the first of several equal ones
+    limiters: tuple[str, ...]  # all resources that decide
+    registers_per_block: int  # registers taken by a block, rounding included
+    smem_per_block_bytes: int  # shared memory taken by a block, rounding and reserve included
+    cannot_run: str | None = None  # why the kernel cannot launch, or None
 
 
 @dataclass(frozen=True)
 class AchievedOccupancy:
-    """What a grid of a given size puts on the GPU while its first wave runs.
+    """What a grid of a given size puts on the GPU while its first wave runs."""
 
-    Attributes:
-        resident_blocks: blocks on the whole GPU.
-        resident_warps_per_sm: mean over all SMs, idle ones included.
-        achieved: ``resident_warps_per_sm / max_warps_per_sm``, 0..1.
-        theoretical: what would be there if the grid were large enough.
-        busy_sms: SMs with at least one block, when blocks are spread evenly.
-    """
-
-    resident_blocks: int
-    resident_warps_per_sm: float
-    achieved: float
-    theoretical: float
-    busy_sms: int
+    resident_blocks: int  # blocks on the whole GPU
+    resident_warps_per_sm: float  # mean over all SMs, idle ones included
+    achieved: float  # ``resident_warps_per_sm / max_warps_per_sm``, 0..1
+    theoretical: float  # what would be there if the grid were large enough
+    busy_sms: int  # SMs with at least one block, when blocks are spread evenly
 
 
 @dataclass(frozen=True)
 class Waves:
-    """How a grid is served when all blocks take equally long.
+    """How a grid is served when all blocks take equally long."""
 
-    Attributes:
-        blocks_per_wave: blocks that the whole GPU holds at once.
-        waves: grid size over ``blocks_per_wave``.
-        full_waves: complete waves.
-        tail_blocks: blocks of the last, incomplete wave; 0 when there is none.
-        tail_fill: fraction of the GPU that the tail uses; 1 when there is no tail.
-        efficiency: ``waves`` over the waves that must be waited for, 0..1.
-    """
-
-    blocks_per_wave: int
-    waves: float
-    full_waves: int
-    tail_blocks: int
-    tail_fill: float
-    efficiency: float
+    blocks_per_wave: int  # blocks that the whole GPU holds at once
+    waves: float  # grid size over ``blocks_per_wave``
+    full_waves: int  # complete waves
+    tail_blocks: int  # blocks of the last, incomplete wave; 0 when there is none
+    tail_fill: float  # fraction of the GPU that the tail uses; 1 when there is no tail
+    efficiency: float  # ``waves`` over the waves that must be waited for, 0..1
 
 
 def occupancy(

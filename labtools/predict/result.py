@@ -21,142 +21,95 @@ def waits_for_memory(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of the time: what the watched warp waited for.
+    """A part of the time: what the watched warp waited for."""
 
-    Attributes:
-        name: ``memory: DRAM``, ``memory: L2``, ``shuffle``, ``barrier``, ``fixed latency``, ...
-        cycles: of the whole kernel, one warp from start to end.
-        share: of the warp's cycles, 0..1.
-    """
-
-    name: str
-    cycles: float
-    share: float
+    name: str  # ``memory: DRAM``, ``memory: L2``, ``shuffle``, ``barrier``, ``fixed latency``, ..
+    cycles: float  # of the whole kernel, one warp from start to end
+    share: float  # of the warp's cycles, 0..1
 
 
 @dataclass(frozen=True)
 class ChainLink:
-    """One instruction of the main loop's last simulated trip, and what it waited for.
+    """One instruction of the main loop's last simulated trip, and what it waited for."""
 
-    Attributes:
-        index, text: the instruction.
-        source: its source line.
-        start: cycle of the issue before it, counted from the trip's first issue.
-        issue: cycle when it issued.
-        cause: name of the longest part of the wait, as in `Slice`.
-        cycles: of each cause.
-        producer: position of the instruction whose result was waited for, or None.
-    """
-
+    # index, text: the instruction
     index: int
     text: str
-    source: SourceLine | None
-    start: float
-    issue: float
-    cause: str
-    cycles: Mapping[str, float]
-    producer: int | None
+    source: SourceLine | None  # its source line
+    start: float  # cycle of the issue before it, counted from the trip's first issue
+    issue: float  # cycle when it issued
+    cause: str  # name of the longest part of the wait, as in `Slice`
+    cycles: Mapping[str, float]  # of each cause
+    producer: int | None  # position of the instruction whose result was waited for, or None
 
 
 @dataclass(frozen=True)
 class LaunchForecast:
-    """One launch of a forecast.
+    """One launch of a forecast."""
 
-    Attributes:
-        entry: kernel name.
-        blocks, threads: of the launch.
-        time_us: from the first block's start to the last one's end, launch overhead left out.
-        occupancy: blocks and warps that fit on an SM.
-        resident_blocks: blocks an SM really holds at the start.
-        trips: (instructions a trip, trips, cycles a trip) of each loop of the first warp; of an
-            inner loop the trips in one trip of the outer one.
-        dram_bytes, l2_bytes: that the whole launch reads from memory and from the L2.
-        footprint_bytes: different bytes that it touches.
-        dram_share: share of the memory ceiling in use while the GPU is full, 0..1.
-        l2_share: the same for the L2.
-        issue_share: share of the issue slots of busy SMs in use, 0..1, those of schedulers without
-            a warp included; a profiler's ``issue_slot_pct`` leaves these out.
-        tensor_share: share of the tensor cores' time that products of warpgroups take, 0..1.
-        in_flight_bytes: mean bytes asked for and not yet there, an SM.
-        load_latency_cycles: mean latency of loads that miss the L1, load on memory included.
-        stack: what the first warp waited for, largest first.
-        unit_waits: the parts of its contention that are for the SM's load/store unit, by the state
-            in which a profiler counts them, see `explain.unit_waits`.
-        chain: the main loop's instructions with their waits.
-        main_loop: (first, last) instruction of the main loop, or None.
-        true_chain_cycles: cycles a trip of the main loop if only true dependencies counted.
-        notes: branches on data and what was assumed.
-        doubts: those of them that may change the time by much.
-        account_us: term to microseconds of a kernel whose warps have roles: the phases of a block
-            (`explain.BLOCK_TERMS`), ``waves and tail`` (SMs that have no block left), ``memory's
-            rate`` (more than the schedule, where memory or the L2 gives no more), ``atomics``.
-            Together they are ``time_us``. Empty for other kernels.
-    """
-
-    entry: str
+    entry: str  # kernel name
+    # blocks, threads: of the launch
     blocks: int
     threads: int
-    time_us: float
-    occupancy: Occupancy
-    resident_blocks: int
+    time_us: float  # from the first block's start to the last one's end, launch overhead left out
+    occupancy: Occupancy  # blocks and warps that fit on an SM
+    resident_blocks: int  # blocks an SM really holds at the start
+    # (instructions a trip, trips, cycles a trip) of each loop of the first warp; of an inner loop
+    # the trips in one trip of the outer one
     trips: tuple[tuple[int, int, float], ...]
+    # dram_bytes, l2_bytes: that the whole launch reads from memory and from the L2
     dram_bytes: float
     l2_bytes: float
-    footprint_bytes: float
-    dram_share: float
-    l2_share: float
+    footprint_bytes: float  # different bytes that it touches
+    dram_share: float  # share of the memory ceiling in use while the GPU is full, 0..1
+    l2_share: float  # the same for the L2
+    # share of the issue slots of busy SMs in use, 0..1, those of schedulers without a warp
+    # included; a profiler's ``issue_slot_pct`` leaves these out
     issue_share: float
-    in_flight_bytes: float
-    load_latency_cycles: float
-    stack: tuple[Slice, ...]
+    in_flight_bytes: float  # mean bytes asked for and not yet there, an SM
+    load_latency_cycles: float  # mean latency of loads that miss the L1, load on memory included
+    stack: tuple[Slice, ...]  # what the first warp waited for, largest first
+    # the main loop's instructions with their waits
     chain: tuple[ChainLink, ...] = field(repr=False)
-    main_loop: tuple[int, int] | None
+    main_loop: tuple[int, int] | None  # (first, last) instruction of the main loop, or None
+    # cycles a trip of the main loop if only true dependencies counted
     true_chain_cycles: float | None
-    notes: tuple[str, ...]
-    doubts: tuple[str, ...] = ()
+    notes: tuple[str, ...]  # branches on data and what was assumed
+    doubts: tuple[str, ...] = ()  # those of them that may change the time by much
+    # share of the tensor cores' time that products of warpgroups take, 0..1
     tensor_share: float = 0.0
+    # term to microseconds of a kernel whose warps have roles: the phases of a block
+    # (`explain.BLOCK_TERMS`), ``waves and tail`` (SMs that have no block left), ``memory's rate``
+    # (more than the schedule, where memory or the L2 gives no more), ``atomics``. Together they are
+    # ``time_us``. Empty for other kernels.
     account_us: Mapping[str, float] = field(default_factory=dict, repr=False)
+    # the parts of its contention that are for the SM's load/store unit, by the state in which a
+    # profiler counts them, see `explain.unit_waits`
     unit_waits: Mapping[str, float] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """A predicted time, with what it stands on.
+    """A predicted time, with what it stands on."""
 
-    Attributes:
-        time_us: the prediction.
-        band_us: (lower, upper) end; as wide as the model's errors on kernels it was tried on. None
-            where ``doubts`` says why the model does not know.
-        bound: ``bandwidth``, ``issue``, ``chain`` or ``launch``.
-        bound_reason: one sentence.
-        terms_us: what the time would be by each limit alone, and the launch overhead.
-        calibrated: the latencies were measured on this GPU.
-        gpu: short name.
-        gb_per_s: bytes read from memory over the time, 10^9 a second.
-        in_flight_bytes: mean bytes asked for and not yet there, an SM, in the longest launch.
-        launches: details, in order.
-        code: where the machine code came from.
-        floor: the roofline floor of the workload.
-        note: what to know about this forecast.
-        doubts: reasons why this kernel is none of those that the band stands on.
-        counted: data decide trip counts; it was followed with the inputs, and blocks were run on
-            the CPU.
-    """
-
-    time_us: float
+    time_us: float  # the prediction
+    # (lower, upper) end; as wide as the model's errors on kernels it was tried on. None where
+    # ``doubts`` says why the model does not know.
     band_us: tuple[float, float] | None
-    bound: str
-    bound_reason: str
+    bound: str  # ``bandwidth``, ``issue``, ``chain`` or ``launch``
+    bound_reason: str  # one sentence
+    # what the time would be by each limit alone, and the launch overhead
     terms_us: Mapping[str, float]
-    calibrated: bool
-    gpu: str
-    gb_per_s: float
-    in_flight_bytes: float
-    launches: tuple[LaunchForecast, ...]
-    code: str
-    floor: Floors
-    note: str
-    doubts: tuple[str, ...] = ()
+    calibrated: bool  # the latencies were measured on this GPU
+    gpu: str  # short name
+    gb_per_s: float  # bytes read from memory over the time, 10^9 a second
+    in_flight_bytes: float  # mean bytes asked for and not yet there, an SM, in the longest launch
+    launches: tuple[LaunchForecast, ...]  # details, in order
+    code: str  # where the machine code came from
+    floor: Floors  # the roofline floor of the workload
+    note: str  # what to know about this forecast
+    doubts: tuple[str, ...] = ()  # reasons why this kernel is none of those that the band stands on
+    # data decide trip counts; it was followed with the inputs, and blocks were run on the CPU
     counted: bool = False
 
     @property

@@ -12,33 +12,20 @@ from .sheets import Gpu, load_gpu
 
 @dataclass(frozen=True)
 class Floors:
-    """Lower bounds of a workload on a GPU.
+    """Lower bounds of a workload on a GPU."""
 
-    Attributes:
-        bytes: least traffic with memory: `Problem.minimal_bytes`.
-        dram_gb_per_s: the data sheet's memory rate, 10^9 bytes a second.
-        time_us: ``bytes`` at that rate.
-        given_gb_per_s: a rate given by the caller (the best one read that day), or None.
-        time_at_given_us: ``bytes`` at the given rate, or None.
-        flops: additions and multiplications: `Problem.flops`.
-        compute_tflops: the peak that ``compute_us`` uses, dense, or None when none is known.
-        compute_us: ``flops`` at that peak, or None.
-        bound: ``bandwidth`` or ``compute``, whichever takes longer.
-        fits_l2: the bytes fit the L2 cache.
-        note: what limits the meaning of these numbers, or an empty string.
-    """
-
-    bytes: int
-    dram_gb_per_s: float
-    time_us: float
-    given_gb_per_s: float | None
-    time_at_given_us: float | None
-    flops: int
+    bytes: int  # least traffic with memory: `Problem.minimal_bytes`
+    dram_gb_per_s: float  # the data sheet's memory rate, 10^9 bytes a second
+    time_us: float  # ``bytes`` at that rate
+    given_gb_per_s: float | None  # a rate given by the caller (the best one read that day), or None
+    time_at_given_us: float | None  # ``bytes`` at the given rate, or None
+    flops: int  # additions and multiplications: `Problem.flops`
+    # the peak that ``compute_us`` uses, dense, or None when none is known
     compute_tflops: float | None
-    compute_us: float | None
-    bound: Literal["bandwidth", "compute"]
-    fits_l2: bool
-    note: str
+    compute_us: float | None  # ``flops`` at that peak, or None
+    bound: Literal["bandwidth", "compute"]  # ``bandwidth`` or ``compute``, whichever takes longer
+    fits_l2: bool  # the bytes fit the L2 cache
+    note: str  # what limits the meaning of these numbers, or an empty string
 
 
 def sheet_floor_us(read_bytes: float, gpu: Gpu | str) -> float | None:

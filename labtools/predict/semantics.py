@@ -40,19 +40,14 @@ COMBINE = {"AND": operator.and_, "OR": operator.or_, "XOR": operator.xor}
 
 @dataclass(frozen=True, eq=False)
 class IntegerComparison:
-    """One integer comparison, kept to find out in which trip of a loop it turns.
+    """One integer comparison, kept to find out in which trip of a loop it turns."""
 
-    Args:
-        kind: LT, LE, GT, GE, EQ or NE.
-        a, b: [N] what was compared, of any integer type.
-        lanes: [N] bool who compared.
-        low, high: range of the type; outside of it the numbers wrap.
-    """
-
-    kind: str
+    kind: str  # LT, LE, GT, GE, EQ or NE
+    # a, b: [N] what was compared, of any integer type
     a: np.ndarray
     b: np.ndarray
-    lanes: np.ndarray
+    lanes: np.ndarray  # [N] bool who compared
+    # low, high: range of the type; outside of it the numbers wrap
     low: int
     high: int
 

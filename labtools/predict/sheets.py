@@ -39,65 +39,43 @@ _GRANULARITY_FIELDS = ("smem_granularity_bytes", "register_granularity", "sub_pa
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU.
+    """One GPU."""
 
-    Attributes:
-        name: short name (``rtx4090``).
-        title: full name.
-        compute_capability: (major, minor).
-        sm_count: streaming multiprocessors.
-        dram_gb_per_s: peak memory rate, 10^9 bytes a second; None when unknown.
-        l2_bytes: L2 cache.
-        memory_gb: device memory as printed on the sheet.
-        boost_clock_mhz: SM boost clock; None when no document states it.
-        fp16_tensor_tflops: dense fp16 tensor-core peak with fp32 accumulation, 10^12/s, or None.
-        fp32_tflops: fp32 peak outside the tensor cores, 10^12/s, or None.
-        warp_size, max_threads_per_block, max_warps_per_sm, max_blocks_per_sm: residency limits.
-        registers_per_sm, registers_per_block, max_registers_per_thread: 32-bit registers.
-        register_granularity: registers of a warp are given out in multiples of this.
-        sub_partitions: parts of an SM; a warp and its registers live in one.
-        smem_per_sm_bytes: shared memory an SM.
-        smem_per_block_bytes: the most one block may use, after opting in.
-        static_smem_per_block_bytes: the most a block may declare with a fixed size.
-        smem_reserved_per_block_bytes: what the driver keeps of it for every block.
-        smem_granularity_bytes: shared memory is given out in multiples of this.
-        clusters: clusters that run at once where each block has an SM for itself, by blocks of a
-            cluster; empty where there are none.
-        sources: where each number comes from, by field.
-        notes: what to know about the numbers.
-        origin: ``data sheet``, or ``device`` where the GPU's own answers replaced it.
-        differences: where the GPU's answers differ from the sheet.
-    """
-
-    name: str
-    title: str
-    compute_capability: tuple[int, int]
-    sm_count: int
-    dram_gb_per_s: float | None
-    l2_bytes: int
-    memory_gb: float
-    boost_clock_mhz: float | None
+    name: str  # short name (``rtx4090``)
+    title: str  # full name
+    compute_capability: tuple[int, int]  # (major, minor)
+    sm_count: int  # streaming multiprocessors
+    dram_gb_per_s: float | None  # peak memory rate, 10^9 bytes a second; None when unknown
+    l2_bytes: int  # L2 cache
+    memory_gb: float  # device memory as printed on the sheet
+    boost_clock_mhz: float | None  # SM boost clock; None when no document states it
+    # dense fp16 tensor-core peak with fp32 accumulation, 10^12/s, or None
     fp16_tensor_tflops: float | None
-    fp32_tflops: float | None
+    fp32_tflops: float | None  # fp32 peak outside the tensor cores, 10^12/s, or None
+    # warp_size, max_threads_per_block, max_warps_per_sm, max_blocks_per_sm: residency limits
     warp_size: int
     max_threads_per_block: int
     max_warps_per_sm: int
     max_blocks_per_sm: int
+    # registers_per_sm, registers_per_block, max_registers_per_thread: 32-bit registers
     registers_per_sm: int
     registers_per_block: int
     max_registers_per_thread: int
-    register_granularity: int
-    sub_partitions: int
-    smem_per_sm_bytes: int
-    smem_per_block_bytes: int
-    static_smem_per_block_bytes: int
-    smem_reserved_per_block_bytes: int
-    smem_granularity_bytes: int
+    register_granularity: int  # registers of a warp are given out in multiples of this
+    sub_partitions: int  # parts of an SM; a warp and its registers live in one
+    smem_per_sm_bytes: int  # shared memory an SM
+    smem_per_block_bytes: int  # the most one block may use, after opting in
+    static_smem_per_block_bytes: int  # the most a block may declare with a fixed size
+    smem_reserved_per_block_bytes: int  # what the driver keeps of it for every block
+    smem_granularity_bytes: int  # shared memory is given out in multiples of this
+    # clusters that run at once where each block has an SM for itself, by blocks of a cluster; empty
+    # where there are none
     clusters: dict[int, int]
-    sources: dict[str, str] = field(repr=False)
-    notes: tuple[str, ...] = ()
+    sources: dict[str, str] = field(repr=False)  # where each number comes from, by field
+    notes: tuple[str, ...] = ()  # what to know about the numbers
+    # ``data sheet``, or ``device`` where the GPU's own answers replaced it
     origin: Literal["data sheet", "device"] = "data sheet"
-    differences: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()  # where the GPU's answers differ from the sheet
 
     @property
     def arch(self) -> str:

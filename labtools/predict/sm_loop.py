@@ -271,34 +271,22 @@ class Block:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The machine's numbers that belong to no instruction, in cycles unless said.
+    """The machine's numbers that belong to no instruction, in cycles unless said."""
 
-    Attributes:
-        pipes: of a sub-partition.
-        barrier: from the last arrival until the warps go on.
-        barrier_step: the barrier unit takes one arrival in so many.
-        fill: of the path from the L2, per byte.
-        line: until a line of instructions is there that the SM has not fetched.
-        read: until an instruction has read its operands.
-        l2_pressure, dram_pressure: added to a load on that level by the traffic of all SMs.
-        gates: arrivals that a phase of each mbarrier takes.
-        map: until the copy engine has read a tensor map that it does not know.
-        queued: products of warpgroups that a tensor core has in its queue at most, as one more is
-            started.
-        box_memory: of memory, per byte that copies by tensor maps bring, while all SMs copy alike.
-    """
-
-    pipes: int
-    barrier: float
-    barrier_step: float
-    fill: float
-    line: float
-    read: float
+    pipes: int  # of a sub-partition
+    barrier: float  # from the last arrival until the warps go on
+    barrier_step: float  # the barrier unit takes one arrival in so many
+    fill: float  # of the path from the L2, per byte
+    line: float  # until a line of instructions is there that the SM has not fetched
+    read: float  # until an instruction has read its operands
+    # l2_pressure, dram_pressure: added to a load on that level by the traffic of all SMs
     l2_pressure: float
     dram_pressure: float
-    gates: tuple[float, ...] = ()
+    gates: tuple[float, ...] = ()  # arrivals that a phase of each mbarrier takes
+    # products of warpgroups that a tensor core has in its queue at most, as one more is started
     queued: float = math.inf
-    map: float = 0.0
+    map: float = 0.0  # until the copy engine has read a tensor map that it does not know
+    # of memory, per byte that copies by tensor maps bring, while all SMs copy alike
     box_memory: float = 0.0
 
 

@@ -37,90 +37,60 @@ from .streams import (
 
 @dataclass(frozen=True)
 class Where:
-    """Where the requests of one launch find data that the L1 does not have.
+    """Where the requests of one launch find data that the L1 does not have."""
 
-    Attributes:
-        from_dram: by buffer, the share of requests that go to memory.
-        dram_share: by buffer, memory bytes for one byte asked of the L2 (several blocks may ask
-            for the same bytes, which are read once).
-        l1_bytes: what is left of an SM's L1 beside shared memory.
-        l2_bytes: what the L2 keeps of data that are read again.
-        resident_blocks_on_gpu, resident_blocks_on_sm: blocks that share them.
-        stay_in_l2: buffers that a later launch or pass reads; what is stored there stays in the L2.
-    """
-
+    # by buffer, the share of requests that go to memory
     from_dram: dict[int, float] = field(default_factory=dict)
+    # by buffer, memory bytes for one byte asked of the L2 (several blocks may ask for the same
+    # bytes, which are read once)
     dram_share: dict[int, float] = field(default_factory=dict)
-    l1_bytes: float = 0.0
-    l2_bytes: float = 0.0
+    l1_bytes: float = 0.0  # what is left of an SM's L1 beside shared memory
+    l2_bytes: float = 0.0  # what the L2 keeps of data that are read again
+    # resident_blocks_on_gpu, resident_blocks_on_sm: blocks that share them
     resident_blocks_on_gpu: int = 1
     resident_blocks_on_sm: int = 1
+    # buffers that a later launch or pass reads; what is stored there stays in the L2
     stay_in_l2: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Event:
-    """One issue of the watched warp.
+    """One issue of the watched warp."""
 
-    Attributes:
-        index: position in the kernel.
-        trip: of the innermost loop, or -1.
-        ready: cycle when the stall count of the instruction before had passed.
-        waited: cycle when the scoreboards were free.
-        issued: cycle of issue.
-        scoreboard: the one that was waited for longest, or None.
-        producer: instruction that held it.
-        level: ``l1``, ``l2``, ``dram`` for a load's producer, else an empty string.
-        barrier: cycles at a barrier before this instruction.
-        fetch: cycles for the instruction's own arrival (a taken branch, a cold cache line).
-        before: cycle when the warp's instruction before was issued.
-        weight: trips that this issue stands for (the last simulated trip stands for the rest).
-        unit: cycles in which it could have issued, and the SM's load/store unit had no room.
-    """
-
-    index: int
-    trip: int
-    ready: float
-    waited: float
-    issued: float
-    scoreboard: int | None
-    producer: int | None
-    level: str
-    barrier: float
-    fetch: float
-    before: float
-    weight: float
-    unit: float
+    index: int  # position in the kernel
+    trip: int  # of the innermost loop, or -1
+    ready: float  # cycle when the stall count of the instruction before had passed
+    waited: float  # cycle when the scoreboards were free
+    issued: float  # cycle of issue
+    scoreboard: int | None  # the one that was waited for longest, or None
+    producer: int | None  # instruction that held it
+    level: str  # ``l1``, ``l2``, ``dram`` for a load's producer, else an empty string
+    barrier: float  # cycles at a barrier before this instruction
+    fetch: float  # cycles for the instruction's own arrival (a taken branch, a cold cache line)
+    before: float  # cycle when the warp's instruction before was issued
+    weight: float  # trips that this issue stands for (the last simulated trip stands for the rest)
+    unit: float  # cycles in which it could have issued, and the SM's load/store unit had no room
 
 
 @dataclass(frozen=True)
 class SmRun:
-    """What the simulation of an SM gave.
+    """What the simulation of an SM gave."""
 
-    Attributes:
-        cycles: from the first instruction to the last warp's exit, all trips counted.
-        issued: instructions issued by the SM, all trips counted.
-        dram_bytes, l2_bytes: read from memory and from the L2 by the SM, all trips counted.
-        in_flight_bytes: mean bytes asked for and not yet there, on the SM.
-        load_latency: mean cycles from issue to arrival of loads that miss the L1.
-        issues: of the watched warp, loops cut short, as the loop kept them.
-        slopes: (first instruction, trips, cycles a trip) of each loop of the watched warp, in the
-            order in which they ended.
-        watched: that warp's number in its block: the first, or where warps have roles the one
-            that works most.
-        tensor_share: of the tensor cores' time, what products of warpgroups take.
-    """
-
-    cycles: float
-    issued: float
+    cycles: float  # from the first instruction to the last warp's exit, all trips counted
+    issued: float  # instructions issued by the SM, all trips counted
+    # dram_bytes, l2_bytes: read from memory and from the L2 by the SM, all trips counted
     dram_bytes: float
     l2_bytes: float
-    in_flight_bytes: float
-    load_latency: float
+    in_flight_bytes: float  # mean bytes asked for and not yet there, on the SM
+    load_latency: float  # mean cycles from issue to arrival of loads that miss the L1
+    # of the watched warp, loops cut short, as the loop kept them
     issues: Sequence[sm_loop.Issue] = field(repr=False)
+    # (first instruction, trips, cycles a trip) of each loop of the watched warp, in the order in
+    # which they ended
     slopes: tuple[tuple[int, int, float], ...]
+    # that warp's number in its block: the first, or where warps have roles the one that works most
     watched: int = 0
-    tensor_share: float = 0.0
+    tensor_share: float = 0.0  # of the tensor cores' time, what products of warpgroups take
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
@@ -240,19 +210,13 @@ class OccupiedSm:
 
 @dataclass(frozen=True)
 class _Placement:
-    """Which warps are simulated, and where.
+    """Which warps are simulated, and where."""
 
-    Attributes:
-        warps: (position in `BlockStreams.warps`, sub-partition, block) of each.
-        share: sub-partitions that share what the SM has once, for one that is simulated.
-        represents: warps of the SM for one that is simulated.
-        slots: of the blocks that wait for a place on the SM, one of so many comes to what is
-            simulated.
-    """
-
+    # (position in `BlockStreams.warps`, sub-partition, block) of each
     warps: tuple[tuple[int, int, int], ...]
-    share: float
-    represents: float
+    share: float  # sub-partitions that share what the SM has once, for one that is simulated
+    represents: float  # warps of the SM for one that is simulated
+    # of the blocks that wait for a place on the SM, one of so many comes to what is simulated
     slots: int
 
 

@@ -13,17 +13,11 @@ LARGEST_SPACE = 1 << 18
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """Shared memory of a block, or the stack of each thread, byte by byte.
+    """Shared memory of a block, or the stack of each thread, byte by byte."""
 
-    Attributes:
-        data: [rows, bytes] uint8.
-        known: [rows, bytes] bool.
-        down: it is counted from the highest address, as a stack is.
-    """
-
-    data: np.ndarray
-    known: np.ndarray
-    down: bool = False
+    data: np.ndarray  # [rows, bytes] uint8
+    known: np.ndarray  # [rows, bytes] bool
+    down: bool = False  # it is counted from the highest address, as a stack is
 
     @staticmethod
     def empty(rows: int, down: bool = False) -> Space:

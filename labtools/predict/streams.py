@@ -36,47 +36,35 @@ _ACCESSES = GLOBAL_ACCESSES | SHARED_ACCESSES
 
 @dataclass(frozen=True)
 class Request:
-    """One warp-wide memory request, on average over the trips of its loop.
+    """One warp-wide memory request, on average over the trips of its loop."""
 
-    Attributes:
-        kind: ``load``, ``async`` (to shared memory), ``box`` (the same by a tensor map), ``store``,
-            ``atomic`` or ``shared``.
-        bytes_per_lane: width of one lane's access.
-        sectors: 32-byte sectors asked for.
-        new_sectors: of those, the ones that no earlier request of the block brought to the L1.
-        buffer: position in `Buffers.names`, or -1.
-        wavefronts: passes that shared memory needs (bank conflicts make it more than one), or
-            128-byte lines of a global request.
-        again: the data were touched by an earlier part of the block, this many bytes (of the
-            whole block) ago; None for a first touch.
-    """
-
+    # ``load``, ``async`` (to shared memory), ``box`` (the same by a tensor map), ``store``,
+    # ``atomic`` or ``shared``
     kind: str
-    bytes_per_lane: int
-    sectors: float
-    new_sectors: float
-    buffer: int = -1
+    bytes_per_lane: int  # width of one lane's access
+    sectors: float  # 32-byte sectors asked for
+    new_sectors: float  # of those, the ones that no earlier request of the block brought to the L1
+    buffer: int = -1  # position in `Buffers.names`, or -1
+    # passes that shared memory needs (bank conflicts make it more than one), or 128-byte lines of a
+    # global request
     wavefronts: int = 1
+    # the data were touched by an earlier part of the block, this many bytes (of the whole block)
+    # ago; None for a first touch
     again: float | None = None
 
 
 @dataclass(frozen=True)
 class Meeting:
-    """What a warp says or asks at a barrier in shared memory, or at a named one.
+    """What a warp says or asks at a barrier in shared memory, or at a named one."""
 
-    Attributes:
-        kind: of an mbarrier ``init``, ``arrive``, ``wait`` or ``copy`` (bytes will land); of a
-            named barrier ``sync`` or ``leave`` (arrive without waiting).
-        barrier: address in shared memory, or the number of a named one.
-        count: arrivals that a phase takes, or that are made; the parity that is waited for; of a
-            named barrier the warps that meet.
-        bytes: announced, or copied.
-    """
-
+    # of an mbarrier ``init``, ``arrive``, ``wait`` or ``copy`` (bytes will land); of a named
+    # barrier ``sync`` or ``leave`` (arrive without waiting)
     kind: str
-    barrier: int
+    barrier: int  # address in shared memory, or the number of a named one
+    # arrivals that a phase takes, or that are made; the parity that is waited for; of a named
+    # barrier the warps that meet
     count: int = 0
-    bytes: int = 0
+    bytes: int = 0  # announced, or copied
 
     @property
     def named(self) -> bool:
@@ -91,20 +79,13 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Op:
-    """One instruction as one warp issues it.
+    """One instruction as one warp issues it."""
 
-    Attributes:
-        index: position in the kernel.
-        on: its guard holds on some lane; otherwise it only takes an issue slot.
-        taken: a branch that some lane takes.
-        request: what it asks of memory, or None.
-        meeting: what it says at a barrier that not all warps of the block meet at, or None.
-    """
-
-    index: int
-    on: bool
-    taken: bool = False
-    request: Request | None = None
+    index: int  # position in the kernel
+    on: bool  # its guard holds on some lane; otherwise it only takes an issue slot
+    taken: bool = False  # a branch that some lane takes
+    request: Request | None = None  # what it asks of memory, or None
+    # what it says at a barrier that not all warps of the block meet at, or None
     meeting: Meeting | None = None
 
 
@@ -133,32 +114,23 @@ class Mark:
 
 @dataclass(frozen=True)
 class FlatStreams:
-    """Streams of a block with their loops cut to a few trips, laid out one after another.
+    """Streams of a block with their loops cut to a few trips, laid out one after another."""
 
-    Attributes:
-        ops: the different instructions.
-        marks: the different begins and ends of trips.
-        warps: the stream of each warp: position in ``ops``, or -1 - position in ``marks``. Equal
-            ones are the same object.
-    """
-
-    ops: tuple[Op, ...]
-    marks: tuple[Mark, ...]
+    ops: tuple[Op, ...]  # the different instructions
+    marks: tuple[Mark, ...]  # the different begins and ends of trips
+    # the stream of each warp: position in ``ops``, or -1 - position in ``marks``. Equal ones are
+    # the same object.
     warps: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class BlockStreams:
-    """What the warps of a block issue.
+    """What the warps of a block issue."""
 
-    Attributes:
-        sass: the kernel.
-        warps: the stream of each warp; equal ones are the same object.
-        buffer_bytes: bytes between the first and the last one that the block touches, by buffer.
-    """
-
-    sass: Sass
+    sass: Sass  # the kernel
+    # the stream of each warp; equal ones are the same object
     warps: tuple[tuple[Node, ...], ...] = field(repr=False)
+    # bytes between the first and the last one that the block touches, by buffer
     buffer_bytes: Mapping[int, float]
 
     @cached_property

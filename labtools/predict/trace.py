@@ -89,19 +89,12 @@ class TraceError(LabError):
 
 @dataclass(frozen=True)
 class Assumption:
-    """A jump on data, and the way that was taken for granted.
+    """A jump on data, and the way that was taken for granted."""
 
-    Attributes:
-        place: position in the kernel.
-        text: one sentence.
-        trips: it decides how often a loop runs, or whether the rest runs at all.
-        swing: instructions by which its two ways differ, at each execution.
-    """
-
-    place: int
-    text: str
-    trips: bool
-    swing: int
+    place: int  # position in the kernel
+    text: str  # one sentence
+    trips: bool  # it decides how often a loop runs, or whether the rest runs at all
+    swing: int  # instructions by which its two ways differ, at each execution
 
 
 @dataclass(eq=False)
@@ -109,21 +102,15 @@ class Execution:
     """One instruction executed once; none is changed afterwards.
 
     It is not frozen: very many are made, and making a frozen one takes longer.
-
-    Args:
-        index: position in the kernel.
-        active: [N] bool: lanes that came by.
-        executing: [N] bool: of those, the ones whose guard holds.
-        address: [N] uint64 byte address of a memory access, or None where it is unknown.
-        numbers: of a meeting, [N] each: where the barrier is, what is said there (bytes, a parity,
-            a count of threads), and of a copy the bytes from its first to its last; None where
-            they are unknown.
     """
 
-    index: int
-    active: np.ndarray
-    executing: np.ndarray
+    index: int  # position in the kernel
+    active: np.ndarray  # [N] bool: lanes that came by
+    executing: np.ndarray  # [N] bool: of those, the ones whose guard holds
+    # [N] uint64 byte address of a memory access, or None where it is unknown
     address: np.ndarray | None = None
+    # of a meeting, [N] each: where the barrier is, what is said there (bytes, a parity, a count of
+    # threads), and of a copy the bytes from its first to its last; None where they are unknown
     numbers: tuple[np.ndarray, ...] | None = None
 
     @cached_property
@@ -134,18 +121,13 @@ class Execution:
 
 @dataclass(frozen=True, eq=False)
 class Repeat:
-    """Steps executed ``count`` times in a row.
+    """Steps executed ``count`` times in a row."""
 
-    Args:
-        body: of the first trip.
-        second: the same steps of the second trip, whose addresses show the stride.
-        count: trips, at least 2; of independent lanes the most that one makes.
-        counts: [N] trips of each lane where lanes are independent, else None.
-    """
-
-    body: tuple[Execution | Repeat, ...]
+    body: tuple[Execution | Repeat, ...]  # of the first trip
+    # the same steps of the second trip, whose addresses show the stride
     second: tuple[Execution | Repeat, ...]
-    count: int
+    count: int  # trips, at least 2; of independent lanes the most that one makes
+    # [N] trips of each lane where lanes are independent, else None
     counts: np.ndarray | None = None
 
     @cached_property
@@ -160,19 +142,12 @@ Executed = Execution | Repeat
 
 @dataclass(frozen=True)
 class Trace:
-    """What some lanes of a launch execute.
+    """What some lanes of a launch execute."""
 
-    Attributes:
-        sass: the kernel.
-        lanes: who ran.
-        items: steps and repeats in order.
-        notes: branches that depend on data, and what was assumed about them.
-    """
-
-    sass: Sass
-    lanes: Lanes
-    items: tuple[Executed, ...] = field(repr=False)
-    notes: tuple[str, ...] = ()
+    sass: Sass  # the kernel
+    lanes: Lanes  # who ran
+    items: tuple[Executed, ...] = field(repr=False)  # steps and repeats in order
+    notes: tuple[str, ...] = ()  # branches that depend on data, and what was assumed about them
     assumptions: tuple[Assumption, ...] = ()
 
     def doubted(self) -> list[Assumption]:
@@ -235,38 +210,26 @@ def run_trace(sass: Sass, lanes: Lanes, buffers: Buffers) -> Trace:
 
 @dataclass
 class _Visit:
-    """The machine when it came back to the head of a loop.
+    """The machine when it came back to the head of a loop."""
 
-    Attributes:
-        place: how many steps were taken.
-        compared: how many comparisons were made.
-    """
-
-    place: int
+    place: int  # how many steps were taken
     state: State
     groups: dict[int, np.ndarray]
-    compared: int
+    compared: int  # how many comparisons were made
 
 
 @dataclass
 class _LoopWatch:
-    """A loop whose head has been branched back to.
+    """A loop whose head has been branched back to."""
 
-    Attributes:
-        head: its first instruction.
-        visits: the last times that the machine came back to the head.
-        jumped: jumps in this loop so far.
-        refused: periods whose addresses were found irregular.
-        later: by period, the visit before which it has too few trips left.
-        seen: visits in all.
-    """
-
-    head: int
+    head: int  # its first instruction
+    # the last times that the machine came back to the head
     visits: list[_Visit] = field(default_factory=list)
-    jumped: int = 0
-    refused: set[int] = field(default_factory=set)
+    jumped: int = 0  # jumps in this loop so far
+    refused: set[int] = field(default_factory=set)  # periods whose addresses were found irregular
+    # by period, the visit before which it has too few trips left
     later: dict[int, int] = field(default_factory=dict)
-    seen: int = 0
+    seen: int = 0  # visits in all
 
     def forget(self) -> None:
         """A loop around it goes round again: what was learned in the last trip is over."""
@@ -763,11 +726,7 @@ class _Follower:
     def _meeting(
         self, state: State, one: Instruction, executing: np.ndarray
     ) -> tuple[np.ndarray, ...] | None:
-        """Where lanes meet others or copies, and what they say there.
-
-        Raises:
-            TraceError: the machine code does not say it, and the block's warps depend on it.
-        """
+        """Where lanes meet others or copies, and what they say there."""
         numbers: list[np.ndarray | None]
         if one.base == "BAR":
             said = [state.bits(o) for o in one.operands if o.kind in ("number", "register")]
@@ -793,11 +752,7 @@ class _Follower:
         )
 
     def _box(self, state: State, one: Instruction) -> TensorMap | None:
-        """The tensor map of a copy; None where it is not known.
-
-        Raises:
-            TraceError: a form of copy that is not known here.
-        """
+        """The tensor map of a copy; None where it is not known."""
         if one.modifiers[:1] != ("3D",) or "MULTICAST" in one.modifiers:
             raise TraceError(
                 f"{self.entry} copies in a way that the forecast does not know.",
@@ -839,13 +794,7 @@ class _Follower:
     # ------------------------------------------------------------------------- loops
 
     def _accelerate(self, state: State, items: list[Executed], watch: _LoopWatch) -> bool:
-        """Jump ahead in a loop whose trips are alike; False when they are not, or not yet.
-
-        Args:
-            state: registers; changed by a jump.
-            items: what was executed; the trips that a jump covers become one `Repeat`.
-            watch: the loop; what is learned about its periods is kept there.
-        """
+        """Jump ahead in a loop whose trips are alike; False when they are not, or not yet."""
         visits, jumped = watch.visits, watch.jumped
         for period in PERIODS:
             if len(visits) < 2 * period + 1:

@@ -39,25 +39,17 @@ _ALTERED = 8.0
 
 
 class AttentionProblem(Problem):
-    """A problem whose query heads attend to the keys of shared KV heads.
-
-    Args:
-        batch: number of sequences, B.
-        num_qo_heads: query (and output) heads, Hq; a multiple of ``num_kv_heads``.
-        num_kv_heads: key and value heads, Hkv.
-        kv_len: keys of a sequence, S.
-        head_dim: elements of one head, D.
-    """
+    """A problem whose query heads attend to the keys of shared KV heads."""
 
     shape_fields = ("batch", "num_qo_heads", "num_kv_heads", "kv_len", "head_dim")
     letters = "B,Hq,Hkv,S,D"
     distributions: ClassVar[tuple[str, ...]] = DISTRIBUTIONS
 
-    batch: int
-    num_qo_heads: int
-    num_kv_heads: int
-    kv_len: int
-    head_dim: int
+    batch: int  # number of sequences, B
+    num_qo_heads: int  # query (and output) heads, Hq; a multiple of ``num_kv_heads``
+    num_kv_heads: int  # key and value heads, Hkv
+    kv_len: int  # keys of a sequence, S
+    head_dim: int  # elements of one head, D
 
     def check_heads(self) -> None:
         """Refuse query heads that cannot be shared out evenly among the KV heads."""

@@ -19,38 +19,28 @@ multiplies them with V, which a kernel of this project may not."""
 
 @dataclass(frozen=True)
 class Baseline:
-    """Somebody else's way to compute an operation.
+    """Somebody else's way to compute an operation."""
 
-    Args:
-        id: for example ``sdpa``.
-        title: a few words.
-        prepare: ``prepare(tensors, problem)`` with torch tensors by the names of the problem's
-            inputs, with their shapes and types; returns a function of no arguments that computes
-            the output. What that function does is what is timed.
-        supports: returns why a problem of its operation cannot run here, or None. A layout or
-            type that is not among ``layouts`` and ``dtypes`` is refused before it is asked.
-        fair: False for a baseline that is handicapped on purpose.
-        doc: what exactly is inside the timed call.
-        kv_bits: bits in which it keeps an element of what it streams, of decode K and V. A
-            baseline is a fair peer of the rungs that keep as many.
-        layouts: of the inputs, that it takes as they are.
-        dtypes: of the inputs.
-        operation: what it computes, by name.
-        tolerance: relative error allowed; None takes `LIBRARY_TOLERANCE` of the type.
-    """
-
-    id: str
-    title: str
+    id: str  # for example ``sdpa``
+    title: str  # a few words
+    # ``prepare(tensors, problem)`` with torch tensors by the names of the problem's inputs, with
+    # their shapes and types; returns a function of no arguments that computes the output. What that
+    # function does is what is timed.
     prepare: Callable[[Mapping[str, Any], Any], Callable[[], Any]]
+    # returns why a problem of its operation cannot run here, or None. A layout or type that is not
+    # among ``layouts`` and ``dtypes`` is refused before it is asked.
     supports: Supports
-    fair: bool = True
-    doc: str = ""
+    fair: bool = True  # False for a baseline that is handicapped on purpose
+    doc: str = ""  # what exactly is inside the timed call
     source: Path | None = None
+    # bits in which it keeps an element of what it streams, of decode K and V. A baseline is a fair
+    # peer of the rungs that keep as many.
     kv_bits: int = 16
-    layouts: tuple[str, ...] = ("contiguous",)
-    dtypes: tuple[str, ...] = ("float16", "bfloat16")
+    layouts: tuple[str, ...] = ("contiguous",)  # of the inputs, that it takes as they are
+    dtypes: tuple[str, ...] = ("float16", "bfloat16")  # of the inputs
+    # relative error allowed; None takes `LIBRARY_TOLERANCE` of the type
     tolerance: float | None = None
-    operation: str = DEFAULT_OPERATION
+    operation: str = DEFAULT_OPERATION  # what it computes, by name
 
     def __post_init__(self) -> None:
         asked = self.supports

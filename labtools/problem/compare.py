@@ -49,25 +49,17 @@ class Comparison:
     """What comparing an output with the oracle gave, or several outputs.
 
     A part is what one index of all axes but the last names: a (sequence, head), or a row.
-
-    Args:
-        ok: right in every part that was compared.
-        worst_error: largest ||out - expected|| / ||expected|| over the parts; infinite when an
-            element is missing or not finite, None where nothing has an error.
-        worst_index: the part of it, of one output.
-        tolerance: what it was held against.
-        problems: what is wrong, in words; empty when ok.
-        cases: outputs that were compared.
-        pairs: parts that were compared, of decode (sequence, head) pairs.
     """
 
-    ok: bool
+    ok: bool  # right in every part that was compared
+    # largest ||out - expected|| / ||expected|| over the parts; infinite when an element is missing
+    # or not finite, None where nothing has an error
     worst_error: float | None = None
-    worst_index: tuple[int, ...] | None = None
-    tolerance: float | None = None
-    problems: list[str] = field(default_factory=list)
-    cases: int = 1
-    pairs: int = 0
+    worst_index: tuple[int, ...] | None = None  # the part of it, of one output
+    tolerance: float | None = None  # what it was held against
+    problems: list[str] = field(default_factory=list)  # what is wrong, in words; empty when ok
+    cases: int = 1  # outputs that were compared
+    pairs: int = 0  # parts that were compared, of decode (sequence, head) pairs
 
     def __str__(self) -> str:
         if self.ok:

@@ -35,35 +35,22 @@ PART_IN_CLUSTERS = 0.91
 
 @dataclass(frozen=True)
 class Limits:
-    """What a GPU gives a launch.
+    """What a GPU gives a launch."""
 
-    Args:
-        name: of the data sheet, or what the device calls itself.
-        arch: for example ``sm_90``.
-        num_sms: streaming multiprocessors.
-        clusters: clusters that run at once if each of their blocks has a multiprocessor for
-            itself, by blocks of a cluster (2, 4, 8); empty where the GPU has no clusters.
-        smem_per_sm_bytes: shared memory of a multiprocessor.
-        smem_per_block_bytes: the most that one block may use, after opting in.
-        smem_reserved_per_block_bytes: of the multiprocessor's, what the system takes for each
-            block.
-        registers_per_sm: 32-bit registers of a multiprocessor.
-        max_warps_per_sm: resident warps of a multiprocessor.
-        dram_gb_per_s: peak memory rate, 10^9 bytes a second.
-        l2_bytes: L2 cache.
-    """
-
-    name: str
-    arch: str
-    num_sms: int
+    name: str  # of the data sheet, or what the device calls itself
+    arch: str  # for example ``sm_90``
+    num_sms: int  # streaming multiprocessors
+    # clusters that run at once if each of their blocks has a multiprocessor for itself, by blocks
+    # of a cluster (2, 4, 8); empty where the GPU has no clusters
     clusters: Mapping[int, int] = field(hash=False)
-    smem_per_sm_bytes: int
-    smem_per_block_bytes: int
+    smem_per_sm_bytes: int  # shared memory of a multiprocessor
+    smem_per_block_bytes: int  # the most that one block may use, after opting in
+    # of the multiprocessor's, what the system takes for each block
     smem_reserved_per_block_bytes: int
-    registers_per_sm: int
-    max_warps_per_sm: int
-    dram_gb_per_s: float
-    l2_bytes: int
+    registers_per_sm: int  # 32-bit registers of a multiprocessor
+    max_warps_per_sm: int  # resident warps of a multiprocessor
+    dram_gb_per_s: float  # peak memory rate, 10^9 bytes a second
+    l2_bytes: int  # L2 cache
 
     @property
     def largest_cluster(self) -> int:

@@ -53,15 +53,10 @@ Supports = Callable[[Any], str | None]
 
 @dataclass(frozen=True)
 class Buffer:
-    """One array that a kernel is given.
+    """One array that a kernel is given."""
 
-    Args:
-        shape: of the array.
-        dtype: of its elements, by name.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
+    shape: tuple[int, ...]  # of the array
+    dtype: str  # of its elements, by name
 
     @property
     def elements(self) -> int:
@@ -76,21 +71,13 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Fill:
-    """How one input is made on a GPU, where drawing it on the CPU would take long.
+    """How one input is made on a GPU, where drawing it on the CPU would take long."""
 
-    Args:
-        buffer: name of the input.
-        array: its content; None fills it with standard normal numbers.
-        seed: of those numbers.
-        heads: of an array ``[B, heads, rows, D]`` whose rows past a length hold NaN.
-        lengths: int32 ``[B]``, those lengths; None fills every row.
-    """
-
-    buffer: str
-    array: np.ndarray | None = None
-    seed: int = 0
-    heads: int = 1
-    lengths: np.ndarray | None = None
+    buffer: str  # name of the input
+    array: np.ndarray | None = None  # its content; None fills it with standard normal numbers
+    seed: int = 0  # of those numbers
+    heads: int = 1  # of an array ``[B, heads, rows, D]`` whose rows past a length hold NaN
+    lengths: np.ndarray | None = None  # int32 ``[B]``, those lengths; None fills every row
 
 
 class Drawn(Protocol):
@@ -128,12 +115,6 @@ class Problem(ABC):
 
     A subclass is a frozen dataclass whose first fields are its shape, whole numbers of at least 1,
     and which has the fields below with defaults.
-
-    Args:
-        dtype: element type of the output, and of the inputs that are drawn.
-        distribution: which kind of inputs, one of `distributions`.
-        seed: seed of the input generator.
-        cache_state: ``cold`` (buffers rotated past the L2) or ``warm``.
     """
 
     operation: ClassVar[str]
@@ -152,10 +133,10 @@ class Problem(ABC):
     """What the axes of the output are called. All but the last number a part, which is compared
     with the oracle by itself."""
 
-    dtype: str
-    distribution: str
-    seed: int
-    cache_state: str
+    dtype: str  # element type of the output, and of the inputs that are drawn
+    distribution: str  # which kind of inputs, one of `distributions`
+    seed: int  # seed of the input generator
+    cache_state: str  # ``cold`` (buffers rotated past the L2) or ``warm``
 
     # ---- what it says of itself, operation by operation
 

@@ -69,23 +69,17 @@ class Knob:
     """A choice of a rung, made when it is compiled (``unroll``) or laid out (``split``).
 
     A compiled one becomes a definition: ``-DUNROLL=<value>``.
-
-    Args:
-        name: lower-case name.
-        choices: the values it may take.
-        default: one of them.
-        doc: what it changes, one line.
-        compiled: False for a knob that the launch alone reads, such as a number of blocks: it is
-            no definition, so all its values share one machine code.
-        broken: values with which the kernel is broken on purpose, and what it then does:
-            ``faults`` or ``wrong``.
     """
 
-    name: str
-    choices: tuple[int, ...]
-    default: int
-    doc: str
+    name: str  # lower-case name
+    choices: tuple[int, ...]  # the values it may take
+    default: int  # one of them
+    doc: str  # what it changes, one line
+    # False for a knob that the launch alone reads, such as a number of blocks: it is no definition,
+    # so all its values share one machine code
     compiled: bool = True
+    # values with which the kernel is broken on purpose, and what it then does: ``faults`` or
+    # ``wrong``
     broken: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -99,20 +93,14 @@ class Knob:
 
 @dataclass(frozen=True)
 class Workspace:
-    """A scratch buffer that a launch needs.
+    """A scratch buffer that a launch needs."""
 
-    Args:
-        name: what launches call it.
-        shape: of the array.
-        dtype: of its elements.
-        in_call: False allocates it once, outside the timed region. True allocates it with
-            ``cudaMalloc`` before the first launch of every timed call and frees it with
-            ``cudaFree`` after the last, so that both are timed.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
+    name: str  # what launches call it
+    shape: tuple[int, ...]  # of the array
+    dtype: str  # of its elements
+    # False allocates it once, outside the timed region. True allocates it with ``cudaMalloc``
+    # before the first launch of every timed call and frees it with ``cudaFree`` after the last, so
+    # that both are timed.
     in_call: bool = False
 
     def __post_init__(self) -> None:
@@ -142,23 +130,15 @@ SWIZZLED_ROW_BYTES = 128
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What the copy engine of an sm_90 is told of a buffer; the kernel gets it by value.
+    """What the copy engine of an sm_90 is told of a buffer; the kernel gets it by value."""
 
-    Args:
-        buffer: the name of a buffer of 16-bit elements.
-        shape: sizes of its three dimensions, the outermost first, in elements.
-        strides: bytes from one index of the two outer dimensions to the next, multiples of 16.
-        box: what one copy takes of each dimension.
-        swizzle: bytes of a row within which chunks of 16 bytes are exchanged, 128 or 0 for none.
-        dtype: of an element.
-    """
-
-    buffer: str
-    shape: tuple[int, int, int]
+    buffer: str  # the name of a buffer of 16-bit elements
+    shape: tuple[int, int, int]  # sizes of its three dimensions, the outermost first, in elements
+    # bytes from one index of the two outer dimensions to the next, multiples of 16
     strides: tuple[int, int]
-    box: tuple[int, int, int]
-    swizzle: int
-    dtype: str
+    box: tuple[int, int, int]  # what one copy takes of each dimension
+    swizzle: int  # bytes of a row within which chunks of 16 bytes are exchanged, 128 or 0 for none
+    dtype: str  # of an element
 
     def __post_init__(self) -> None:
         check_fields(self, "A tensor map")
@@ -208,28 +188,20 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch.
+    """One kernel launch."""
 
-    Args:
-        entry: name of the ``extern "C"`` kernel.
-        grid: blocks in x, y, z.
-        block: threads in x, y, z.
-        smem_bytes: dynamic shared memory.
-        args: in the kernel's order: the name of a buffer (an input of the problem, such as ``q``
-            or ``x``, ``out`` or a workspace), a numpy scalar such as ``np.int32(4096)`` or a
-            `TensorMap`.
-        workspace: scratch buffers, shared by name between the launches of one rung.
-        prepare: run once for each set of buffers, before checking and timing and outside the
-            timed region, as a cache is quantised when it is written and not when it is read. The
-            workspaces that it names keep what it wrote. Such launches stand before all others.
-    """
-
-    entry: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    smem_bytes: int = 0
+    entry: str  # name of the ``extern "C"`` kernel
+    grid: tuple[int, int, int]  # blocks in x, y, z
+    block: tuple[int, int, int]  # threads in x, y, z
+    smem_bytes: int = 0  # dynamic shared memory
+    # in the kernel's order: the name of a buffer (an input of the problem, such as ``q`` or ``x``,
+    # ``out`` or a workspace), a numpy scalar such as ``np.int32(4096)`` or a `TensorMap`
     args: tuple[Any, ...] = ()
+    # scratch buffers, shared by name between the launches of one rung
     workspace: tuple[Workspace, ...] = ()
+    # run once for each set of buffers, before checking and timing and outside the timed region, as
+    # a cache is quantised when it is written and not when it is read. The workspaces that it names
+    # keep what it wrote. Such launches stand before all others.
     prepare: bool = False
 
     def __post_init__(self) -> None:
@@ -368,19 +340,13 @@ _LIBRARY = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class OfOperation:
-    """Why a problem cannot be run: it is of another operation, or what ``asked`` answers.
+    """Why a problem cannot be run: it is of another operation, or what ``asked`` answers."""
 
-    Args:
-        operation: the name of the operation.
-        asked: is asked about problems of it, `Problem.blank`: their shape and type.
-        refuses: why inputs of a distribution are refused, by its name.
-        rung: whose answer it is, for a message.
-    """
-
-    operation: str
-    asked: Supports
+    operation: str  # the name of the operation
+    asked: Supports  # is asked about problems of it, `Problem.blank`: their shape and type
+    # why inputs of a distribution are refused, by its name
     refuses: Mapping[str, str] = field(default_factory=dict)
-    rung: str = field(default="", compare=False)
+    rung: str = field(default="", compare=False)  # whose answer it is, for a message
 
     def __call__(self, problem: Problem) -> str | None:
         if problem.operation != self.operation:
@@ -400,59 +366,44 @@ def usual_refusal(problem: Problem) -> str | None:
 
 @dataclass(frozen=True)
 class Rung:
-    """One kernel of the guide, or of a reader.
+    """One kernel of the guide, or of a reader."""
 
-    Args:
-        id: the file name without its ending, for example ``r03_one_warp``.
-        title: a few words.
-        source: the ``.cu`` file.
-        idea: what this rung changes from its parent.
-        limiter: what it attacks.
-        cost: what it gives up.
-        launch: pure function of a problem, the GPU's `Limits` and resolved knobs.
-        knobs: choices made when it is compiled or laid out.
-        parent: id of the rung it changes, or None.
-        parent_knobs: knobs at which the parent is compared.
-        supports: returns why a problem of its operation cannot run, or None, from its shape and
-            type alone. A rung that gives none takes what the operation takes for usual: of decode
-            every shape, but fp16 and a contiguous cache only.
-        refuses: why inputs of some distribution cannot be computed, by its name, such as scores too
-            large for codes of eight bits. What is refused is named in every check.
-        tolerance: largest relative error of one part of the output against the oracle, for a
-            kernel that rounds more than its output; None takes `Problem.tolerance`. More than
-            `MOST_TOLERANCE` is cut down to it; see `tolerance_for`.
-        stores: how the rung stores inputs that it does not read as they are given, from problem
-            and resolved knobs, such as a `Scheme` of K and V; its output is held against the
-            oracle of the inputs as they are after that. None: as they are.
-        min_arch: the oldest architecture that has what the kernel needs; with the suffix of
-            ``sm_90a`` the only one.
-        defines_extra: more preprocessor definitions, from what `launch` gets.
-        plan: the layout that `launch` and `defines_extra` ask, from what they get; None where
-            there is no rule behind them.
-        text: replaces the content of ``source`` (an edited cell), or None.
-        edited: True when source or launch is not the shipped one.
-        operation: what it computes, by name.
-    """
-
-    id: str
-    title: str
-    source: Path
-    idea: str
-    limiter: str
-    cost: str
-    launch: LaunchFunction
-    knobs: tuple[Knob, ...] = ()
-    parent: str | None = None
+    id: str  # the file name without its ending, for example ``r03_one_warp``
+    title: str  # a few words
+    source: Path  # the ``.cu`` file
+    idea: str  # what this rung changes from its parent
+    limiter: str  # what it attacks
+    cost: str  # what it gives up
+    launch: LaunchFunction  # pure function of a problem, the GPU's `Limits` and resolved knobs
+    knobs: tuple[Knob, ...] = ()  # choices made when it is compiled or laid out
+    parent: str | None = None  # id of the rung it changes, or None
+    # knobs at which the parent is compared
     parent_knobs: Mapping[str, int] = field(default_factory=dict)
+    # returns why a problem of its operation cannot run, or None, from its shape and type alone. A
+    # rung that gives none takes what the operation takes for usual: of decode every shape, but fp16
+    # and a contiguous cache only.
     supports: Supports = usual_refusal
-    text: str | None = None
-    edited: bool = False
+    text: str | None = None  # replaces the content of ``source`` (an edited cell), or None
+    edited: bool = False  # True when source or launch is not the shipped one
+    # largest relative error of one part of the output against the oracle, for a kernel that rounds
+    # more than its output; None takes `Problem.tolerance`. More than `MOST_TOLERANCE` is cut down
+    # to it; see `tolerance_for`.
     tolerance: float | None = None
+    # how the rung stores inputs that it does not read as they are given, from problem and resolved
+    # knobs, such as a `Scheme` of K and V; its output is held against the oracle of the inputs as
+    # they are after that. None: as they are.
     stores: Callable[[Any, Mapping[str, int]], StoredAs] | None = None
+    # the oldest architecture that has what the kernel needs; with the suffix of ``sm_90a`` the only
+    # one
     min_arch: str = "sm_75"
+    # more preprocessor definitions, from what `launch` gets
     defines_extra: Callable[[Any, Limits, Mapping[str, int]], dict[str, str]] | None = None
+    # the layout that `launch` and `defines_extra` ask, from what they get; None where there is no
+    # rule behind them
     plan: Callable[[Any, Limits, Mapping[str, int]], Any] | None = None
-    operation: str = DEFAULT_OPERATION
+    operation: str = DEFAULT_OPERATION  # what it computes, by name
+    # why inputs of some distribution cannot be computed, by its name, such as scores too large for
+    # codes of eight bits. What is refused is named in every check.
     refuses: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -689,11 +640,7 @@ class Rung:
 
 
 def _ask(rung: str, function: Callable[..., Any], problem: Problem, *more: Any) -> Any:
-    """What a rung's own function answers. Whatever it raises is a mistake in the rung.
-
-    Raises:
-        KernelError: it failed.
-    """
+    """What a rung's own function answers. Whatever it raises is a mistake in the rung."""
     try:
         return function(problem, *more)
     except (LabError, KeyboardInterrupt):

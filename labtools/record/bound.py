@@ -104,25 +104,17 @@ def _compute_share(shares: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True)
 class CountedBound:
-    """The bound that counters show.
+    """The bound that counters show."""
 
-    Args:
-        bound: None where the counters are ambiguous or missing.
-        shares: of 1: ``dram``, ``issue`` and ``tensor`` of their peaks, ``long_scoreboard``,
-            ``barrier``, ``wait`` and their sum ``chain`` of a warp's time. What was not measured is
-            left out.
-        reason: one sentence: what decided, or what is in the way.
-        empty_launches: duration over that of an empty launch; None where one was not measured.
-        missing: the counters that a rule needed and that have no value.
-        apart: the counters are not of like runs, see `passes_apart`; then nothing follows from
-            them together.
-    """
-
-    bound: Bound | None
+    bound: Bound | None  # None where the counters are ambiguous or missing
+    # of 1: ``dram``, ``issue`` and ``tensor`` of their peaks, ``long_scoreboard``, ``barrier``,
+    # ``wait`` and their sum ``chain`` of a warp's time. What was not measured is left out.
     shares: dict[str, float] = field(default_factory=dict)
-    reason: str = ""
+    reason: str = ""  # one sentence: what decided, or what is in the way
+    # duration over that of an empty launch; None where one was not measured
     empty_launches: float | None = None
-    missing: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()  # the counters that a rule needed and that have no value
+    # the counters are not of like runs, see `passes_apart`; then nothing follows from them together
     apart: bool = False
 
 

@@ -49,41 +49,26 @@ Number = float | tuple[float, ...]
 
 
 class Claim(BaseModel):
-    """One thing that a source says.
-
-    Args:
-        id: names it.
-        group: claims that one cell of the page checks.
-        source: key in ``book/references.bib``.
-        text: what is claimed, in our words.
-        value: the figure; None for a sentence without one.
-        figure: where the value stands among the figures, ``ladder.v3_ms``, in place of ``value``.
-        unit: of the value; empty for a plain number.
-        how: see `How`.
-        check: name of the function that decides.
-        given: what that function needs besides: a formula and its sources, or a query of records.
-        tolerance: relative difference up to which it holds.
-        reason: of one that is not checkable, why.
-        page: where a reader redoes it, relative to ``book/``, without ending.
-        cell: label of the cell on that page.
-    """
+    """One thing that a source says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
-    group: str
-    source: str
-    text: str
-    value: Number | None = None
+    id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")  # names it
+    group: str  # claims that one cell of the page checks
+    source: str  # key in ``book/references.bib``
+    text: str  # what is claimed, in our words
+    value: Number | None = None  # the figure; None for a sentence without one
+    # where the value stands among the figures, ``ladder.v3_ms``, in place of ``value``
     figure: str | None = None
-    unit: str = ""
-    how: How
-    check: str | None = None
+    unit: str = ""  # of the value; empty for a plain number
+    how: How  # see `How`
+    check: str | None = None  # name of the function that decides
+    # what that function needs besides: a formula and its sources, or a query of records
     given: dict[str, Any] = Field(default_factory=dict)
-    tolerance: float = Field(default=0.01, ge=0)
-    reason: str = ""
-    page: str = "reproduce"
-    cell: str
+    tolerance: float = Field(default=0.01, ge=0)  # relative difference up to which it holds
+    reason: str = ""  # of one that is not checkable, why
+    page: str = "reproduce"  # where a reader redoes it, relative to ``book/``, without ending
+    cell: str  # label of the cell on that page
 
     @model_validator(mode="after")
     def _can_be_decided(self) -> Claim:
@@ -151,25 +136,17 @@ class Ledger(BaseModel):
 
 
 class Finding(BaseModel):
-    """What a check found out.
-
-    Args:
-        value: our value in the claim's unit; None where there is none.
-        verdict: see `VERDICTS`.
-        reason: one sentence that says why.
-        origin: ``computed``, ``recorded``, ``forecast`` or ``live``; None where nothing was found.
-        interval: 95 % interval of a measured value.
-        where: GPU and date of a measured value.
-    """
+    """What a check found out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    value: Number | None = None
-    verdict: Verdict
-    reason: str
+    value: Number | None = None  # our value in the claim's unit; None where there is none
+    verdict: Verdict  # see `VERDICTS`
+    reason: str  # one sentence that says why
+    # ``computed``, ``recorded``, ``forecast`` or ``live``; None where nothing was found
     origin: ValueOrigin | None = None
-    interval: tuple[float, float] | None = None
-    where: str = ""
+    interval: tuple[float, float] | None = None  # 95 % interval of a measured value
+    where: str = ""  # GPU and date of a measured value
 
 
 def ledger_path() -> Path:

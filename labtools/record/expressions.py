@@ -86,11 +86,7 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., Any], int | None]] = {
 
 @lru_cache(maxsize=4096)
 def _parse_expression(text: str) -> ast.expr:
-    """The tree of an expression that keeps to the grammar.
-
-    Raises:
-        ExpressionError: it does not; names what stands in the way.
-    """
+    """The tree of an expression that keeps to the grammar."""
     if len(text) > LONGEST_EXPRESSION:
         raise _refuse(text, f"it has {len(text)} characters; {LONGEST_EXPRESSION} are allowed")
     try:

@@ -31,21 +31,14 @@ HANDICAPPED = "baseline:sdpa_expanded"
 
 @dataclass(frozen=True)
 class Headline:
-    """The announced design and the guide's own against the fastest fair library.
+    """The announced design and the guide's own against the fastest fair library."""
 
-    Args:
-        workload: what all ran.
-        published: where r03 stands.
-        repaired: where r09 stands; None where it was not timed in the same processes.
-        handicapped: time of the baseline with the copy over r03's, in the same processes.
-        versions: of the libraries.
-    """
-
-    workload: Problem
-    published: Standing
-    repaired: Standing | None
+    workload: Problem  # what all ran
+    published: Standing  # where r03 stands
+    repaired: Standing | None  # where r09 stands; None where it was not timed in the same processes
+    # time of the baseline with the copy over r03's, in the same processes
     handicapped: Ratio | None
-    versions: str
+    versions: str  # of the libraries
 
     @property
     def where(self) -> str:
@@ -122,19 +115,12 @@ def say_against(ratio: Ratio) -> str:
 
 @dataclass(frozen=True)
 class Compared:
-    """A rung on a workload against the fastest fair libraries that were timed with it.
+    """A rung on a workload against the fastest fair libraries that were timed with it."""
 
-    Args:
-        workload: what both ran.
-        rung: its id.
-        standing: where it stands.
-        peers: records of the libraries that its ratios are against.
-    """
-
-    workload: Problem
-    rung: str
-    standing: Standing
-    peers: tuple[Record, ...] = ()
+    workload: Problem  # what both ran
+    rung: str  # its id
+    standing: Standing  # where it stands
+    peers: tuple[Record, ...] = ()  # records of the libraries that its ratios are against
 
 
 def compare_rungs(

@@ -475,11 +475,7 @@ class Journal:
         return done
 
     def _take_in(self, connection: sa.Connection, start: int) -> int:
-        """Enter what the lines have got since, from this process or another one.
-
-        Returns:
-            The byte at which the next ones begin.
-        """
+        """Enter what the lines have got since, from this process or another one."""
         size = self.lines.stat().st_size if self.lines.exists() else 0
         if size == start:
             return start
@@ -535,11 +531,7 @@ class Journal:
                 self._say(str(error))
 
     def _set_aside(self, error: Exception) -> bool:
-        """Move the damaged SQLite file out of the way; the next opening fills a new one.
-
-        Returns:
-            Whether it could be moved.
-        """
+        """Move the damaged SQLite file out of the way; the next opening fills a new one."""
         assert self.database is not None
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
         aside = self.database.with_name(f"{self.database.name}.damaged-{stamp}")

@@ -16,17 +16,11 @@ from .staleness import CodeNow, freshness
 
 @dataclass(frozen=True)
 class Pending:
-    """A rung whose record is still to be made.
+    """A rung whose record is still to be made."""
 
-    Args:
-        rung: its id.
-        since: the day it was listed.
-        reason: why there is none, in words.
-    """
-
-    rung: str
-    since: datetime.date
-    reason: str
+    rung: str  # its id
+    since: datetime.date  # the day it was listed
+    reason: str  # why there is none, in words
 
     def __str__(self) -> str:
         return f"{self.rung}: pending since {self.since:%Y-%m-%d}, {self.reason}"

@@ -53,20 +53,16 @@ class _Entry(BaseModel):
 
 
 class Prediction(_Entry):
-    """One committed guess.
-
-    Attributes:
-        direction: is the candidate ``faster``, the ``same`` or ``slower`` than the baseline.
-        ratio: baseline time / candidate time, so above 1 means faster.
-        after_reveal: True for a guess made when the answer to this question had been shown; it
-            is kept, and marked, and does not count.
-    """
+    """One committed guess."""
 
     kind: Literal["prediction"] = "prediction"
     page: _Text
+    # is the candidate ``faster``, the ``same`` or ``slower`` than the baseline
     direction: Direction
-    ratio: _PositiveFloat
+    ratio: _PositiveFloat  # baseline time / candidate time, so above 1 means faster
     note: _Text = ""
+    # True for a guess made when the answer to this question had been shown; it is kept, and marked,
+    # and does not count
     after_reveal: bool = False
 
     @model_validator(mode="after")
@@ -83,53 +79,37 @@ class Prediction(_Entry):
 
 
 class Reveal(_Entry):
-    """The answer, as it was shown to a reader.
-
-    Attributes:
-        measured_ratio: baseline time / candidate time.
-        source: where the measured ratio comes from.
-        what: the comparison in words.
-        where: when and on what it was measured, where that is not part of `what`.
-        interval: low and high end of the measured ratio, where it is known.
-        forecast_ratio: what the model predicted for the same question, where it did.
-    """
+    """The answer, as it was shown to a reader."""
 
     kind: Literal["reveal"] = "reveal"
-    measured_ratio: _PositiveFloat
-    source: Source
-    what: _Text = ""
-    where: _Text = ""
+    measured_ratio: _PositiveFloat  # baseline time / candidate time
+    source: Source  # where the measured ratio comes from
+    what: _Text = ""  # the comparison in words
+    where: _Text = ""  # when and on what it was measured, where that is not part of `what`
+    # low and high end of the measured ratio, where it is known
     interval: tuple[_PositiveFloat, _PositiveFloat] | None = None
+    # what the model predicted for the same question, where it did
     forecast_ratio: _PositiveFloat | None = None
 
 
 class ModelPrediction(_Entry):
-    """What the model said to the same question, written down before the answer was shown.
-
-    Attributes:
-        page: where the question stands.
-        ratio: baseline time / candidate time, as forecast.
-        band: low and high end of the ratio; None where the model gave none.
-        baseline_us, candidate_us: the two forecasts, microseconds.
-        bounds: what the model says binds the baseline and the candidate.
-        model: name and version of the model.
-        gpu: short name.
-        seal: SHA-256 over all of the above and the question; filled in where it is left empty. An
-            entry whose content was changed later no longer fits its seal and cannot be read.
-        after_reveal: True when the answer had been shown; such an entry does not count.
-    """
+    """What the model said to the same question, written down before the answer was shown."""
 
     kind: Literal["model"] = "model"
-    page: _Text
-    ratio: _PositiveFloat
+    page: _Text  # where the question stands
+    ratio: _PositiveFloat  # baseline time / candidate time, as forecast
+    # low and high end of the ratio; None where the model gave none
     band: tuple[_PositiveFloat, _PositiveFloat] | None
+    # baseline_us, candidate_us: the two forecasts, microseconds
     baseline_us: _PositiveFloat
     candidate_us: _PositiveFloat
-    bounds: tuple[str, str] = ("", "")
-    model: str
-    gpu: str
+    bounds: tuple[str, str] = ("", "")  # what the model says binds the baseline and the candidate
+    model: str  # name and version of the model
+    gpu: str  # short name
+    # SHA-256 over all of the above and the question; filled in where it is left empty. An entry
+    # whose content was changed later no longer fits its seal and cannot be read.
     seal: str = ""
-    after_reveal: bool = False
+    after_reveal: bool = False  # True when the answer had been shown; such an entry does not count
 
     @model_validator(mode="after")
     def _fits_its_seal(self) -> ModelPrediction:
@@ -194,29 +174,20 @@ def _six_digits(value: float) -> float:
 
 
 class Hint(_Entry):
-    """A reader looked at a hint. It costs nothing; it is on record.
-
-    Attributes:
-        hint: which one.
-        after_commit: the reader had committed a guess by then.
-    """
+    """A reader looked at a hint. It costs nothing; it is on record."""
 
     kind: Literal["hint"] = "hint"
     page: _Text
-    hint: Annotated[_Text, Field(min_length=1)]
-    after_commit: bool = False
+    hint: Annotated[_Text, Field(min_length=1)]  # which one
+    after_commit: bool = False  # the reader had committed a guess by then
 
 
 class Notes(_Entry):
-    """What only the reader can fill in: a hypothesis, and what would refute it.
-
-    Attributes:
-        fields: text by name of the field.
-    """
+    """What only the reader can fill in: a hypothesis, and what would refute it."""
 
     kind: Literal["notes"] = "notes"
     page: _Text
-    fields: dict[_Text, _Text]
+    fields: dict[_Text, _Text]  # text by name of the field
 
 
 AnyEntry = Prediction | Reveal | ModelPrediction | Hint | Notes
@@ -225,14 +196,7 @@ ENTRY: TypeAdapter[AnyEntry] = TypeAdapter(Annotated[AnyEntry, Field(discriminat
 
 
 class Score(BaseModel):
-    """How a guess did.
-
-    Attributes:
-        direction_right: the guess and the measurement point the same way.
-        off_by: max(p/m, m/p) of the ratios, 1 when they agree.
-        understood: False when ``off_by`` reaches `MISUNDERSTOOD_FROM`.
-        verdict: one sentence.
-    """
+    """How a guess did."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -240,10 +204,10 @@ class Score(BaseModel):
     measured_ratio: float
     predicted_direction: Direction
     measured_direction: Direction
-    direction_right: bool
-    off_by: float
-    understood: bool
-    verdict: str
+    direction_right: bool  # the guess and the measurement point the same way
+    off_by: float  # max(p/m, m/p) of the ratios, 1 when they agree
+    understood: bool  # False when ``off_by`` reaches `MISUNDERSTOOD_FROM`
+    verdict: str  # one sentence
 
 
 class JournalRow(BaseModel):

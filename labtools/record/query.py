@@ -43,19 +43,13 @@ LEAST_PROCESSES = 5
 
 @dataclass(frozen=True)
 class Variant:
-    """A candidate as it was tried: which, with which knobs, and what was done to it besides.
+    """A candidate as it was tried: which, with which knobs, and what was done to it besides."""
 
-    Args:
-        candidate: a rung's id or number, or ``baseline:NAME``.
-        knobs: those that differ from the rung's defaults.
-        experiment: as in a record: empty, ``stream``, ``outside`` or ``stream+outside``.
-        label: what a table calls it; by default its number.
-    """
-
-    candidate: str
+    candidate: str  # a rung's id or number, or ``baseline:NAME``
+    # those that differ from the rung's defaults
     knobs: Mapping[str, int] = field(default_factory=dict)
-    experiment: str = ""
-    label: str = ""
+    experiment: str = ""  # as in a record: empty, ``stream``, ``outside`` or ``stream+outside``
+    label: str = ""  # what a table calls it; by default its number
 
     @property
     def name(self) -> str:
@@ -338,18 +332,14 @@ def describe_records(records: Iterable[Record]) -> str:
 
 @dataclass(frozen=True)
 class Errors:
-    """Both errors of a candidate, each the worst relative one of a part of the output.
+    """Both errors of a candidate, each the worst relative one of a part of the output."""
 
-    Args:
-        arithmetic: recorded, against float64 on what its kernel was given; None where the record
-            holds an error against the unquantised cache, in which the kernel's is contained.
-        total: that error; None of every other candidate.
-        of_scheme: computed, from keeping the inputs in few bits alone, by kind of inputs; empty
-            where nothing is kept in fewer bits, or where it is not known how.
-    """
-
+    # recorded, against float64 on what its kernel was given; None where the record holds an error
+    # against the unquantised cache, in which the kernel's is contained
     arithmetic: float | None
-    total: float | None
+    total: float | None  # that error; None of every other candidate
+    # computed, from keeping the inputs in few bits alone, by kind of inputs; empty where nothing is
+    # kept in fewer bits, or where it is not known how
     of_scheme: Mapping[str, float]
 
 
@@ -420,26 +410,20 @@ def _shipped_baselines() -> dict[str, Baseline]:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a candidate stands among what was timed with it.
+    """Where a candidate stands among what was timed with it."""
 
-    Args:
-        record: the candidate's.
-        against: time of the fastest fair 16-bit peer over its own, which is above 1 where it is
-            faster; None where there is no such peer, or it is the peer itself.
-        against_low_bit: the same against the fastest fair peer that keeps as many bits, of a
-            candidate that keeps fewer than 16.
-        to_floor: its time over its floor: the bytes that it must read, at the best rate that
-            anything read at in the same processes. None of a warm workload.
-        floor_us: that floor, microseconds.
-        reader: what read fastest.
-    """
-
-    record: Record
+    record: Record  # the candidate's
+    # time of the fastest fair 16-bit peer over its own, which is above 1 where it is faster; None
+    # where there is no such peer, or it is the peer itself
     against: Ratio | None
+    # the same against the fastest fair peer that keeps as many bits, of a candidate that keeps
+    # fewer than 16
     against_low_bit: Ratio | None
+    # its time over its floor: the bytes that it must read, at the best rate that anything read at
+    # in the same processes. None of a warm workload.
     to_floor: Ratio | None
-    floor_us: float | None
-    reader: str | None
+    floor_us: float | None  # that floor, microseconds
+    reader: str | None  # what read fastest
 
 
 def say_verdict(ratio: Ratio | None) -> str:

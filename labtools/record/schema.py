@@ -87,22 +87,15 @@ class Provenance(_Schema):
 
 
 class ProcessSamples(_Schema):
-    """Times of one child process.
+    """Times of one child process."""
 
-    Args:
-        process: 0, 1, ...; two candidates with the same campaign, workload and process number
-            were timed in the same process, their rounds interleaved.
-        us: time of one call, microseconds; one value a round.
-        launches_per_sample: calls behind each value.
-        rotated_sets: different sets of buffers that the calls went round.
-        rotated_bytes: size of those sets together.
-    """
-
+    # 0, 1, ...; two candidates with the same campaign, workload and process number were timed in
+    # the same process, their rounds interleaved
     process: int
-    us: tuple[_Time, ...] = Field(min_length=1)
-    launches_per_sample: int = Field(ge=1)
-    rotated_sets: int = Field(ge=1)
-    rotated_bytes: int = Field(ge=0)
+    us: tuple[_Time, ...] = Field(min_length=1)  # time of one call, microseconds; one value a round
+    launches_per_sample: int = Field(ge=1)  # calls behind each value
+    rotated_sets: int = Field(ge=1)  # different sets of buffers that the calls went round
+    rotated_bytes: int = Field(ge=0)  # size of those sets together
 
 
 class Samples(_Schema):
@@ -119,17 +112,12 @@ class Samples(_Schema):
 
 
 class Counters(_Schema):
-    """Chosen hardware counters of one call; a missing one is None.
+    """Chosen hardware counters of one call; a missing one is None."""
 
-    Args:
-        tool: the profiler and its version; None when it did not run.
-        values: by stable name, with the unit in the name.
-        reason: why there are none.
-    """
-
-    tool: str | None = None
+    tool: str | None = None  # the profiler and its version; None when it did not run
+    # by stable name, with the unit in the name
     values: dict[str, float | None] = Field(default_factory=dict)
-    reason: str = ""
+    reason: str = ""  # why there are none
 
     @model_validator(mode="after")
     def _says_why(self) -> Counters:
@@ -144,21 +132,14 @@ class Counters(_Schema):
 
 
 class SanitizerVerdict(_Schema):
-    """What one tool of compute-sanitizer said.
+    """What one tool of compute-sanitizer said."""
 
-    Args:
-        tool: memcheck, racecheck, synccheck or initcheck.
-        verdict: ``clean``, ``errors`` or ``not run``.
-        text: the errors, or why it did not run; empty when clean.
-        workload: the (small) workload that it watched.
-        knobs: at which values, where they are not the record's own: those of a kernel that is
-            broken as its author wrote it, which has no time and so no record of its own.
-    """
-
-    tool: str
-    verdict: Literal["clean", "errors", "not run"]
-    text: str = ""
-    workload: dict[str, Any] | None = None
+    tool: str  # memcheck, racecheck, synccheck or initcheck
+    verdict: Literal["clean", "errors", "not run"]  # ``clean``, ``errors`` or ``not run``
+    text: str = ""  # the errors, or why it did not run; empty when clean
+    workload: dict[str, Any] | None = None  # the (small) workload that it watched
+    # at which values, where they are not the record's own: those of a kernel that is broken as its
+    # author wrote it, which has no time and so no record of its own
     knobs: dict[str, int] | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @property
@@ -185,43 +166,34 @@ class ForecastMade(_Schema):
 
 
 class Run(_Schema):
-    """What happened: one candidate on one workload.
-
-    Args:
-        candidate: a rung's id, ``baseline:NAME`` or ``ceiling:NAME``.
-        rung_path: the rung's file when it is not one of the shipped rungs. It is told and compared;
-            what stands there is never run because of a record.
-        rung_hash: of that file, as `hash_python_file` gives it.
-        protocol: name and version of the way it was timed.
-        experiment: what was done to the candidate besides its knobs: ``stream`` for plain launches
-            where graphs are the rule, ``outside`` for workspaces moved out of the call, or both,
-            joined by ``+``; empty for the candidate as it is.
-        limits: what the GPU gave the launch; None of a baseline.
-        median_us: median over the processes of each process's median.
-        kv_bits: bits in which it keeps an element of what it streams, of decode K and V.
-        kv_bytes_read: bytes of the cache as it keeps it, scales included, each once; None where
-            that is the workload's own K and V.
-    """
+    """What happened: one candidate on one workload."""
 
     schema_version: int = SCHEMA_VERSION
-    candidate: str
+    candidate: str  # a rung's id, ``baseline:NAME`` or ``ceiling:NAME``
     kind: Kind
     title: str = ""
+    # the rung's file when it is not one of the shipped rungs. It is told and compared; what stands
+    # there is never run because of a record.
     rung_path: str | None = None
-    rung_hash: str | None = None
+    rung_hash: str | None = None  # of that file, as `hash_python_file` gives it
     knobs: dict[str, int] = Field(default_factory=dict)
     workload: dict[str, Any]
-    limits: Limits | None = None
+    limits: Limits | None = None  # what the GPU gave the launch; None of a baseline
     launches: tuple[KeptLaunchField, ...] = ()
     resources: tuple[ResourcesField, ...] = ()
     hashes: HashesField
-    protocol: str
+    protocol: str  # name and version of the way it was timed
+    # what was done to the candidate besides its knobs: ``stream`` for plain launches where graphs
+    # are the rule, ``outside`` for workspaces moved out of the call, or both, joined by ``+``;
+    # empty for the candidate as it is
     experiment: str = ""
     comparison: ComparisonField
     samples: Samples
-    median_us: _Time
+    median_us: _Time  # median over the processes of each process's median
     notes: tuple[str, ...] = ()
-    kv_bits: int = 16
+    kv_bits: int = 16  # bits in which it keeps an element of what it streams, of decode K and V
+    # bytes of the cache as it keeps it, scales included, each once; None where that is the
+    # workload's own K and V
     kv_bytes_read: int | None = None
 
     @field_validator("schema_version")
@@ -287,19 +259,15 @@ class Run(_Schema):
 
 
 class Record(Run):
-    """A Run with its provenance and the forecast made before it.
-
-    Args:
-        file: where it was read from.
-        signed: that file is the project's own, byte by byte; None of a record that was never read.
-    """
+    """A Run with its provenance and the forecast made before it."""
 
     campaign: str
     provenance: Provenance
     forecast: ForecastMade | None = None
     counters: Counters | None = None
     sanitizer: tuple[SanitizerVerdict, ...] = ()
-    file: str | None = Field(default=None, exclude=True)
+    file: str | None = Field(default=None, exclude=True)  # where it was read from
+    # that file is the project's own, byte by byte; None of a record that was never read
     signed: bool | None = Field(default=None, exclude=True)
 
     @model_validator(mode="before")

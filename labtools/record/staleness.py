@@ -38,15 +38,10 @@ a call cannot be captured, and plain launches by intent, from an idle GPU on."""
 
 @dataclass(frozen=True)
 class Freshness:
-    """Whether a record is about the code as it stands.
+    """Whether a record is about the code as it stands."""
 
-    Args:
-        fresh: it is.
-        reason: one sentence: what was compared, or what changed.
-    """
-
-    fresh: bool
-    reason: str
+    fresh: bool  # it is
+    reason: str  # one sentence: what was compared, or what changed
 
 
 class CodeNow:

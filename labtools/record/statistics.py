@@ -25,21 +25,13 @@ _CODE = code_digest("record")
 
 @dataclass(frozen=True)
 class Summary:
-    """A time and how much it moved.
+    """A time and how much it moved."""
 
-    Args:
-        median_us: median over processes of each process's median.
-        iqr_us: first and third quartile of all samples together.
-        range_us: least and most of the processes' medians.
-        processes: how many processes.
-        samples: how many samples in all.
-    """
-
-    median_us: float
-    iqr_us: tuple[float, float]
-    range_us: tuple[float, float]
-    processes: int
-    samples: int
+    median_us: float  # median over processes of each process's median
+    iqr_us: tuple[float, float]  # first and third quartile of all samples together
+    range_us: tuple[float, float]  # least and most of the processes' medians
+    processes: int  # how many processes
+    samples: int  # how many samples in all
 
     @property
     def spread(self) -> float:
@@ -49,23 +41,14 @@ class Summary:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times longer one candidate takes than another, timed in the same processes.
+    """How many times longer one candidate takes than another, timed in the same processes."""
 
-    Args:
-        ratio: median over the processes of (first / second).
-        low: lower end of the 95 % interval.
-        high: upper end.
-        processes: how many pairs.
-        first: what stands above the line.
-        second: what stands below it.
-    """
-
-    ratio: float
-    low: float
-    high: float
-    processes: int
-    first: str
-    second: str
+    ratio: float  # median over the processes of (first / second)
+    low: float  # lower end of the 95 % interval
+    high: float  # upper end
+    processes: int  # how many pairs
+    first: str  # what stands above the line
+    second: str  # what stands below it
 
     @property
     def direction(self) -> Direction:

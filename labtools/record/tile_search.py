@@ -23,17 +23,11 @@ WITHIN = (1.10, 1.25)
 
 @dataclass(frozen=True)
 class TimedTile:
-    """One point of the search.
+    """One point of the search."""
 
-    Args:
-        kernel: id of the rung.
-        knobs: those that differ from its defaults.
-        samples_us: of every process, one after the other, microseconds.
-    """
-
-    kernel: str
-    knobs: dict[str, int]
-    samples_us: tuple[float, ...]
+    kernel: str  # id of the rung
+    knobs: dict[str, int]  # those that differ from its defaults
+    samples_us: tuple[float, ...]  # of every process, one after the other, microseconds
 
     @property
     def median_us(self) -> float:
@@ -43,20 +37,13 @@ class TimedTile:
 
 @dataclass(frozen=True)
 class SearchedProblem:
-    """A problem with the derived tile and the others that were timed beside it.
+    """A problem with the derived tile and the others that were timed beside it."""
 
-    Args:
-        problem: its short form.
-        derived: the derived tile.
-        others: the search's.
-        failures: points without a time, and why, by their label.
-        date, driver: of this row, where it was measured after the table; else empty.
-    """
-
-    problem: str
-    derived: TimedTile
-    others: tuple[TimedTile, ...]
-    failures: dict[str, str]
+    problem: str  # its short form
+    derived: TimedTile  # the derived tile
+    others: tuple[TimedTile, ...]  # the search's
+    failures: dict[str, str]  # points without a time, and why, by their label
+    # date, driver: of this row, where it was measured after the table; else empty
     date: str = ""
     driver: str = ""
 
@@ -88,23 +75,14 @@ class SearchedProblem:
 
 @dataclass(frozen=True)
 class TileSearch:
-    """What was searched on one GPU.
+    """What was searched on one GPU."""
 
-    Args:
-        gpu: what the device calls itself.
-        driver: version.
-        date: of the measurement, ISO 8601; rows that were measured later have their own.
-        seed: of the drawn problems.
-        sources: hash of each kernel's text, by id.
-        problems: in the order in which they were drawn.
-    """
-
-    gpu: str
-    driver: str
-    date: str
-    seed: int
-    sources: dict[str, str]
-    problems: tuple[SearchedProblem, ...]
+    gpu: str  # what the device calls itself
+    driver: str  # version
+    date: str  # of the measurement, ISO 8601; rows that were measured later have their own
+    seed: int  # of the drawn problems
+    sources: dict[str, str]  # hash of each kernel's text, by id
+    problems: tuple[SearchedProblem, ...]  # in the order in which they were drawn
 
     @property
     def stale(self) -> list[str]:

@@ -362,20 +362,14 @@ def _say_once(what: str, then: str = " Everything works, and takes longer.") -> 
 
 @dataclass(frozen=True)
 class CacheState:
-    """Where the cache is and how large.
+    """Where the cache is and how large."""
 
-    Attributes:
-        folder: of what is kept by content; None where nothing is.
-        bytes, items: what is in it.
-        limit_bytes: what all folders together may grow to; 0 where nothing is kept.
-        why: why nothing is kept, or an empty string.
-    """
-
-    folder: Path | None
+    folder: Path | None  # of what is kept by content; None where nothing is
+    # bytes, items: what is in it
     bytes: int
     items: int
-    limit_bytes: int
-    why: str = ""
+    limit_bytes: int  # what all folders together may grow to; 0 where nothing is kept
+    why: str = ""  # why nothing is kept, or an empty string
 
 
 def limit_bytes() -> int:

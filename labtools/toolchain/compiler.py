@@ -59,15 +59,10 @@ _cubins: Recent[Cubin] = Recent(256)
 
 @dataclass(frozen=True)
 class Compiler:
-    """A reachable NVRTC.
+    """A reachable NVRTC."""
 
-    Attributes:
-        name: ``cuda-core`` or ``cupy``, the package that reaches it.
-        version: NVRTC's own version, for example ``13.5``.
-    """
-
-    name: str
-    version: str
+    name: str  # ``cuda-core`` or ``cupy``, the package that reaches it
+    version: str  # NVRTC's own version, for example ``13.5``
 
     def __str__(self) -> str:
         return f"NVRTC {self.version} through {self.name}"
@@ -287,9 +282,6 @@ def _compile_apart(
     """The cubin, the log, whether it failed, and how it keeps lines in L2.
 
     It works in a process of its own where there can be one.
-
-    Raises:
-        CompileError: it took too long, or too much memory.
     """
     run = _compile_with_cuda_core if compiler.name == "cuda-core" else _compile_with_cupy
     if not can_work_apart():
@@ -417,11 +409,7 @@ def _explain(log: str, source: str, name: str, folders: tuple[Path, ...]) -> Lab
 
 
 def _check_known(compiler: Compiler, arch: str) -> None:
-    """Refuse an architecture that the compiler does not know.
-
-    Raises:
-        LabError: it is one, and which it knows.
-    """
+    """Refuse an architecture that the compiler does not know."""
     known = _known_archs(compiler)
     major, minor = split_arch(arch)
     number = 10 * major + minor
@@ -453,19 +441,15 @@ def _known_archs(compiler: Compiler) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Hashes:
-    """Identity of a rung at a workload, knobs and an architecture.
+    """Identity of a rung at a workload, knobs and an architecture."""
 
-    Attributes:
-        source_hash: SHA-256 over its source without comments, its own headers, definitions and
-            options; for a baseline, over its own file.
-        sass_hash: SHA-256 over the machine code of the kernels it launches; None where there is no
-            compiler, and for a baseline.
-        nvrtc_version: the compiler of ``sass_hash``; None where there is none.
-    """
-
+    # SHA-256 over its source without comments, its own headers, definitions and options; for a
+    # baseline, over its own file
     source_hash: str
+    # SHA-256 over the machine code of the kernels it launches; None where there is no compiler, and
+    # for a baseline
     sass_hash: str | None = None
-    nvrtc_version: str | None = None
+    nvrtc_version: str | None = None  # the compiler of ``sass_hash``; None where there is none
 
 
 def compile_rung(

@@ -21,52 +21,34 @@ _INFO_SIZED = 0x04
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel asks of an SM.
+    """What one kernel asks of an SM."""
 
-    Attributes:
-        registers: 32-bit registers a thread.
-        shared_bytes: static shared memory a block, in bytes (without the 1 KB that the driver
-            reserves on compute capability 8.0 and later).
-        local_bytes: local memory (stack) a thread, in bytes.
-        spill_store_bytes: bytes of registers stored to local memory, a thread.
-        spill_load_bytes: bytes of registers read back, a thread.
-        max_threads: largest block that ``__launch_bounds__`` allows, or None without it.
-        code_hash: SHA-256 of the kernel's machine code and constants; comments, line numbers and
-            paths do not change it, an instruction does. Empty in a record, as ``max_threads`` is
-            None there.
-        entry: the kernel's name.
-    """
-
-    registers: int
+    registers: int  # 32-bit registers a thread
+    # static shared memory a block, in bytes (without the 1 KB that the driver reserves on compute
+    # capability 8.0 and later)
     shared_bytes: int
-    local_bytes: int
-    spill_store_bytes: int
-    spill_load_bytes: int
+    local_bytes: int  # local memory (stack) a thread, in bytes
+    spill_store_bytes: int  # bytes of registers stored to local memory, a thread
+    spill_load_bytes: int  # bytes of registers read back, a thread
+    # largest block that ``__launch_bounds__`` allows, or None without it
     max_threads: int | None = None
+    # SHA-256 of the kernel's machine code and constants; comments, line numbers and paths do not
+    # change it, an instruction does. Empty in a record, as ``max_threads`` is None there.
     code_hash: str = ""
-    entry: str = ""
+    entry: str = ""  # the kernel's name
 
 
 @dataclass(frozen=True)
 class Cubin:
-    """Machine code of one source for one architecture.
+    """Machine code of one source for one architecture."""
 
-    Attributes:
-        image: the ELF file.
-        arch: for example ``sm_90``.
-        log: what the compiler and the assembler said.
-        nvrtc_version: for example ``13.5``.
-        entries: resources by kernel name.
-        name: what the source is called in messages and line tables.
-        keeps_lines: how it marks lines to stay in L2, as `kept_lines` says it; empty: it does not.
-    """
-
-    image: bytes = field(repr=False)
-    arch: str
-    log: str = field(repr=False)
-    nvrtc_version: str
-    entries: dict[str, Resources]
-    name: str = "kernel.cu"
+    image: bytes = field(repr=False)  # the ELF file
+    arch: str  # for example ``sm_90``
+    log: str = field(repr=False)  # what the compiler and the assembler said
+    nvrtc_version: str  # for example ``13.5``
+    entries: dict[str, Resources]  # resources by kernel name
+    name: str = "kernel.cu"  # what the source is called in messages and line tables
+    # how it marks lines to stay in L2, as `kept_lines` says it; empty: it does not
     keeps_lines: str = ""
 
     def resources_of(self, entry: str) -> Resources:

@@ -29,48 +29,30 @@ _CLOCK_KHZ, _MEMORY_CLOCK_KHZ, _BUS_WIDTH_BITS, _MAJOR, _MINOR = 13, 36, 37, 75,
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """A GPU's own answers.
+    """A GPU's own answers."""
 
-    Attributes:
-        name: for example ``NVIDIA H200``.
-        compute_capability: (major, minor).
-        sm_count: streaming multiprocessors.
-        warp_size: threads a warp.
-        max_threads_per_block, max_threads_per_sm, max_blocks_per_sm: residency limits.
-        registers_per_block, registers_per_sm: 32-bit registers.
-        smem_per_block_bytes: shared memory a block without opting in.
-        smem_per_block_optin_bytes: shared memory a block after opting in.
-        smem_per_sm_bytes: shared memory an SM.
-        smem_reserved_per_block_bytes: what the driver keeps of it for each block.
-        l2_bytes: L2 cache.
-        memory_bytes: device memory.
-        sm_clock_mhz: highest SM clock, or None.
-        memory_clock_mhz: highest memory clock, or None.
-        bus_width_bits: width of the memory bus, or None.
-        cuda_version: newest CUDA the driver serves, for example ``13.0``.
-        driver_version: for example ``580.95.05``, or None.
-    """
-
-    name: str
-    compute_capability: tuple[int, int]
-    sm_count: int
-    warp_size: int
+    name: str  # for example ``NVIDIA H200``
+    compute_capability: tuple[int, int]  # (major, minor)
+    sm_count: int  # streaming multiprocessors
+    warp_size: int  # threads a warp
+    # max_threads_per_block, max_threads_per_sm, max_blocks_per_sm: residency limits
     max_threads_per_block: int
     max_threads_per_sm: int
     max_blocks_per_sm: int
+    # registers_per_block, registers_per_sm: 32-bit registers
     registers_per_block: int
     registers_per_sm: int
-    smem_per_block_bytes: int
-    smem_per_block_optin_bytes: int
-    smem_per_sm_bytes: int
-    smem_reserved_per_block_bytes: int
-    l2_bytes: int
-    memory_bytes: int
-    sm_clock_mhz: float | None
-    memory_clock_mhz: float | None
-    bus_width_bits: int | None
-    cuda_version: str
-    driver_version: str | None
+    smem_per_block_bytes: int  # shared memory a block without opting in
+    smem_per_block_optin_bytes: int  # shared memory a block after opting in
+    smem_per_sm_bytes: int  # shared memory an SM
+    smem_reserved_per_block_bytes: int  # what the driver keeps of it for each block
+    l2_bytes: int  # L2 cache
+    memory_bytes: int  # device memory
+    sm_clock_mhz: float | None  # highest SM clock, or None
+    memory_clock_mhz: float | None  # highest memory clock, or None
+    bus_width_bits: int | None  # width of the memory bus, or None
+    cuda_version: str  # newest CUDA the driver serves, for example ``13.0``
+    driver_version: str | None  # for example ``580.95.05``, or None
 
     @property
     def arch(self) -> str:

@@ -56,31 +56,18 @@ _READER = code_digest("problem", "toolchain")
 
 @dataclass(frozen=True)
 class MachineCode:
-    """Every kernel of one source for one architecture.
+    """Every kernel of one source for one architecture."""
 
-    Attributes:
-        rung_id: whose code it is.
-        arch: for example ``sm_90``.
-        entries: typed instructions by kernel name.
-        resources: registers, shared memory and spills by kernel name.
-        origin: ``compiled here with NVRTC 13.0`` or ``stored listing, NVRTC 13.0``.
-        stored: True where the code is a stored listing.
-        nvrtc_version: the compiler that made it.
-        compile_s: seconds from the source to typed instructions, or to those that were kept.
-        source_hash: as in `Hashes`.
-        content: a hash that two codes share only if their typed instructions are equal.
-    """
-
-    rung_id: str
-    arch: str
-    entries: Mapping[str, Sass] = field(repr=False)
-    resources: Mapping[str, Resources]
-    origin: str
-    stored: bool
-    nvrtc_version: str
-    compile_s: float
-    source_hash: str
-    content: str
+    rung_id: str  # whose code it is
+    arch: str  # for example ``sm_90``
+    entries: Mapping[str, Sass] = field(repr=False)  # typed instructions by kernel name
+    resources: Mapping[str, Resources]  # registers, shared memory and spills by kernel name
+    origin: str  # ``compiled here with NVRTC 13.0`` or ``stored listing, NVRTC 13.0``
+    stored: bool  # True where the code is a stored listing
+    nvrtc_version: str  # the compiler that made it
+    compile_s: float  # seconds from the source to typed instructions, or to those that were kept
+    source_hash: str  # as in `Hashes`
+    content: str  # a hash that two codes share only if their typed instructions are equal
 
 
 class _LateEntries(Mapping[str, Sass]):
@@ -117,24 +104,15 @@ class _LateEntries(Mapping[str, Sass]):
 
 @dataclass(frozen=True)
 class StoredListing:
-    """One listing as it is kept in a file.
+    """One listing as it is kept in a file."""
 
-    Attributes:
-        source_hash: of what the source says, with definitions and headers.
-        text_hash: of the source's text and its headers, comments included; line numbers hold
-            where it is equal.
-        nvrtc_version: the compiler.
-        defines: preprocessor definitions.
-        resources: by kernel name.
-        lines: the listing, line by line, without addresses.
-    """
-
-    source_hash: str
+    source_hash: str  # of what the source says, with definitions and headers
+    # of the source's text and its headers, comments included; line numbers hold where it is equal
     text_hash: str
-    nvrtc_version: str
-    defines: Mapping[str, str]
-    resources: Mapping[str, Resources]
-    lines: tuple[str, ...] = field(repr=False)
+    nvrtc_version: str  # the compiler
+    defines: Mapping[str, str]  # preprocessor definitions
+    resources: Mapping[str, Resources]  # by kernel name
+    lines: tuple[str, ...] = field(repr=False)  # the listing, line by line, without addresses
 
     @property
     def listing(self) -> str:

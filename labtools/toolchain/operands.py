@@ -25,30 +25,23 @@ _PARTS = re.compile(r"(UR|UP|R|P)(\d+)((?:\.\w+)*)")
 
 @dataclass(frozen=True)
 class Operand:
-    """One operand.
+    """One operand."""
 
-    Attributes:
-        kind: ``register``, ``predicate``, ``constant``, ``number``, ``memory``, ``label`` or
-            ``special``.
-        text: as printed.
-        name: register or predicate (``R12``, ``UR4``, ``P0``, ``RZ``, ``PT``); special register.
-        negated, absolute, inverted: ``-x``, ``|x|``, ``~x`` (``!P`` for a predicate is inverted).
-        suffixes: what follows the name (``64``, ``H0_H0``, ``reuse``, ``X4``).
-        value: of a number: an int, or a float where it is printed as one.
-        bank, offset: of a constant; the offset is an int or the register that holds it.
-        parts: of a memory address: (register, suffixes) pairs; ``offset`` is its immediate.
-    """
-
+    # ``register``, ``predicate``, ``constant``, ``number``, ``memory``, ``label`` or ``special``
     kind: str
-    text: str
+    text: str  # as printed
+    # register or predicate (``R12``, ``UR4``, ``P0``, ``RZ``, ``PT``); special register
     name: str = ""
+    # negated, absolute, inverted: ``-x``, ``|x|``, ``~x`` (``!P`` for a predicate is inverted)
     negated: bool = False
     absolute: bool = False
     inverted: bool = False
-    suffixes: tuple[str, ...] = ()
-    value: int | float | None = None
+    suffixes: tuple[str, ...] = ()  # what follows the name (``64``, ``H0_H0``, ``reuse``, ``X4``)
+    value: int | float | None = None  # of a number: an int, or a float where it is printed as one
+    # bank, offset: of a constant; the offset is an int or the register that holds it
     bank: int | str = 0
     offset: int = 0
+    # of a memory address: (register, suffixes) pairs; ``offset`` is its immediate
     parts: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @functools.cached_property
@@ -261,13 +254,7 @@ def _count_results(base: str, operands: Sequence[Operand]) -> int:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _width(opcode: str, place: int, results: int) -> int:
-    """Registers that one operand takes, counted from the named one.
-
-    Args:
-        opcode: with its modifiers.
-        place: of the operand, which names a register and no width of its own.
-        results: how many leading operands are written.
-    """
+    """Registers that one operand takes, counted from the named one."""
     base, *modifiers = opcode.split(".")
     sizes = [_WIDTHS[m] for m in modifiers if m in _WIDTHS]
     size = max(sizes, default=1)

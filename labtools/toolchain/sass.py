@@ -70,23 +70,15 @@ SKETCH_LETTERS = {"LDG": "L", "SHFL": "s", "STS": "w", "BAR": "|", "LDS": "r", "
 
 @dataclass(frozen=True)
 class Control:
-    """Scheduling bits of one instruction.
+    """Scheduling bits of one instruction."""
 
-    Attributes:
-        stall: cycles before this warp may issue its next instruction, 0..15.
-        yields: the scheduler may prefer another warp now.
-        write_barrier: scoreboard 0..5 that is held until the result is there, or None.
-        read_barrier: scoreboard 0..5 that is held until the operands have been read, or None.
-        wait: scoreboards that must be free before this instruction may issue.
-        reuse: operand slots kept in the reuse cache, as bits.
-    """
-
-    stall: int
-    yields: bool
-    write_barrier: int | None
+    stall: int  # cycles before this warp may issue its next instruction, 0..15
+    yields: bool  # the scheduler may prefer another warp now
+    write_barrier: int | None  # scoreboard 0..5 that is held until the result is there, or None
+    # scoreboard 0..5 that is held until the operands have been read, or None
     read_barrier: int | None
-    wait: tuple[int, ...]
-    reuse: int
+    wait: tuple[int, ...]  # scoreboards that must be free before this instruction may issue
+    reuse: int  # operand slots kept in the reuse cache, as bits
 
 
 @dataclass(frozen=True)
@@ -98,52 +90,30 @@ class SourceLine:
 
 
 class GroupedOperands(NamedTuple):
-    """Operands by what they are for.
+    """Operands by what they are for."""
 
-    Attributes:
-        flags: predicates written.
-        destination: the register written, or empty.
-        carries: predicates read.
-        terms: registers, constants and numbers read.
-    """
-
-    flags: tuple[Operand, ...]
-    destination: tuple[Operand, ...]
-    carries: tuple[Operand, ...]
-    terms: tuple[Operand, ...]
+    flags: tuple[Operand, ...]  # predicates written
+    destination: tuple[Operand, ...]  # the register written, or empty
+    carries: tuple[Operand, ...]  # predicates read
+    terms: tuple[Operand, ...]  # registers, constants and numbers read
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One machine instruction.
+    """One machine instruction."""
 
-    Attributes:
-        index: position in the kernel, from 0.
-        address: byte offset in the kernel.
-        text: as printed, predicate included, encoding left out.
-        predicate: name of the guarding predicate, or None.
-        predicate_negated: it runs where the predicate is false.
-        opcode: with modifiers, for example ``LDG.E.64.CONSTANT``.
-        operands: in printed order.
-        control: scheduling bits.
-        defines: registers and predicates that it writes.
-        uses: registers and predicates that it reads, the guard included.
-        target: address that a branch or call goes to, or None.
-        source: its source line, or None.
-    """
-
-    index: int
-    address: int
-    text: str
-    predicate: str | None
-    predicate_negated: bool
-    opcode: str
-    operands: tuple[Operand, ...]
-    control: Control
-    defines: frozenset[str]
-    uses: frozenset[str]
-    target: int | None
-    source: SourceLine | None
+    index: int  # position in the kernel, from 0
+    address: int  # byte offset in the kernel
+    text: str  # as printed, predicate included, encoding left out
+    predicate: str | None  # name of the guarding predicate, or None
+    predicate_negated: bool  # it runs where the predicate is false
+    opcode: str  # with modifiers, for example ``LDG.E.64.CONSTANT``
+    operands: tuple[Operand, ...]  # in printed order
+    control: Control  # scheduling bits
+    defines: frozenset[str]  # registers and predicates that it writes
+    uses: frozenset[str]  # registers and predicates that it reads, the guard included
+    target: int | None  # address that a branch or call goes to, or None
+    source: SourceLine | None  # its source line, or None
 
     @cached_property
     def base(self) -> str:
@@ -207,18 +177,13 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Loop:
-    """A natural loop: instructions ``first`` to ``last`` (a backward branch), both included.
-
-    Attributes:
-        depth: 1 for an outermost loop.
-        parent: position in `Sass.loops` of the loop around it, or None.
-        instructions: of one trip, in program order.
-    """
+    """A natural loop: instructions ``first`` to ``last`` (a backward branch), both included."""
 
     first: int
     last: int
-    depth: int
-    parent: int | None
+    depth: int  # 1 for an outermost loop
+    parent: int | None  # position in `Sass.loops` of the loop around it, or None
+    # of one trip, in program order
     instructions: tuple[Instruction, ...] = field(repr=False, compare=False)
 
     def count(self, opcodes: str) -> int:
@@ -304,17 +269,11 @@ def loads_in_flight(
 
 @dataclass(frozen=True)
 class Sass:
-    """One kernel's machine code.
+    """One kernel's machine code."""
 
-    Attributes:
-        entry: kernel name.
-        arch: for example ``sm_90``.
-        instructions: in program order, padding included.
-    """
-
-    entry: str
-    arch: str
-    instructions: tuple[Instruction, ...] = field(repr=False)
+    entry: str  # kernel name
+    arch: str  # for example ``sm_90``
+    instructions: tuple[Instruction, ...] = field(repr=False)  # in program order, padding included
 
     @cached_property
     def index_of_address(self) -> dict[int, int]:
@@ -424,14 +383,7 @@ class Sass:
         for_jumps: bool = False,
         stores: frozenset[str] = frozenset(),
     ) -> list[int]:
-        """One backward pass to a fixed point; sets of names are bits of an int.
-
-        Args:
-            names: the order of the bits.
-            after_jump: what counts as read after a jump to a computed address.
-            for_jumps: a jump reads; any other instruction reads where its result is read.
-            stores: opcodes that read as a jump does.
-        """
+        """One backward pass to a fixed point; sets of names are bits of an int."""
         code = self.instructions
         bits = {name: 1 << place for place, name in enumerate(names)}
         # Backwards: where it stands, where it may go on beside the next one, and its registers.

@@ -66,23 +66,14 @@ class Findings:
 
 @dataclass(frozen=True)
 class Prerequisite:
-    """One link of the chain from source to measurement.
+    """One link of the chain from source to measurement."""
 
-    Attributes:
-        name: short name.
-        ok: it is here and usable.
-        found: what was found.
-        why: what is wrong, or an empty string.
-        still_works: what works all the same, or an empty string.
-        fix: what to do about it, or an empty string.
-    """
-
-    name: str
-    ok: bool
-    found: str
-    why: str = ""
-    still_works: str = ""
-    fix: str = ""
+    name: str  # short name
+    ok: bool  # it is here and usable
+    found: str  # what was found
+    why: str = ""  # what is wrong, or an empty string
+    still_works: str = ""  # what works all the same, or an empty string
+    fix: str = ""  # what to do about it, or an empty string
 
 
 def nothing_runs(why: str, still_works: str = "") -> LabError:
@@ -276,13 +267,7 @@ _MISSING = {
 
 
 def _judge(name: str, found: object, /, **told: str | None) -> Prerequisite:
-    """The link with what was found, or what `_MISSING` says, with other texts where they are given.
-
-    Args:
-        name: of the link.
-        found: None or empty where it is not here.
-        **told: texts of the missing link by field; None keeps its own.
-    """
+    """The link with what was found, or what `_MISSING` says, but for the texts given."""
     if found:
         return Prerequisite(name, True, str(found))
     changes: dict[str, Any] = {key: text for key, text in told.items() if text is not None}

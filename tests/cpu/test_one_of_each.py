@@ -29,17 +29,11 @@ Detector = Callable[[ast.AST], Iterator[int]]
 
 @dataclass(frozen=True)
 class Concept:
-    """Something that stands once.
+    """Something that stands once."""
 
-    Args:
-        find: lines that only a definition of it has.
-        where: files in which it may stand, as `name_of` names them.
-        places: folders that are looked through.
-    """
-
-    find: Detector
-    where: tuple[str, ...]
-    places: tuple[str, ...] = PLACES
+    find: Detector  # lines that only a definition of it has
+    where: tuple[str, ...]  # files in which it may stand, as `name_of` names them
+    places: tuple[str, ...] = PLACES  # folders that are looked through
 
 
 @functools.cache

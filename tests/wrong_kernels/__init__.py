@@ -19,27 +19,17 @@ NUMBERS = "numbers"
 
 @dataclass(frozen=True)
 class WrongKernel:
-    """One wrong kernel.
+    """One wrong kernel."""
 
-    Args:
-        name: for file names and test ids.
-        parent: the rung it is made from.
-        edits: (old text, new text); each old text occurs exactly once.
-        grid: changes the grid of the launch; None leaves it.
-        caught_as: what a check on the CPU must call it: fault kinds, or `NUMBERS`.
-        says: words that the report must contain.
-        sure_on_gpu: a check on a GPU rejects it every time, without a sanitizer.
-        sanitizer: the compute-sanitizer tool that reports it, or None.
-    """
-
-    name: str
-    parent: str
-    edits: tuple[tuple[str, str], ...]
-    caught_as: tuple[str, ...]
-    says: str
+    name: str  # for file names and test ids
+    parent: str  # the rung it is made from
+    edits: tuple[tuple[str, str], ...]  # (old text, new text); each old text occurs exactly once
+    caught_as: tuple[str, ...]  # what a check on the CPU must call it: fault kinds, or `NUMBERS`
+    says: str  # words that the report must contain
+    # changes the grid of the launch; None leaves it
     grid: Callable[[tuple[int, ...]], tuple[int, ...]] | None = None
-    sure_on_gpu: bool = True
-    sanitizer: str | None = None
+    sure_on_gpu: bool = True  # a check on a GPU rejects it every time, without a sanitizer
+    sanitizer: str | None = None  # the compute-sanitizer tool that reports it, or None
 
 
 _LOOP = "for (int n = 0; n < length; ++n) {"

@@ -39,18 +39,13 @@ def workload_file(shape: Sequence[int], lengths: Sequence[int], **more: Any) -> 
 
 @dataclass(frozen=True)
 class Held:
-    """One shipped record.
+    """One shipped record."""
 
-    Attributes:
-        file: under ``kernels/records``.
-        raw: the line of the file. Keys of goldens come from it, since it does not change when the
-            classes that read it do.
-        record: what labtools makes of the line.
-    """
-
-    file: str
+    file: str  # under ``kernels/records``
+    # the line of the file. Keys of goldens come from it, since it does not change when the classes
+    # that read it do.
     raw: dict[str, Any]
-    record: Any
+    record: Any  # what labtools makes of the line
 
 
 @lru_cache(maxsize=1)

@@ -23,21 +23,13 @@ MOST_SECONDS = 24.0
 
 @dataclass(frozen=True)
 class GoldenCase:
-    """One question.
+    """One question."""
 
-    Attributes:
-        kind: one of `GOLDEN_KINDS`.
-        key: names it within its kind; does not change when the code does.
-        needs: as in `Command`.
-        seconds: that it takes, about.
-        subject: the command, or the record.
-    """
-
-    kind: str
-    key: str
-    needs: frozenset[str]
-    seconds: float
-    subject: Any
+    kind: str  # one of `GOLDEN_KINDS`
+    key: str  # names it within its kind; does not change when the code does
+    needs: frozenset[str]  # as in `Command`
+    seconds: float  # that it takes, about
+    subject: Any  # the command, or the record
 
     def answer(self) -> Json:
         """What the project says now, in the form that is kept."""

@@ -141,20 +141,14 @@ _ENTRIES: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True)
 class Command:
-    """One command line.
+    """One command line."""
 
-    Attributes:
-        text: what follows ``labtools``.
-        needs: what the answer depends on besides the project: ``compiler`` (the pinned one),
-            ``host`` (a C++ compiler), ``no gpu``, ``no own records``.
-        seconds: that it takes, about; a sample is drawn with them in mind.
-        whole: long lists are kept as they are.
-    """
-
-    text: str
+    text: str  # what follows ``labtools``
+    # what the answer depends on besides the project: ``compiler`` (the pinned one), ``host`` (a C++
+    # compiler), ``no gpu``, ``no own records``
     needs: frozenset[str] = frozenset()
-    seconds: float = 0.1
-    whole: bool = False
+    seconds: float = 0.1  # that it takes, about; a sample is drawn with them in mind
+    whole: bool = False  # long lists are kept as they are
 
 
 def _one(text: str, *needs: str, seconds: float = 0.1, whole: bool = False) -> Command:

@@ -22,18 +22,14 @@ MOST_PATHS = 6
 
 @dataclass
 class GoldenVerdict:
-    """What a comparison found.
+    """What a comparison found."""
 
-    Attributes:
-        compared: how many goldens.
-        unlisted: differences that are on no list: (kind, key, path, kept, now).
-        listed: how many differences each entry of the list accounts for.
-        unused: entries that fit no difference; only of a comparison of everything.
-    """
-
-    compared: int = 0
+    compared: int = 0  # how many goldens
+    # differences that are on no list: (kind, key, path, kept, now)
     unlisted: list[tuple[str, str, str, Json, Json]] = field(default_factory=list)
+    # how many differences each entry of the list accounts for
     listed: Counter[int] = field(default_factory=Counter)
+    # entries that fit no difference; only of a comparison of everything
     unused: list[Change] = field(default_factory=list)
 
     @property

@@ -22,20 +22,16 @@ from .section import Plan
 
 @dataclass
 class Group:
-    """One workload with everything that is timed on it, in one set of processes.
-
-    Args:
-        profile: by label, what every counter is read of.
-        counters: what the counters of a bound are read of, where ``profile`` does not name it.
-        sanitize: what the sanitizer watches.
-    """
+    """One workload with everything that is timed on it, in one set of processes."""
 
     workload: Problem
     candidates: dict[str, Candidate] = field(default_factory=dict)
     ceiling: bool = False
+    # by label, what every counter is read of
     profile: dict[str, Candidate] = field(default_factory=dict)
+    # what the counters of a bound are read of, where ``profile`` does not name it
     counters: dict[str, Candidate] = field(default_factory=dict)
-    sanitize: dict[str, Candidate] = field(default_factory=dict)
+    sanitize: dict[str, Candidate] = field(default_factory=dict)  # what the sanitizer watches
 
 
 _DECODE = (LADDER, QUICK, POINTS_CALIBRATION, POINTS_TEST, FINDINGS, BENCH, SPLITS, QUANT)

@@ -80,24 +80,16 @@ RecordedCounters = Literal["chosen", "few"]
 
 @dataclass
 class CampaignReport:
-    """What a campaign did.
+    """What a campaign did."""
 
-    Args:
-        path: the file of its records.
-        groups: how many workloads there are.
-        measured: how many were measured now.
-        resumed: how many had been measured before.
-        records: the records written now.
-        failures: candidates without a time, and why: ``workload: candidate`` to a sentence.
-        left_out: what could not run on any workload, and why.
-    """
-
-    path: Path
-    groups: int
-    measured: int = 0
-    resumed: int = 0
-    records: list[Record] = field(default_factory=list)
+    path: Path  # the file of its records
+    groups: int  # how many workloads there are
+    measured: int = 0  # how many were measured now
+    resumed: int = 0  # how many had been measured before
+    records: list[Record] = field(default_factory=list)  # the records written now
+    # candidates without a time, and why: ``workload: candidate`` to a sentence
     failures: dict[str, str] = field(default_factory=dict)
+    # what could not run on any workload, and why
     left_out: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -236,19 +228,12 @@ class _Effort:
 
 @dataclass(frozen=True)
 class _Task:
-    """One group that has to be measured.
+    """One group that has to be measured."""
 
-    Args:
-        number: its place among all of them.
-        group: what the plan wants.
-        candidates: everything that is timed, the read ceiling included.
-        key: names it in its records.
-    """
-
-    number: int
-    group: Group
-    candidates: list[Candidate]
-    key: str
+    number: int  # its place among all of them
+    group: Group  # what the plan wants
+    candidates: list[Candidate]  # everything that is timed, the read ceiling included
+    key: str  # names it in its records
 
     @property
     def workload(self) -> Problem:

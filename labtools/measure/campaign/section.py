@@ -30,35 +30,25 @@ def one_knob_at_a_time(
 
 @dataclass(frozen=True)
 class Section:
-    """Candidates to be timed together on each of some workloads.
+    """Candidates to be timed together on each of some workloads."""
 
-    Args:
-        workloads: each one becomes a group; groups of equal workloads are merged.
-        rungs: what is timed, each a `Choice`.
-        baselines: ids.
-        ceiling: time the read sweep as well.
-        profile: choices whose counters and sanitizer verdicts are wanted, or ``"all"``: the
-            counters of every rung of the section, without verdicts.
-        counters: read the counters of a bound of every rung of the section.
-        peer_counters: ids of baselines of the section whose chosen counters are read besides.
-        sanitize: choices whose verdicts are wanted besides.
-        stratum: of a section of points for the forecast, which one; see `decode.points`.
-        timing: ``stream`` launches every call of these rungs by itself, beside the graphs of other
-            sections; see `Candidate`.
-        outside: move what these rungs allocate in every call out of it.
-    """
-
-    workloads: tuple[Problem, ...]
-    rungs: tuple[Choice, ...] = ()
-    baselines: tuple[str, ...] = ()
-    ceiling: bool = True
+    workloads: tuple[Problem, ...]  # each one becomes a group; groups of equal workloads are merged
+    rungs: tuple[Choice, ...] = ()  # what is timed, each a `Choice`
+    baselines: tuple[str, ...] = ()  # ids
+    ceiling: bool = True  # time the read sweep as well
+    # choices whose counters and sanitizer verdicts are wanted, or ``"all"``: the counters of every
+    # rung of the section, without verdicts
     profile: tuple[Choice, ...] | Literal["all"] = ()
-    counters: bool = False
+    counters: bool = False  # read the counters of a bound of every rung of the section
+    # ids of baselines of the section whose chosen counters are read besides
     peer_counters: tuple[str, ...] = ()
-    sanitize: tuple[Choice, ...] = ()
+    sanitize: tuple[Choice, ...] = ()  # choices whose verdicts are wanted besides
+    # of a section of points for the forecast, which one; see `decode.points`
     stratum: str | None = None
+    # ``stream`` launches every call of these rungs by itself, beside the graphs of other sections;
+    # see `Candidate`
     timing: Literal["graph", "stream"] = "graph"
-    outside: bool = False
+    outside: bool = False  # move what these rungs allocate in every call out of it
 
 
 @dataclass(frozen=True)

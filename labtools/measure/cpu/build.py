@@ -70,17 +70,11 @@ class CpuRunnerMissing(LabError):
 
 @dataclass(frozen=True)
 class HostCompiler:
-    """A C++ compiler.
+    """A C++ compiler."""
 
-    Args:
-        path: the executable.
-        family: ``gcc`` or ``clang``.
-        version: what it says of itself.
-    """
-
-    path: Path
-    family: str
-    version: str
+    path: Path  # the executable
+    family: str  # ``gcc`` or ``clang``
+    version: str  # what it says of itself
 
     @property
     def is_recent(self) -> bool:
@@ -101,36 +95,22 @@ class SharedVariable:
 
 @dataclass(frozen=True)
 class DeviceVariable:
-    """A device variable of the kernel, which survives from one launch to the next.
+    """A device variable of the kernel, which survives from one launch to the next."""
 
-    Args:
-        name: its own.
-        set: it begins with values that the source gives; False for zero throughout.
-        offset: from the start of those that begin alike, in bytes.
-        bytes: its size.
-    """
-
-    name: str
-    set: bool
-    offset: int
-    bytes: int
+    name: str  # its own
+    set: bool  # it begins with values that the source gives; False for zero throughout
+    offset: int  # from the start of those that begin alike, in bytes
+    bytes: int  # its size
 
 
 @dataclass(frozen=True)
 class Executable:
-    """A kernel built for the CPU.
+    """A kernel built for the CPU."""
 
-    Args:
-        path: the program.
-        shared: its shared variables.
-        device: its device variables.
-        as_gpu: its own text is compiled as for a GPU, with ``__CUDA_ARCH__`` defined.
-    """
-
-    path: Path
-    shared: tuple[SharedVariable, ...]
-    device: tuple[DeviceVariable, ...]
-    as_gpu: bool = False
+    path: Path  # the program
+    shared: tuple[SharedVariable, ...]  # its shared variables
+    device: tuple[DeviceVariable, ...]  # its device variables
+    as_gpu: bool = False  # its own text is compiled as for a GPU, with ``__CUDA_ARCH__`` defined
 
     @property
     def stateful(self) -> bool:
@@ -330,11 +310,7 @@ def _build_in(
     folders: tuple[Path, ...],
     counted: bool,
 ) -> Executable:
-    """`build_kernel` in a folder that holds what was built before.
-
-    Raises:
-        OSError: the folder cannot be written, or it vanishes meanwhile.
-    """
+    """`build_kernel` in a folder that holds what was built before."""
     compiler = find_cpu_compiler()
     headers = find_cuda_headers()
     options = (
@@ -685,17 +661,7 @@ def _headers_digest(headers: tuple[Path, ...]) -> str:
 
 
 def _compile(command: list[str], folder: Path, name: str = "") -> ChildResult:
-    """Run the compiler, whose files all go to ``folder``. It ends with this process.
-
-    Args:
-        command: of the compiler.
-        folder: is there.
-        name: what messages call the kernel; empty where the source is our own.
-
-    Raises:
-        OSError: it failed, and there is no room for what it writes.
-        CompileError: the kernel takes it too long, or too much memory.
-    """
+    """Run the compiler, whose files all go to ``folder``. It ends with this process."""
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)}
     limit_s = allowed_s(KERNEL_LIMIT_S if name else OWN_LIMIT_S)
     done = run_child(
@@ -722,11 +688,7 @@ def _compile(command: list[str], folder: Path, name: str = "") -> ChildResult:
 
 @contextlib.contextmanager
 def _building(cache: Path) -> Iterator[Path]:
-    """A folder to build in. What a process that was killed left of its own is removed.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
+    """A folder to build in. What a process that was killed left of its own is removed."""
     import fcntl
 
     for left in cache.glob("build-*"):

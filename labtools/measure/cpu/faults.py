@@ -29,19 +29,13 @@ FAULT_KINDS = {
 
 @dataclass(frozen=True)
 class CpuFault(Fault):
-    """A fault of a run on the CPU.
+    """A fault of a run on the CPU."""
 
-    Args:
-        order: the order of warps under which it showed.
-        source_line: the text of its line.
-        places: every (file, line) that the message names.
-        offsets: bytes of shared memory that the first three threads were to copy to, of
-            asynchronous copies to where none may go; empty for other faults.
-    """
-
-    order: int = 0
-    source_line: str = ""
-    places: tuple[tuple[str, int], ...] = ()
+    order: int = 0  # the order of warps under which it showed
+    source_line: str = ""  # the text of its line
+    places: tuple[tuple[str, int], ...] = ()  # every (file, line) that the message names
+    # bytes of shared memory that the first three threads were to copy to, of asynchronous copies to
+    # where none may go; empty for other faults
     offsets: tuple[int, ...] = ()
 
     def __str__(self) -> str:

@@ -14,16 +14,11 @@ _LOCATION = re.compile(r"^(?P<file>.*):(?P<line>\d+)(?: \(discriminator \d+\))?$
 
 @dataclass(frozen=True)
 class KernelLine:
-    """A line of the kernel or of one of its own headers.
+    """A line of the kernel or of one of its own headers."""
 
-    Args:
-        file: the kernel's source where it is on the way, else a header.
-        line: 1-based.
-        within: the header's line that was reached from there, as ``row.cuh line 28``; else empty.
-    """
-
-    file: str
-    line: int
+    file: str  # the kernel's source where it is on the way, else a header
+    line: int  # 1-based
+    # the header's line that was reached from there, as ``row.cuh line 28``; else empty
     within: str = ""
 
 

@@ -59,19 +59,13 @@ of its device variables."""
 
 @dataclass(frozen=True)
 class CpuRun(CheckCase):
-    """What running a rung on the CPU gave.
+    """What running a rung on the CPU gave."""
 
-    Args:
-        faults: what the kernel did that it must not do, under any order.
-        out: the output; parts that were not reached hold poison.
-        orders: the orders of warps that were run.
-        blocks: blocks that were run, over all orders.
-    """
-
-    faults: Sequence[CpuFault] = ()
+    faults: Sequence[CpuFault] = ()  # what the kernel did that it must not do, under any order
+    # the output; parts that were not reached hold poison
     out: np.ndarray = field(default_factory=lambda: np.empty(0))
-    orders: tuple[int, ...] = ()
-    blocks: int = 0
+    orders: tuple[int, ...] = ()  # the orders of warps that were run
+    blocks: int = 0  # blocks that were run, over all orders
 
     def __str__(self) -> str:
         if self.ok:
@@ -593,9 +587,6 @@ def _wait(
     """Wait for the child, and say whether it stood still for too long; it may have so many bytes.
 
     The child's own clock names a hanging thread; this one is for a child that cannot even do that.
-
-    Raises:
-        LabError: it took more memory than a check may.
     """
     pidfd = os.pidfd_open(child.pid)
     try:

@@ -47,16 +47,12 @@ def drawn_on_host(problem: Problem) -> bool:
 
 @dataclass(frozen=True)
 class GpuRun(CheckCase):
-    """What one run on the GPU gave.
+    """What one run on the GPU gave."""
 
-    Args:
-        out: of the workload's shape and type, or None when the kernel did not get that far.
-        seconds: in the child, inputs and oracle included.
-        environment: versions of what was loaded.
-    """
-
+    # of the workload's shape and type, or None when the kernel did not get that far
     out: ArrayField = None
-    seconds: float = 0.0
+    seconds: float = 0.0  # in the child, inputs and oracle included
+    # versions of what was loaded
     environment: dict[str, str | None] = field(default_factory=dict, compare=False)
 
 
@@ -70,21 +66,13 @@ class Case:
 
 @dataclass(frozen=True)
 class CheckRequest:
-    """Cases for one child.
+    """Cases for one child."""
 
-    Args:
-        purpose: shown to whoever waits for the GPU.
-        cases: in order.
-        fill_cubin: the compiled kernel that fills buffers with random numbers.
-        time_limit_s: for each kernel; past it the child ends.
-        stop_at_first: leave out what stands behind the first wrong case.
-    """
-
-    purpose: str
-    cases: tuple[Case, ...]
-    fill_cubin: str
-    time_limit_s: float
-    stop_at_first: bool = False
+    purpose: str  # shown to whoever waits for the GPU
+    cases: tuple[Case, ...]  # in order
+    fill_cubin: str  # the compiled kernel that fills buffers with random numbers
+    time_limit_s: float  # for each kernel; past it the child ends
+    stop_at_first: bool = False  # leave out what stands behind the first wrong case
 
 
 def check_cases(report: Reporter[GpuRun], request: CheckRequest) -> None:

@@ -298,18 +298,13 @@ class InCall:
 
 @dataclass
 class Call:
-    """The launches of a rung, bound to buffers.
+    """The launches of a rung, bound to buffers."""
 
-    Args:
-        device: runs them.
-        steps: kernel, grid, block, arguments and dynamic shared memory of each launch.
-        in_call: what is allocated before the first launch and freed after the last, by the plain
-            calls of the runtime that a first attempt takes: `cudaMalloc` and `cudaFree`, which
-            waits for the device.
-    """
-
-    device: LiveDevice
+    device: LiveDevice  # runs them
+    # kernel, grid, block, arguments and dynamic shared memory of each launch
     steps: Sequence[tuple[Any, tuple[int, ...], tuple[int, ...], tuple[Any, ...], int]]
+    # what is allocated before the first launch and freed after the last, by the plain calls of the
+    # runtime that a first attempt takes: `cudaMalloc` and `cudaFree`, which waits for the device
     in_call: tuple[InCall, ...] = ()
 
     def __call__(self) -> None:

@@ -20,34 +20,22 @@ ASK_SANITIZER = (
 
 @dataclass(frozen=True)
 class CudaFault:
-    """One CUDA error.
+    """One CUDA error."""
 
-    Args:
-        kind: misaligned, out_of_bounds, hang, out_of_memory, launch, trap, busy or cuda.
-        message: what it means.
-        fatal: True when the process's CUDA context is dead after it.
-    """
-
-    kind: str
-    message: str
-    fatal: bool
+    kind: str  # misaligned, out_of_bounds, hang, out_of_memory, launch, trap, busy or cuda
+    message: str  # what it means
+    fatal: bool  # True when the process's CUDA context is dead after it
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What some of CUDA's error codes mean.
+    """What some of CUDA's error codes mean."""
 
-    Args:
-        codes: of the runtime and the driver (``cudaError_t``, ``CUresult``).
-        words: a pattern for what torch says of them.
-        kind, fatal: as of a `CudaFault`.
-        text: in plain words.
-    """
-
-    codes: tuple[int, ...]
-    words: str
+    codes: tuple[int, ...]  # of the runtime and the driver (``cudaError_t``, ``CUresult``)
+    words: str  # a pattern for what torch says of them
+    # kind, fatal: as of a `CudaFault`
     kind: str
-    text: str
+    text: str  # in plain words
     fatal: bool
 
 

@@ -106,31 +106,20 @@ def fill_cubin(arch: str) -> Path:
 
 @dataclass(frozen=True)
 class Job:
-    """What a child needs to run a candidate; `make_job` makes it.
+    """What a child needs to run a candidate; `make_job` makes it."""
 
-    Args:
-        label: of the candidate.
-        kind: as of a `Candidate`.
-        timing: as of a `Candidate`, after it was looked at whether a call allocates memory.
-        cubin: the file of the compiled kernel.
-        launches: the launches of one call, its preparation before them.
-        tolerance: of the rung, `Rung.tolerance_for`; None takes that of the output's type.
-        scheme: how inputs are stored; None where they stay as they are.
-        baseline: id of a baseline.
-        source: the baseline's file where it is no shipped one.
-        kv_bits: bits in which a baseline keeps an element of what it streams.
-    """
-
-    label: str
-    kind: Kind
+    label: str  # of the candidate
+    kind: Kind  # as of a `Candidate`
+    # as of a `Candidate`, after it was looked at whether a call allocates memory
     timing: TimingWay = "graph"
-    cubin: str = ""
-    launches: tuple[LaunchField, ...] = ()
+    cubin: str = ""  # the file of the compiled kernel
+    launches: tuple[LaunchField, ...] = ()  # the launches of one call, its preparation before them
+    # of the rung, `Rung.tolerance_for`; None takes that of the output's type
     tolerance: float | None = None
-    scheme: SchemeField = None
-    baseline: str = ""
-    source: str = ""
-    kv_bits: int = 16
+    scheme: SchemeField = None  # how inputs are stored; None where they stay as they are
+    baseline: str = ""  # id of a baseline
+    source: str = ""  # the baseline's file where it is no shipped one
+    kv_bits: int = 16  # bits in which a baseline keeps an element of what it streams
 
     @property
     def preparation(self) -> list[Launch]:
@@ -207,23 +196,16 @@ def workspaces_of(launches: Sequence[Launch]) -> dict[str, Workspace]:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Something to time: a rung with its knobs, a baseline, or the read ceiling.
+    """Something to time: a rung with its knobs, a baseline, or the read ceiling."""
 
-    Args:
-        target: the Rung or the Baseline.
-        kind: ``rung``, ``baseline`` or ``ceiling``.
-        knobs: of a rung; resolved, every knob named.
-        timing: ``graph`` replays a CUDA graph, as everything is timed that can be. ``stream``
-            launches every call by itself, which costs what a program pays that does so; a call
-            that allocates memory is timed in this way whatever stands here.
-        outside: move every workspace that the launch allocates in each call out of it.
-    """
-
-    target: Rung | Baseline
-    kind: Kind
-    knobs: Mapping[str, int] = field(default_factory=dict)
+    target: Rung | Baseline  # the Rung or the Baseline
+    kind: Kind  # ``rung``, ``baseline`` or ``ceiling``
+    knobs: Mapping[str, int] = field(default_factory=dict)  # of a rung; resolved, every knob named
+    # ``graph`` replays a CUDA graph, as everything is timed that can be. ``stream`` launches every
+    # call by itself, which costs what a program pays that does so; a call that allocates memory is
+    # timed in this way whatever stands here.
     timing: TimingWay = "graph"
-    outside: bool = False
+    outside: bool = False  # move every workspace that the launch allocates in each call out of it
 
     @property
     def id(self) -> str:

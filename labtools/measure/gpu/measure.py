@@ -67,32 +67,21 @@ AnyCandidate = (
 
 @dataclass
 class GroupResult:
-    """What the processes answered about one workload.
+    """What the processes answered about one workload."""
 
-    Args:
-        answers: one a process, with the samples of every candidate.
-        failures: why a candidate has none, by label.
-        environment: versions.
-    """
-
+    # one a process, with the samples of every candidate
     answers: list[TimingAnswer] = field(default_factory=list)
-    failures: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str | None] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)  # why a candidate has none, by label
+    environment: dict[str, str | None] = field(default_factory=dict)  # versions
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Candidates timed together on one workload.
+    """Candidates timed together on one workload."""
 
-    Args:
-        records: one a candidate that was right and could be timed.
-        failures: why the others have no time, by label.
-        workload: what was computed.
-    """
-
-    records: list[Record]
-    failures: dict[str, str]
-    workload: Problem
+    records: list[Record]  # one a candidate that was right and could be timed
+    failures: dict[str, str]  # why the others have no time, by label
+    workload: Problem  # what was computed
 
     def find(
         self,
@@ -236,17 +225,11 @@ def open_pool(
 
 @dataclass(frozen=True)
 class TimingGroup:
-    """The candidates of one workload, ready to be timed.
+    """The candidates of one workload, ready to be timed."""
 
-    Args:
-        request: what every process is told.
-        limits: of the GPU, which the launches follow from.
-        refused: why a candidate is not among them, by label.
-    """
-
-    request: TimingRequest
-    limits: Limits
-    refused: dict[str, str]
+    request: TimingRequest  # what every process is told
+    limits: Limits  # of the GPU, which the launches follow from
+    refused: dict[str, str]  # why a candidate is not among them, by label
 
 
 def make_group(
@@ -371,19 +354,14 @@ def _measure_process(
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of candidates besides their times, by label.
+    """What is known of candidates besides their times, by label."""
 
-    Args:
-        forecasts: made before they were timed.
-        counters: of the hardware.
-        verdicts: of the sanitizer.
-        checks: on other workloads, before.
-    """
-
+    # made before they were timed
     forecasts: Mapping[str, ForecastMade] = field(default_factory=dict)
-    counters: Mapping[str, Counters] = field(default_factory=dict)
+    counters: Mapping[str, Counters] = field(default_factory=dict)  # of the hardware
+    # of the sanitizer
     verdicts: Mapping[str, Sequence[SanitizerVerdict]] = field(default_factory=dict)
-    checks: Mapping[str, Comparison] = field(default_factory=dict)
+    checks: Mapping[str, Comparison] = field(default_factory=dict)  # on other workloads, before
 
 
 def make_records(

@@ -22,17 +22,11 @@ SLICE_ALIGNMENT = 512
 
 @dataclass(frozen=True)
 class Rotation:
-    """How the buffers go round.
+    """How the buffers go round."""
 
-    Args:
-        sets: different sets of the inputs and the output.
-        total_bytes: size of the sets together.
-        cold: the sets together are at least `COLD_LEAST` times the L2.
-    """
-
-    sets: int
-    total_bytes: int
-    cold: bool
+    sets: int  # different sets of the inputs and the output
+    total_bytes: int  # size of the sets together
+    cold: bool  # the sets together are at least `COLD_LEAST` times the L2
 
 
 def plan_rotation(

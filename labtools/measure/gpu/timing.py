@@ -72,35 +72,20 @@ LONGEST_CUT = 16
 
 @dataclass(frozen=True)
 class TimingRequest:
-    """The candidates of one workload, for each of several children.
+    """The candidates of one workload, for each of several children."""
 
-    Args:
-        purpose: shown to whoever waits for the GPU.
-        workload: what is computed.
-        jobs: the candidates.
-        seed: of everything that is drawn; each process makes its own of it.
-        fill_cubin: the compiled kernel that fills buffers with random numbers.
-        rounds: samples a candidate.
-        sample_us: least length of a sample.
-        budget_s: device seconds a candidate, about.
-        with_torch: load torch as well.
-        process: the number of the child that is asked.
-        device: ordinal of the GPU to take; None for the first that is free.
-        dram_gb_per_s: peak memory rate of its data sheet, 10^9 bytes a second; 0 where it is not
-            known.
-    """
-
-    purpose: str
-    workload: ProblemField
-    jobs: tuple[Job, ...]
-    seed: int
-    fill_cubin: str
-    rounds: int
-    sample_us: float
-    budget_s: float
-    with_torch: bool = False
-    process: int = 0
-    device: int | None = None
+    purpose: str  # shown to whoever waits for the GPU
+    workload: ProblemField  # what is computed
+    jobs: tuple[Job, ...]  # the candidates
+    seed: int  # of everything that is drawn; each process makes its own of it
+    fill_cubin: str  # the compiled kernel that fills buffers with random numbers
+    rounds: int  # samples a candidate
+    sample_us: float  # least length of a sample
+    budget_s: float  # device seconds a candidate, about
+    with_torch: bool = False  # load torch as well
+    process: int = 0  # the number of the child that is asked
+    device: int | None = None  # ordinal of the GPU to take; None for the first that is free
+    # peak memory rate of its data sheet, 10^9 bytes a second; 0 where it is not known
     dram_gb_per_s: float = 0.0
 
 
@@ -115,44 +100,26 @@ class Timed:
 
 @dataclass(frozen=True)
 class ProcessFault:
-    """What kept a process from measuring.
+    """What kept a process from measuring."""
 
-    Args:
-        label: of the candidate that did it; empty where it was none.
-        kind: as of a `CudaFault`.
-        message: in plain words.
-        fatal: CUDA is dead in the process.
-    """
-
-    label: str
-    kind: str
-    message: str
-    fatal: bool
+    label: str  # of the candidate that did it; empty where it was none
+    kind: str  # as of a `CudaFault`
+    message: str  # in plain words
+    fatal: bool  # CUDA is dead in the process
 
 
 @dataclass(frozen=True)
 class TimingAnswer:
-    """What one process measured.
+    """What one process measured."""
 
-    Args:
-        process: its number.
-        timed: by label.
-        failures: why a candidate has no times, by label.
-        fault: why there is nothing at all.
-        clocks: of the GPU while it was measured.
-        note: what to know about the times.
-        environment: versions of what was loaded.
-        ordinal: of the GPU.
-    """
-
-    process: int
-    timed: dict[str, Timed] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    fault: ProcessFault | None = None
-    clocks: Clocks | None = None
-    note: str = ""
-    environment: dict[str, str | None] = field(default_factory=dict)
-    ordinal: int = 0
+    process: int  # its number
+    timed: dict[str, Timed] = field(default_factory=dict)  # by label
+    failures: dict[str, str] = field(default_factory=dict)  # why a candidate has no times, by label
+    fault: ProcessFault | None = None  # why there is nothing at all
+    clocks: Clocks | None = None  # of the GPU while it was measured
+    note: str = ""  # what to know about the times
+    environment: dict[str, str | None] = field(default_factory=dict)  # versions of what was loaded
+    ordinal: int = 0  # of the GPU
 
 
 class FatalFault(Exception):
@@ -165,49 +132,36 @@ class FatalFault(Exception):
 
 @dataclass
 class Player:
-    """One candidate, ready to be timed.
+    """One candidate, ready to be timed."""
 
-    Args:
-        label: names it.
-        problem: what it computes.
-        call: runs it once on set ``i``.
-        output: the device array that call ``i`` wrote, after a call or a replay.
-        poison: spoils every output, so that only what is written anew counts.
-        spoil: spoils the output of call ``i`` alone; may be captured.
-        prepare: runs the preparation of every set again.
-        prepared: what the preparation wrote for the first set, on the host.
-        least_bytes: what a call must read of one set and cannot do without; 0 where nobody says.
-        read_checksum: of the read sweep: runs it on the first set and returns what it found.
-        play: runs one sample's launches.
-        launches: how many these are.
-        read_bytes: of one set of buffers, where a call reads a prepared copy of inputs instead
-            of them; None where it reads these.
-        scheme: how it stores inputs; None where they stay as they are.
-        streamed: its launches are made one by one, not replayed.
-    """
-
-    label: str
+    label: str  # names it
     kind: str
-    problem: Problem
-    call: Callable[[int], None]
-    output: Callable[[int], Any]
-    poison: Callable[[], None]
+    problem: Problem  # what it computes
+    call: Callable[[int], None]  # runs it once on set ``i``
+    output: Callable[[int], Any]  # the device array that call ``i`` wrote, after a call or a replay
+    poison: Callable[[], None]  # spoils every output, so that only what is written anew counts
+    # spoils the output of call ``i`` alone; may be captured
     spoil: Callable[[int], None] = lambda index: None
+    # of the read sweep: runs it on the first set and returns what it found
     read_checksum: Callable[[], int] = lambda: 0
-    prepare: Callable[[], None] = lambda: None
+    prepare: Callable[[], None] = lambda: None  # runs the preparation of every set again
+    # what the preparation wrote for the first set, on the host
     prepared: Callable[[], list[bytes]] = list
+    # what a call must read of one set and cannot do without; 0 where nobody says
     least_bytes: float = 0
-    play: Callable[[], None] = lambda: None
-    launches: int = 0
+    play: Callable[[], None] = lambda: None  # runs one sample's launches
+    launches: int = 0  # how many these are
     protocol: str = GRAPH_PROTOCOL
     own_rounds: int = 0
     us: list[float] = field(default_factory=list)
     comparison: Comparison | None = None
     keep: list[Any] = field(default_factory=list)
     tolerance: float | None = None
+    # of one set of buffers, where a call reads a prepared copy of inputs instead of them; None
+    # where it reads these
     read_bytes: int | None = None
-    scheme: StoredAs | None = None
-    streamed: bool = False
+    scheme: StoredAs | None = None  # how it stores inputs; None where they stay as they are
+    streamed: bool = False  # its launches are made one by one, not replayed
 
 
 class Checked:
@@ -495,9 +449,6 @@ class _Group:
 
         Many calls answered in one, the last, are as fast as one and right after a whole replay.
         Two of the replays are of an odd and two of an even number of calls, in random order.
-
-        Raises:
-            LabError: it is not.
         """
         if player.kind != "rung":
             return
@@ -557,9 +508,6 @@ class _Group:
         """Refuse a time in which what a call must read cannot have come from memory.
 
         What may still lie in the L2 from the calls before is left out.
-
-        Raises:
-            LabError: it is one.
         """
         rate, sets = self.request.dram_gb_per_s, self.rotation.sets
         if not (rate and player.us and self.rotation.cold and self.workload.cache_state == "cold"):
@@ -685,11 +633,7 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
 
 
 def _refuse_half_cold(player: Player, workload: Problem, rotation: Rotation, l2_bytes: int) -> None:
-    """A cold time of a smaller, prepared cache needs that cache's sets to be past the L2 too.
-
-    Raises:
-        LabError: they are not, though the sets of the inputs are.
-    """
+    """A cold time of a smaller, prepared cache needs that cache's sets to be past the L2 too."""
     together = _rotated_bytes(player, rotation)
     if workload.cache_state == "cold" and rotation.cold and together < COLD_LEAST * l2_bytes:
         raise LabError(

@@ -49,44 +49,28 @@ class WatchedItem:
 
 @dataclass(frozen=True)
 class WatchRequest:
-    """What is to be launched while a tool watches.
+    """What is to be launched while a tool watches."""
 
-    Args:
-        items: in this order; items of one workload stand next to each other and share its buffers.
-        fill_cubin: the compiled kernel that fills buffers with random numbers.
-        mode: who watches.
-        step_limit_s: for one item, all passes; past it the child ends, and this item hung.
-        empty: a kernel that does nothing, launched first to see what a launch costs; or None.
-        empty_launches: how often.
-        metrics: of nsight-python, by ncu's names.
-        warm: of nsight-python: leave the caches as they are.
-        output_prefix: of nsight-python's report.
-    """
-
+    # in this order; items of one workload stand next to each other and share its buffers
     items: tuple[WatchedItem, ...]
-    fill_cubin: str
-    mode: Mode
-    step_limit_s: float
+    fill_cubin: str  # the compiled kernel that fills buffers with random numbers
+    mode: Mode  # who watches
+    step_limit_s: float  # for one item, all passes; past it the child ends, and this item hung
+    # a kernel that does nothing, launched first to see what a launch costs; or None
     empty: Job | None = None
-    empty_launches: int = 0
-    metrics: tuple[str, ...] = ()
-    warm: bool = False
-    output_prefix: str = ""
+    empty_launches: int = 0  # how often
+    metrics: tuple[str, ...] = ()  # of nsight-python, by ncu's names
+    warm: bool = False  # of nsight-python: leave the caches as they are
+    output_prefix: str = ""  # of nsight-python's report
 
 
 @dataclass(frozen=True)
 class WatchedResult:
-    """What became of one item, in the order in which the tool saw them.
+    """What became of one item, in the order in which the tool saw them."""
 
-    Args:
-        number: of the item.
-        problem: why it was not launched to its end; empty when it was.
-        dead: the process can do no more after it.
-    """
-
-    number: int
-    problem: str = ""
-    dead: bool = False
+    number: int  # of the item
+    problem: str = ""  # why it was not launched to its end; empty when it was
+    dead: bool = False  # the process can do no more after it
 
 
 def run_watched(

@@ -142,19 +142,13 @@ def ncu_command(
 
 @dataclass(frozen=True)
 class NcuRun:
-    """What one run of the profiler gave.
+    """What one run of the profiler gave."""
 
-    Args:
-        finished: how it and the child ended.
-        results: what became of each item, in the order in which the profiler saw them.
-        report: where its report is, if it left one.
-        dropped: metrics that it does not know and was not asked for.
-    """
-
-    finished: Finished[None]
+    finished: Finished[None]  # how it and the child ended
+    # what became of each item, in the order in which the profiler saw them
     results: list[WatchedResult]
-    report: Path
-    dropped: tuple[str, ...] = ()
+    report: Path  # where its report is, if it left one
+    dropped: tuple[str, ...] = ()  # metrics that it does not know and was not asked for
 
     @property
     def text(self) -> str:

@@ -449,12 +449,6 @@ def _match_rows(
 
     ncu lists launches in order. That none is lost or added is held against the number of rows,
     and that each is the right one against its kernel's name, its grid and its block.
-
-    Args:
-        tail: rows that an item may have left in which the run ended.
-
-    Raises:
-        ProfileFailed: the rows are not those of the launches.
     """
     expected = EMPTY_LAUNCHES + sum(len(one.launches) for one in items)
     if not expected <= len(rows) <= expected + tail:

@@ -16,17 +16,11 @@ LOOP_CHAMPION = "gqa=1 math=1 load=2 unroll=1 stages=3 swizzle=1 warps=8 split=2
 
 @dataclass(frozen=True)
 class ShownKernel:
-    """A point of the grid.
+    """A point of the grid."""
 
-    Args:
-        name: of the choice.
-        key: of the point; empty is the fastest that a round may lead with, at the headline.
-        about: one or two sentences: what it is.
-    """
-
-    name: str
-    key: str
-    about: str
+    name: str  # of the choice
+    key: str  # of the point; empty is the fastest that a round may lead with, at the headline
+    about: str  # one or two sentences: what it is
 
 
 KERNELS = (

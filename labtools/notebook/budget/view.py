@@ -50,23 +50,14 @@ BUILD_REST_S = 0.02
 
 @dataclass(frozen=True)
 class BenchCase:
-    """One thing to design for.
+    """One thing to design for."""
 
-    Attributes:
-        gpu: its sheet.
-        op: the operation.
-        shape: the workload without its precision.
-        workload: in short form.
-        bits: of an element of K and V in memory.
-        precision: what that is called.
-    """
-
-    gpu: Gpu
-    op: str
-    shape: str
-    workload: str
-    bits: int
-    precision: str
+    gpu: Gpu  # its sheet
+    op: str  # the operation
+    shape: str  # the workload without its precision
+    workload: str  # in short form
+    bits: int  # of an element of K and V in memory
+    precision: str  # what that is called
 
 
 def every_choice(

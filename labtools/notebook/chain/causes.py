@@ -8,19 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cause:
-    """How one cause of waiting looks, and what it means.
+    """How one cause of waiting looks, and what it means."""
 
-    Args:
-        name: as in `labtools.predict.Slice`.
-        colour: at least 3:1 against a white and against a dark page.
-        hatch: matplotlib's pattern, so that the figure also reads in black and white.
-        meaning: one sentence.
-    """
-
-    name: str
-    colour: str
-    hatch: str
-    meaning: str
+    name: str  # as in `labtools.predict.Slice`
+    colour: str  # at least 3:1 against a white and against a dark page
+    hatch: str  # matplotlib's pattern, so that the figure also reads in black and white
+    meaning: str  # one sentence
 
 
 CAUSES = {

@@ -262,18 +262,13 @@ def _listing_text(
 
 @dataclass(frozen=True)
 class LoadSpan:
-    """A load from global memory in a loop, from its issue to the first use of its result.
+    """A load from global memory in a loop, from its issue to the first use of its result."""
 
-    Attributes:
-        issue: position in the loop, from 0.
-        first_use: position of the first instruction that needs it; beyond the loop's length where
-            that is in the next trip.
-        bytes_per_lane: 1 to 16.
-    """
-
-    issue: int
+    issue: int  # position in the loop, from 0
+    # position of the first instruction that needs it; beyond the loop's length where that is in the
+    # next trip
     first_use: int
-    bytes_per_lane: int
+    bytes_per_lane: int  # 1 to 16
 
 
 def main_loop(code: Sass) -> Loop:

@@ -28,18 +28,12 @@ LEAST_SHARE = 0.0005
 
 @dataclass(frozen=True)
 class Setting:
-    """One position of all knobs.
+    """One position of all knobs."""
 
-    Args:
-        rung: the kernel.
-        workload: what is computed.
-        gpu: whose forecast.
-        knobs: knobs of the rung that differ from its defaults.
-    """
-
-    rung: Rung
-    workload: Workload
-    gpu: Gpu
+    rung: Rung  # the kernel
+    workload: Workload  # what is computed
+    gpu: Gpu  # whose forecast
+    # knobs of the rung that differ from its defaults
     knobs: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -62,14 +62,10 @@ MethodChoice = tuple[str, ...]
 
 @dataclass(frozen=True)
 class MovesFrom:
-    """Where rounds lead from a point.
+    """Where rounds lead from a point."""
 
-    Args:
-        tried: points that a round can try, by its methods.
-        refused: why the family refuses other choices; `NO_POINT` holds for the rest.
-    """
-
-    tried: Mapping[MethodChoice, tuple[Point, ...]]
+    tried: Mapping[MethodChoice, tuple[Point, ...]]  # points that a round can try, by its methods
+    # why the family refuses other choices; `NO_POINT` holds for the rest
     refused: Mapping[MethodChoice, str]
 
 

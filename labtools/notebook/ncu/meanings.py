@@ -9,21 +9,13 @@ from ..counters import STALL_WORDS
 
 @dataclass(frozen=True)
 class CounterMeaning:
-    """One counter in words.
+    """One counter in words."""
 
-    Args:
-        label: its name on the bench.
-        unit: of its value.
-        means: one sentence.
-        does_not_mean: the mistake that is near at hand.
-        scale: the value is divided by this before it is shown.
-    """
-
-    label: str
-    unit: str
-    means: str
-    does_not_mean: str
-    scale: float = 1.0
+    label: str  # its name on the bench
+    unit: str  # of its value
+    means: str  # one sentence
+    does_not_mean: str  # the mistake that is near at hand
+    scale: float = 1.0  # the value is divided by this before it is shown
 
 
 COUNTER_MEANINGS = {

@@ -21,28 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProfiledRun:
-    """Counters with all that is needed to read them.
+    """Counters with all that is needed to read them."""
 
-    Args:
-        rung: the kernel, with its default knobs.
-        problem: what it ran.
-        values: counters by their stable names; None where one was asked for and is missing.
-        word: ``recorded`` or ``live``.
-        where: GPU, day and tool.
-        gpu: its data sheet.
-        read_bytes: bytes that the kernel must read of the cache as it keeps it, each once.
-        time_us: as timed without the profiler, microseconds; None where that is not known.
-        forecast_bound: the bound of the forecast that was stored before the run, or None.
-    """
-
-    rung: Rung
-    problem: Problem
+    rung: Rung  # the kernel, with its default knobs
+    problem: Problem  # what it ran
+    # counters by their stable names; None where one was asked for and is missing
     values: Mapping[str, float | None]
-    word: str
-    where: str
-    gpu: Gpu
-    read_bytes: int
+    word: str  # ``recorded`` or ``live``
+    where: str  # GPU, day and tool
+    gpu: Gpu  # its data sheet
+    read_bytes: int  # bytes that the kernel must read of the cache as it keeps it, each once
+    # as timed without the profiler, microseconds; None where that is not known
     time_us: float | None = None
+    # the bound of the forecast that was stored before the run, or None
     forecast_bound: str | None = None
 
     def __post_init__(self) -> None:

@@ -29,23 +29,15 @@ FROM_THE_SHEET = "data sheet"
 
 @dataclass(frozen=True)
 class Choices:
-    """What each control offers.
+    """What each control offers."""
 
-    Args:
-        gpus: the GPUs.
-        threads: threads a block.
-        registers: registers a thread.
-        smem_bytes: shared memory a block.
-        max_blocks: a further limit of blocks an SM; None takes the GPU's own.
-        grid: blocks of the grid.
-    """
-
-    gpus: tuple[Gpu, ...]
-    threads: tuple[int, ...] = THREADS_A_BLOCK
-    registers: tuple[int, ...] = REGISTERS
-    smem_bytes: tuple[int, ...] = tuple(kib * 1024 for kib in SMEM_KIB)
+    gpus: tuple[Gpu, ...]  # the GPUs
+    threads: tuple[int, ...] = THREADS_A_BLOCK  # threads a block
+    registers: tuple[int, ...] = REGISTERS  # registers a thread
+    smem_bytes: tuple[int, ...] = tuple(kib * 1024 for kib in SMEM_KIB)  # shared memory a block
+    # a further limit of blocks an SM; None takes the GPU's own
     max_blocks: tuple[int | None, ...] = MAX_BLOCKS
-    grid: tuple[int, ...] = GRID
+    grid: tuple[int, ...] = GRID  # blocks of the grid
 
     def including(
         self,

@@ -116,17 +116,11 @@ def plot_measured_law(latencies: Latencies, machine: Machine) -> Shown:
 
 @dataclass(frozen=True)
 class PlanePoint:
-    """One kernel and workload on the plane of Little's law.
+    """One kernel and workload on the plane of Little's law."""
 
-    Attributes:
-        kernel: the name in the legend.
-        in_flight_bytes: mean over the time and over all SMs, an SM.
-        gb_per_s: bytes asked of the L2 over the time.
-    """
-
-    kernel: str
-    in_flight_bytes: float
-    gb_per_s: float
+    kernel: str  # the name in the legend
+    in_flight_bytes: float  # mean over the time and over all SMs, an SM
+    gb_per_s: float  # bytes asked of the L2 over the time
 
 
 def plot_little(points: Sequence[PlanePoint], machine: Machine, title: str = "") -> Shown:

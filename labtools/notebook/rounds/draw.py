@@ -39,15 +39,10 @@ _LARGE_FROM = 1.5
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two kernels of a round.
+    """One of the two kernels of a round."""
 
-    Args:
-        rung: its id.
-        knobs: every knob with its value.
-    """
-
-    rung: str
-    knobs: tuple[tuple[str, int], ...]
+    rung: str  # its id
+    knobs: tuple[tuple[str, int], ...]  # every knob with its value
 
     def __str__(self) -> str:
         return f"{self.rung}({say_knobs(self.knobs)})"
@@ -55,20 +50,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Round:
-    """One question: from ``baseline`` to ``candidate``, by what factor does the time change?
+    """One question: from ``baseline`` to ``candidate``, by what factor does the time change?"""
 
-    Args:
-        baseline, candidate: what is compared.
-        workload: what both compute.
-        gpu: short name of the GPU that was or will be measured on.
-        level: 1, 2 or 3, see `LEVELS`.
-    """
-
+    # baseline, candidate: what is compared
     baseline: Side
     candidate: Side
-    workload: Workload
-    gpu: str
-    level: int
+    workload: Workload  # what both compute
+    gpu: str  # short name of the GPU that was or will be measured on
+    level: int  # 1, 2 or 3, see `LEVELS`
 
     @property
     def id(self) -> str:

@@ -35,16 +35,11 @@ SIDE_BY_SIDE = 2
 
 @dataclass(frozen=True)
 class CpuTry:
-    """A kernel to run on the CPU.
+    """A kernel to run on the CPU."""
 
-    Args:
-        rung: p00 or p01.
-        knobs: those that differ from the defaults.
-        stride: halfs from one row of a tile to the next; None leaves the header as it is.
-    """
-
-    rung: Rung
-    knobs: Mapping[str, int] = field(default_factory=dict)
+    rung: Rung  # p00 or p01
+    knobs: Mapping[str, int] = field(default_factory=dict)  # those that differ from the defaults
+    # halfs from one row of a tile to the next; None leaves the header as it is
     stride: int | None = None
 
 

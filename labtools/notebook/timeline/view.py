@@ -17,47 +17,30 @@ from ..tables import check_word, say_time
 
 @dataclass(frozen=True)
 class Movement:
-    """One movement of bytes inside a timed call.
+    """One movement of bytes inside a timed call."""
 
-    Args:
-        label: what moves.
-        moved_bytes: how much.
-    """
-
-    label: str
-    moved_bytes: int
+    label: str  # what moves
+    moved_bytes: int  # how much
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A time somebody measured or published for a timed call.
+    """A time somebody measured or published for a timed call."""
 
-    Args:
-        time_us: microseconds.
-        source: ``live``, ``recorded`` or ``claimed``.
-        what: where and when.
-    """
-
-    time_us: float
-    source: str
-    what: str
+    time_us: float  # microseconds
+    source: str  # ``live``, ``recorded`` or ``claimed``
+    what: str  # where and when
 
 
 @dataclass(frozen=True)
 class TimedCall:
-    """One timed call that the bench offers.
+    """One timed call that the bench offers."""
 
-    Args:
-        title: name in the list.
-        steps: what moves inside, in order, for a workload.
-        measured: what is known for a GPU and a workload, perhaps nothing.
-        note: one sentence about it, or empty.
-    """
-
-    title: str
-    steps: Callable[[Problem], Sequence[Movement]]
+    title: str  # name in the list
+    steps: Callable[[Problem], Sequence[Movement]]  # what moves inside, in order, for a workload
+    # what is known for a GPU and a workload, perhaps nothing
     measured: Callable[[Gpu, Problem], Sequence[Measured]]
-    note: str = ""
+    note: str = ""  # one sentence about it, or empty
 
 
 def timeline_tables(

@@ -12,44 +12,24 @@ from ..inversion.traffic import SlopePoint
 
 @dataclass(frozen=True)
 class Design(AnyDesign):
-    """A decode kernel, derived.
+    """A decode kernel, derived."""
 
-    Attributes:
-        workload: what is computed.
-        bits: of an element of K and V in memory.
-        arithmetic: ``tensor cores`` or ``CUDA cores``.
-        group_columns: columns of the product that heads fill, and columns that it has.
-        tile_keys: keys that a warp takes at a time.
-        tile_bytes: of K and V together, one tile.
-        stages: tiles of a warp's ring in the launch; step ``stages`` has what is asked for.
-        warps_per_sm: that step ``warps`` asks for; the launch may have fewer.
-        warps: of a block.
-        blocks_per_sm: resident at a time, of the launch; step ``residency`` has what fits.
-        smem_bytes: of a block.
-        registers: of a thread, estimated.
-        cluster: blocks that join through each other's shared memory, 1 for none.
-        parts: most blocks that share one (sequence, KV head).
-        blocks: of the grid.
-        time_stack: what the time is the sum of, microseconds.
-        slope: least traffic by size of a buffer.
-        stops: where analysis stops.
-    """
-
-    workload: Workload
-    bits: int
-    arithmetic: str
+    workload: Workload  # what is computed
+    bits: int  # of an element of K and V in memory
+    arithmetic: str  # ``tensor cores`` or ``CUDA cores``
+    # columns of the product that heads fill, and columns that it has
     group_columns: tuple[int, int]
-    tile_keys: int
-    tile_bytes: int
-    stages: int
-    warps_per_sm: int
-    warps: int
-    blocks_per_sm: int
-    smem_bytes: int
-    registers: int
-    cluster: int
-    parts: int
-    blocks: int
-    time_stack: tuple[Figure, ...]
-    slope: tuple[SlopePoint, ...]
-    stops: str
+    tile_keys: int  # keys that a warp takes at a time
+    tile_bytes: int  # of K and V together, one tile
+    stages: int  # tiles of a warp's ring in the launch; step ``stages`` has what is asked for
+    warps_per_sm: int  # that step ``warps`` asks for; the launch may have fewer
+    warps: int  # of a block
+    blocks_per_sm: int  # resident at a time, of the launch; step ``residency`` has what fits
+    smem_bytes: int  # of a block
+    registers: int  # of a thread, estimated
+    cluster: int  # blocks that join through each other's shared memory, 1 for none
+    parts: int  # most blocks that share one (sequence, KV head)
+    blocks: int  # of the grid
+    time_stack: tuple[Figure, ...]  # what the time is the sum of, microseconds
+    slope: tuple[SlopePoint, ...]  # least traffic by size of a buffer
+    stops: str  # where analysis stops

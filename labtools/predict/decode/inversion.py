@@ -84,24 +84,18 @@ UNIT_CYCLES = 4
 
 @dataclass(frozen=True)
 class Work:
-    """What one warp does for one tile.
+    """What one warp does for one tile."""
 
-    Attributes:
-        copies, loads, products, converts: instructions of each kind.
-        instructions: all.
-        tensor_cycles: of one sub-partition's matrix unit.
-        unit_cycles: of the SM's load/store unit.
-        cycles: from the tile's arrival to the next tile, for a warp alone on its scheduler that
-            finds the load/store unit busy for as long as it uses it itself.
-    """
-
+    # copies, loads, products, converts: instructions of each kind
     copies: float
     loads: float
     products: float
     converts: float
-    instructions: float
-    tensor_cycles: float
-    unit_cycles: float
+    instructions: float  # all
+    tensor_cycles: float  # of one sub-partition's matrix unit
+    unit_cycles: float  # of the SM's load/store unit
+    # from the tile's arrival to the next tile, for a warp alone on its scheduler that finds the
+    # load/store unit busy for as long as it uses it itself
     cycles: float
 
 

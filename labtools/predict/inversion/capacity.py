@@ -30,20 +30,14 @@ _LEAST_KIB, _MOST_KIB = 16, 256
 
 @dataclass(frozen=True)
 class SharedLimits:
-    """Shared memory of a block.
+    """Shared memory of a block."""
 
-    Attributes:
-        sheet_static: bytes of a fixed size, by the data sheet.
-        opt_in: bytes that a launch may ask for, by the data sheet.
-        compiler_static: by architecture, the most KiB of a fixed size that the compiler took, in
-            bytes; None where it does not know the architecture. Empty without a compiler.
-        compiler: which one was asked, or why none was.
-    """
-
-    sheet_static: int
-    opt_in: int
+    sheet_static: int  # bytes of a fixed size, by the data sheet
+    opt_in: int  # bytes that a launch may ask for, by the data sheet
+    # by architecture, the most KiB of a fixed size that the compiler took, in bytes; None where it
+    # does not know the architecture. Empty without a compiler.
     compiler_static: dict[str, int | None]
-    compiler: str
+    compiler: str  # which one was asked, or why none was
 
 
 def shared_limits(gpu: Gpu, ask: bool = True) -> SharedLimits:

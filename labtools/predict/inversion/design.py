@@ -12,39 +12,24 @@ from .traffic import SlopePoint
 
 @dataclass(frozen=True)
 class BoundDesign(AnyDesign):
-    """A tile, derived against the bound of its operation.
+    """A tile, derived against the bound of its operation."""
 
-    Attributes:
-        op: such as ``gemm`` or ``prefill``.
-        workload: its short form.
-        target: share of the bound that is aimed at.
-        bound: what takes longest at its peak, such as ``memory`` or ``matrix units``.
-        floor_us: the time of that bound.
-        target_us: the floor over the target.
-        reaches_target: whether the expected time is within the target.
-        layouts: the paddings and xor beside each other.
-        alignment: a proof for each kind of access.
-        shared: what the sheet and the compiler say of shared memory.
-        slope: least traffic by size of a buffer.
-        kernel, knobs: the shipped kernel that this specifies, with its knobs; None where there is
-            none.
-        stops: where analysis stops.
-    """
-
-    op: str
-    workload: str
-    target: float
-    bound: str
-    floor_us: float
-    target_us: float
-    reaches_target: bool
-    layouts: tuple[LayoutChoice, ...]
-    alignment: tuple[AlignmentProof, ...]
-    shared: SharedLimits
-    slope: tuple[SlopePoint, ...]
+    op: str  # such as ``gemm`` or ``prefill``
+    workload: str  # its short form
+    target: float  # share of the bound that is aimed at
+    bound: str  # what takes longest at its peak, such as ``memory`` or ``matrix units``
+    floor_us: float  # the time of that bound
+    target_us: float  # the floor over the target
+    reaches_target: bool  # whether the expected time is within the target
+    layouts: tuple[LayoutChoice, ...]  # the paddings and xor beside each other
+    alignment: tuple[AlignmentProof, ...]  # a proof for each kind of access
+    shared: SharedLimits  # what the sheet and the compiler say of shared memory
+    slope: tuple[SlopePoint, ...]  # least traffic by size of a buffer
+    # kernel, knobs: the shipped kernel that this specifies, with its knobs; None where there is
+    # none
     kernel: str | None
     knobs: dict[str, int] | None
-    stops: str
+    stops: str  # where analysis stops
 
     @property
     def specified(self) -> tuple[str, dict[str, int]] | None:

@@ -48,22 +48,15 @@ ACCESS_KINDS = {
 
 @dataclass(frozen=True)
 class AlignmentProof:
-    """Whether every row and every stage of a ring begins where an access may.
+    """Whether every row and every stage of a ring begins where an access may."""
 
-    Attributes:
-        kind: of access.
-        needs: bytes that an address must be a multiple of.
-        row_mod, stage_mod: remainders of the bytes of a row and of a stage.
-        first_wrong: (stage, row) of the first address that is none, or None.
-        said: the proof, or what refutes it, in one sentence.
-    """
-
-    kind: str
-    needs: int
+    kind: str  # of access
+    needs: int  # bytes that an address must be a multiple of
+    # row_mod, stage_mod: remainders of the bytes of a row and of a stage
     row_mod: int
     stage_mod: int
-    first_wrong: tuple[int, int] | None
-    said: str
+    first_wrong: tuple[int, int] | None  # (stage, row) of the first address that is none, or None
+    said: str  # the proof, or what refutes it, in one sentence
 
     @property
     def holds(self) -> bool:
@@ -120,23 +113,15 @@ def _first_wrong(
 
 @dataclass(frozen=True)
 class LayoutChoice:
-    """One layout of a tile, held against every kind of access.
+    """One layout of a tile, held against every kind of access."""
 
-    Attributes:
-        name: ``64``, ``65``, ... elements a row, or ``xor``.
-        stride_bytes: of a row.
-        padding_bytes: of the tile that hold nothing.
-        aligned: by kind of access, whether every row begins where it may.
-        turns: by kind of access, turns of shared memory over the least; None where it faults.
-        why: what speaks against it, or that nothing does.
-    """
-
-    name: str
-    stride_bytes: int
-    padding_bytes: int
-    aligned: dict[str, bool]
+    name: str  # ``64``, ``65``, ... elements a row, or ``xor``.
+    stride_bytes: int  # of a row
+    padding_bytes: int  # of the tile that hold nothing
+    aligned: dict[str, bool]  # by kind of access, whether every row begins where it may
+    # by kind of access, turns of shared memory over the least; None where it faults
     turns: dict[str, float | None]
-    why: str
+    why: str  # what speaks against it, or that nothing does
 
 
 def compare_layouts_of(rows: int, columns: int) -> list[LayoutChoice]:

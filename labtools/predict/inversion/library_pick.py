@@ -51,22 +51,15 @@ os._exit(0)
 
 @dataclass(frozen=True)
 class LibraryPick:
-    """NVIDIA's own pick.
+    """NVIDIA's own pick."""
 
-    Attributes:
-        there: whether the package answered.
-        said: the tile in words, or why there is none.
-        cta: rows, columns and depth of a block's tile.
-        stages, split_k: of its ring; blocks that share a sum.
-        cluster: blocks along rows and columns.
-    """
-
-    there: bool
-    said: str
-    cta: tuple[int, int, int] | None = None
+    there: bool  # whether the package answered
+    said: str  # the tile in words, or why there is none
+    cta: tuple[int, int, int] | None = None  # rows, columns and depth of a block's tile
+    # stages, split_k: of its ring; blocks that share a sum
     stages: int | None = None
     split_k: int | None = None
-    cluster: tuple[int, int] | None = None
+    cluster: tuple[int, int] | None = None  # blocks along rows and columns
 
 
 def pick_of_library(rows: int, columns: int, depth: int, gpu: Gpu) -> LibraryPick:

@@ -20,60 +20,37 @@ integer and conversion pipes take one every two cycles."""
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a derivation.
+    """One number of a derivation."""
 
-    Attributes:
-        name: what it is.
-        value: the number.
-        unit: ``bytes``, ``us``, ``GB/s``, ``B/cycle``, ``cycles``, ... or an empty string.
-        source: where it comes from: a data sheet, a microbenchmark, a formula of this step.
-    """
-
-    name: str
-    value: float
-    unit: str
-    source: str = ""
+    name: str  # what it is
+    value: float  # the number
+    unit: str  # ``bytes``, ``us``, ``GB/s``, ``B/cycle``, ``cycles``, ... or an empty string.
+    source: str = ""  # where it comes from: a data sheet, a microbenchmark, a formula of this step
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """An alternative, and the number that speaks against it.
+    """An alternative, and the number that speaks against it."""
 
-    Attributes:
-        choice: the alternative.
-        value, unit: the number.
-        why: what the number is, and what it would have to be.
-    """
-
-    choice: str
+    choice: str  # the alternative
+    # value, unit: the number
     value: float
     unit: str
-    why: str
+    why: str  # what the number is, and what it would have to be
 
 
 @dataclass(frozen=True)
 class DesignStep:
-    """One step from the limits to the kernel.
+    """One step from the limits to the kernel."""
 
-    Attributes:
-        name: short, for tables and tests, such as ``bytes``, ``tile`` or ``alignment``.
-        question: what is decided.
-        inputs: numbers that go in.
-        formula: how they are joined, in words and symbols.
-        results: numbers that come out; the first is the step's answer.
-        decision: what follows for the kernel, one sentence.
-        breaks: what would make it wrong.
-        rejected: alternatives with their numbers.
-    """
-
-    name: str
-    question: str
-    inputs: tuple[Figure, ...]
-    formula: str
-    results: tuple[Figure, ...]
-    decision: str
-    breaks: str
-    rejected: tuple[Rejected, ...] = ()
+    name: str  # short, for tables and tests, such as ``bytes``, ``tile`` or ``alignment``
+    question: str  # what is decided
+    inputs: tuple[Figure, ...]  # numbers that go in
+    formula: str  # how they are joined, in words and symbols
+    results: tuple[Figure, ...]  # numbers that come out; the first is the step's answer
+    decision: str  # what follows for the kernel, one sentence
+    breaks: str  # what would make it wrong
+    rejected: tuple[Rejected, ...] = ()  # alternatives with their numbers
 
     @property
     def answer(self) -> Figure:
@@ -94,21 +71,13 @@ class DesignStep:
 
 @dataclass(frozen=True)
 class AnyDesign:
-    """What every derivation comes to.
+    """What every derivation comes to."""
 
-    Attributes:
-        gpu: short name of the GPU.
-        calibrated: its latencies and rates were measured by this project.
-        layout: of rows in shared memory, see `labtools.predict.banks`.
-        time_us: expected.
-        steps: the derivation.
-    """
-
-    gpu: str
-    calibrated: bool
-    layout: str
-    time_us: float
-    steps: tuple[DesignStep, ...]
+    gpu: str  # short name of the GPU
+    calibrated: bool  # its latencies and rates were measured by this project
+    layout: str  # of rows in shared memory, see `labtools.predict.banks`
+    time_us: float  # expected
+    steps: tuple[DesignStep, ...]  # the derivation
 
     def step(self, name: str) -> DesignStep:
         """A step by name.

@@ -49,21 +49,15 @@ SLOPE_BYTES = tuple(1 << power for power in range(12, 29, 2))
 
 @dataclass(frozen=True)
 class TileDesign(BoundDesign):
-    """A tile of a product, derived.
+    """A tile of a product, derived."""
 
-    Attributes:
-        cost: the tile and what it costs.
-        patch: height and width of a tile in an image, of a convolution.
-        near: tiles that the model does not tell apart from the best, by their knobs.
-        library: NVIDIA's own pick.
-        hopper: the same product on the instructions that sm_90a alone has, where the GPU has them;
-            then this is what to build.
-    """
-
-    cost: TileCost
-    patch: tuple[int, int] | None
+    cost: TileCost  # the tile and what it costs
+    patch: tuple[int, int] | None  # height and width of a tile in an image, of a convolution
+    # tiles that the model does not tell apart from the best, by their knobs
     near: tuple[ProductTile, ...]
-    library: LibraryPick | None
+    library: LibraryPick | None  # NVIDIA's own pick
+    # the same product on the instructions that sm_90a alone has, where the GPU has them; then this
+    # is what to build
     hopper: RingDesign | None = None
 
     @property

@@ -38,23 +38,16 @@ RING_LENGTHS = (2, 3, 4, 6)
 
 @dataclass(frozen=True)
 class DesignLimit:
-    """A limit that a design must hold.
+    """A limit that a design must hold."""
 
-    Attributes:
-        name: short.
-        unit: of its number.
-        at_most: whether the number must not be above the limit; else not below.
-        holds, fails: what it means that it holds, or does not: a clause.
-        budget: whether it is shown as a bar.
-        hard: whether the kernel cannot be built, or faults, where it fails; else it takes longer.
-    """
-
-    name: str
-    unit: str
-    at_most: bool
+    name: str  # short
+    unit: str  # of its number
+    at_most: bool  # whether the number must not be above the limit; else not below
+    # holds, fails: what it means that it holds, or does not: a clause
     holds: str
     fails: str
-    budget: bool = False
+    budget: bool = False  # whether it is shown as a bar
+    # whether the kernel cannot be built, or faults, where it fails; else it takes longer
     hard: bool = False
 
     def kept(self, value: float, limit: float) -> bool:
@@ -100,19 +93,12 @@ CONFLICT_LIMIT = DesignLimit(
 
 @dataclass(frozen=True)
 class LayoutFate:
-    """What a layout means for rows of one length.
+    """What a layout means for rows of one length."""
 
-    Attributes:
-        row_share: bytes from row to row over the bytes of a row.
-        beside: bytes by which a row misses a multiple of 16.
-        turns: over the least, of the worst access; None where one faults.
-        refused: why the copies cannot lay rows so, or an empty text.
-    """
-
-    row_share: float
-    beside: int
-    turns: float | None
-    refused: str = ""
+    row_share: float  # bytes from row to row over the bytes of a row
+    beside: int  # bytes by which a row misses a multiple of 16
+    turns: float | None  # over the least, of the worst access; None where one faults
+    refused: str = ""  # why the copies cannot lay rows so, or an empty text
 
 
 def fates_of(
@@ -148,50 +134,33 @@ def _worst(reports: Sequence[AccessReport]) -> float:
 
 @dataclass(frozen=True)
 class Proposal:
-    """One choice of sizes.
+    """One choice of sizes."""
 
-    Attributes:
-        fixed_bytes: of a block's shared memory, what no layout changes.
-        row_bytes: of it, the bytes of rows, without padding.
-        figures: by constraint: the number, and its limit.
-        cannot: why a block of these sizes makes no sense at all, or an empty text.
-        time_us: expected where everything that does not depend on the layout holds, else None.
-    """
-
-    fixed_bytes: int
-    row_bytes: int
-    figures: dict[str, tuple[float, float]]
-    cannot: str
+    fixed_bytes: int  # of a block's shared memory, what no layout changes
+    row_bytes: int  # of it, the bytes of rows, without padding
+    figures: dict[str, tuple[float, float]]  # by constraint: the number, and its limit
+    cannot: str  # why a block of these sizes makes no sense at all, or an empty text
+    # expected where everything that does not depend on the layout holds, else None
     time_us: float | None
 
 
 @dataclass(frozen=True)
 class DesignSpace:
-    """All that can be proposed for a workload on a GPU, and what is derived there.
+    """All that can be proposed for a workload on a GPU, and what is derived there."""
 
-    Attributes:
-        sizes: three names, each with its values.
-        constraints: that figures are of; those of a layout and of shared memory stand beside them.
-        smem_limit: bytes of a block.
-        layouts: by name, see `PADDINGS`.
-        proposals: by the places of the three values.
-        derived: the places of the derived sizes, and the name of the layout.
-        design: the derivation.
-        specified: the shipped kernel to build and its knobs; None where there is none.
-        bound: what no kernel can beat, such as ``memory``.
-        floor_us: the time of that bound.
-    """
-
-    sizes: dict[str, tuple[int, ...]]
+    sizes: dict[str, tuple[int, ...]]  # three names, each with its values
+    # that figures are of; those of a layout and of shared memory stand beside them
     constraints: tuple[DesignLimit, ...]
-    smem_limit: int
-    layouts: dict[str, LayoutFate]
-    proposals: dict[tuple[int, ...], Proposal]
+    smem_limit: int  # bytes of a block
+    layouts: dict[str, LayoutFate]  # by name, see `PADDINGS`
+    proposals: dict[tuple[int, ...], Proposal]  # by the places of the three values
+    # the places of the derived sizes, and the name of the layout
     derived: tuple[tuple[int, ...], str]
-    design: AnyDesign
+    design: AnyDesign  # the derivation
+    # the shipped kernel to build and its knobs; None where there is none
     specified: tuple[str, dict[str, int]] | None
-    bound: str
-    floor_us: float
+    bound: str  # what no kernel can beat, such as ``memory``
+    floor_us: float  # the time of that bound
 
 
 def make_space(

@@ -43,41 +43,28 @@ shared tile adds waits between blocks, which vary, so that a tenth decides nothi
 class RingCost(ModelledTime):
     """A tile and what the model says of it: ``by`` is ``matrix units``, ``shared memory``,
     ``copies`` or ``latency``, and the time has the join besides.
-
-    Attributes:
-        tile: sizes, stages, split.
-        items: tiles, or parts of tiles where these are shared.
-        turns: items that the busiest SM takes, one after the other.
-        join_us: to add the parts of a tile in each turn, where tiles are shared.
     """
 
-    tile: RingTile
-    items: int
-    turns: int
-    join_us: float
+    tile: RingTile  # sizes, stages, split
+    items: int  # tiles, or parts of tiles where these are shared
+    turns: int  # items that the busiest SM takes, one after the other
+    join_us: float  # to add the parts of a tile in each turn, where tiles are shared
 
 
 @dataclass(frozen=True)
 class RingDesign:
-    """The kernel on these instructions, with its steps.
+    """The kernel on these instructions, with its steps."""
 
-    Attributes:
-        kernel, knobs: the shipped kernel that this specifies.
-        cost: the tile and what it costs.
-        bound, floor_us: what takes longest at its peak, ``memory`` or ``matrix units``, and how
-            long.
-        time_us: expected.
-        steps: the derivation.
-        near: other shapes of a tile, each at its best, the nearest first: what a search measures.
-    """
-
+    # kernel, knobs: the shipped kernel that this specifies
     kernel: str
     knobs: dict[str, int]
-    cost: RingCost
+    cost: RingCost  # the tile and what it costs
+    # bound, floor_us: what takes longest at its peak, ``memory`` or ``matrix units``, and how long
     bound: str
     floor_us: float
-    time_us: float
-    steps: tuple[DesignStep, ...]
+    time_us: float  # expected
+    steps: tuple[DesignStep, ...]  # the derivation
+    # other shapes of a tile, each at its best, the nearest first: what a search measures
     near: tuple[RingTile, ...]
 
 

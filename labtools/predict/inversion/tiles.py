@@ -51,24 +51,17 @@ def fragment_bytes(tile: ProductTile) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelledTime:
-    """What a model of tiles says of a tile's time.
+    """What a model of tiles says of a tile's time."""
 
-    Attributes:
-        registers: of a thread that multiplies, estimated.
-        by: what takes most cycles of a slice, one of ``shares``.
-        shares: cycles of an SM for one slice of each resident block, by what takes them.
-        memory_us: least traffic with memory, given the L2, at the read ceiling, or at the rate that
-            the bytes on the way allow.
-        sm_us: what the SMs take.
-        time_us: launch, first bytes, and the longer of the two.
-    """
-
-    registers: int
-    by: str
+    registers: int  # of a thread that multiplies, estimated
+    by: str  # what takes most cycles of a slice, one of ``shares``
+    # cycles of an SM for one slice of each resident block, by what takes them
     shares: dict[str, float]
+    # least traffic with memory, given the L2, at the read ceiling, or at the rate that the bytes on
+    # the way allow
     memory_us: float
-    sm_us: float
-    time_us: float
+    sm_us: float  # what the SMs take
+    time_us: float  # launch, first bytes, and the longer of the two
 
 
 def product_cycles(gpu: Gpu, machine: Machine) -> float:
@@ -84,35 +77,23 @@ def product_cycles(gpu: Gpu, machine: Machine) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockCost(ModelledTime):
-    """What a model says of a tile that is a block's.
+    """What a model says of a tile that is a block's."""
 
-    Attributes:
-        blocks: of the grid.
-        blocks_per_sm: resident at a time.
-        smem_bytes: of a block.
-        padded_share: of the multiplications, what is spent on nothing.
-    """
-
-    blocks: int
-    blocks_per_sm: int
-    smem_bytes: int
-    padded_share: float
+    blocks: int  # of the grid
+    blocks_per_sm: int  # resident at a time
+    smem_bytes: int  # of a block
+    padded_share: float  # of the multiplications, what is spent on nothing
 
 
 @dataclass(frozen=True, kw_only=True)
 class TileCost(BlockCost):
     """A tile and what the model says of it: ``by`` is ``matrix units``, ``load/store unit``,
     ``L2``, ``latency`` or ``chain``.
-
-    Attributes:
-        tile: sizes, warps and stages.
-        waves: rounds in which the SMs take the blocks.
-        slice_cycles: of an SM, for one slice of each resident block.
     """
 
-    tile: ProductTile
-    waves: int
-    slice_cycles: float
+    tile: ProductTile  # sizes, warps and stages
+    waves: int  # rounds in which the SMs take the blocks
+    slice_cycles: float  # of an SM, for one slice of each resident block
 
 
 class TileModel:

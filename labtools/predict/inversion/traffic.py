@@ -24,19 +24,12 @@ STAYS = {"depth": "output", "columns": "A", "rows": "B"}
 
 @dataclass(frozen=True)
 class SlopePoint:
-    """One point of the slope.
+    """One point of the slope."""
 
-    Attributes:
-        buffer_bytes: size of the buffer.
-        traffic_bytes: least traffic; None where nothing fits.
-        tile: rows, columns and channels of the tile that has it.
-        order: what stays in the buffer: ``output``, ``A`` or ``B``.
-    """
-
-    buffer_bytes: int
-    traffic_bytes: int | None
-    tile: tuple[int, int, int] | None
-    order: str | None
+    buffer_bytes: int  # size of the buffer
+    traffic_bytes: int | None  # least traffic; None where nothing fits
+    tile: tuple[int, int, int] | None  # rows, columns and channels of the tile that has it
+    order: str | None  # what stays in the buffer: ``output``, ``A`` or ``B``
 
 
 Nest = tuple[int, int, tuple[int, int, int], str]

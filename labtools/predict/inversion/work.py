@@ -25,38 +25,24 @@ _ROUTING_SEED = 0
 
 @dataclass(frozen=True)
 class RowTiling:
-    """One way to cut the rows of a product.
+    """One way to cut the rows of a product."""
 
-    Attributes:
-        rows: of a tile.
-        count: tiles.
-        touched: elements of A that all tiles touch for one channel, those shared counted again.
-        tile_touched: those of the largest tile.
-        patch: height and width of the tile in an image; None where there is no image.
-    """
-
-    rows: int
-    count: int
-    touched: int
-    tile_touched: int
+    rows: int  # of a tile
+    count: int  # tiles
+    touched: int  # elements of A that all tiles touch for one channel, those shared counted again
+    tile_touched: int  # those of the largest tile
+    # height and width of the tile in an image; None where there is no image
     patch: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
 class TiledWork:
-    """A product ``[rows, depth] x [depth, columns]``, or several of one width.
+    """A product ``[rows, depth] x [depth, columns]``, or several of one width."""
 
-    Args:
-        text: as it was typed.
-        rows: of each product; one number for a matrix product.
-        columns: of the output.
-        depth: length of each sum.
-    """
-
-    text: str
-    rows: tuple[int, ...]
-    columns: int
-    depth: int
+    text: str  # as it was typed
+    rows: tuple[int, ...]  # of each product; one number for a matrix product
+    columns: int  # of the output
+    depth: int  # length of each sum
 
     @property
     def taps(self) -> int:
@@ -127,15 +113,13 @@ class ConvWork(TiledWork):
 
     A row is a place of the output, a column a filter. The edge is padded so that a filter of odd
     size and stride 1 keeps the size of the image; what lies outside is not read.
-
-    Args:
-        images, height, width: of the input.
-        filter_height, filter_width, stride: R, S and the step from one place to the next.
     """
 
+    # images, height, width: of the input
     images: int = 1
     height: int = 1
     width: int = 1
+    # filter_height, filter_width, stride: R, S and the step from one place to the next
     filter_height: int = 1
     filter_width: int = 1
     stride: int = 1

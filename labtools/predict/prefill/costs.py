@@ -61,21 +61,13 @@ MOST_DEALT = 4096
 
 @dataclass(frozen=True)
 class PrefillTile:
-    """A block's tile and its ring.
+    """A block's tile and its ring."""
 
-    Attributes:
-        kind: ``wgmma`` or ``mma``.
-        keys: of a tile.
-        groups: warpgroups or warps that multiply.
-        stages: tiles of K and V in shared memory.
-        pingpong: whether warpgroups start their products in turn.
-    """
-
-    kind: str
-    keys: int
-    groups: int
-    stages: int
-    pingpong: int = 0
+    kind: str  # ``wgmma`` or ``mma``
+    keys: int  # of a tile
+    groups: int  # warpgroups or warps that multiply
+    stages: int  # tiles of K and V in shared memory
+    pingpong: int = 0  # whether warpgroups start their products in turn
 
     @property
     def queries(self) -> int:
@@ -104,17 +96,11 @@ class PrefillTile:
 
 @dataclass(frozen=True, kw_only=True)
 class PrefillCost(BlockCost):
-    """A tile of prefill and what the model says of it.
+    """A tile of prefill and what the model says of it."""
 
-    Attributes:
-        tile: sizes, groups and stages.
-        rounds: blocks one after another on an SM, where all last equally long.
-        tile_cycles: of an SM, for one tile of keys of each of its blocks.
-    """
-
-    tile: PrefillTile
-    rounds: float
-    tile_cycles: float
+    tile: PrefillTile  # sizes, groups and stages
+    rounds: float  # blocks one after another on an SM, where all last equally long
+    tile_cycles: float  # of an SM, for one tile of keys of each of its blocks
 
 
 class PrefillModel:

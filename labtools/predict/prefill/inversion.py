@@ -69,14 +69,10 @@ GROUP_WORDS = {"wgmma": "warpgroups", "mma": "warps"}
 
 @dataclass(frozen=True)
 class PrefillDesign(BoundDesign):
-    """A prefill kernel, derived.
+    """A prefill kernel, derived."""
 
-    Attributes:
-        cost: the tile and what it costs.
-        near: tiles that the model does not tell apart from the best, the nearest first.
-    """
-
-    cost: PrefillCost
+    cost: PrefillCost  # the tile and what it costs
+    # tiles that the model does not tell apart from the best, the nearest first
     near: tuple[PrefillTile, ...]
 
 

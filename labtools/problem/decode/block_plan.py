@@ -73,34 +73,25 @@ def join_bytes(warps: int, group_size: int, head_dim: int) -> int:
 
 @dataclass(frozen=True)
 class RingKernel:
-    """What the rule must know of a kernel whose warps stream tiles through rings.
+    """What the rule must know of a kernel whose warps stream tiles through rings."""
 
-    Args:
-        tile: keys of one tile.
-        slot_bytes: shared memory of one tile with its scales.
-        stages: tiles of a warp's ring, by warps of a block; the most warps are those of a block
-            that has a multiprocessor for itself.
-        tiles_for_most: tiles that such a block must have, or four warps are through them sooner:
-            where blocks leave multiprocessors idle, and where they do not.
-        sm_gb_per_s: what a multiprocessor works through with 8 and with 4 warps, 10^9 bytes/s.
-        scale_rows: keys that share scales, which a warp then takes in a row if its piece has
-            so many; 0 where none do.
-        block_bytes: shared memory of a block beside its rings: q, if there is any.
-        warp_bytes: that of a warp beside its ring.
-        ringless: a warp that takes one tile needs no room for a second one.
-        registers_of_warp: with fewer it keeps some of them in memory.
-    """
-
-    tile: int
-    slot_bytes: int
+    tile: int  # keys of one tile
+    slot_bytes: int  # shared memory of one tile with its scales
+    # tiles of a warp's ring, by warps of a block; the most warps are those of a block that has a
+    # multiprocessor for itself
     stages: Mapping[int, int]
+    # tiles that such a block must have, or four warps are through them sooner: where blocks leave
+    # multiprocessors idle, and where they do not
     tiles_for_most: tuple[int, int]
+    # what a multiprocessor works through with 8 and with 4 warps, 10^9 bytes/s
     sm_gb_per_s: Mapping[int, float]
+    # keys that share scales, which a warp then takes in a row if its piece has so many; 0 where
+    # none do
     scale_rows: int = 0
-    block_bytes: int = 0
-    warp_bytes: int = 0
-    ringless: bool = False
-    registers_of_warp: int = REGISTERS_OF_WARP
+    block_bytes: int = 0  # shared memory of a block beside its rings: q, if there is any
+    warp_bytes: int = 0  # that of a warp beside its ring
+    ringless: bool = False  # a warp that takes one tile needs no room for a second one
+    registers_of_warp: int = REGISTERS_OF_WARP  # with fewer it keeps some of them in memory
 
     def most_warps(self, limits: Limits, *, with_all_registers: bool = True) -> int:
         """Warps that shall share a multiprocessor, at most."""
@@ -115,33 +106,19 @@ class RingKernel:
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """The layout of one launch.
+    """The layout of one launch."""
 
-    Args:
-        workload: what it was laid out for.
-        warps: of a block.
-        stages: tiles of each warp's ring in shared memory.
-        cluster: blocks that join through shared memory, sm_90 and up.
-        pieces: blocks of each (sequence, KV head), a multiple of ``cluster``.
-        piece_len: keys of one piece, a multiple of what the warps of a block take in one turn.
-        blocks_per_sm: blocks that a multiprocessor shall hold at once; registers must allow it.
-        smem_bytes: dynamic shared memory of a block.
-        kernel: what was laid out.
-        run: tiles that a warp takes in a row because they share scales; 0 where none do.
-        sharers: warps whose runs share scales, and with them the work of scaling q.
-    """
-
-    workload: Workload
-    warps: int
-    stages: int
-    cluster: int
-    pieces: int
-    piece_len: int
-    blocks_per_sm: int
-    smem_bytes: int
-    kernel: RingKernel
-    run: int = 0
-    sharers: int = 1
+    workload: Workload  # what it was laid out for
+    warps: int  # of a block
+    stages: int  # tiles of each warp's ring in shared memory
+    cluster: int  # blocks that join through shared memory, sm_90 and up
+    pieces: int  # blocks of each (sequence, KV head), a multiple of ``cluster``
+    piece_len: int  # keys of one piece, a multiple of what the warps of a block take in one turn
+    blocks_per_sm: int  # blocks that a multiprocessor shall hold at once; registers must allow it
+    smem_bytes: int  # dynamic shared memory of a block
+    kernel: RingKernel  # what was laid out
+    run: int = 0  # tiles that a warp takes in a row because they share scales; 0 where none do
+    sharers: int = 1  # warps whose runs share scales, and with them the work of scaling q
 
     @property
     def tile(self) -> int:
@@ -233,32 +210,20 @@ def plan_of(
 
 @dataclass(frozen=True)
 class Division:
-    """One way to divide a (sequence, KV head) pair among blocks, and what it takes.
+    """One way to divide a (sequence, KV head) pair among blocks, and what it takes."""
 
-    Args:
-        cluster: blocks of a cluster.
-        clusters: of a pair.
-        piece_len: keys of a block.
-        blocks: of the grid.
-        crowded: there are more blocks than multiprocessors.
-        whole: a block for each of many pairs.
-        waves: in which the blocks come; 1 if all can start at once.
-        sms: multiprocessors counted on, as if each had as many blocks as the one with the most.
-        stream_us: to read the cache: at the rate of memory, or as fast as the multiprocessor with
-            the most blocks is through them.
-        join_us: to join the pieces of a pair.
-    """
-
-    cluster: int
-    clusters: int
-    piece_len: int
-    blocks: int
-    crowded: bool
-    whole: bool
-    waves: int
-    sms: int
+    cluster: int  # blocks of a cluster
+    clusters: int  # of a pair
+    piece_len: int  # keys of a block
+    blocks: int  # of the grid
+    crowded: bool  # there are more blocks than multiprocessors
+    whole: bool  # a block for each of many pairs
+    waves: int  # in which the blocks come; 1 if all can start at once
+    sms: int  # multiprocessors counted on, as if each had as many blocks as the one with the most
+    # to read the cache: at the rate of memory, or as fast as the multiprocessor with the most
+    # blocks is through them
     stream_us: float
-    join_us: float
+    join_us: float  # to join the pieces of a pair
 
     @property
     def pieces(self) -> int:
@@ -448,11 +413,7 @@ def _lay_out(
     asked_warps: int = 0,
     asked_stages: int = 0,
 ) -> BlockPlan:
-    """The layout for blocks of a cluster, pieces of a pair and keys of a piece (0: even pieces).
-
-    Raises:
-        LabError: the block does not fit shared memory.
-    """
+    """The layout for blocks of a cluster, pieces of a pair and keys of a piece (0: even pieces)."""
     tile, scale_rows = kernel.tile, kernel.scale_rows
     tiles = -(-workload.kv_len // tile)
     cluster, split, piece_len = pieces_of_pair
@@ -507,16 +468,7 @@ def _fit_rings(
     turns: int,
     sharers: int,
 ) -> tuple[int, int, int]:
-    """Tiles of a ring, dynamic shared memory of a block, and blocks that a multiprocessor holds.
-
-    Args:
-        stages: the knob; 0 takes what fits and is useful.
-        static: shared memory of a block that is not dynamic.
-        needed: blocks that shall share a multiprocessor.
-        fewest: tiles that a ring must have.
-        turns: tiles that a warp takes.
-        sharers: warps that scale q together.
-    """
+    """Tiles of a ring, dynamic shared memory of a block, and blocks that a multiprocessor holds."""
     warp_bytes = kernel.warp_bytes
     if sharers > 1:  # each set of them exchanges q, and each lane four numbers
         warp_bytes += kernel.block_bytes // sharers + 32 * 16
@@ -551,11 +503,7 @@ def _fit_rings(
 def _choose_pieces(
     workload: Workload, limits: Limits, knobs: Mapping[str, int], kernel: RingKernel
 ) -> tuple[int, int, int]:
-    """Blocks of a cluster, pieces of a pair, and keys of a piece; these are 0 for even pieces.
-
-    Raises:
-        LabError: the GPU has no clusters of the knob's size.
-    """
+    """Blocks of a cluster, pieces of a pair, and keys of a piece; these are 0 for even pieces."""
     cluster = knobs["cluster"]
     if cluster > limits.largest_cluster:
         raise LabError(

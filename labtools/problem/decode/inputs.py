@@ -17,27 +17,19 @@ from .workload import Workload
 
 @dataclass(frozen=True)
 class Inputs:
-    """The arrays of one problem.
+    """The arrays of one problem."""
 
-    Args:
-        q: float16 or bfloat16 ``[B, Hq, D]``.
-        k: as q, ``[B, Hkv, S, D]``; rows past a sequence's length hold NaN. Paged:
-            ``[num_pages, Hkv, page_size, D]`` with the pages in shuffled order, NaN in the rows
-            past a length and in pages that belong to no sequence.
-        v: as k.
-        seq_lens: int32 ``[B]``.
-        sm_scale: 1 / sqrt(D).
-        workload: what they were drawn for.
-        page_table: paged: int32 ``[B, max_pages]``, the pages of each sequence in order; behind
-            its last page stands ``num_pages``, which is no page. None where there are no pages.
-    """
-
-    q: np.ndarray
+    q: np.ndarray  # float16 or bfloat16 ``[B, Hq, D]``
+    # as q, ``[B, Hkv, S, D]``; rows past a sequence's length hold NaN. Paged: ``[num_pages, Hkv,
+    # page_size, D]`` with the pages in shuffled order, NaN in the rows past a length and in pages
+    # that belong to no sequence.
     k: np.ndarray
-    v: np.ndarray
-    seq_lens: np.ndarray
-    sm_scale: float
-    workload: Workload
+    v: np.ndarray  # as k
+    seq_lens: np.ndarray  # int32 ``[B]``
+    sm_scale: float  # 1 / sqrt(D)
+    workload: Workload  # what they were drawn for
+    # paged: int32 ``[B, max_pages]``, the pages of each sequence in order; behind its last page
+    # stands ``num_pages``, which is no page. None where there are no pages.
     page_table: np.ndarray | None = None
 
     @property

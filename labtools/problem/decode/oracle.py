@@ -13,20 +13,14 @@ from .inputs import Inputs
 
 @dataclass(frozen=True)
 class Weights:
-    """What some query heads make of the rows of one KV head.
+    """What some query heads make of the rows of one KV head."""
 
-    Args:
-        sequence, kv_head: which rows.
-        heads: query heads.
-        weights: softmax weights, float64 ``[len(heads), S]``.
-        lse: natural log of the sum of exponentials, float64 ``[len(heads)]``.
-    """
-
+    # sequence, kv_head: which rows
     sequence: int
     kv_head: int
-    heads: tuple[int, ...]
-    weights: np.ndarray
-    lse: np.ndarray
+    heads: tuple[int, ...]  # query heads
+    weights: np.ndarray  # softmax weights, float64 ``[len(heads), S]``
+    lse: np.ndarray  # natural log of the sum of exponentials, float64 ``[len(heads)]``
 
 
 def attention_weights(

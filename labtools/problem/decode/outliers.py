@@ -101,22 +101,15 @@ def _finish(workload: Workload, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> 
 
 @dataclass(frozen=True)
 class SchemeError:
-    """What a scheme costs in bytes and in accuracy.
+    """What a scheme costs in bytes and in accuracy."""
 
-    Args:
-        scheme: which.
-        bytes_per_element: scales included, the mean of k and v.
-        worst_error: largest relative error of one (sequence, head), exact arithmetic on the
-            dequantised cache against the float64 oracle of the *unquantised* inputs.
-        median_error: the median over (sequence, head).
-        pairs: (sequence, head) pairs, over all inputs.
-    """
-
-    scheme: Scheme
-    bytes_per_element: float
+    scheme: Scheme  # which
+    bytes_per_element: float  # scales included, the mean of k and v
+    # largest relative error of one (sequence, head), exact arithmetic on the dequantised cache
+    # against the float64 oracle of the *unquantised* inputs
     worst_error: float
-    median_error: float
-    pairs: int
+    median_error: float  # the median over (sequence, head)
+    pairs: int  # (sequence, head) pairs, over all inputs
 
 
 FRONTIER_WORKLOAD = Workload(1, 16, 4, 1024, 128)

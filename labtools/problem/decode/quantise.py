@@ -24,22 +24,15 @@ _LARGEST_HALF = np.float32(65504)
 
 @dataclass(frozen=True)
 class Quantised:
-    """A quantised k or v.
+    """A quantised k or v."""
 
-    Args:
-        scheme: how.
-        codes: uint8 ``[B, Hkv, S, D]``, or ``[B, Hkv, S, D / 2]`` with element 2i in the low
-            nibble. Rows behind a length hold 0.
-        scale: float16, see `TensorScheme.scale_shape`; 0 behind a length.
-        bias: as scale; None for a symmetric scheme.
-        lengths: int32 ``[B]``.
-    """
-
-    scheme: TensorScheme
+    scheme: TensorScheme  # how
+    # uint8 ``[B, Hkv, S, D]``, or ``[B, Hkv, S, D / 2]`` with element 2i in the low nibble. Rows
+    # behind a length hold 0.
     codes: np.ndarray
-    scale: np.ndarray
-    bias: np.ndarray | None
-    lengths: np.ndarray
+    scale: np.ndarray  # float16, see `TensorScheme.scale_shape`; 0 behind a length
+    bias: np.ndarray | None  # as scale; None for a symmetric scheme
+    lengths: np.ndarray  # int32 ``[B]``
 
 
 def pack_nibbles(codes: np.ndarray) -> np.ndarray:

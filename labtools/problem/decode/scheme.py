@@ -23,22 +23,18 @@ ROW_PAD = 64
 class TensorScheme:
     """How k or v is kept.
 
-    Args:
-        bits: 4 or 8.
-        axis: which elements share a scale. ``tensor``: all; ``row``: the head_dim elements of a
-            token; ``row_group``: ``group`` neighbouring dims of a token; ``channel``: one dim
-            over ``group`` neighbouring tokens, counted from token 0.
-        group: elements that share a scale, for ``row_group`` and ``channel``; 0 otherwise.
-        asymmetric: a bias beside the scale, so that the codes span lowest to highest; without it
-            they span minus to plus the largest magnitude.
-
     Raises:
         LabError: a scheme that does not exist.
     """
 
-    bits: int
+    bits: int  # 4 or 8
+    # which elements share a scale. ``tensor``: all; ``row``: the head_dim elements of a token;
+    # ``row_group``: ``group`` neighbouring dims of a token; ``channel``: one dim over ``group``
+    # neighbouring tokens, counted from token 0.
     axis: str
-    group: int = 0
+    group: int = 0  # elements that share a scale, for ``row_group`` and ``channel``; 0 otherwise
+    # a bias beside the scale, so that the codes span lowest to highest; without it they span minus
+    # to plus the largest magnitude
     asymmetric: bool = False
 
     def __post_init__(self) -> None:

@@ -23,21 +23,6 @@ PAGE_TABLE = "page_table"
 class Workload(AttentionProblem):
     """One decode-attention problem: one query token a sequence against its KV cache.
 
-    Args:
-        batch: number of sequences, B.
-        num_qo_heads: query (and output) heads, Hq; a multiple of ``num_kv_heads``.
-        num_kv_heads: key and value heads, Hkv.
-        kv_len: cached tokens S; the padded length when ``seq_lens`` is given.
-        head_dim: elements of one head, D.
-        seq_lens: tokens of each sequence, B values in 1..S; None means S for all.
-        dtype: element type of q, k, v and the output, ``float16`` or ``bfloat16``.
-        layout: ``contiguous`` is k, v as ``[B, Hkv, S, D]``; ``paged`` is k, v as
-            ``[num_pages, Hkv, page_size, D]`` with a page table ``[B, max_pages]``.
-        distribution: one of `distributions`.
-        seed: seed of the input generator.
-        cache_state: ``cold`` (buffers rotated past the L2) or ``warm``.
-        page_size: tokens of one page when paged, one of `PAGE_SIZES`; 0 otherwise.
-
     Raises:
         LabError: a value that does not describe a problem.
     """
@@ -51,18 +36,21 @@ class Workload(AttentionProblem):
         "warm": {"cache_state": "warm"},
     }
 
-    batch: int
-    num_qo_heads: int
-    num_kv_heads: int
-    kv_len: int
-    head_dim: int
+    batch: int  # number of sequences, B
+    num_qo_heads: int  # query (and output) heads, Hq; a multiple of ``num_kv_heads``
+    num_kv_heads: int  # key and value heads, Hkv
+    kv_len: int  # cached tokens S; the padded length when ``seq_lens`` is given
+    head_dim: int  # elements of one head, D
+    # tokens of each sequence, B values in 1..S; None means S for all
     seq_lens: tuple[int, ...] | None = None
-    dtype: str = "float16"
+    dtype: str = "float16"  # element type of q, k, v and the output, ``float16`` or ``bfloat16``
+    # ``contiguous`` is k, v as ``[B, Hkv, S, D]``; ``paged`` is k, v as ``[num_pages, Hkv,
+    # page_size, D]`` with a page table ``[B, max_pages]``
     layout: str = "contiguous"
-    distribution: str = "normal"
-    seed: int = 0
-    cache_state: str = "cold"
-    page_size: int = 0
+    distribution: str = "normal"  # one of `distributions`
+    seed: int = 0  # seed of the input generator
+    cache_state: str = "cold"  # ``cold`` (buffers rotated past the L2) or ``warm``
+    page_size: int = 0  # tokens of one page when paged, one of `PAGE_SIZES`; 0 otherwise
 
     def __post_init__(self) -> None:
         self.check_shape()

@@ -23,15 +23,6 @@ class Gemm(Problem):
     Both factors lie row by row with the summed axis last, as a linear layer has its inputs and its
     weights.
 
-    Args:
-        m: M, rows of A and of the output.
-        n: N, rows of B, which are the output's columns.
-        k: K, the length of each sum.
-        dtype: element type of A, B and the output, ``float16`` or ``bfloat16``.
-        distribution: one of `GEMM_DISTRIBUTIONS`.
-        seed: seed of the input generator.
-        cache_state: ``cold`` (buffers rotated past the L2) or ``warm``.
-
     Raises:
         LabError: a value that does not describe a problem.
     """
@@ -47,13 +38,13 @@ class Gemm(Problem):
         "warm": {"cache_state": "warm"},
     }
 
-    m: int
-    n: int
-    k: int
-    dtype: str = "float16"
-    distribution: str = "normal"
-    seed: int = 0
-    cache_state: str = "cold"
+    m: int  # M, rows of A and of the output
+    n: int  # N, rows of B, which are the output's columns
+    k: int  # K, the length of each sum
+    dtype: str = "float16"  # element type of A, B and the output, ``float16`` or ``bfloat16``
+    distribution: str = "normal"  # one of `GEMM_DISTRIBUTIONS`
+    seed: int = 0  # seed of the input generator
+    cache_state: str = "cold"  # ``cold`` (buffers rotated past the L2) or ``warm``
 
     def __post_init__(self) -> None:
         self.check_shape()

@@ -48,17 +48,11 @@ _MOST_DRAWN_PRODUCTS = 2**20
 
 @dataclass(frozen=True)
 class GemmInputs:
-    """The arrays of one problem.
+    """The arrays of one problem."""
 
-    Args:
-        a: ``[M, K]`` in the problem's type.
-        b: as a, ``[N, K]``.
-        problem: what they were drawn for.
-    """
-
-    a: np.ndarray
-    b: np.ndarray
-    problem: Gemm
+    a: np.ndarray  # ``[M, K]`` in the problem's type
+    b: np.ndarray  # as a, ``[N, K]``
+    problem: Gemm  # what they were drawn for
 
     def buffers(self) -> dict[str, np.ndarray]:
         """The arrays by the names that a Launch uses."""

@@ -33,23 +33,17 @@ def product_supports(problem: Gemm) -> str | None:
 
 @dataclass(frozen=True)
 class ProductTile:
-    """A block's tile of the output, and its ring.
+    """A block's tile of the output, and its ring."""
 
-    Args:
-        m, n: rows and columns of the output.
-        k: length of a slice.
-        warps_m, warps_n: warps along rows and columns.
-        stages: slices that the ring holds; 1 where there is none.
-        pad: elements that hold nothing, behind each row of a slice.
-    """
-
+    # m, n: rows and columns of the output
     m: int
     n: int
-    k: int
+    k: int  # length of a slice
+    # warps_m, warps_n: warps along rows and columns
     warps_m: int
     warps_n: int
-    stages: int = 1
-    pad: int = 0
+    stages: int = 1  # slices that the ring holds; 1 where there is none
+    pad: int = 0  # elements that hold nothing, behind each row of a slice
 
     @classmethod
     def of(cls, knobs: Mapping[str, int]) -> Self:
@@ -162,20 +156,13 @@ class RingTile:
     """A tile that a block multiplies with wgmma from a ring that the copy engine fills.
 
     The left factor, 64 rows for each warpgroup, is A, or B if they are swapped.
-
-    Args:
-        warpgroups: that multiply; one more copies.
-        columns: rows of the right factor.
-        stages: slices that the ring holds.
-        split: blocks that share the slices of a tile.
-        swap: 1 takes B for the left factor.
     """
 
-    warpgroups: int
-    columns: int
-    stages: int
-    split: int = 1
-    swap: int = 0
+    warpgroups: int  # that multiply; one more copies
+    columns: int  # rows of the right factor
+    stages: int  # slices that the ring holds
+    split: int = 1  # blocks that share the slices of a tile
+    swap: int = 0  # 1 takes B for the left factor
 
     @classmethod
     def of(cls, knobs: Mapping[str, int]) -> Self:

@@ -47,19 +47,12 @@ MOST_PAIRS_DRAWN = 2**18
 
 @dataclass(frozen=True)
 class PrefillInputs:
-    """The arrays of one problem.
+    """The arrays of one problem."""
 
-    Args:
-        q: in the problem's type, ``[B, Hq, N, D]``.
-        k: as q, ``[B, Hkv, S, D]``.
-        v: as k.
-        problem: what they were drawn for.
-    """
-
-    q: np.ndarray
-    k: np.ndarray
-    v: np.ndarray
-    problem: Prefill
+    q: np.ndarray  # in the problem's type, ``[B, Hq, N, D]``
+    k: np.ndarray  # as q, ``[B, Hkv, S, D]``
+    v: np.ndarray  # as k
+    problem: Prefill  # what they were drawn for
 
     def buffers(self) -> dict[str, np.ndarray]:
         """The arrays by the names that a Launch uses."""

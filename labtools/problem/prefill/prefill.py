@@ -19,20 +19,6 @@ class Prefill(AttentionProblem):
     The mask is aligned at the last key: query i sees the keys 0 .. S - N + i, so that the last
     query sees all of them.
 
-    Args:
-        batch: number of sequences, B.
-        num_qo_heads: query (and output) heads, Hq; a multiple of ``num_kv_heads``.
-        num_kv_heads: key and value heads, Hkv.
-        kv_len: keys of a sequence, S.
-        head_dim: elements of one head, D.
-        qo_len: queries of a sequence, N; 0 means as many as keys. With a causal mask at most S,
-            since a query before the first key would see none.
-        causal: whether there is the mask.
-        dtype: element type of q, k, v and the output, ``float16`` or ``bfloat16``.
-        distribution: one of `distributions`.
-        seed: seed of the input generator.
-        cache_state: ``cold`` (buffers rotated past the L2) or ``warm``.
-
     Raises:
         LabError: a value that does not describe a problem.
     """
@@ -47,17 +33,19 @@ class Prefill(AttentionProblem):
     }
     counted: ClassVar[Mapping[str, str]] = {"q": "qo_len"}
 
-    batch: int
-    num_qo_heads: int
-    num_kv_heads: int
-    kv_len: int
-    head_dim: int
+    batch: int  # number of sequences, B
+    num_qo_heads: int  # query (and output) heads, Hq; a multiple of ``num_kv_heads``
+    num_kv_heads: int  # key and value heads, Hkv
+    kv_len: int  # keys of a sequence, S
+    head_dim: int  # elements of one head, D
+    # queries of a sequence, N; 0 means as many as keys. With a causal mask at most S, since a query
+    # before the first key would see none.
     qo_len: int = 0
-    causal: bool = False
-    dtype: str = "float16"
-    distribution: str = "normal"
-    seed: int = 0
-    cache_state: str = "cold"
+    causal: bool = False  # whether there is the mask
+    dtype: str = "float16"  # element type of q, k, v and the output, ``float16`` or ``bfloat16``
+    distribution: str = "normal"  # one of `distributions`
+    seed: int = 0  # seed of the input generator
+    cache_state: str = "cold"  # ``cold`` (buffers rotated past the L2) or ``warm``
 
     def __post_init__(self) -> None:
         self.check_shape()

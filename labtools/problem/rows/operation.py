@@ -41,17 +41,11 @@ _MOST_DRAWN_ELEMENTS = 2**20
 
 @dataclass(frozen=True)
 class RowInputs:
-    """The arrays of one problem.
+    """The arrays of one problem."""
 
-    Args:
-        x: ``[R, C]`` in the problem's type.
-        weight: as x, ``[C]``.
-        problem: what they were drawn for.
-    """
-
-    x: np.ndarray
-    weight: np.ndarray
-    problem: Rows
+    x: np.ndarray  # ``[R, C]`` in the problem's type
+    weight: np.ndarray  # as x, ``[C]``
+    problem: Rows  # what they were drawn for
 
     def buffers(self) -> dict[str, np.ndarray]:
         """The arrays by the names that a Launch uses."""

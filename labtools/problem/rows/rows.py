@@ -23,14 +23,6 @@ class Rows(Problem):
     Softmax would be as simple, but in fp16 the weights of a long row are so small that rounding
     the output alone takes more than the tolerance.
 
-    Args:
-        rows: R.
-        columns: C, elements of a row.
-        dtype: element type of x, weight and the output, ``float16`` or ``bfloat16``.
-        distribution: one of `ROW_DISTRIBUTIONS`.
-        seed: seed of the input generator.
-        cache_state: ``cold`` (buffers rotated past the L2) or ``warm``.
-
     Raises:
         LabError: a value that does not describe a problem.
     """
@@ -46,12 +38,12 @@ class Rows(Problem):
         "warm": {"cache_state": "warm"},
     }
 
-    rows: int
-    columns: int
-    dtype: str = "float16"
-    distribution: str = "normal"
-    seed: int = 0
-    cache_state: str = "cold"
+    rows: int  # R
+    columns: int  # C, elements of a row
+    dtype: str = "float16"  # element type of x, weight and the output, ``float16`` or ``bfloat16``
+    distribution: str = "normal"  # one of `ROW_DISTRIBUTIONS`
+    seed: int = 0  # seed of the input generator
+    cache_state: str = "cold"  # ``cold`` (buffers rotated past the L2) or ``warm``
 
     def __post_init__(self) -> None:
         self.check_shape()

@@ -25,19 +25,12 @@ CEILING_FAMILY = "read_sweep"
 
 @dataclass(frozen=True)
 class PointSet:
-    """Candidates of one stratum on some workloads, each with each.
+    """Candidates of one stratum on some workloads, each with each."""
 
-    Args:
-        stratum: one of those that ``points.toml`` explains.
-        workloads: what is computed.
-        rungs: (id, knobs) pairs, of any family.
-        ceiling: the shapes of the read sweep belong to it too.
-    """
-
-    stratum: str
-    workloads: tuple[Workload, ...]
-    rungs: tuple[Choice, ...]
-    ceiling: bool = False
+    stratum: str  # one of those that ``points.toml`` explains
+    workloads: tuple[Workload, ...]  # what is computed
+    rungs: tuple[Choice, ...]  # (id, knobs) pairs, of any family
+    ceiling: bool = False  # the shapes of the read sweep belong to it too
 
 
 def sets_of_family(name: str) -> list[PointSet]:
