@@ -42,14 +42,6 @@ MOST_FOLLOWED = 2
 """Calls whose blocks stay in memory, some ten MB each, to be timed again under other conditions."""
 CLASSES = ("memory", "shared", "shuffle", "special", "convert", "tensor", "barrier", "branch")
 
-UNIT_WORDS = {
-    "dram": "{:.0%} of the memory's peak rate is in use",
-    "l2": "{:.0%} of the L2's ceiling is in use",
-    "issue": "{:.0%} of the issue slots are in use",
-    "tensor": "the tensor cores multiply in {:.0%} of the time",
-}
-"""How the units of `FULL_UNITS` are said to be full."""
-
 _recent: Recent[tuple[LaunchBlocks, ...]] = Recent(MOST_FOLLOWED)
 
 
@@ -390,7 +382,7 @@ def _find_bound(
         )
     if bound in FULL_UNITS:
         unit = max(FULL_UNITS[bound], key=lambda name: shares[name])
-        return bound, UNIT_WORDS[unit].format(shares[unit])
+        return bound, FULL_UNITS[bound][unit].format(shares[unit])
     top = main.stack[0] if main.stack else None
     waited = f"a warp waits longest for {top.name} ({top.share:.0%})" if top else "it waits"
     return bound, (
@@ -405,11 +397,15 @@ def _terms(
     """What each limit alone would take, microseconds."""
     rate = machine.dram_bytes_per_cycle * machine.clock_ghz * 1e3
     l2 = machine.l2_bytes_per_cycle * machine.clock_ghz * 1e3
-    issue = sum(result.issue_share * result.time_us for result in results)
+    units = {
+        bound: sum(result.busy[unit] * result.time_us for result in results)
+        for bound, (unit, *_) in FULL_UNITS.items()
+        if bound != "bandwidth"
+    }
     return {
         "bandwidth": sum(result.dram_bytes for result in results) / rate,
         "l2_bandwidth": sum(result.l2_bytes for result in results) / l2,
-        "issue": issue,
+        **units,
         "chain": sum(result.time_us for result in results),
         "launch": overhead_us,
     }

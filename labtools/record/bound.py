@@ -19,11 +19,18 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Bound = Literal["bandwidth", "issue", "chain", "launch"]
-FULL_UNITS: Mapping[Bound, tuple[str, ...]] = {
-    "bandwidth": ("dram", "l2"),
-    "issue": ("issue", "tensor"),
+FULL_UNITS: Mapping[Bound, Mapping[str, str]] = {
+    "bandwidth": {
+        "dram": "{:.0%} of the memory's peak rate is in use",
+        "l2": "{:.0%} of the L2's ceiling is in use",
+    },
+    "issue": {
+        "issue": "{:.0%} of the issue slots are in use",
+        "tensor": "the tensor cores multiply in {:.0%} of the time",
+    },
 }
-"""The bounds that mean a full unit, in the order in which they are asked, and their shares."""
+"""The bounds that mean a full unit, in the order in which they are asked: the units that count, and
+how a forecast says that one is full. The first unit's time is the bound's term."""
 
 LAUNCH_FACTOR = 3.0
 """A kernel shorter than this many empty launches is bound by its launch."""
