@@ -193,14 +193,8 @@ def checklist(
     """Fill in the checklist for one kernel. No GPU is needed.
 
     Args:
-        rung: the kernel, shipped or your own; it must support the workload.
-        workload: what it computes.
         gpu: a sheet or its name.
         knobs: compile-time choices; the others have their defaults.
-        store: where the recorded read rate is looked up; by default all records. No time of the
-            kernel itself is read: the list is for before the run.
-        experiments: ask also what shorter latencies and other knobs would do, which takes a
-            forecast for each.
 
     Raises:
         CompileError: the source does not compile.
