@@ -13,7 +13,6 @@ from functools import cache
 
 import numpy as np
 
-from labtools.measure.campaign.gemm import LAYOUT_STRIDES, LAYOUT_STUDY, S06
 from labtools.predict import check_tile, half_tile, load_gpu
 from labtools.predict.banks import (
     Access,
@@ -23,7 +22,7 @@ from labtools.predict.banks import (
     column_access,
     matrix_access_transposed,
 )
-from labtools.problem import Problem, Rung, load_rung
+from labtools.problem import Gemm, Problem, Rung, load_rung
 from labtools.problem.gemm.tiling import ProductTile
 from labtools.problem.rung import load_by_path
 from labtools.record import RecordStore, with_counters
@@ -32,6 +31,10 @@ from labtools.record.query import timed_in_one_go
 from .records import NO_RECORD, GpuRecords
 from .tables import Cell, Shown, make_note, make_table, recorded, say_time
 
+S06 = "s06_tile_layouts"
+LAYOUT_STUDY = Gemm(2048, 2048, 512)
+LAYOUT_STRIDES = {64: 64, 65: 65, 66: 66, 72: 72, 0: 64}
+"""Elements from one row of the tile of s06 to the next, by its knob; 0 moves chunks by xor."""
 ACCESS_NAMES = {
     2: "one element a lane",
     4: "two elements a lane",

@@ -207,7 +207,7 @@ def split_of(rung: str) -> str | None:
 def points_of(
     records: Iterable[Record],
     stratum_of: Callable[[Record], str | None],
-    gpu: Gpu | str = "h200",
+    gpu: Gpu | str,
     predict: Callable[[Record], Predicted | None] | None = None,
 ) -> list[JudgedKernel]:
     """Put forecast and measurement of every recorded point side by side.

@@ -8,22 +8,19 @@ import pytest
 from live_fake import use_fake_gpu
 
 from labtools.measure.campaign import run as campaign
-from labtools.measure.campaign.decode.ladder import LADDER
-from labtools.measure.campaign.decode.shapes import MOST_KV_BYTES
-from labtools.measure.campaign.plan import PLANS, expand_plan, load_plan
+from labtools.measure.campaign.plan import Plan, Section
 from labtools.measure.campaign.run import (
     check_batteries,
     record_campaign,
     record_rung,
     small_cases,
 )
-from labtools.measure.campaign.section import Plan, Section
 from labtools.measure.fault import Fault
 from labtools.measure.gpu.job import rung_candidate
 from labtools.measure.gpu.run import GpuRun
 from labtools.measure.profiler import sanitize
 from labtools.measure.profiler.sanitize import SanitizerReport
-from labtools.problem import HEADLINE, LabError, Workload, kernels_dir, load_rung
+from labtools.problem import LabError, Workload, kernels_dir, load_rung
 from labtools.record import (
     RecordStore,
     SanitizerVerdict,
@@ -40,6 +37,7 @@ TINY = Plan(
         Section(
             (SMALL, SMALL.replace(batch=1)),
             (("r02_one_barrier", {}), ("r03_one_warp", {})),
+            ceiling=True,
             profile=(("r03_one_warp", {}),),
         ),
     ),
@@ -209,65 +207,6 @@ def test_one_workload_that_fails_does_not_cost_the_others(monkeypatch, tmp_path)
     assert not report.ok
     assert report.measured == 1
     assert {record.problem.batch for record in report.records} == {1}
-
-
-# ------------------------------------------------------------------------------- plans
-
-
-def test_the_ladder_plan_holds_what_the_pages_need():
-    groups, left_out = expand_plan(LADDER)
-    by_key = {group.workload.key(): group for group in groups}
-    assert len(by_key) == len(groups)
-    headline = by_key[HEADLINE.key()]
-    assert headline is groups[0]
-    labels = set(headline.candidates)
-    for name in ("r00_two_passes", "r01_online_softmax", "r02_one_barrier", "r03_one_warp"):
-        assert any(label.startswith(name) for label in labels)
-        assert any(label.startswith(name) for label in headline.profile)
-    assert any("prefetch_v=1" in label for label in labels)
-    assert {"baseline:sdpa", "baseline:sdpa_flash", "baseline:sdpa_expanded"} <= labels
-    # unroll x launch bounds x block shape: 4 x 2 x (3 of r02 and r03 itself)
-    shapes = [label for label in labels if label.startswith(("r02", "r03"))]
-    assert len(shapes) == 4 * 2 * 4
-    assert all(group.workload.kv_bytes <= 2.2e9 for group in groups)
-    assert all(group.ceiling for group in groups)
-    assert {group.workload.cache_state for group in groups} == {"cold", "warm"}
-    for batch in (1, 4, 16, 64, 128):
-        assert HEADLINE.replace(batch=batch, kv_len=512).key() in by_key
-    assert all("not installed" in reason for reason in left_out.values())
-
-
-def test_every_shipped_plan_expands():
-    for name in PLANS:
-        groups, _ = expand_plan(load_plan(name))
-        assert groups
-    with pytest.raises(LabError, match="There is no plan"):
-        load_plan("nothing")
-
-
-def test_equal_workloads_are_merged_into_one_group():
-    plan = Plan(
-        "merge",
-        "",
-        (
-            Section((SMALL,), (("r02_one_barrier", {}),), ceiling=False),
-            Section((SMALL,), (("r02_one_barrier", {"unroll": 4}), ("r03_one_warp", {}))),
-        ),
-    )
-    (group,), _ = expand_plan(plan)
-    assert len(group.candidates) == 2  # unroll=4 is the default
-    assert group.ceiling
-
-
-def test_a_candidate_that_cannot_run_a_shape_is_left_out_there():
-    plan = Plan("some", "", (Section((SMALL,), baselines=("sdpa_expanded",)),))
-    (group,), left_out = expand_plan(plan)
-    assert list(group.candidates) == ["baseline:sdpa_expanded"]
-    alone = Plan("some", "", (Section((Workload(2, 4, 4, 64, 64),), baselines=("sdpa_expanded",)),))
-    (group,), left_out = expand_plan(alone)
-    assert group.candidates == {}
-    assert left_out == {}
-    assert MOST_KV_BYTES > 2e9
 
 
 def test_a_kernel_that_kills_the_checks_process_fails_alone():
