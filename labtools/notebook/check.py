@@ -16,9 +16,6 @@ def show_check(report: CheckReport) -> Shown:
     """A check's verdict, every fault with its line, and the cases folded below.
 
     Errors are ``live`` when the GPU computed them, and ``computed`` when the CPU did.
-
-    Args:
-        report: what `labtools.measure.check_rung` returned.
     """
     word = "live" if report.on == "gpu" else "computed"
     border = "2px solid" if report.ok else "4px double"
