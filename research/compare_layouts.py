@@ -1,7 +1,7 @@
 """Time the layouts of r09 to r11 against the rule's choice, and the three against one another.
 
-    python -m research.compare_layouts layouts --out FOLDER     one row a workload and rung
-    python -m research.compare_layouts drawn --out FOLDER       40 drawn workloads, r09 beside r10, r11
+    python -m research.compare_layouts layouts --out FOLDER  one row a workload and rung
+    python -m research.compare_layouts drawn --out FOLDER    40 drawn workloads, r09 beside r10, r11
 
 Run on a GPU. ``layouts`` shows where the rule in ``labtools/problem`` loses to another layout, at
 few pairs and at more. ``drawn`` shows whether a rung on a smaller cache is ever slower than r09, on

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from labtools.derive import Design, DesignStep, derive, find_derivable
-from labtools.derive.engine import BoundDesign
+from labtools.derive.engine import TiledDesign
 from labtools.derive.layouts import DOWN_A_COLUMN, best_layouts
 from labtools.derive.registry import operation_named
 from labtools.predict import gpu_or_default
@@ -83,7 +83,7 @@ class Derived(Answer):
             line(f"{number}. {step.question}")
             _show_step(line, step)
         line()
-        if isinstance(design, BoundDesign):
+        if isinstance(design, TiledDesign):
             _show_layouts(line, design)
         for text in _slope_lines(design):
             line(text)
@@ -163,7 +163,7 @@ def _show_step(line: Callable[[str], None], step: DesignStep) -> None:
     line(f"   would change with: {step.breaks}")
 
 
-def _show_layouts(line: Callable[[str], None], design: BoundDesign) -> None:
+def _show_layouts(line: Callable[[str], None], design: TiledDesign) -> None:
     """The layouts of rows beside each other, and where every row of the chosen one begins."""
     columns = design.layouts[0].name
     line(f"rows of {columns} elements in shared memory, each layout beside the others:")

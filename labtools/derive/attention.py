@@ -21,8 +21,8 @@ from .traffic import Nest, SlopePoint, powers, slope_of
 def attention_nest(
     problem: Prefill, heads: int, queries: int, keys: int, key_bytes: float | None = None
 ) -> Iterator[tuple[int, int, str]]:
-    """(buffer bytes, traffic bytes, what stays) of both orders of the loops for one tile: some heads
-    that share a KV head, some queries of each, and some keys.
+    """(buffer bytes, traffic bytes, what stays) of both orders of the loops for one tile: some
+    heads that share a KV head, some queries of each, and some keys.
 
     ``key_bytes`` are those of one key's rows of K and V, as they are kept; None is in 16 bits.
     """
@@ -49,8 +49,8 @@ def attention_nest(
 def attention_slope(
     problem: Prefill, buffers: Sequence[int], key_bytes: float | None = None
 ) -> list[SlopePoint]:
-    """The slope at some sizes of the buffer, over tiles of powers of two and of the whole; decode is
-    one query a sequence.
+    """The slope at some sizes of the buffer, over tiles of powers of two and of the whole; decode
+    is one query a sequence.
     """
     found: list[Nest] = []
     for heads in powers(problem.group_size):

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from labtools.predict.sheets import Gpu
 from labtools.problem import LabError
 from labtools.toolchain import CompilerMissing, find_compiler
 from labtools.toolchain.cache import kept
 from labtools.toolchain.compiler import compile_cubin
 from labtools.toolchain.errors import CompileError
-
-from labtools.predict.sheets import Gpu
 
 _SOURCE = """extern "C" __global__ void holds(int* out) {{
   __shared__ int smem[{words}];

@@ -7,7 +7,7 @@ registered as a `Derivable`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -31,19 +31,12 @@ USUAL_TARGET = 0.85
 
 @dataclass(frozen=True)
 class BoundDesign(AnyDesign):
-    """A tile, derived against the bound of its operation."""
+    """A kernel, derived against the bound of its operation."""
 
     op: str
     workload: str  # its short form
-    target: float  # share of the bound that is aimed at
     bound: str  # what takes longest at its peak, such as ``memory`` or ``matrix units``
     floor_us: float  # the time of that bound
-    target_us: float  # the floor over the target
-    reaches_target: bool  # whether the expected time is within the target
-    layouts: tuple[LayoutChoice, ...]  # the paddings and xor beside each other
-    alignment: tuple[AlignmentProof, ...]  # a proof for each kind of access
-    shared: SharedLimits
-    slope: tuple[SlopePoint, ...]  # least traffic by size of a buffer
     kernel: str | None  # the shipped kernel that this specifies; None where there is none
     knobs: dict[str, int] | None  # its knobs
     stops: str  # where analysis stops
@@ -57,6 +50,19 @@ class BoundDesign(AnyDesign):
     def title(self) -> str:
         """What was derived, and for which GPU."""
         return f"{self.op} {self.workload} on {self.gpu}"
+
+
+@dataclass(frozen=True)
+class TiledDesign(BoundDesign):
+    """A tile that stands in shared memory, derived with a share of the bound as its target."""
+
+    target: float  # share of the bound that is aimed at
+    target_us: float  # the floor over the target
+    reaches_target: bool  # whether the expected time is within the target
+    layouts: tuple[LayoutChoice, ...]  # the paddings and xor beside each other
+    alignment: tuple[AlignmentProof, ...]  # a proof for each kind of access
+    shared: SharedLimits
+    slope: tuple[SlopePoint, ...]  # least traffic by size of a buffer
 
 
 @dataclass(frozen=True)
@@ -171,7 +177,7 @@ class TileModel(Protocol):
         """The cost of the tile to take, or None where none fits."""
 
 
-_Bound = TypeVar("_Bound", bound=BoundDesign)
+_Bound = TypeVar("_Bound", bound=TiledDesign)
 
 
 class BoundDerivation(Derivation):
@@ -273,15 +279,13 @@ class BoundDerivation(Derivation):
             target_us=self.floor_us / self.target,
             time_us=self.best.time_us,
             reaches_target=self.best.time_us <= self.floor_us / self.target,
-            cost=self.best,
             layout=self.layout,
             layouts=self.layouts,
             alignment=self.proofs,
             shared=self.shared,
-            near=self.near,
             stops=WHERE_IT_STOPS,
             steps=tuple(steps),
-            **own,
+            **{"cost": self.best, "near": self.near, **own},
         )
 
 

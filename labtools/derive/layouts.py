@@ -140,8 +140,7 @@ def compare_layouts_of(rows: int, columns: int) -> list[LayoutChoice]:
 def _choice(name: str, tile: Tile) -> LayoutChoice:
     aligned, turns, against = {}, {}, []
     for kind, access in ACCESS_KINDS.items():
-        report: TileReport = check_tile(tile, (access,))
-        (found,) = report.accesses
+        (found,) = check_tile(tile, (access,)).accesses
         aligned[kind] = not found.faults
         turns[kind] = None if found.faults else found.wavefronts / found.least
         if found.faults:

@@ -7,8 +7,8 @@ number. Every operation has three sizes to choose and the same layouts of rows i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
 import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,9 +96,7 @@ def fates_of(
         found[name] = LayoutFate(
             stride / row_bytes,
             stride % 16,
-            None
-            if report.faults
-            else max(one.wavefronts / one.least for one in report.accesses),
+            None if report.faults else max(one.wavefronts / one.least for one in report.accesses),
             refused,
         )
     return found

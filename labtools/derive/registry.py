@@ -10,7 +10,7 @@ from labtools.problem import LabError, Problem
 
 from .decode.derivation import derive_decode
 from .decode.space import decode_space
-from .engine import QUICK, Asked, Derivable
+from .engine import Asked, Derivable
 from .gemm.derivation import derive_product
 from .gemm.space import product_space
 from .gemm.work import FORMS

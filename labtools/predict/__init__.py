@@ -16,4 +16,4 @@ from .sheets import (
     load_gpu,
     merge_device,
 )
-from .version import model_name
+from .version import MODEL_VERSION, model_name

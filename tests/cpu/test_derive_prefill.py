@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from labtools.cli import main
-from labtools.predict import Tile, load_gpu
 from labtools.derive import derive
+from labtools.derive.attention import attention_nest, attention_slope
 from labtools.derive.layouts import prove_alignment
 from labtools.derive.parts import NOT_TOLD_APART
-from labtools.derive.sm import ELEMENT, SUM
 from labtools.derive.prefill.costs import KERNEL_OF_KIND, PrefillModel, PrefillTile
 from labtools.derive.prefill.derivation import PrefillDesign
-from labtools.derive.attention import attention_nest, attention_slope
+from labtools.derive.sm import ELEMENT, SUM
+from labtools.predict import Tile, load_gpu
 from labtools.problem import LabError, Workload, load_rung
 from labtools.problem.prefill import Prefill
 from labtools.record import RecordStore

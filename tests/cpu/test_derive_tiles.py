@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from labtools.cli import main
-from labtools.predict import half_tile, load_gpu, machine_of
-from labtools.derive.gemm import library_pick
-from labtools.derive.capacity import shared_limits
-from labtools.derive.layouts import best_layouts, compare_layouts_of, prove_alignment
-from labtools.derive.parts import NOT_TOLD_APART
 from labtools.derive import derive
+from labtools.derive.capacity import shared_limits
+from labtools.derive.gemm import library_pick
 from labtools.derive.gemm.rings import SHARING_GAIN, RingModel
 from labtools.derive.gemm.tiles import CHOICES, TileModel, with_stages
 from labtools.derive.gemm.traffic import least_traffic, nest_traffic
 from labtools.derive.gemm.work import ConvWork, TiledWork, read_work
+from labtools.derive.layouts import best_layouts, compare_layouts_of, prove_alignment
+from labtools.derive.parts import NOT_TOLD_APART
 from labtools.derive.sm import ELEMENT, SUM
-from labtools.problem import Gemm, LabError, load_rung, parse_problem
+from labtools.predict import half_tile, load_gpu, machine_of
+from labtools.problem import Gemm, load_rung, parse_problem
 from labtools.problem.gemm.tiling import ProductTile, RingTile
 from labtools.toolchain import CompilerMissing, find_compiler
 

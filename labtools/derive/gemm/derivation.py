@@ -5,7 +5,6 @@ the model of `tiles` is asked for every tile that fits, and says what the altern
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from labtools.problem import Problem
 from labtools.problem.gemm.tiling import ProductTile
 from labtools.problem.limits import MOST_REGISTERS
 
-from ..engine import Asked, BoundDerivation, BoundDesign, check_asked
+from ..engine import Asked, BoundDerivation, TiledDesign, check_asked
 from ..layouts import prove_alignment, rejected_layouts, swizzle_of, worst_turns
 from ..parts import MOST_STAGES, WARP, DesignStep, Figure, Rejected, Sheet, footprint_words
 from ..sm import ELEMENT, MMA_FLOPS
@@ -38,7 +37,7 @@ KERNEL_OF = {"gemm": "g01_ring"}
 
 
 @dataclass(frozen=True)
-class TileDesign(BoundDesign):
+class TileDesign(TiledDesign):
     """A tile of a product, derived."""
 
     cost: TileCost
@@ -83,9 +82,7 @@ class _ProductDerivation(BoundDerivation):
     def __init__(self, op: str, text: str | None, gpu: Gpu, asked: Asked) -> None:
         self.work = read_work(op, text)
         self.model = TileModel(self.work, gpu)
-        super().__init__(
-            op, self.work.text, gpu, asked, self.model, lambda tile: (tile.m, tile.n)
-        )
+        super().__init__(op, self.work.text, gpu, asked, self.model, lambda tile: (tile.m, tile.n))
 
     def design_tile(self) -> TileDesign:
         slope = tuple(least_traffic(self.work, SLOPE_BYTES))
@@ -297,9 +294,7 @@ class _ProductDerivation(BoundDerivation):
         self.layouts, rejected = rejected_layouts(64, 64, tile.stages, "xor")
         self.layout = swizzle_of(tile.k)
         xor = next(one for one in self.layouts if one.name == "xor")
-        one_by_one = (
-            "; rows in memory are no multiple of 16 bytes, so they come element by element"
-        )
+        one_by_one = "; rows in memory are no multiple of 16 bytes, so they come element by element"
         return self.step(
             "alignment",
             [row, stage, ELEMENT * self.work.channels],

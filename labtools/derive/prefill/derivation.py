@@ -18,7 +18,7 @@ from labtools.problem.prefill import Prefill
 from labtools.problem.rung import SWIZZLED_ROW_BYTES
 
 from ..attention import attention_slope
-from ..engine import Asked, BoundDerivation, BoundDesign, check_asked, read_problem
+from ..engine import Asked, BoundDerivation, TiledDesign, check_asked, read_problem
 from ..layouts import prove_alignment, rejected_layouts, swizzle_of, worst_turns
 from ..parts import (
     NOT_TOLD_APART,
@@ -54,7 +54,7 @@ WAITS = "waiting for K and V"
 
 
 @dataclass(frozen=True)
-class PrefillDesign(BoundDesign):
+class PrefillDesign(TiledDesign):
     """A prefill kernel, derived."""
 
     cost: PrefillCost
@@ -193,9 +193,7 @@ class _PrefillDerivation(BoundDerivation):
             "shared memory": trips * model.shared_bytes(tile),
         }
         rates = {"L2": model.l2_rate * sms, "shared memory": UNIT_BYTES * sms}
-        block, cached = attention_slope(
-            problem, (self.gpu.smem_per_block_bytes, self.gpu.l2_bytes)
-        )
+        block, cached = attention_slope(problem, (self.gpu.smem_per_block_bytes, self.gpu.l2_bytes))
         scores = ELEMENT * 2 * self.heads * problem.pairs
         return self.step(
             "traffic",

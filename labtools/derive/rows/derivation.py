@@ -18,12 +18,11 @@ from labtools.problem.rows.row_plan import (
     row_threads,
 )
 
-from ..engine import Asked, Derivation, read_problem
+from ..engine import Asked, BoundDesign, Derivation, read_problem
 from ..parts import (
     ISSUE_CYCLES,
     WARP,
     WHERE_IT_STOPS,
-    AnyDesign,
     DesignStep,
     Rejected,
     Sheet,
@@ -38,31 +37,14 @@ OTHER_REGISTERS = 32
 
 
 @dataclass(frozen=True)
-class RowDesign(AnyDesign):
+class RowDesign(BoundDesign):
     """A row-wise kernel, derived."""
 
-    op: str
-    workload: str  # its short form
-    bound: str
-    floor_us: float  # the time of that bound
     threads: int  # of a block, which has a row
     pieces: int  # of 16 bytes of a row that a thread holds
     registers: int  # of a thread, estimated
     blocks: int  # of the grid
     blocks_per_sm: int  # resident at a time
-    kernel: str | None  # the shipped kernel that this specifies; None where there is none
-    knobs: dict[str, int] | None
-    stops: str  # where analysis stops
-
-    @property
-    def specified(self) -> tuple[str, dict[str, int]] | None:
-        """The shipped kernel to build and its knobs, or None where there is none."""
-        return None if self.kernel is None or self.knobs is None else (self.kernel, self.knobs)
-
-    @property
-    def title(self) -> str:
-        """What was derived, and for which GPU."""
-        return f"{self.op} {self.workload} on {self.gpu}"
 
     @property
     def summary(self) -> str:
@@ -101,7 +83,7 @@ class _RowDerivation(Derivation):
         whole = self.row_bytes * problem.rows
         self.together = sum(one.bytes == whole for one in problem.inputs.values())
         self.rung = self._rung()
-        choices = THREAD_CHOICES
+        choices: tuple[int, ...] = THREAD_CHOICES
         if self.rung is not None:
             (knob,) = (one for one in self.rung.knobs if one.name == "threads")
             choices = tuple(map(int, knob.choices))

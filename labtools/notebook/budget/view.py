@@ -13,7 +13,7 @@ from typing import Any
 
 import traitlets
 
-from labtools.predict import Gpu, load_gpu
+from labtools.derive import space_of
 from labtools.derive.proposals import (
     ALIGNMENT_LIMIT,
     CONFLICT_LIMIT,
@@ -21,7 +21,7 @@ from labtools.derive.proposals import (
     DesignLimit,
     DesignSpace,
 )
-from labtools.derive import space_of
+from labtools.predict import Gpu, load_gpu
 from labtools.problem import LabError, as_lab_error
 
 from ..bench import View

@@ -11,7 +11,6 @@ from typing import Any
 
 import traitlets
 
-from labtools.measure.campaign.decode.splits import PIECES
 from labtools.predict import load_gpu
 from labtools.problem import HEADLINE, LabError, Workload
 
@@ -20,6 +19,7 @@ from ..records import GpuRecords, Variant, forecast_of, forecasts_of
 from .figures import time_parts
 
 BATCHES, LENGTHS = (1, 8, 64), (512, 4096)
+PIECES = (1, 2, 4, 8, 16, 32)
 
 
 def split_tables(

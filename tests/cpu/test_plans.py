@@ -1,30 +1,42 @@
-"""The points that the forecast is held against: the split by kernel family and the strata."""
+"""The plans: what their text means, the points by kernel family, and the bench beside its peers."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from labtools.measure.campaign.decode import points as campaign_points
-from labtools.measure.campaign.decode.points import (
-    POINTS_CALIBRATION,
-    POINTS_TEST,
-    PointSet,
-    points_by_stratum,
-    sets_of_family,
-    stratum_of,
+from labtools.measure.campaign import points as campaign_points
+from labtools.measure.campaign.plan import (
+    FAMILY_OF,
+    Plan,
+    Section,
+    _read_choices,
+    expand_plan,
+    load_plan,
+    plan_names,
 )
-from labtools.measure.campaign.plan import expand_plan
-from labtools.measure.campaign.section import Plan, Section
+from labtools.measure.campaign.points import of_family, points_by_stratum, stratum_of
 from labtools.measure.gpu.job import rung_candidate
 from labtools.predict import accuracy
 from labtools.predict.accuracy import point_families, point_strata, points_file
-from labtools.problem import HEADLINE, LabError, Workload, list_rungs, list_studies
+from labtools.problem import (
+    HEADLINE,
+    LabError,
+    Workload,
+    list_baselines,
+    list_rungs,
+    list_studies,
+    load_baseline,
+)
+from labtools.record import RecordStore, fair_peers
 
 WARM_BYTES = 24_000_000
 MOST_WORKLOADS = 40
+CALIBRATION, TEST = (load_plan(name) for name in FAMILY_OF)
+SMALL = Workload(2, 4, 2, 64, 64)
 
 
 def family_of(label: str) -> str:
@@ -38,12 +50,107 @@ def points() -> list[tuple[str, Workload, str]]:
     """(label, workload, stratum) of every point."""
     workloads = {
         group.workload.key(): group.workload
-        for plan in (POINTS_CALIBRATION, POINTS_TEST)
+        for plan in (CALIBRATION, TEST)
         for group in expand_plan(plan)[0]
     }
     return [
         (label, workloads[key], stratum) for (label, key), stratum in points_by_stratum().items()
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "knobs"),
+    [
+        ("r03", [{}]),
+        ("r03 unroll=1|2 split=4", [{"unroll": 1, "split": 4}, {"unroll": 2, "split": 4}]),
+        (
+            "r03 unroll=4, unroll=1 split=2",
+            [{"unroll": 4}, {"unroll": 1}, {"unroll": 4, "split": 2}],
+        ),
+    ],
+)
+def test_a_line_of_a_plan_names_choices(text: str, knobs: list[dict[str, int]]) -> None:
+    assert _read_choices(text) == [("r03_one_warp", one) for one in knobs]
+
+
+def test_every_shipped_plan_expands() -> None:
+    assert all(expand_plan(load_plan(name))[0] for name in plan_names())
+    with pytest.raises(LabError, match="There is no plan"):
+        load_plan("nothing")
+
+
+def test_the_ladder_begins_with_the_headline_and_has_its_range_of_workloads() -> None:
+    groups, left_out = expand_plan(load_plan("ladder"))
+    by_key = {group.workload.key(): group for group in groups}
+    assert len(by_key) == len(groups)
+    headline = by_key[HEADLINE.key()]
+    assert headline is groups[0]
+    for name in ("r00_two_passes", "r01_online_softmax", "r02_one_barrier", "r03_one_warp"):
+        assert any(label.startswith(name) for label in headline.candidates)
+        assert any(label.startswith(name) for label in headline.profile)
+    # unroll x launch bounds x block shape: 4 x 2 x (3 of r02 and r03 itself)
+    assert sum(label.startswith(("r02", "r03")) for label in headline.candidates) == 4 * 2 * 4
+    assert all(group.workload.kv_bytes <= 2.2e9 and group.ceiling for group in groups)
+    for batch in (1, 4, 16, 64, 128):
+        assert HEADLINE.replace(batch=batch, kv_len=512).key() in by_key
+    assert all("not installed" in reason for reason in left_out.values())
+
+
+def test_equal_workloads_are_merged_into_one_group() -> None:
+    first = Section((SMALL,), (("r02_one_barrier", {}),))
+    rungs = (("r02_one_barrier", {"unroll": 4}), ("r03_one_warp", {}))
+    (group,), _ = expand_plan(Plan("merge", "", (first, Section((SMALL,), rungs, ceiling=True))))
+    assert len(group.candidates) == 2  # unroll=4 is the default
+    assert group.ceiling
+
+
+def test_a_candidate_that_cannot_run_a_shape_is_left_out_there() -> None:
+    for workload, labels in ((SMALL, ["baseline:sdpa_expanded"]), (Workload(2, 4, 4, 64, 64), [])):
+        plan = Plan("some", "", (Section((workload,), baselines=("sdpa_expanded",)),))
+        (group,), left_out = expand_plan(plan)
+        assert list(group.candidates) == labels
+        assert labels or left_out == {}
+
+
+# ------------------------------------------------------------------------------- the bench
+
+
+def test_every_workload_of_the_bench_has_every_fair_peer_and_the_ceiling() -> None:
+    bench = load_plan("bench")
+    groups = {group.workload.key(): group for group in expand_plan(bench)[0]}
+    fair = {one.id for one in list_baselines() if one.fair}
+    peers = set(bench.sections[2].baselines)
+    assert fair - peers == {"sdpa_math"}  # torch's plain arithmetic, on the headline only
+    assert set(bench.sections[0].baselines) == {one.id for one in list_baselines()}
+    for text in bench.lists["table"] + bench.lists["noted"]:
+        workload = Workload.parse(text)
+        group = groups[workload.key()]
+        assert group.ceiling
+        for name in peers:
+            reason = load_baseline(name).supports(workload)
+            assert reason or f"baseline:{name}" in group.candidates
+
+
+def test_varied_workloads_have_flashinfer_as_peer() -> None:
+    bench = load_plan("bench")
+    workloads = [one for section in bench.sections for one in section.workloads]
+    for base in map(Workload.parse, bench.lists["varied"]):
+        assert base.replace(dtype="bfloat16") in workloads
+        for size in (16, 64):
+            assert base.replace(layout="paged", page_size=size) in workloads
+    uneven = [one for one in workloads if one.seq_lens is not None]
+    assert [one.batch for one in uneven] == [8, 64]
+    for one in uneven:
+        assert max(one.seq_lens) == one.kv_len and min(one.seq_lens) >= one.kv_len // 20
+    assert {"contiguous", "paged"} == set(load_baseline("flashinfer").layouts)
+
+
+def test_the_recorded_headline_has_fair_peers() -> None:
+    records = RecordStore().query("h200", workload=HEADLINE, kind="baseline")
+    assert len({one.name for one in fair_peers(records)}) >= 4
+
+
+# ------------------------------------------------------------------------------- the points
 
 
 def test_every_kernel_is_on_one_side() -> None:
@@ -64,23 +171,22 @@ def test_a_kernel_on_both_sides_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         point_families()
 
 
-def test_a_kernel_without_a_side_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    extra = PointSet("chain", (HEADLINE,), (("r99_unknown", {}),))
-    monkeypatch.setattr(campaign_points, "POINTS", (*campaign_points.POINTS, extra))
+def test_a_kernel_without_a_side_is_refused() -> None:
+    extra = Section((HEADLINE,), (("r99_unknown", {}),), stratum="chain")
     with pytest.raises(LabError, match="belong to no family"):
-        sets_of_family("test")
+        of_family("test", [extra])
 
 
 def test_a_plan_takes_the_points_of_its_side_only() -> None:
-    for plan, side in ((POINTS_CALIBRATION, "calibration"), (POINTS_TEST, "test")):
+    for plan, side in ((CALIBRATION, "calibration"), (TEST, "test")):
         groups, left_out = expand_plan(plan)
         assert left_out == {}
         assert len(groups) <= MOST_WORKLOADS
         assert {family_of(label) for group in groups for label in group.candidates} == {side}
         assert all(section.stratum in point_strata() for section in plan.sections)
         assert not any(section.baselines for section in plan.sections)
-    assert not any(section.ceiling for section in POINTS_TEST.sections)
-    assert any(section.ceiling for section in POINTS_CALIBRATION.sections)
+    assert not any(section.ceiling for section in TEST.sections)
+    assert any(section.ceiling for section in CALIBRATION.sections)
 
 
 def test_there_are_enough_points_in_every_stratum() -> None:
@@ -98,7 +204,7 @@ def test_there_are_enough_points_in_every_stratum() -> None:
 def test_the_plans_hold_just_the_points() -> None:
     planned = {
         (label, group.workload.key())
-        for plan in (POINTS_CALIBRATION, POINTS_TEST)
+        for plan in (CALIBRATION, TEST)
         for group in expand_plan(plan)[0]
         for label in group.candidates
     }
@@ -172,10 +278,9 @@ def test_a_record_finds_its_stratum() -> None:
 
 
 def test_a_point_in_two_strata_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = POINTS_TEST.sections[0]
-    again = Section(first.workloads, first.rungs, ceiling=False, stratum="tail")
-    doubled = Plan("twice", "", (*POINTS_TEST.sections, again))
-    monkeypatch.setattr(campaign_points, "POINTS_TEST", doubled)
+    first = TEST.sections[0]
+    doubled = Plan("twice", "", (*TEST.sections, replace(first, stratum="tail")))
+    monkeypatch.setattr(campaign_points, "load_plan", lambda name: doubled)
     points_by_stratum.cache_clear()
     try:
         with pytest.raises(LabError, match="two strata"):
