@@ -20,7 +20,7 @@ from driver import (
 )
 from test_labs import kernel_is_idle
 
-from labtools.notebook.budget.view import BENCH_WORKLOADS
+from labtools.notebook.labs.lab10_inversion.view import BENCH_WORKLOADS
 from labtools.predict import load_gpu
 from labtools.predict.proposing import space_of
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from labtools.notebook.budget import building
-from labtools.notebook.budget.view import (
+from labtools.notebook.labs.lab10_inversion import building
+from labtools.notebook.labs.lab10_inversion.view import (
     BENCH_GPUS,
     BudgetBench,
     choice_tables,
