@@ -20,10 +20,10 @@ from live_fake import use_fake_gpu
 
 from labtools.cli import main
 from labtools.measure.campaign.plan import Plan, Section, load_plan
-from labtools.measure.campaign.run import record_campaign
+from labtools.measure.campaign.recording import Effort, record_campaign
 from labtools.measure.check import check_rung
 from labtools.measure.cpu import run_on_cpu
-from labtools.measure.gpu.run import run_on_gpu
+from labtools.measure.gpu.runner import run_on_gpu
 from labtools.predict import forecast, list_gpus, load_gpu
 from labtools.problem import (
     HEADLINE,
@@ -432,7 +432,7 @@ def test_rows_are_checked_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_rows_are_timed_and_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_fake_gpu(monkeypatch, tmp_path)
     plan = Plan("tiny", "", (Section((Rows(6, 40), Rows(3, 5)), (("n00_rms_norm", {}),)),))
-    report = record_campaign(plan, tmp_path / "out", processes=2, rounds=5)
+    report = record_campaign(plan, tmp_path / "out", Effort(2, 5))
     assert report.ok, report.failures
     records = RecordStore([tmp_path / "out"]).query()
     assert {record.problem for record in records} == {Rows(6, 40), Rows(3, 5)}

@@ -62,7 +62,7 @@ from ..gpu.measure import (
     run_group,
 )
 from ..gpu.pool import LivePool
-from ..gpu.run import GpuRun, run_jobs_on_gpu
+from ..gpu.runner import GpuRun, run_jobs_on_gpu
 from .plan import Group, Plan, expand_plan, load_plan
 
 if TYPE_CHECKING:
@@ -70,12 +70,9 @@ if TYPE_CHECKING:
 
 SANITIZER_TOOLS = ("memcheck", "racecheck", "synccheck")
 TOOLS_AT_ONCE = 3
-ITEMS_AHEAD = 64
-"""Kernels that are profiled in one go, from the next groups as well; what a campaign that is
-stopped loses of them is measured again."""
+ITEMS_AHEAD = 64  # kernels that are profiled in one go, from the next groups as well
 
-RecordedCounters = Literal["chosen", "few"]
-"""Every chosen counter, or those that a bound needs."""
+RecordedCounters = Literal["chosen", "few"]  # every chosen counter, or those that a bound needs
 
 
 @dataclass
@@ -98,15 +95,22 @@ class CampaignReport:
         return not self.failures and self.measured + self.resumed == self.groups
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    processes: int = PROCESSES
+    rounds: int = ROUNDS  # samples a candidate and process
+    budget_s: float = BUDGET_S
+    profile: bool = True  # read hardware counters where the plan asks for them
+    sanitize: bool = True  # run compute-sanitizer where the plan asks for verdicts
+
+
 def record_campaign(
-    plan: str | Plan = "ladder",
+    plan: str | Plan,
     out_dir: Path | str | None = None,
+    effort: Effort = Effort(),
     *,
-    processes: int = PROCESSES,
-    rounds: int = ROUNDS,
-    budget_s: float = BUDGET_S,
-    profile: bool = True,
-    sanitize: bool = True,
     stale: bool = False,
     progress: Progress = silent,
 ) -> CampaignReport:
@@ -116,16 +120,10 @@ def record_campaign(
     forecast is stored. What is already in ``out_dir`` for the same code is skipped.
 
     Args:
-        plan: a name (``ladder``, ``quick``) or a Plan.
+        plan: or its name.
         out_dir: records go to ``out_dir/<gpu>/<plan>.jsonl.gz``; None is ``kernels/records``.
-        processes: child processes.
-        rounds: samples a candidate and process.
-        budget_s: device seconds a candidate and process, about.
-        profile: read hardware counters where the plan asks for them.
-        sanitize: run compute-sanitizer where the plan asks for counters.
         stale: only the workloads of which this GPU's shipped records of the plan hold one that no
             longer belongs to the code, or none at all.
-        progress: see `Progress`.
 
     Raises:
         LabError: nothing can run on a GPU here, or the records cannot be written.
@@ -137,12 +135,11 @@ def record_campaign(
     groups, left_out = expand_plan(chosen)
     if stale:
         shipped = shipped_records_dir() / path.relative_to(folder)
-        groups = [one for one in groups if one.workload.key() not in _fresh_problems(shipped)]
-    effort = _Effort(processes, rounds, budget_s, profile, sanitize)
+        fresh = _fresh_problems(shipped)
+        groups = [group for group in groups if group.workload.key() not in fresh]
     return _Campaign(path, chosen.name, device, effort, progress).measure(groups, left_out)
 
 
-@functools.cache
 def _fresh_problems(path: Path) -> frozenset[str]:
     """The keys of the workloads whose records in a file all belong to the code as it is."""
     records = read_records(path)[0] if path.exists() else []
@@ -155,24 +152,17 @@ def record_rung(
     workload: Problem,
     knobs: Mapping[str, int] | None = None,
     out_dir: Path | str | None = None,
+    effort: Effort = Effort(),
     *,
     baselines: Sequence[str] | None = None,
-    processes: int = PROCESSES,
-    rounds: int = ROUNDS,
-    profile: bool = True,
-    sanitize: bool = True,
     progress: Progress = silent,
 ) -> CampaignReport:
     """Check, time, profile and record one rung, beside baselines and the read ceiling.
 
     Args:
-        rung: shipped, or loaded from any folder.
-        workload: what to compute.
-        knobs: compile-time choices.
         out_dir: None is the reader's own records, ``work/records``.
         baselines: timed in the same processes, where they can run; None takes the one that its
             operation is held against.
-        processes, rounds, profile, sanitize, progress: as for `record_campaign`.
 
     Raises:
         CompileError: it does not compile.
@@ -203,7 +193,6 @@ def record_rung(
         profile={mine.label: mine},
         sanitize={mine.label: mine},
     )
-    effort = _Effort(processes, rounds, BUDGET_S, profile, sanitize)
     report = _Campaign(path, rung.id, device, effort, progress).measure([group], {})
     key = f"{workload}: {mine.label}"
     if key in report.failures:
@@ -213,17 +202,6 @@ def record_rung(
             "`labtools run --on cpu` names what is wrong with file and line",
         )
     return report
-
-
-@dataclass(frozen=True)
-class _Effort:
-    """How much is measured; the fields are the arguments of `record_campaign`."""
-
-    processes: int
-    rounds: int
-    budget_s: float
-    profile: bool
-    sanitize: bool
 
 
 @dataclass(frozen=True)
@@ -237,28 +215,20 @@ class _Task:
 
     @property
     def workload(self) -> Problem:
-        """What is computed."""
         return self.group.workload
 
 
 class _Campaign:
-    """Groups on their way into one file.
-
-    Args:
-        path: the file.
-        name: of the plan.
-        device: the GPU.
-        effort: how much is measured.
-        progress: hears how far it is.
-    """
+    """Groups on their way into one file."""
 
     def __init__(
-        self, path: Path, name: str, device: DeviceInfo, effort: _Effort, progress: Progress
+        self, path: Path, name: str, device: DeviceInfo, effort: Effort, progress: Progress
     ) -> None:
         self.path, self.name, self.device = path, name, device
         self.limits = limits_of(device)
         self.effort, self.progress = effort, progress
         self.stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
+        self.checks: dict[CheckKey, Comparison] = {}
 
     def measure(self, groups: Sequence[Group], left_out: dict[str, str]) -> CampaignReport:
         """Measure what is not there yet."""
@@ -267,20 +237,35 @@ class _Campaign:
         report.resumed = len(groups) - len(todo)
         if not todo:
             return report
-        checker = _Checker(self.progress)
-        everything = [one for task in todo for one in task.candidates]
+        everything = [candidate for task in todo for candidate in task.candidates]
         with (
             open_pool(self.effort.processes, everything, self.progress) as pool,
             _Forecasting(todo, self.device) as forecasting,
         ):
-            checker.check_all(todo)
-            counting = _Counting(todo, checker, self.progress)
+            self._check_all(todo)
+            counting = _Counting(todo, self._why_wrong, self.progress)
             for task in todo:
-                self._measure_task(
-                    task, report, checker, _Sources(pool, forecasting, counting, len(todo))
-                )
+                progress = _part_of(self.progress, task.number, len(todo))
+                self._measure_task(task, report, pool, forecasting, counting, progress)
         self.progress("done", 1000 * len(todo), 1000 * len(todo))
         return report
+
+    def _check_all(self, todo: Sequence[_Task]) -> None:
+        """Run every kernel that will be timed on its battery."""
+        wanted: dict[CheckKey, tuple[Candidate, Problem]] = {}
+        for task in todo:
+            for candidate in task.candidates:
+                if candidate.kind == "rung":
+                    key = check_key(candidate.label, task.workload)
+                    wanted.setdefault(key, (candidate, task.workload))
+        self.progress("checking the kernels on small workloads")
+        said = words_of(self.progress)
+        self.checks = check_batteries(wanted, functools.partial(run_jobs_on_gpu, progress=said))
+
+    def _why_wrong(self, candidate: Candidate, workload: Problem) -> str:
+        """Why a candidate may not be timed; empty where it may."""
+        result = self.checks.get(check_key(candidate.label, workload))
+        return "" if result is None or result.ok else "; ".join(result.problems)
 
     def _unmeasured(self, groups: Sequence[Group]) -> list[_Task]:
         """The groups without records of the same code, in order."""
@@ -308,69 +293,67 @@ class _Campaign:
         return todo
 
     def _measure_task(
-        self, task: _Task, report: CampaignReport, checker: _Checker, sources: _Sources
+        self,
+        task: _Task,
+        report: CampaignReport,
+        pool: LivePool,
+        forecasting: _Forecasting,
+        counting: _Counting,
+        progress: Progress,
     ) -> None:
         """Time one group and write its records."""
-        progress = sources.within(task, self.progress)
+        workload, effort = task.workload, self.effort
         right = []
-        for one in task.candidates:
-            problem = checker.problem(one, task.workload)
-            if problem is None:
-                right.append(one)
+        for candidate in task.candidates:
+            if wrong := self._why_wrong(candidate, workload):
+                report.failures[f"{workload}: {candidate.label}"] = wrong
             else:
-                report.failures[f"{task.workload}: {one.label}"] = problem
-        forecasts = sources.forecasting.made(task.number, right)
+                right.append(candidate)
+        forecasts = forecasting.made(task.number, right)
         group = make_group(
             right,
-            task.workload,
+            workload,
             self.limits,
             f"campaign {self.name}",
-            rounds=self.effort.rounds,
-            budget_s=self.effort.budget_s,
+            rounds=effort.rounds,
+            budget_s=effort.budget_s,
         )
         try:
-            result = run_group(sources.pool, group.request, self.effort.processes, progress)
+            result = run_group(pool, group.request, effort.processes, progress)
         except LabError as error:
             # One workload that cannot be measured must not cost the others.
-            report.failures[f"{task.workload}: every candidate"] = str(error)
+            report.failures[f"{workload}: every candidate"] = str(error)
             return
-        timed = {one.label for one in right} - set(result.failures)
-        counters = sources.counting.read(task.number, timed) if self.effort.profile else {}
+        timed = {candidate.label for candidate in right} - set(result.failures)
+        counters = counting.read(task.number, timed) if effort.profile else {}
         watched = {label: one for label, one in task.group.sanitize.items() if label in timed}
-        verdicts = _read_verdicts(watched, progress) if self.effort.sanitize else {}
+        verdicts = _read_verdicts(watched, progress) if effort.sanitize else {}
+        keys = {candidate.label: check_key(candidate.label, workload) for candidate in right}
+        checks = {label: self.checks[key] for label, key in keys.items() if key in self.checks}
         records = make_records(
             right,
             group,
             result,
             self.device,
             f"{self.name}-{self.stamp}-{task.key}",
-            Known(forecasts, counters, verdicts, checker.results(right, task.workload)),
+            Known(forecasts, counters, verdicts, checks),
         )
         if records:
             append_records(self.path, records, supersede=True)
             report.records += records
         for label, problem in result.failures.items():
-            report.failures[f"{task.workload}: {label}"] = problem
+            report.failures[f"{workload}: {label}"] = problem
         report.measured += 1
 
 
-@dataclass(frozen=True)
-class _Sources:
-    """Where the parts of a record come from; ``total`` is the number of all groups."""
+def _part_of(progress: Progress, number: int, total: int) -> Progress:
+    """The progress of one group as a part of the whole campaign's."""
 
-    pool: LivePool
-    forecasting: _Forecasting
-    counting: _Counting
-    total: int
+    def show(text: str, done: int = 0, all_of_it: int = 0, /) -> None:
+        part = done / all_of_it if all_of_it else 0.0
+        progress(text, int(1000 * (number + part)), 1000 * total)
 
-    def within(self, task: _Task, progress: Progress) -> Progress:
-        """The progress of one group as a part of the whole campaign's."""
-
-        def show(text: str, done: int = 0, total: int = 0, /) -> None:
-            part = done / total if total else 0.0
-            progress(text, int(1000 * (task.number + part)), 1000 * self.total)
-
-        return show
+    return show
 
 
 def group_key(
@@ -403,42 +386,6 @@ def finished_groups(path: Path) -> set[str]:
         return set()
     records, _ = read_records(path)
     return {record.campaign.rsplit("-", 1)[-1] for record in records}
-
-
-class _Checker:
-    """Checks each kernel on the battery of small workloads, once a dimension, type and layout."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._results: dict[CheckKey, Comparison] = {}
-
-    def check_all(self, todo: Sequence[_Task]) -> None:
-        """Run every kernel that will be timed on its battery."""
-        wanted: dict[CheckKey, tuple[Candidate, Problem]] = {}
-        for task in todo:
-            for one in task.candidates:
-                if one.kind == "rung":
-                    key = check_key(one.label, task.workload)
-                    wanted.setdefault(key, (one, task.workload))
-        self._progress("checking the kernels on small workloads")
-        said = words_of(self._progress)
-        self._results = check_batteries(wanted, functools.partial(run_jobs_on_gpu, progress=said))
-
-    def problem(self, candidate: Candidate, workload: Problem) -> str | None:
-        """Why a candidate may not be timed, or None."""
-        result = self._results.get(check_key(candidate.label, workload))
-        if result is None or result.ok:
-            return None
-        return "; ".join(result.problems)
-
-    def results(self, candidates: Sequence[Candidate], workload: Problem) -> dict[str, Comparison]:
-        """What the check found, by label."""
-        found = {}
-        for one in candidates:
-            result = self._results.get(check_key(one.label, workload))
-            if result is not None:
-                found[one.label] = result
-        return found
 
 
 def small_cases(workload: Problem, supports: Callable[[Problem], str | None]) -> list[Problem]:
@@ -483,7 +430,6 @@ def check_batteries(
 
 
 def _summarise_check(runs: Sequence[GpuRun]) -> Comparison:
-    """One verdict of all runs; a wrong one has no error that says anything."""
     if not runs:
         return Comparison(False, problems=["it was not checked"], cases=0)
     wrong = [run for run in runs if not run.ok]
@@ -500,16 +446,13 @@ def _summarise_check(runs: Sequence[GpuRun]) -> Comparison:
 
 
 def _forecast(candidate: Candidate, group: Group, device: DeviceInfo) -> ForecastMade | None:
-    """The model's forecast, made before the run."""
     if candidate.kind != "rung" or not isinstance(candidate.target, Rung):
         return None
     from labtools.predict import forecast, merge_device, model_name
 
     try:
-        made = forecast(
-            *(candidate.target, group.workload, merge_device(device, query_clusters())),
-            candidate.knobs,
-        )
+        gpu = merge_device(device, query_clusters())
+        made = forecast(candidate.target, group.workload, gpu, candidate.knobs)
     except Exception:
         # A GPU whose sheet and clocks are unknown has no forecast, nor has a kernel that the model
         # cannot follow; neither may cost the measurement.
@@ -520,11 +463,7 @@ def _forecast(candidate: Candidate, group: Group, device: DeviceInfo) -> Forecas
 
 
 class _Forecasting:
-    """The forecasts of all groups, made while earlier groups are measured.
-
-    A forecast takes this process a second or so, and the measuring children nothing: one thread
-    works through the groups in their order, and a group is timed when its own are there.
-    """
+    """The forecasts of all groups, made by one thread while earlier groups are measured."""
 
     def __init__(self, todo: Sequence[_Task], device: DeviceInfo) -> None:
         self._pool = ThreadPoolExecutor(1)
@@ -549,19 +488,19 @@ class _Forecasting:
 class _Counting:
     """Hardware counters of the groups' rungs, a batch of groups ahead, and of some baselines.
 
-    A profiler takes seconds to start and a fraction of one for a kernel, so small groups share a
-    start. A baseline has one of its own: nobody knows how many kernels it launches. Whatever goes
-    wrong here is a reason in place of counters, never a lost time.
+    Small groups share a start of the profiler, which takes seconds. A baseline has one of its own:
+    nobody knows how many kernels it launches. Whatever goes wrong here is a reason in place of
+    counters, never a lost time.
     """
 
     def __init__(
         self,
         todo: Sequence[_Task],
-        checker: _Checker,
+        why_wrong: Callable[[Candidate, Problem], str],
         progress: Progress,
     ) -> None:
         self._todo = todo
-        self._checker = checker
+        self._why_wrong = why_wrong
         self._progress = progress
         self._found: dict[tuple[int, str], Counters] = {}
         self._next = 0
@@ -588,7 +527,7 @@ class _Counting:
         return {
             one.label: (one, "chosen" if one.label in every else "few")
             for one in candidates
-            if one.label in every | bound and self._checker.problem(one, group.workload) is None
+            if one.label in every | bound and not self._why_wrong(one, group.workload)
         }
 
     def _profile_from(self, number: int) -> None:
@@ -614,21 +553,22 @@ class _Counting:
         from ..profiler.profile import profile_batch
 
         batch = [
-            (one.target, self._todo[of].workload, one.knobs)
-            for of, _, one in items
-            if isinstance(one.target, Rung)
+            (candidate.target, self._todo[number].workload, candidate.knobs)
+            for number, _, candidate in items
+            if isinstance(candidate.target, Rung)
         ]
         self._progress(f"profiling {len(batch)} kernels")
         said = words_of(self._progress)
-        ask = functools.partial(profile_batch, batch, counters=which, progress=said)
-        return self._asked(ask, len(batch))
+        return self._asked(lambda: profile_batch(batch, counters=which, progress=said), len(batch))
 
-    def _profile_alone(self, one: Candidate, task: _Task) -> Counters:
-        """Of a baseline: nobody knows how many kernels it launches."""
+    def _profile_alone(self, candidate: Candidate, task: _Task) -> Counters:
         from ..profiler.profile import profile_rung
 
-        ask_one = functools.partial(profile_rung, progress=words_of(self._progress))
-        ask = functools.partial(map, ask_one, [one.target], [task.workload])
+        said = words_of(self._progress)
+
+        def ask() -> list[ProfileReport]:
+            return [profile_rung(candidate.target, task.workload, progress=said)]
+
         return self._asked(ask, 1)[0]
 
     def _asked(
@@ -669,23 +609,24 @@ def _read_verdicts(
     """
     from ..profiler.sanitize import sanitize_rung
 
-    def verdict(one: Candidate, tool: str, broken: Mapping[str, int] | None) -> SanitizerVerdict:
+    def verdict(one: Candidate, tool: str, broken: dict[str, int] | None) -> SanitizerVerdict:
         workload = operation_of(one.target.operation).watched
-        said: dict[str, Any] = {
-            "tool": tool,
-            "workload": workload.to_dict(),
-            "knobs": None if broken is None else dict(broken),
-        }
-        if not isinstance(one.target, Rung) or one.supports(workload):
-            why = one.supports(workload) or "it is no kernel of this project"
-            return SanitizerVerdict(**said, verdict="not run", text=why)
-        knobs = {**one.knobs, **(broken or {})}
-        try:
-            report = sanitize_rung(one.target, workload, knobs, tools=(tool,))[0]
-        except LabError as error:
-            text = " ".join((error.what, error.why))
-            return SanitizerVerdict(**said, verdict="not run", text=text)
-        return report.record_verdict(workload, said["knobs"])
+        why = one.supports(workload)
+        if isinstance(one.target, Rung) and not why:
+            knobs = {**one.knobs, **(broken or {})}
+            try:
+                report = sanitize_rung(one.target, workload, knobs, tools=(tool,))[0]
+            except LabError as error:
+                why = " ".join((error.what, error.why))
+            else:
+                return report.record_verdict(workload, broken)
+        return SanitizerVerdict(
+            tool=tool,
+            workload=workload.to_dict(),
+            knobs=broken,
+            verdict="not run",
+            text=why or "it is no kernel of this project",
+        )
 
     progress("compute-sanitizer")
     # Verdicts are no times, so the tools may share the GPU.

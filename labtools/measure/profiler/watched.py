@@ -17,7 +17,6 @@ from labtools.record.fields import ProblemField
 
 from ..channel import Reporter
 from ..gpu.check import can_fill, draw_on_device, drawn_on_host, upload_inputs
-from ..gpu.child import START_LIMIT_S
 from ..gpu.device import (
     BufferSet,
     LiveDevice,
@@ -27,6 +26,7 @@ from ..gpu.device import (
 )
 from ..gpu.faults import cuda_fault
 from ..gpu.job import Job, baseline_of
+from ..gpu.session import START_LIMIT_S
 from ..worker import Finished, run_call
 
 Mode = Literal["ncu", "sanitizer", "nsight"]
