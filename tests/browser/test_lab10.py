@@ -21,7 +21,7 @@ from driver import (
 from test_labs import kernel_is_idle
 
 from labtools.derive import space_of
-from labtools.notebook.budget.view import BENCH_WORKLOADS
+from labtools.notebook.labs.lab10_inversion.view import BENCH_WORKLOADS
 from labtools.predict import load_gpu
 
 LAB10 = "labs/lab10_inversion.md"

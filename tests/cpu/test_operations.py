@@ -624,10 +624,13 @@ DECODES_OWN = (
     *("kernels/include/", "kernels/baselines/*.py", "kernels/microbench/read_sweep.*"),
     # The one control panel, the one calculator and the one picture of decode's own pages: their
     # sliders and axes are the numbers of a decode workload.
-    *("labtools/notebook/chain/view.py", "labtools/notebook/split/view.py"),
-    *("labtools/notebook/quant/figures.py", "labtools/notebook/quant/view.py"),
+    *("labtools/notebook/labs/lab03_chain/view.py", "labtools/notebook/labs/lab05_split/view.py"),
+    *(
+        "labtools/notebook/labs/lab06_quant/figures.py",
+        "labtools/notebook/labs/lab06_quant/view.py",
+    ),
     # The bench on which prefill's broken kernels are watched: it changes their rows.
-    "labtools/notebook/sanitizer/",
+    "labtools/notebook/labs/lab11_sanitizer/",
     # Pages, exercises, tests, and tools that draw decode's workloads.
     *("book/", "labs/", "tests/", "research/compare_layouts.py", "CONTRIBUTING.md"),
     # Tools that make what decode alone has: FlashInfer's kernels, listings by head size.

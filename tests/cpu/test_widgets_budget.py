@@ -20,8 +20,8 @@ from labtools.derive.proposals import (
     DesignSpace,
     fates_of,
 )
-from labtools.notebook.budget import building
-from labtools.notebook.budget.view import (
+from labtools.notebook.labs.lab10_inversion import building
+from labtools.notebook.labs.lab10_inversion.view import (
     BENCH_GPUS,
     BudgetBench,
     choice_tables,
