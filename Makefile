@@ -6,7 +6,6 @@
 # make listings write the kernels' machine code for machines without a compiler
 # make band     write how far the forecast is off on the kernels it was calibrated on
 # make goldens  compare what everything says with what it said; ARGS=--write keeps what it says now
-# make name     write the model's name beside a digest of the code that it was computed with
 # make record   measure on this machine's GPU and write records
 # make manifest bind the shipped records by their hashes, after make record
 # make readme   write the results in README.md from the records
@@ -27,7 +26,7 @@ RUN = $(VENV)/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL = $(PYTHON) tools/install.py --venv $(VENV) --torch "$(TORCH)"
 
-.PHONY: lab test check format book sync listings band goldens name record manifest lock readme search-baselines clean
+.PHONY: lab test check format book sync listings band goldens record manifest lock readme search-baselines clean
 
 lab:
 	@$(INSTALL) lab
@@ -73,10 +72,6 @@ band:
 goldens:
 	@$(INSTALL) test
 	$(RUN) -m tools.goldens $(ARGS)
-
-name:
-	@$(INSTALL) lab
-	@$(RUN) -m tools.write_model_name
 
 record:
 	@$(INSTALL) lab

@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     added = read_record(parser.parse_args(argv).record)
     path = shipped_records_dir() / added["provenance"]["gpu_slug"] / RECORD_NAME
     write_record(path, join_runs(read_record(path), added))
-    print(f"{path.name}: {', '.join(added['benchmarks'])}. Next: make manifest, make name.")
+    print(f"{path.name}: {', '.join(added['benchmarks'])}. Next: make manifest.")
     return 0
 
 

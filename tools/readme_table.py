@@ -13,12 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from labtools.measure.campaign.decode.bench import (
-    NOTED_WORKLOADS,
-    PAGED_WITH,
-    TABLE_WORKLOADS,
-    VARIED_WORKLOADS,
-)
+from labtools.measure.campaign.plan import load_plan
 from labtools.predict import sheet_floor_us
 from labtools.problem import (
     HEADLINE,
@@ -303,12 +298,10 @@ def final_table(store: RecordStore, gpu: str = "h200") -> str:
     Two tables: contiguous caches, against 16-bit libraries; and the same cache in the same pages,
     where the libraries with an FP8 cache are compared as well.
     """
-    plain = [Workload.parse(text) for text in (*TABLE_WORKLOADS, *NOTED_WORKLOADS)]
-    paged = [
-        Workload.parse(text).replace(layout="paged", page_size=size)
-        for text in VARIED_WORKLOADS
-        for size in PAGED_WITH
-    ]
+    bench = load_plan("bench")
+    plain = [Workload.parse(text) for text in bench.lists["table"] + bench.lists["noted"]]
+    planned = [workload for section in bench.sections for workload in section.workloads]
+    paged = [workload for workload in planned if workload.layout == "paged"]
     loaded = store.load()
     found = [
         one
@@ -453,7 +446,7 @@ def results_plot(records: Sequence[Record]) -> tuple[str, str]:
 
 def whole_results(store: RecordStore, rungs: Sequence[Rung]) -> tuple[str, str | None]:
     """What stands between the README's markers, and the plot's SVG where there are records."""
-    headline = " ".join(say_headline(find_headline(store.load())))
+    headline = " ".join(say_headline(find_headline(store.load(), "h200")))
     parts, plot = [headline], None
     groups = _headline_groups(store)
     if groups:

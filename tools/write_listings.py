@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from labtools.measure.campaign.decode.bench import TABLE_WORKLOADS
+from labtools.measure.campaign.plan import load_plan
 from labtools.predict import DEFAULT_GPU, list_gpus, load_gpu
 from labtools.problem import (
     DEFAULT_OPERATION,
@@ -85,7 +85,7 @@ def planned(
         wanted += [(main, defaults), (other, defaults)] if in_ladder else []
     elif in_ladder and rung.operation == DEFAULT_OPERATION:
         wanted += [(main, knobs) for knobs in rung.knob_combinations()]
-        wanted += [(Workload.parse(text), defaults) for text in TABLE_WORKLOADS]
+        wanted += [(Workload.parse(text), defaults) for text in load_plan("bench").lists["table"]]
         wanted.append((other, defaults))
     elif in_ladder:
         wanted += [(main, defaults), (other, defaults), (main, defaults | rung.as_written())]

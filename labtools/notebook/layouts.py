@@ -13,7 +13,6 @@ from functools import cache
 
 import numpy as np
 
-from labtools.measure.campaign.gemm import LAYOUT_STRIDES, LAYOUT_STUDY, S06
 from labtools.predict import check_tile, half_tile, load_gpu
 from labtools.predict.banks import (
     Access,
@@ -23,7 +22,7 @@ from labtools.predict.banks import (
     column_access,
     matrix_access_transposed,
 )
-from labtools.problem import Problem, Rung, load_rung
+from labtools.problem import Gemm, Problem, Rung, load_rung
 from labtools.problem.gemm.tiling import ProductTile
 from labtools.problem.rung import load_by_path
 from labtools.record import RecordStore, with_counters
@@ -32,6 +31,10 @@ from labtools.record.query import timed_in_one_go
 from .records import NO_RECORD, GpuRecords
 from .tables import Cell, Shown, make_note, make_table, recorded, say_time
 
+S06 = "s06_tile_layouts"
+LAYOUT_STUDY = Gemm(2048, 2048, 512)
+LAYOUT_STRIDES = {64: 64, 65: 65, 66: 66, 72: 72, 0: 64}
+"""Elements from one row of the tile of s06 to the next, by its knob; 0 moves chunks by xor."""
 ACCESS_NAMES = {
     2: "one element a lane",
     4: "two elements a lane",
@@ -72,12 +75,7 @@ def study_tile(layout: int) -> Tile:
 
 
 def turns_of(layout: int, access: int, problem: Problem = LAYOUT_STUDY) -> Turns:
-    """The turns of every read of B's slice, from the address of every lane.
-
-    Args:
-        layout, access: values of the study's knobs.
-        problem: what it computes.
-    """
+    """The turns of every read of B's slice, from the address of every lane."""
     rung, shape = _study()
     knobs = {"layout": layout, "access": access}
     (launch,) = rung.launches(problem, load_gpu("h200").limits, knobs)
@@ -123,10 +121,6 @@ def show_layouts(gpu: str = "h200", store: RecordStore | None = None) -> Shown:
 
     Counted is what a layout takes more than the one of the fewest predicted turns under the same
     kind of read: all other reads of the kernel are the same in both.
-
-    Args:
-        gpu: slug of the GPU whose records are shown.
-        store: where to look for records.
     """
     records = GpuRecords(gpu, store)
     rows: list[list[Cell]] = []

@@ -35,7 +35,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from labtools.measure.campaign.run import check_batteries, check_key
+from labtools.measure.campaign.recording import check_batteries, check_key
 from labtools.measure.channel import Reporter
 from labtools.measure.gpu import measure as live
 from labtools.measure.gpu.job import (
@@ -57,7 +57,7 @@ from labtools.problem.text import read_given
 from labtools.record import Provenance, hash_python_file
 from labtools.record.bound import Bound
 from labtools.record.expressions import Quantity
-from labtools.record.fields import HashesField, ProblemField, ResourcesField
+from labtools.record.fields import HashesField, ModelName, ProblemField, ResourcesField
 from labtools.record.whole import append_lines, write_whole
 from labtools.toolchain import DeviceInfo, kernel_hashes
 from labtools.toolchain.listings import MachineCode, machine_code
@@ -105,7 +105,7 @@ class GridPlan:
     rung: str  # id of its kernel
     gpu: str  # short name, as of a data sheet
     source_hash: str  # of the kernel with its headers
-    model: str  # name of the model that made the forecasts
+    model: ModelName  # name of the model that made the forecasts
     workloads: tuple[ProblemField, ...]  # the first is the headline
     # value of each knob by name: a column with an entry for each point, in the order in which they
     # are timed

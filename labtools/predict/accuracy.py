@@ -207,15 +207,13 @@ def split_of(rung: str) -> str | None:
 def points_of(
     records: Iterable[Record],
     stratum_of: Callable[[Record], str | None],
-    gpu: Gpu | str = "h200",
+    gpu: Gpu | str,
     predict: Callable[[Record], Predicted | None] | None = None,
 ) -> list[JudgedKernel]:
     """Put forecast and measurement of every recorded point side by side.
 
     Args:
-        records: of rungs with a stratum and a forecast; others are left out.
         stratum_of: what a record was measured for, or None.
-        gpu: whose ceilings the roofline takes.
         predict: another way to a forecast; None takes the one stored in the record, which was
             made before the run.
     """
@@ -395,10 +393,6 @@ class Target:
 
 def check_targets(points: Sequence[JudgedKernel], which: Which = "forecast") -> list[Target]:
     """Hold test points against the limits of this module.
-
-    Args:
-        points: of the test families.
-        which: whose forecasts; direction and bounds are asked of the model's alone.
 
     Raises:
         LabError: there is no point.

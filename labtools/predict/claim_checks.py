@@ -49,7 +49,7 @@ from .banks import check_tile, half_tile
 from .forecasting import forecast
 from .residency import occupancy
 from .result import waits_for_memory
-from .sheets import Gpu, load_gpu
+from .sheets import DEFAULT_GPU, Gpu, load_gpu
 
 SLIP_WITHIN = 2.0
 """A number that is off by more than this is refuted; by less it is a slip."""
@@ -485,7 +485,7 @@ def recorded_ratio(claim: Claim, evidence: Evidence) -> Finding:
         Variant(given[side], given.get(f"{side}_knobs") or {}, given.get(f"{side}_as", ""))
         for side in ("first", "second")
     )
-    gpu = given.get("gpu", "h200")
+    gpu = given.get("gpu", DEFAULT_GPU)
     try:
         workload = parse_problem(given["workload"])
         records = select(evidence.records, gpu=gpu, shipped=True, experiment=None)

@@ -15,7 +15,7 @@ from typing import Any
 
 from labtools.problem import LabError, Launch, Problem, Rung, timed_launches
 from labtools.problem.rung import least_call_bytes
-from labtools.record.bound import LAUNCH_FACTOR, decide_bound, nearest_bound
+from labtools.record.bound import FULL_UNITS, LAUNCH_FACTOR, decide_bound, nearest_bound
 from labtools.toolchain.apart import copies_at_once, each_apart
 from labtools.toolchain.cache import Recent, code_digest, content_key, is_kept, kept
 from labtools.toolchain.garbage import no_collection
@@ -373,27 +373,16 @@ def _find_bound(
 ) -> tuple[str, str]:
     """(bound, one sentence) of a call by the rule that counters are read by too."""
     of_peak = main.dram_bytes / main.time_us / 1e3 / peak_gb_per_s if main.time_us else 0.0
-    shares = {
-        "dram": of_peak,
-        "l2": main.l2_share,
-        "issue": main.issue_share,
-        "tensor": main.tensor_share,
-        "chain": chain_share(main.stack),
-    }
+    shares = {"dram": of_peak, **main.busy, "chain": chain_share(main.stack)}
     bound = decide_bound(shares, time_us / empty_us) or nearest_bound(shares)
     if bound == "launch":
         return bound, (
             f"the whole call takes less than {LAUNCH_FACTOR:g} times an empty launch"
             f" ({empty_us:.2f} us)"
         )
-    if bound == "bandwidth":
-        if main.l2_share > of_peak:
-            return bound, f"{main.l2_share:.0%} of the L2's ceiling is in use"
-        return bound, f"{of_peak:.0%} of the memory's peak rate is in use"
-    if bound == "issue":
-        if main.tensor_share > main.issue_share:
-            return bound, f"the tensor cores multiply in {main.tensor_share:.0%} of the time"
-        return bound, f"{main.issue_share:.0%} of the issue slots are in use"
+    if bound in FULL_UNITS:
+        unit = max(FULL_UNITS[bound], key=lambda name: shares[name])
+        return bound, FULL_UNITS[bound][unit].format(shares[unit])
     top = main.stack[0] if main.stack else None
     waited = f"a warp waits longest for {top.name} ({top.share:.0%})" if top else "it waits"
     return bound, (
@@ -408,11 +397,15 @@ def _terms(
     """What each limit alone would take, microseconds."""
     rate = machine.dram_bytes_per_cycle * machine.clock_ghz * 1e3
     l2 = machine.l2_bytes_per_cycle * machine.clock_ghz * 1e3
-    issue = sum(result.issue_share * result.time_us for result in results)
+    units = {
+        bound: sum(result.busy[unit] * result.time_us for result in results)
+        for bound, (unit, *_) in FULL_UNITS.items()
+        if bound != "bandwidth"
+    }
     return {
         "bandwidth": sum(result.dram_bytes for result in results) / rate,
         "l2_bandwidth": sum(result.l2_bytes for result in results) / l2,
-        "issue": issue,
+        **units,
         "chain": sum(result.time_us for result in results),
         "launch": overhead_us,
     }

@@ -28,7 +28,7 @@ from labtools.toolchain.operands import (
 )
 from labtools.toolchain.sass import Instruction, Sass
 
-from .latencies import Latencies, load_latencies
+from .latencies import REFERENCE, Latencies, load_latencies
 from .sheets import Gpu
 from .streams import Request, matrices
 
@@ -40,8 +40,11 @@ READ_EFFICIENCY = 0.95
 reads at 97 % of its sheet's rate)."""
 USUAL_CODE_KIB, CACHED_CODE_KIB = 16, 32
 """Code as large as kernels mostly are, and as an SM's instruction caches hold."""
-FITTED = {"start_us": 0.28, "dram_scale": 1.03, "scattered": 0.88, "atomic_ns": 0.58}
-"""What no microbenchmark isolates; fitted on the calibration kernels of ``points.toml`` alone.
+FITTED = {
+    "h200": {"start_us": 0.28, "dram_scale": 1.03, "scattered": 0.88, "atomic_ns": 0.58},
+}
+"""By GPU, what no microbenchmark isolates; fitted on its calibration kernels of ``points.toml``
+alone. A GPU without any takes those of the GPU whose curves it has, else the reference's.
 
 `start_us`: what a kernel costs beyond an empty one before its first load; on the launch points.
 `dram_scale`: latency of a kernel's loads from memory over that of the microbenchmark's single
@@ -369,6 +372,7 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
             "labtools microbench on the GPU itself, and the roofline's floors",
         )
     clock_ghz = mhz / 1e3
+    fitted = FITTED.get(gpu.name) or FITTED.get(known.curves_of or "") or FITTED[REFERENCE]
     if known.calibrated:
         dram_rate = known.memory("hbm_gb_per_s")
         l2_rate = known.memory("l2_gb_per_s")
@@ -404,14 +408,14 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         },
         l2_rows=_rows(known, "latency.l2_row", known.latency("l2")),
         dram_rows=_rows(known, "latency.hbm_row", known.latency("hbm")).scaled(
-            FITTED["dram_scale"]
+            fitted["dram_scale"]
         ),
         l2_async=_rows(known, "latency.async_l2", known.latency("l2")),
         dram_async=_rows(known, "latency.async_hbm", known.latency("hbm")).scaled(
-            FITTED["dram_scale"]
+            fitted["dram_scale"]
         ),
         l2_box=_box_rows(known, "l2"),
-        dram_box=_box_rows(known, "hbm").scaled(FITTED["dram_scale"]),
+        dram_box=_box_rows(known, "hbm").scaled(fitted["dram_scale"]),
         store_lines=_store_lines(known),
         store_drain=known.latency("store_drain.128", known.latency("l2")),
         box_bytes_per_cycle=_box_rate(known, dram_rate / clock_ghz),
@@ -428,8 +432,8 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         l2_queue=_load_curve(
             [point for point in known.curve("l2") if point.get("mib") == 16], known
         ),
-        scattered=FITTED["scattered"],
-        atomic_ns=FITTED["atomic_ns"],
+        scattered=fitted["scattered"],
+        atomic_ns=fitted["atomic_ns"],
         l2_miss=_miss_curve(known.curve("l2_footprint"), scale),
         l1_bytes=_L1_SHARE_BYTES if known.calibrated else float(gpu.smem_per_sm_bytes),
         branch_cycles=known.latency("branch"),
@@ -437,7 +441,7 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         cold_lines=_cold_lines(known),
         operand_read_cycles=known.interval("lds32") + known.latency("alu", 4.0),
         launch_us=_launch_curve(known),
-        start_us=FITTED["start_us"],
+        start_us=fitted["start_us"],
         numbers_of="" if known.calibrated else known.numbers_of,
         sources={name: entry.source for name, entry in known.entries.items()},
     )

@@ -181,5 +181,10 @@ ComparisonField = Annotated[
 ]
 """What a check found; merged from several outputs it names no place."""
 
+ModelName = Annotated[
+    str, BeforeValidator(lambda name: {"chain model 1, cfc56bb9": "chain model 2"}.get(name, name))
+]
+"""The model that made a forecast; the last one whose name was a hash is the second by number."""
+
 HashesField = Annotated[Hashes, _only_fields_of(Hashes)]
 """What identifies the code that ran."""

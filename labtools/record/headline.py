@@ -47,14 +47,13 @@ class Headline:
 
 
 def find_headline(
-    records: Iterable[Record], workload: Problem = HEADLINE, gpu: str = "h200"
+    records: Iterable[Record], gpu: str, workload: Problem = HEADLINE
 ) -> Headline | None:
     """The headline as recorded; None without a campaign that timed r03 beside a fair library.
 
     Args:
-        records: any.
-        workload: whose campaign speaks.
         gpu: slug of the GPU.
+        workload: whose campaign speaks.
     """
     fitting = at_default_knobs(select(records, gpu=gpu, workload=workload, experiment=None))
     found = standings(measured_together(fitting)) if fitting else []
@@ -127,7 +126,7 @@ def compare_rungs(
     records: Iterable[Record],
     workloads: Sequence[Problem],
     rungs: Sequence[str],
-    gpu: str = "h200",
+    gpu: str,
 ) -> list[Compared]:
     """Every rung on every workload that has records; what has none is left out.
 

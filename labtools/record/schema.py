@@ -18,7 +18,7 @@ from labtools.problem import LabError, Limits, Problem, load_rung, problem_from_
 from labtools.problem.limits import SMS_OF_H200, assumed_limits
 from labtools.problem.rung import say_knobs
 
-from .fields import ComparisonField, HashesField, KeptLaunchField, ResourcesField
+from .fields import ComparisonField, HashesField, KeptLaunchField, ModelName, ResourcesField
 
 SCHEMA_VERSION = 2
 """2: launches say what is not timed and what a call allocates. 1: they say neither."""
@@ -162,7 +162,7 @@ class ForecastMade(_Schema):
     time_us: float
     band_us: tuple[float, float | None] | None = None
     bound: str = ""
-    model: str
+    model: ModelName
 
 
 class Run(_Schema):

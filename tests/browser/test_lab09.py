@@ -25,8 +25,8 @@ from test_lab07 import answer_in_cell
 from test_labs import in_sight, kernel_is_idle
 from test_loop_recorded import DROPPED, OTHER_FORM, TO_DROPPED
 
-from labtools.notebook.loop import view
-from labtools.notebook.loop.view import open_game, read_game
+from labtools.notebook.labs.lab09_loop import view
+from labtools.notebook.labs.lab09_loop.view import open_game, read_game
 from labtools.notebook.static_page import site_script
 from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench

@@ -37,7 +37,7 @@ def test_records() -> list[Record]:
 @pytest.fixture(scope="module")
 def points(test_records: list[Record]) -> list[JudgedKernel]:
     calibration = read_records(FOLDER / "points_calibration.jsonl.gz")[0]
-    return points_of([*calibration, *test_records], lambda record: "chain")
+    return points_of([*calibration, *test_records], lambda record: "chain", "h200")
 
 
 def changed(point: JudgedKernel, factor: float, **changes: object) -> JudgedKernel:
@@ -90,14 +90,14 @@ def test_points_take_the_stored_forecast(
         assert stored is not None
         assert (point.forecast_us, point.bound) == (stored.time_us, stored.bound)
     # Without a forecast or a stratum there is no point, and another predictor can be given.
-    assert points_of(test_records[:3], lambda record: None) == []
-    assert points_of(test_records[:3], lambda record: "tail", predict=lambda record: None) == []
+    assert points_of(test_records[:3], lambda record: None, "h200") == []
+    assert points_of(test_records[:3], lambda record: "tail", "h200", lambda record: None) == []
     without = test_records[0].model_copy(update={"forecast": None})
-    assert points_of([without], lambda record: "tail") == []
+    assert points_of([without], lambda record: "tail", "h200") == []
 
 
 def test_every_test_point_has_its_stratum_and_thirty_companions() -> None:
-    from labtools.notebook.rounds.accuracy import recorded_points
+    from labtools.notebook.book.predict.accuracy import recorded_points
 
     held = [point for point in recorded_points() if point.split == "test"]
     assert len(held) >= 300

@@ -90,7 +90,8 @@ def test_nothing_of_the_h200_is_a_guess(monkeypatch: pytest.MonkeyPatch) -> None
     for rows in ("l2_row", "hbm_row", "async_l2", "async_hbm", "barrier", "l1_row"):
         assert len(known.by_number(f"latency.{rows}")) >= 2, rows
     assert len(H200.dram_queue.shares) >= 4 and len(H200.launch_us.x) >= 3
-    assert H200.scattered == FITTED["scattered"] and H200.start_us == FITTED["start_us"]
+    fitted = FITTED["h200"]
+    assert H200.scattered == fitted["scattered"] and H200.start_us == fitted["start_us"]
 
 
 def test_an_unmeasured_gpu_keeps_what_is_its_own() -> None:
@@ -142,3 +143,12 @@ def test_larger_pieces_come_nearer_to_the_ceiling() -> None:
     assert shares[-1] == shares[-2] == 1.0
     assert shares == sorted(shares) and len(set(shares)) == 4
     assert H200.chunk_share(0) == 1.0  # nothing is read
+
+
+def test_what_is_fitted_is_of_the_gpu_or_of_the_one_that_it_borrows_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = {name: 2 * value for name, value in FITTED["h200"].items()}
+    monkeypatch.setitem(FITTED, "h100", own)
+    assert machine_of(load_gpu("h100")).start_us == own["start_us"]
+    assert machine_of(load_gpu("rtx4090")).start_us == FITTED["h200"]["start_us"]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from pathlib import Path
 
 import pytest
 
 from labtools.predict import forecasting
-from labtools.predict.forecasting import forecast, what_if
+from labtools.predict.forecasting import MODEL_ROOMS, forecast, what_if
 from labtools.predict.machine import machine_of
 from labtools.predict.sheets import load_gpu
 from labtools.problem import LabError, Workload, load_rung
+from labtools.record import ForecastMade
 from labtools.toolchain import CompilerMissing, find_compiler, find_tool, listings
 from labtools.toolchain.cache import SIZE_VARIABLE
 
@@ -112,3 +115,28 @@ def test_what_cannot_be_forecast_is_refused_each_time(modelled):
         with pytest.raises(LabError, match="knob"):
             forecast(rung, WORKLOAD, "h200", {"nonsense": 1})
     assert modelled == []
+
+
+def test_every_file_whose_code_runs_in_a_forecast_is_part_of_what_it_is_kept_under(
+    repository, monkeypatch
+):
+    monkeypatch.setenv(SIZE_VARIABLE, "0")
+    ran = set()
+    sys.setprofile(lambda frame, event, _: ran.add(frame.f_code.co_filename))
+    try:
+        forecast(load_rung("r03"), WORKLOAD, "h200")
+    finally:
+        sys.setprofile(None)
+    ours = {Path(name) for name in ran if name.startswith(str(repository / "labtools"))}
+    assert len(ours) > 10
+    rooms = {path.relative_to(repository / "labtools").parts[0] for path in ours}
+    assert rooms - {"__init__.py"} <= set(MODEL_ROOMS)
+
+
+def test_the_last_model_that_was_named_by_a_hash_is_the_second():
+    sealed = {
+        name: ForecastMade(time_us=1.0, model=name).model
+        for name in ("chain model 1", "chain model 1, 3fa5da01", "chain model 1, cfc56bb9")
+    }
+    assert sealed["chain model 1, cfc56bb9"] == "chain model 2"
+    assert all(now == name for name, now in sealed.items() if "cfc56bb9" not in name)

@@ -22,7 +22,7 @@ from labtools.cli.loop import (
     show_status,
     summarise_loop,
 )
-from labtools.notebook.ablation.kernels import LOOP_CHAMPION
+from labtools.notebook.labs.lab08_ablation.kernels import LOOP_CHAMPION
 from labtools.optimize import loop
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants

@@ -37,24 +37,6 @@ WIDE = f"""\
 "1.00","2.00","4,096","0"
 """
 
-# The same launch as `ncu --csv` prints it while profiling, with ncu's own lines around it.
-LONG = f"""\
-==PROF== Connected to process 4711 (/usr/bin/python3.12)
-==PROF== Profiling "decode": 0%....50%....100% - 12 passes
-==PROF== Disconnected from process 4711
-"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",\
-"Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"
-"0","4711","python3.12","127.0.0.1","decode","1","7","(32, 1, 1)","(256, 1, 1)","0","9.0",\
-"Command line profiler metrics","gpu__time_duration.sum","us","1,257.22"
-"0","4711","python3.12","127.0.0.1","decode","1","7","(32, 1, 1)","(256, 1, 1)","0","9.0",\
-"Command line profiler metrics","dram__bytes_read.sum","Mbyte","134.28"
-"0","4711","python3.12","127.0.0.1","decode","1","7","(32, 1, 1)","(256, 1, 1)","0","9.0",\
-"Command line profiler metrics","launch__shared_mem_per_block","Kbyte/block","1.02"
-"0","4711","python3.12","127.0.0.1","decode","1","7","(32, 1, 1)","(256, 1, 1)","0","9.0",\
-"Command line profiler metrics","{STALL.format("wait")}","","(!) n/a"
-==WARNING== 1 of 4 metrics could not be collected
-"""
-
 
 def test_wide_values() -> None:
     decode, merge = parse_ncu_csv(WIDE)
@@ -81,14 +63,6 @@ def test_a_measured_zero_stays_zero_and_a_missing_value_is_none() -> None:
 def test_every_counter_has_a_key_even_when_missing() -> None:
     decode = parse_ncu_csv(WIDE)[0]
     assert list(decode.values) == [counter.name for counter in COUNTERS]
-
-
-def test_long_layout_and_scaled_units() -> None:
-    (decode,) = parse_ncu_csv(LONG)
-    assert decode.values["duration_us"] == pytest.approx(1257.22)
-    assert decode.values["dram_read_bytes"] == pytest.approx(134.28e6)
-    assert decode.values["shared_bytes_per_block"] == pytest.approx(1020)
-    assert decode.values["stall_wait_cycles"] is None
 
 
 @pytest.mark.parametrize(

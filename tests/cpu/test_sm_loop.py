@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from labtools.predict import native, sm_loop, sm_model
-from labtools.predict.frozen import read_frozen
-from labtools.predict.version import say_forecast
+from labtools.predict import forecast, native, sm_loop, sm_model
+from labtools.problem import Workload, load_rung
 from tools.compile_loop import compile_loop, why_not
 
 
@@ -19,16 +18,24 @@ def test_it_is_compiled_where_this_machine_can() -> None:
     assert native.is_compiled(), "python -m tools.compile_loop says why not"
 
 
-@pytest.mark.parametrize("number", [3, 17, 31])
-def test_both_agree_to_the_last_digit(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("rung", "gpu", "shape"),
+    [
+        ("r01", "l4", "1,32,8,256,128"),
+        ("r08", "t4", "1,16,4,512,128"),
+        ("r09", "a100-80gb", "2,32,8,512,64"),
+    ],
+)
+def test_both_agree_to_the_last_digit(
+    rung: str, gpu: str, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not native.is_compiled():
         pytest.skip("the loop was not compiled into this environment")
     monkeypatch.setenv("LABTOOLS_CACHE_MIB", "0")
-    one = read_frozen()[number]
     said = []
     for loop in (sm_loop, native.sm_loop):
         monkeypatch.setattr(sm_model, "sm_loop", loop)
-        said.append(say_forecast(one))
+        said.append(forecast(load_rung(rung), Workload.parse(shape), gpu))
     assert said[0] == said[1]
 
 

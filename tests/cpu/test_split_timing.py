@@ -9,9 +9,8 @@ import pytest
 from devices import LIMITS
 from live_fake import DEVICE, use_fake_gpu
 
-from labtools.measure.campaign.plan import expand_plan
-from labtools.measure.campaign.run import record_campaign
-from labtools.measure.campaign.section import Plan, Section
+from labtools.measure.campaign.plan import Plan, Section, expand_plan
+from labtools.measure.campaign.recording import Effort, record_campaign
 from labtools.measure.gpu.job import (
     bytes_in_call,
     make_job,
@@ -79,7 +78,7 @@ def test_what_a_call_allocates_is_timed_and_told(
 def test_the_readers_own_launch_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_fake_gpu(monkeypatch, tmp_path)
     mine = load_rung("r04").with_launch(outside)
-    timing = time_candidates([mine], WORKLOAD, processes=1, rounds=5, ceiling=False)
+    timing = time_candidates([mine], WORKLOAD, processes=1, rounds=5)
     (record,) = timing.records
     assert record.median_us == pytest.approx(KERNELS_US)
     assert record.protocol == "graph-1"
@@ -109,16 +108,16 @@ def recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Record]:
         "moved",
         "",
         (
-            Section((WORKLOAD,), rungs, ceiling=False),
-            Section((WORKLOAD,), rungs, ceiling=False, timing="stream", outside=True),
-            Section((WORKLOAD,), rungs[:1], ceiling=False, outside=True),
+            Section((WORKLOAD,), rungs),
+            Section((WORKLOAD,), rungs, timing="stream", outside=True),
+            Section((WORKLOAD,), rungs[:1], outside=True),
         ),
     )
     (group,), _ = expand_plan(plan)
     assert len(group.candidates) == 5
-    report = record_campaign(plan, tmp_path / "out", processes=1, rounds=5, sanitize=False)
+    report = record_campaign(plan, tmp_path / "out", Effort(1, 5, sanitize=False))
     assert report.ok, report.failures
-    again = record_campaign(plan, tmp_path / "out", processes=1, rounds=5, sanitize=False)
+    again = record_campaign(plan, tmp_path / "out", Effort(1, 5, sanitize=False))
     assert again.resumed == 1
     return read_records(report.path)[0]
 

@@ -9,10 +9,17 @@ import pytest
 from devices import LIMITS
 from record_samples import make_record
 
-from labtools.measure.campaign.gemm import LAYOUT_STRIDES, LAYOUT_STUDY, S06
 from labtools.measure.campaign.plan import expand_plan, load_plan
 from labtools.measure.cpu import run_on_cpu
-from labtools.notebook.layouts import ACCESS_NAMES, show_layouts, turns_of, worst_read
+from labtools.notebook.layouts import (
+    ACCESS_NAMES,
+    LAYOUT_STRIDES,
+    LAYOUT_STUDY,
+    S06,
+    show_layouts,
+    turns_of,
+    worst_read,
+)
 from labtools.problem import Gemm, LabError, list_studies, load_rung, operation_of
 from labtools.record import Counters, RecordStore, append_records
 from labtools.toolchain import compile_rung

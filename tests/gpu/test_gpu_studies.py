@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from labtools.measure import time_candidates
-from labtools.measure.campaign.decode.points import POINTS_CALIBRATION, POINTS_TEST
-from labtools.measure.campaign.plan import expand_plan
-from labtools.measure.gpu.run import run_cases_on_gpu, run_jobs_on_gpu
+from labtools.measure.campaign.plan import FAMILY_OF, expand_plan, load_plan
+from labtools.measure.gpu.runner import run_cases_on_gpu, run_jobs_on_gpu
 from labtools.problem import Workload, draw_workloads, list_studies, load_rung
 
 STUDIES = [rung.id for rung in list_studies()]
@@ -64,11 +63,11 @@ def test_a_prepared_cache_is_read_cold_and_is_not_written_in_the_timed_region() 
     assert codes.median_us > 0.9 * code_bytes / (timing.best_read_gb_per_s * 1e3)
 
 
-@pytest.mark.parametrize("plan", [POINTS_CALIBRATION, POINTS_TEST], ids=lambda plan: plan.name)
+@pytest.mark.parametrize("plan", FAMILY_OF)
 def test_every_point_of_the_plans_launches_and_is_right(plan) -> None:
     """Each kernel and knobs of a plan once on the smallest of its workloads."""
     smallest: dict[tuple[str, int], tuple] = {}
-    groups, _ = expand_plan(plan)
+    groups, _ = expand_plan(load_plan(plan))
     for group in sorted(groups, key=lambda one: one.workload.kv_bytes):
         for label, one in group.candidates.items():
             job = (one.target, group.workload, one.knobs)

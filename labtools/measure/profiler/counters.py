@@ -1,7 +1,5 @@
-"""The chosen Nsight Compute counters: their stable names, and how to read them from ncu's CSV.
+"""The chosen Nsight Compute counters, which ``counters.toml`` lists, and how to read ncu's CSV.
 
-A record keeps these names for ever; ncu renames its metrics from one GPU generation to the next.
-So each counter lists the metrics it may come from, and the first that has a value is taken.
 A counter without a value is None. It is never 0: a missing measurement is not a measured zero.
 """
 
@@ -11,180 +9,50 @@ import csv
 import io
 import math
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from labtools.problem import LabError
 from labtools.record.bound import stall_shares
 
-_STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
-_PIPE = "sm__inst_executed_pipe_{}.avg.pct_of_peak_sustained_active"
-_EXECUTED = "smsp__sass_inst_executed_op"
-_TURNS = "sass_l1tex_data_pipe_lsu"
-_CONFLICTS = "sass_l1tex_data_bank_conflicts"
-_SECTORS = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_{}.ratio"
+
+@dataclass(frozen=True)
+class CounterMeaning:
+    """What lab 7 shows of a counter."""
+
+    label: str
+    unit: str  # of the value that is shown
+    means: str  # one sentence
+    does_not_mean: str  # the mistake that is near at hand
+    scale: float = 1.0  # the value is divided by this before it is shown
 
 
 @dataclass(frozen=True)
 class Counter:
-    """One chosen counter; ``metrics`` are tried in order, ``unit`` is that of the value kept.
-
-    ``against`` names the counter beside which it is large or small: what it is a part of, or what
-    it comes with. One that is empty stands for itself.
-    """
+    """One chosen counter; the fields are those of ``counters.toml``."""
 
     name: str
     unit: str
     metrics: tuple[str, ...]
     doc: str
     against: str = ""
+    summed: bool = False
+    few: bool = True
+    lab: CounterMeaning | None = None
 
 
-CHOSEN_COUNTERS = (
-    Counter("duration_us", "us", ("gpu__time_duration.sum",), "time under the profiler"),
-    Counter("dram_read_bytes", "byte", ("dram__bytes_read.sum",), "read from device memory"),
-    Counter(
-        "dram_write_bytes",
-        "byte",
-        ("dram__bytes_write.sum",),
-        "written to device memory",
-        "dram_read_bytes",
-    ),
-    Counter(
-        "dram_throughput_pct",
-        "%",
-        (
-            "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-            "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-        ),
-        "device memory throughput, of the peak",
-    ),
-    Counter(
-        "sm_throughput_pct",
-        "%",
-        ("sm__throughput.avg.pct_of_peak_sustained_elapsed",),
-        "busiest unit of the SM, of its peak",
-    ),
-    Counter("l2_hit_pct", "%", ("lts__t_sector_hit_rate.pct",), "sectors found in the L2"),
-    Counter("l1_hit_pct", "%", ("l1tex__t_sector_hit_rate.pct",), "sectors found in the L1"),
-    Counter(
-        "achieved_occupancy_pct",
-        "%",
-        ("sm__warps_active.avg.pct_of_peak_sustained_active",),
-        "resident warps, of the most an SM can hold",
-    ),
-    Counter(
-        "theoretical_occupancy_pct",
-        "%",
-        ("sm__maximum_warps_per_active_cycle_pct",),
-        "the same if the grid filled every SM",
-    ),
-    Counter("registers_per_thread", "", ("launch__registers_per_thread",), "registers"),
-    Counter("shared_bytes_per_block", "byte", ("launch__shared_mem_per_block",), "shared memory"),
-    Counter(
-        "issue_slot_pct",
-        "%",
-        (
-            "smsp__issue_active.avg.pct_of_peak_sustained_active",
-            "sm__inst_issued.avg.pct_of_peak_sustained_active",
-        ),
-        "cycles in which a scheduler issued, of those in which it had a warp",
-    ),
-    Counter(
-        "executed_instructions",
-        "inst",
-        ("smsp__inst_executed.sum", "sm__inst_executed.sum"),
-        "warp instructions executed",
-    ),
-    Counter(
-        "instructions_per_cycle",
-        "inst/cycle",
-        ("sm__inst_executed.avg.per_cycle_active",),
-        "warp instructions an SM executes a cycle",
-    ),
-    Counter("pipe_fma_pct", "%", (_PIPE.format("fma"),), "FP32 multiply-add pipe"),
-    Counter("pipe_alu_pct", "%", (_PIPE.format("alu"),), "integer and logic pipe"),
-    Counter("pipe_xu_pct", "%", (_PIPE.format("xu"),), "exp, reciprocal and conversion pipe"),
-    Counter("pipe_lsu_pct", "%", (_PIPE.format("lsu"),), "load and store pipe"),
-    Counter(
-        "pipe_tensor_pct",
-        "%",
-        (
-            "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-            "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
-            "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
-        ),
-        "tensor cores",
-    ),
-    Counter(
-        "shared_loads",
-        "inst",
-        (f"{_EXECUTED}_shared_ld.sum",),
-        "reads of shared memory",
-        "executed_instructions",
-    ),
-    Counter(
-        "shared_load_wavefronts",
-        "",
-        ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",),
-        "turns of shared memory that reads took, matrix loads among them",
-        "executed_instructions",
-    ),
-    Counter(
-        "shared_load_conflicts",
-        "",
-        ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",),
-        "of these, turns more than the reads' width asks for",
-        "shared_load_wavefronts",
-    ),
-    Counter(
-        "matrix_loads",
-        "inst",
-        ("smsp__inst_executed_op_ldsm.sum",),
-        "matrix loads",
-        "executed_instructions",
-    ),
-    Counter(
-        "matrix_load_wavefronts",
-        "",
-        (f"smsp__{_TURNS}_wavefronts_mem_shared_op_ldsm.sum",),
-        "turns of shared memory that matrix loads took",
-        "executed_instructions",
-    ),
-    Counter(
-        "matrix_load_conflicts",
-        "",
-        (f"smsp__{_CONFLICTS}_pipe_lsu_mem_shared_op_ldsm.sum",),
-        "of these, turns more than a matrix load asks for",
-        "matrix_load_wavefronts",
-    ),
-    Counter("sectors_per_load", "", (_SECTORS.format("ld"),), "32-byte sectors a global load"),
-    Counter("sectors_per_store", "", (_SECTORS.format("st"),), "32-byte sectors a global store"),
-    Counter(
-        "warp_latency_cycles",
-        "cycle",
-        (
-            "smsp__average_warp_latency_per_inst_issued.ratio",
-            "smsp__average_warps_active_per_issue_active.ratio",
-        ),
-        "cycles between two instructions of one warp",
-    ),
-    Counter(
-        "sm_active_pct",
-        "%",
-        ("sm__cycles_active.avg.pct_of_peak_sustained_elapsed",),
-        "of the duration, in which an SM had a warp, on average over the SMs",
-    ),
-    Counter("waves_per_sm", "", ("launch__waves_per_multiprocessor",), "turns of blocks"),
-    Counter(
-        "sm_clock_hz",
-        "hz",
-        ("smsp__cycles_elapsed.avg.per_second", "gpc__cycles_elapsed.avg.per_second"),
-        "clock of the SMs under the profiler",
-    ),
-)
-"""Everything but the stalls, which `STALL_REASONS` lists."""
+def _read_counter(table: Mapping[str, Any]) -> Counter:
+    lab = table.get("lab")
+    meaning = CounterMeaning(**lab) if lab else None
+    return Counter(**{**table, "metrics": tuple(table["metrics"]), "lab": meaning})
+
+
+_TABLE = tomllib.loads(Path(__file__).with_name("counters.toml").read_text("utf-8"))
+CHOSEN_COUNTERS = tuple(_read_counter(table) for table in _TABLE["counter"])
+"""Everything but the stalls."""
 
 STALL_REASONS = (
     "barrier",
@@ -212,7 +80,7 @@ STALL_COUNTERS = tuple(
     Counter(
         f"stall_{reason}_cycles",
         "cycle",
-        (_STALLED.format(reason),),
+        (f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio",),
         f"of warp_latency_cycles, spent in state {reason.replace('_', ' ')}",
         "warp_latency_cycles",
     )
@@ -222,16 +90,8 @@ STALL_COUNTERS = tuple(
 COUNTERS = CHOSEN_COUNTERS + STALL_COUNTERS
 """All chosen counters in the order in which they are shown."""
 
-_MANY_PASSES = ("sm_throughput_pct", "sectors_per_load", "sectors_per_store")
-FEW_COUNTERS = tuple(
-    counter
-    for counter in COUNTERS
-    if counter.name not in _MANY_PASSES
-    and not counter.name.startswith(("pipe_", "shared_load", "matrix_load"))
-)
-"""What the bound of a kernel and its explanation need. Without the rates of the units and of the
-pipes and the turns of shared memory ncu makes fewer passes, which counts where hundreds of kernels
-are profiled."""
+FEW_COUNTERS = tuple(counter for counter in COUNTERS if counter.few)
+"""What the bound of a kernel and its explanation need."""
 
 
 @dataclass(frozen=True)
@@ -241,10 +101,7 @@ class KernelCounters:
     kernel: str
     grid: str
     block: str
-    values: Mapping[str, float | None]
-    """By stable name; None where ncu gave no value."""
-    metrics: Mapping[str, float] = field(default_factory=dict, repr=False)
-    """Every metric of the report by ncu's own name, in base units (byte, ns, %, ...)."""
+    values: Mapping[str, float | None]  # by `Counter.name`; None where ncu gave no value
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -253,10 +110,7 @@ class KernelCounters:
 
     @property
     def stall_shares(self) -> dict[str, float]:
-        """Share of a warp's time in each state that was measured; empty when none was.
-
-        See `labtools.record.bound.stall_shares`.
-        """
+        """`labtools.record.bound.stall_shares` of the values."""
         return stall_shares(self.values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -314,9 +168,8 @@ def _to_base(value: float, unit: str) -> float:
 def parse_ncu_csv(text: str) -> list[KernelCounters]:
     """Read what ``ncu --csv`` printed, one entry a profiled launch, in launch order.
 
-    Both layouts are read: the wide one of ``--page raw`` (a header row, a units row, one row a
-    launch) and the long one (one row a metric). Lines of the program and of ncu around the table
-    are skipped.
+    It is the layout of ``--page raw``: a header row, a units row, one row a launch. Lines of the
+    program and of ncu around the table are skipped.
 
     Raises:
         LabError: there is no table, or it holds no launch.
@@ -331,7 +184,7 @@ def parse_ncu_csv(text: str) -> list[KernelCounters]:
         )
     rows = [row for row in csv.reader(io.StringIO("\n".join(lines[start:]))) if row]
     header, body = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
-    launches = _read_long(header, body) if "Metric Name" in header else _read_wide(header, body)
+    launches = _read_launches(header, body)
     if not launches:
         raise LabError(
             "The profiler measured nothing.",
@@ -341,47 +194,27 @@ def parse_ncu_csv(text: str) -> list[KernelCounters]:
     return launches
 
 
-def _read_wide(header: list[str], body: list[list[str]]) -> list[KernelCounters]:
+def _read_launches(header: list[str], body: list[list[str]]) -> list[KernelCounters]:
     if not body:
         return []
-    units = body[0]
-    if units[0].strip():  # no units row: take every value as it stands
-        units = [""] * len(header)
-    else:
-        body = body[1:]
-    known = {"ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time"}
-    known |= {"Context", "Stream", "Block Size", "Grid Size", "Device", "CC"}
+    units, *rows = body
     launches = []
-    for row in body:
+    for row in rows:
         cells = dict(zip(header, row, strict=True))
-        metrics = {}
-        for name, unit, cell in zip(header, units, row, strict=True):
-            value = None if name in known else _number(cell)
-            if value is not None:
-                metrics[name] = _to_base(value, unit)
-        launches.append(_one_launch(cells, metrics))
+        metrics = {
+            name: _to_base(value, unit)
+            for name, unit, cell in zip(header, units, row, strict=True)
+            if "__" in name and (value := _number(cell)) is not None
+        }
+        launches.append(
+            KernelCounters(
+                kernel=cells.get("Kernel Name", ""),
+                grid=cells.get("Grid Size", ""),
+                block=cells.get("Block Size", ""),
+                values=choose_counters(metrics),
+            )
+        )
     return launches
-
-
-def _read_long(header: list[str], body: list[list[str]]) -> list[KernelCounters]:
-    groups: dict[str, tuple[dict[str, str], dict[str, float]]] = {}
-    for row in body:
-        cells = dict(zip(header, row, strict=True))
-        _, metrics = groups.setdefault(cells["ID"], (cells, {}))
-        value = _number(cells.get("Metric Value", ""))
-        if value is not None:
-            metrics[cells["Metric Name"]] = _to_base(value, cells.get("Metric Unit", ""))
-    return [_one_launch(cells, metrics) for cells, metrics in groups.values()]
-
-
-def _one_launch(cells: Mapping[str, str], metrics: dict[str, float]) -> KernelCounters:
-    return KernelCounters(
-        kernel=cells.get("Kernel Name", ""),
-        grid=cells.get("Grid Size", ""),
-        block=cells.get("Block Size", ""),
-        values=choose_counters(metrics),
-        metrics=metrics,
-    )
 
 
 def choose_counters(metrics: Mapping[str, float]) -> dict[str, float | None]:
@@ -393,9 +226,6 @@ def choose_counters(metrics: Mapping[str, float]) -> dict[str, float | None]:
     return values
 
 
-_ADDED = ("duration_us", "dram_read_bytes", "dram_write_bytes", "executed_instructions")
-
-
 def sum_launches(launches: Iterable[KernelCounters]) -> dict[str, float | None]:
     """Counters of a call made of several kernels: only what may be added is added.
 
@@ -403,8 +233,10 @@ def sum_launches(launches: Iterable[KernelCounters]) -> dict[str, float | None]:
     """
     launches = list(launches)
     totals: dict[str, float | None] = {}
-    for name in _ADDED:
-        terms = [launch.values[name] for launch in launches]
+    for counter in CHOSEN_COUNTERS:
+        if not counter.summed:
+            continue
+        terms = [launch.values[counter.name] for launch in launches]
         known = [term for term in terms if term is not None]
-        totals[name] = math.fsum(known) if known and len(known) == len(terms) else None
+        totals[counter.name] = math.fsum(known) if known and len(known) == len(terms) else None
     return totals

@@ -1,1 +1,0 @@
-"""What campaigns measure of decode attention, as data."""

@@ -1,0 +1,289 @@
+"""The plans: what their text means, the points by kernel family, and the bench beside its peers."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from labtools.measure.campaign import points as campaign_points
+from labtools.measure.campaign.plan import (
+    FAMILY_OF,
+    Plan,
+    Section,
+    _read_choices,
+    expand_plan,
+    load_plan,
+    plan_names,
+)
+from labtools.measure.campaign.points import of_family, points_by_stratum, stratum_of
+from labtools.measure.gpu.job import rung_candidate
+from labtools.predict import accuracy
+from labtools.predict.accuracy import point_families, point_strata, points_file
+from labtools.problem import (
+    HEADLINE,
+    LabError,
+    Workload,
+    list_baselines,
+    list_rungs,
+    list_studies,
+    load_baseline,
+)
+from labtools.record import RecordStore, fair_peers
+
+WARM_BYTES = 24_000_000
+MOST_WORKLOADS = 40
+CALIBRATION, TEST = (load_plan(name) for name in FAMILY_OF)
+SMALL = Workload(2, 4, 2, 64, 64)
+
+
+def family_of(label: str) -> str:
+    """The side of the split that a candidate's kernel is on."""
+    kernel = label.split()[0].removeprefix("ceiling:")
+    (side,) = [name for name, ids in point_families().items() if kernel in ids]
+    return side
+
+
+def points() -> list[tuple[str, Workload, str]]:
+    """(label, workload, stratum) of every point."""
+    workloads = {
+        group.workload.key(): group.workload
+        for plan in (CALIBRATION, TEST)
+        for group in expand_plan(plan)[0]
+    }
+    return [
+        (label, workloads[key], stratum) for (label, key), stratum in points_by_stratum().items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "knobs"),
+    [
+        ("r03", [{}]),
+        ("r03 unroll=1|2 split=4", [{"unroll": 1, "split": 4}, {"unroll": 2, "split": 4}]),
+        (
+            "r03 unroll=4, unroll=1 split=2",
+            [{"unroll": 4}, {"unroll": 1}, {"unroll": 4, "split": 2}],
+        ),
+    ],
+)
+def test_a_line_of_a_plan_names_choices(text: str, knobs: list[dict[str, int]]) -> None:
+    assert _read_choices(text) == [("r03_one_warp", one) for one in knobs]
+
+
+def test_every_shipped_plan_expands() -> None:
+    assert all(expand_plan(load_plan(name))[0] for name in plan_names())
+    with pytest.raises(LabError, match="There is no plan"):
+        load_plan("nothing")
+
+
+def test_the_ladder_begins_with_the_headline_and_has_its_range_of_workloads() -> None:
+    groups, left_out = expand_plan(load_plan("ladder"))
+    by_key = {group.workload.key(): group for group in groups}
+    assert len(by_key) == len(groups)
+    headline = by_key[HEADLINE.key()]
+    assert headline is groups[0]
+    for name in ("r00_two_passes", "r01_online_softmax", "r02_one_barrier", "r03_one_warp"):
+        assert any(label.startswith(name) for label in headline.candidates)
+        assert any(label.startswith(name) for label in headline.profile)
+    # unroll x launch bounds x block shape: 4 x 2 x (3 of r02 and r03 itself)
+    assert sum(label.startswith(("r02", "r03")) for label in headline.candidates) == 4 * 2 * 4
+    assert all(group.workload.kv_bytes <= 2.2e9 and group.ceiling for group in groups)
+    for batch in (1, 4, 16, 64, 128):
+        assert HEADLINE.replace(batch=batch, kv_len=512).key() in by_key
+    assert all("not installed" in reason for reason in left_out.values())
+
+
+def test_equal_workloads_are_merged_into_one_group() -> None:
+    first = Section((SMALL,), (("r02_one_barrier", {}),))
+    rungs = (("r02_one_barrier", {"unroll": 4}), ("r03_one_warp", {}))
+    (group,), _ = expand_plan(Plan("merge", "", (first, Section((SMALL,), rungs, ceiling=True))))
+    assert len(group.candidates) == 2  # unroll=4 is the default
+    assert group.ceiling
+
+
+def test_a_candidate_that_cannot_run_a_shape_is_left_out_there() -> None:
+    for workload, labels in ((SMALL, ["baseline:sdpa_expanded"]), (Workload(2, 4, 4, 64, 64), [])):
+        plan = Plan("some", "", (Section((workload,), baselines=("sdpa_expanded",)),))
+        (group,), left_out = expand_plan(plan)
+        assert list(group.candidates) == labels
+        assert labels or left_out == {}
+
+
+# ------------------------------------------------------------------------------- the bench
+
+
+def test_every_workload_of_the_bench_has_every_fair_peer_and_the_ceiling() -> None:
+    bench = load_plan("bench")
+    groups = {group.workload.key(): group for group in expand_plan(bench)[0]}
+    fair = {one.id for one in list_baselines() if one.fair}
+    peers = set(bench.sections[2].baselines)
+    assert fair - peers == {"sdpa_math"}  # torch's plain arithmetic, on the headline only
+    assert set(bench.sections[0].baselines) == {one.id for one in list_baselines()}
+    for text in bench.lists["table"] + bench.lists["noted"]:
+        workload = Workload.parse(text)
+        group = groups[workload.key()]
+        assert group.ceiling
+        for name in peers:
+            reason = load_baseline(name).supports(workload)
+            assert reason or f"baseline:{name}" in group.candidates
+
+
+def test_varied_workloads_have_flashinfer_as_peer() -> None:
+    bench = load_plan("bench")
+    workloads = [one for section in bench.sections for one in section.workloads]
+    for base in map(Workload.parse, bench.lists["varied"]):
+        assert base.replace(dtype="bfloat16") in workloads
+        for size in (16, 64):
+            assert base.replace(layout="paged", page_size=size) in workloads
+    uneven = [one for one in workloads if one.seq_lens is not None]
+    assert [one.batch for one in uneven] == [8, 64]
+    for one in uneven:
+        assert max(one.seq_lens) == one.kv_len and min(one.seq_lens) >= one.kv_len // 20
+    assert {"contiguous", "paged"} == set(load_baseline("flashinfer").layouts)
+
+
+def test_the_recorded_headline_has_fair_peers() -> None:
+    records = RecordStore().query("h200", workload=HEADLINE, kind="baseline")
+    assert len({one.name for one in fair_peers(records)}) >= 4
+
+
+# ------------------------------------------------------------------------------- the points
+
+
+def test_every_kernel_is_on_one_side() -> None:
+    split = point_families()
+    assert set(split) == {"calibration", "test"}
+    ids = [one for side in split.values() for one in side]
+    assert len(ids) == len(set(ids))
+    written = {rung.id for rung in (*list_rungs(), *list_studies())} | {"read_sweep"}
+    later = set(points_file()["later"]["rungs"])
+    assert set(ids) | later == written
+    assert not set(ids) & later
+
+
+def test_a_kernel_on_both_sides_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    split = {"families": {"calibration": ["r00_two_passes"], "test": ["r00_two_passes"]}}
+    monkeypatch.setattr(accuracy, "points_file", lambda: split)
+    with pytest.raises(LabError, match="no test of it"):
+        point_families()
+
+
+def test_a_kernel_without_a_side_is_refused() -> None:
+    extra = Section((HEADLINE,), (("r99_unknown", {}),), stratum="chain")
+    with pytest.raises(LabError, match="belong to no family"):
+        of_family("test", [extra])
+
+
+def test_a_plan_takes_the_points_of_its_side_only() -> None:
+    for plan, side in ((CALIBRATION, "calibration"), (TEST, "test")):
+        groups, left_out = expand_plan(plan)
+        assert left_out == {}
+        assert len(groups) <= MOST_WORKLOADS
+        assert {family_of(label) for group in groups for label in group.candidates} == {side}
+        assert all(section.stratum in point_strata() for section in plan.sections)
+        assert not any(section.baselines for section in plan.sections)
+    assert not any(section.ceiling for section in TEST.sections)
+    assert any(section.ceiling for section in CALIBRATION.sections)
+
+
+def test_there_are_enough_points_in_every_stratum() -> None:
+    found = points()
+    sides = Counter(family_of(label) for label, _, _ in found)
+    assert sides.total() >= 340
+    assert sides["test"] >= 230
+    overall = Counter(stratum for _, _, stratum in found)
+    test = Counter(stratum for label, _, stratum in found if family_of(label) == "test")
+    assert set(overall) == set(point_strata())
+    assert min(overall.values()) >= 40
+    assert min(test.values()) >= 25
+
+
+def test_the_plans_hold_just_the_points() -> None:
+    planned = {
+        (label, group.workload.key())
+        for plan in (CALIBRATION, TEST)
+        for group in expand_plan(plan)[0]
+        for label in group.candidates
+    }
+    ceilings = {point for point in points_by_stratum() if point[0].startswith("ceiling:")}
+    assert planned | ceilings == set(points_by_stratum())
+    assert not planned & ceilings
+
+
+def test_workloads_fit_their_strata_and_the_device() -> None:
+    for label, workload, stratum in points():
+        assert 2 * workload.set_bytes <= 4.4e9, label
+        if stratum == "warm_l2":
+            assert workload.cache_state == "warm"
+            assert workload.kv_bytes < WARM_BYTES
+            assert workload.kv_len >= 512
+        if stratum == "launch":
+            assert workload.kv_len <= 8
+        if stratum in ("chain", "crossover", "bandwidth", "tail"):
+            assert workload.cache_state == "cold"
+        if stratum == "bandwidth":
+            assert workload.kv_bytes > 300e6
+        if stratum == "chain":
+            assert workload.batch * workload.num_qo_heads <= 256
+
+
+def test_grids_of_the_tail_are_a_little_above_a_full_wave() -> None:
+    ragged = [w for _, w, stratum in points() if stratum == "tail" and w.seq_lens is not None]
+    assert len({w.key() for w in ragged}) == 3
+    assert all(2 * w.lengths.min() < w.lengths.max() for w in ragged)
+    blocks = {
+        w.batch * w.num_qo_heads
+        for _, w, stratum in points()
+        if stratum == "tail" and w.seq_lens is None
+    }
+    assert {132 * 32 + 32, 132 * 16 + 32, 132 * 8 + 32, 132 + 4} == blocks
+
+
+def test_many_pairs_differ_in_one_knob() -> None:
+    """The direction of a change is tested on pairs; both sides of the split need some."""
+    by_workload: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for label, workload, _ in points():
+        kernel, _, knobs = label.partition(" ")
+        values = dict(one.split("=") for one in knobs.split(","))
+        by_workload.setdefault((kernel, workload.key()), []).append(values)
+    pairs: Counter[str] = Counter()
+    for (kernel, _), choices in by_workload.items():
+        for first, second in itertools.combinations(choices, 2):
+            if sum(first[name] != second[name] for name in first) == 1:
+                pairs[family_of(kernel)] += 1
+    assert pairs["test"] >= 150
+    assert pairs["calibration"] >= 60
+
+
+def test_heads_dims_and_batches_vary_on_both_sides() -> None:
+    for side in ("calibration", "test"):
+        workloads = [workload for label, workload, _ in points() if family_of(label) == side]
+        assert {w.head_dim for w in workloads} == {64, 128}
+        assert {1, 4} <= {w.group_size for w in workloads}
+        assert {w.cache_state for w in workloads} == {"cold", "warm"}
+        assert len({w.batch for w in workloads}) >= 8
+        assert len({w.kv_len for w in workloads}) >= 8
+
+
+def test_a_record_finds_its_stratum() -> None:
+    label = rung_candidate("r03", {"unroll": 1}).label
+    assert stratum_of(label, Workload.parse("1,32,8,4096,128")) == "chain"
+    assert stratum_of(label, Workload.parse("1,32,8,4097,128")) is None
+    warm = Workload.parse("1,32,8,1024,128").replace(cache_state="warm")
+    assert stratum_of(label, warm) == "warm_l2"
+    assert stratum_of(label, warm.replace(cache_state="cold")) is None
+
+
+def test_a_point_in_two_strata_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = TEST.sections[0]
+    doubled = Plan("twice", "", (*TEST.sections, replace(first, stratum="tail")))
+    monkeypatch.setattr(campaign_points, "load_plan", lambda name: doubled)
+    points_by_stratum.cache_clear()
+    try:
+        with pytest.raises(LabError, match="two strata"):
+            points_by_stratum()
+    finally:
+        points_by_stratum.cache_clear()
