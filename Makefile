@@ -87,7 +87,7 @@ readme:
 
 search-baselines:
 	@$(INSTALL) search
-	@$(RUN) -m tools.search_baselines $(ARGS)
+	@$(RUN) -m research.search_baselines $(ARGS)
 
 lock:
 	@$(INSTALL) lab

@@ -295,7 +295,6 @@ def do_step(
 
     Args:
         given: JSON file, or ``-``, with what the caller decides.
-        **more: further arguments of the step.
     """
     from labtools.optimize.loop import open_loop
 

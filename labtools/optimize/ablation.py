@@ -28,9 +28,6 @@ def ablate_methods(
 
     Args:
         bench: where they are timed.
-        point: with all of the methods.
-        methods: ids.
-        time: the bench's call, or one that keeps what it measures as well.
 
     Raises:
         LabError: the point itself has no time, or a method is not on.

@@ -122,11 +122,6 @@ def least_effect_of(
 
     It is the farthest end of an interval, in all but 5 % of the pairs: what is smaller is seen
     where there is nothing.
-
-    Args:
-        pairs: samples of a kernel, and of the same kernel under another name.
-        origin: of the times.
-        noise: by which every interval is widened, see `ratio_of`.
     """
     ends = []
     for first, second in pairs:

@@ -71,11 +71,7 @@ def variants(
     no kernel comes the reason.
 
     Args:
-        family: what is tuned.
-        point: what the methods are added to.
-        methods: their ids; none varies the hyperparameters alone.
         forms: the number of the one form that a method may have; without it all are tried.
-        fixed: ids of methods that keep the form that they are on in.
         settings: knobs that each variant has so.
     """
     seen = {point}
@@ -125,16 +121,7 @@ def variants(
 def held_forms(
     family: Family, point: Point, plain: Point, methods: Sequence[str], fixed: Collection[str]
 ) -> dict[str, int]:
-    """The form that each method keeps that is not to have another.
-
-    Args:
-        family: what is tuned.
-        point: what methods are added to. What is on there keeps that form, or is off.
-        plain: the point with the methods. What they brought along keeps the form that it came in;
-            what they switched off is held to nothing.
-        methods: their ids; they are held to nothing here.
-        fixed: ids of the methods that keep their form.
-    """
+    """The form that each method keeps that is not to have another."""
     found = {}
     for name in set(fixed) - set(methods):
         before, now = family.form_of(point, name), family.form_of(plain, name)
@@ -151,9 +138,6 @@ def with_methods(
     What a constraint forbids beside the hyperparameters of the point may be allowed beside others.
 
     Args:
-        family: what is tuned.
-        point: what the methods are added to.
-        methods: their ids.
         forms: the number of each one's form.
 
     Raises:
@@ -184,12 +168,7 @@ def _choices(family: Family, held: Sequence[str]) -> list[list[KnobValues]]:
 
 
 def varied_knobs(family: Family, held: Sequence[str]) -> frozenset[str]:
-    """The knobs that variants set beside those of the round's methods.
-
-    Args:
-        family: what is tuned.
-        held: ids of the other methods that are on.
-    """
+    """The knobs that variants set beside those of the round's methods."""
     choices = itertools.chain(*_choices(family, held))
     return frozenset(name for setting in choices for name, _ in setting)
 
@@ -210,14 +189,7 @@ def propose(
 
     Args:
         bench: where they will run.
-        point: the champion.
-        methods: ids of the round's methods.
         count: how many branches at most.
-        known: points that are not tried again, and why.
-        seed: of what is drawn, in words.
-        forms: see `variants`.
-        fixed: see `variants`.
-        settings: see `variants`.
     """
     rng = random.Random(seed)
     pruned: Counter[str] = Counter()
@@ -252,8 +224,6 @@ def why_not_tried(bench: TimingBench, point: Point, known: Mapping[Point, str]) 
 
     Args:
         bench: where it would run.
-        point: the setting.
-        known: points that are not tried again, and why.
     """
     return known.get(point) or bench.refuses(point)
 

@@ -89,11 +89,7 @@ def allocate(
     """Share slots out over the axes whose gap is known and not negligible.
 
     Args:
-        gaps: of the champion.
-        rule: by name, see `ApportionmentRule`.
         slots: how many there are; fewer are given where the caps leave no room.
-        cap: most of one axis.
-        negligible: a gap below this gets none.
         rising: axes that win a tie; then the larger gap wins, then the order of the axes.
 
     Raises:

@@ -231,15 +231,7 @@ def make_plan(
     """Draw the points of a family into batches.
 
     Args:
-        family: whose closure is measured.
-        gpu: short name of the GPU.
-        name: how the family is loaded again, `load_family`.
-        anchors: rungs and baselines that every batch times too.
         limit: only so many points, drawn; the start is among them.
-        batch: points of a batch.
-        pairs: points that are timed twice.
-        rounds: samples of a point at a workload.
-        seed: of the draw.
     """
     rng = np.random.default_rng(seed)
     closure = family.closure()
@@ -496,12 +488,6 @@ def find_codes(
     folder: GridFolder, limits: Limits, *, processes: int, clock: Clock
 ) -> dict[int, PointCode]:
     """Compile every point of a plan that the folder does not hold yet.
-
-    Args:
-        folder: with its plan.
-        limits: of the GPU.
-        processes: children that compile side by side.
-        clock: says when to stop.
 
     Returns:
         What the folder holds afterwards, by the point's number.

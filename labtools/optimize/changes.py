@@ -62,9 +62,6 @@ def counter_noise(records: Iterable[Record]) -> dict[str, float]:
     One kernel is the same machine code with the same knobs at the same workload. The two were
     profiled on one kind of GPU, on different days as a rule, so rounds of one loop differ by less.
 
-    Args:
-        records: of one kind of GPU.
-
     Returns:
         By name, as `CounterChange.noise`; a counter of fewer than `LEAST_PAIRS` pairs is left out.
     """
@@ -127,9 +124,6 @@ def compare_rounds(
 
     Args:
         before: by stable name; None where missing.
-        after: the same of the later round.
-        noise: by name, see `counter_noise`; what is not there has `COUNTER_NOISE`, a rate of the
-            peak `SHARE_NOISE`.
     """
     found = []
     for name in dict.fromkeys((*before, *after)):

@@ -29,8 +29,8 @@ def classify(attribution: Decided | None, sass: SassVerdict) -> MethodClass:
     with its proof alone: where the proof could not be asked it stays undecided.
 
     Args:
-        attribution: of the method, champion against variant; None where the variant has no time.
-        sass: what the machine code says of it.
+        attribution: of the method, champion against variant; None where the variant has no
+            time.
     """
     if sass.verdict == "absent" or (sass.verdict == "no signature" and sass.proved is False):
         return "implementation_failed"

@@ -32,14 +32,6 @@ def code_numbers(
 
     ``shared_read_turns`` is missing where the kernel reads no shared memory.
 
-    Args:
-        rung: the kernel.
-        problem: what is computed.
-        limits: of the GPU.
-        knobs: of the point.
-        code: its machine code.
-        entry: the kernel function that takes longest.
-
     Raises:
         LabError: the rung cannot run the problem.
         TraceError: the code cannot be followed.

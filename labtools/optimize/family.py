@@ -127,7 +127,6 @@ class Pattern:
         """Whether so many instructions that match are as the signature wants it.
 
         Args:
-            count: with the method.
             without: in the code without it; None where that is not at hand, which leaves a
                 comparison open.
         """
@@ -211,7 +210,6 @@ class Method(_Data):
         """The value of one of its expressions.
 
         Args:
-            what: which one.
             names: values by name; None is missing.
 
         Raises:
@@ -503,7 +501,6 @@ class Family:
             point: where from.
             methods: their ids. What a later one sets wins. What was on may be off afterwards,
                 where both are settings of one knob.
-            hyper: values of further knobs, set last.
             forms: the number of a method's form, from 0, where it is not the default form.
 
         Raises:

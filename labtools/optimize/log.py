@@ -228,13 +228,7 @@ class EventLog:
 
 
 def say_command(step: str, folder: Path, *arguments: object) -> str:
-    """A command of a loop as it is typed. Behind ``--`` a folder may begin with a dash.
-
-    Args:
-        step: or another subcommand.
-        folder: of the loop.
-        arguments: behind it.
-    """
+    """A command of a loop as it is typed. Behind ``--`` a folder may begin with a dash."""
     ended = ["--"] if str(folder).startswith("-") else []
     return shlex.join(["labtools", "loop", step, *ended, str(folder), *map(str, arguments)])
 

@@ -189,7 +189,6 @@ class TuningLoop:
 
         Args:
             methods: ids that the caller chose; None lets the four checks and the budget choose.
-            acknowledged: with what a method is tried again that the compiler dropped, by its id.
 
         Raises:
             GivenRefused: a chosen method does not go with the champion, or was dropped by the
@@ -268,11 +267,7 @@ class TuningLoop:
         )
 
     def ablate(self, pairs: bool = False) -> LoopState:
-        """Step 5: the champion with one method out at a time.
-
-        Args:
-            pairs: two methods at a time as well.
-        """
+        """Step 5: the champion with one method out at a time."""
         state = self.folder.require("ablate")
         champion, methods = self._champion(state), state.current.methods
 
@@ -305,11 +300,7 @@ class TuningLoop:
         return self.folder.keep(CheckDone(state.round, verdicts))
 
     def update(self, analysis: str = "") -> LoopState:
-        """Step 7: class each method, and say where the next round begins.
-
-        Args:
-            analysis: words of whoever drives the loop.
-        """
+        """Step 7: class each method, and say where the next round begins."""
         self.folder.require("update")
         self._time_start()
         state = self.state
@@ -330,7 +321,6 @@ class TuningLoop:
 
         Args:
             max_rounds: whole rounds since the last restart, at most.
-            max_runs: no new round begins once so many candidates were timed.
         """
         limit = ""
         while not (state := self.state).stopped:
@@ -764,9 +754,8 @@ def settled(
     may have lost nothing.
 
     Args:
-        rounds: whose verdicts count.
-        gains: of each round's champion over the point that the round began from; None is unknown.
-        least: the smallest effect that can be told, of a round that does not say.
+        gains: of each round's champion over the point that the round began from; None is
+            unknown.
     """
     found: dict[str, MethodClass] = {}
     for one in rounds:
@@ -873,7 +862,6 @@ def check_methods(
     Args:
         bench: looks for signatures, and gives counters where a method has none.
         point: where the methods are on.
-        methods: their ids.
     """
     family = bench.family
     left = single_variants(family, point, methods).points
@@ -914,12 +902,8 @@ def init(
 
     Args:
         folder: made where it is not there.
-        family: what is tuned.
         workload: for what; None takes the family's headline.
         on: where points are timed.
-        seed: of everything that is drawn.
-        branches: candidates a round.
-        rule: that shares the slots out.
 
     Raises:
         LabError: it cannot be timed there, or the folder holds a loop.
@@ -1027,11 +1011,6 @@ def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
     runs, and the whole grid where the loop was played on it. What a loop on forecasts exports names
     another device than the GPU, so that Kernel Tuner does not go on with it there.
 
-    Args:
-        folder: of the loop.
-        family: that it tuned.
-        target: folder that takes the files.
-
     Returns:
         The files that were written.
 
@@ -1116,14 +1095,8 @@ def ablate_point(
     """A point with one method out at a time, outside of any loop.
 
     Args:
-        family: of the point.
         workload: None takes the family's headline.
         on: where it is timed.
-        knobs: of the point; what is not named is as at the start.
-        methods: ids; none takes all that are on there.
-        pairs: two methods at a time as well.
-        seed: of what is drawn.
-        progress: hears what it does.
 
     Raises:
         LabError: a method is not on there, or the point cannot be timed.

@@ -192,9 +192,7 @@ class LoopFolder:
         """The last measurement of a point at the loop's own workload, if there is one.
 
         Args:
-            point: its key.
             round: of that round alone; None of any, as with ``purpose``.
-            calls: of these calls of the bench alone; none is of any.
         """
         for line in reversed(self.lines):
             timed = line.event
@@ -335,11 +333,7 @@ def _refuse_remains(path: Path) -> None:
 
 
 def family_lost(folder: Path, family: str, because: LabError) -> LabError:
-    """What is said of a loop whose family, as the loop names it, cannot be loaded.
-
-    Args:
-        because: what loading it said.
-    """
+    """What is said of a loop whose family, as the loop names it, cannot be loaded."""
     path = Path(family)
     if not path.is_absolute() or path.with_suffix(".py").is_file():
         return LabError(

@@ -161,21 +161,12 @@ def pick_methods(
     not go together with the point, or with what is chosen already, is passed over.
 
     Args:
-        family: whose methods.
-        point: the champion.
-        gaps: of the champion.
-        budget: slots by axis.
-        counters: of the champion by stable names, measured or forecast.
-        problem: what is computed.
-        limits: of the GPU.
-        taken: what earlier rounds found out.
         refuses: why some methods cannot be tried together where they would run, or None.
-        entry: the kernel function that takes longest.
         pass_on: a wide gap alone is no reason to take what the counters hardly call for. A slot
-            for which its axis has no method of at least `WEAK_STRENGTH` goes to the method called
-            for most strongly, of any axis whose gap is not negligible and that has not `CAP`. What
-            a chosen method brings along takes no slot. Without it every slot is its axis', as in
-            the source's V1.
+            for which its axis has no method of at least `WEAK_STRENGTH` goes to the method
+            called for most strongly, of any axis whose gap is not negligible and that has not
+            `CAP`. What a chosen method brings along takes no slot. Without it every slot is its
+            axis', as in the source's V1.
         rng: draws the order of methods whose strengths are within `NEAR_STRENGTH`; None orders
             them by strength alone.
     """
@@ -235,7 +226,6 @@ class _PickInTheMaking:
             some: of which those that passed their checks may be taken.
             slots: how many; an axis has at most `CAP` of all.
             by: what orders them.
-            where: which slots these are, in words.
         """
         ranked = rank_methods(some, by, self.rng)
         none_left = "others of its axis stand before it" if slots else "its axis has no slot"

@@ -69,12 +69,9 @@ def check_sass(
     counts: a compiler that dropped it leaves the code as it was, whatever else is in there.
 
     Args:
-        family: whose methods they are.
-        methods: their ids.
-        code: with all of them on.
         before: the code without them, or for each method the code without it alone.
-        entry: the kernel function that takes longest (`LaunchForecast.entry`); None takes the only
-            one.
+        entry: the kernel function that takes longest (`LaunchForecast.entry`); None takes the
+            only one.
         proved: what the proof of a method without a signature said, see `prove`.
 
     Raises:
@@ -125,10 +122,7 @@ def judge_counts(
     """The verdict that follows from how many instructions match each line of a signature.
 
     Args:
-        method: has a signature.
-        found: counts with the method.
         without: counts without it; None leaves a signature that compares the two undecided.
-        entry: the kernel function.
         same_code: the code with and without it is one.
     """
     before = [count for _, count in without] if without is not None else [None] * len(found)
@@ -153,7 +147,6 @@ def judge_proof(method: Method, proof: Proof | None, entry: str) -> SassVerdict:
     Args:
         method: has a ``proof``.
         proof: what it said; None was not asked.
-        entry: the kernel function.
     """
     found = proof or Proof(None)
     return SassVerdict(
@@ -189,7 +182,6 @@ def prove(
 
     Args:
         method: has a ``proof``.
-        values: counters and numbers of the launch, with the method.
         without: the same without it.
 
     Returns:

@@ -48,8 +48,6 @@ def sol_score(time_us: float, floor_us: float, baseline_us: float) -> SolScore:
 
     Args:
         time_us: of the kernel, microseconds.
-        floor_us: the least time that is possible.
-        baseline_us: of the fastest fair library.
 
     Raises:
         LabError: a time that is none, one below the floor, or a baseline that is not above it:

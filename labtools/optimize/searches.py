@@ -169,8 +169,6 @@ def runs_until(plays: Sequence[Runs], best_us: float, factor: float) -> RunsUnti
 
     Args:
         plays: one for each seed.
-        best_us: the fastest time.
-        factor: times that.
     """
     needed = [
         next((n for n, us in enumerate(runs[:MOST_RUNS], 1) if us <= factor * best_us), math.inf)
@@ -185,10 +183,7 @@ def sum_up(name: str, title: str, plays: Sequence[Runs], best_us: float) -> Sear
     """One search from its seeds.
 
     Args:
-        name: short.
-        title: one line.
         plays: one for each seed.
-        best_us: the fastest time of the grid.
     """
     curves = np.array([best_after_runs(runs, MOST_RUNS) for runs in plays])
     # Of a real run each: between a time and none there is no middle.
@@ -235,13 +230,7 @@ def read_searches(path: Path) -> Searches:
 
 
 def why_stale(found: Searches, family: Family, grid: Path) -> str | None:
-    """Why searches are not about the grid and the family as they stand, or None.
-
-    Args:
-        found: as they were read.
-        family: whose methods the policies play.
-        grid: its file.
-    """
+    """Why searches are not about the grid and the family as they stand, or None."""
     if hash_file(grid.read_bytes()) != found.grid_sha256:
         return "the grid is another than they were played on"
     if hash_file(family.path.read_bytes()) != found.family_sha256:

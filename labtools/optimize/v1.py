@@ -58,9 +58,7 @@ def judge_group(
     """One verdict for a whole group: its gain against the noise.
 
     Args:
-        methods: that were applied together.
         before_us: without any of them.
-        after_us: with all of them.
         noise: relative to ``after_us``.
     """
     gain = contributions(after_us, {"all": before_us})["all"]
@@ -73,7 +71,6 @@ def contributions(champion_us: float, without_us: Mapping[str, float]) -> dict[s
     """What each method contributes, had it been left out alone, relative to the champion's time.
 
     Args:
-        champion_us: with all methods.
         without_us: by method, without that one.
 
     Raises:

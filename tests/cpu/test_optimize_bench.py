@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from live_fake import DEVICE, use_fake_gpu
 
-from labtools.optimize import bench as benches
+from labtools.optimize import live_bench
 from labtools.optimize.ablation import ablate_methods, ablate_pairs
 from labtools.optimize.attribution import (
     MOST_PAIRS_NAMED,
@@ -26,7 +26,7 @@ from labtools.optimize.attribution import (
     say_untimed,
     threshold_of,
 )
-from labtools.optimize.bench import LiveBench, RecordedBench, open_bench
+from labtools.optimize.bench import RecordedBench, open_bench
 from labtools.optimize.campaign import GridPlan, TimedTwice, source_hash_of
 from labtools.optimize.family import load_family
 from labtools.optimize.grid import (
@@ -35,6 +35,7 @@ from labtools.optimize.grid import (
     export_kernel_tuner,
     grid_contradictions,
 )
+from labtools.optimize.live_bench import LiveBench
 from labtools.predict import load_gpu
 from labtools.predict.machine import machine_of
 from labtools.problem import Comparison, LabError, Rows
@@ -449,9 +450,9 @@ def test_the_live_bench_asks_for_several_points_at_once(monkeypatch):
         asked.append(len(items))
         raise LabError("There is no ncu.")
 
-    monkeypatch.setattr(benches, "require_device", lambda: DEVICE)
-    monkeypatch.setattr(benches, "check_batteries", check)
-    monkeypatch.setattr(benches, "profile_batch", profile)
+    monkeypatch.setattr(live_bench, "require_device", lambda: DEVICE)
+    monkeypatch.setattr(live_bench, "check_batteries", check)
+    monkeypatch.setattr(live_bench, "profile_batch", profile)
     with LiveBench(FAMILY, Rows(64, 256)) as bench:
         found = bench.check([TOP, FAMILY.start, narrow, TOP])
         assert list(found) == [TOP, FAMILY.start, narrow]
@@ -467,8 +468,8 @@ def test_the_live_bench_asks_for_several_points_at_once(monkeypatch):
 def test_the_live_bench_times_a_call_together_and_tells_identical_kernels(monkeypatch, tmp_path):
     use_fake_gpu(monkeypatch, tmp_path, sample_us=100.0)
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(benches, "require_device", lambda: DEVICE)
-    monkeypatch.setattr(benches, "check_batteries", lambda wanted: dict.fromkeys(wanted, RIGHT))
+    monkeypatch.setattr(live_bench, "require_device", lambda: DEVICE)
+    monkeypatch.setattr(live_bench, "check_batteries", lambda wanted: dict.fromkeys(wanted, RIGHT))
     with LiveBench(FAMILY, Rows(64, 256), processes=2, rounds=5) as bench:
         narrow = FAMILY.remove(TOP, LARGER)
         timed = bench.time([TOP, narrow])
@@ -477,7 +478,7 @@ def test_the_live_bench_times_a_call_together_and_tells_identical_kernels(monkey
         assert timed.median_us(narrow) == pytest.approx(12.0)
         assert [len(one.us) for one in timed.samples[TOP].processes] == [5, 5]
         least = bench.least_effect()
-        assert (least.pairs, least.origin) == (benches.AA_PAIRS, "live")
+        assert (least.pairs, least.origin) == (live_bench.AA_PAIRS, "live")
         assert least.effect == pytest.approx(0.0, abs=1e-6)
         (larger,) = ablate_methods(bench, TOP, [LARGER])
         assert larger.relative == pytest.approx(0.5)

@@ -29,16 +29,14 @@ from labtools.optimize.grid import (
     Grid,
     GridAt,
     check_grid,
-    describe_grid,
     draw_points,
     grid_contradictions,
-    make_grid,
     read_grid,
-    renew_forecasts,
     write_grid,
 )
 from labtools.predict import limits_of
 from labtools.problem import LabError
+from research.make_grid import describe_grid, make_grid, renew_forecasts
 
 FOLDER = Path(__file__).resolve().parents[1] / "families"
 WORKLOADS = '["rows:16,64", "rows:4,64", "rows:2,128"]'

@@ -25,8 +25,8 @@ from labtools.optimize.searches import (
     write_searches,
 )
 from labtools.problem import LabError
-from tools import search_baselines as tool
-from tools.search_baselines import (
+from research import search_baselines as tool
+from research.search_baselines import (
     OldPolicy,
     SearchTable,
     answers_to,

@@ -12,7 +12,7 @@ import pytest
 from labtools.optimize import loop
 from labtools.optimize.ablation import ablate_methods
 from labtools.optimize.attribution import threshold_of
-from labtools.optimize.bench import LiveBench
+from labtools.optimize.live_bench import LiveBench
 from labtools.optimize.family import load_family
 from labtools.optimize.grid import grid_path, read_grid
 from labtools.optimize.loop_folder import LoopFolder

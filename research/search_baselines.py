@@ -1,6 +1,6 @@
 """Play other searches on the recorded grid, to be held beside the loop.
 
-    python -m tools.search_baselines [--only loop,old_policy] [--jobs 2]
+    python -m research.search_baselines [--only loop,old_policy] [--jobs 2]
 
 At the headline of ``tunable``: random search, Optuna's TPE, a strategy of Kernel Tuner simulated on
 the grid, the loop's policy and the old policy. Each candidate that is timed counts one run. Optuna
