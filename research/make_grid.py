@@ -14,16 +14,23 @@ from labtools.measure.gpu.timing import Timed
 from labtools.optimize.campaign import (
     AGAIN,
     GridFolder,
-    GridPlan,
     KeptForecast,
     PointCode,
     PointModel,
     TimedBatch,
-    digits,
     names_of,
 )
 from labtools.optimize.family import Family, load_family
-from labtools.optimize.grid import GRID_SCHEMA, FullProtocol, Grid, GridAt, Times, samples_of
+from labtools.optimize.grid import (
+    GRID_SCHEMA,
+    FullProtocol,
+    Grid,
+    GridAt,
+    GridPlan,
+    Times,
+    digits,
+    samples_of,
+)
 from labtools.problem import LabError, Problem
 from labtools.problem.text import how_many
 from labtools.record import Provenance, median_us, ratio_of_samples

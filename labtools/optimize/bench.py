@@ -512,11 +512,7 @@ class ForecastBench(TimingBench):
     origin: TimesFrom = "forecast"
 
     def __init__(
-        self,
-        family: Family,
-        problem: Problem,
-        gpu: Gpu | None = None,
-        progress: Progress = silent,
+        self, family: Family, problem: Problem, gpu: Gpu | None = None, progress: Progress = silent
     ) -> None:
         super().__init__(family, problem, gpu or load_gpu(DEFAULT_GPU), progress)
         self._checked: dict[Point, str | None] = {}
@@ -589,12 +585,7 @@ def ends_of(floor_us: float | None, times_us: Mapping[str, float]) -> ScoreEnds 
 
 
 def open_bench(
-    family: Family,
-    problem: Problem,
-    on: TimedOn,
-    *,
-    seed: int = 0,
-    progress: Progress = silent,
+    family: Family, problem: Problem, on: TimedOn, *, seed: int = 0, progress: Progress = silent
 ) -> TimingBench:
     """The bench of a name.
 

@@ -241,10 +241,7 @@ def say_counted(reasons: Mapping[str, int]) -> str:
 
 
 def choose_branches(
-    ordered: Sequence[Point],
-    forecasts: Mapping[Point, float],
-    count: int,
-    rng: random.Random,
+    ordered: Sequence[Point], forecasts: Mapping[Point, float], count: int, rng: random.Random
 ) -> tuple[Branch, ...]:
     """Of the points near the forecast's best its first, and as many that are drawn.
 

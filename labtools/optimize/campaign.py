@@ -13,14 +13,11 @@ call with the same folder goes on where the first one ended.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import shutil
 import statistics
 import threading
 import time
-import tomllib
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,20 +50,19 @@ from labtools.measure.gpu.timing import TimingAnswer
 from labtools.measure.worker import Worker, WorkerDied
 from labtools.predict import Forecast, forecast, load_gpu, model_name
 from labtools.problem import LabError, Limits, Problem, timed_launches
-from labtools.problem.text import read_given
-from labtools.record import Provenance, hash_python_file
+from labtools.record import Provenance
 from labtools.record.bound import Bound
 from labtools.record.expressions import Quantity
-from labtools.record.fields import HashesField, ModelName, ProblemField, ResourcesField
+from labtools.record.fields import HashesField, ProblemField, ResourcesField
 from labtools.record.whole import append_lines, write_whole
 from labtools.toolchain import DeviceInfo, kernel_hashes
 from labtools.toolchain.listings import MachineCode, machine_code
 from labtools.toolchain.progress import Progress, silent, with_time_left
-from labtools.toolchain.sources import hash_source
 
 from .code_numbers import code_numbers
-from .family import Family, load_family
+from .family import Family, load_family, source_hash_of
 from .gaps import counters_of_forecast
+from .grid import GridPlan, TimedTwice, digits
 from .sass_check import check_sass
 
 POINTS_A_BATCH = 96
@@ -87,53 +83,6 @@ AGAIN = " (again)"
 """Behind the name of a point that is timed a second time."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class TimedTwice:
-    """A point that is timed twice, as if it were two."""
-
-    point: int  # its number in the plan
-    batch: int  # the batch of the second time
-
-
-@dataclass(frozen=True)
-class GridPlan:
-    """What is measured. A folder holds the measurements of one plan."""
-
-    family: str  # name or path of the family
-    rung: str  # id of its kernel
-    gpu: str  # short name, as of a data sheet
-    source_hash: str  # of the kernel with its headers
-    model: ModelName  # name of the model that made the forecasts
-    workloads: tuple[ProblemField, ...]  # the first is the headline
-    # value of each knob by name: a column with an entry for each point, in the order in which they
-    # are timed
-    knobs: dict[str, tuple[int, ...]]
-    batch: int  # points of a batch
-    pairs: tuple[TimedTwice, ...]  # the points that are timed twice
-    anchors: tuple[str, ...]  # what is timed in every batch
-    rounds: int  # samples of a point at a workload
-
-    def __len__(self) -> int:
-        return len(next(iter(self.knobs.values())))
-
-    def knobs_of(self, point: int) -> dict[str, int]:
-        """The knobs of a point."""
-        return {name: column[point] for name, column in self.knobs.items()}
-
-    @property
-    def batches(self) -> int:
-        """How many batches a workload has."""
-        return math.ceil(len(self) / self.batch)
-
-    def batch_of(self, point: int) -> int:
-        """The batch of a point's first time."""
-        return point // self.batch
-
-    def members(self, batch: int) -> range:
-        """The points of a batch."""
-        return range(batch * self.batch, min((batch + 1) * self.batch, len(self)))
 
 
 @dataclass(frozen=True)
@@ -208,11 +157,6 @@ def keep_forecast(made: Forecast) -> KeptForecast:
     )
 
 
-def digits(value: float, count: int) -> float:
-    """A value to so many significant digits."""
-    return float(f"{value:.{count}g}")
-
-
 # ------------------------------------------------------------------------------------ the plan
 
 
@@ -263,26 +207,6 @@ def make_plan(
 def _apart(number: int, batches: int) -> int:
     """So many batches behind the first time of a pair the second one comes; 0 for one in four."""
     return 1 + number % (batches - 1) if number % 4 and batches > 1 else 0
-
-
-def source_hash_of(family: Family) -> str:
-    """The identity of a family's source: kernel, own headers and options, no definitions."""
-    rung = family.rung
-    return hash_source(rung.source_text, {}, rung.include_dirs)
-
-
-def family_hash_of(family: Family) -> str:
-    """The identity of all that a loop's times and verdicts follow from: source, Python and data.
-
-    Comments and layout of the Python and of the data do not count.
-    """
-    data = tomllib.loads(read_given(family.path))
-    parts = {
-        "source": source_hash_of(family),
-        "python": hash_python_file(family.path.with_suffix(".py")),
-        "data": data,
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 class GridFolder:
@@ -522,12 +446,7 @@ class _PointWork(Generic[_Made]):
     """
 
     def __init__(
-        self,
-        folder: GridFolder,
-        limits: Limits,
-        clock: Clock,
-        held: dict[int, _Made],
-        name: str,
+        self, folder: GridFolder, limits: Limits, clock: Clock, held: dict[int, _Made], name: str
     ) -> None:
         plan = folder.plan()
         self._todo = [
@@ -546,10 +465,7 @@ class _PointWork(Generic[_Made]):
         self._lock = threading.Lock()
 
     def do(
-        self,
-        make: Callable[[Reporter[None], PointRequest], _Made],
-        of: type[_Made],
-        processes: int,
+        self, make: Callable[[Reporter[None], PointRequest], _Made], of: type[_Made], processes: int
     ) -> dict[int, _Made]:
         """Let so many children make all that is left, or what the clock allows."""
         with ThreadPoolExecutor(processes) as threads:
@@ -761,10 +677,7 @@ def second_job(job: Job) -> Job:
 
 
 def best_points(
-    plan: GridPlan,
-    names: Sequence[str],
-    batches: Mapping[tuple[str, int], TimedBatch],
-    count: int,
+    plan: GridPlan, names: Sequence[str], batches: Mapping[tuple[str, int], TimedBatch], count: int
 ) -> list[int]:
     """The points of the least median at the headline, fastest first."""
     headline = str(plan.workloads[0])

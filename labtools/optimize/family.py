@@ -8,7 +8,9 @@ it is read: a field, a knob, a value or a name in an expression that does not ex
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -32,12 +34,9 @@ from labtools.measure.profiler.counters import COUNTERS, STALL_REASONS
 from labtools.problem import LabError, Problem, Rung, load_rung, parse_problem
 from labtools.problem.rung import say_knobs
 from labtools.problem.text import read_given
-from labtools.record.expressions import (
-    ExpressionError,
-    Quantity,
-    evaluate_expression,
-    names_in,
-)
+from labtools.record import hash_python_file
+from labtools.record.expressions import ExpressionError, Quantity, evaluate_expression, names_in
+from labtools.toolchain.sources import hash_source
 
 Axis = Literal["compute", "memory", "latency"]
 METHOD_AXES: tuple[Axis, ...] = ("compute", "memory", "latency")
@@ -680,6 +679,26 @@ def load_family(name: str | Path) -> Family:
     _check_names(path, family)
     _check_toggles(path, family)
     return family
+
+
+def source_hash_of(family: Family) -> str:
+    """The identity of a family's source: kernel, own headers and options, no definitions."""
+    rung = family.rung
+    return hash_source(rung.source_text, {}, rung.include_dirs)
+
+
+def family_hash_of(family: Family) -> str:
+    """The identity of all that a loop's times and verdicts follow from: source, Python and data.
+
+    Comments and layout of the Python and of the data do not count.
+    """
+    data = tomllib.loads(read_given(family.path))
+    parts = {
+        "source": source_hash_of(family),
+        "python": hash_python_file(family.path.with_suffix(".py")),
+        "data": data,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _refuse_file(path: Path, why: str) -> NoReturn:

@@ -26,16 +26,12 @@ from labtools.predict import load_gpu
 from labtools.problem import LabError, Limits, Problem, kernels_dir
 from labtools.record import ProcessSamples, Provenance, Samples
 from labtools.record.bound import Bound
-from labtools.record.fields import ProblemField
+from labtools.record.fields import ModelName, ProblemField
 from labtools.record.whole import write_whole
 from labtools.toolchain import find_compiler, kernel_hashes
 from labtools.toolchain.options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS
 
-from .campaign import (
-    GridPlan,
-    source_hash_of,
-)
-from .family import Family, Pattern, Point, read_pattern
+from .family import Family, Pattern, Point, read_pattern, source_hash_of
 from .sass_check import PatternCounts
 
 GRID_SCHEMA = 1
@@ -43,6 +39,53 @@ ENDING = ".jsonl.gz"
 
 Times = tuple[float, ...]
 """Samples of one process, microseconds; empty where there are none."""
+
+
+@dataclass(frozen=True)
+class TimedTwice:
+    """A point that is timed twice, as if it were two."""
+
+    point: int  # its number in the plan
+    batch: int  # the batch of the second time
+
+
+@dataclass(frozen=True)
+class GridPlan:
+    """What is measured. A folder holds the measurements of one plan."""
+
+    family: str  # name or path of the family
+    rung: str  # id of its kernel
+    gpu: str  # short name, as of a data sheet
+    source_hash: str  # of the kernel with its headers
+    model: ModelName  # name of the model that made the forecasts
+    workloads: tuple[ProblemField, ...]  # the first is the headline
+    # value of each knob by name: a column with an entry for each point, in the order in which they
+    # are timed
+    knobs: dict[str, tuple[int, ...]]
+    batch: int  # points of a batch
+    pairs: tuple[TimedTwice, ...]  # the points that are timed twice
+    anchors: tuple[str, ...]  # what is timed in every batch
+    rounds: int  # samples of a point at a workload
+
+    def __len__(self) -> int:
+        return len(next(iter(self.knobs.values())))
+
+    def knobs_of(self, point: int) -> dict[str, int]:
+        """The knobs of a point."""
+        return {name: column[point] for name, column in self.knobs.items()}
+
+    @property
+    def batches(self) -> int:
+        """How many batches a workload has."""
+        return math.ceil(len(self) / self.batch)
+
+    def batch_of(self, point: int) -> int:
+        """The batch of a point's first time."""
+        return point // self.batch
+
+    def members(self, batch: int) -> range:
+        """The points of a batch."""
+        return range(batch * self.batch, min((batch + 1) * self.batch, len(self)))
 
 
 @dataclass(frozen=True)
@@ -196,6 +239,11 @@ class Grid:
         ]
 
 
+def digits(value: float, count: int) -> float:
+    """A value to so many significant digits."""
+    return float(f"{value:.{count}g}")
+
+
 def samples_of(rows: Sequence[Times], at: GridAt, launches: int = 1) -> Samples:
     """Times of some processes as a record has them."""
     return Samples(
@@ -244,11 +292,10 @@ def read_grid(path: Path) -> Grid:
         LabError: it is not there, damaged, of another schema, or contradicts itself.
     """
     try:
-        data = json.loads(gzip.decompress(path.read_bytes()))
-        version = data.get("schema_version")
-        if version != GRID_SCHEMA:
+        grid = _GRID.validate_json(gzip.decompress(path.read_bytes()))
+        if grid.schema_version != GRID_SCHEMA:
+            version = grid.schema_version
             raise ValueError(f"its schema is {version}; this labtools reads {GRID_SCHEMA}")
-        grid = _GRID.validate_python(data)
     except (OSError, EOFError, ValueError, AttributeError, zlib.error, ValidationError) as error:
         raise LabError(
             f"The recorded grid {path.name} cannot be read.",

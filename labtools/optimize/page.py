@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .family import METHOD_AXES
 from .state import LoopState
-from .summary import (
-    MOST_FRONTIER_ROWS,
-    SummaryTable,
-    attributed,
-    best_so_far,
-    summarise,
-    title_of,
-)
+from .summary import MOST_FRONTIER_ROWS, SummaryTable, attributed, best_so_far, summarise, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

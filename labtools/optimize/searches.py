@@ -20,9 +20,8 @@ from labtools.problem import LabError
 from labtools.record.trust import hash_file
 from labtools.record.whole import write_whole
 
-from .campaign import digits
 from .family import Family
-from .grid import ENDING, grid_path
+from .grid import ENDING, digits, grid_path
 from .state import ForecastHits
 
 SEARCHES_SCHEMA = 1

@@ -27,11 +27,12 @@ from labtools.optimize.attribution import (
     threshold_of,
 )
 from labtools.optimize.bench import RecordedBench, open_bench
-from labtools.optimize.campaign import GridPlan, TimedTwice, source_hash_of
-from labtools.optimize.family import load_family
+from labtools.optimize.family import load_family, source_hash_of
 from labtools.optimize.grid import (
     Grid,
     GridAt,
+    GridPlan,
+    TimedTwice,
     export_kernel_tuner,
     grid_contradictions,
 )

@@ -18,13 +18,12 @@ from labtools.optimize.campaign import (
     Clock,
     GridFolder,
     Timer,
-    family_hash_of,
     find_codes,
     find_models,
     make_plan,
     names_of,
 )
-from labtools.optimize.family import load_family
+from labtools.optimize.family import family_hash_of, load_family
 from labtools.optimize.grid import (
     Grid,
     GridAt,
