@@ -39,11 +39,7 @@ from labtools.toolchain.options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS
 
 
 def make_grid(folder: GridFolder) -> Grid:
-    """Put the measurements of a folder together.
-
-    Raises:
-        LabError: a part is missing.
-    """
+    """Put the measurements of a folder together."""
     plan = folder.plan()
     codes, models = folder.codes(), folder.models()
     for what, held in (("codes", codes), ("models", models)):
@@ -209,11 +205,7 @@ def _forecast_columns(made: Sequence[KeptForecast | None]) -> dict[str, Any]:
 
 
 def renew_forecasts(grid: Grid, models: Mapping[int, PointModel], model: str) -> Grid:
-    """A grid with the forecasts of another model; what was measured stays as it is.
-
-    Raises:
-        LabError: a forecast that the grid has is missing, or of other code than was timed.
-    """
+    """A grid with the forecasts of another model; what was measured stays as it is."""
     for number in range(len(grid)):
         code = grid.at[0].code[number]
         timed = grid.codes[code] if code >= 0 else None

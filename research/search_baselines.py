@@ -595,11 +595,7 @@ class Baselines:
 
 
 def kept_from(path: Path, wanted: Iterable[str], baselines: Baselines) -> Searches | None:
-    """The file that is there, to keep of it what is not played; None where all is played.
-
-    Raises:
-        LabError: what is kept would be of another grid, or of another family.
-    """
+    """The file that is there, to keep of it what is not played; None where all is played."""
     left = set(SEEDS) - set(wanted)
     if not left:
         return None

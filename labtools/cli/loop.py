@@ -240,7 +240,6 @@ class LoopAsked:
 
         Raises:
             UsageProblem: it is.
-            LabError: the family that it works on cannot be loaded.
         """
         simple = ("on", "seed", "branches", "rule")
         asked = {

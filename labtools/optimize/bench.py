@@ -49,11 +49,7 @@ class TimedPoints:
     failures: dict[Point, str] = field(default_factory=dict)  # why the others have none
 
     def median_us(self, point: Point) -> float:
-        """The median time of a point, microseconds.
-
-        Raises:
-            LabError: it has none.
-        """
+        """The median time of a point, microseconds."""
         if point not in self.samples:
             why = self.failures.get(point, "it was not timed")
             raise LabError(f"{point.key} has no time.", why, "the other points")
@@ -162,11 +158,7 @@ class TimingBench(ABC):
         return check_sass(self.family, removed, code, before, entry, proved)
 
     def forecast_of(self, point: Point, problem: Problem | None = None) -> Forecast:
-        """The forecast of a point.
-
-        Raises:
-            LabError: there is none, and why.
-        """
+        """The forecast of a point."""
         key = (point, problem or self.problem)
         if key not in self._forecasts:
             try:
@@ -226,10 +218,8 @@ class TimingBench(ABC):
         return gaps_of_forecast(self.forecast_of(point))
 
     def _read_floor_us(self, sweeps: Iterable[tuple[Problem, float]] = ()) -> float | None:
-        """The bulk of the workload at the best rate of a plain read, and an empty launch.
-
-        No point has a say in it, so it is known before any is timed.
-        """
+        """The bulk of the workload at the best rate of a plain read, and an empty launch,
+        microseconds. No point has a say in it."""
         rates, empty_us = [], 0.0
         with contextlib.suppress(LabError):  # a GPU without a record or a data sheet
             machine = machine_of(self.sheet)
@@ -251,9 +241,6 @@ class RecordedBench(TimingBench):
     Two points of it may have been timed in two batches, minutes apart. So the interval of their
     ratio comes from the samples of both and from the identical kernels of the same campaign. The
     best points were timed again side by side; see `ratio`.
-
-    Raises:
-        LabError: the grid is of another kernel, or was not measured on the workload.
     """
 
     origin: TimesFrom = "recorded"
@@ -317,11 +304,8 @@ class RecordedBench(TimingBench):
         return noise_of(self.identical)
 
     def ratio(self, timed: TimedPoints, above: Point, below: Point) -> TimeRatio:
-        """Ratio of two points; its interval by both samples and by the campaign's A/A run.
-
-        Where both are among the points that the campaign timed side by side as well, in turns and
-        by several processes, these samples count, and identical kernels among them.
-        """
+        """Ratio of two points; its interval by both samples and by the campaign's A/A run, or where
+        it timed both side by side, in turns, by those samples and identical kernels among them."""
         beside = self._side_by_side(above), self._side_by_side(below)
         if beside[0] and beside[1]:
             return ratio_of(beside[0], beside[1], self._noise_in_turns)
@@ -400,10 +384,8 @@ class RecordedBench(TimingBench):
     def look_for(
         self, point: Point, removed: Mapping[str, Point | None], proved: Mapping[str, Proof]
     ) -> tuple[SassVerdict, ...]:
-        """What the campaign counted in the code that it timed; no compiler is asked.
-
-        Where it did not count a signature, the code is compiled here.
-        """
+        """What the campaign counted in the code that it timed; what it did not count is compiled
+        here."""
         entry, found = self.entry(point), list[SassVerdict]()
         for name, left in removed.items():
             method = self.family.method(name)
@@ -572,11 +554,7 @@ def _check_on_cpu(family: Family, problem: Problem, point: Point) -> str | None:
 
 
 def ends_of(floor_us: float | None, times_us: Mapping[str, float]) -> ScoreEnds | None:
-    """The floor and the fastest baseline among some times; None where one is not there.
-
-    Args:
-        floor_us: microseconds.
-    """
+    """The floor and the fastest baseline among some times by label; None where one is not there."""
     libraries = {one: us for one, us in times_us.items() if one.startswith("baseline:")}
     if floor_us is None or not libraries:
         return None
@@ -587,15 +565,7 @@ def ends_of(floor_us: float | None, times_us: Mapping[str, float]) -> ScoreEnds 
 def open_bench(
     family: Family, problem: Problem, on: TimedOn, *, seed: int = 0, progress: Progress = silent
 ) -> TimingBench:
-    """The bench of a name.
-
-    Args:
-        on: ``recorded``, ``forecast`` or ``gpu``.
-
-    Raises:
-        LabError: the family cannot run the problem, there is no such bench here, or the recorded
-            grid is of other code.
-    """
+    """The bench of a name: ``recorded``, ``forecast`` or ``gpu``."""
     if reason := family.rung.supports(problem):
         raise LabError(f"{family.rung.id} cannot run {problem}.", reason, "choose another workload")
     makers: Mapping[TimedOn, Callable[[], TimingBench]] = {

@@ -64,14 +64,13 @@ def variants(
 ) -> Iterator[Point | str]:
     """A point with some methods, in each of their forms and with each setting of hyperparameters.
 
-    What is on already may take another of its forms: which one is best follows from what is beside
-    it. A setting that would switch another method on or off is no variant: nobody would know which
-    of the two a gain belongs to. Nor is one that gives a method another form than it may have, as
-    where a hyperparameter is the form. Each point comes once; in place of one that is no variant or
-    no kernel comes the reason.
+    What is on already may take another of its forms. Each point comes once; in place of one that is
+    no variant or no kernel comes the reason: it would switch another method, or change a form that
+    is held.
 
     Args:
         forms: the number of the one form that a method may have; without it all are tried.
+        fixed: ids of methods that keep the form that they are on in.
         settings: knobs that each variant has so.
     """
     seen = {point}
@@ -121,7 +120,8 @@ def variants(
 def held_forms(
     family: Family, point: Point, plain: Point, methods: Sequence[str], fixed: Collection[str]
 ) -> dict[str, int]:
-    """The form that each method keeps that is not to have another."""
+    """The form that each method of ``fixed`` keeps that the round does not take: that at ``point``,
+    or that in which the round's methods brought it along in ``plain``."""
     found = {}
     for name in set(fixed) - set(methods):
         before, now = family.form_of(point, name), family.form_of(plain, name)
@@ -133,16 +133,8 @@ def held_forms(
 def with_methods(
     family: Family, point: Point, methods: Sequence[str], forms: Mapping[str, int]
 ) -> Point:
-    """A point with some methods, where need be with one hyperparameter set anew.
-
-    What a constraint forbids beside the hyperparameters of the point may be allowed beside others.
-
-    Args:
-        forms: the number of each one's form.
-
-    Raises:
-        InvalidPoint: they exclude each other, or a constraint forbids them beside any.
-    """
+    """A point with some methods, where need be with one hyperparameter set anew: what a constraint
+    forbids beside the hyperparameters of the point may be allowed beside others."""
     try:
         return family.apply(point, methods, forms=forms)
     except ForbiddenPoint:
@@ -185,12 +177,7 @@ def propose(
     fixed: Collection[str] = (),
     settings: Mapping[str, int] | None = None,
 ) -> Branching:
-    """Choose a round's branches.
-
-    Args:
-        bench: where they will run.
-        count: how many branches at most.
-    """
+    """Choose a round's branches, at most ``count``; the last three arguments as of `variants`."""
     rng = random.Random(seed)
     pruned: Counter[str] = Counter()
     left: list[Point] = []
@@ -243,10 +230,8 @@ def say_counted(reasons: Mapping[str, int]) -> str:
 def choose_branches(
     ordered: Sequence[Point], forecasts: Mapping[Point, float], count: int, rng: random.Random
 ) -> tuple[Branch, ...]:
-    """Of the points near the forecast's best its first, and as many that are drawn.
-
-    Of an odd number one more is the forecast's.
-    """
+    """Of the points near the forecast's best its first, and as many that are drawn; of an odd
+    number one more is the forecast's."""
     limit = NEAR_FORECAST * min(forecasts.values(), default=float("inf"))
     near = [one for one in ordered if forecasts.get(one, float("inf")) <= limit]
     first, others = near[: count - count // 2], near[count - count // 2 :]

@@ -172,11 +172,7 @@ def make_plan(
     rounds: int = GRID_ROUNDS,
     seed: int = 13,
 ) -> GridPlan:
-    """Draw the points of a family into batches.
-
-    Args:
-        limit: only so many points, drawn; the start is among them.
-    """
+    """Draw the points of a family into batches; at most ``limit`` of them, with the start."""
     rng = np.random.default_rng(seed)
     closure = family.closure()
     order = [closure[place] for place in rng.permutation(len(closure))]
@@ -210,11 +206,7 @@ def _apart(number: int, batches: int) -> int:
 
 
 class GridFolder:
-    """The measurements of one plan on disk.
-
-    Args:
-        folder: made if it is not there.
-    """
+    """The measurements of one plan on disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -227,11 +219,7 @@ class GridFolder:
         return self.folder / "plan.json"
 
     def settle(self, plan: GridPlan) -> GridPlan:
-        """Write the plan, or find that the folder holds the same one.
-
-        Raises:
-            LabError: it holds another.
-        """
+        """Write the plan, or find that the folder holds the same one."""
         if not self.plan_path.exists():
             write_whole(self.plan_path, TypeAdapter(GridPlan).dump_json(plan), durable=True)
         held = self.plan()
@@ -245,11 +233,7 @@ class GridFolder:
         return held
 
     def plan(self) -> GridPlan:
-        """The plan of this folder.
-
-        Raises:
-            LabError: there is none.
-        """
+        """The plan of this folder."""
         try:
             return TypeAdapter(GridPlan).validate_json(self.plan_path.read_bytes())
         except (OSError, ValidationError) as error:
@@ -411,11 +395,8 @@ def count_signatures(family: Family, code: MachineCode, entry: str) -> dict[str,
 def find_codes(
     folder: GridFolder, limits: Limits, *, processes: int, clock: Clock
 ) -> dict[int, PointCode]:
-    """Compile every point of a plan that the folder does not hold yet.
-
-    Returns:
-        What the folder holds afterwards, by the point's number.
-    """
+    """Compile every point of a plan that the folder does not hold yet, and give all that it holds
+    then, by the point's number."""
     work = _PointWork(folder, limits, clock, folder.codes(), "codes")
     return work.do(make_code, PointCode, processes)
 
@@ -423,10 +404,7 @@ def find_codes(
 def find_models(
     folder: GridFolder, limits: Limits, *, processes: int, clock: Clock
 ) -> dict[int, PointModel]:
-    """Forecast and follow every point; arguments and answer are as of `find_codes`.
-
-    It needs no GPU, and may go on beside the timing or after it: nothing of it depends on a time.
-    """
+    """The same of forecasts. It needs no GPU, and may go on beside the timing or after it."""
     work = _PointWork(folder, limits, clock, folder.models(), "models")
     return work.do(make_model, PointModel, processes)
 
@@ -503,14 +481,7 @@ class _PointWork(Generic[_Made]):
 
 
 class Timer:
-    """Times the batches of a plan, one after another.
-
-    Args:
-        folder: with its plan.
-        limits: of the GPU.
-        clock: says when to stop.
-        codes: what was compiled, by the point's number.
-    """
+    """Times the batches of a plan, one after another."""
 
     def __init__(
         self, folder: GridFolder, limits: Limits, clock: Clock, codes: Mapping[int, PointCode]
@@ -616,11 +587,8 @@ class Timer:
     # ---------------------------------------------------------------------------- the best ones
 
     def time_best(self, count: int = BEST) -> TimedBatch | None:
-        """Check the best points of the headline on a battery, and time them by the full protocol.
-
-        Five processes, ten rounds each, with the anchors, the read ceiling, and some of them
-        under a second name. None where the folder holds them already.
-        """
+        """Check the best points of the headline on a battery, and time them by the full protocol:
+        five processes, ten rounds each. None where the folder holds them already."""
         workload = self.plan.workloads[0]
         if self.folder.batches("best"):
             return None

@@ -28,14 +28,8 @@ def code_numbers(
     code: MachineCode,
     entry: str,
 ) -> dict[str, Quantity | None]:
-    """Numbers of one kernel function as a proof calls them; see `CODE_NAMES`.
-
-    ``shared_read_turns`` is missing where the kernel reads no shared memory.
-
-    Raises:
-        LabError: the rung cannot run the problem.
-        TraceError: the code cannot be followed.
-    """
+    """Numbers of one kernel function as a proof calls them, see `CODE_NAMES`; ``shared_read_turns``
+    is missing where the kernel reads no shared memory."""
     asked = code.resources[entry]
     launches = rung.launches(problem, limits, knobs)
     timed = timed_launches(launches)

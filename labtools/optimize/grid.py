@@ -172,13 +172,8 @@ class Grid:
         }
 
     def count_patterns(self, number: int, patterns: Sequence[Pattern]) -> PatternCounts | None:
-        """How many instructions of a point's longest kernel match some patterns.
-
-        They may stand in another method's signature than when the grid was made.
-
-        Returns:
-            None where the point has no code, or a pattern was not counted.
-        """
+        """How many instructions of a point's longest kernel match some patterns, whichever method's
+        they were; None where the point has no code, or a pattern was not counted."""
         found = []
         for one in patterns:
             method, line = self._counted.get(one.regex.pattern, ("", 0))
@@ -189,11 +184,7 @@ class Grid:
         return tuple(found)
 
     def at_workload(self, workload: Problem | None = None) -> GridAt:
-        """The part of one workload; None takes the headline.
-
-        Raises:
-            LabError: the grid was not measured on it.
-        """
+        """The part of one workload; None takes the headline."""
         if workload is None:
             return self.at[0]
         for one in self.at:
@@ -217,11 +208,7 @@ class Grid:
         return statistics.median(us) if us else None
 
     def best(self, workload: Problem | None = None) -> tuple[int, float]:
-        """The fastest point and its median time, microseconds.
-
-        Raises:
-            LabError: no point has a time.
-        """
+        """The fastest point and its median time, microseconds."""
         times = {one: self.median(one, workload) for one in range(len(self))}
         known = {one: time for one, time in times.items() if time is not None}
         if not known:
@@ -275,22 +262,14 @@ _GRID: TypeAdapter[Grid] = TypeAdapter(Grid)
 
 
 def write_grid(path: Path, grid: Grid) -> None:
-    """Write a grid; equal ones give equal bytes.
-
-    Raises:
-        LabError: it contradicts itself.
-    """
+    """Write a grid; equal ones give equal bytes."""
     _refuse_contradictions(grid, path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, gzip.compress(_GRID.dump_json(grid), 9, mtime=0), durable=True)
 
 
 def read_grid(path: Path) -> Grid:
-    """Read a grid and hold it against itself.
-
-    Raises:
-        LabError: it is not there, damaged, of another schema, or contradicts itself.
-    """
+    """Read a grid and hold it against itself."""
     try:
         grid = _GRID.validate_json(gzip.decompress(path.read_bytes()))
         if grid.schema_version != GRID_SCHEMA:
@@ -393,18 +372,11 @@ def draw_points(grid: Grid, count: int, seed: int = 0) -> list[int]:
 def check_grid(
     grid: Grid, family: Family, numbers: Iterable[int] = (), limits: Limits | None = None
 ) -> GridFreshness:
-    """Compare a grid with the code as it stands.
-
-    Without numbers the source, the options and the family's points are compared, which takes no
-    compiler: an equal text is the same code. With numbers these points are compiled again, and
-    their machine code is compared at each workload, whatever the text says.
-
-    Args:
-        limits: of the GPU; None takes those of its data sheet.
+    """Compare a grid with the code as it stands: source, options and the family's points, or with
+    numbers the machine code of these points, compiled again.
 
     Raises:
         CompilerMissing: points are to be compiled, and there is no compiler.
-        LabError: the compiler here is of another version than the grid's.
     """
     wanted = list(numbers)
     if not wanted:
@@ -491,14 +463,8 @@ def write_kernel_tuner(
     entries: Sequence[TunerEntry],
     knobs: Mapping[str, Sequence[int]],
 ) -> None:
-    """Write a cache file as Kernel Tuner 1.5 reads it, closed.
-
-    ``time`` is the median of ``times``, in milliseconds as all times are there. ``problem_size`` is
-    the shape of the workload; a tuner that reads the file must be given the same.
-
-    Args:
-        knobs: what each of them may be, by name. Of what was timed the file names the values
-            that were, and all of them where nothing was.
+    """Write a cache file as Kernel Tuner 1.5 reads it, closed: ``time`` is the median of ``times``,
+    in milliseconds. Of what was timed it names the values of the knobs, and all where nothing was.
     """
     names = list(entries[0].knobs) if entries else list(knobs)
     used = {name: sorted({one.knobs[name] for one in entries}) for name in names}

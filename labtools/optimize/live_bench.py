@@ -52,9 +52,6 @@ class LiveBench(TimingBench):
     Args:
         processes: that time each call.
         rounds: samples of a point in each of them.
-
-    Raises:
-        LabError: nothing can run on a GPU here, or the problem comes with the family's own Python.
     """
 
     origin: TimesFrom = "live"

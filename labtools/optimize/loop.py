@@ -289,11 +289,8 @@ class TuningLoop:
         return self.folder.keep(CheckDone(state.round, verdicts))
 
     def update(self, analysis: str = "") -> LoopState:
-        """Step 7: class each method, and say where the next round begins.
-
-        Args:
-            analysis: words of whoever drives the loop.
-        """
+        """Step 7: class each method, and say where the next round begins; ``analysis`` are words of
+        whoever drives the loop."""
         self.folder.require("update")
         self._time_start()
         state = self.state
@@ -310,12 +307,8 @@ class TuningLoop:
     # ------------------------------------------------------------------------ the whole loop
 
     def run(self, max_rounds: int = MOST_ROUNDS, max_runs: int | None = None) -> LoopResult:
-        """Play the automatic policy until it stops.
-
-        Args:
-            max_rounds: whole rounds since the last restart, at most.
-            max_runs: no new round begins once so many candidates were timed.
-        """
+        """Play the automatic policy until it stops, at most ``max_rounds`` since the last restart;
+        no round begins once ``max_runs`` candidates were timed."""
         limit = ""
         while not (state := self.state).stopped:
             step = state.next_steps[0]
@@ -331,11 +324,7 @@ class TuningLoop:
         return self.result(limit)
 
     def result(self, limit: str = "") -> LoopResult:
-        """What the loop came to so far.
-
-        Args:
-            limit: why a run ended that may go on; the loop itself has not stopped.
-        """
+        """What the loop came to so far; ``limit`` is why a run ended that may go on."""
         state = self.state
         if state.time_us is None:
             again = say_command("run", self.folder.path)
@@ -883,15 +872,7 @@ def init(
     branches: int,
     rule: str,
 ) -> LoopState:
-    """Begin a loop in a folder that holds none.
-
-    Args:
-        folder: made where it is not there.
-        workload: None takes the family's headline.
-
-    Raises:
-        LabError: it cannot be timed there, or the folder holds a loop.
-    """
+    """Begin a loop in a folder that holds none; without a workload at the family's headline."""
     if branches < 1:
         raise LabError(
             f"A round of {branches} branches tries nothing.", "it needs at least 1", "4 is usual"
@@ -948,11 +929,7 @@ def _source_of(family: Family) -> Callable[[str], str]:
 
 @contextlib.contextmanager
 def open_loop(folder: Path, family: Family, progress: Progress = silent) -> Iterator[TuningLoop]:
-    """The loop of a folder, to go on with; no other process does so until the end of the block.
-
-    Raises:
-        LabError: there is none, or it began with another family.
-    """
+    """The loop of a folder, to go on with; no other process does so until the end of the block."""
     with LoopFolder.opened(folder, _source_of(family)) as opened, contextlib.ExitStack() as held:
         state = opened.state
         if state.family_hash != family_hash_of(family):
@@ -986,15 +963,8 @@ def run(
 
 def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
     """Write a loop's champion as a rung of its own, and what was timed for Kernel Tuner: the loop's
-    runs, and the whole grid where the loop was played on it. What a loop on forecasts exports names
-    another device than the GPU, so that Kernel Tuner does not go on with it there.
-
-    Returns:
-        The files that were written.
-
-    Raises:
-        LabError: a file cannot be written.
-    """
+    runs, and the whole grid where it was played on it. A loop on forecasts names another device
+    than the GPU."""
     looked = LoopFolder.look(folder)
     state = looked.state
     rung, cache = target / f"{family.rung.id}_champion.py", target / "kernel_tuner_cache.json"
@@ -1081,17 +1051,8 @@ def ablate_point(
     seed: int = 0,
     progress: Progress = silent,
 ) -> AblatedPoint:
-    """A point with one method out at a time, outside of any loop.
-
-    Args:
-        workload: None takes the family's headline.
-        knobs: of the point; what is not named is as at the start.
-        methods: ids; none takes all that are on there.
-        pairs: two methods at a time as well.
-
-    Raises:
-        LabError: a method is not on there, or the point cannot be timed.
-    """
+    """A point with one method out at a time, outside of any loop: of its knobs what is not named is
+    as at the start, and without methods all that are on there are taken out."""
     point = family.point(knobs)
     chosen = tuple(dict.fromkeys(methods)) or family.methods_on(point)
     single_variants(family, point, chosen)  # before anything is timed: each of them is on

@@ -300,13 +300,6 @@ def test_a_grid_that_contradicts_itself_is_refused(tmp_path, grid, change, says)
         write_grid(tmp_path / "wrong.jsonl.gz", wrong)
 
 
-@pytest.mark.parametrize("time_us", [0.0, -1.0, float("inf")])
-def test_a_time_that_is_none_is_refused(grid, time_us):
-    at = dataclasses.replace(grid.at[0], samples=((time_us,), *grid.at[0].samples[1:]))
-    wrong = dataclasses.replace(grid, at=(at, *grid.at[1:]))
-    assert any("a time that is none" in text for text in grid_contradictions(wrong))
-
-
 @pytest.mark.parametrize("damage", [b"", b"no gzip", b"\x1f\x8b\x08\x00"])
 def test_a_damaged_or_future_grid_is_named(tmp_path, grid, damage):
     path = tmp_path / "grid.jsonl.gz"
