@@ -397,7 +397,7 @@ def _terms(
     """What each limit alone would take, microseconds."""
     rate = machine.dram_bytes_per_cycle * machine.clock_ghz * 1e3
     l2 = machine.l2_bytes_per_cycle * machine.clock_ghz * 1e3
-    units = {
+    units: dict[str, float] = {
         bound: sum(result.busy[unit] * result.time_us for result in results)
         for bound, (unit, *_) in FULL_UNITS.items()
         if bound != "bandwidth"
