@@ -322,11 +322,7 @@ def _source_of_a(one: Instruction) -> str:
 
 
 def machine_of(gpu: Gpu) -> Machine:
-    """The machine that the SM model runs on.
-
-    Raises:
-        LabError: no table, or no clock or memory rate is known of this GPU.
-    """
+    """The machine that the SM model runs on."""
     known = load_latencies(gpu)
     mhz = known.sm_mhz if known.calibrated else gpu.boost_clock_mhz
     if mhz is None:

@@ -106,11 +106,7 @@ class _Table:
 
 
 def read_record(path: Path | str) -> dict[str, Any]:
-    """Read a record of microbenchmarks.
-
-    Raises:
-        LabError: it is none.
-    """
+    """Read a record of microbenchmarks."""
     try:
         record = json.loads(gzip.decompress(Path(path).read_bytes()))
     except (OSError, ValueError, EOFError) as error:

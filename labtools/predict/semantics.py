@@ -249,11 +249,7 @@ class UnknownForm(Exception):
 
 
 def next_register(name: str, plus: int = 1) -> str:
-    """``R4`` to ``R5``; ``RZ`` and ``URZ`` stay.
-
-    Raises:
-        UnknownForm: it is no register.
-    """
+    """``R4`` to ``R5``; ``RZ`` and ``URZ`` stay."""
     stem = "UR" if name.startswith("UR") else "R"
     number = name[len(stem) :]
     if name in ("RZ", "URZ"):
@@ -297,11 +293,7 @@ def evaluate(state: State, one: Instruction) -> Written:
 
 
 def take(operands: Sequence[Operand], count: int) -> Sequence[Operand]:
-    """The first so many operands.
-
-    Raises:
-        UnknownForm: there are fewer.
-    """
+    """The first so many operands."""
     if len(operands) < count:
         raise UnknownForm(f"{len(operands)} operands, not {count}")
     return operands[:count]

@@ -192,11 +192,7 @@ def _count(items: Sequence[Executed], lanes: int, place: int | None = None) -> n
 
 
 def run_trace(sass: Sass, lanes: Lanes, buffers: Buffers) -> Trace:
-    """Execute a kernel's control flow on some lanes.
-
-    Raises:
-        TraceError: a loop neither ends nor follows a pattern that can be read from its registers.
-    """
+    """Execute a kernel's control flow on some lanes."""
     follower = _Follower(sass, buffers, lanes)
     items: list[Executed] = []
     state = State(lanes)
@@ -306,9 +302,7 @@ class _Follower:
         """Run until every lane has left, or until ``stop_at`` was branched back to so often.
 
         Args:
-            state: registers; changed.
             groups: instruction position to the lanes that stand there; changed.
-            items: what was executed; appended to.
             within: positions that may be executed; at any other it stops.
 
         Returns:
