@@ -27,8 +27,7 @@ from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import gpu_only_lines
 
-from .case import CheckCase, second_draw
-from .fault import Fault
+from .case import CheckCase, Fault, second_draw
 from .residency import refuse_kept_lines
 
 if TYPE_CHECKING:
@@ -420,7 +419,7 @@ def _check_on_gpu(
     progress: Progress,
     pool: LivePool | None,
 ) -> list[CheckCase]:
-    from .gpu.run import run_cases_on_gpu
+    from .gpu.runner import run_cases_on_gpu
 
     drawn = [one for workload in cases for one in (workload, second_draw(workload))]
     runs = run_cases_on_gpu(rung, drawn, knobs, progress=progress, pool=pool)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from labtools.measure.channel import Reporter
-from labtools.measure.gpu.child import Session, use_gpu
 from labtools.measure.gpu.faults import cuda_fault
+from labtools.measure.gpu.session import Session, use_gpu
 from labtools.problem import LabError
 from labtools.record import Clocks
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from .tables import BOX, Shown, badge, make_table
 
 if TYPE_CHECKING:
-    from labtools.measure.case import CheckCase
+    from labtools.measure.case import CheckCase, Fault
     from labtools.measure.check import CheckReport
-    from labtools.measure.fault import Fault
 
 
 def show_check(report: CheckReport) -> Shown:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..fault import Fault
+from ..case import Fault
 from .places import KernelLine, LineTable
 from .report import RawFault
 

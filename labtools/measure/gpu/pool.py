@@ -8,7 +8,7 @@ from types import TracebackType
 
 from labtools.toolchain.progress import Progress, silent
 
-from ..fault import Fault
+from ..case import Fault
 from ..worker import NOTEBOOK_ALIVE, Worker, WorkerDied, hang_message
 from .check import CheckRequest, GpuRun, check_cases
 from .queue import LONGEST_WAIT_S

@@ -31,7 +31,6 @@ from labtools.record.fields import ProblemField
 
 from ..channel import Reporter
 from .check import can_fill, draw_on_device, expect_on_device, upload_inputs
-from .child import Session, use_gpu
 from .device import (
     BufferSet,
     InCall,
@@ -51,6 +50,7 @@ from .plan import (
     plan_rounds,
     takes_part,
 )
+from .session import Session, use_gpu
 
 GRAPH_PROTOCOL = "graph-1"
 EVENTS_PROTOCOL = "events-1"

@@ -18,8 +18,8 @@ from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.tools import NSIGHT_PYTHON_NEEDS_NCU
 
 from ..worker import Finished, run_child
-from .child import WatchedResult, WatchRequest, run_watched
 from .counters import COUNTERS, Counter, KernelCounters, metrics_to_request, parse_ncu_csv
+from .watched import WatchedResult, WatchRequest, run_watched
 
 CounterSet = Literal["chosen", "full"]
 """The chosen counters, or everything that ncu knows."""

@@ -27,7 +27,6 @@ from ..gpu.job import Candidate, Job, fill_cubin, make_job, require_device, stor
 from ..gpu.queue import hold_this_gpu
 from ..worker import hang_message
 from . import ncu as tool
-from .child import WatchedItem, WatchRequest
 from .counters import COUNTERS, FEW_COUNTERS, Counter, KernelCounters, sum_launches
 from .ncu import (
     WITHOUT_COUNTERS,
@@ -39,6 +38,7 @@ from .ncu import (
     ProfilerUnavailable,
     nsight_python_usable,
 )
+from .watched import WatchedItem, WatchRequest
 
 MOST_ITEMS = 96
 """Items of one ncu run: its start is spread over enough of them, and little is lost with it."""

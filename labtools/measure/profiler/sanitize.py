@@ -22,8 +22,8 @@ from labtools.toolchain.progress import Progress, silent
 from ..gpu.job import fill_cubin, require_device
 from ..gpu.queue import share_this_gpu
 from ..worker import Finished
-from .child import WatchedResult, WatchRequest, run_watched
 from .profile import watched_item
+from .watched import WatchedResult, WatchRequest, run_watched
 
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 """memcheck: out of bounds, misaligned. racecheck: shared memory. synccheck: barriers used wrongly.
