@@ -63,12 +63,9 @@ def lines_executed(trace: Trace) -> dict[tuple[str, int], list[np.ndarray]]:
         one = trace.sass.instructions[item.index]
         line = _line(one)
         if line is not None:
-            by_opcode[line, one.opcode, True] = (
-                by_opcode[line, one.opcode, True] + times * item.executing
-            )
-            by_opcode[line, one.opcode, False] = (
-                by_opcode[line, one.opcode, False] + times * item.active
-            )
+            for executes, lanes in ((True, item.executing), (False, item.active)):
+                key = (line, one.opcode, executes)
+                by_opcode[key] = by_opcode[key] + times * lanes
     found: dict[tuple[str, int], list[np.ndarray]] = defaultdict(list)
     for (line, _, _), counts in by_opcode.items():
         found[line].append(counts)
