@@ -270,20 +270,19 @@ def _check_on_cpu(
     knobs: Mapping[str, int] | None,
     progress: Progress,
 ) -> list[CheckCase]:
-    def check(index: int) -> CheckCase:
-        return _check_case_on_cpu(rung, index, cases[index], knobs)
-
     done: list[CheckCase] = []
     with contextlib.ExitStack() as stack:
+        later: Callable[[int], CheckCase] | None = None
         for index, workload in enumerate(cases):
             progress(f"check {index} of {len(cases)}: {workload}", index, len(cases))
-            done.append(check(index))
+            case = later(index) if later else _check_case_on_cpu(rung, index, workload, knobs)
+            done.append(case)
             if _is_enough(done):
                 break
             if index == 0 and done[0].ok:
                 # A wrong kernel mostly shows in its first case, and may end with the next one. A
                 # right one goes through all of them, so that it pays to begin with later ones.
-                check = stack.enter_context(_side_by_side(rung, cases, knobs))
+                later = stack.enter_context(_side_by_side(rung, cases, knobs))
     progress("checked", len(done), len(cases))
     return done
 
