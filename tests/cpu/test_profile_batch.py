@@ -19,7 +19,7 @@ from labtools.measure.profiler import ncu as profile
 from labtools.measure.profiler import profile as profile_batch
 from labtools.measure.profiler.counters import FEW_COUNTERS, metrics_to_request
 from labtools.measure.profiler.ncu import ProfileFailed, ProfileReport, ProfilerUnavailable
-from labtools.notebook.ncu.view import show_live
+from labtools.notebook.labs.lab07_ncu.view import show_live
 from labtools.notebook.records import GpuRecords
 from labtools.predict import load_gpu
 from labtools.problem import Baseline, LabError, Rung, Workload, load_rung
@@ -502,8 +502,10 @@ def test_only_named_rungs_are_watched_by_the_sanitizer() -> None:
 
 
 def _profile_on_a_page(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    monkeypatch.setattr("labtools.notebook.ncu.view.can_run_live", lambda: True)
-    monkeypatch.setattr("labtools.notebook.ncu.run.gpu_of_device", lambda: load_gpu("h200"))
+    monkeypatch.setattr("labtools.notebook.labs.lab07_ncu.view.can_run_live", lambda: True)
+    monkeypatch.setattr(
+        "labtools.notebook.labs.lab07_ncu.run.gpu_of_device", lambda: load_gpu("h200")
+    )
     return show_live(R03, SMALL, GpuRecords())
 
 
