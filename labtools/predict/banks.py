@@ -27,11 +27,7 @@ TILE_LAYOUTS = ("plain", "xor", "codes")
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows of equal length in shared memory.
-
-    Raises:
-        LabError: sizes that no tile has, or a swizzle of rows that are no 16-byte chunks.
-    """
+    """Rows of equal length in shared memory."""
 
     rows: int  # of the tile
     row_bytes: int  # that hold data
@@ -270,9 +266,6 @@ def check_tile(
 
     Every pattern is tried at each 16-byte column (matrix loads) or 4-byte column (column loads)
     that it may start at; the worst is reported.
-
-    Raises:
-        LabError: there is no such access pattern.
     """
     unknown = [name for name in accesses if name not in ACCESSES]
     if unknown:

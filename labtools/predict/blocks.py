@@ -47,9 +47,6 @@ class LaunchBlocks:
     """What the blocks of one launch execute and read.
 
     Args:
-        launch: what is launched.
-        sass: its machine code.
-        memory: the buffers of the call.
         counts: where data are followed, the launch's position in the call, and who runs blocks.
     """
 

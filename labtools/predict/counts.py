@@ -35,21 +35,13 @@ class TripCounts(Protocol):
         """Blocks that one run counts."""
 
     def inputs(self) -> Mapping[str, np.ndarray]:
-        """What the inputs hold, by buffer.
-
-        Raises:
-            LabError: they are too large to be drawn for a forecast.
-        """
+        """What the inputs hold, by buffer."""
 
     def count(self, launch: int, blocks: Sequence[int]) -> Sequence[LineCounts]:
         """The counts of some blocks of one launch.
 
         Args:
-            launch: its position among those of the call.
             blocks: at most `most_blocks` of them, by number.
-
-        Raises:
-            LabError: they cannot be run, or not in the time that there is.
         """
 
 
@@ -95,7 +87,6 @@ def decided_lines(
     """For each jump on data the source lines of the loop that it decides.
 
     Args:
-        sass: the kernel.
         assumptions: jumps on data that decide much; None where that is not known.
     """
     code = sass.instructions
@@ -127,14 +118,7 @@ def _agree(traced: np.ndarray, ran: np.ndarray) -> bool:
 def compare_counts(
     trace: Trace, counts: LineCounts, loops: Sequence[frozenset[tuple[str, int]]], block: int
 ) -> tuple[list[str], list[str]]:
-    """(what to say of each loop, why they are not to be believed).
-
-    Args:
-        trace: of all threads of a block, followed with the inputs.
-        counts: of the same block, by running it.
-        loops: source lines of each loop that data decide.
-        block: its number.
-    """
+    """(what to say of each loop, why they are not to be believed)."""
     executed = lines_executed(trace)
     notes, doubts = [], []
     for lines in loops:

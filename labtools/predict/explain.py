@@ -131,7 +131,6 @@ def profiler_states(launch: LaunchForecast, schedulers: int) -> dict[str, float]
     kept the warp from shared memory or a shuffle it stood before other pipes, which fits no state.
 
     Args:
-        launch: with its stack.
         schedulers: of an SM, those that have no warp among them.
     """
     shares: dict[str, float] = dict.fromkeys(REASON_OF_SLICE.values(), 0.0)
@@ -234,11 +233,6 @@ def account_block(sass: Sass, run: SmRun, machine: Machine) -> dict[str, float]:
     copies, and the rest of that is the prologue. From there to the end of its last product the
     tensor cores are busy or not; while they are not it waited for later copies, or did what stands
     between products. What comes after is the epilogue, until the last warp leaves.
-
-    Args:
-        sass: the kernel.
-        run: its blocks on an SM, with the watched warp's issues.
-        machine: latencies, for the names of waits.
 
     Returns:
         Term (of `BLOCK_TERMS`) to cycles; together they are ``run.cycles``. Empty where no product

@@ -60,22 +60,12 @@ def forecast(
     """Predict the time of one call of a rung from its machine code. No GPU is needed.
 
     Args:
-        rung: the kernel; it must support the workload.
-        workload: what is computed, and the state of the cache.
-        gpu: a sheet or its name.
-        knobs: compile-time choices.
         scale: factors on latencies by class, for "what if": ``{"memory": 0.5}``; the classes are
             in `CLASSES`, and ``bandwidth`` scales the memory ceiling.
-        code: the machine code, if it is at hand.
         machine: other latencies than those of the table, for an experiment.
         counts: called where a jump on data leaves open how often a loop runs. The kernel is then
             followed once more with the inputs, and what that gives is believed where a run of
             some blocks agrees.
-
-    Raises:
-        CompileError: the source does not compile.
-        LabError: the rung cannot run the workload, an unknown knob or GPU, or the machine code
-            does not say how often a loop runs.
     """
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     _check_classes(scale or {})
@@ -125,14 +115,7 @@ def forecast(
 def forecast_each(
     asked: Sequence[tuple[Rung, Problem, Gpu | str, Mapping[str, int] | None]],
 ) -> list[Forecast]:
-    """Several forecasts: compiled and made side by side where there are cores for it.
-
-    Args:
-        asked: the first arguments of `forecast`, for each.
-
-    Raises:
-        CompileError, LabError: as `forecast` of the first one that cannot be made.
-    """
+    """Several forecasts: compiled and made side by side where there are cores for it."""
     if len(asked) < 2:
         return [forecast(*one) for one in asked]
     with ThreadPoolExecutor(copies_at_once()) as pool:
@@ -332,7 +315,6 @@ def what_if(
     """The time if every latency of one class were ``factor`` times as long, class by class.
 
     Args:
-        rung, workload, gpu, knobs, counts: as for `forecast`.
         factor: above 0; 0.5 halves the latency. For ``bandwidth`` the ceiling is divided by it.
         classes: some of `CLASSES`, and ``bandwidth``.
 
@@ -340,9 +322,6 @@ def what_if(
         Class to time, microseconds. A class that the kernel does not use leaves the time as it is.
         Where many warps compete, two simulations differ by some percent for no reason; a shorter
         latency that would seem to make the kernel slower is said to change nothing.
-
-    Raises:
-        CompileError, LabError: as for `forecast`; an unknown class, or a factor of 0 or less.
     """
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     _check_classes(dict.fromkeys(classes, factor))
@@ -397,7 +376,7 @@ def _terms(
     """What each limit alone would take, microseconds."""
     rate = machine.dram_bytes_per_cycle * machine.clock_ghz * 1e3
     l2 = machine.l2_bytes_per_cycle * machine.clock_ghz * 1e3
-    units = {
+    units: dict[str, float] = {
         bound: sum(result.busy[unit] * result.time_us for result in results)
         for bound, (unit, *_) in FULL_UNITS.items()
         if bound != "bandwidth"

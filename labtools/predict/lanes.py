@@ -253,7 +253,6 @@ def make_buffers(
     """Lay out every buffer that some launches name.
 
     Args:
-        launches: of one call.
         contents: what is known of integer inputs, such as lengths, int32 [B].
         sizes: bytes of each buffer.
     """

@@ -119,11 +119,7 @@ def list_gpus() -> list[str]:
 
 
 def load_gpu(name: str) -> Gpu:
-    """The sheet of a GPU, by short name or by what a driver calls it.
-
-    Raises:
-        LabError: there is no such sheet; lists those there are. No peak is ever guessed.
-    """
+    """The sheet of a GPU, by short name or by what a driver calls it."""
     found = _find(name)
     if found is None:
         raise LabError(
@@ -144,11 +140,7 @@ def gpu_of_device(ordinal: int = 0) -> Gpu | None:
 
 
 def gpu_or_default(name: str | None = None) -> Gpu:
-    """The GPU that is named, else that of this machine, else `DEFAULT_GPU`.
-
-    Raises:
-        LabError: there is no sheet of that name.
-    """
+    """The GPU that is named, else that of this machine, else `DEFAULT_GPU`."""
     if name is not None:
         return load_gpu(name)
     return gpu_of_device() or load_gpu(DEFAULT_GPU)
@@ -158,11 +150,7 @@ def merge_device(info: DeviceInfo, clusters: dict[int, int] | None = None) -> Gp
     """The sheet of a device, if there is one, with the device's own answers in place.
 
     Args:
-        info: what the device says of itself.
         clusters: those that fit, as its driver says; None where it was not asked.
-
-    Raises:
-        LabError: the compute capability is one whose allocation rules are not known here.
     """
     name = _find(info.name)
     sheet = _build(name) if name is not None else None

@@ -272,12 +272,7 @@ def first_of(loop: LoopNode) -> int:
 
 
 def block_streams(trace: Trace, buffers: Buffers) -> BlockStreams:
-    """Streams of every warp of a traced block, with their memory requests.
-
-    Args:
-        trace: of all threads of one block.
-        buffers: where its buffers lie.
-    """
+    """Streams of every warp of a traced block, with their memory requests."""
     requests = _Requests(trace, buffers)
     requests.walk(trace.items)
     streams = _Streams(requests, trace.sass).of(trace.items)
@@ -582,11 +577,7 @@ class _Requests:
         return None
 
     def meeting(self, step: Execution, warp: int) -> Meeting | None:
-        """What one warp says at a barrier; None where the whole block meets, or nothing is said.
-
-        Raises:
-            TraceError: lanes of a warp are at several barriers.
-        """
+        """What one warp says at a barrier; None where the whole block meets, or nothing is said."""
         one, numbers = self.code[step.index], step.numbers
         assert numbers is not None
         lanes = 32 * warp + np.flatnonzero(step.executing[32 * warp : 32 * warp + 32])
@@ -618,11 +609,7 @@ class _Requests:
         return Meeting("arrive", barrier, count * len(lanes), announced * len(lanes))
 
     def check_meetings(self, loop: Repeat) -> None:
-        """Refuse a loop in which each trip meets at another barrier.
-
-        Raises:
-            TraceError: there is one.
-        """
+        """Refuse a loop in which each trip meets at another barrier."""
         for first, second in zip(loop.body, loop.second, strict=True):
             if isinstance(first, Repeat) or isinstance(second, Repeat):
                 continue
@@ -722,12 +709,7 @@ def _reach(one: Instruction, step: Execution) -> np.ndarray | int:
 
 
 def block_spans(trace: Trace, buffers: Buffers) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """First byte and end that each lane's loads touch, by buffer: two arrays of uint64 [N].
-
-    Args:
-        trace: of one thread a block.
-        buffers: where the buffers lie.
-    """
+    """First byte and end that each lane's loads touch, by buffer: two arrays of uint64 [N]."""
     lanes = trace.lanes.count
     found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
