@@ -404,7 +404,6 @@ def test_a_row_workload_goes_through_the_command_line(
     ("command", "words"),
     [
         (("run", "r03", "--on", "cpu", "--workload", "rows:4,4"), "computes decode and not rows"),
-        (("derive", "--workload", "rows:3,4"), "no derivation of 'rows'"),
         (("derive", "--op", "decode", "--workload", "rows:3,4"), "is no decode workload"),
         (("forecast", "n00", "--workload", "rows:3"), "two whole numbers: R,C"),
     ],
@@ -633,7 +632,7 @@ DECODES_OWN = (
     # The bench on which prefill's broken kernels are watched: it changes their rows.
     "labtools/notebook/labs/lab11_sanitizer/",
     # Pages, exercises, tests, and tools that draw decode's workloads.
-    *("book/", "labs/", "tests/", "tools/compare_layouts.py", "CONTRIBUTING.md"),
+    *("book/", "labs/", "tests/", "research/compare_layouts.py", "CONTRIBUTING.md"),
     # Tools that make what decode alone has: FlashInfer's kernels, listings by head size.
     *("tools/build_flashinfer.py", "tools/write_listings.py"),
 )

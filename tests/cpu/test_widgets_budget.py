@@ -9,6 +9,17 @@ from typing import Any
 
 import pytest
 
+from labtools.derive import space_of
+from labtools.derive.parts import NOT_TOLD_APART
+from labtools.derive.prefill.costs import PrefillModel, PrefillTile
+from labtools.derive.proposals import (
+    ALIGNMENT_LIMIT,
+    PADDINGS,
+    SMEM_BUDGET,
+    DesignLimit,
+    DesignSpace,
+    fates_of,
+)
 from labtools.notebook.labs.lab10_inversion import building
 from labtools.notebook.labs.lab10_inversion.view import (
     BENCH_GPUS,
@@ -17,17 +28,6 @@ from labtools.notebook.labs.lab10_inversion.view import (
     every_choice,
 )
 from labtools.predict import load_gpu
-from labtools.predict.inversion.parts import NOT_TOLD_APART
-from labtools.predict.inversion.proposals import (
-    ALIGNMENT_LIMIT,
-    PADDINGS,
-    SMEM_BUDGET,
-    DesignLimit,
-    DesignSpace,
-    fates_of,
-)
-from labtools.predict.prefill.costs import PrefillModel, PrefillTile
-from labtools.predict.proposing import space_of
 from labtools.problem import LabError, load_rung, parse_problem
 from labtools.problem.gemm.tiling import ProductTile
 from labtools.problem.prefill import Prefill

@@ -29,8 +29,8 @@ from ..gpu.job import Job, baseline_of
 from ..gpu.session import START_LIMIT_S
 from ..worker import Finished, run_call
 
+# Under ncu, under compute-sanitizer, or with nsight-python attaching from inside.
 Mode = Literal["ncu", "sanitizer", "nsight"]
-"""Under ncu, under compute-sanitizer, or with nsight-python attaching from inside."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,7 @@ class WatchedResult:
 def run_watched(
     request: WatchRequest, *, time_limit_s: float, **options: Any
 ) -> tuple[Finished[None], list[WatchedResult]]:
-    """Launch a request's items in a child of their own.
-
-    Args:
-        request: what is to be launched.
-        time_limit_s: for the child's whole life.
-        options: as for `Worker`; the watching program is its ``prefix``.
+    """Launch a request's items in a child of their own; the watching program is its ``prefix``.
 
     Returns:
         How the child ended, and what came of each item that it got to.
@@ -168,11 +163,7 @@ def _launch_workload(
 
 
 class _WatchedFailure(Exception):
-    """A launch failed while the tool watched.
-
-    Its report may then hold a part of that launch, and only as the last part of a report can that
-    be told from the others.
-    """
+    """A launch failed while the tool watched, and may have left a part of itself in the report."""
 
 
 def _explain(error: Exception) -> tuple[str, bool]:

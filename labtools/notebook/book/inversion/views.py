@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from labtools.predict import DEFAULT_GPU, Design, DesignStep, Gpu, load_gpu, machine_of
+from labtools.derive import Design, DesignStep
+from labtools.derive.sm import share_in_flight
+from labtools.predict import DEFAULT_GPU, Gpu, load_gpu, machine_of
 from labtools.predict.banks import TileReport
-from labtools.predict.decode.inversion import share_in_flight
 from labtools.predict.latencies import load_latencies
 from labtools.problem import Rung, Workload, timed_launches
 from labtools.toolchain.listings import machine_code

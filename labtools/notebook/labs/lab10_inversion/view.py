@@ -13,15 +13,15 @@ from typing import Any
 
 import traitlets
 
-from labtools.predict import Gpu, load_gpu
-from labtools.predict.inversion.proposals import (
+from labtools.derive import space_of
+from labtools.derive.proposals import (
     ALIGNMENT_LIMIT,
     CONFLICT_LIMIT,
     SMEM_BUDGET,
     DesignLimit,
     DesignSpace,
 )
-from labtools.predict.proposing import space_of
+from labtools.predict import Gpu, load_gpu
 from labtools.problem import LabError, as_lab_error
 
 from ...bench import View
