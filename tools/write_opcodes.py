@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from labtools.notebook.ablation.kernels import shown_points
+from labtools.notebook.labs.lab08_ablation.kernels import shown_points
 from labtools.optimize.bench import RecordedBench, open_bench
 from labtools.optimize.family import Point, load_family
 from labtools.optimize.opcode_table import (

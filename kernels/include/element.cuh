@@ -17,7 +17,7 @@ __device__ __forceinline__ float widen(Element x) { return __half2float(x); }
 __device__ __forceinline__ Element narrow(float x) { return __float2half(x); }
 #endif
 
-constexpr int CHUNK = 16 / sizeof(Element);  // elements of one 16-byte load
+#define CHUNK (16 / (int)sizeof(Element))  // elements of one 16-byte load
 
 struct alignas(16) Chunk {
   Element x[CHUNK];

@@ -136,8 +136,8 @@ def derive(
     op: Annotated[
         str | None,
         typer.Option(
-            help="What is computed: decode, prefill, gemm, conv or moe. Default: as the workload "
-            "says, else decode."
+            help="What is computed: decode, prefill, gemm, conv, moe or rows. Default: as the "
+            "workload says, else decode."
         ),
     ] = None,
     target: Annotated[

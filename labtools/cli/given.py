@@ -13,8 +13,7 @@ from .own_code import StoppedItself, guard, own_code
 
 if TYPE_CHECKING:
     from labtools.optimize.family import Family
-    from labtools.problem import Baseline, Problem, Rung, Workload
-    from labtools.problem.prefill import Prefill
+    from labtools.problem import Baseline, Problem, Rung
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 HEADLINE_TEXT = "8,32,8,4096,128"
@@ -73,37 +72,6 @@ def choose_workload(
     operation = operation_of(DEFAULT_OPERATION if target is None else target.operation)
     chosen: Problem = operation.small if small else operation.headline
     return chosen
-
-
-def choose_decode_workload(text: str | None) -> Workload:
-    """`choose_workload` where only one of decode will do."""
-    from labtools.problem import LabError, Workload
-
-    workload = choose_workload(text)
-    if not isinstance(workload, Workload):
-        with typed():
-            raise LabError(
-                f"{workload} is no decode workload.",
-                f"it is of {workload.operation}",
-                "a workload such as 8,32,8,4096,128",
-            )
-    return workload
-
-
-def choose_prefill_workload(text: str | None) -> Prefill:
-    """The workload of prefill that was typed, or the usual one."""
-    from labtools.problem import LabError, operation_of
-    from labtools.problem.prefill import Prefill
-
-    workload = operation_of("prefill").headline if text is None else read_workload(text)
-    if not isinstance(workload, Prefill):
-        with typed():
-            raise LabError(
-                f"{workload} is no prefill workload.",
-                f"it is of {workload.operation}",
-                f"a workload such as {Prefill.example}",
-            )
-    return workload
 
 
 def read_rung(name: str) -> Rung:

@@ -8,14 +8,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from labtools.measure import run
 from labtools.measure.bench import bench_together, default_candidates, every_baseline
 from labtools.measure.campaign.plan import load_plan
-from labtools.measure.campaign.run import CampaignReport, record_campaign, record_rung
+from labtools.measure.campaign.recording import (
+    CampaignReport,
+    Effort,
+    record_campaign,
+    record_rung,
+)
 from labtools.measure.check import CheckReport
 from labtools.measure.cpu.memory import check_host_memory
 from labtools.measure.gpu.job import Candidate, require_device
 from labtools.measure.gpu.measure import PROCESSES, ROUNDS
+from labtools.measure.rung_run import RungRun, run_rung
 from labtools.predict import sheet_floor_us
 from labtools.problem import (
     Baseline,
@@ -226,7 +231,7 @@ class StandingRow(TimedRow):
 class Ran(Answer):
     """A check, and on a GPU how long a right kernel takes."""
 
-    found: run.RungRun
+    found: RungRun
     workload: Problem
     knobs: Mapping[str, int]
 
@@ -301,13 +306,14 @@ def run_named_rung(
     else:
         # The machine is looked at before the kernel, so that the message is about the machine.
         require_device()
-    found = run.run_rung(
+    found = run_rung(
         rung,
         workload,
         knobs,
         on=on,
         quick=quick,
-        **_effort(quick),
+        processes=QUICK_PROCESSES if quick else PROCESSES,
+        rounds=QUICK_ROUNDS if quick else ROUNDS,
         progress=progress,
         seed=seed,
     )
@@ -527,16 +533,8 @@ def record_plan(
     """Measure a whole plan, or what of it is stale; what is there for the same code is skipped."""
     with typed():
         load_plan(plan)
-    report = record_campaign(
-        plan,
-        out,
-        **_effort(quick),
-        profile=profile,
-        sanitize=sanitize,
-        stale=stale,
-        progress=progress,
-    )
-    return PlanRecorded(report)
+    effort = _effort(quick, profile, sanitize)
+    return PlanRecorded(record_campaign(plan, out, effort, stale=stale, progress=progress))
 
 
 def record_one(
@@ -561,14 +559,14 @@ def record_one(
         workload,
         knobs,
         out,
+        _effort(quick, profile, sanitize),
         baselines=beside,
-        **_effort(quick),
-        profile=profile,
-        sanitize=sanitize,
         progress=progress,
     )
     return PlanRecorded(report)
 
 
-def _effort(quick: bool) -> dict[str, int]:
-    return {"processes": QUICK_PROCESSES, "rounds": QUICK_ROUNDS} if quick else {}
+def _effort(quick: bool, profile: bool, sanitize: bool) -> Effort:
+    if quick:
+        return Effort(QUICK_PROCESSES, QUICK_ROUNDS, profile=profile, sanitize=sanitize)
+    return Effort(profile=profile, sanitize=sanitize)

@@ -8,25 +8,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .campaign.run import CampaignReport, record_campaign, record_rung
+    from .campaign.recording import CampaignReport, record_campaign, record_rung
     from .case import CheckCase
     from .check import CheckReport, check_rung
     from .counts import trip_counts_of
     from .cpu import CpuRun, run_on_cpu
     from .gpu.job import rung_candidate
     from .gpu.measure import Timing, measure_live, time_candidates
-    from .gpu.run import GpuRun, run_cases_on_gpu, run_on_gpu
+    from .gpu.runner import GpuRun, run_cases_on_gpu, run_on_gpu
     from .profiler.ncu import ProfileReport
     from .profiler.profile import profile_rung
     from .profiler.sanitize import SanitizerReport, sanitize_rung
 
 _HOMES = {
-    "campaign.run": ("CampaignReport", "record_campaign", "record_rung"),
+    "campaign.recording": ("CampaignReport", "record_campaign", "record_rung"),
     "case": ("CheckCase",),
     "check": ("CheckReport", "check_rung"),
     "counts": ("trip_counts_of",),
     "cpu": ("CpuRun", "run_on_cpu"),
-    "gpu.run": ("GpuRun", "run_cases_on_gpu", "run_on_gpu"),
+    "gpu.runner": ("GpuRun", "run_cases_on_gpu", "run_on_gpu"),
     "gpu.job": ("rung_candidate",),
     "gpu.measure": ("Timing", "measure_live", "time_candidates"),
     "profiler.ncu": ("ProfileReport",),

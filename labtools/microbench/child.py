@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from labtools.measure.channel import Reporter
-from labtools.measure.gpu.child import Session, use_gpu
 from labtools.measure.gpu.faults import cuda_fault
+from labtools.measure.gpu.session import Session, use_gpu
 from labtools.problem import LabError
 from labtools.record import Clocks
 
@@ -107,11 +107,7 @@ class MicrobenchDone:
 
 
 def run_jobs(report: Reporter[BenchmarkAnswer], request: MicrobenchRequest) -> MicrobenchDone:
-    """Run the jobs of a request, one after the other; runs in the child.
-
-    Raises:
-        LabError: the GPU could not be used.
-    """
+    """Run the jobs of a request, one after the other; runs in the child."""
     with use_gpu(report, "labtools microbench") as session:
         bench = Rig(session.device)
         for number, job in enumerate(request.jobs):

@@ -271,14 +271,9 @@ def walk(
     """Cycles a step: the middle and the slowest of the warps.
 
     Args:
-        bench: the GPU.
-        entry: the kernel.
-        level: ``l1``, ``l2`` or ``hbm``.
         row_bytes: read by a step.
         stride: bytes from one step to the next.
         sm: where; -1 is a warp on every SM.
-        more: further arguments of the kernel.
-        smem_bytes: of dynamic shared memory.
         mapped: what the kernel gets for the address and the bytes of what is read; None is the
             address.
     """

@@ -291,11 +291,7 @@ def list_benchmarks() -> tuple[Benchmark, ...]:
 
 
 def find_benchmarks(only: Sequence[str] | None = None) -> list[Benchmark]:
-    """The microbenchmarks that some names mean: whole names, their beginnings, or patterns.
-
-    Raises:
-        LabError: a name means none.
-    """
+    """The microbenchmarks that some names mean: whole names, their beginnings, or patterns."""
     known = list_benchmarks()
     if only is None:
         return list(known)

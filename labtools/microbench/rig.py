@@ -28,10 +28,8 @@ class Rig:
     """One GPU, the compiled kernels, and a large buffer of zeros.
 
     Args:
-        device: where to measure.
         cubins: of this benchmark, by the text of its definitions.
         resources: registers of each kernel, likewise.
-        settings: of this benchmark.
     """
 
     def __init__(self, device: LiveDevice) -> None:

@@ -27,11 +27,8 @@ def check_choice(
         chosen: what the reader wrote; empty when nothing was.
         choices: what may be written.
         right: gives the right one of the choices; called only when the answer may be shown.
-        why: gives one sentence with the numbers.
-        question_id: the question's fixed name, unique in the book.
-        text: the question, for a page that nobody sits at.
-        word: where the numbers come from; a record says what is ``recorded``, arithmetic what is
-            ``computed``, and the model the rest.
+        word: where the numbers come from; a record says what is ``recorded``, arithmetic what
+            is ``computed``, and the model the rest.
 
     Raises:
         AnswerPending: a reader is here and has written nothing, or none of the choices.
@@ -60,9 +57,6 @@ def check_numbers(
 
     Args:
         given: what the reader wrote, by name; None where nothing was.
-        right: the numbers, by the same names.
-        question_id: the question's fixed name, unique in the book.
-        text: the question, for a page that nobody sits at.
         word: where our numbers come from; counts of recorded times are ``recorded``.
 
     Raises:

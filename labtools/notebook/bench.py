@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,22 +18,24 @@ _HERE = Path(__file__).parent
 class View(anywidget.AnyWidget):
     """A picture that its own JavaScript draws.
 
-    A class says where that is, ``class SplitView(View, script="split/view")``: the ``.js`` gets the
-    drawing functions that all views share in front of it, and the ``.css`` stands beside it. The
-    scripts ``before`` it come between, and with ``guesses`` the form of a guess, see
-    `guess_script`.
+    ``class SplitView(View, script="view")`` takes ``view.js`` and ``view.css`` of the folder where
+    the class stands. The drawing functions that all views share come in front of the script, then
+    the scripts ``before`` it, and with ``guesses`` the form of a guess, see `guess_script`.
     """
 
     def __init_subclass__(
         cls, *, script: str = "", before: Sequence[str] = (), guesses: bool = False, **options: Any
     ) -> None:
         if script:  # a widget's traits make a class of their own, which draws as its parent does
-            path = _HERE / script
-            scripts = [(_HERE / f"{name}.js").read_text() for name in ("draw", *before, script)]
-            scripts[1:1] = [guess_script()] if guesses else []
+            folder = Path(inspect.getfile(cls)).parent
+            scripts = [
+                (_HERE / "draw.js").read_text(),
+                *([guess_script()] if guesses else []),
+                *((folder / f"{name}.js").read_text() for name in (*before, script)),
+            ]
             cls._esm = "\n".join(scripts)
             style = guess_style() if guesses else ""
-            cls._css = style + path.with_suffix(".css").read_text()
+            cls._css = style + (folder / f"{script}.css").read_text()
         super().__init_subclass__(**options)
 
 

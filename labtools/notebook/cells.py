@@ -83,12 +83,7 @@ def is_plumbing(source: str) -> bool:
 
 
 def fold_options(options: Sequence[str], source: str) -> list[str]:
-    """A cell's option lines as the rule wants them; the same lines where they fit it.
-
-    Args:
-        options: the lines between the opening fence and the code.
-        source: the code.
-    """
+    """A cell's option lines as the rule wants them; the same lines where they fit it."""
     if not source.strip() or _KERNEL.match(source):
         return list(options)
     found = _read_options(options)

@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING
 from .tables import BOX, Shown, badge, make_table
 
 if TYPE_CHECKING:
-    from labtools.measure.case import CheckCase
+    from labtools.measure.case import CheckCase, Fault
     from labtools.measure.check import CheckReport
-    from labtools.measure.fault import Fault
 
 
 def show_check(report: CheckReport) -> Shown:
     """A check's verdict, every fault with its line, and the cases folded below.
 
     Errors are ``live`` when the GPU computed them, and ``computed`` when the CPU did.
-
-    Args:
-        report: what `labtools.measure.check_rung` returned.
     """
     word = "live" if report.on == "gpu" else "computed"
     border = "2px solid" if report.ok else "4px double"

@@ -30,7 +30,6 @@ def redo(group: str, evidence: Evidence | None = None) -> Shown:
 
     Args:
         group: of ``book/claims.yml``.
-        evidence: None takes the ledger as it stands and every record.
     """
     evidence = evidence or _evidence()
     claims = evidence.ledger.group(group)
@@ -51,7 +50,6 @@ def show_claims(*ids: str, evidence: Evidence | None = None, book: str = "") -> 
     Args:
         ids: in the order wanted.
         book: the way from the page to the folder of the book, such as ``../``.
-        evidence: None takes the ledger as it stands and every record.
 
     Raises:
         LabError: the ledger has no such claim.
@@ -67,7 +65,6 @@ def show_side_by_side(rows: Mapping[str, Sequence[str]], evidence: Evidence | No
 
     Args:
         rows: by name, the claims about it; each column takes the first that has something.
-        evidence: None takes the ledger as it stands and every record.
 
     Raises:
         LabError: the ledger has no such claim.
@@ -148,12 +145,7 @@ def _show_code(claims: list[Claim]) -> Shown:
 
 
 def count_verdicts(evidence: Evidence | None = None, source: str | None = None) -> Shown:
-    """How many claims got which verdict, with what each verdict means.
-
-    Args:
-        evidence: None takes the ledger as it stands and every record.
-        source: a key of the bibliography, for the claims of one source.
-    """
+    """How many claims got which verdict, with what each verdict means."""
     evidence = evidence or _evidence()
     claims = [one for one in evidence.ledger.claims if source in (None, one.source)]
     found = Counter(check_claim(claim, evidence).verdict for claim in claims)
@@ -172,13 +164,7 @@ def show_headline(gpu: str = "h200") -> Shown:
 def show_rungs_against_libraries(
     workloads: Sequence[str | Problem], rungs: tuple[str, ...], gpu: str = "h200"
 ) -> Shown:
-    """Fastest fair library over rung, per workload, with the interval.
-
-    Args:
-        workloads: workloads or their short forms.
-        rungs: ids.
-        gpu: slug of the GPU.
-    """
+    """Fastest fair library over rung, per workload, with the interval."""
     wanted = [
         parse_problem(workload) if isinstance(workload, str) else workload for workload in workloads
     ]

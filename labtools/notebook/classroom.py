@@ -48,11 +48,7 @@ def read_handed_in(folder: Path) -> dict[str, list[JournalRow]]:
 
 
 def show_class(members: Mapping[str, Sequence[JournalRow]]) -> Shown:
-    """For each question: how many answered, how many had the direction, and how far off they were.
-
-    Args:
-        members: of `read_handed_in`. What has no score yet is counted as answered alone.
-    """
+    """For each question: answers, right directions, and how far off they were."""
     answered: dict[str, list[JournalRow]] = defaultdict(list)
     for rows in members.values():
         for row in rows:

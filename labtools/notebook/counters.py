@@ -51,12 +51,7 @@ def show_counters(
     """The largest stall reasons and a few rates of one recorded rung.
 
     Args:
-        candidate: a rung's id.
-        workload: what it ran.
         knobs: its knobs; left out ones take their defaults.
-        gpu: slug of the GPU.
-        most: how many stall reasons.
-        store: where to look for records.
     """
     found = GpuRecords(gpu, store).all_of((candidate, knobs or {}), workload)
     if not found:
@@ -90,13 +85,7 @@ def _explain(reason: str) -> str:
 def compare_variants(
     variants: Mapping[str, Tried], workload: Problem = HEADLINE, gpu: str = "h200"
 ) -> Shown:
-    """Recorded counters of some variants side by side, one column a variant.
-
-    Args:
-        variants: rung and knobs, by the label that heads its column.
-        workload: what they ran.
-        gpu: slug of the GPU.
-    """
+    """Recorded counters of some variants side by side, one column a variant."""
     found: dict[str, Record] = {}
     records = GpuRecords(gpu)
     for label, variant in variants.items():
@@ -168,10 +157,7 @@ def show_use(
 
     Args:
         tried: rungs by id and ``baseline:NAME``.
-        workload: what they ran.
         against: a candidate that each time is held against; empty for none.
-        gpu: slug of the GPU.
-        store: where to look for records.
     """
     records, sheet = GpuRecords(gpu, store), load_gpu(gpu)
     rows: list[list[Cell]] = []
@@ -266,11 +252,6 @@ def compare_counters(
     or not installed, the reason is shown and the recorded counters stand in.
 
     Args:
-        rungs: rungs or their ids.
-        workload: what they run.
-        names: counters to show.
-        gpu: slug of the GPU whose records count; None takes any.
-        store: where to look for records.
         live: read now; None does so when a GPU is here.
     """
     loaded = [rung if isinstance(rung, Rung) else load_rung(rung) for rung in rungs]

@@ -47,9 +47,6 @@ class Effort:
 def effort_of(text: str) -> Effort:
     """What a page's text holds.
 
-    Args:
-        text: a MyST notebook.
-
     Raises:
         LabError: when it has no heading.
     """
@@ -94,7 +91,6 @@ def route_of(page: str, heading: str, root: Path | None = None) -> list[str]:
     Args:
         page: where the list stands, relative to the repository.
         heading: without its marks.
-        root: the repository; by default this one.
 
     Raises:
         LabError: when there is no such heading, or no link below it.

@@ -40,9 +40,6 @@ def make_picture(svg: str, alt: str, caption: str, word: str | None = None) -> S
     """A drawing with the text that stands for it.
 
     Args:
-        svg: the drawing.
-        alt: what a reader who cannot see it would want to know.
-        caption: one sentence under it; it says where the data come from.
         word: one of the five words; None where the caption says it.
     """
     mark = f" {badge(word)}" if word else ""
@@ -94,13 +91,7 @@ def draw_box(
 
     Args:
         axes: a plane without scales; ``draw_sketch`` gives one.
-        corner: x and y of the corner with the least of both.
-        size: width and height.
-        text: dark on a light shade, white on a dark one.
-        shade: the filling.
         hatch: tells the box apart without a shade.
-        dashed: for what is not there.
-        fontsize: in points.
     """
     from matplotlib.colors import to_rgb
     from matplotlib.patches import Rectangle
@@ -137,9 +128,6 @@ def draw_sketch(
 
     Args:
         paint: draws on the axes, with ``draw_box``, ``draw_arrow`` and text.
-        alt: what a reader who cannot see it would want to know.
-        caption: one sentence under it.
-        extent: how far x and y go.
         size: of the figure in inches.
         word: one of the five words; None for a drawing that shows no number.
     """
@@ -173,14 +161,7 @@ def bar_of_record(record: Record, label: str | None = None) -> Bar:
 def show_bars(
     bars: Sequence[Bar], title: str, *, floor_us: float | None = None, where: str = ""
 ) -> Shown:
-    """Times as horizontal bars, longest at its full length, each with its number and word.
-
-    Args:
-        bars: what to draw, top to bottom.
-        title: what the picture shows.
-        floor_us: a computed lower bound, drawn as a line.
-        where: GPU and date of the measured bars.
-    """
+    """Times as horizontal bars, longest at its full length, each with its number and word."""
     if not bars:
         return make_note(f"{title}: there is nothing to draw, because there is no record yet.")
     words = [check_word(bar.source) for bar in bars]

@@ -100,8 +100,6 @@ class Gate:
 
         Args:
             direction: ``faster``, ``same`` or ``slower``.
-            ratio: baseline time / candidate time.
-            note: the reader's reason.
 
         Raises:
             JournalError: the guess contradicts itself or cannot be kept.
@@ -157,12 +155,8 @@ class Gate:
         gate is open.
 
         Args:
-            measured: what was measured; scored first.
-            recorded: what the records hold; scored when nothing was measured.
-            forecast: what the model said.
             source: provenance word of ``measured``; None takes its own, and ``live`` where it
                 does not say.
-            what: what was compared, in words.
             no_measurement: said when ``measured`` is None.
             no_record: said when ``recorded`` is None.
 
@@ -326,9 +320,6 @@ def ask(
     """Ask for a prediction and show the form in this cell.
 
     Args:
-        question_id: a fixed name, unique in the book; the journal knows the question by it.
-        text: the question.
-        baseline: name of what the candidate is compared with.
         candidate: name of what may be faster or slower.
         page: the page's name; by default the notebook's.
         journal: where predictions are kept; by default the reader's own.

@@ -28,9 +28,6 @@ def plot_ladder(
     """Every recorded rung at its default knobs, fair baselines, and the floor.
 
     Args:
-        store: where the records are.
-        workload: what they ran.
-        gpu: slug of the GPU.
         last: a rung to end with; None draws all of them.
     """
     records = GpuRecords(gpu, store)
@@ -74,13 +71,7 @@ def _sheet_or_none(gpu: str) -> Gpu | None:
 
 
 def plot_confound(store: RecordStore, workload: Problem = HEADLINE, gpu: str = "h200") -> Shown:
-    """Recorded times of r02 and r03 by unrolling, one line a block shape and launch bounds.
-
-    Args:
-        store: where the records are.
-        workload: what they ran.
-        gpu: slug of the GPU.
-    """
+    """Recorded times of r02 and r03 by unrolling, one line a block shape and launch bounds."""
     lines: dict[tuple[str, int], list[Record]] = {}
     for name in ("r02", "r03"):
         for record in store.query(gpu, name, workload, kind="rung"):

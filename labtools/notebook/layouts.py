@@ -75,12 +75,7 @@ def study_tile(layout: int) -> Tile:
 
 
 def turns_of(layout: int, access: int, problem: Problem = LAYOUT_STUDY) -> Turns:
-    """The turns of every read of B's slice, from the address of every lane.
-
-    Args:
-        layout, access: values of the study's knobs.
-        problem: what it computes.
-    """
+    """The turns of every read of B's slice, from the address of every lane."""
     rung, shape = _study()
     knobs = {"layout": layout, "access": access}
     (launch,) = rung.launches(problem, load_gpu("h200").limits, knobs)
@@ -126,10 +121,6 @@ def show_layouts(gpu: str = "h200", store: RecordStore | None = None) -> Shown:
 
     Counted is what a layout takes more than the one of the fewest predicted turns under the same
     kind of read: all other reads of the kernel are the same in both.
-
-    Args:
-        gpu: slug of the GPU whose records are shown.
-        store: where to look for records.
     """
     records = GpuRecords(gpu, store)
     rows: list[list[Cell]] = []

@@ -88,10 +88,7 @@ def measure_speedup(
 
     Args:
         baseline: a rung, its id, or ``baseline:NAME``.
-        candidate: the same.
-        workload: what both run.
         baseline_knobs: knobs that differ from the defaults.
-        candidate_knobs: the same.
 
     Returns:
         baseline time / candidate time with its interval, or None when there is no GPU here.
@@ -118,12 +115,7 @@ def say_not_live() -> None:
 
 
 def check_here(rung: Rung, problem: Problem) -> None:
-    """Check a kernel on this machine's GPU and show the verdict; without a GPU say why not.
-
-    Args:
-        rung: the kernel.
-        problem: the largest of the checked ones.
-    """
+    """Check a kernel on this machine's GPU and show the verdict; without a GPU say why not."""
     from IPython.display import display
 
     if not can_run_live():
@@ -140,8 +132,6 @@ def time_here(
     """Time candidates on this machine's GPU and show the times; without a GPU say why not.
 
     Args:
-        candidates: as `labtools.measure.time_candidates` takes them.
-        workload: what they run.
         gate: its prediction must be committed first.
 
     Returns:
@@ -183,11 +173,8 @@ def live_speedup(
     """Baseline time over candidate time of what `time_here` measured; None where it did not.
 
     Args:
-        timing: what `time_here` returned.
         baseline: ``r02``, ``baseline:sdpa`` and so on.
-        candidate: the same.
         baseline_knobs: knobs that must have these values.
-        candidate_knobs: the same.
     """
     if timing is None:
         return None

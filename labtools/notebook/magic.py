@@ -110,7 +110,6 @@ def page_rung(name: str, launch: Callable[..., Any] | None = None) -> Rung:
 
     Args:
         name: a rung's id; without a ``%%cuda`` cell of that name the shipped source is used.
-        launch: the page's own launch function.
     """
     return PAGE.rung(name, launch)
 

@@ -85,7 +85,6 @@ def reset_page(page: str, root: Path | None = None) -> Reset:
 
     Args:
         page: ``book/attention.md``, ``attention``, or the path of the copy itself.
-        root: the repository; by default this one.
 
     Raises:
         PageError: when no page, or more than one, goes by that name.

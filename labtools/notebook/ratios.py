@@ -184,10 +184,7 @@ def ratio_table(
     """Predictions, measurements and records of one comparison, one below the other.
 
     Args:
-        baseline: name of the left side.
-        candidate: name of the right side.
         rows: label, value, and what to say where there is no value.
-        caption: title of the table.
     """
     cells: list[list[Cell]] = []
     for label, value, absent in rows:
@@ -218,14 +215,9 @@ def show_comparison(
     """Predicted, measured, recorded and forecast of one comparison, one below the other.
 
     Args:
-        predicted: a journal's prediction or a ratio.
         measured: anything that `read_ratio` understands; None says that nothing was measured.
-        recorded: the same.
         forecast: the same; its row is left out when None.
         claimed: the same; then only what is there is shown.
-        baseline: name of the left side.
-        candidate: name of the right side.
-        what: what was compared, in words.
 
     Raises:
         LabError: something that holds no ratio.

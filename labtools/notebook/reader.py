@@ -46,7 +46,6 @@ def open_journal(
 
     Args:
         journal: where predictions are kept; None takes the reader's own.
-        look: a question that the page will ask; what it raises is met now.
     """
     from labtools.record.journal import Journal, JournalWarning
 

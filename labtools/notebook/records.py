@@ -163,12 +163,7 @@ def recorded_speedup(
 
     Args:
         baseline: a rung's id, ``baseline:NAME``, or a variant.
-        candidate: the same.
-        workload: what both ran.
-        gpu: slug of a GPU; None takes any.
         baseline_knobs: knobs that differ from the rung's defaults.
-        candidate_knobs: the same.
-        store: where to look; by default the shipped records and the reader's own.
 
     Returns:
         baseline time / candidate time with its interval, or None when there is no such record.
@@ -193,12 +188,9 @@ def find_records(
 
     Args:
         candidates: rung ids and ``baseline:NAME``.
-        workload: what they ran.
-        gpu: slug of a GPU; None takes any.
         knobs: a rung's record must have these values, where the rung has such a knob; a record
             with other knobs is left out.
         defaults: a rung's record must have the rung's default knobs.
-        store: where to look; by default the shipped records and the reader's own.
     """
     every = (store or RecordStore()).query(gpu, None, workload)
     wanted = dict(knobs or {})
@@ -226,11 +218,8 @@ def show_records(
 
     Args:
         candidates: rung ids and ``baseline:NAME``.
-        workload: what they ran.
-        gpu: slug of a GPU; None takes any.
         knobs: only records with these values.
         defaults: the knobs that are not named have their defaults.
-        store: where to look.
         check_fresh: compile and compare hashes, which takes a moment for each rung.
     """
     wanted = [candidates] if isinstance(candidates, str) else list(candidates)
@@ -276,13 +265,7 @@ def show_ratios(
     workload: Problem = HEADLINE,
     gpu: str = "h200",
 ) -> Shown:
-    """Recorded comparisons, one a row; each pair was timed in the same processes.
-
-    Args:
-        pairs: label, baseline and candidate.
-        workload: what all ran.
-        gpu: slug of the GPU.
-    """
+    """Recorded comparisons, one a row; each pair was timed in the same processes."""
     records = GpuRecords(gpu)
     rows: list[list[Cell]] = []
     for label, first, second in pairs:
@@ -317,10 +300,6 @@ def show_against(
 
     Args:
         candidate: a rung's id, at its default knobs, or ``baseline:NAME``.
-        baselines: the same.
-        workload: what all ran.
-        gpu: slug of a GPU; None takes any.
-        store: where to look.
     """
     records = GpuRecords(gpu, store)
     rows: list[list[Cell]] = []
@@ -341,9 +320,6 @@ def show_tried(
     """Recorded times of some tries beside the forecast of their kernels.
 
     Args:
-        records: what was measured.
-        tried: the rows.
-        workload: what all ran.
         against: compare each with it, where both shared their processes.
     """
     columns = ["what", "kernels, forecast (us)", "recorded (us)"]
@@ -400,13 +376,7 @@ def show_signs(
     workloads: Sequence[Problem],
     pairs: Sequence[tuple[Tried, Tried]],
 ) -> Shown:
-    """Over a sweep: is the second of each pair faster than the first, recorded and forecast?
-
-    Args:
-        records: what was measured.
-        workloads: the rows.
-        pairs: a column each, named after the second.
-    """
+    """Over a sweep: is the second of each pair faster than the first, recorded and forecast?"""
     rows: list[list[Cell]] = []
     measured = 0
     sides = [(side, workload) for workload in workloads for pair in pairs for side in pair]

@@ -15,9 +15,7 @@ def run_solution(shell: Any, line: str, cell: str) -> None:
     """What a ``%%solution`` cell does: with a reader here, offer the solution and run nothing.
 
     Args:
-        shell: the page's IPython shell.
         line: empty, or ``show`` to run it at once, where a frontend has no widgets.
-        cell: the solution's Python.
 
     Raises:
         LabError: the line is not understood.

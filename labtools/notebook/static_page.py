@@ -26,12 +26,9 @@ def static_question(
     """A question in words, and what a form for it needs.
 
     Args:
-        question_id: the question's fixed name.
-        text: the question.
         advice: what to do where no script makes a form.
         form: ``kind`` is ``ratio`` (with ``baseline`` and ``candidate``), ``choice`` (with
             ``choices``) or ``numbers`` (with ``labels``).
-        holds_page: everything below waits for the guess.
     """
     data = {"id": question_id, "text": text, **form}
     holds = " data-holds" if holds_page else ""
@@ -49,7 +46,6 @@ def static_result(
     """A result, closed until its reader opens it or commits a guess.
 
     Args:
-        shown: the result.
         question_id: of the question that it answers; empty where there is none.
         scored: what a guess is scored against: ``ratio`` and ``interval``, or ``right``.
     """
@@ -73,14 +69,7 @@ def static_rounds(rounds: Sequence[str], board_note: str) -> str:
 
 
 def static_round(question: Shown, hints: Mapping[str, Shown], gate: Shown, sealed: Any) -> str:
-    """HTML of one round.
-
-    Args:
-        question: what is compared.
-        hints: by label.
-        gate: what `static_question` gave.
-        sealed: what the script tells after the guess; nobody reads it in the page by accident.
-    """
+    """HTML of one round."""
     shown = "".join(
         f'<details class="lt-hint"><summary>{html.escape(label)}</summary>{hint.html}</details>'
         for label, hint in hints.items()

@@ -87,10 +87,6 @@ class SyncReport:
 def sync(check: bool = False, root: Path | None = None) -> SyncReport:
     """Bring the pages' cells up to ``kernels/``; with ``check`` only compare.
 
-    Args:
-        check: write nothing.
-        root: the repository; by default this one.
-
     Raises:
         SyncError: when a cell was edited by hand (nothing at all is written then), or when a
             cell names a source that is not there.

@@ -167,10 +167,7 @@ def make_table(
     layout of the cache or the oracle, the table gets columns that say so; see `distinguish`.
 
     Args:
-        columns: headings.
         rows: a cell a column.
-        caption: stands above.
-        stacked: rows of several sentences, which are lists in all but a very wide column.
     """
     columns, grid, caption = _with_circumstances(columns, [list(row) for row in rows], caption)
     grid, caption = _with_one_origin(grid, caption)
@@ -348,8 +345,6 @@ def show_table(
     A row that also holds a recorded time says ``recorded`` beside it.
 
     Args:
-        columns: headings; units belong in them.
-        rows: one value a column; numbers are written with three or more significant digits.
         word: ``live``, ``recorded``, ``forecast``, ``computed`` or ``claimed``.
         note: where the numbers come from.
     """

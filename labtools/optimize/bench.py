@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
-from labtools.measure.campaign.run import check_batteries, check_key
+from labtools.measure.campaign.recording import check_batteries, check_key
 from labtools.measure.check import check_rung
 from labtools.measure.gpu.job import (
     Job,

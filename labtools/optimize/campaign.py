@@ -35,7 +35,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from labtools.measure.campaign.run import check_batteries, check_key
+from labtools.measure.campaign.recording import check_batteries, check_key
 from labtools.measure.channel import Reporter
 from labtools.measure.gpu import measure as live
 from labtools.measure.gpu.job import (

@@ -1,10 +1,7 @@
 """What should happen: data sheets with sources, occupancy, floors, and forecasts of kernels."""
 
 from .banks import Tile, check_tile, half_tile
-from .decode.derivation import Design
-from .decode.inversion import derive
 from .forecasting import CLASSES, forecast, forecast_each, what_if
-from .inversion.parts import DesignStep, Figure
 from .machine import machine_of
 from .residency import AchievedOccupancy, Occupancy, Waves, achieved_occupancy, occupancy, waves
 from .result import ChainLink, Forecast, LaunchForecast, Slice

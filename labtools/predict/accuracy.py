@@ -213,9 +213,7 @@ def points_of(
     """Put forecast and measurement of every recorded point side by side.
 
     Args:
-        records: of rungs with a stratum and a forecast; others are left out.
         stratum_of: what a record was measured for, or None.
-        gpu: whose ceilings the roofline takes.
         predict: another way to a forecast; None takes the one stored in the record, which was
             made before the run.
     """
@@ -395,10 +393,6 @@ class Target:
 
 def check_targets(points: Sequence[JudgedKernel], which: Which = "forecast") -> list[Target]:
     """Hold test points against the limits of this module.
-
-    Args:
-        points: of the test families.
-        which: whose forecasts; direction and bounds are asked of the model's alone.
 
     Raises:
         LabError: there is no point.

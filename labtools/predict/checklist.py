@@ -45,22 +45,29 @@ class Fact:
     """One number or word of an answer."""
 
     name: str  # what it is, unit included
-    value: float | int | str  # a number or a text
+    value: float | int | str
     word: str  # ``computed``, ``forecast`` or ``recorded``
-    note: str = ""  # what to know about it, or empty
+    note: str = ""
+
+
+def _computed(name: str, value: float | int | str, note: str = "") -> Fact:
+    return Fact(name, value, "computed", note)
+
+
+def _forecast(name: str, value: float | int | str, note: str = "") -> Fact:
+    return Fact(name, value, "forecast", note)
 
 
 @dataclass(frozen=True)
 class Item:
     """One question with its answer."""
 
-    id: str  # fixed name
-    question: str  # in words
+    id: str
+    question: str
     says: str  # the answer in a sentence
     word: str  # provenance of the sentence
     facts: tuple[Fact, ...] = ()  # what it rests on
-    # columns, rows: a table where one number a line is not enough; rows have one value a column
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # of a table, where one number a line is not enough
     rows: tuple[tuple[float | int | str, ...], ...] = ()
 
 
@@ -68,23 +75,16 @@ class Item:
 class Checklist:
     """A filled checklist."""
 
-    rung_id: str  # the kernel
-    workload: Problem  # what it computes
-    gpu: Gpu  # the sheet
+    rung_id: str
+    workload: Problem
+    gpu: Gpu
     knobs: Mapping[str, int]  # every knob with its value
     items: tuple[Item, ...]  # the questions in order
     forecast: Forecast  # what the answers rest on
 
     def item(self, name: str) -> Item:
-        """The item with an id.
-
-        Raises:
-            KeyError: there is none.
-        """
-        for one in self.items:
-            if one.id == name:
-                return one
-        raise KeyError(name)
+        """The item with an id; raises KeyError where there is none."""
+        return {item.id: item for item in self.items}[name]
 
     @property
     def key(self) -> str:
@@ -98,14 +98,11 @@ class CodeFacts:
     """What a kernel's listing says by itself; nothing is simulated."""
 
     launch: Launch  # the launch that reads most, by the loads in its loop
-    # sass, resources: its code
     sass: Sass
     resources: Resources
-    loop: Loop | None  # its widest-reading innermost loop, or None where it has no loop
-    # (file, first line, last line) of the loop's source, or None
-    lines: tuple[str, int, int] | None
-    # (bytes a lane, how many) of the loop's loads from global memory, wide ones first
-    widths: tuple[tuple[int, int], ...]
+    loop: Loop | None  # its widest-reading innermost loop
+    lines: tuple[str, int, int] | None  # (file, first line, last line) of the loop's source
+    widths: tuple[tuple[int, int], ...]  # (bytes a lane, loads in the loop), wide ones first
     bytes_in_flight: int  # most bytes one warp has asked for and not yet touched
     occupancy: Occupancy  # blocks that fit an SM
 
@@ -193,14 +190,8 @@ def checklist(
     """Fill in the checklist for one kernel. No GPU is needed.
 
     Args:
-        rung: the kernel, shipped or your own; it must support the workload.
-        workload: what it computes.
         gpu: a sheet or its name.
         knobs: compile-time choices; the others have their defaults.
-        store: where the recorded read rate is looked up; by default all records. No time of the
-            kernel itself is read: the list is for before the run.
-        experiments: ask also what shorter latencies and other knobs would do, which takes a
-            forecast for each.
 
     Raises:
         CompileError: the source does not compile.
@@ -224,7 +215,7 @@ def checklist(
         _ask_in_flight(gpu, facts, main),
         _ask_chain(main),
         _ask_stack(main),
-        _ask_issue(main, facts),
+        _ask_issue(main),
         _ask_spills(gpu, facts),
         _ask_bound(said),
     )
@@ -238,38 +229,26 @@ def checklist(
 
 def _ask_bytes(workload: Problem, gpu: Gpu, said: Forecast, store: RecordStore) -> Item:
     floor = said.floor
+    least = operation_of(workload).minimal_name
+    at_peak = f"floor at {floor.dram_gb_per_s:.0f} GB/s (us)"
     facts = [
-        Fact(
-            *("least bytes (MB)", floor.bytes / 1e6, "computed"),
-            operation_of(workload).minimal_name,
-        ),
-        Fact(f"floor at {floor.dram_gb_per_s:.0f} GB/s (us)", floor.time_us, "computed", gpu.title),
+        _computed("least bytes (MB)", floor.bytes / 1e6, least),
+        _computed(at_peak, floor.time_us, gpu.title),
     ]
     best = best_read_gb_per_s(store.query(gpu=gpu.name))
     if best is not None:
-        facts.append(
-            Fact(
-                f"floor at the best rate of a plain read, {best:.0f} GB/s (us)",
-                floor.bytes / best / 1e3,
-                "recorded",
-                "the fastest cold read in the records of this GPU",
-            )
-        )
-    facts.append(Fact("operations (10^9)", floor.flops / 1e9, "computed"))
+        name = f"floor at the best rate of a plain read, {best:.0f} GB/s (us)"
+        note = "the fastest cold read in the records of this GPU"
+        facts.append(Fact(name, floor.bytes / best / 1e3, "recorded", note))
+    facts.append(_computed("operations (10^9)", floor.flops / 1e9))
     if floor.compute_us is not None and floor.compute_tflops is not None:
-        facts.append(
-            Fact(f"time at {floor.compute_tflops:.0f} TFLOPS (us)", floor.compute_us, "computed")
-        )
+        name = f"time at {floor.compute_tflops:.0f} TFLOPS (us)"
+        facts.append(_computed(name, floor.compute_us))
     longer = "bytes" if floor.bound == "bandwidth" else "operations"
     least_us = max(floor.time_us, floor.compute_us or 0.0)
-    says = f"No kernel can beat {least_us:.3g} us here; the {longer} decide. {floor.note}"
-    return Item(
-        "bytes",
-        "What must move, and how long does that take?",
-        says.strip(),
-        "computed",
-        tuple(facts),
-    )
+    says = f"No kernel can beat {least_us:.3g} us here; the {longer} decide. {floor.note}".strip()
+    question = "What must move, and how long does that take?"
+    return Item("bytes", question, says, "computed", tuple(facts))
 
 
 def _ask_level(workload: Problem, gpu: Gpu, main: LaunchForecast) -> Item:
@@ -279,11 +258,11 @@ def _ask_level(workload: Problem, gpu: Gpu, main: LaunchForecast) -> Item:
     fits = "fit" if footprint <= l2 else "do not fit"
     level = "DRAM" if main.dram_bytes > 0.5 * footprint else "the L2"
     facts = (
-        Fact("different bytes touched (MB)", footprint / 1e6, "computed", main.entry),
-        Fact("L2 of the GPU (MB)", l2 / 1e6, "computed"),
-        Fact("cache at the start", workload.cache_state, "computed", "part of the workload"),
-        Fact("bytes asked of the L2 (MB)", main.l2_bytes / 1e6, "forecast"),
-        Fact("of these, from DRAM (MB)", main.dram_bytes / 1e6, "forecast"),
+        _computed("different bytes touched (MB)", footprint / 1e6, main.entry),
+        _computed("L2 of the GPU (MB)", l2 / 1e6),
+        _computed("cache at the start", workload.cache_state, "part of the workload"),
+        _forecast("bytes asked of the L2 (MB)", main.l2_bytes / 1e6),
+        _forecast("of these, from DRAM (MB)", main.dram_bytes / 1e6),
     )
     says = (
         f"The data {fits} the L2 and the cache is {workload.cache_state}: first reads come from "
@@ -297,41 +276,29 @@ def _ask_residency(gpu: Gpu, facts: CodeFacts) -> Item:
     launch, fits = facts.launch, facts.occupancy
     real = achieved_occupancy(gpu, fits, launch.num_blocks)
     grid = waves(gpu, fits, launch.num_blocks)
-    tail = (
-        f"the last wave fills {grid.tail_fill:.0%} of the places"
-        if grid.full_waves and grid.tail_blocks
-        else "there is no tail"
-        if grid.full_waves
-        else f"one wave, {_percent(grid.waves)} full"
-    )
+    if not grid.full_waves:
+        tail = f"one wave, {_percent(grid.waves)} full"
+    elif grid.tail_blocks:
+        tail = f"the last wave fills {grid.tail_fill:.0%} of the places"
+    else:
+        tail = "there is no tail"
+    limiters = f"limited by {' and '.join(fits.limiters).replace('_', ' ')}"
+    smem = facts.resources.shared_bytes + launch.smem_bytes
+    warps = real.resident_warps_per_sm
     rows = (
-        Fact("threads a block", launch.num_threads, "computed"),
-        Fact("registers a thread", facts.resources.registers, "computed"),
-        Fact(
-            "shared memory a block (bytes)",
-            facts.resources.shared_bytes + launch.smem_bytes,
-            "computed",
-        ),
-        Fact("blocks in the grid", launch.num_blocks, "computed"),
-        Fact(
-            "blocks that fit an SM",
-            fits.blocks_per_sm,
-            "computed",
-            f"limited by {' and '.join(fits.limiters).replace('_', ' ')}",
-        ),
-        Fact(
-            "resident warps an SM",
-            real.resident_warps_per_sm,
-            "computed",
-            f"of {gpu.max_warps_per_sm}",
-        ),
-        Fact("theoretical occupancy (%)", 100 * fits.theoretical, "computed"),
-        Fact("achieved occupancy (%)", 100 * real.achieved, "computed"),
-        Fact("waves", grid.waves, "computed", tail),
+        _computed("threads a block", launch.num_threads),
+        _computed("registers a thread", facts.resources.registers),
+        _computed("shared memory a block (bytes)", smem),
+        _computed("blocks in the grid", launch.num_blocks),
+        _computed("blocks that fit an SM", fits.blocks_per_sm, limiters),
+        _computed("resident warps an SM", warps, f"of {gpu.max_warps_per_sm}"),
+        _computed("theoretical occupancy (%)", 100 * fits.theoretical),
+        _computed("achieved occupancy (%)", 100 * real.achieved),
+        _computed("waves", grid.waves, tail),
     )
     says = (
-        f"{real.busy_sms} of {gpu.sm_count} SMs have work, {real.resident_warps_per_sm:.3g} warps "
-        f"each on average; {tail}."
+        f"{real.busy_sms} of {gpu.sm_count} SMs have work, {warps:.3g} warps each on average; "
+        f"{tail}."
     )
     return Item("residency", "Who is on the SM?", says, "computed", rows)
 
@@ -343,33 +310,29 @@ def _percent(share: float) -> str:
 def _ask_loop(facts: CodeFacts, main: LaunchForecast) -> Item:
     question = "Where does it spend its time, and how often round?"
     if facts.loop is None or not main.trips:
-        return Item(
-            "loop", question, "The kernel runs straight through: there is no loop.", "computed"
-        )
+        says = "The kernel runs straight through: there is no loop."
+        return Item("loop", question, says, "computed")
     size, trips, per_trip = _main_trips(main)
+    sketch = "L load, s shuffle, w and r shared memory, | barrier, e exponential"
     rows = [
-        Fact("instructions in the loop", size, "computed"),
-        Fact("trips of one warp", trips, "computed", "from the machine code and the arguments"),
-        Fact("cycles a trip", per_trip, "forecast"),
-        Fact("sketch of a trip", facts.loop.sketch() or "none of these", "computed", _SKETCH_KEY),
+        _computed("instructions in the loop", size),
+        _computed("trips of one warp", trips, "from the machine code and the arguments"),
+        _forecast("cycles a trip", per_trip),
+        _computed("sketch of a trip", facts.loop.sketch() or "none of these", sketch),
     ]
     if facts.lines:
         name, first, last = facts.lines
-        rows.insert(0, Fact("source lines", f"{name}, {first} to {last}", "computed"))
-    if main.true_chain_cycles is not None:
-        rows.append(
-            Fact(
-                "cycles a trip by true dependencies alone",
-                main.true_chain_cycles,
-                "computed",
-                "what the values of one trip owe to the trip before, with no other delay",
-            )
-        )
+        rows.insert(0, _computed("source lines", f"{name}, {first} to {last}"))
+    alone = main.true_chain_cycles
+    if alone is not None:
+        name = "cycles a trip by true dependencies alone"
+        note = "what the values of one trip owe to the trip before, with no other delay"
+        rows.append(_computed(name, alone, note))
     says = f"One warp goes round {trips} times, {per_trip:.4g} cycles each."
-    if main.true_chain_cycles and per_trip > 2 * main.true_chain_cycles:
+    if alone and per_trip > 2 * alone:
         says += (
             " The recurrence is not what makes a trip long: alone it would take "
-            f"{main.true_chain_cycles:.3g} cycles."
+            f"{alone:.3g} cycles."
         )
     return Item("loop", question, says, "forecast", tuple(rows))
 
@@ -381,10 +344,7 @@ def _main_trips(main: LaunchForecast) -> tuple[int, int, float]:
         if whole and size % whole == 0 and main.chain:  # several trips may be folded into one
             cycles = main.chain[-1].issue - main.chain[0].start
             return whole, trips * (size // whole), cycles
-    return max(main.trips, key=lambda one: one[0] * one[1])
-
-
-_SKETCH_KEY = "L load, s shuffle, w and r shared memory, | barrier, e exponential"
+    return max(main.trips, key=lambda loop: loop[0] * loop[1])
 
 
 def _ask_widths(facts: CodeFacts) -> Item:
@@ -395,9 +355,8 @@ def _ask_widths(facts: CodeFacts) -> Item:
         (count, width, _WARP * width, -(-_WARP * width // SECTOR_BYTES), _WARP * width * count)
         for width, count in facts.widths
     )
-    total = sum(width * count for width, count in facts.widths)
     number = sum(count for _, count in facts.widths)
-    at_best = -(-total // _WIDEST_LOAD)
+    at_best = -(-sum(width * count for width, count in facts.widths) // _WIDEST_LOAD)
     says = (
         f"A trip has {number} loads. With {_WIDEST_LOAD} bytes a lane it would need {at_best}."
         if at_best < number
@@ -409,39 +368,27 @@ def _ask_widths(facts: CodeFacts) -> Item:
 
 
 def _ask_in_flight(gpu: Gpu, facts: CodeFacts, main: LaunchForecast) -> Item:
-    clock = machine_of(gpu).clock_ghz
+    question = "Are enough bytes in flight for the memory's full rate?"
     warps = achieved_occupancy(gpu, facts.occupancy, facts.launch.num_blocks).resident_warps_per_sm
-    at_most = warps * facts.bytes_in_flight
-    latency_us = main.load_latency_cycles / clock / 1e3
+    latency_us = main.load_latency_cycles / machine_of(gpu).clock_ghz / 1e3
+    of_a_warp, mean = facts.bytes_in_flight, main.in_flight_bytes
     rows = [
-        Fact(
-            "most bytes in flight of a warp", facts.bytes_in_flight, "computed", "from the listing"
-        ),
-        Fact("the same an SM (kB)", at_most / 1e3, "computed", "times resident warps"),
-        Fact("bytes in flight an SM, mean (kB)", main.in_flight_bytes / 1e3, "forecast"),
-        Fact("latency of a load (cycles)", main.load_latency_cycles, "forecast"),
+        _computed("most bytes in flight of a warp", of_a_warp, "from the listing"),
+        _computed("the same an SM (kB)", warps * of_a_warp / 1e3, "times resident warps"),
+        _forecast("bytes in flight an SM, mean (kB)", mean / 1e3),
+        _forecast("latency of a load (cycles)", main.load_latency_cycles),
     ]
     if gpu.dram_gb_per_s is None:
-        says = f"On average {main.in_flight_bytes / 1e3:.3g} kB are on their way to an SM."
-        return Item("in_flight", _LITTLE, says, "forecast", tuple(rows))
+        says = f"On average {mean / 1e3:.3g} kB are on their way to an SM."
+        return Item("in_flight", question, says, "forecast", tuple(rows))
     need = gpu.dram_gb_per_s * latency_us * 1e3 / gpu.sm_count
-    share = main.in_flight_bytes / need if need else 0.0
-    rows.append(
-        Fact(
-            "needed an SM for the memory's full rate (kB)",
-            need / 1e3,
-            "forecast",
-            "rate x latency / SMs",
-        )
-    )
+    name = "needed an SM for the memory's full rate (kB)"
+    rows.append(_forecast(name, need / 1e3, "rate x latency / SMs"))
     says = (
         f"Little's law asks for {need / 1e3:.3g} kB in flight an SM; the kernel has "
-        f"{main.in_flight_bytes / 1e3:.3g} kB, {share:.0%} of it."
+        f"{mean / 1e3:.3g} kB, {mean / need if need else 0.0:.0%} of it."
     )
-    return Item("in_flight", _LITTLE, says, "forecast", tuple(rows))
-
-
-_LITTLE = "Are enough bytes in flight for the memory's full rate?"
+    return Item("in_flight", question, says, "forecast", tuple(rows))
 
 
 def _ask_chain(main: LaunchForecast) -> Item:
@@ -450,34 +397,32 @@ def _ask_chain(main: LaunchForecast) -> Item:
         return Item("chain", question, "The simulation saw no chain.", "forecast")
     whole = main.chain[-1].issue - main.chain[0].start
     longest = sorted(main.chain, key=lambda link: link.start - link.issue)[:TOP_LINKS]
-    rows = tuple(
-        (
-            _where(link),
-            link.text,
-            _asked_by(link, main.chain),
-            link.issue - link.start,
-            link.cause,
-            100 * (link.issue - link.start) / whole,
-        )
-        for link in longest
-    )
+    rows = []
+    for link in longest:
+        cycles, producer = link.issue - link.start, _producer_of(link, main.chain)
+        share = 100 * cycles / whole
+        rows.append((_where(link), link.text, producer, cycles, link.cause, share))
     top = longest[0]
     says = (
         f"The longest wait of a trip is {top.issue - top.start:.4g} of {whole:.4g} cycles, for "
         f"{top.cause}, at {_where(top)}."
     )
     columns = (
-        *("source line", "instruction that waits", "for the result of"),
-        *("cycles", "cause", "% of the trip"),
+        "source line",
+        "instruction that waits",
+        "for the result of",
+        "cycles",
+        "cause",
+        "% of the trip",
     )
-    return Item("chain", question, says, "forecast", columns=columns, rows=rows)
+    return Item("chain", question, says, "forecast", columns=columns, rows=tuple(rows))
 
 
-def _asked_by(link: ChainLink, chain: Sequence[ChainLink]) -> str:
+def _producer_of(link: ChainLink, chain: Sequence[ChainLink]) -> str:
     """Where the result that a link waits for was asked for."""
-    for one in chain:
-        if one.index == link.producer:
-            return f"{one.text.split(' ')[0]} at {_where(one)}"
+    for other in chain:
+        if other.index == link.producer:
+            return f"{other.text.split(' ')[0]} at {_where(other)}"
     return "-" if link.producer is None else "an earlier trip"
 
 
@@ -486,124 +431,71 @@ def _where(link: ChainLink) -> str:
 
 
 def _ask_stack(main: LaunchForecast) -> Item:
+    question = "What does a warp wait for, from start to end?"
+    says = "Nothing was simulated."
+    if main.stack:
+        says = f"{main.stack[0].share:.0%} of a warp's time goes to {main.stack[0].name}."
     rows = tuple(
-        (one.name, one.cycles, 100 * one.share) for one in main.stack if one.share >= 0.005
+        (wait.name, wait.cycles, 100 * wait.share) for wait in main.stack if wait.share >= 0.005
     )
-    top = main.stack[0] if main.stack else None
-    says = (
-        f"{top.share:.0%} of a warp's time goes to {top.name}." if top else "Nothing was simulated."
-    )
-    return Item(
-        "stack",
-        "What does a warp wait for, from start to end?",
-        says,
-        "forecast",
-        columns=("what for", "cycles", "% of its time"),
-        rows=rows,
-    )
+    columns = ("what for", "cycles", "% of its time")
+    return Item("stack", question, says, "forecast", columns=columns, rows=rows)
 
 
-def _ask_issue(main: LaunchForecast, facts: CodeFacts) -> Item:
-    rows = (
-        Fact("issue port in use (%)", 100 * main.issue_share, "forecast", "of the busy SMs"),
-        Fact(
-            "memory ceiling in use (%)", 100 * main.dram_share, "forecast", "while the GPU is full"
-        ),
-        Fact("L2 ceiling in use (%)", 100 * main.l2_share, "forecast"),
+def _ask_issue(main: LaunchForecast) -> Item:
+    shares = {
+        "issue port": (main.issue_share, "of the busy SMs"),
+        "memory ceiling": (main.dram_share, "while the GPU is full"),
+        "L2 ceiling": (main.l2_share, ""),
+    }
+    rows = tuple(
+        _forecast(f"{name} in use (%)", 100 * share, note) for name, (share, note) in shares.items()
     )
-    busiest = max(rows, key=lambda fact: float(fact.value))
-    name = busiest.name.removesuffix(" in use (%)")
-    says = f"The busiest of the three is the {name}, at {float(busiest.value):.0f} %."
+    busiest = max(shares, key=lambda name: shares[name][0])
+    says = f"The busiest of the three is the {busiest}, at {100 * shares[busiest][0]:.0f} %."
     return Item("issue", "How busy is the machine?", says, "forecast", rows)
 
 
 def _ask_spills(gpu: Gpu, facts: CodeFacts) -> Item:
     used = facts.resources
+    most = f"at most {gpu.max_registers_per_thread}"
     rows = (
-        Fact(
-            "registers a thread",
-            used.registers,
-            "computed",
-            f"at most {gpu.max_registers_per_thread}",
-        ),
-        Fact("spilled stores (bytes)", used.spill_store_bytes, "computed"),
-        Fact("spilled loads (bytes)", used.spill_load_bytes, "computed"),
-        Fact("local memory a thread (bytes)", used.local_bytes, "computed"),
+        _computed("registers a thread", used.registers, most),
+        _computed("spilled stores (bytes)", used.spill_store_bytes),
+        _computed("spilled loads (bytes)", used.spill_load_bytes),
+        _computed("local memory a thread (bytes)", used.local_bytes),
     )
     spilled = used.spill_store_bytes + used.spill_load_bytes
-    says = (
-        "Nothing is spilled."
-        if not spilled
-        else f"{spilled} bytes a thread are spilled: loads that nobody wrote."
-    )
+    says = f"{spilled} bytes a thread are spilled: loads that nobody wrote."
+    says = says if spilled else "Nothing is spilled."
     return Item("spills", "Do the registers suffice?", says, "computed", rows)
 
 
+_TERMS = {
+    "bandwidth": "DRAM bytes at the ceiling",
+    "l2_bandwidth": "L2 bytes at the ceiling",
+    "issue": "issue slots",
+    "chain": "the simulated chain, waits for memory included",
+    "launch": "launch overhead",
+}
+
+
 def _ask_bound(said: Forecast) -> Item:
-    names = {
-        "bandwidth": "DRAM bytes at the ceiling",
-        "l2_bandwidth": "L2 bytes at the ceiling",
-        "issue": "issue slots",
-        "chain": "the simulated chain, waits for memory included",
-        "launch": "launch overhead",
-    }
     band = "none" if said.band_us is None else "{:.4g} to {:.4g}".format(*said.band_us)
     why = "calibrated" if said.calibrated else "uncalibrated GPU"
     facts = [
-        Fact("forecast (us)", said.time_us, "forecast", model_name()),
-        Fact(
-            "band (us)",
-            band,
-            "forecast",
-            "; ".join(said.doubts) or why,
-        ),
-        Fact("times the floor", said.time_us / said.floor.time_us, "forecast"),
-        Fact("read from DRAM (GB/s)", said.gb_per_s, "forecast"),
+        _forecast("forecast (us)", said.time_us, model_name()),
+        _forecast("band (us)", band, "; ".join(said.doubts) or why),
+        _forecast("times the floor", said.time_us / said.floor.time_us),
+        _forecast("read from DRAM (GB/s)", said.gb_per_s),
     ]
-    facts += [
-        Fact(f"alone: {names.get(name, name)} (us)", value, "forecast")
-        for name, value in said.terms_us.items()
-    ]
-    return Item(
-        "bound",
-        "What binds it, and how long will it take?",
-        f"{said.bound}: {said.bound_reason}.",
-        "forecast",
-        tuple(facts),
-    )
+    for name, value in said.terms_us.items():
+        facts.append(_forecast(f"alone: {_TERMS.get(name, name)} (us)", value))
+    question = "What binds it, and how long will it take?"
+    return Item("bound", question, f"{said.bound}: {said.bound_reason}.", "forecast", tuple(facts))
 
 
-def _ask_what_if(
-    rung: Rung, workload: Problem, gpu: Gpu, knobs: Mapping[str, int], said: Forecast
-) -> Item:
-    times = what_if(rung, workload, gpu, knobs)
-    ordered = sorted(times.items(), key=lambda pair: pair[1])
-    rows = tuple(
-        (_LINKS.get(name, name), time_us, said.time_us / time_us)
-        for name, time_us in ordered
-        if said.time_us / time_us > 1.001
-    )
-    best, best_us = ordered[0]
-    gain = said.time_us / best_us
-    says = (
-        f"Halving {_LINKS.get(best, best)} buys most: {gain:.2f}x."
-        if gain > 1.02
-        else "No single class of latency, halved, buys more than a fiftieth."
-    )
-    if len(rows) < len(ordered):
-        left = len(ordered) - len(rows)
-        says += f" {left} more that were tried change nothing, and are not listed."
-    return Item(
-        "what_if",
-        "Which link must get shorter?",
-        says,
-        "forecast",
-        columns=("if this took half as long", "the time would be (us)", "times faster"),
-        rows=rows,
-    )
-
-
-_LINKS = {
+_LATENCIES = {
     "memory": "the latency of memory",
     "shared": "the latency of shared memory",
     "shuffle": "the latency of shuffles",
@@ -614,6 +506,28 @@ _LINKS = {
     "branch": "the branches",
     "bandwidth": "the time of a byte (twice the memory rate)",
 }
+
+
+def _ask_what_if(
+    rung: Rung, workload: Problem, gpu: Gpu, knobs: Mapping[str, int], said: Forecast
+) -> Item:
+    times = what_if(rung, workload, gpu, knobs)
+    ordered = [
+        (_LATENCIES.get(name, name), time_us, said.time_us / time_us)
+        for name, time_us in sorted(times.items(), key=lambda pair: pair[1])
+    ]
+    rows = tuple(row for row in ordered if row[2] > 1.001)
+    best, _, gain = ordered[0]
+    says = (
+        f"Halving {best} buys most: {gain:.2f}x."
+        if gain > 1.02
+        else "No single class of latency, halved, buys more than a fiftieth."
+    )
+    if left := len(ordered) - len(rows):
+        says += f" {left} more that were tried change nothing, and are not listed."
+    question = "Which link must get shorter?"
+    columns = ("if this took half as long", "the time would be (us)", "times faster")
+    return Item("what_if", question, says, "forecast", columns=columns, rows=rows)
 
 
 def _ask_neighbours(

@@ -87,6 +87,11 @@ class LaunchForecast:
     # profiler counts them, see `explain.unit_waits`
     unit_waits: Mapping[str, float] = field(default_factory=dict, repr=False)
 
+    @property
+    def busy(self) -> dict[str, float]:
+        """Share of its peak of each unit that may be a bound (`record.bound.FULL_UNITS`)."""
+        return {"l2": self.l2_share, "issue": self.issue_share, "tensor": self.tensor_share}
+
 
 @dataclass(frozen=True)
 class Forecast:

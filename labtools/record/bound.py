@@ -19,6 +19,18 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Bound = Literal["bandwidth", "issue", "chain", "launch"]
+FULL_UNITS: Mapping[Bound, Mapping[str, str]] = {
+    "bandwidth": {
+        "dram": "{:.0%} of the memory's peak rate is in use",
+        "l2": "{:.0%} of the L2's ceiling is in use",
+    },
+    "issue": {
+        "issue": "{:.0%} of the issue slots are in use",
+        "tensor": "the tensor cores multiply in {:.0%} of the time",
+    },
+}
+"""The bounds that mean a full unit, in the order in which they are asked: the units that count, and
+how a forecast says that one is full. The first unit's time is the bound's term."""
 
 LAUNCH_FACTOR = 3.0
 """A kernel shorter than this many empty launches is bound by its launch."""
@@ -63,12 +75,11 @@ def decide_bound(shares: Mapping[str, float], empty_launches: float | None = Non
     """
     if empty_launches is not None and empty_launches < LAUNCH_FACTOR:
         return "launch"
-    if _memory_share(shares) >= FULL:
-        return "bandwidth"
-    if _compute_share(shares) >= FULL:
-        return "issue"
+    for bound in FULL_UNITS:
+        if _busiest(bound, shares) >= FULL:
+            return bound
     known = "dram" in shares and "chain" in shares
-    if known and _memory_share(shares) < MEMORY_LOW and shares["chain"] >= CHAIN_STALLS:
+    if known and _busiest("bandwidth", shares) < MEMORY_LOW and shares["chain"] >= CHAIN_STALLS:
         return "chain"
     return None
 
@@ -83,23 +94,15 @@ def nearest_bound(shares: Mapping[str, float]) -> Bound:
         shares: ``dram``, ``issue`` and ``chain`` of 1, and ``l2`` and ``tensor`` where they are
             known.
     """
-    memory = _memory_share(shares)
-    short: dict[Bound, float] = {
-        "bandwidth": FULL - memory,
-        "issue": FULL - _compute_share(shares),
-        "chain": max(memory - MEMORY_LOW, CHAIN_STALLS - shares["chain"]),
-    }
+    short = {bound: FULL - _busiest(bound, shares) for bound in FULL_UNITS}
+    memory = _busiest("bandwidth", shares)
+    short["chain"] = max(memory - MEMORY_LOW, CHAIN_STALLS - shares["chain"])
     return min(short, key=lambda bound: short[bound])
 
 
-def _memory_share(shares: Mapping[str, float]) -> float:
-    """The busier of device memory and the L2."""
-    return max(shares.get("dram", 0.0), shares.get("l2", 0.0))
-
-
-def _compute_share(shares: Mapping[str, float]) -> float:
-    """The busier of issue slots and tensor cores."""
-    return max(shares.get("issue", 0.0), shares.get("tensor", 0.0))
+def _busiest(bound: Bound, shares: Mapping[str, float]) -> float:
+    """The largest share of the units of a bound."""
+    return max(shares.get(name, 0.0) for name in FULL_UNITS[bound])
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Derived tiles beside those that a search finds: measured once on a GPU, kept as one table.
 
-The table stands in ``kernels/grids/tiles.<gpu>.json``; ``python -m tools.search_tiles`` writes it.
+``python -m research.search_tiles`` writes the table, ``kernels/grids/tiles.<gpu>.json``.
 Problems of another draw stand in a table of their own, with the seed in its name.
 """
 
@@ -142,7 +142,7 @@ def read_search(path: Path) -> TileSearch:
         raise LabError(
             f"The search over tiles in {path.name} cannot be read.",
             f"{type(error).__name__}: {error}",
-            "every derivation; python -m tools.search_tiles measures it on a GPU",
+            "every derivation; python -m research.search_tiles measures it on a GPU",
         ) from error
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from driver import Server, expect, open_notebook, run_all, shoot, wait_for
 
-from labtools.notebook.rounds.draw import draw_rounds, recorded_answer
+from labtools.notebook.labs.lab04_predict.draw import draw_rounds, recorded_answer
 from labtools.notebook.tables import say_time
 
 LAB04 = "labs/lab04_predict.md"

@@ -18,7 +18,7 @@ from driver import (
 )
 from test_labs import commit_by_keyboard, gates, in_sight, kernel_is_idle
 
-from labtools.notebook.ncu.run import recorded_run
+from labtools.notebook.labs.lab07_ncu.run import recorded_run
 from labtools.notebook.records import GpuRecords
 from labtools.problem import HEADLINE
 from labtools.record.bound import stall_shares

@@ -18,7 +18,7 @@ from driver import (
 )
 from test_labs import commit_by_keyboard, gates, kernel_is_idle
 
-from labtools.notebook.ablation.kernels import LOOP_CHAMPION
+from labtools.notebook.labs.lab08_ablation.kernels import LOOP_CHAMPION
 from labtools.optimize.family import load_family
 from labtools.optimize.loop import ablate_point
 

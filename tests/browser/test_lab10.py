@@ -20,9 +20,9 @@ from driver import (
 )
 from test_labs import kernel_is_idle
 
-from labtools.notebook.budget.view import BENCH_WORKLOADS
+from labtools.derive import space_of
+from labtools.notebook.labs.lab10_inversion.view import BENCH_WORKLOADS
 from labtools.predict import load_gpu
-from labtools.predict.proposing import space_of
 
 LAB10 = "labs/lab10_inversion.md"
 HELD = "Every constraint holds."

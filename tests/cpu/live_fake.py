@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from devices import H200
 
-from labtools.measure.campaign import run as campaign
+from labtools.measure.campaign import recording as campaign
 from labtools.measure.gpu import measure as live_measure
-from labtools.measure.gpu import run as live
+from labtools.measure.gpu import runner as live
 from labtools.measure.profiler import ncu as profile
 from labtools.measure.profiler import sanitize
 from labtools.problem import LabError

@@ -97,7 +97,7 @@ def test_points_take_the_stored_forecast(
 
 
 def test_every_test_point_has_its_stratum_and_thirty_companions() -> None:
-    from labtools.notebook.rounds.accuracy import recorded_points
+    from labtools.notebook.book.predict.accuracy import recorded_points
 
     held = [point for point in recorded_points() if point.split == "test"]
     assert len(held) >= 300

@@ -17,9 +17,9 @@ from labtools.cli import main
 from labtools.cli.given import read_workload
 from labtools.cli.outcome import UsageProblem
 from labtools.cli.own_code import own_code
+from labtools.derive.gemm.work import read_work
 from labtools.measure.cpu import build
 from labtools.measure.worker import child_environment, run_child
-from labtools.predict.inversion.work import read_work
 from labtools.problem import LabError, Workload, kernels_dir, load_rung
 from labtools.problem.text import mend_text, read_given, shorten
 from labtools.toolchain import CompileError, compile_cubin

@@ -11,7 +11,7 @@ import pytest
 from live_fake import DEVICE, use_fake_gpu
 
 from labtools.cli import main, running
-from labtools.measure.campaign import run as campaign
+from labtools.measure.campaign import recording as campaign
 from labtools.measure.gpu import job as live_job
 from labtools.measure.profiler import ncu as profile
 from labtools.measure.profiler import profile as profiler
@@ -146,7 +146,7 @@ def test_a_record_is_beside_what_its_operation_is_held_against(
 def test_a_kernel_that_is_wrong_is_never_timed(
     cli: Any, monkeypatch: pytest.MonkeyPatch, behaviour: str
 ) -> None:
-    from labtools.measure.gpu import run as live
+    from labtools.measure.gpu import runner as live
 
     _behave(monkeypatch, decode_r03=behaviour)
     monkeypatch.setattr(live, "GPU_TIME_LIMIT_S", 2.0)

@@ -10,7 +10,7 @@ from devices import LIMITS
 from live_fake import DEVICE, use_fake_gpu
 
 from labtools.problem import Workload, load_rung
-from tools import compare_layouts
+from research import compare_layouts
 
 LADDER = compare_layouts.RING_RUNGS
 

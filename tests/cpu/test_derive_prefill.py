@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from labtools.cli import main
+from labtools.derive import derive
+from labtools.derive.attention import attention_nest, attention_slope
+from labtools.derive.layouts import prove_alignment
+from labtools.derive.parts import NOT_TOLD_APART
+from labtools.derive.prefill.costs import KERNEL_OF_KIND, PrefillModel, PrefillTile
+from labtools.derive.prefill.derivation import PrefillDesign
+from labtools.derive.sm import ELEMENT, SUM
 from labtools.predict import Tile, load_gpu
-from labtools.predict.decode.inversion import derive
-from labtools.predict.inversion.layouts import prove_alignment
-from labtools.predict.inversion.parts import NOT_TOLD_APART
-from labtools.predict.inversion.work import ELEMENT, SUM
-from labtools.predict.prefill.costs import KERNEL_OF_KIND, PrefillModel, PrefillTile
-from labtools.predict.prefill.inversion import PrefillDesign, derive_prefill
-from labtools.predict.prefill.traffic import attention_nest, attention_slope
 from labtools.problem import LabError, Workload, load_rung
 from labtools.problem.prefill import Prefill
 from labtools.record import RecordStore
@@ -33,7 +33,7 @@ SOME = (
 
 
 def derived(text: str, gpu: str = "h200") -> PrefillDesign:
-    return derive_prefill(Prefill.parse(text), gpu, ask_compiler=False)
+    return derive(text, gpu, quick=True)
 
 
 # ------------------------------------------------------------------------- counted by enumeration
@@ -333,4 +333,4 @@ def test_what_cannot_be_derived_is_refused(
 
 def test_an_unknown_target_is_refused_before_anything_else() -> None:
     with pytest.raises(LabError, match="is no share"):
-        derive_prefill(Prefill.parse(SOME[0]), "h200", 2.0)
+        derive(SOME[0], "h200", target=2.0)

@@ -6,22 +6,24 @@ import dataclasses
 import itertools
 import json
 import os
+from typing import Any
 
 import numpy as np
 import pytest
 
 from labtools.cli import main
+from labtools.derive import derive
+from labtools.derive.capacity import shared_limits
+from labtools.derive.gemm import library_pick
+from labtools.derive.gemm.rings import SHARING_GAIN, RingModel
+from labtools.derive.gemm.tiles import CHOICES, TileModel, with_stages
+from labtools.derive.gemm.traffic import least_traffic, nest_traffic
+from labtools.derive.gemm.work import ConvWork, TiledWork, read_work
+from labtools.derive.layouts import best_layouts, compare_layouts_of, prove_alignment
+from labtools.derive.parts import NOT_TOLD_APART
+from labtools.derive.sm import ELEMENT, SUM
 from labtools.predict import half_tile, load_gpu, machine_of
-from labtools.predict.inversion import library_pick
-from labtools.predict.inversion.capacity import shared_limits
-from labtools.predict.inversion.layouts import best_layouts, compare_layouts_of, prove_alignment
-from labtools.predict.inversion.parts import NOT_TOLD_APART
-from labtools.predict.inversion.product import TileDesign, derive_product
-from labtools.predict.inversion.rings import SHARING_GAIN, RingModel
-from labtools.predict.inversion.tiles import CHOICES, TileModel, with_stages
-from labtools.predict.inversion.traffic import least_traffic, nest_traffic
-from labtools.predict.inversion.work import ELEMENT, SUM, ConvWork, TiledWork, read_work
-from labtools.problem import Gemm, LabError, load_rung, parse_problem
+from labtools.problem import Gemm, load_rung, parse_problem
 from labtools.problem.gemm.tiling import ProductTile, RingTile
 from labtools.toolchain import CompilerMissing, find_compiler
 
@@ -29,8 +31,8 @@ MANY = bool(os.environ.get("LABTOOLS_EVERY_CASE"))
 H200 = load_gpu("h200")
 
 
-def derived(op: str, text: str | None = None, gpu: str = "h200") -> TileDesign:
-    return derive_product(op, text, gpu, ask_compiler=False, ask_library=False)
+def derived(op: str, text: str | None = None, gpu: str = "h200") -> Any:
+    return derive(text, gpu, op=op, quick=True)
 
 
 # ------------------------------------------------------------------------- counted by enumeration
@@ -197,7 +199,7 @@ def test_an_alignment_proof_is_what_every_address_says(
 def test_what_no_kernel_beats_is_of_the_fastest_instruction(text: str, bound: str) -> None:
     """The floor of mma.m16n8k16 says its name where the GPU has a faster instruction."""
     gemm = parse_problem(text)
-    design = derive_product("gemm", text, "h200", ask_compiler=False, ask_library=False)
+    design = derive(text, "h200", quick=True)
     assert design.step("limits").question == "Which time can no kernel of mma.m16n8k16 beat?"
     ring = design.hopper
     assert ring is not None and ring.bound == bound
@@ -206,7 +208,7 @@ def test_what_no_kernel_beats_is_of_the_fastest_instruction(text: str, bound: st
     floors = memory / machine_of(H200).clock_ghz / 1e3, gemm.flops / H200.fp16_tensor_tflops / 1e6
     assert ring.floor_us == pytest.approx(max(floors))
     assert ring.floor_us <= min(ring.time_us, design.floor_us * 1.000001)
-    older = derive_product("gemm", text, "a100-80gb", ask_compiler=False, ask_library=False)
+    older = derive(text, "a100-80gb", quick=True)
     assert older.step("limits").question == "Which time can no kernel beat?"
     assert older.hopper is None
 
@@ -436,7 +438,7 @@ def test_the_command_derives_every_operation(capsys: pytest.CaptureFixture[str])
     ("words", "said"),
     [
         (("--op", "sort"), "no derivation of 'sort'"),
-        (("-w", "rows:8,8"), "no derivation of 'rows'"),
+        (("--op", "rows", "-w", "rows:8,8", "--bits", "8"), "16 bits"),
         (("--op", "gemm", "-w", "8,32,8,4096,128"), "three whole numbers"),
         (("--op", "conv", "-w", "conv:1,2,2,8,8,3,3,1"), "larger than an image"),
         (("--op", "moe", "-w", "moe:8,4,5,64,64"), "at most each expert once"),
@@ -451,8 +453,3 @@ def test_what_cannot_be_derived_is_refused(
 ) -> None:
     assert main(["derive", *words]) == 2
     assert said in capsys.readouterr().err
-
-
-def test_no_kernel_of_unknown_name_is_derived() -> None:
-    with pytest.raises(LabError, match="products are"):
-        derive_product("rows", None, "h200")

@@ -7,6 +7,15 @@ from collections import Counter
 
 import pytest
 
+from labtools.notebook.book.inversion.drawings import (
+    bank_group,
+    fragment_drawing,
+    lane_of_pair,
+    ring_drawing,
+    roles_drawing,
+    swizzle_drawing,
+    tile_of_stage,
+)
 from labtools.notebook.decode.drawings import (
     cache_drawing,
     lanes_drawing,
@@ -15,15 +24,6 @@ from labtools.notebook.decode.drawings import (
     sharing_drawing,
     softmax_drawing,
     step_drawing,
-)
-from labtools.notebook.inversion.drawings import (
-    bank_group,
-    fragment_drawing,
-    lane_of_pair,
-    ring_drawing,
-    roles_drawing,
-    swizzle_drawing,
-    tile_of_stage,
 )
 from labtools.notebook.tables import Shown
 from labtools.predict import check_tile, half_tile, load_gpu

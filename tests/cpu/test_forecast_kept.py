@@ -36,13 +36,13 @@ def cold(tmp_path, monkeypatch):
 def modelled(monkeypatch):
     """How often the model ran."""
     ran = []
-    real = forecasting._models
+    real = forecasting._Call.models
 
     def counted(*given):
         ran.append(given)
         return real(*given)
 
-    monkeypatch.setattr(forecasting, "_models", counted)
+    monkeypatch.setattr(forecasting._Call, "models", counted)
     return ran
 
 

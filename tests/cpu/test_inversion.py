@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from labtools.cli import main
 from labtools.cli.outcome import plain
-from labtools.predict import Tile, check_tile, derive, forecast, half_tile, load_gpu, machine_of
+from labtools.derive import derive
+from labtools.derive.decode.facts import tile_work
+from labtools.derive.sm import share_in_flight
+from labtools.predict import Tile, check_tile, forecast, half_tile, load_gpu, machine_of
 from labtools.predict.banks import Access, check_access, matrix_access, row_access
-from labtools.predict.decode.inversion import share_in_flight, tile_work
 from labtools.problem import HEADLINE, LabError, Workload, load_rung
 from labtools.toolchain import CompilerMissing, find_compiler, find_tool
 

@@ -185,7 +185,7 @@ def test_no_multiprocessor_is_idle_where_splitting_pays(name: str) -> None:
 
 
 TIMED = json.loads(Path(__file__).with_name("layouts_h200.json").read_text())
-"""Written by tools/compare_layouts.py on an NVIDIA H200: workload, rung, and microseconds by
+"""Written by research/compare_layouts.py on an NVIDIA H200: workload, rung, and microseconds by
 cluster and pieces asked for."""
 
 

@@ -12,7 +12,7 @@ from devices import H200, LIMITS
 from pydantic import TypeAdapter
 from record_samples import make_record
 
-from labtools.measure.campaign.run import group_key
+from labtools.measure.campaign.recording import group_key
 from labtools.measure.gpu.job import rung_candidate
 from labtools.predict import limits_of, load_gpu, merge_device
 from labtools.problem import HEADLINE, LabError, Limits, load_rung

@@ -7,17 +7,18 @@ import shutil
 import pytest
 from live_fake import use_fake_gpu
 
-from labtools.measure.campaign import run as campaign
+from labtools.measure.campaign import recording as campaign
 from labtools.measure.campaign.plan import Plan, Section
-from labtools.measure.campaign.run import (
+from labtools.measure.campaign.recording import (
+    Effort,
     check_batteries,
     record_campaign,
     record_rung,
     small_cases,
 )
-from labtools.measure.fault import Fault
+from labtools.measure.case import Fault
 from labtools.measure.gpu.job import rung_candidate
-from labtools.measure.gpu.run import GpuRun
+from labtools.measure.gpu.runner import GpuRun
 from labtools.measure.profiler import sanitize
 from labtools.measure.profiler.sanitize import SanitizerReport
 from labtools.problem import LabError, Workload, kernels_dir, load_rung
@@ -30,6 +31,7 @@ from labtools.record import (
 )
 
 SMALL = Workload(2, 4, 2, 64, 64)
+TIMES_ALONE = Effort(1, 5, profile=False, sanitize=False)
 TINY = Plan(
     "tiny",
     "for tests",
@@ -51,8 +53,7 @@ def test_a_campaign_writes_fresh_records_and_goes_on_where_it_was(monkeypatch, t
     report = record_campaign(
         TINY,
         out,
-        processes=2,
-        rounds=5,
+        Effort(2, 5),
         progress=lambda text, done=0, total=0: seen.append((text, done, total)),
     )
     assert report.ok, report.failures
@@ -80,12 +81,12 @@ def test_a_campaign_writes_fresh_records_and_goes_on_where_it_was(monkeypatch, t
     totals = [event for event in seen if event[2]]
     assert totals
 
-    again = record_campaign(TINY, out, processes=2, rounds=5)
+    again = record_campaign(TINY, out, Effort(2, 5))
     assert (again.measured, again.resumed) == (0, 2)
     assert again.ok
 
     # Other settings are another measurement; its records take the place of the old ones.
-    other = record_campaign(TINY, out, processes=1, rounds=5, profile=False, sanitize=False)
+    other = record_campaign(TINY, out, TIMES_ALONE)
     assert other.measured == 2
     assert len(RecordStore([out]).query(latest=False)) == len(records)
 
@@ -127,17 +128,17 @@ def test_a_campaign_stopped_in_the_middle_keeps_what_it_had(monkeypatch, tmp_pat
 
     monkeypatch.setattr(campaign, "run_group", stop_at_second)
     with pytest.raises(KeyboardInterrupt):
-        record_campaign(TINY, out, processes=1, rounds=5, profile=False, sanitize=False)
+        record_campaign(TINY, out, TIMES_ALONE)
     assert len(RecordStore([out]).query(kind="rung")) == 2
     monkeypatch.setattr(campaign, "run_group", real)
-    report = record_campaign(TINY, out, processes=1, rounds=5, profile=False, sanitize=False)
+    report = record_campaign(TINY, out, TIMES_ALONE)
     assert (report.measured, report.resumed) == (1, 1)
     assert len(RecordStore([out]).query(kind="rung")) == 4
 
 
 def test_a_wrong_kernel_is_not_timed_and_the_others_are(monkeypatch, tmp_path):
     use_fake_gpu(monkeypatch, tmp_path, {"decode_r02": "wrong"})
-    report = record_campaign(TINY, tmp_path, processes=1, rounds=5, profile=False, sanitize=False)
+    report = record_campaign(TINY, tmp_path, TIMES_ALONE)
     assert not report.ok
     assert report.measured == 2
     assert {record.candidate for record in report.records} == {
@@ -156,9 +157,7 @@ def test_a_rung_outside_the_repository_is_recorded(monkeypatch, tmp_path):
     text = (folder / "mine.py").read_text().replace('id="r03_one_warp"', 'id="mine"')
     (folder / "mine.py").write_text(text)
     rung = load_rung(folder / "mine.py")
-    report = record_rung(
-        rung, SMALL, out_dir=tmp_path / "out", processes=1, rounds=5, sanitize=False
-    )
+    report = record_rung(rung, SMALL, out_dir=tmp_path / "out", effort=Effort(1, 5, sanitize=False))
     (record,) = [one for one in report.records if one.candidate == "mine"]
     assert record.rung_path == str(folder / "mine.py")
     assert freshness(record).fresh
@@ -181,7 +180,7 @@ def test_what_cannot_be_recorded_is_refused(monkeypatch, tmp_path):
     with pytest.raises(LabError, match="cannot run"):
         record_rung(rung, SMALL.replace(head_dim=96), out_dir=tmp_path)
     with pytest.raises(LabError, match="was not recorded"):
-        record_rung(rung, SMALL, out_dir=tmp_path, processes=1, profile=False, sanitize=False)
+        record_rung(rung, SMALL, out_dir=tmp_path, effort=TIMES_ALONE)
 
 
 def test_no_gpu_is_one_plain_message(tmp_path):
@@ -203,7 +202,7 @@ def test_one_workload_that_fails_does_not_cost_the_others(monkeypatch, tmp_path)
         return real(pool, request, *rest)
 
     monkeypatch.setattr(campaign, "run_group", refuse_one)
-    report = record_campaign(TINY, tmp_path, processes=1, rounds=5, profile=False, sanitize=False)
+    report = record_campaign(TINY, tmp_path, TIMES_ALONE)
     assert not report.ok
     assert report.measured == 1
     assert {record.problem.batch for record in report.records} == {1}

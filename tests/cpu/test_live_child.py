@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from live_fake import use_fake_gpu
 
-from labtools.measure.gpu.run import run_cases_on_gpu, run_on_gpu
+from labtools.measure.gpu.runner import run_cases_on_gpu, run_on_gpu
 from labtools.problem import LabError, Workload, attention_oracle, load_rung, make_inputs
 
 SMALL = Workload(2, 4, 2, 33, 64)

@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from labtools.measure.case import Fault
 from labtools.measure.channel import Channel, read
-from labtools.measure.fault import Fault
 from labtools.measure.gpu import queue
 from labtools.measure.gpu.check import Case, GpuRun
 from labtools.measure.gpu.clocks import ClockWatch, parse_smi_line

@@ -14,7 +14,7 @@ from labtools.measure.gpu import timing as live_timing
 from labtools.measure.gpu.job import Candidate, baseline_of, make_job
 from labtools.measure.gpu.measure import as_candidate, measure_live, time_candidates
 from labtools.measure.gpu.plan import SAMPLE_US
-from labtools.measure.profiler.child import prepare_call
+from labtools.measure.profiler.watched import prepare_call
 from labtools.problem import LabError, Workload, load_rung
 from labtools.problem.rung import load_by_path
 from labtools.record import median_problems, summary

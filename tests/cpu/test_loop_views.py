@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from labtools.notebook.loop.attributions import attributions_figure, show_attributions
-from labtools.notebook.loop.drawings import ablation_drawing, loop_drawing
+from labtools.notebook.book.attribution.attributions import attributions_figure, show_attributions
+from labtools.notebook.book.attribution.drawings import ablation_drawing, loop_drawing
 from labtools.optimize.attribution import Attribution
 from labtools.optimize.state import STEPS
 

@@ -22,7 +22,7 @@ import pytest
 from tools.toc import code_of
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = ("labtools", "tools")
+PROGRAM = ("labtools", "tools", "research")
 PLACES = (*PROGRAM, "book", "labs")
 Detector = Callable[[ast.AST], Iterator[int]]
 

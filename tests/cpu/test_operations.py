@@ -20,10 +20,10 @@ from live_fake import use_fake_gpu
 
 from labtools.cli import main
 from labtools.measure.campaign.plan import Plan, Section, load_plan
-from labtools.measure.campaign.run import record_campaign
+from labtools.measure.campaign.recording import Effort, record_campaign
 from labtools.measure.check import check_rung
 from labtools.measure.cpu import run_on_cpu
-from labtools.measure.gpu.run import run_on_gpu
+from labtools.measure.gpu.runner import run_on_gpu
 from labtools.predict import forecast, list_gpus, load_gpu
 from labtools.problem import (
     HEADLINE,
@@ -410,7 +410,6 @@ def test_a_row_workload_goes_through_the_command_line(
     ("command", "words"),
     [
         (("run", "r03", "--on", "cpu", "--workload", "rows:4,4"), "computes decode and not rows"),
-        (("derive", "--workload", "rows:3,4"), "no derivation of 'rows'"),
         (("derive", "--op", "decode", "--workload", "rows:3,4"), "is no decode workload"),
         (("forecast", "n00", "--workload", "rows:3"), "two whole numbers: R,C"),
     ],
@@ -438,7 +437,7 @@ def test_rows_are_checked_on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_rows_are_timed_and_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_fake_gpu(monkeypatch, tmp_path)
     plan = Plan("tiny", "", (Section((Rows(6, 40), Rows(3, 5)), (("n00_rms_norm", {}),)),))
-    report = record_campaign(plan, tmp_path / "out", processes=2, rounds=5)
+    report = record_campaign(plan, tmp_path / "out", Effort(2, 5))
     assert report.ok, report.failures
     records = RecordStore([tmp_path / "out"]).query()
     assert {record.problem for record in records} == {Rows(6, 40), Rows(3, 5)}
@@ -632,12 +631,15 @@ DECODES_OWN = (
     *("kernels/include/", "kernels/baselines/*.py", "kernels/microbench/read_sweep.*"),
     # The one control panel, the one calculator and the one picture of decode's own pages: their
     # sliders and axes are the numbers of a decode workload.
-    *("labtools/notebook/chain/view.py", "labtools/notebook/split/view.py"),
-    *("labtools/notebook/quant/figures.py", "labtools/notebook/quant/view.py"),
+    *("labtools/notebook/labs/lab03_chain/view.py", "labtools/notebook/labs/lab05_split/view.py"),
+    *(
+        "labtools/notebook/labs/lab06_quant/figures.py",
+        "labtools/notebook/labs/lab06_quant/view.py",
+    ),
     # The bench on which prefill's broken kernels are watched: it changes their rows.
-    "labtools/notebook/sanitizer/",
+    "labtools/notebook/labs/lab11_sanitizer/",
     # Pages, exercises, tests, and tools that draw decode's workloads.
-    *("book/", "labs/", "tests/", "tools/compare_layouts.py", "CONTRIBUTING.md"),
+    *("book/", "labs/", "tests/", "research/compare_layouts.py", "CONTRIBUTING.md"),
     # Tools that make what decode alone has: FlashInfer's kernels, listings by head size.
     *("tools/build_flashinfer.py", "tools/write_listings.py"),
 )

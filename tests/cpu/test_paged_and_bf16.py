@@ -20,7 +20,7 @@ from labtools.measure.cpu import run_on_cpu
 from labtools.measure.gpu.job import Job
 from labtools.measure.gpu.measure import time_candidates
 from labtools.measure.gpu.plan import plan_rotation
-from labtools.measure.gpu.run import run_on_gpu
+from labtools.measure.gpu.runner import run_on_gpu
 from labtools.problem import (
     DISTRIBUTIONS,
     HEADLINE,

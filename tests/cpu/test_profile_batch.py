@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from live_fake import DEVICE, use_fake_gpu
 
-from labtools.measure.campaign import run as campaign
+from labtools.measure.campaign import recording as campaign
 from labtools.measure.campaign.plan import Plan, Section, expand_plan
-from labtools.measure.campaign.run import record_campaign
+from labtools.measure.campaign.recording import Effort, record_campaign
 from labtools.measure.profiler import ncu as profile
 from labtools.measure.profiler import profile as profile_batch
 from labtools.measure.profiler.counters import FEW_COUNTERS, metrics_to_request
 from labtools.measure.profiler.ncu import ProfileFailed, ProfileReport, ProfilerUnavailable
-from labtools.notebook.ncu.view import show_live
+from labtools.notebook.labs.lab07_ncu.view import show_live
 from labtools.notebook.records import GpuRecords
 from labtools.predict import load_gpu
 from labtools.problem import Baseline, LabError, Rung, Workload, load_rung
@@ -366,7 +366,7 @@ def test_a_campaign_reads_the_counters_of_all_its_groups_in_one_run(
     ncu: FakeNcu, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    report = record_campaign(_plan(counters=True), out, processes=1, rounds=5)
+    report = record_campaign(_plan(counters=True), out, Effort(1, 5))
     assert report.ok, report.failures
     (labels,) = ncu.runs()
     assert len(labels) == 3 * (2 + 4)
@@ -383,7 +383,7 @@ def test_a_campaign_reads_the_counters_of_all_its_groups_in_one_run(
         assert "dram_throughput_pct" in found.missing
     times = [one.counters.values["duration_us"] for one in records if one.counters]
     assert len(set(times)) == 18  # each has its own
-    again = record_campaign(_plan(counters=True), out, processes=1, rounds=5)
+    again = record_campaign(_plan(counters=True), out, Effort(1, 5))
     assert again.resumed == 3
     assert len(ncu.runs()) == 1
 
@@ -392,7 +392,7 @@ def test_a_campaign_goes_on_without_counters(
     ncu: FakeNcu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_NCU", "permission")
-    report = record_campaign(_plan(counters=True), tmp_path, processes=1, rounds=5)
+    report = record_campaign(_plan(counters=True), tmp_path, Effort(1, 5))
     assert report.ok
     assert len(report.records) == 6
     for record in report.records:
@@ -408,7 +408,7 @@ def test_an_answer_that_breaks_the_reader_costs_no_time(
         raise KeyError("a column")
 
     monkeypatch.setattr(profile, "read_report", broken)
-    report = record_campaign(_plan(counters=True), tmp_path, processes=1, rounds=5)
+    report = record_campaign(_plan(counters=True), tmp_path, Effort(1, 5))
     assert len(report.records) == 6
     assert all(one.counters and "KeyError" in one.counters.reason for one in report.records)
 
@@ -421,7 +421,7 @@ def test_a_forecast_that_breaks_costs_no_time(
 
     monkeypatch.setattr("labtools.predict.forecast", broken)
     plan = _plan(ceiling=False)
-    report = record_campaign(plan, tmp_path, processes=1, rounds=5, profile=False)
+    report = record_campaign(plan, tmp_path, Effort(1, 5, profile=False))
     assert [one.forecast for one in report.records] == [None] * 6
 
 
@@ -431,7 +431,7 @@ def test_a_kernel_that_fails_under_the_profiler_keeps_its_time(
     monkeypatch.setenv("FAKE_NCU", "hates r01")
     rungs = (("r01_online_softmax", {}), ("r03_one_warp", {}))
     plan = Plan("one", "", (Section((SMALL,), rungs, profile="all"),))
-    report = record_campaign(plan, tmp_path, processes=1, rounds=5)
+    report = record_campaign(plan, tmp_path, Effort(1, 5))
     assert report.ok
     found = {one.candidate: one.counters for one in report.records}
     assert found["r01_online_softmax"] is not None and found["r01_online_softmax"].reason
@@ -462,7 +462,7 @@ def test_a_baselines_counters_are_read_by_themselves(
     every = {one.label for one in tasks[0].candidates}
     if not {"baseline:sdpa_math", "baseline:sdpa_flash"} < every:
         pytest.skip("torch is not here")
-    counting = campaign._Counting(tasks, campaign._Checker(silent), silent)
+    counting = campaign._Counting(tasks, lambda *_: "", silent)
     for number in range(2):
         found = counting.read(number, every)
         assert set(found) == every
@@ -477,8 +477,8 @@ def test_a_baselines_counters_are_read_by_themselves(
 def test_small_groups_share_a_run_up_to_a_limit(
     ncu: FakeNcu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labtools.measure.campaign.run.ITEMS_AHEAD", 4)
-    record_campaign(_plan(counters=True), tmp_path, processes=1, rounds=5)
+    monkeypatch.setattr("labtools.measure.campaign.recording.ITEMS_AHEAD", 4)
+    record_campaign(_plan(counters=True), tmp_path, Effort(1, 5))
     assert [len(labels) for labels in ncu.runs()] == [4, 2]
 
 
@@ -502,8 +502,10 @@ def test_only_named_rungs_are_watched_by_the_sanitizer() -> None:
 
 
 def _profile_on_a_page(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    monkeypatch.setattr("labtools.notebook.ncu.view.can_run_live", lambda: True)
-    monkeypatch.setattr("labtools.notebook.ncu.run.gpu_of_device", lambda: load_gpu("h200"))
+    monkeypatch.setattr("labtools.notebook.labs.lab07_ncu.view.can_run_live", lambda: True)
+    monkeypatch.setattr(
+        "labtools.notebook.labs.lab07_ncu.run.gpu_of_device", lambda: load_gpu("h200")
+    )
     return show_live(R03, SMALL, GpuRecords())
 
 

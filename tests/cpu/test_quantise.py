@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from labtools.measure.cpu import run_on_cpu
 from labtools.notebook import Measured
-from labtools.notebook.quant.figures import plot_frontier, show_frontier, show_levels
-from labtools.notebook.quant.view import (
+from labtools.notebook.labs.lab06_quant.figures import plot_frontier, show_frontier, show_levels
+from labtools.notebook.labs.lab06_quant.view import (
     K_AXES,
     OUTLIERS,
     V_AXES,

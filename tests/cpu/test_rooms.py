@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = (
-    *("problem", "toolchain", "record", "predict", "measure", "microbench", "optimize"),
+    *("problem", "toolchain", "record", "predict", "derive", "measure", "microbench", "optimize"),
     *("notebook", "cli"),
 )
 LATE = {"cupy", "cupyx", "cupy_backends", "torch"}

@@ -10,7 +10,7 @@ from devices import LIMITS
 from live_fake import DEVICE, use_fake_gpu
 
 from labtools.measure.campaign.plan import Plan, Section, expand_plan
-from labtools.measure.campaign.run import record_campaign
+from labtools.measure.campaign.recording import Effort, record_campaign
 from labtools.measure.gpu.job import (
     bytes_in_call,
     make_job,
@@ -115,9 +115,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Record]:
     )
     (group,), _ = expand_plan(plan)
     assert len(group.candidates) == 5
-    report = record_campaign(plan, tmp_path / "out", processes=1, rounds=5, sanitize=False)
+    report = record_campaign(plan, tmp_path / "out", Effort(1, 5, sanitize=False))
     assert report.ok, report.failures
-    again = record_campaign(plan, tmp_path / "out", processes=1, rounds=5, sanitize=False)
+    again = record_campaign(plan, tmp_path / "out", Effort(1, 5, sanitize=False))
     assert again.resumed == 1
     return read_records(report.path)[0]
 

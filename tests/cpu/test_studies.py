@@ -22,9 +22,9 @@ from labtools.measure.gpu.job import (
 )
 from labtools.measure.gpu.measure import time_candidates
 from labtools.measure.gpu.plan import Rotation
-from labtools.measure.gpu.run import run_on_gpu
+from labtools.measure.gpu.runner import run_on_gpu
 from labtools.measure.gpu.timing import Player, _refuse_half_cold
-from labtools.measure.profiler.child import WatchedItem, WatchRequest
+from labtools.measure.profiler.watched import WatchedItem, WatchRequest
 from labtools.predict import limits_of
 from labtools.problem import (
     MOST_TOLERANCE,
@@ -271,7 +271,7 @@ def test_a_watched_call_finds_its_workspaces_prepared(
         "sys.path.insert(0, sys.argv[1])\n"
         "from pydantic import TypeAdapter\n"
         "from labtools.measure.gpu.device import LiveDevice\n"
-        "from labtools.measure.profiler import child\n"
+        "from labtools.measure.profiler import watched as child\n"
         "request = TypeAdapter(child.WatchRequest).validate_json(sys.argv[2])\n"
         "item, device = request.items[0], LiveDevice(0, False)\n"
         "buffers = child._make_buffers(device, item.workload, request)\n"

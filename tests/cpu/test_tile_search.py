@@ -18,7 +18,7 @@ from labtools.record.tile_search import (
     search_path,
     text_hash,
 )
-from tools.search_tiles import (
+from research.search_tiles import (
     COUNT,
     DRAW_SEED,
     derived_tile,
@@ -87,7 +87,7 @@ def test_a_damaged_table_is_an_error_in_plain_words(damage: str, tmp_path: Path)
 
 def test_the_shipped_table_is_of_todays_kernels_and_derivations() -> None:
     table = read_search(search_path("h200"))
-    assert table.stale == [], "python -m tools.search_tiles"
+    assert table.stale == [], "python -m research.search_tiles"
     drawn = [one.short() for one in drawn_problems()]
     assert [one.problem for one in table.problems] == drawn
     for one in table.problems[::7]:  # of every operation

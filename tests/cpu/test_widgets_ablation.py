@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labtools.notebook.ablation import view
-from labtools.notebook.ablation.kernels import KERNELS, find_kernel, shown_points
-from labtools.notebook.ablation.panels import OUTCOMES, say_count, say_outcome
-from labtools.notebook.ablation.view import (
+from labtools.notebook.labs.lab08_ablation import view
+from labtools.notebook.labs.lab08_ablation.kernels import KERNELS, find_kernel, shown_points
+from labtools.notebook.labs.lab08_ablation.panels import OUTCOMES, say_count, say_outcome
+from labtools.notebook.labs.lab08_ablation.view import (
     YOUR_OWN,
     AblationBench,
     compare_ablations,

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from labtools.notebook.rounds.accuracy import (
+from labtools.notebook.book.predict.accuracy import (
     explain_error,
     forecast_and_record,
     plot_accuracy,

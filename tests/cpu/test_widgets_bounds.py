@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from labtools.notebook.rounds import bounds
-from labtools.notebook.rounds.bounds import (
+from labtools.notebook.book.three_ways import bounds
+from labtools.notebook.book.three_ways.bounds import (
     PlanePoint,
     needed_bytes,
     plot_crossing,

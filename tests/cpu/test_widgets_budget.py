@@ -9,16 +9,10 @@ from typing import Any
 
 import pytest
 
-from labtools.notebook.budget import building
-from labtools.notebook.budget.view import (
-    BENCH_GPUS,
-    BudgetBench,
-    choice_tables,
-    every_choice,
-)
-from labtools.predict import load_gpu
-from labtools.predict.inversion.parts import NOT_TOLD_APART
-from labtools.predict.inversion.proposals import (
+from labtools.derive import space_of
+from labtools.derive.parts import NOT_TOLD_APART
+from labtools.derive.prefill.costs import PrefillModel, PrefillTile
+from labtools.derive.proposals import (
     ALIGNMENT_LIMIT,
     PADDINGS,
     SMEM_BUDGET,
@@ -26,8 +20,14 @@ from labtools.predict.inversion.proposals import (
     DesignSpace,
     fates_of,
 )
-from labtools.predict.prefill.costs import PrefillModel, PrefillTile
-from labtools.predict.proposing import space_of
+from labtools.notebook.labs.lab10_inversion import building
+from labtools.notebook.labs.lab10_inversion.view import (
+    BENCH_GPUS,
+    BudgetBench,
+    choice_tables,
+    every_choice,
+)
+from labtools.predict import load_gpu
 from labtools.problem import LabError, load_rung, parse_problem
 from labtools.problem.gemm.tiling import ProductTile
 from labtools.problem.prefill import Prefill

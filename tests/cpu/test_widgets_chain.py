@@ -15,14 +15,15 @@ from devices import LIMITS
 
 from labtools.measure import trip_counts_of
 from labtools.notebook.answer import check_choice, check_numbers
-from labtools.notebook.chain import view as chain_view
-from labtools.notebook.chain.answers import (
+from labtools.notebook.gate import PredictionPending
+from labtools.notebook.labs.lab03_chain import view as chain_view
+from labtools.notebook.labs.lab03_chain.answers import (
     loads_and_uses,
     loads_before_first_wait,
     longest_wait,
 )
-from labtools.notebook.chain.causes import CAUSES, cause_of, in_legend_order
-from labtools.notebook.chain.figures import (
+from labtools.notebook.labs.lab03_chain.causes import CAUSES, cause_of, in_legend_order
+from labtools.notebook.labs.lab03_chain.figures import (
     longest_waits,
     operation,
     plot_chain,
@@ -31,9 +32,13 @@ from labtools.notebook.chain.figures import (
     segments,
     waited,
 )
-from labtools.notebook.chain.state import Setting, change_between, say_cycles, state_of
-from labtools.notebook.chain.view import ChainBench, ChainView, chain_bench, chain_settings
-from labtools.notebook.gate import PredictionPending
+from labtools.notebook.labs.lab03_chain.state import Setting, change_between, say_cycles, state_of
+from labtools.notebook.labs.lab03_chain.view import (
+    ChainBench,
+    ChainView,
+    chain_bench,
+    chain_settings,
+)
 from labtools.notebook.tables import say_time
 from labtools.predict import Forecast, LaunchForecast, forecast, load_gpu
 from labtools.problem import HEADLINE, LabError, list_rungs, list_studies, load_rung

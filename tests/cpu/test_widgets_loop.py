@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from labtools.notebook.loop.conditions import say_condition
-from labtools.notebook.loop.figures import searches_figure
-from labtools.notebook.loop.game import NO_POINT, GameGrid, choices
-from labtools.notebook.loop.view import LoopGame, open_game, read_game
+from labtools.notebook.labs.lab09_loop.conditions import say_condition
+from labtools.notebook.labs.lab09_loop.figures import searches_figure
+from labtools.notebook.labs.lab09_loop.game import NO_POINT, GameGrid, choices
+from labtools.notebook.labs.lab09_loop.view import LoopGame, open_game, read_game
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants
 from labtools.optimize.budget import allocate

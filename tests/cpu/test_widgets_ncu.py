@@ -11,16 +11,16 @@ from record_samples import make_record
 
 from labtools.measure.profiler.counters import COUNTERS, STALL_REASONS
 from labtools.notebook.answer import check_choice
-from labtools.notebook.ncu.meanings import COUNTER_MEANINGS, WAIT_CAUTIONS, WAIT_WORDS
-from labtools.notebook.ncu.panels import (
+from labtools.notebook.labs.lab07_ncu.meanings import COUNTER_MEANINGS, WAIT_CAUTIONS, WAIT_WORDS
+from labtools.notebook.labs.lab07_ncu.panels import (
     ceilings,
     counter_rows,
     make_panel,
     missing_counters,
     roofline_point,
 )
-from labtools.notebook.ncu.run import ProfiledRun, recorded_run, recorded_runs
-from labtools.notebook.ncu.view import NcuBench, compare_runs, ncu_tables, show_live
+from labtools.notebook.labs.lab07_ncu.run import ProfiledRun, recorded_run, recorded_runs
+from labtools.notebook.labs.lab07_ncu.view import NcuBench, compare_runs, ncu_tables, show_live
 from labtools.notebook.records import GpuRecords, forecast_of
 from labtools.predict import load_gpu
 from labtools.problem import HEADLINE, LabError, load_rung
@@ -259,7 +259,7 @@ def test_a_gpu_that_the_model_does_not_know_gets_no_forecast() -> None:
 def test_without_a_gpu_the_page_says_so(
     monkeypatch: pytest.MonkeyPatch, store: RecordStore
 ) -> None:
-    monkeypatch.setattr("labtools.notebook.ncu.view.can_run_live", lambda: False)
+    monkeypatch.setattr("labtools.notebook.labs.lab07_ncu.view.can_run_live", lambda: False)
     (note,) = show_live(load_rung("r03"), HEADLINE, GpuRecords(store=store))
     assert "no GPU here" in note.text
 

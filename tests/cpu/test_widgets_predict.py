@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from labtools.notebook import PredictionPending, Speedup
-from labtools.notebook.rounds import game as predict_round
-from labtools.notebook.rounds.checklist import ChecklistPage, show_checklist
-from labtools.notebook.rounds.draw import (
+from labtools.notebook.book.checklist.form import ChecklistPage, show_checklist
+from labtools.notebook.labs.lab04_predict import game as predict_round
+from labtools.notebook.labs.lab04_predict.draw import (
     LEVELS,
     Round,
     all_rounds,
@@ -23,8 +23,14 @@ from labtools.notebook.rounds.draw import (
     find_rounds,
     recorded_answer,
 )
-from labtools.notebook.rounds.game import PredictionRounds
-from labtools.notebook.rounds.views import HINTS, say_change, say_sides, show_example, show_rounds
+from labtools.notebook.labs.lab04_predict.game import PredictionRounds
+from labtools.notebook.labs.lab04_predict.views import (
+    HINTS,
+    say_change,
+    say_sides,
+    show_example,
+    show_rounds,
+)
 from labtools.notebook.tables import say_time
 from labtools.predict import forecast
 from labtools.problem import HEADLINE, LabError, load_rung

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from labtools.measure.cpu import run_on_cpu
-from labtools.notebook.records import GpuRecords
-from labtools.notebook.sanitizer import tries
-from labtools.notebook.sanitizer.tries import (
+from labtools.notebook.labs.lab11_sanitizer import tries
+from labtools.notebook.labs.lab11_sanitizer.tries import (
     CpuTry,
     ending_of,
     recorded_verdicts,
@@ -19,7 +18,8 @@ from labtools.notebook.sanitizer.tries import (
     show_tries,
     with_stride,
 )
-from labtools.notebook.sanitizer.view import REPAIRS, SanitizerView, sanitizer_bench
+from labtools.notebook.labs.lab11_sanitizer.view import REPAIRS, SanitizerView, sanitizer_bench
+from labtools.notebook.records import GpuRecords
 from labtools.predict import load_gpu
 from labtools.problem import LabError, Prefill, load_rung, operation_of
 from labtools.record import RecordStore

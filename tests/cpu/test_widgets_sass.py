@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from labtools.notebook.chain.opcodes import WORDS, seen_distances, show_opcodes
-from labtools.notebook.chain.sass_view import (
+from labtools.notebook.book.reading_sass.opcodes import WORDS, seen_distances, show_opcodes
+from labtools.notebook.book.reading_sass.sass_view import (
     explain_control,
     load_spans,
     main_loop,

@@ -9,6 +9,8 @@ import pytest
 from devices import LIMITS
 from record_samples import make_record
 
+from labtools.notebook.labs.lab05_split.figures import plot_pieces, plot_surfaces, time_parts
+from labtools.notebook.labs.lab05_split.view import SplitView, split_bench, split_tables
 from labtools.notebook.records import (
     PENDING,
     GpuRecords,
@@ -18,8 +20,6 @@ from labtools.notebook.records import (
     show_signs,
     show_tried,
 )
-from labtools.notebook.split.figures import plot_pieces, plot_surfaces, time_parts
-from labtools.notebook.split.view import SplitView, split_bench, split_tables
 from labtools.predict import forecast
 from labtools.problem import HEADLINE, LabError, load_rung
 from labtools.record import RecordStore

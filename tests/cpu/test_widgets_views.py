@@ -27,7 +27,7 @@ from labtools.notebook import (
     show_diff,
 )
 from labtools.notebook.claims import show_claims
-from labtools.notebook.occupancy.view import Choices, occupancy_tables
+from labtools.notebook.labs.lab01_occupancy.view import Choices, occupancy_tables
 from labtools.notebook.tables import Link, Shown
 from labtools.predict import achieved_occupancy, floors, list_gpus, load_gpu, occupancy
 from labtools.problem import HEADLINE, LabError, Workload, load_rung

@@ -10,7 +10,7 @@ import pytest
 from knob_cases import SEED, fits, knob_choices
 
 from labtools.measure.gpu.queue import hold_gpu
-from labtools.measure.gpu.run import run_cases_on_gpu, run_jobs_on_gpu, run_on_gpu
+from labtools.measure.gpu.runner import run_cases_on_gpu, run_jobs_on_gpu, run_on_gpu
 from labtools.problem import (
     HEADLINE,
     LabError,

@@ -6,7 +6,7 @@ import pytest
 from knob_cases import SEED, fits, knob_choices
 
 from labtools.measure import sanitize_rung
-from labtools.measure.gpu.run import run_cases_on_gpu, run_jobs_on_gpu
+from labtools.measure.gpu.runner import run_cases_on_gpu, run_jobs_on_gpu
 from labtools.measure.profiler.sanitize import TOOLS, find_sanitizer
 from labtools.problem import (
     DEFAULT_OPERATION,

@@ -6,7 +6,7 @@ import pytest
 
 from labtools.measure import time_candidates
 from labtools.measure.campaign.plan import FAMILY_OF, expand_plan, load_plan
-from labtools.measure.gpu.run import run_cases_on_gpu, run_jobs_on_gpu
+from labtools.measure.gpu.runner import run_cases_on_gpu, run_jobs_on_gpu
 from labtools.problem import Workload, draw_workloads, list_studies, load_rung
 
 STUDIES = [rung.id for rung in list_studies()]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from labtools.measure import measure_live, time_candidates
-from labtools.measure.campaign.run import record_campaign
+from labtools.measure.campaign.recording import Effort, record_campaign
 from labtools.problem import HEADLINE, LabError, Workload, kernels_dir, load_rung
 from labtools.record import RecordStore, freshness, median_problems
 from tests.wrong_kernels import make_wrong
@@ -116,14 +116,14 @@ def test_a_faulting_kernel_costs_the_others_nothing() -> None:
 
 def test_a_quick_campaign_records_and_goes_on(tmp_path) -> None:
     need_torch()
-    report = record_campaign("quick", tmp_path, processes=2, rounds=5, profile=False)
+    report = record_campaign("quick", tmp_path, Effort(2, 5, profile=False))
     assert report.ok, report.failures
     store = RecordStore([tmp_path])
     records = store.query()
     assert {record.kind for record in records} == {"rung", "baseline", "ceiling"}
     for record in records:
         assert freshness(record).fresh, freshness(record).reason
-    again = record_campaign("quick", tmp_path, processes=2, rounds=5, profile=False)
+    again = record_campaign("quick", tmp_path, Effort(2, 5, profile=False))
     assert (again.measured, again.resumed) == (0, report.measured)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from labtools.measure import check_rung, sanitize_rung
-from labtools.measure.gpu.run import run_on_gpu
+from labtools.measure.gpu.runner import run_on_gpu
 from labtools.measure.profiler.sanitize import find_sanitizer
 from labtools.problem import LabError, Workload
 from tests.wrong_kernels import WRONG_KERNELS, make_wrong

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from labtools.predict import DEFAULT_GPU, load_gpu
 from labtools.problem import (
     Arrays,
     Comparison,
@@ -37,7 +36,7 @@ from labtools.toolchain import launched_entries, source_name
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import normalise_source
 
-from ..case import CheckCase
+from ..case import CheckCase, checked_limits
 from ..resident import largest_resident
 from .build import Executable, build_kernel
 from .faults import CpuFault, explain_faults
@@ -101,7 +100,7 @@ def run_on_cpu(
         rung: the rung.
         workload: what to compute.
         knobs: compile-time choices; the others take their defaults.
-        limits: of the GPU whose launch is run; None takes those of `DEFAULT_GPU`.
+        limits: of the GPU whose launch is run; None takes `checked_limits`.
         orders: orders of warps to try, see `ORDERS`.
         blocks: run this many blocks, evenly spread over the grid, and compare what they wrote;
             None runs all. A rung of several launches is always run whole. Preparation launches
@@ -115,7 +114,7 @@ def run_on_cpu(
         LabError: no compiler, the source does not compile, the workload is not supported, or
             there is not enough memory. What the *kernel* does wrong is never an exception.
     """
-    limits = limits or load_gpu(DEFAULT_GPU).limits
+    limits = limits or checked_limits()
     wanted = _Wanted(rung, workload, knobs, limits, tuple(orders) or (0,), blocks, time_limit_s)
     if inputs is None:
         check_host_memory(workload)
@@ -139,7 +138,7 @@ def build_for_cpu(
 
     With ``counted`` it is what `count_on_cpu` runs.
     """
-    limits = limits or load_gpu(DEFAULT_GPU).limits
+    limits = limits or checked_limits()
     return build_kernel(
         rung.source_text,
         source_name(rung),

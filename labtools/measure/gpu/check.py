@@ -12,11 +12,9 @@ import numpy as np
 from labtools.problem import Comparison, Drawn, Part, Problem, StoredAs, operation_of, poisoned
 from labtools.record.fields import ArrayField, ProblemField
 
-from ..case import CheckCase
+from ..case import CheckCase, Fault
 from ..channel import Reporter
-from ..fault import Fault
 from ..worker import NOTEBOOK_ALIVE
-from .child import use_gpu
 from .device import (
     RED_BYTE,
     BufferSet,
@@ -27,6 +25,7 @@ from .device import (
 )
 from .faults import ASK_SANITIZER, cuda_fault
 from .job import Job
+from .session import use_gpu
 
 HOST_ELEMENTS = 2**24
 """Up to this many elements the inputs are drawn on the CPU, with every bit checked."""

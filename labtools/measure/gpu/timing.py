@@ -38,7 +38,6 @@ from .check import (
     poison_outputs,
     upload_inputs,
 )
-from .child import Session, use_gpu
 from .device import (
     BufferSet,
     InCall,
@@ -58,6 +57,7 @@ from .plan import (
     plan_rounds,
     takes_part,
 )
+from .session import Session, use_gpu
 
 GRAPH_PROTOCOL = "graph-1"
 EVENTS_PROTOCOL = "events-1"

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 def plot_online_softmax(first: Inputs, second: Inputs) -> Shown:
-    """The running maximum and the output's norm of the first head, for two sets of inputs.
-
-    Args:
-        first: drawn one way.
-        second: drawn another way, same sizes.
-    """
+    """The running maximum and the output's norm of the first head, for two sets of inputs."""
     traces = [_trace_online_softmax(inputs) for inputs in (first, second)]
     names = [inputs.workload.distribution for inputs in (first, second)]
 
@@ -74,7 +69,6 @@ def plot_roofline(gpus: Sequence[Gpu], workload: Workload) -> Shown:
 
     Args:
         gpus: sheets with a memory rate and a tensor-core peak; at most four.
-        workload: its decode step, and a prefill of the same length, are marked.
     """
     decode = workload.flops / workload.minimal_bytes
     prefill = prefill_intensity(workload)
@@ -133,9 +127,7 @@ def plot_in_flight(gpu: Gpu, gb_per_s: float, latency_ns: float, row_bytes: int)
     """Read rate by bytes in flight an SM, from Little's law and the memory's limit.
 
     Args:
-        gpu: whose SMs share the rate.
         gb_per_s: the memory's limit, in 10^9 bytes a second.
-        latency_ns: time from asking to having.
         row_bytes: bytes of one row of K or V, for the second scale.
     """
     knee = gb_per_s * latency_ns / gpu.sm_count
@@ -177,11 +169,7 @@ def plot_copy(
     """What the bytes of an expanding baseline cost, beside the times that were claimed.
 
     Args:
-        workload: its K and V are expanded to one copy a query head.
         gpu: whose memory rate prices the bytes.
-        expanded_us: claimed time of the expanding baseline.
-        kernel_us: claimed time of the kernel.
-        fair_us: claimed time of the baseline that does not expand.
     """
     if gpu.dram_gb_per_s is None:
         raise LabError(f"{gpu.title} has no memory rate here.", "", "draw it for another GPU")

@@ -49,11 +49,7 @@ def step_drawing() -> Shown:
 
 
 def cache_drawing(workload: Workload) -> Shown:
-    """How K lies in memory, from the whole array down to one row.
-
-    Args:
-        workload: contiguous; its sizes and strides are named.
-    """
+    """How K lies in memory, from the whole array down to one row."""
     row = workload.head_dim * workload.element_bytes
     head = workload.kv_len * row
     sequence = workload.num_kv_heads * head
@@ -97,7 +93,6 @@ def sharing_drawing(num_qo_heads: int, num_kv_heads: int) -> Shown:
 
     Args:
         num_qo_heads: drawn; a multiple of ``num_kv_heads``.
-        num_kv_heads: of the middle panel.
     """
     panels = (
         ("multi-head attention", num_qo_heads),
@@ -161,11 +156,7 @@ def softmax_drawing() -> Shown:
 
 
 def merge_drawing(pieces: int = 4) -> Shown:
-    """A sequence cut into pieces, each with a block and a partial state, and the merge of them.
-
-    Args:
-        pieces: drawn.
-    """
+    """A sequence cut into pieces, each with a block and a partial state, and the merge of them."""
 
     def paint(axes: Axes) -> None:
         width = 9.0 / pieces
@@ -196,12 +187,7 @@ def merge_drawing(pieces: int = 4) -> Shown:
 
 
 def launch_drawing(launch: Launch, num_sms: int) -> Shown:
-    """From a grid to lanes: the blocks of a launch, an SM with some of them, a warp's lanes.
-
-    Args:
-        launch: whose grid and block are named.
-        num_sms: of the GPU.
-    """
+    """From a grid to lanes: the blocks of a launch, an SM with some of them, a warp's lanes."""
     across, down = launch.grid[0], launch.grid[1] if len(launch.grid) > 1 else 1
     warps = launch.num_threads // _LANES
     block = f"{launch.num_threads} threads = {warps} warp{'s' if warps > 1 else ''}"

@@ -1,0 +1,1 @@
+"""Decode attention: its choices, its steps and what can be proposed."""

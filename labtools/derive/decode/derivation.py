@@ -1,0 +1,590 @@
+"""From the limits of a GPU to a decode kernel: each choice follows from a number before it.
+
+The division is the rule's of `block_plan`, which the launch asks too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from labtools.predict.banks import Tile, TileReport, check_tile
+from labtools.predict.residency import occupancy
+from labtools.predict.sheets import Gpu
+from labtools.problem import (
+    CHOSEN_INT4,
+    CHOSEN_INT8,
+    SCHEMES,
+    LabError,
+    Problem,
+    Workload,
+    load_rung,
+)
+from labtools.problem.decode.block_plan import (
+    CLUSTER_JOIN_US,
+    LEAST_BLOCK_WARPS,
+    MEMORY_JOIN_US,
+    Division,
+    choose_division,
+    divisions,
+    join_bytes,
+    plan_of,
+    tile_bytes,
+)
+from labtools.problem.limits import COPY_BYTES, MOST_REGISTERS
+from labtools.problem.prefill import Prefill
+
+from ..attention import attention_slope
+from ..engine import Asked, Derivation, check_copies, read_problem
+from ..parts import (
+    MOST_STAGES,
+    WARP,
+    WHERE_IT_STOPS,
+    AnyDesign,
+    DesignStep,
+    Figure,
+    Rejected,
+    Sheet,
+    footprint_words,
+)
+from ..sm import TARGET_SHARE, share_in_flight
+from ..traffic import SLOPE_BYTES, SlopePoint, sum_of_slopes
+from .facts import (
+    BITS,
+    MATRIX_COLUMNS,
+    MATRIX_DEPTH,
+    MATRIX_ROWS,
+    RUNG_OF_BITS,
+    SHARED_BLOCKS,
+    SLACK,
+    TILE_CHOICES,
+    WARP_CHOICES,
+    Work,
+    cuda_core_instructions,
+    tile_work,
+)
+
+
+@dataclass(frozen=True)
+class Design(AnyDesign):
+    """A decode kernel, derived."""
+
+    workload: Workload
+    bits: int  # of an element of K and V in memory
+    arithmetic: str  # ``tensor cores`` or ``CUDA cores``
+    group_columns: tuple[int, int]  # columns of the product that heads fill, and that it has
+    tile_keys: int  # keys that a warp takes at a time
+    tile_bytes: int  # of K and V together, one tile
+    stages: int  # tiles of a warp's ring in the launch; step ``stages`` has what is asked for
+    warps_per_sm: int  # that step ``warps`` asks for; the launch may have fewer
+    warps: int  # of a block
+    blocks_per_sm: int  # resident at a time, of the launch; step ``residency`` has what fits
+    smem_bytes: int  # of a block
+    registers: int  # of a thread, estimated
+    cluster: int  # blocks that join through each other's shared memory, 1 for none
+    parts: int  # most blocks that share one (sequence, KV head)
+    blocks: int  # of the grid
+    time_stack: tuple[Figure, ...]  # what the time is the sum of, microseconds
+    slope: tuple[SlopePoint, ...]  # least traffic by size of a buffer
+    stops: str  # where analysis stops
+
+    @property
+    def title(self) -> str:
+        """What was derived, and for which GPU."""
+        return f"{self.workload} with {self.bits} bits on {self.gpu}"
+
+    @property
+    def summary(self) -> str:
+        """The kernel in one line."""
+        return (
+            f"{self.arithmetic}, tile of {self.tile_keys} keys, "
+            f"{self.warps_per_sm} warps an SM, {self.stages} stages, {self.blocks} blocks of "
+            f"{self.warps} warps in clusters of {self.cluster}, {self.smem_bytes:,} bytes of "
+            f"shared memory a block, {self.time_us:.2f} us"
+        )
+
+    @property
+    def specified(self) -> tuple[str, dict[str, int]]:
+        """The shipped kernel to build; without knobs its launch is the derived one."""
+        return RUNG_OF_BITS[self.bits], {}
+
+
+def derive_decode(work: Problem | str | None, gpu: Gpu, asked: Asked) -> Design:
+    """Derive a decode kernel from a GPU's limits; a workload's lengths count one by one.
+
+    Raises:
+        LabError: the GPU has no asynchronous copies or an unknown rate, or the sizes fit no
+            product.
+    """
+    workload, bits = read_problem("decode", work), asked.bits
+    if bits not in BITS:
+        raise LabError(
+            f"K and V of {bits} bits are not known here.",
+            f"the derivation knows {', '.join(map(str, BITS))} bits",
+            "choose one of these",
+        )
+    check_copies(
+        gpu,
+        "and this derivation rests on them",
+        "the rungs up to r08 except r05, and every forecast",
+    )
+    dim = workload.head_dim
+    if dim % MATRIX_DEPTH:
+        raise LabError(
+            f"A head dimension of {dim} fits no matrix product.",
+            f"it must be a multiple of {MATRIX_DEPTH}",
+            "the rungs up to r08",
+        )
+    row_bytes = dim * bits // 8
+    chunks = row_bytes // COPY_BYTES
+    if chunks & (chunks - 1):
+        raise LabError(
+            f"A head dimension of {dim} has no row that can be swizzled.",
+            f"a row of {row_bytes} bytes is {chunks} pieces of {COPY_BYTES} bytes, and xor moves a "
+            "power of two",
+            "a head dimension of 64 or 128; the rungs up to r08 and every forecast of them",
+        )
+    if bits < 16 and row_bytes not in (64, 128):
+        raise LabError(
+            f"Rows of {row_bytes} bytes are not known here.",
+            f"{bits} bits of a head dimension of {dim}; the order of codes in shared "
+            "memory is known for rows of 64 and 128 bytes",
+            "16 bits, or a head dimension of 128",
+        )
+    return _DecodeDerivation(workload, gpu, bits).design()
+
+
+def _name_of(way: Division) -> str:
+    """A way to divide a pair, in words."""
+    if way.pieces == 1:
+        return "a block for each pair"
+    if way.clusters == 1:
+        return f"clusters of {way.cluster} for a pair"
+    if way.cluster == 1:
+        return f"{way.pieces} pieces of a pair"
+    return f"{way.pieces} pieces of a pair, in clusters of {way.cluster}"
+
+
+def _joins_of(way: Division) -> str:
+    """How the pieces of a pair become one, in words."""
+    if way.pieces == 1:
+        return "nothing to join"
+    if way.clusters == 1:
+        return "joined through the shared memory of a cluster"
+    if way.cluster == 1:
+        return "joined through memory by the last to finish"
+    return "joined through shared memory in a cluster, and among clusters through memory"
+
+
+def _why_not_taken(one: Division, way: Division) -> str:
+    """Why a way that takes less time than the choice was not taken; nothing if it takes more."""
+    if one.time_us >= way.time_us:
+        return ""
+    if way.clusters < one.clusters:
+        return "; near to the choice, which has fewer clusters of a pair"
+    if one.crowded and not way.crowded:
+        return "; near to the choice, which has no more blocks than SMs"
+    return f"; near to the choice, which has {'smaller' if way.crowded else 'larger'} clusters"
+
+
+class _DecodeDerivation(Derivation):
+    sheet = Sheet(Path(__file__).with_name("steps.toml"))
+
+    def __init__(self, workload: Workload, gpu: Gpu, bits: int) -> None:
+        super().__init__(gpu)
+        self.workload, self.bits = workload, bits
+        self.group, self.dim = workload.group_size, workload.head_dim
+        self.row_bytes = self.dim * bits // 8
+        # A low-bit cache is the guide's choice of scheme, with its scales and biases.
+        scheme = {8: SCHEMES[CHOSEN_INT8], 4: SCHEMES[CHOSEN_INT4]}.get(bits)
+        self.stored = scheme.name if scheme is not None else workload.dtype
+        self.kv_bytes = scheme.kv_bytes(workload) if scheme is not None else workload.kv_bytes
+        self.bytes = workload.minimal_bytes - workload.kv_bytes + self.kv_bytes
+        rung = load_rung(RUNG_OF_BITS[bits])
+        takes = any(one.name == "tile" and self.keys in one.choices for one in rung.knobs)
+        self.plan = plan_of(rung, workload, gpu.limits, {"tile": self.keys} if takes else {})
+        self.ways = divisions(workload, gpu.limits, self.plan.kernel)
+        self.way = choose_division(self.ways)
+
+    def design(self) -> Design:
+        steps = (
+            self._bytes(),
+            self._arithmetic(),
+            self.in_flight_step(),
+            self._tile(),
+            self._warps(),
+            self._stages(),
+            self._alignment(),
+            self._residency(),
+            self._division(),
+            self._time(),
+        )
+        plan, stack = self.plan, steps[-1].inputs
+        return Design(
+            workload=self.workload,
+            gpu=self.gpu.name,
+            calibrated=self.machine.calibrated,
+            bits=self.bits,
+            arithmetic=self.arithmetic,
+            group_columns=(self.group, self.columns),
+            tile_keys=self.keys,
+            tile_bytes=self.tile_bytes,
+            stages=plan.stages,
+            warps_per_sm=self.warps,
+            warps=plan.warps,
+            blocks_per_sm=plan.blocks_per_sm,
+            smem_bytes=plan.smem_bytes,
+            registers=self.registers,
+            layout=self.layout,
+            cluster=plan.cluster,
+            parts=plan.pieces,
+            blocks=plan.pairs * plan.pieces,
+            time_us=sum(one.value for one in stack),
+            time_stack=stack,
+            slope=self._slope(),
+            stops=WHERE_IT_STOPS,
+            steps=steps,
+        )
+
+    # ------------------------------------------------------------------------------ the choices
+
+    @cached_property
+    def speeds(self) -> dict[int, float]:
+        """By keys of a tile, how many times as fast as tiles come the most warps work."""
+        most = WARP_CHOICES[-1]
+        return {
+            keys: most * self._speed(keys, self._work_of(keys)) / self.sm_rate
+            for keys in TILE_CHOICES[self.bits]
+        }
+
+    @cached_property
+    def keys(self) -> int:
+        """Of a tile."""
+        fast = (keys for keys, speed in self.speeds.items() if speed >= SLACK)
+        return next(fast, TILE_CHOICES[self.bits][-1])
+
+    @cached_property
+    def tile_bytes(self) -> int:
+        """Of K and V, one tile."""
+        return tile_bytes(self.keys, self.dim, self.bits)
+
+    @cached_property
+    def work(self) -> Work:
+        """Of a warp for one tile."""
+        return self._work_of(self.keys)
+
+    @cached_property
+    def slack(self) -> dict[int, float]:
+        """By warps, how many times as fast as tiles come they work."""
+        each = self._speed(self.keys, self.work)
+        return {warps: warps * each / self.sm_rate for warps in WARP_CHOICES}
+
+    @cached_property
+    def fitting(self) -> list[int]:
+        """Numbers of warps whose rings of two tiles fit a block."""
+        room = self.gpu.smem_per_block_bytes
+        return [n for n in WARP_CHOICES if self._smem_bytes(n, 2) <= room] or [1]
+
+    @cached_property
+    def warps(self) -> int:
+        """Of an SM."""
+        least = self.machine.sub_partitions
+        enough = [n for n in self.fitting if self.slack[n] >= SLACK and n >= least]
+        return enough[0] if enough else self.fitting[-1]
+
+    @cached_property
+    def stages(self) -> int:
+        """Tiles of a warp's ring that keep the bytes on the way, as far as they fit."""
+        turn = self.warps * self.tile_bytes
+        fits = max(2, min(MOST_STAGES, self.gpu.smem_per_block_bytes // turn))
+        return max(2, min(1 + math.ceil(self.need / turn), fits))
+
+    def _work_of(self, keys: int) -> Work:
+        return tile_work(keys, self.dim, self.bits, self.machine, self.group)
+
+    def _speed(self, keys: int, work: Work) -> float:
+        """Bytes a cycle that one warp works through."""
+        return tile_bytes(keys, self.dim, self.bits) / work.cycles
+
+    def _smem_bytes(self, warps: int, stages: int | None = None) -> int:
+        """Dynamic shared memory of a block of so many warps."""
+        stages = self.stages if stages is None else stages
+        joining = 128 * -(-join_bytes(warps, self.group, self.dim) // 128)
+        return max(warps * stages * self.tile_bytes, joining)
+
+    def _slope(self) -> tuple[SlopePoint, ...]:
+        """Least traffic with memory by size of a buffer: attention with one query a sequence."""
+        work, lengths = self.workload, [int(one) for one in self.workload.lengths]
+        key_bytes = self.kv_bytes / (work.num_kv_heads * sum(lengths))
+        heads = work.num_qo_heads, work.num_kv_heads
+        each = []
+        for length in dict.fromkeys(lengths):
+            one = Prefill(1, *heads, length, work.head_dim, qo_len=1)
+            points = attention_slope(one, SLOPE_BYTES, key_bytes)
+            each.append((points, lengths.count(length)))
+        return tuple(
+            sum_of_slopes(size, [(points[at], count) for points, count in each])
+            for at, size in enumerate(SLOPE_BYTES)
+        )
+
+    # -------------------------------------------------------------------------------- the steps
+
+    def _bytes(self) -> DesignStep:
+        rate, sheet = self.dram_gb_per_s, self.gpu.dram_gb_per_s
+        others = self.bytes - self.kv_bytes
+        l2 = self.machine.l2_bytes_per_cycle * self.machine.clock_ghz
+        whole = self.kv_bytes * self.group + others
+        return self.step(
+            "bytes",
+            [self.kv_bytes, others, rate, sheet or None],
+            [self.bytes / rate / 1e3, self.bytes / l2 / 1e3],
+            [
+                self.bytes / sheet / 1e3 if sheet else None,
+                whole / rate / 1e3 if self.group > 1 else None,
+            ],
+            stored=self.stored,
+            ceiling=self.ceiling_source,
+            sheet_source=self.gpu.sources.get("dram_gb_per_s", ""),
+            footprint=footprint_words(self.bytes, self.gpu.l2_bytes),
+            reached=rate / sheet if sheet else 1.0,
+        )
+
+    def _arithmetic(self) -> DesignStep:
+        machine, keys = self.machine, TILE_CHOICES[self.bits][0]
+        slots = machine.sub_partitions / self.sm_rate  # warp instructions for each byte
+        key_bytes = 2 * self.row_bytes
+        in_tile = keys * key_bytes
+        plain = cuda_core_instructions(self.dim, self.group, self.bits) / key_bytes / slots
+        passes = -(-self.group // MATRIX_COLUMNS)
+        work = tile_work(keys, self.dim, self.bits, machine)
+        tensor = passes * work.instructions / in_tile / slots
+        unit = passes * work.tensor_cycles / machine.sub_partitions / (in_tile / self.sm_rate)
+        self.arithmetic = "tensor cores" if max(tensor, unit) <= plain else "CUDA cores"
+        self.columns = passes * MATRIX_COLUMNS
+        row_passes = -(-self.group // MATRIX_ROWS)  # heads as the 16 rows of A
+        interval = self.known.entry("interval.hmma")
+        clock = "microbenchmark clock" if machine.calibrated else "data sheet, boost clock"
+        peak = self.gpu.fp32_tflops
+        self.case = self.arithmetic
+        return self.step(
+            "arithmetic",
+            [
+                self.group,
+                self.workload.flops / self.kv_bytes,
+                self.sm_rate,
+                Figure("SM clock", machine.clock_ghz, "GHz", clock),
+                Figure("cycles a matrix product", interval.value, "cycles", interval.source),
+                peak * 1e3 / self.dram_gb_per_s if peak else None,
+            ],
+            [
+                tensor,
+                plain,
+                unit,
+                work.unit_cycles / (in_tile / self.sm_rate),
+                self.group / self.columns,
+            ],
+            [plain, self.group / (row_passes * MATRIX_ROWS)]
+            if self.arithmetic == "tensor cores"
+            else [tensor],
+            rows=MATRIX_ROWS,
+            group=self.group,
+            columns=self.columns,
+            unit=unit,
+            as_rows=unit * 2 * row_passes / passes,
+        )
+
+    def _tile(self) -> DesignStep:
+        choices, schedulers = TILE_CHOICES[self.bits], self.machine.sub_partitions
+        copies = 2 * self.keys * self.row_bytes / 16 / WARP
+        return self.step(
+            "tile",
+            [MATRIX_ROWS, self.row_bytes, 16, self.workload.page_size or None],
+            [self.keys, self.tile_bytes, copies],
+            [
+                0.5,
+                {keys: self.speeds[keys] for keys in choices if keys < self.keys},
+                tile_bytes(2 * self.keys, self.dim, self.bits),
+            ],
+            most=WARP_CHOICES[-1],
+            keys=self.keys,
+            bytes=self.tile_bytes,
+            copies=copies,
+            half=choices[0] // 2,
+            twice=2 * self.keys,
+            slack=SLACK,
+            schedulers=schedulers,
+            turn=2 * schedulers * self.keys,
+        )
+
+    def _warps(self) -> DesignStep:
+        schedulers, slack = self.machine.sub_partitions, self.slack
+        rejected = []
+        for warps in WARP_CHOICES:
+            if warps == self.warps:
+                continue
+            if warps not in self.fitting:
+                room = self.gpu.smem_per_block_bytes
+                why = f"two tiles of each are more than the {room:,} bytes of a block"
+            elif warps > self.warps:
+                why = (
+                    f"twice the partial results to join and a turn of {warps * self.keys} keys, "
+                    f"where {slack[self.warps]:.1f} times the rate are there already"
+                )
+            elif slack[warps] < SLACK:
+                why = f"the warps must work {SLACK} times as fast as tiles can come"
+            else:
+                why = f"leaves {schedulers - warps} of the SM's schedulers idle"
+            named = f"{warps} warp{'s' * (warps > 1)}"
+            rejected.append(Rejected(named, slack[warps], "times the rate", why))
+        work = self.work
+        return self.step(
+            "warps",
+            [work.instructions, work.cycles, self.tile_bytes, self.sm_rate, schedulers],
+            [self.warps, slack[self.warps]],
+            rejected,
+            warps=self.warps,
+        )
+
+    def _stages(self) -> DesignStep:
+        room, turn = self.gpu.smem_per_block_bytes, self.warps * self.tile_bytes
+
+        def reached(stages: int) -> float:
+            there = (stages - 1) * turn
+            return share_in_flight(there / self.machine.slow_dram, self.machine)
+
+        share, on_the_way = reached(self.stages), (self.stages - 1) * turn
+        rejected = []
+        for stages in sorted({self.stages - 1, self.stages + 1, 2} - {self.stages, 1}):
+            size = self._smem_bytes(self.warps, stages)
+            if size > room:
+                why = f"{size:,} bytes, more than the {room:,} that a block may have"
+            elif stages < self.stages:
+                why = f"below the {TARGET_SHARE:.0%} asked for"
+            else:
+                why = f"gains {reached(stages) - share:.2%} for {turn:,} bytes"
+            rejected.append(Rejected(f"{stages} stages", reached(stages), "of the ceiling", why))
+        reserve = self.gpu.smem_reserved_per_block_bytes
+        return self.step(
+            "stages",
+            [self.need, self.tile_bytes, self.warps, room, reserve],
+            [self.stages, on_the_way, share, self._smem_bytes(self.warps)],
+            rejected,
+            stages=self.stages,
+            kib=on_the_way // 1024,
+        )
+
+    def _alignment(self) -> DesignStep:
+        self.layout = self.case = "xor" if self.bits == 16 else "codes"
+        codes, matrices = ("codes_of_k", "codes_of_v"), ("matrix", "matrix_transposed")
+        accesses = ("copy", *(matrices if self.bits == 16 else codes))
+        row = self.row_bytes
+
+        def report(stride: int, layout: str = "plain") -> TileReport:
+            return check_tile(Tile(self.keys, row, stride, layout), accesses)
+
+        chosen, plain, padded = report(row, self.layout), report(row), report(row + 16)
+        odd = report(row + 2)
+        return self.step(
+            "alignment",
+            [row, 32, 8],
+            [_worst_of(chosen), chosen.stride_mod_16, chosen.padding_bytes],
+            [_worst_of(plain), padded.padding_bytes, odd.misaligned_rows],
+            padded=_worst_of(padded),
+            keys=self.keys,
+            stride=row + 2,
+            odd=odd.stride_mod_16,
+        )
+
+    def _residency(self) -> DesignStep:
+        gpu, steps = self.gpu, self.dim // MATRIX_DEPTH
+        fragments = 2 * steps + 4 * steps + 8 + 8 + 6
+        self.registers = fragments + (16 if self.bits < 16 else 0) + 40
+        size = self._smem_bytes(self.warps)
+
+        def fit(blocks: int) -> Any:
+            warps = self.warps // blocks
+            return occupancy(gpu, WARP * warps, self.registers, self._smem_bytes(warps))
+
+        one = fit(1)
+        shared = {n: fit(n) for n in SHARED_BLOCKS if self.warps // n >= LEAST_BLOCK_WARPS}
+        shares = [n for n, fits in shared.items() if fits.blocks_per_sm >= n]
+        found = [
+            Figure("blocks of all warps", max(1, one.blocks_per_sm), "", f"by {one.limiter}"),
+        ]
+        for n, fits in shared.items():
+            named = f"blocks of {self.warps // n} warps"
+            found.append(Figure(named, fits.blocks_per_sm, "", f"by {fits.limiter}"))
+        most = gpu.max_warps_per_sm
+        return self.step(
+            "residency",
+            [self.warps, size, gpu.smem_per_sm_bytes, gpu.registers_per_sm, fragments],
+            [*found, self.registers, self.warps / most],
+            [self.need / most / WARP],
+            warps=self.warps,
+            shares="".join(f", or {n} of {self.warps // n}" for n in shares),
+            limit=min(MOST_REGISTERS, gpu.registers_per_sm // (WARP * self.warps)),
+            most=most,
+        )
+
+    def _division(self) -> DesignStep:
+        """Asks the rule that the rung's launch asks too."""
+        plan, way, limits, sources = self.plan, self.way, self.gpu.limits, self.gpu.sources
+        blocks = plan.pairs * plan.pieces
+        rejected = [
+            Rejected(
+                _name_of(one),
+                one.time_us,
+                "us to read and join",
+                f"{one.blocks} blocks on {one.sms} SMs; the choice has {way.blocks} on {way.sms}, "
+                f"and takes {way.time_us:.2f} us" + _why_not_taken(one, way),
+            )
+            for one in self.ways
+            if one is not way
+        ]
+        return self.step(
+            "division",
+            [
+                plan.pairs,
+                limits.num_sms,
+                dict(sorted(limits.clusters.items())),
+                dict(sorted(plan.kernel.sm_gb_per_s.items())),
+                CLUSTER_JOIN_US,
+                MEMORY_JOIN_US,
+            ],
+            [
+                way.time_us,
+                blocks,
+                plan.warps,
+                plan.blocks_per_sm,
+                plan.stages,
+                plan.pieces,
+                way.sms,
+            ],
+            rejected,
+            sm_source=sources.get("sm_count", "data sheet"),
+            cluster_source=sources.get("clusters", ""),
+            way=_name_of(way),
+            blocks=blocks,
+            warps=plan.warps,
+            joins=_joins_of(way),
+        )
+
+    def _time(self) -> DesignStep:
+        machine, stream = self.machine, self.way.stream_us
+        clock = machine.clock_ghz
+        parts = [
+            machine.launch_us(self.way.blocks) + machine.start_us,
+            machine.dram_async(512) / clock / 1e3,
+            stream,
+            self.work.cycles / clock / 1e3 + self.way.join_us,
+        ]
+        total = sum(parts)
+        floor = self.bytes / self.dram_gb_per_s / 1e3
+        return self.step("time", parts, [total, floor / total], total=total, stream=stream)
+
+
+def _worst_of(report: TileReport) -> float:
+    return max(one.wavefronts / one.least for one in report.accesses)

@@ -1,0 +1,335 @@
+"""The one engine: it checks what is asked, has an operation's facts turned into steps, puts what is
+not told apart beside the choice, and holds the expected time against the bound.
+
+An operation adds its facts in a folder of its own, `steps.toml` with its words among them, and is
+registered as a `Derivable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from labtools.predict.latencies import load_latencies
+from labtools.predict.machine import machine_of
+from labtools.predict.sheets import Gpu
+from labtools.problem import LabError, Problem, operation_of, parse_problem
+
+from .capacity import SharedLimits, shared_limits
+from .layouts import AlignmentProof, LayoutChoice
+from .parts import ALIKE, WHERE_IT_STOPS, AnyDesign, DesignStep, Rejected, Sheet, bytes_words
+from .proposals import DesignSpace
+from .sm import TARGET_SHARE, BlockCost, share_in_flight
+from .traffic import SlopePoint
+
+_SHARED_STEPS = Sheet(Path(__file__).with_name("steps.toml"))
+USUAL_TARGET = 0.85
+"""Share of the bound that a design aims at, where none is given."""
+
+
+@dataclass(frozen=True)
+class BoundDesign(AnyDesign):
+    """A kernel, derived against the bound of its operation."""
+
+    op: str
+    workload: str  # its short form
+    bound: str  # what takes longest at its peak, such as ``memory`` or ``matrix units``
+    floor_us: float  # the time of that bound
+    kernel: str | None  # the shipped kernel that this specifies; None where there is none
+    knobs: dict[str, int] | None  # its knobs
+    stops: str  # where analysis stops
+
+    @property
+    def specified(self) -> tuple[str, dict[str, int]] | None:
+        """The shipped kernel to build and its knobs, or None where there is none."""
+        return None if self.kernel is None or self.knobs is None else (self.kernel, self.knobs)
+
+    @property
+    def title(self) -> str:
+        """What was derived, and for which GPU."""
+        return f"{self.op} {self.workload} on {self.gpu}"
+
+
+@dataclass(frozen=True)
+class TiledDesign(BoundDesign):
+    """A tile that stands in shared memory, derived with a share of the bound as its target."""
+
+    target: float  # share of the bound that is aimed at
+    target_us: float  # the floor over the target
+    reaches_target: bool  # whether the expected time is within the target
+    layouts: tuple[LayoutChoice, ...]  # the paddings and xor beside each other
+    alignment: tuple[AlignmentProof, ...]  # a proof for each kind of access
+    shared: SharedLimits
+    slope: tuple[SlopePoint, ...]  # least traffic by size of a buffer
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What somebody wants of a derivation besides the workload and the GPU."""
+
+    bits: int = 16  # of an element of K and V in memory, of decode alone
+    target: float | None = None  # share of the bound that is aimed at; None is `USUAL_TARGET`
+    compiler: bool = True  # ask the compiler how much shared memory it takes
+    library: bool = True  # ask NVIDIA's heuristics for their pick
+
+
+QUICK = Asked(compiler=False, library=False)
+"""Nobody else is asked."""
+
+
+@dataclass(frozen=True)
+class Derivable:
+    """An operation that can be derived: what the command, lab 10 and the search over tiles ask."""
+
+    name: str  # such as ``gemm``
+    derive: Callable[[Problem | str | None, Gpu, Asked], AnyDesign]  # None: the usual workload
+    space: Callable[[Any, Gpu], DesignSpace] | None = None  # all that can be proposed for a design
+    few_bits: bool = False  # whether elements may have fewer than 16 bits
+    aims_at: str = ""  # what it aims at, where no target can be given
+
+
+def read_problem(op: str, work: Problem | str | None) -> Any:
+    """The workload of an operation, which a text may name; None is the usual one.
+
+    Raises:
+        LabError: it names none, or one of another operation.
+    """
+    operation = operation_of(op)
+    problem = parse_problem(work) if isinstance(work, str) else work or operation.headline
+    if not isinstance(problem, operation.problem):
+        raise LabError(
+            f"{problem} is no {op} workload.",
+            f"it is of {problem.operation}",
+            f"a workload such as {operation.problem.example}",
+        )
+    return problem
+
+
+class Derivation:
+    """The steps of a kernel, in order; each leaves what the later ones need in an attribute.
+
+    Args:
+        gpu: its sheet.
+        case: which words of the sheet are meant, where it holds several.
+    """
+
+    sheet: ClassVar[Sheet]
+
+    def __init__(self, gpu: Gpu, case: str = "") -> None:
+        self.gpu, self.case = gpu, case
+        self.machine, self.known = machine_of(gpu), load_latencies(gpu)
+        self.dram_gb_per_s = self.machine.dram_bytes_per_cycle * self.machine.clock_ghz
+        self.sm_rate = self.machine.dram_bytes_per_cycle / gpu.sm_count
+        self.need = self.machine.bytes_in_flight(TARGET_SHARE) * self.machine.slow_dram
+
+    @property
+    def ceiling_source(self) -> str:
+        """Where the read ceiling comes from."""
+        if self.machine.calibrated:
+            return self.known.entry("memory.hbm_gb_per_s").source
+        return "the data sheet's rate, times the share that an NVIDIA H200 reaches of its own"
+
+    def in_flight_step(self) -> DesignStep:
+        """The bytes that must be on the way where memory is the bound, by Little's law."""
+        machine, need = self.machine, self.need
+        idle, wait = machine.dram_async(512), machine.dram_queue(TARGET_SHARE)
+        unloaded, measured = self.sm_rate * idle, "latency.async_hbm.512"
+        source = "table of latencies"
+        if self.known.has(measured):
+            source = self.known.entry(measured).source
+        return _SHARED_STEPS.step(
+            "in_flight",
+            [self.sm_rate, idle, wait, machine.slow_dram],
+            [need, idle + wait],
+            [unloaded, share_in_flight(need / machine.slow_dram / 2, machine)],
+            words={
+                "latency_source": source,
+                "target": TARGET_SHARE,
+                "kib": need / 1024,
+                "unloaded": share_in_flight(unloaded, machine),
+            },
+        )
+
+    def step(
+        self,
+        name: str,
+        inputs: Sequence[Any],
+        results: Sequence[Any],
+        rejected: Sequence[Any] = (),
+        **words: Any,
+    ) -> DesignStep:
+        """A step of the sheet with its numbers, see `Sheet.step`."""
+        return self.sheet.step(name, inputs, results, rejected, self.case, words)
+
+
+class TileModel(Protocol):
+    """What an operation's model says of tiles."""
+
+    def cost(self, tile: Any) -> BlockCost:
+        """What a tile costs; it must fit."""
+
+    def tiles(self) -> Iterable[Any]:
+        """Every tile that fits."""
+
+    def best(self) -> Any:
+        """The cost of the tile to take, or None where none fits."""
+
+
+_Bound = TypeVar("_Bound", bound=TiledDesign)
+
+
+class BoundDerivation(Derivation):
+    """A derivation that takes the best tile of a model and holds it against a bound.
+
+    Args:
+        op: the operation.
+        workload: its short form.
+        gpu: its sheet.
+        asked: target, and who is asked.
+        model: makes the model of tiles.
+        shape: what is alike in tiles of one size.
+
+    Raises:
+        LabError: the target is no share, the GPU has no asynchronous copies or an unknown clock, or
+            no tile fits.
+    """
+
+    bound: str
+    floor_us: float
+    layout: str
+    layouts: tuple[LayoutChoice, ...]
+    proofs: tuple[AlignmentProof, ...]
+
+    def __init__(
+        self,
+        op: str,
+        workload: str,
+        gpu: Gpu,
+        asked: Asked,
+        model: TileModel,
+        shape: Callable[[Any], Any],
+    ) -> None:
+        super().__init__(gpu)
+        self.op, self.text, self.asked = op, workload, asked
+        self.target = USUAL_TARGET if asked.target is None else asked.target
+        self.shared = shared_limits(gpu, asked.compiler)
+        best = model.best()
+        if best is None:
+            raise LabError(
+                f"No tile of {workload} fits {gpu.title}.",
+                "every tile asks for more shared memory or registers than a block may have",
+                "a smaller workload, or another GPU",
+            )
+        self.best, self.tile = best, best.tile
+        self.near = near_tiles(model, best, shape)
+        self.near_us = [model.cost(tile).time_us for tile in self.near[:3]]
+
+    def room_step(self, formula: str) -> DesignStep:
+        """How a block comes by its shared memory, whose bytes are what the formula says."""
+        shared, size = self.shared, self.best.smem_bytes
+        taken = {arch: most for arch, most in shared.compiler_static.items() if most is not None}
+        return _SHARED_STEPS.step(
+            "room",
+            [shared.sheet_static, shared.opt_in, taken],
+            [size, shared.opt_in - size],
+            [shared.sheet_static, 2 * size if 2 * size > shared.opt_in else None],
+            "over" if size > shared.sheet_static else "within",
+            {
+                "compiler": shared.compiler,
+                "asked": shared.compiler if taken else "not asked",
+                "formula": formula,
+                "size": size,
+                "size_words": bytes_words(size),
+                "room_words": bytes_words(shared.opt_in),
+            },
+        )
+
+    def time_step(self, say: Callable[[Any], str]) -> DesignStep:
+        """The expected time, and the tiles that are too near to it to tell apart."""
+        best, share = self.best, self.floor_us / self.best.time_us
+        near = [
+            Rejected(say(tile), time, "us", "too near to the best to tell apart: for a measurement")
+            for tile, time in zip(self.near, self.near_us, strict=False)
+        ]
+        other = Rejected("another tile", ALIKE * best.time_us, "us", "every other takes longer")
+        return self.step(
+            "time",
+            [best.shares],
+            [best.time_us, best.sm_us, best.memory_us, share],
+            near or [other],
+            by=best.by,
+            time=best.time_us,
+            share=share,
+            target=self.target,
+            stops=WHERE_IT_STOPS,
+        )
+
+    def design(self, kind: type[_Bound], steps: Sequence[DesignStep], **own: Any) -> _Bound:
+        """The design of these steps, with what is the operation's own."""
+        return kind(
+            op=self.op,
+            workload=self.text,
+            gpu=self.gpu.name,
+            calibrated=self.machine.calibrated,
+            target=self.target,
+            bound=self.bound,
+            floor_us=self.floor_us,
+            target_us=self.floor_us / self.target,
+            time_us=self.best.time_us,
+            reaches_target=self.best.time_us <= self.floor_us / self.target,
+            layout=self.layout,
+            layouts=self.layouts,
+            alignment=self.proofs,
+            shared=self.shared,
+            stops=WHERE_IT_STOPS,
+            steps=tuple(steps),
+            **{"cost": self.best, "near": self.near, **own},
+        )
+
+
+def check_copies(gpu: Gpu, said: str, instead: str) -> None:
+    """Refuse a GPU without asynchronous copies.
+
+    Raises:
+        LabError: it has none.
+    """
+    if gpu.compute_capability < (8, 0):
+        raise LabError(
+            f"{gpu.title} has no asynchronous copies into shared memory.",
+            f"they came with compute capability 8.0, {said}",
+            instead,
+        )
+
+
+def check_asked(gpu: Gpu, asked: Asked) -> None:
+    """Refuse a target that is no share, and a GPU without asynchronous copies.
+
+    Raises:
+        LabError: says which.
+    """
+    if asked.target is not None and not 0 < asked.target <= 1:
+        raise LabError(
+            f"A target of {asked.target:g} is no share.",
+            "it is a part of the bound, above 0 and at most 1",
+            f"for example {USUAL_TARGET}",
+        )
+    check_copies(
+        gpu,
+        "as did mma.m16n8k16, and this derivation rests on both",
+        "every forecast, and kernels that load through registers",
+    )
+
+
+def near_tiles(model: TileModel, best: Any, shape: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Other tiles within `ALIKE` of the best, one for each shape, the nearest first."""
+    found: dict[Any, BlockCost] = {}
+    for tile in model.tiles():
+        cost, key = model.cost(tile), shape(tile)
+        if key == shape(best.tile) or cost.time_us > ALIKE * best.time_us:
+            continue
+        if key not in found or cost.time_us < found[key].time_us:
+            found[key] = cost
+    ordered = sorted(found.values(), key=lambda one: one.time_us)
+    return tuple(one.tile for one in ordered)  # type: ignore[attr-defined]

@@ -1,0 +1,90 @@
+"""The tile that NVIDIA's own heuristics name for a product, where the package is installed.
+
+``nvidia-matmul-heuristics`` is asked in a process of its own, since it may crash when it ends. Its
+tiles are taken and its times are not: they contradict each other between its modes. It is asked for
+CUTLASS's older kernels, whose products are mma.sync as ours are.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from labtools.predict.sheets import Gpu
+
+PACKAGE = "nvMatmulHeuristics"
+INSTALL = "pip install nvidia-matmul-heuristics"
+SECONDS = 20
+_GPUS = {
+    "a100-40gb": "A100_PCIE_80GB",
+    "a100-80gb": "A100_SXM_80GB",
+    "a10": "A10_PCIE",
+    "l4": "L4",
+    "l40s": "L40S",
+    "rtx3090": "RTX_3090",
+    "rtx4090": "RTX_4090",
+    "h100": "H100_SXM",
+    "h200": "H200_SXM",
+    "b200": "B200",
+}
+"""What the package calls the GPUs of our sheets. An A100 of 40 GB has the SMs of one of 80."""
+_CHILD = """
+import json, os, sys
+from nvMatmulHeuristics import *
+m, n, k, gpu = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+asked = NvMatmulHeuristicsInterface(NvMatmulHeuristicsTarget.CUTLASS, precision="HSH")
+descriptor = asked.createHardwareDescriptor()
+asked.setHardwarePredefinedGpu(descriptor, NvMatmulHeuristicsNvidiaGpu[gpu])
+layout = NvMatmulHeuristicsMatmulLayout.TN_ROW_MAJOR
+asked.loadInternalDiscoverySet(layout, descriptor)
+one = asked.get_with_mnk(m, n, k, layout, 1, descriptor)[0]["kernel"]
+said = {"cta": [one.cta_tile_m, one.cta_tile_n, one.cta_tile_k], "stages": one.stages,
+        "split_k": one.split_k, "cluster": [one.cluster_m, one.cluster_n],
+        "warp": [one.warp_tile_m, one.warp_tile_n, one.warp_tile_k]}
+print(json.dumps(said), flush=True)
+os._exit(0)
+"""
+
+
+@dataclass(frozen=True)
+class LibraryPick:
+    """NVIDIA's own pick."""
+
+    there: bool  # whether the package answered
+    said: str  # the tile in words, or why there is none
+    cta: tuple[int, int, int] | None = None  # rows, columns and depth of a block's tile
+    # stages, split_k: of its ring; blocks that share a sum
+    stages: int | None = None
+    split_k: int | None = None
+    cluster: tuple[int, int] | None = None  # blocks along rows and columns
+
+
+def pick_of_library(rows: int, columns: int, depth: int, gpu: Gpu) -> LibraryPick:
+    """Ask for a product in fp16 with sums in fp32, both factors with the summed axis last."""
+    if importlib.util.find_spec(PACKAGE) is None:
+        return LibraryPick(False, f"nvidia-matmul-heuristics is not installed here ({INSTALL})")
+    if gpu.name not in _GPUS:
+        return LibraryPick(False, f"nvidia-matmul-heuristics has no {gpu.title}")
+    sizes = [str(one) for one in (rows, columns, depth)]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _CHILD, *sizes, _GPUS[gpu.name]],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        said = json.loads(done.stdout.strip().splitlines()[-1])
+        cta, cluster = said["cta"], said["cluster"]
+        return LibraryPick(
+            *(True, f"{cta[0]} x {cta[1]} x {cta[2]}, {said['stages']} stages, for CUTLASS"),
+            cta=(cta[0], cta[1], cta[2]),
+            stages=said["stages"],
+            split_k=said["split_k"],
+            cluster=(cluster[0], cluster[1]),
+        )
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError):
+        return LibraryPick(False, "nvidia-matmul-heuristics is installed and gave no answer")

@@ -1,0 +1,1 @@
+"""Prefill attention: what a tile costs, its steps and what can be proposed."""

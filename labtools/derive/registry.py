@@ -1,0 +1,115 @@
+"""Every operation that can be derived. A new one is a folder beside this file and a line here."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from labtools.predict.sheets import Gpu, load_gpu
+from labtools.problem import LabError, Problem
+
+from .decode.derivation import derive_decode
+from .decode.space import decode_space
+from .engine import Asked, Derivable
+from .gemm.derivation import derive_product
+from .gemm.space import product_space
+from .gemm.work import FORMS
+from .prefill.derivation import derive_prefill
+from .prefill.space import prefill_space
+from .proposals import DesignSpace
+from .rows.derivation import derive_rows
+from .sm import TARGET_SHARE
+
+_AIM = f"it aims at {TARGET_SHARE:.0%} of the read ceiling"
+DERIVABLE = {
+    one.name: one
+    for one in (
+        Derivable("decode", derive_decode, decode_space, few_bits=True, aims_at=_AIM),
+        Derivable("prefill", derive_prefill, prefill_space),
+        *(Derivable(op, partial(derive_product, op), product_space) for op in FORMS),
+        Derivable("rows", derive_rows, aims_at=_AIM),
+    )
+}
+"""By name, in the order in which they are listed."""
+
+
+def find_derivable(op: str) -> Derivable:
+    """The derivation of an operation.
+
+    Raises:
+        LabError: there is none.
+    """
+    if op not in DERIVABLE:
+        raise LabError(
+            f"There is no derivation of {op!r}.",
+            f"what can be derived is {', '.join(DERIVABLE)}",
+            "name one of them",
+        )
+    return DERIVABLE[op]
+
+
+def operation_named(text: str) -> str:
+    """The operation that a workload names, ``decode`` where it names none."""
+    named, colon, _ = text.partition(":")
+    return named if colon and named.isidentifier() else "decode"
+
+
+def derive(
+    work: Problem | str | None,
+    gpu: Gpu | str,
+    bits: int = 16,
+    target: float | None = None,
+    *,
+    op: str | None = None,
+    quick: bool = False,
+) -> Any:
+    """Derive a kernel for a workload on a GPU.
+
+    Args:
+        work: a problem or its short form; None is the usual one of the operation.
+        gpu: a sheet or its name; its own microbenchmarks are used where there are some.
+        bits: of an element of K and V in memory, of decode alone.
+        target: share of the bound that is aimed at; None is 0.85.
+        op: the operation; None takes what the workload names.
+        quick: neither the compiler nor NVIDIA's heuristics are asked.
+
+    Returns:
+        The design of the operation, such as `decode.derivation.Design`.
+
+    Raises:
+        LabError: there is no such operation, workload or GPU, or nothing can be derived there.
+    """
+    if op is None:
+        op = work.operation if isinstance(work, Problem) else operation_named(work or "")
+    gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    derivable = find_derivable(op)
+    if target is not None and derivable.aims_at:
+        takes = [one.name for one in DERIVABLE.values() if not one.aims_at]
+        raise LabError(
+            f"{op} is derived for no target.",
+            derivable.aims_at,
+            f"a target with {', '.join(takes)}",
+        )
+    if bits != 16 and not derivable.few_bits:
+        raise LabError(
+            f"There is no {op} of {bits} bits here.", "its elements have 16 bits", "bits of decode"
+        )
+    asked = Asked(bits, target, compiler=not quick, library=not quick)
+    return derivable.derive(work, gpu, asked)
+
+
+def space_of(op: str, text: str, gpu: Gpu, bits: int = 16) -> DesignSpace:
+    """Everything that can be proposed for a workload, with bits of an element of K and V.
+
+    Raises:
+        LabError: there is no such operation, or nothing is derived there.
+    """
+    derivable = DERIVABLE.get(op)
+    if derivable is None or derivable.space is None:
+        known = [one.name for one in DERIVABLE.values() if one.space is not None]
+        raise LabError(
+            f"There are no proposals for {op!r}.",
+            f"there are some for {', '.join(known)}",
+            "name one of them",
+        )
+    return derivable.space(derive(text, gpu, bits, op=op, quick=True), gpu)

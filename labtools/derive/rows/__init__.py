@@ -1,0 +1,1 @@
+"""Row-wise kernels: rows in, rows out."""

@@ -1,0 +1,90 @@
+"""What every model of a tile knows of an SM: its matrix units, its load/store unit, the way from
+the L2 and from memory, and what is said of a tile's time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labtools.predict.machine import Machine, machine_of
+from labtools.predict.sheets import Gpu
+
+ELEMENT = 2
+"""Bytes of an element, fp16 or bf16."""
+SUM = 4
+"""Bytes of a sum, fp32."""
+MMA_FLOPS = 2 * 16 * 8 * 16
+"""Of one mma.m16n8k16."""
+UNIT_BYTES = 128
+"""Bytes a cycle of the SM's load/store unit, into shared memory or out of it."""
+OTHER_REGISTERS = 56
+"""Of a thread, beside sums and fragments: addresses, counters. Read from g01's compiled code."""
+LOADED_SHARE = 0.9
+"""Share of the memory's rate at which the latency under load is taken."""
+
+TARGET_SHARE = 0.99
+"""Share of the read ceiling that the bytes on the way are chosen for, where memory is the bound."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelledTime:
+    """What a model of tiles says of a tile's time."""
+
+    registers: int  # of a thread that multiplies, estimated
+    by: str  # what takes most cycles, one of ``shares``
+    shares: dict[str, float]  # cycles of an SM for one slice of each resident block, by unit
+    memory_us: float  # least traffic given the L2, at the rate that the bytes on the way allow
+    sm_us: float  # what the SMs take
+    time_us: float  # launch, first bytes, and the longer of the two
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockCost(ModelledTime):
+    """What a model says of a tile that is a block's."""
+
+    blocks: int  # of the grid
+    blocks_per_sm: int  # resident at a time
+    smem_bytes: int  # of a block
+    padded_share: float  # of the multiplications, what is spent on nothing
+
+
+class SmModel:
+    """A GPU as models of tiles see it.
+
+    Args:
+        gpu: its sheet.
+
+    Attributes:
+        l2_rate: bytes a cycle from the L2 into one of all SMs, which share what it gives.
+        mma_cycles: of one mma.m16n8k16 on a sub-partition: the measured interval, or what the data
+            sheet's peak allows where that is longer.
+        sheet_flops: of an SM's matrix units in a cycle at the data sheet's peak, 0 without one.
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.machine: Machine = machine_of(gpu)
+        share = self.machine.l2_bytes_per_cycle / gpu.sm_count
+        self.l2_rate = min(self.machine.fill_bytes_per_cycle, share)
+        peak = (gpu.fp16_tensor_tflops or 0.0) * 1e3
+        self.sheet_flops = peak / self.machine.clock_ghz / gpu.sm_count
+        self.mma_cycles = self.machine.intervals["tensor"]
+        if peak:
+            at_peak = MMA_FLOPS * self.machine.sub_partitions / self.sheet_flops
+            self.mma_cycles = max(self.mma_cycles, at_peak)
+
+    def us(self, cycles: float) -> float:
+        """Cycles of an SM as microseconds."""
+        return cycles / self.machine.clock_ghz / 1e3
+
+
+def share_in_flight(in_flight: float, machine: Machine) -> float:
+    """The share of the read ceiling that so many bytes on the way of every SM reach."""
+    low, high = 0.0, 0.9994
+    for _ in range(60):
+        middle = (low + high) / 2
+        if machine.bytes_in_flight(middle) < in_flight:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,108 @@
+"""Running a kernel on the GPU of this machine, in a child process: is it right?
+
+A kernel may fault, hang or kill its process's CUDA context. The child takes that; the notebook
+gets a plain message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from labtools.predict import limits_of
+from labtools.problem import Problem, Rung
+from labtools.toolchain.progress import Progress, silent
+
+from ..case import second_draw
+from ..worker import Worker
+from .check import HOST_ELEMENTS, Case, CheckRequest, GpuRun
+from .job import fill_cubin, make_jobs, require_device, rung_candidate
+from .pool import LivePool, check_with
+
+__all__ = ["GpuRun", "run_cases_on_gpu", "run_jobs_on_gpu", "run_on_gpu"]
+
+GPU_TIME_LIMIT_S = 20.0
+
+
+def run_on_gpu(
+    rung: Rung,
+    workload: Problem,
+    knobs: Mapping[str, int] | None = None,
+    *,
+    time_limit_s: float = GPU_TIME_LIMIT_S,
+    progress: Progress = silent,
+) -> GpuRun:
+    """Run a rung once on a workload and once more on other inputs, and compare with the oracle.
+
+    Every buffer lies between zones of NaN, the output is poisoned first, and the inputs must be
+    unchanged afterwards. Large workloads are compared in a sample of parts. ``time_limit_s`` is
+    for the kernel alone; past it the child is killed.
+
+    Returns:
+        The first run that is not right, else the first run. A fault of the kernel is in
+        ``faults``, not raised.
+
+    Raises:
+        CompileError: it does not compile.
+        LabError: nothing can run on a GPU here, or the rung does not support the workload.
+    """
+    cases = [workload]
+    if workload.streamed_elements <= HOST_ELEMENTS:
+        cases.append(second_draw(workload))
+    runs = run_cases_on_gpu(
+        rung, cases, knobs, time_limit_s=time_limit_s, stop_at_first=True, progress=progress
+    )
+    return next((run for run in runs if not run.ok), runs[0])
+
+
+def run_cases_on_gpu(
+    rung: Rung,
+    workloads: Sequence[Problem],
+    knobs: Mapping[str, int] | None = None,
+    *,
+    time_limit_s: float = GPU_TIME_LIMIT_S,
+    stop_at_first: bool = False,
+    progress: Progress = silent,
+    pool: LivePool | None = None,
+) -> list[GpuRun]:
+    """`run_on_gpu` without the second inputs, for many workloads in one child process.
+
+    Returns:
+        One GpuRun a workload, in order. After a fault that kills the CUDA context, and after the
+        first wrong one with ``stop_at_first``, the rest is not run and left out.
+    """
+    return run_jobs_on_gpu(
+        [(rung, workload, knobs) for workload in workloads],
+        time_limit_s=time_limit_s,
+        stop_at_first=stop_at_first,
+        progress=progress,
+        pool=pool,
+    )
+
+
+def run_jobs_on_gpu(
+    jobs: Sequence[tuple[Rung, Problem, Mapping[str, int] | None]],
+    *,
+    time_limit_s: float = GPU_TIME_LIMIT_S,
+    stop_at_first: bool = False,
+    progress: Progress = silent,
+    pool: LivePool | None = None,
+) -> list[GpuRun]:
+    """`run_cases_on_gpu` for different rungs in one child process: a new one, or a pool's first."""
+    if not jobs:
+        return []
+    limits = limits_of(require_device())
+    asked = [(rung_candidate(rung, knobs), workload) for rung, workload, knobs in jobs]
+    request = CheckRequest(
+        purpose=f"checking {', '.join(list(dict.fromkeys(rung.id for rung, _, _ in jobs))[:3])}",
+        cases=tuple(
+            Case(job, workload)
+            for job, (_, workload) in zip(make_jobs(asked, limits), asked, strict=True)
+        ),
+        fill_cubin=str(fill_cubin(limits.arch)),
+        time_limit_s=time_limit_s,
+        stop_at_first=stop_at_first,
+    )
+    if pool is not None:
+        return pool.check(request)
+    with Worker(progress=progress) as worker:
+        return check_with(worker, request)

@@ -1,0 +1,65 @@
+"""One rung on one workload: is it right, and then how long does it take?
+
+The same children do both: the first of them checks, then all of them time. A kernel is compiled
+once, and no input is drawn twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from labtools.problem import Problem, Rung
+from labtools.toolchain.progress import Progress, silent
+
+from .check import CheckReport, check_rung
+from .gpu.job import rung_candidate
+from .gpu.measure import PROCESSES, ROUNDS, Timing, time_candidates
+from .gpu.pool import LivePool
+
+
+@dataclass(frozen=True)
+class RungRun:
+    """What running a rung gave."""
+
+    check: CheckReport
+    timing: Timing | None = None  # None on the CPU, and where it is wrong
+
+    @property
+    def ok(self) -> bool:
+        """Right, and timed if it was to be timed."""
+        return self.check.ok and (self.timing is None or bool(self.timing.records))
+
+
+def run_rung(
+    rung: Rung,
+    workload: Problem,
+    knobs: Mapping[str, int] | None = None,
+    *,
+    on: str = "cpu",
+    quick: bool = False,
+    processes: int = PROCESSES,
+    rounds: int = ROUNDS,
+    progress: Progress = silent,
+    seed: int | None = None,
+) -> RungRun:
+    """Check a rung on ``cpu`` or ``gpu``; on a GPU, and only if it is right, time it.
+
+    Arguments and errors are those of `check_rung` and `time_candidates`.
+    """
+    if on != "gpu":
+        return RungRun(check_rung(rung, workload, knobs, on, progress, quick, seed=seed))
+    with LivePool(processes, progress=progress) as pool:
+        check = check_rung(rung, workload, knobs, on, progress, quick, pool, seed)
+        if not check.ok:
+            return RungRun(check)
+        timing = time_candidates(
+            [rung_candidate(rung, knobs)],
+            workload,
+            processes=processes,
+            rounds=rounds,
+            ceiling=False,
+            progress=progress,
+            pool=pool,
+        )
+        return RungRun(check, timing)

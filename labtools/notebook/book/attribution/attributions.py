@@ -1,0 +1,120 @@
+"""What single methods are worth, on a page: a table, and a figure with the intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from labtools.optimize.attribution import Attribution
+from labtools.optimize.classes import Decision, MethodClass
+
+from ...figures import GREYS, draw_picture
+from ...tables import Shown, show_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LINEAR_TO = 0.02
+"""The figure's scale is linear to here, on both sides, and logarithmic beyond."""
+_TICKS = (-0.5, -0.1, -0.02, 0.0, 0.02, 0.1, 0.5, 2.0, 10.0)
+_MOST_DIGITS = 4
+_SAID: Mapping[Decision | None, str] = {
+    "above": "counts",
+    "below": "does not count",
+    None: "undecided",
+}
+
+
+def show_attributions(
+    found: Sequence[Attribution],
+    word: str,
+    note: str = "",
+    classes: Mapping[str, MethodClass] | None = None,
+) -> Shown:
+    """Each method with the time that leaving it out costs, its interval and the verdict.
+
+    Args:
+        found: of one point.
+        word: where the times come from.
+        note: which point, workload and GPU.
+        classes: of the methods, where they are known.
+    """
+    columns = ["method", "longer without it, us", "%", "95 % interval, %", "verdict"]
+    rows = []
+    for one in found:
+        row: list[object] = [
+            *(one.method, one.delta_us, f"{100 * one.relative:+.1f}"),
+            *(say_interval_pct(one), _SAID[one.decided]),
+        ]
+        if classes is not None:
+            row.append(classes.get(one.method, "").replace("_", " "))
+        rows.append(row)
+    if classes is not None:
+        columns.append("class")
+    digits = 1 + max(map(_digits, found), default=1)
+    limits = sorted({f"{100 * one.threshold:.{digits}g} %" for one in found})
+    about = f"threshold {' or '.join(limits)}" if limits else ""
+    return show_table(columns, rows, word=word, note="; ".join(filter(None, [note, about])))
+
+
+def say_interval_pct(one: Attribution) -> str:
+    """The 95 % interval of a method's relative effect, in percent; it stays on one line.
+
+    An end that would read as the threshold with either sign, and is not, has more digits.
+    """
+    digits = _digits(one)
+    return f"{100 * one.low:+.{digits}f}\u00a0to\u00a0{100 * one.high:+.{digits}f}"
+
+
+def _digits(one: Attribution) -> int:
+    """Decimals of a percentage that tell both ends of an interval from the threshold, of either
+    sign."""
+    ends = [end for end in map(abs, (one.low, one.high)) if end != one.threshold]
+    for digits in range(1, _MOST_DIGITS):
+        shown = f"{100 * one.threshold:.{digits}f}"
+        if all(f"{100 * end:.{digits}f}" != shown for end in ends):
+            return digits
+    return _MOST_DIGITS
+
+
+def attributions_figure(found: Sequence[Attribution], word: str, caption: str) -> Shown:
+    """Each method's effect with its interval, beside the threshold; hollow where undecided.
+
+    Args:
+        found: of one point, drawn from top to bottom.
+        word: where the times come from.
+        caption: which point, workload and GPU.
+    """
+
+    def paint(axes: Axes) -> None:
+        for row, one in enumerate(found):
+            axes.plot([one.low, one.high], [row, row], color=GREYS[0], linewidth=2)
+            face = GREYS[0] if one.decided else "white"
+            axes.plot(one.relative, row, "o", markerfacecolor=face, markeredgecolor=GREYS[0], ms=6)
+            axes.plot([one.threshold] * 2, [row - 0.5, row + 0.5], ":", color=GREYS[0])
+        axes.axvline(0, color=GREYS[1], linewidth=1)
+        axes.set_xscale("symlog", linthresh=LINEAR_TO, linscale=1.5)
+        ends = [end for one in found for end in (one.low, one.high, 0.0, one.threshold)]
+        low, high = 1.2 * min(ends) - 0.01, 1.3 * max(ends)
+        shown = [tick for tick in _TICKS if low <= tick <= high]
+        axes.set_xticks(shown, [f"{100 * tick:g} %" for tick in shown])
+        axes.minorticks_off()
+        axes.set_xlim(low, high)
+        axes.set_yticks(range(len(found)), [one.method for one in found], fontsize=9)
+        axes.set_ylim(len(found) - 0.5, -0.5)
+        axes.set_xlabel("longer without it")
+        axes.grid(axis="y", visible=False)
+
+    said = "; ".join(
+        f"{one.method} {one.relative:+.1%} ({one.low:+.{digits}%} to {one.high:+.{digits}%}), "
+        f"{_SAID[one.decided]}"
+        for one, digits in ((one, _digits(one)) for one in found)
+    )
+    told = f"{caption}. With 95 % intervals; dotted: the threshold; hollow: undecided"
+    return draw_picture(
+        paint,
+        f"What leaving out each method costs: {said}.",
+        told,
+        word,
+        size=(7.2, 1.1 + 0.3 * len(found)),
+    )

@@ -1,0 +1,108 @@
+"""Drawings of how the loop works; they hold no data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from labtools.optimize.state import STEPS
+
+from ...figures import GREYS, draw_picture
+from ...tables import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_METHODS = ("A", "B", "C")
+_WORDS = {
+    "gaps": "what of the GPU\nis idle",
+    "budget": "slots for\neach axis",
+    "pick": "methods by\nfour checks",
+    "branch": "settings of them,\nchecked and timed",
+    "ablate": "one method out\nat a time",
+    "check": "is it in the\nmachine code",
+    "update": "class each,\nkeep the rest",
+}
+"""What each step of a round is, in a few words."""
+
+
+def ablation_drawing() -> Shown:
+    """The champion with its methods, and the three kernels that lack one each."""
+
+    def paint(axes: Axes) -> None:
+        for row, left_out in enumerate((None, *_METHODS)):
+            name = "champion" if left_out is None else f"without {left_out}"
+            axes.text(-0.3, row, name, ha="right", va="center")
+            for place, method in enumerate(_METHODS):
+                out = method == left_out
+                axes.barh(
+                    row,
+                    0.9,
+                    left=place,
+                    height=0.62,
+                    color="white" if out else GREYS[2],
+                    edgecolor=GREYS[0],
+                    linestyle="--" if out else "-",
+                )
+                axes.text(place + 0.45, row, "" if out else method, ha="center", va="center")
+            worth = (
+                "time with all" if left_out is None else f"less that time: what {left_out} is worth"
+            )
+            axes.text(3.2, row, worth, va="center")
+        axes.set_xlim(-1.6, 6.2)
+        axes.set_ylim(3.6, -0.6)
+        axes.axis("off")
+
+    return draw_picture(
+        paint,
+        "Four kernels. The champion has the methods A, B and C. Each of the other three lacks one. "
+        "The time of such a kernel less the champion's is what the missing method is worth.",
+        "One method out at a time: four kernels, timed side by side",
+        size=(7.2, 2.0),
+    )
+
+
+def loop_drawing() -> Shown:
+    """The steps of a round, one below the other and back, and beside them the log."""
+    steps = {step: _WORDS[step] for step in STEPS}
+
+    def paint(axes: Axes) -> None:
+        line = {"arrowstyle": "->", "color": GREYS[0]}
+        last = len(steps) - 1
+        for n, (step, words) in enumerate(steps.items()):
+            axes.text(
+                0,
+                n,
+                f"{n + 1}. {step}\n{words}",
+                ha="center",
+                va="center",
+                fontsize=9,
+                bbox={"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": GREYS[0]},
+            )
+            if n < last:
+                axes.annotate("", (0, n + 0.67), xytext=(0, n + 0.35), arrowprops=line)
+            axes.annotate(
+                "", (1.2, n), xytext=(0.78, n), arrowprops={**line, "linestyle": "dotted"}
+            )
+        axes.plot([-0.78, -1, -1], [last, last, 0], color=GREYS[0], linewidth=1)
+        axes.annotate("", (-0.72, 0), xytext=(-1, 0), arrowprops=line)
+        axes.fill_between([1.22, 2.2], -0.4, last + 0.4, facecolor=GREYS[3], edgecolor=GREYS[0])
+        axes.text(
+            1.71,
+            last / 2,
+            "the log:\nevery\nmeasurement\nand every\nstep, written\nbefore it\ncounts",
+            ha="center",
+            va="center",
+            fontsize=9,
+        )
+        axes.set_xlim(-1.1, 2.25)
+        axes.set_ylim(last + 0.5, -0.5)
+        axes.axis("off")
+
+    told = ", ".join(f"{step} ({words.replace(chr(10), ' ')})" for step, words in steps.items())
+    return draw_picture(
+        paint,
+        f"Steps one after the other: {told}; then the next round begins. Beside them stands the "
+        "log, to which every measurement and every step is written before it counts.",
+        "A round of the loop",
+        size=(3.7, 5.6),
+    )

@@ -1,0 +1,204 @@
+"""Drawings for kernels that are designed from limits: fragments, swizzle, rings and their roles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from labtools.predict.banks import BANK_BYTES, BANKS, Tile, half_tile
+from labtools.problem.limits import COPY_BYTES
+
+from ...figures import GREYS, draw_arrow, draw_box, draw_sketch
+from ...tables import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MATRIX_ROWS = 8
+"""Rows of one matrix that ``ldmatrix`` reads together."""
+
+
+def lane_of_pair(row: int, pair: int) -> int:
+    """The lane that holds a pair of neighbouring elements of a fragment of ``mma.m16n8k16``.
+
+    Args:
+        row: of A and of the sums; of B, which is named by its columns, the column.
+        pair: elements 2 pair and 2 pair + 1 of that row.
+
+    Source: NVIDIA, PTX ISA, section on matrix fragments for ``mma.m16n8k16``; the same stands in
+    ``kernels/include/mma.cuh``.
+    """
+    return row % 8 * 4 + pair % 4
+
+
+def fragment_drawing(lane: int = 13) -> Shown:
+    """Which lane holds what of S^T = K Q^T: keys are rows, heads are columns.
+
+    Args:
+        lane: its elements are dark.
+    """
+
+    def cell(axes: Axes, x: float, y: float, size: tuple[float, float], holder: int) -> None:
+        shade = GREYS[0] if holder == lane else "white"
+        draw_box(axes, (x, y), size, f"{holder}", shade=shade, fontsize=6.5)
+
+    def paint(axes: Axes) -> None:
+        wide, high = 0.56, 0.28
+        axes.text(2.3, -0.1, "K: 16 keys, 16 dims", ha="center", va="center")
+        for row in range(16):
+            for pair in range(8):
+                spot = (wide * pair, 0.35 + high * row)
+                cell(axes, *spot, (wide, high), lane_of_pair(row, pair))
+        axes.text(4.95, 2.6, "x", ha="center", va="center", fontsize=13)
+        axes.text(6.6, -0.1, r"$Q^T$: 16 dims, 8 heads", ha="center", va="center")
+        for column in range(8):
+            for pair in range(8):
+                spot = (5.5 + 0.28 * column, 0.35 + wide * pair)
+                cell(axes, *spot, (0.28, wide), lane_of_pair(column, pair))
+        axes.text(8.2, 2.6, "=", ha="center", va="center", fontsize=13)
+        axes.text(9.9, -0.1, r"$S^T$: 16 keys, 8 heads", ha="center", va="center")
+        for row in range(16):
+            for pair in range(4):
+                cell(axes, 8.8 + wide * pair, 0.35 + high * row, (wide, high),
+                     lane_of_pair(row, pair))  # fmt: skip
+
+    return draw_sketch(
+        paint,
+        "Three grids: K with 16 rows and 16 columns, Q transposed with 16 rows and 8 columns, and "
+        "their product with 16 rows and 8 columns. Each cell holds two neighbouring elements and "
+        "names the lane that has them. Lane 4 r + c, for r below 8 and c below 4, has rows r and "
+        "r + 8 of K, column r of Q transposed, and of the product rows r and r + 8 of the columns "
+        f"2 c and 2 c + 1. The cells of lane {lane} are dark.",
+        "Fragments of one mma.m16n8k16: each cell is two elements, with the lane that holds them",
+        extent=(11.1, 4.9),
+        size=(7.6, 3.7),
+    )
+
+
+def bank_group(tile: Tile, row: int, chunk: int) -> int:
+    """Which sixteen bytes of the 128 that the banks give in a turn a chunk stands in."""
+    (at,) = tile.address(np.array([row]), np.array([COPY_BYTES * chunk]))
+    return int(at) // COPY_BYTES % (BANKS * BANK_BYTES // COPY_BYTES)
+
+
+def swizzle_drawing() -> Shown:
+    """Where the chunks of eight rows stand: plain, padded, and exchanged by xor."""
+    layouts = (
+        ("plain: 64 halves a row", half_tile(_MATRIX_ROWS, 64)),
+        ("padded: 64 + 8 halves", half_tile(_MATRIX_ROWS, 64, 8)),
+        ("xor: chunk c at c xor row", half_tile(_MATRIX_ROWS, 64, layout="xor")),
+    )
+    marked = 2
+    ways = [
+        max(np.bincount([bank_group(tile, row, marked) for row in range(_MATRIX_ROWS)]))
+        for _, tile in layouts
+    ]
+
+    def paint(axes: Axes) -> None:
+        for place, (name, tile) in enumerate(layouts):
+            left = 3.9 * place + 0.8
+            axes.text(left + 1.6, -0.35, name, ha="center", va="center", fontsize=9)
+            for row in range(_MATRIX_ROWS):
+                for chunk in range(8):
+                    spot = (left + 0.4 * bank_group(tile, row, chunk), 0.05 + 0.4 * row)
+                    shade = GREYS[0] if chunk == marked else "white"
+                    draw_box(axes, spot, (0.4, 0.4), f"{chunk}", shade=shade, fontsize=8)
+            told = f"chunk {marked} of all rows:\n{ways[place]} in one place at once"
+            axes.text(left + 1.6, 3.65, told, ha="center", va="center", fontsize=9)
+        for row in range(_MATRIX_ROWS):
+            axes.text(0.7, 0.25 + 0.4 * row, f"row {row}", ha="right", va="center", fontsize=8)
+
+    return draw_sketch(
+        paint,
+        "Eight rows of eight 16-byte chunks, drawn by the banks that they stand in, in three "
+        f"layouts. Chunk {marked} of each row is dark. "
+        + " ".join(
+            f"{name}: {count} of these stand in the same four banks."
+            for (name, _), count in zip(layouts, ways, strict=True)
+        ),
+        "Where 16-byte chunks stand in the 32 banks. Each column is four banks; ldmatrix reads one "
+        "chunk of eight rows at once",
+        extent=(12.0, 3.9),
+        size=(7.4, 2.9),
+        word="computed",
+    )
+
+
+def tile_of_stage(stage: int, trip: int, stages: int) -> int:
+    """The tile that a stage of a ring holds, or waits for, while tile ``trip`` is read."""
+    return trip + (stage - trip) % stages
+
+
+def ring_drawing(stages: int) -> Shown:
+    """A ring of tiles in shared memory over a few trips of the loop: read, free, on its way.
+
+    Args:
+        stages: of the ring.
+    """
+    trips = stages + 2
+
+    def paint(axes: Axes) -> None:
+        for stage in range(stages):
+            axes.text(1.9, 0.75 + 0.75 * stage, f"stage {stage}", ha="right", va="center")
+        for trip in range(trips):
+            x = 2.1 + 1.55 * trip
+            axes.text(x + 0.72, 0.1, f"tile {trip} is read", ha="center", va="center", fontsize=8)
+            for stage in range(stages):
+                tile = tile_of_stage(stage, trip, stages)
+                spot, size = (x, 0.45 + 0.75 * stage), (1.45, 0.6)
+                if tile == trip:
+                    draw_box(axes, spot, size, f"tile {tile}: read", shade=GREYS[2], fontsize=8)
+                else:
+                    draw_box(axes, spot, size, f"tile {tile} comes", dashed=True, fontsize=8)
+
+    return draw_sketch(
+        paint,
+        f"A ring of {stages} stages over {trips} trips of the loop. On each trip one stage holds "
+        f"the tile that is read. The other {stages - 1} wait for the next tiles, which are on "
+        "their way. The stage that was read gets the tile that comes last.",
+        f"A ring of {stages} stages: one tile is read, {stages - 1} are in flight",
+        extent=(2.1 + 1.55 * trips, 0.45 + 0.75 * stages),
+        size=(7.4, 0.5 + 0.42 * stages),
+        word="computed",
+    )
+
+
+def roles_drawing(stages: int, consumers: int) -> Shown:
+    """A block whose warps have roles: one warp copies, warpgroups multiply, barriers between.
+
+    Args:
+        stages: of the ring.
+        consumers: warpgroups that multiply.
+    """
+
+    def paint(axes: Axes) -> None:
+        draw_box(axes, (0.0, 1.0), (2.3, 1.5), "producer:\none thread\nof one warp\nstarts copies",
+                 shade=GREYS[3])  # fmt: skip
+        for stage in range(stages):
+            y = 3.5 / stages * stage
+            draw_box(axes, (4.3, y), (2.3, 3.5 / stages - 0.25), f"stage {stage}\nof the ring")
+        for n in range(consumers):
+            y = 3.5 / consumers * n
+            words = f"consumer {n}:\na warpgroup,\nwgmma from the stage"
+            draw_box(axes, (8.8, y), (2.9, 3.5 / consumers - 0.25), words, shade=GREYS[2])
+        draw_arrow(axes, (2.35, 1.5), (4.2, 1.5))
+        axes.text(3.25, 1.2, "bulk copy", ha="center", va="center", fontsize=9)
+        draw_arrow(axes, (6.7, 1.5), (8.7, 1.5))
+        axes.text(7.7, 1.1, "full: all its\nbytes are here", ha="center", va="center", fontsize=9)
+        axes.plot([10.2, 10.2, 1.15], [3.4, 4.2, 4.2], color=GREYS[0], linewidth=1, linestyle=":")
+        draw_arrow(axes, (1.15, 4.2), (1.15, 2.6), dotted=True)
+        axes.text(5.5, 3.95, "empty: every reader is done with the stage",
+                  ha="center", va="center", fontsize=9)  # fmt: skip
+
+    return draw_sketch(
+        paint,
+        f"Left the producer, one thread that starts bulk copies into a ring of {stages} stages. "
+        f"Right {consumers} consumer warpgroups, which multiply from the ring. A barrier called "
+        "full tells them that all bytes of a stage have arrived. A barrier called empty tells the "
+        "producer that every reader is done with it.",
+        "Producer and consumers, and the two barriers of each stage",
+        extent=(11.8, 4.3),
+        size=(7.4, 3.1),
+        word="computed",
+    )

@@ -1,0 +1,232 @@
+"""The derivation of a kernel as tables and figures, and opcodes counted in machine code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from labtools.derive import Design, DesignStep
+from labtools.derive.sm import share_in_flight
+from labtools.predict import DEFAULT_GPU, Gpu, load_gpu, machine_of
+from labtools.predict.banks import TileReport
+from labtools.predict.latencies import load_latencies
+from labtools.problem import Rung, Workload, timed_launches
+from labtools.toolchain.listings import machine_code
+
+from ...figures import GREYS, draw_picture
+from ...tables import Cell, Shown, Word, format_value, make_note, make_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PERCENT_UNITS = ("of it", "of the ceiling", "of all", "of the issue slots", "of the time")
+"""Units of a number that is shown in percent."""
+
+
+def _say(value: float, unit: str) -> str:
+    if unit in PERCENT_UNITS:
+        return f"{100 * value:.3g} % {unit}"
+    if float(value).is_integer():
+        value = int(value)
+    return f"{format_value(value)} {unit}".rstrip()
+
+
+def show_step(step: DesignStep) -> Shown:
+    """One step: its numbers with sources, the formula, what follows and what was rejected."""
+    rows: list[list[Cell]] = []
+    for figure in step.inputs:
+        row: list[Cell] = [figure.name, _say(figure.value, figure.unit), figure.source]
+        rows.append([*row, Word("computed")])
+    for figure in step.results:
+        row = [f"= {figure.name}", _say(figure.value, figure.unit), figure.source]
+        rows.append([*row, Word("computed")])
+    for rejected in step.rejected:
+        row = [f"not: {rejected.choice}", _say(rejected.value, rejected.unit), rejected.why]
+        rows.append([*row, Word("computed")])
+    table = make_table(("", "value", "from, or why not", "kind"), rows, step.formula)
+    return table + make_note(
+        f"So: {step.decision}. What would change it: {step.breaks}.", "computed"
+    )
+
+
+def show_designs(designs: Mapping[str, Design], *, times: bool = True) -> Shown:
+    """Designs beside each other, one column a choice.
+
+    Warps and stages are those that their steps ask for; beside them stands what the launch has.
+
+    Args:
+        designs: by what a row is called.
+        times: the floor and the expected time too; False where a reader has yet to predict.
+    """
+    rows: list[list[Cell]] = []
+    for name, design in designs.items():
+        in_flight = design.step("in_flight").answer.value
+        rows.append(
+            [
+                name,
+                f"{in_flight / 1024:.0f}",
+                f"{design.tile_keys}",
+                f"{design.warps_per_sm}",
+                f"{design.step('stages').answer.value:.0f}",
+                f"{design.blocks} of {design.warps} warps",
+                f"{design.stages}",
+                f"{design.cluster}",
+                f"{design.smem_bytes / 1024:.0f}",
+            ]
+        )
+        if times:
+            floor = design.step("bytes").answer.value
+            rows[-1] += [f"{floor:.1f}", f"{design.time_us:.1f}"]
+        rows[-1].append(Word("computed", "" if design.calibrated else "rates not measured here"))
+    columns: tuple[str, ...] = (
+        "",
+        "KiB in flight an SM",
+        "keys a tile",
+        "warps asked for",
+        "stages asked for",
+        "blocks of the launch",
+        "stages of the launch",
+        "cluster",
+        "shared KiB a block",
+    )
+    if times:
+        columns += ("floor us", "expected us")
+    return make_table((*columns, "kind"), rows)
+
+
+def show_tiles(reports: Mapping[str, TileReport]) -> Shown:
+    """How tiles of different strides fare with the accesses of a kernel.
+
+    Args:
+        reports: by what a row is called; all with the same accesses.
+    """
+    first = next(iter(reports.values()))
+    columns = ["rows lie", "stride bytes", "rows not aligned"]
+    columns += [f"{access.access}: turns (least)" for access in first.accesses]
+    rows: list[list[Cell]] = []
+    for name, report in reports.items():
+        row: list[Cell] = [name, str(report.tile.stride), str(report.misaligned_rows)]
+        for access in report.accesses:
+            row.append("faults" if access.faults else f"{access.wavefronts} ({access.least})")
+        rows.append([*row, Word("computed")])
+    return make_table([*columns, "kind"], rows, "Every lane's address, bank by bank")
+
+
+def plot_ring(design: Design, gpu: Gpu) -> Shown:
+    """The share of the read ceiling by bytes in flight, with the stages of a ring marked.
+
+    Args:
+        design: whose warps and tile make a stage.
+        gpu: that it was derived for.
+    """
+    machine = machine_of(gpu)
+    stage = design.warps_per_sm * design.tile_bytes
+    stages = [n for n in range(2, 7) if n * stage <= gpu.smem_per_block_bytes]
+    in_flight = np.geomspace(2048, 1.4 * stage * max(stages), 80)
+    shares = [share_in_flight(place / machine.slow_dram, machine) for place in in_flight]
+    marks = [(n, (n - 1) * stage) for n in stages]
+    reached = [share_in_flight(at / machine.slow_dram, machine) for _, at in marks]
+    curve = load_latencies(gpu).curve("hbm") if machine.calibrated else ()
+    ceiling = max((point["gb_per_s"] for point in curve), default=1.0)
+    measured = [
+        (point["in_flight_bytes_per_sm"] / 1024, point["gb_per_s"] / ceiling)
+        for point in curve
+        if point["loads"] <= 4 and point["in_flight_bytes_per_sm"] >= 2048
+    ]
+
+    def paint(axes: Axes) -> None:
+        axes.plot(in_flight / 1024, shares, color=GREYS[0], label="Little's law under load")
+        if measured:
+            axes.plot(*zip(*measured, strict=True), ".", color=GREYS[1], label="plain loads")
+        for (n, at), share in zip(marks, reached, strict=True):
+            chosen = n == design.step("stages").answer.value
+            axes.plot(
+                at / 1024,
+                share,
+                marker="o",
+                color=GREYS[0],
+                markerfacecolor=GREYS[0] if chosen else "white",
+            )
+            axes.annotate(
+                f"{n}", (at / 1024, share), xytext=(0, -14), textcoords="offset points", ha="center"
+            )
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        axes.set(xlabel="KiB in flight an SM", ylabel="share of the read ceiling", ylim=(0, 1.08))
+        axes.legend(loc="lower right")
+
+    said = ", ".join(
+        f"{n} stages {share:.1%}" for (n, _), share in zip(marks, reached, strict=True)
+    )
+    alt = (
+        f"The share of the read ceiling rises with the bytes in flight an SM and flattens near "
+        f"all of it. {design.warps_per_sm} warps with tiles of {design.tile_bytes} bytes: {said}."
+    )
+    dots = " The dots are microbenchmarks of plain loads [recorded]." if measured else ""
+    caption = f"Circles: rings by their stages; the filled one is derived.{dots} {gpu.title}."
+    return draw_picture(paint, alt, caption, "computed", size=(7.2, 3.4))
+
+
+def needed_kib(gpu: Gpu, shares: Sequence[float]) -> dict[float, float]:
+    """KiB that every SM must have in flight for each share of the read ceiling."""
+    machine = machine_of(gpu)
+    return {share: machine.bytes_in_flight(share) / 1024 for share in shares}
+
+
+def count_opcodes(
+    rung: Rung,
+    workload: Workload,
+    opcodes: Sequence[str],
+    knobs: Mapping[str, int] | None = None,
+    gpu: Gpu | str = DEFAULT_GPU,
+) -> dict[str, int]:
+    """How often each opcode stands in a rung's timed kernels, all of them together.
+
+    Args:
+        rung: whose machine code.
+        workload, knobs: for the compiler.
+        opcodes: beginnings such as ``HMMA`` or ``LDG.E.128``.
+        gpu: whose machine code, a sheet or its name.
+    """
+    limits = (load_gpu(gpu) if isinstance(gpu, str) else gpu).limits
+    code = machine_code(rung, workload, limits, rung.resolve_knobs(knobs))
+    timed = dict.fromkeys(
+        launch.entry for launch in timed_launches(rung.launches(workload, limits, knobs))
+    )
+    found: Counter[str] = Counter()
+    for instruction in (line for entry in timed for line in code.entries[entry].executable):
+        for opcode in opcodes:
+            if instruction.opcode == opcode or instruction.opcode.startswith(f"{opcode}."):
+                found[opcode] += 1
+    return {opcode: found[opcode] for opcode in opcodes}
+
+
+def show_opcode_counts(
+    rungs: Mapping[str, tuple[Rung, Mapping[str, int]]],
+    workload: Workload,
+    opcodes: Mapping[str, str],
+    gpu: Gpu | str = DEFAULT_GPU,
+) -> Shown:
+    """Opcodes counted in several kernels' machine code.
+
+    Args:
+        rungs: by what a column is called: the rung and its knobs.
+        workload: for the compiler.
+        opcodes: opcode to what it does.
+        gpu: whose machine code, a sheet or its name.
+    """
+    counts: dict[str, dict[str, int]] = {
+        name: count_opcodes(rung, workload, list(opcodes), knobs, gpu)
+        for name, (rung, knobs) in rungs.items()
+    }
+    arch = (load_gpu(gpu) if isinstance(gpu, str) else gpu).arch
+    rows: list[list[Any]] = [
+        [opcode, what, *(str(counts[name][opcode]) for name in rungs), Word("computed")]
+        for opcode, what in opcodes.items()
+    ]
+    return make_table(
+        ("opcode", "what it does", *rungs, "kind"), rows, f"Machine code for {arch}, {workload}"
+    )

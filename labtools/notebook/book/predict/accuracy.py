@@ -1,0 +1,620 @@
+"""Forecast beside measurement: the points of the test, what was missed and why, and sweeps."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from labtools.measure.campaign.points import stratum_of
+from labtools.measure.gpu.job import rung_candidate
+from labtools.predict import Forecast, load_gpu
+from labtools.predict.accuracy import (
+    Accuracy,
+    JudgedKernel,
+    Pair,
+    Target,
+    Which,
+    accuracy_of,
+    check_targets,
+    point_strata,
+    points_of,
+)
+from labtools.predict.result import MEMORY_SLICE, waits_for_memory
+from labtools.problem import LabError, load_rung
+from labtools.problem.rung import say_knobs
+from labtools.record import Record, RecordStore, describe_records
+from labtools.record.bound import explain_disagreement
+
+from ...figures import GREYS, MARKERS, draw_picture
+from ...tables import Shown, badge, show_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+POINT_CAMPAIGNS = "points_"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#7a6a00", "#1a1a1a")
+"""Apart for readers who do not see all colours, and at least 3:1 on white."""
+NEAR_FACTOR = 1.35
+"""Two limits whose times are within this factor slow each other."""
+CONTENTION = 0.05
+"""From this share of a warp's cycles on, the order in which warps are served counts."""
+FEW_WAVES = 4
+"""Up to so many waves a partly filled last one counts."""
+BUSY = 0.35
+"""From this share of the ceiling on, the latency of a load depends on the load of the memory."""
+SIMPLE: tuple[tuple[Which, str], ...] = (
+    ("forecast", "the model"),
+    ("roofline", "roofline only"),
+    ("constant", "roofline times the best constant"),
+)
+
+
+# ---------------------------------------------------------------------------------- the points
+
+
+def stratum_of_record(record: Record) -> str | None:
+    """What a record of a rung was measured for, or None."""
+    if record.kind != "rung" or not record.campaign.startswith(POINT_CAMPAIGNS):
+        return None
+    label = rung_candidate(load_rung(record.name), record.knobs).label
+    return stratum_of(label, record.problem)
+
+
+def recorded_points(gpu: str = "h200", store: RecordStore | None = None) -> list[JudgedKernel]:
+    """The shipped points, each with the forecast that was made before its run.
+
+    Args:
+        gpu: short name.
+        store: where the records are; by default the project's and the reader's own.
+    """
+    records = (store or RecordStore()).load()
+    mine = [record for record in records if record.provenance.gpu_slug == gpu]
+    return points_of(mine, stratum_of_record, gpu)
+
+
+def _need(points: Sequence[JudgedKernel]) -> None:
+    if not points:
+        raise LabError(
+            "There is no point to draw.",
+            "the records hold none with a forecast made before its run",
+            "labtools record --plan points_test on the GPU itself",
+        )
+
+
+def _where(points: Sequence[JudgedKernel]) -> str:
+    return describe_records(point.record for point in points)
+
+
+def _strata(points: Sequence[JudgedKernel]) -> list[str]:
+    there = {point.stratum for point in points}
+    return [name for name in point_strata() if name in there]
+
+
+def plot_accuracy(points: Sequence[JudgedKernel], title: str = "") -> Shown:
+    """Forecast against measurement on two logarithmic axes, one colour a stratum.
+
+    Filled marks are test points, hollow ones calibration points; grey crosses are what a roofline
+    says of the test points.
+
+    Raises:
+        LabError: there is no point.
+    """
+    _need(points)
+    strata = _strata(points)
+    test = [point for point in points if point.split == "test"]
+    shown = test or list(points)
+
+    def paint(axes: Axes) -> None:
+        times = [point.measured_us for point in points]
+        ends = np.array([min(times) / 1.4, max(times) * 1.4])
+        axes.plot(
+            [point.measured_us for point in shown],
+            [point.roofline_us for point in shown],
+            "x",
+            color=GREYS[2],
+            markersize=3.5,
+            markeredgewidth=0.8,
+            label="roofline only",
+        )
+        axes.fill_between(ends, ends / NEAR_FACTOR, ends * NEAR_FACTOR, color="#ececec")
+        axes.plot(ends, ends, color=GREYS[1], linewidth=0.8)
+        for split, face in (("calibration", True), ("test", False)):
+            for number, name in enumerate(strata):
+                mine = [point for point in points if point.stratum == name and point.split == split]
+                colour = COLOURS[number % len(COLOURS)]
+                style: dict[str, Any] = {
+                    "color": colour,
+                    "markerfacecolor": "white" if face else colour,
+                    "markersize": 4.5,
+                    "markeredgewidth": 0.8,
+                    "linestyle": "none",
+                    "label": None if face else name.replace("_", " "),
+                }
+                axes.plot(
+                    [point.measured_us for point in mine],
+                    [point.forecast_us for point in mine],
+                    MARKERS[number % len(MARKERS)],
+                    **style,
+                )
+        axes.plot([], [], "o", color=GREYS[0], markerfacecolor="white", label="calibration")
+        axes.set(xscale="log", yscale="log", xlabel="recorded, us", ylabel="forecast, us")
+        axes.set(xlim=tuple(ends), title=title)
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+    told = ", ".join(
+        f"{name.replace('_', ' ')} {_factor(accuracy_of(mine).median)}"
+        for name in strata
+        if (mine := [point for point in shown if point.stratum == name])
+    )
+    alt = (
+        f"{title + '. ' if title else ''}Forecast by recorded time of {len(points)} points, "
+        f"{len(test)} of them test points, on two logarithmic axes. The points lie along the "
+        f"diagonal; median factor of the error by stratum: {told}. The roofline lies "
+        f"{_factor(accuracy_of(shown, 'roofline').median)} away in the median."
+    )
+    caption = (
+        f"Each mark is a kernel on a workload: {_where(points)}, forecast before its run. Filled: "
+        f"test; hollow: calibration. The grey stripe is a factor of {NEAR_FACTOR:g} either way."
+    )
+    return draw_picture(paint, alt, caption, size=(7.2, 4.8))
+
+
+def plot_errors(points: Sequence[JudgedKernel], title: str = "") -> Shown:
+    """Forecast over measurement, a column for each stratum; calibration beside test.
+
+    Raises:
+        LabError: there is no point.
+    """
+    _need(points)
+    strata = _strata(points)
+
+    def paint(axes: Axes) -> None:
+        for number, name in enumerate(strata):
+            colour = COLOURS[number % len(COLOURS)]
+            for split, shift in (("calibration", -0.22), ("test", 0.2)):
+                mine = sorted(
+                    2**point.log2_ratio
+                    for point in points
+                    if point.stratum == name and point.split == split
+                )
+                if not mine:
+                    continue
+                # The same data give the same picture: spread by rank, not at random.
+                spread = [((place * 7) % 11 - 5) / 55 for place in range(len(mine))]
+                axes.plot(
+                    [number + shift + point for point in spread],
+                    mine,
+                    MARKERS[number % len(MARKERS)],
+                    color=colour,
+                    markerfacecolor="white" if split == "calibration" else colour,
+                    markersize=3.5,
+                    markeredgewidth=0.7,
+                )
+                middle = float(np.median(mine))
+                axes.plot([number + shift - 0.16, number + shift + 0.16], [middle] * 2, "k-")
+        for factor, style in ((1.0, "-"), (1.1, ":"), (1 / 1.1, ":")):
+            axes.axhline(factor, color=GREYS[1], linestyle=style, linewidth=0.9)
+        for factor in (NEAR_FACTOR, 1 / NEAR_FACTOR):
+            axes.axhline(factor, color=GREYS[1], linestyle="--", linewidth=0.9)
+        axes.set_yscale("log", base=2)
+        ticks = (0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4)
+        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+        axes.set_xticks(range(len(strata)), [name.replace("_", " ") for name in strata])
+        axes.set(ylabel="forecast / recorded", title=title)
+        axes.grid(axis="x", visible=False)
+
+    told = "; ".join(
+        f"{name.replace('_', ' ')} {min(mine):.2f} to {max(mine):.2f}"
+        for name in strata
+        if (
+            mine := [
+                2**point.log2_ratio
+                for point in points
+                if point.stratum == name and point.split == "test"
+            ]
+        )
+    )
+    alt = f"{title + '. ' if title else ''}Forecast over recorded time by stratum, test: {told}."
+    caption = (
+        "Left in each column the calibration points (hollow), right the test points (filled); the "
+        f"bar is the median. Dotted: 10 % either way; dashed: a factor of {NEAR_FACTOR:g}."
+    )
+    return draw_picture(paint, alt, caption, size=(7.2, 3.6))
+
+
+def _factor(log2: float) -> str:
+    return f"{2**log2:.2f}x"
+
+
+# ---------------------------------------------------------------------------------- tables
+
+
+_HEADINGS = ("points", "median |log2 ratio|", "as a factor", "within 1.10", "within 1.35", "worst")
+
+
+def _row(found: Accuracy) -> tuple[object, ...]:
+    return (
+        found.points,
+        f"{found.median:.3f}",
+        _factor(found.median),
+        f"{found.within_10:.0%}",
+        f"{found.within_35:.1%}",
+        f"{found.worst:.2f}x",
+    )
+
+
+def show_accuracy(
+    points: Sequence[JudgedKernel], by: Callable[[JudgedKernel], str], heading: str, note: str = ""
+) -> Shown:
+    """A row of accuracy for each group of points, then one for all.
+
+    Args:
+        points: which.
+        by: the group of a point.
+        heading: of the first column.
+        note: over the table.
+
+    Raises:
+        LabError: there is no point.
+    """
+    _need(points)
+    groups: dict[str, list[JudgedKernel]] = {}
+    for point in points:
+        groups.setdefault(by(point), []).append(point)
+    rows = [(name.replace("_", " "), *_row(accuracy_of(mine))) for name, mine in groups.items()]
+    rows.append(("all", *_row(accuracy_of(points))))
+    return show_table((heading, *_HEADINGS), rows, word="forecast", note=note or _where(points))
+
+
+def show_simple(points: Sequence[JudgedKernel]) -> Shown:
+    """The model beside a roofline and a constant multiple of it, on the same points.
+
+    Raises:
+        LabError: there is no point.
+    """
+    _need(points)
+    strata = _strata(points)
+    rows = []
+    for which, name in SIMPLE:
+        medians = {
+            name: accuracy_of([p for p in points if p.stratum == name], which).median
+            for name in strata
+        }
+        worst = max(medians, key=lambda name: medians[name])
+        told = f"{medians[worst]:.3f} ({worst.replace('_', ' ')})"
+        rows.append((name, *_row(accuracy_of(points, which)), told))
+    return show_table(
+        ("forecast", *_HEADINGS, "median of the worst stratum"),
+        rows,
+        word="forecast",
+        note=_where(points),
+    )
+
+
+def show_targets(points: Sequence[JudgedKernel]) -> Shown:
+    """What was asked of the model, what it reached, and whether that meets it; simpler ones beside.
+
+    Raises:
+        LabError: there is no point.
+    """
+    _need(points)
+    columns = {which: check_targets(points, which) for which, _ in SIMPLE}
+    rows = []
+    for place, target in enumerate(columns["forecast"]):
+        others = [_said(columns[which][place : place + 1]) for which, _ in SIMPLE[1:]]
+        rows.append((target.name, target.wanted, _said([target]), *others))
+    return show_table(
+        ("asked", "limit", "the model", "roofline only", "best constant"),
+        rows,
+        word="forecast",
+        note=f"test points; {_where(points)}",
+    )
+
+
+def _said(targets: Sequence[Target]) -> str:
+    if not targets:
+        return "-"
+    return f"{targets[0].found}: {'met' if targets[0].met else 'not met'}"
+
+
+def show_pairs(pairs: Sequence[Pair]) -> Shown:
+    """Pairs of points that differ in one knob, each with the two ratios."""
+    rows = [
+        (
+            pair.first.rung,
+            _workload(pair.first),
+            f"{pair.knob} {pair.first.knobs.get(pair.knob)} to {pair.second.knobs.get(pair.knob)}",
+            _others(pair),
+            f"{pair.measured_ratio:.3f}",
+            f"{pair.forecast_ratio:.3f}",
+        )
+        for pair in pairs
+    ]
+    columns = ("kernel", "workload", "change", "other knobs", "recorded ratio", "forecast ratio")
+    return show_table(columns, rows, word="forecast", note="time after over time before")
+
+
+def _others(pair: Pair) -> str:
+    rest = {name: value for name, value in pair.first.knobs.items() if name != pair.knob}
+    return say_knobs(rest, " ")
+
+
+def _workload(point: JudgedKernel) -> str:
+    return f"{point.workload.short()}{' warm' if point.workload.cache_state == 'warm' else ''}"
+
+
+# ------------------------------------------------------------------------------- what was missed
+
+
+def explain_error(point: JudgedKernel, made: Forecast) -> str:
+    """What speaks for the error of a point, from a forecast's own parts and the counters.
+
+    Args:
+        point: with its measurement.
+        made: a forecast of the same point, with terms and stack.
+    """
+    launch = made.main_launch
+    slow = point.log2_ratio > 0
+    shares = {part.name: part.share for part in launch.stack}
+    said = []
+    limits = sorted(
+        ((made.terms_us[name], name) for name in ("bandwidth", "l2_bandwidth", "issue")),
+        reverse=True,
+    )
+    (first_us, first), (second_us, second) = limits[:2]
+    if made.time_us < NEAR_FACTOR**2 * first_us and second_us * NEAR_FACTOR > first_us:
+        said.append(
+            f"a corner: {_limit(first)} alone would take {first_us:.0f} us and {_limit(second)} "
+            f"{second_us:.0f} of {made.time_us:.0f}, so both slow each other"
+        )
+    elif made.time_us < NEAR_FACTOR * first_us:
+        said.append(
+            f"near one limit: {_limit(first)} alone would take {first_us:.0f} of "
+            f"{made.time_us:.0f} us"
+        )
+    places = launch.occupancy.blocks_per_sm * load_gpu(made.gpu).sm_count
+    waves = launch.blocks / places if places else 0.0
+    if 1 < waves < FEW_WAVES and waves % 1:
+        said.append(
+            f"{launch.blocks} blocks on {places} places, {waves:.2f} waves, so the time hangs on "
+            "how the last blocks mix with the others"
+        )
+    contention = shares.get("contention", 0.0)
+    if slow and contention > CONTENTION:
+        said.append(
+            f"the watched warp waits {contention:.0%} of its time for other warps: blocks that "
+            "compete for an SM are simulated with strict priority, and the schedulers are fairer, "
+            "which makes the forecast too slow"
+        )
+    memory = max(filter(waits_for_memory, shares), key=shares.get, default="")  # type: ignore[arg-type]
+    if memory and shares[memory] > 0.4:
+        busy = max(launch.dram_share, launch.l2_share)
+        level = memory.removeprefix(MEMORY_SLICE)
+        text = (
+            f"{shares[memory]:.0%} of the watched warp's time is {level} latency, "
+            f"{launch.load_latency_cycles:.0f} cycles a load"
+        )
+        if busy > BUSY:
+            text += f", with the memory system at {busy:.0%}, where latency under load is steep"
+        said.append(text)
+    counted = point.counted.shares.get("dram") if point.counted else None
+    if counted is not None and abs(counted - launch.dram_share) > 0.1:
+        said.append(
+            f"memory was {counted:.0%} busy by the counters, {launch.dram_share:.0%} in the "
+            "forecast while the GPU is full"
+        )
+    if not said:
+        name, share = max(shares.items(), key=lambda item: item[1])
+        said.append(f"the largest part is {name}, {share:.0%} of the watched warp's time")
+    return "; ".join(said[:3])
+
+
+def _limit(name: str) -> str:
+    return {"bandwidth": "memory", "l2_bandwidth": "the L2", "issue": "issue"}[name]
+
+
+def show_worst(
+    points: Sequence[JudgedKernel],
+    forecasts_of: Callable[[Sequence[JudgedKernel]], Sequence[Forecast]],
+) -> Shown:
+    """A list of points, each with its error and what speaks for it.
+
+    Args:
+        points: the ones to show.
+        forecasts_of: a forecast of each, with all its parts.
+    """
+    items = []
+    for point, made in zip(points, forecasts_of(points), strict=True):
+        ratio = 2**point.log2_ratio
+        items.append(
+            (
+                f"{ratio:.2f}x  {point.label}, {_workload(point)}, {point.stratum}",
+                f"recorded {point.measured_us:.1f} us, forecast {point.forecast_us:.1f} us: "
+                f"{explain_error(point, made)}.",
+            )
+        )
+    return show_reasons(items, "forecast")
+
+
+def show_bound_misses(
+    points: Sequence[JudgedKernel],
+    forecasts_of: Callable[[Sequence[JudgedKernel]], Sequence[Forecast]],
+) -> Shown:
+    """Points whose forecast bound is not the one that clear counters show, with the reasons.
+
+    Args:
+        points: the misses.
+        forecasts_of: a forecast of each, with its terms.
+    """
+    known = [
+        (point, point.counted, point.record.counters.values)
+        for point in points
+        if point.counted is not None and point.record.counters is not None
+    ]
+    models = forecasts_of([point for point, *_ in known])
+    items = []
+    for (point, counted, values), made in zip(known, models, strict=True):
+        why = explain_disagreement(point.bound, made.terms_us, counted, values)
+        launch = made.main_launch
+        if point.bound == "bandwidth" and launch.l2_share > launch.dram_share:
+            why = (
+                f"In the forecast it is the L2 that is full, at {launch.l2_share:.0%} of its "
+                f"ceiling, and memory is at {launch.dram_share:.0%}; the rule for counters asks "
+                f"for device memory alone. {why}"
+            )
+        items.append((f"{point.label}, {_workload(point)}", why))
+    return show_reasons(items, "forecast")
+
+
+def show_reasons(items: Sequence[tuple[str, str]], word: str) -> Shown:
+    """A list of headings with a paragraph each."""
+    if not items:
+        return Shown("<p>None.</p>", "None.")
+    parts = [
+        f"<dt><strong>{html.escape(head)}</strong> {badge(word)}</dt>"
+        f'<dd style="margin:0 0 0.7em 1em">{html.escape(text)}</dd>'
+        for head, text in items
+    ]
+    plain = "\n".join(f"{head} [{word}]\n    {text}" for head, text in items)
+    return Shown(f'<dl class="lt-reasons">{"".join(parts)}</dl>', plain)
+
+
+# ---------------------------------------------------------------------------------- sweeps
+
+
+def plot_sweep(
+    series: Mapping[str, Mapping[Any, tuple[float, float | None]]],
+    *,
+    xlabel: str,
+    ylabel: str,
+    title: str = "",
+    where: str = "",
+    even: bool = True,
+    log: bool = True,
+) -> Shown:
+    """Lines of forecasts with recorded marks, one colour a series.
+
+    Args:
+        series: by name: position on the axis to (forecast, recorded or None).
+        xlabel, ylabel: of the axes.
+        title: over the figure.
+        where: GPU and date of the records.
+        even: draw a line at 1, where a ratio turns.
+        log: a logarithmic vertical axis.
+
+    Raises:
+        LabError: there is nothing to draw.
+    """
+    if not any(series.values()):
+        raise LabError("There is nothing to draw.", "no series holds a point", "give one")
+    places = list(dict.fromkeys(x for mine in series.values() for x in mine))
+    if all(isinstance(x, (int, float)) for x in places):
+        places.sort()
+    at = {x: place for place, x in enumerate(places)}
+
+    def paint(axes: Axes) -> None:
+        if even:
+            axes.axhline(1.0, color=GREYS[0], linewidth=1.2)
+        for number, (name, mine) in enumerate(series.items()):
+            colour = COLOURS[number % len(COLOURS)]
+            xs = sorted(mine, key=at.__getitem__)
+            axes.plot([at[x] for x in xs], [mine[x][0] for x in xs], color=colour, label=name)
+            kept = [(at[x], recorded) for x in xs if (recorded := mine[x][1]) is not None]
+            axes.plot(
+                [x for x, _ in kept],
+                [y for _, y in kept],
+                MARKERS[number % len(MARKERS)],
+                color=colour,
+                markersize=5,
+                linestyle="none",
+            )
+        axes.plot([], [], color=GREYS[1], label="line: forecast")
+        axes.plot([], [], "o", color=GREYS[1], linestyle="none", label="mark: recorded")
+        if log:
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_xticks(range(len(places)), [str(x) for x in places])
+        axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+    told = ". ".join(
+        f"{name}: "
+        + ", ".join(
+            f"at {x} forecast {mine[x][0]:.3g}"
+            + (f" recorded {mine[x][1]:.3g}" if mine[x][1] is not None else "")
+            for x in sorted(mine, key=at.__getitem__)
+        )
+        for name, mine in series.items()
+    )
+    alt = f"{title + '. ' if title else ''}{ylabel} by {xlabel}. {told}."
+    caption = "Lines: forecast. Marks: recorded" + (f", {where}." if where else ".")
+    return draw_picture(paint, alt, caption, size=(7.2, 3.7))
+
+
+def plot_gain_by_rate(
+    groups: Mapping[str, Sequence[tuple[float, float, float, float]]],
+    *,
+    xlabel: str,
+    ylabel: str,
+    where: str = "",
+    title: str = "",
+) -> Shown:
+    """A gain against how busy the memory was before: forecast hollow, recorded filled.
+
+    Args:
+        groups: by name: (forecast share, forecast gain, recorded share, recorded gain).
+        xlabel, ylabel: of the axes.
+        where: GPU and date of the records.
+        title: over the figure.
+
+    Raises:
+        LabError: there is nothing to draw.
+    """
+    if not any(groups.values()):
+        raise LabError("There is nothing to draw.", "no group holds a point", "give one")
+
+    def paint(axes: Axes) -> None:
+        axes.axhline(1.0, color=GREYS[0], linewidth=1.2)
+        for number, (name, rows) in enumerate(groups.items()):
+            colour, mark = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+            for made_x, made_y, seen_x, seen_y in rows:
+                axes.plot([made_x, seen_x], [made_y, seen_y], color=colour, linewidth=0.6)
+                axes.plot(made_x, made_y, mark, color=colour, markerfacecolor="white")
+            xs, ys = [row[2] for row in rows], [row[3] for row in rows]
+            axes.plot(xs, ys, mark, color=colour, linestyle="none", label=name)
+        axes.plot([], [], "o", color=GREYS[1], markerfacecolor="white", label="hollow: forecast")
+        axes.plot([], [], "o", color=GREYS[1], linestyle="none", label="filled: recorded")
+        axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+    told = ". ".join(
+        f"{name}: " + ", ".join(f"{row[3]:.2f} at {row[2]:.0%}" for row in sorted(rows, key=_seen))
+        for name, rows in groups.items()
+    )
+    alt = f"{title + '. ' if title else ''}{ylabel} by {xlabel}, recorded. {told}."
+    caption = "A thin line joins forecast and record of one pair" + (
+        f"; {where}." if where else "."
+    )
+    return draw_picture(paint, alt, caption, size=(7.2, 3.7))
+
+
+def _seen(row: tuple[float, float, float, float]) -> float:
+    return row[2]
+
+
+def forecast_and_record(record: Record, model: Callable[[Record], float]) -> tuple[float, float]:
+    """(forecast, recorded), microseconds; the forecast is the record's own where it keeps one.
+
+    Args:
+        record: of a rung.
+        model: asked where the record was made before there was a model.
+    """
+    stored = record.forecast
+    if stored is not None and math.isfinite(stored.time_us) and "roofline" not in stored.model:
+        return stored.time_us, record.median_us
+    return model(record), record.median_us

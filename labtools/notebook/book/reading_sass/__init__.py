@@ -1,0 +1,1 @@
+"""How to read SASS: listings and their opcodes."""

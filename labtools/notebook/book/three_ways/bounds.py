@@ -1,0 +1,245 @@
+"""Figures of the three bounds: Little's law with measured points, and a sweep across the bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from labtools.predict import Forecast
+from labtools.predict.latencies import Latencies
+from labtools.predict.machine import Machine
+from labtools.problem import LabError
+
+from ...figures import GREYS, LINES, MARKERS, draw_picture
+from ...tables import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROW_BYTES = 256
+"""Bytes of a warp-wide request that the latencies of the law are taken at."""
+
+
+def needed_bytes(machine: Machine, level: str = "dram") -> float:
+    """Bytes in flight an SM at which Little's law meets a level's ceiling, memory idle.
+
+    Args:
+        machine: latencies and ceilings of a GPU.
+        level: ``dram`` or ``l2``.
+    """
+    rows, ceiling = _level(machine, level)
+    return rows * ceiling / machine.sm_count
+
+
+def _level(machine: Machine, level: str) -> tuple[float, float]:
+    """Latency in cycles and ceiling in bytes a cycle of the whole GPU."""
+    if level == "l2":
+        return machine.l2_rows(ROW_BYTES), machine.l2_bytes_per_cycle
+    return machine.dram_rows(ROW_BYTES), machine.dram_bytes_per_cycle
+
+
+def plot_measured_law(latencies: Latencies, machine: Machine) -> Shown:
+    """Memory's rate by bytes in flight as the microbenchmark measured it, and its latency by load.
+
+    Left: every shape of the benchmark (warps, loads a warp, bytes a lane) is a point. Right: bytes
+    in flight over rate, which by Little's law is the latency that the loads met.
+
+    Args:
+        latencies: with the curve ``hbm``.
+        machine: latencies and ceilings of the same GPU.
+
+    Raises:
+        LabError: the curve was not measured.
+    """
+    points = latencies.curve("hbm")
+    if not points:
+        raise LabError(
+            f"The memory's rate by bytes in flight is not known for {latencies.gpu}.",
+            "it is measured by a microbenchmark on the GPU itself",
+            "the numbers of the table",
+        )
+    latency, ceiling = _level(machine, "dram")
+    peak = ceiling * machine.clock_ghz
+    sms = latencies.num_sms or machine.sm_count
+    lanes = sorted({int(point["bytes_per_lane"]) for point in points})
+
+    def cycles(point: Mapping[str, Any]) -> float:
+        in_flight = point["in_flight_bytes_per_sm"] * sms
+        return float(in_flight / point["gb_per_s"] * machine.clock_ghz)
+
+    def paint(axes: Sequence[Axes]) -> None:
+        x = np.geomspace(
+            min(point["in_flight_bytes_per_sm"] for point in points),
+            max(point["in_flight_bytes_per_sm"] for point in points),
+            80,
+        )
+        law = np.minimum(x * sms / latency * machine.clock_ghz, peak)
+        axes[0].plot(x / 1024, law, color=GREYS[0], label=f"law, {latency:.0f} cycles")
+        for number, width in enumerate(lanes):
+            mine = [point for point in points if int(point["bytes_per_lane"]) == width]
+            style: dict[str, Any] = {
+                "color": GREYS[number % 3],
+                "markerfacecolor": "white" if number % 2 else GREYS[number % 3],
+                "markersize": 3.5,
+                "label": f"{width} bytes a lane",
+            }
+            mark = MARKERS[number % len(MARKERS)]
+            at = [point["in_flight_bytes_per_sm"] / 1024 for point in mine]
+            axes[0].plot(at, [point["gb_per_s"] for point in mine], mark, **style)
+            shares = [point["gb_per_s"] / peak for point in mine]
+            axes[1].plot(shares, [cycles(point) for point in mine], mark, **style)
+        axes[0].set(xscale="log", yscale="log", xlabel="KiB in flight an SM", ylabel="GB/s")
+        axes[0].legend(fontsize=7, loc="lower right")
+        axes[1].set(xlabel="share of the ceiling in use", ylabel="in flight / rate, cycles")
+        axes[1].set_ylim(0, 4 * latency)
+        axes[1].axhline(latency, color=GREYS[1], linestyle="--", linewidth=0.9)
+
+    half = [cycles(point) for point in points if 0.4 <= point["gb_per_s"] / peak <= 0.6]
+    full = [cycles(point) for point in points if point["gb_per_s"] / peak >= 0.95]
+    alt = (
+        f"Left, the read rate by bytes in flight an SM for {len(points)} shapes: it rises in "
+        f"proportion and flattens at {peak:.0f} GB/s. Right, the latency met: {latency:.0f} cycles "
+        "when idle"
+        + (f", {np.median(half):.0f} at half the rate" if half else "")
+        + (f", {min(full):.0f} or more near the ceiling" if full else "")
+        + ", the more the more is asked for."
+    )
+    caption = (
+        f"Microbenchmark of reads from memory, {latencies.about.get('title', latencies.gpu)}, "
+        f"{latencies.about.get('date', '')}: warps, loads a warp and bytes a lane varied."
+    )
+    return draw_picture(paint, alt, caption, "recorded", columns=2, size=(7.2, 3.4))
+
+
+@dataclass(frozen=True)
+class PlanePoint:
+    """One kernel and workload on the plane of Little's law."""
+
+    kernel: str  # the name in the legend
+    in_flight_bytes: float  # mean over the time and over all SMs, an SM
+    gb_per_s: float  # bytes asked of the L2 over the time
+
+
+def plot_little(points: Sequence[PlanePoint], machine: Machine, title: str = "") -> Shown:
+    """Rate by bytes in flight: the law at idle latency, the ceilings, and measured rates.
+
+    Args:
+        points: rate as recorded, bytes in flight as forecast.
+        machine: latencies and ceilings of the GPU.
+        title: over the figure.
+
+    Raises:
+        LabError: there is no point.
+    """
+    if not points:
+        raise LabError("There is nothing to draw.", "no point was given", "give one")
+    latency, dram = _level(machine, "dram")
+    _, l2 = _level(machine, "l2")
+    most = max(max(point.in_flight_bytes for point in points), needed_bytes(machine)) * 1.3
+    least = min(point.in_flight_bytes for point in points) / 1.5
+    kernels = list(dict.fromkeys(point.kernel for point in points))
+
+    def paint(axes: Axes) -> None:
+        x = np.geomspace(least, most, 50)
+        law = x * machine.sm_count / latency * machine.clock_ghz
+        axes.plot(x / 1024, law, color=GREYS[0], label=f"in flight / {latency:.0f} cycles")
+        for ceiling, style, name in ((dram, LINES[1], "memory"), (l2, LINES[2], "L2")):
+            rate = ceiling * machine.clock_ghz
+            axes.axhline(rate, color=GREYS[1], linestyle=style, label=f"ceiling of the {name}")
+        for number, kernel in enumerate(kernels):
+            mine = [point for point in points if point.kernel == kernel]
+            axes.plot(
+                [point.in_flight_bytes / 1024 for point in mine],
+                [point.gb_per_s for point in mine],
+                # No two kernels look alike: the second time round, filled and hollow change places.
+                MARKERS[number % len(MARKERS)],
+                color=GREYS[number % 3],
+                markerfacecolor=(
+                    "white" if (number + number // len(MARKERS)) % 2 else GREYS[number % 3]
+                ),
+                markersize=5,
+                label=kernel,
+            )
+        axes.set(xscale="log", yscale="log", title=title)
+        axes.set(xlabel="KiB in flight an SM (forecast)", ylabel="GB/s asked for (recorded)")
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+    far = [
+        point.gb_per_s / (point.in_flight_bytes * machine.sm_count / latency * machine.clock_ghz)
+        for point in points
+    ]
+    alt = (
+        f"{title + '. ' if title else ''}Recorded rate by forecast bytes in flight an SM on two "
+        f"logarithmic axes, {len(points)} points of {', '.join(kernels)}. A line shows the bytes "
+        f"in flight over {latency:.0f} cycles; the points lie at {min(far):.2f} to {max(far):.2f} "
+        f"times that line. The memory's ceiling is {dram * machine.clock_ghz:.0f} GB/s, the L2's "
+        f"{l2 * machine.clock_ghz:.0f}."
+    )
+    caption = (
+        "Lines: Little's law with the latency of an idle memory, and the ceilings. Points: bytes "
+        "in flight as forecast, rates from recorded times."
+    )
+    return draw_picture(paint, alt, caption, size=(7.2, 3.8))
+
+
+def plot_crossing(
+    forecasts: Mapping[int, Forecast],
+    recorded: Mapping[int, float],
+    *,
+    xlabel: str,
+    where: str = "",
+    title: str = "",
+) -> Shown:
+    """Time along one axis of the workload: forecast with band, each limit alone, and records.
+
+    Args:
+        forecasts: by the number that changes, for example the batch.
+        recorded: times in microseconds by the same number, where there are any.
+        xlabel: what changes.
+        where: GPU and date of the records.
+        title: over the figure.
+
+    Raises:
+        LabError: there is no forecast.
+    """
+    if not forecasts:
+        raise LabError("There is nothing to draw.", "no forecast was given", "give one")
+    xs = sorted(forecasts)
+    times = [forecasts[x].time_us for x in xs]
+    limits = (
+        ("bandwidth", "memory's bytes at its ceiling"),
+        ("l2_bandwidth", "L2's bytes at its ceiling"),
+        ("issue", "instructions, every slot in use"),
+    )
+
+    def paint(axes: Axes) -> None:
+        # Where a forecast has no band, the strip has a gap.
+        bands = np.array([forecasts[x].band_us or (np.nan, np.nan) for x in xs])
+        axes.fill_between(xs, bands[:, 0], bands[:, 1], color=GREYS[3], label="forecast, band")
+        axes.plot(xs, times, color=GREYS[0], label="forecast")
+        for number, (name, label) in enumerate(limits):
+            style: dict[str, Any] = {"color": GREYS[1], "linestyle": LINES[1 + number]}
+            axes.plot(xs, [forecasts[x].terms_us[name] for x in xs], label=label, **style)
+        if recorded:
+            at = sorted(recorded)
+            style = {"color": GREYS[0], "markerfacecolor": "white", "label": "recorded"}
+            axes.plot(at, [recorded[x] for x in at], "o", **style)
+        axes.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="us", title=title)
+        axes.set_xticks(xs, [str(x) for x in xs])
+        axes.minorticks_off()
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+    told = "; ".join(
+        f"{x}: forecast {forecasts[x].time_us:.0f}"
+        + (f", recorded {recorded[x]:.0f}" if x in recorded else "")
+        + f", {forecasts[x].bound}"
+        for x in xs
+    )
+    alt = f"{title + '. ' if title else ''}Microseconds by {xlabel}. {told}."
+    caption = "Forecast, what each limit alone would allow" + (
+        f", and records: {where}." if recorded and where else "."
+    )
+    return draw_picture(paint, alt, caption, size=(7.2, 3.8))

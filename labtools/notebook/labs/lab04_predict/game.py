@@ -1,0 +1,514 @@
+"""The prediction game: the reader commits, the model commits, the measurement is revealed.
+
+Nothing that was measured reaches the browser before both have committed: the outcome is read in
+`PredictionRounds.reveal` and nowhere else.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from labtools.predict import Forecast, Gpu, forecast, gpu_of_device, load_gpu, model_name
+from labtools.problem import LabError, load_rung
+from labtools.record.prediction import (
+    SAME_WITHIN,
+    JournalError,
+    JournalRow,
+    ModelPrediction,
+    Prediction,
+    Reveal,
+    model_says,
+    score,
+)
+
+from ...gate import Gate, PredictionPending
+from ...live import can_run_live, measure_speedup
+from ...ratios import Speedup, ratio_table, say_ratio
+from ...reader import open_journal, page_name, reader_present
+from ...static_page import static_question, static_round, static_rounds
+from ...status_line import StatusLine
+from ...tables import BOX, Shown, make_note
+from .draw import Round, Side, interval_in_words, recorded_answer
+from .views import (
+    HINTS,
+    MAKE_HINT,
+    explain_difference,
+    model_speedup,
+    ratio_band,
+    say_change,
+    say_sides,
+    show_question,
+    show_rounds,
+    show_scores,
+)
+
+if TYPE_CHECKING:
+    import ipywidgets
+
+    from labtools.record.journal import Journal
+
+
+_STYLE = (
+    "<style>.lt-rounds .widget-html-content {line-height: 1.45; white-space: normal;"
+    " flex: 1 1 auto; min-width: 0;}"
+    ".lt-rounds .widget-html {height: auto; max-width: 100%; overflow: hidden;}"
+    ".lt-rounds .widget-html-content table {font-size: 0.95em;}"
+    ".lt-rounds .jupyter-button {height: auto; min-height: 2.4em; white-space: normal;"
+    " line-height: 1.3; width: auto; max-width: 100%; overflow: visible;}"
+    ".lt-rounds .widget-hbox {flex-wrap: wrap; overflow: visible;}</style>"
+)
+
+
+class PredictionRounds(StatusLine):
+    """A series of rounds with a running score. Make it with `play_rounds`.
+
+    Attributes:
+        rounds: in order.
+        place: position of the round that is shown.
+        gate: the form of that round.
+        view: everything as one widget, or None when nobody is here.
+    """
+
+    def __init__(
+        self,
+        rounds: Sequence[Round],
+        *,
+        page: str | None = None,
+        journal: Journal | None = None,
+        reader: bool | None = None,
+    ) -> None:
+        if not rounds:
+            raise LabError(
+                "There is no round to play.",
+                "the records hold no pair of measurements for this GPU",
+                "name a GPU that has records, or measure some with labtools record",
+            )
+        self._here = gpu_of_device() if can_run_live() else None
+        self.rounds = [round_.on(self._here.name) if self._here else round_ for round_ in rounds]
+        self.page = page or page_name()
+        self.place = 0
+        self._reader = reader_present() if reader is None else reader
+        self._refusals: dict[str, str] = {}
+        self._journal: Journal | None = None
+        self._trouble = ""
+        self.gate: Gate | None = None
+        self.view: ipywidgets.VBox | None = None
+        if self._reader:
+            self._start(journal)
+            self._build()
+
+    @property
+    def round(self) -> Round:
+        """The round that is shown."""
+        return self.rounds[self.place]
+
+    # -- the three steps ---------------------------------------------------------------------
+
+    def commit(self, direction: str, ratio: float, note: str = "") -> Prediction:
+        """The reader's guess at the round that is shown; the model commits after it.
+
+        Raises:
+            JournalError: the guess contradicts itself or cannot be kept.
+        """
+        if self.gate is None:
+            raise JournalError(
+                "Nobody is here to predict.",
+                "this notebook runs without a reader",
+                "the rounds are listed; open the notebook in Jupyter to play them",
+            )
+        return self.gate.commit(direction, ratio, note)
+
+    def commit_model(self) -> ModelPrediction | None:
+        """Write the model's forecast of the round into the journal, sealed.
+
+        Returns:
+            What was written, or None where the model has no answer; then `refusal` says why.
+        """
+        round_ = self.round
+        if self._journal is None:
+            return None
+        said = self._journal.model_prediction(round_.question_id)
+        if said is not None:
+            return said
+        try:
+            before, after = (
+                self._forecast(round_, round_.baseline),
+                self._forecast(round_, round_.candidate),
+            )
+        except LabError as error:
+            self._refusals[round_.question_id] = str(error)
+            return None
+        return self._journal.commit_forecast(
+            round_.question_id,
+            self.page,
+            **_model_answer(round_, before, after),
+        )
+
+    @property
+    def refusal(self) -> str:
+        """Why the model has no answer to the round that is shown; empty where it has one."""
+        return self._refusals.get(self.round.question_id, "")
+
+    def reveal(self) -> Shown:
+        """Measure or look up the outcome, score both, and say what the model makes of it.
+
+        Raises:
+            PredictionPending: the reader has not committed.
+            LabError: there is neither a GPU nor a record for this round.
+        """
+        round_ = self.round
+        journal = self._journal
+        guess = journal.prediction(round_.question_id) if journal else None
+        if guess is None or journal is None:
+            raise PredictionPending(
+                "This result waits for your prediction.",
+                "a number that was seen first cannot be predicted",
+                "Commit a guess first.",
+            )
+        said = self.commit_model()
+        shown = _shown_before(journal.history(round_.question_id))
+        told = ""
+        if shown is None:
+            answer, told = self._measure(round_)
+            journal.reveal(
+                round_.question_id,
+                answer.value,
+                answer.source,  # type: ignore[arg-type]
+                f"{say_change(round_)}, on {round_.workload}",
+                where=answer.what,
+            )
+        else:
+            answer = _answer_of(shown)
+            if answer.source == "recorded":
+                answer = recorded_answer(round_) or answer
+        return self._tell(round_, guess, said, answer, told)
+
+    def hint(self, name: str) -> Shown:
+        """A hint; looking at it is noted and costs nothing.
+
+        Args:
+            name: one of `HINTS`.
+
+        Raises:
+            LabError: no such hint, or the code cannot be compiled here.
+        """
+        if name not in HINTS:
+            raise LabError(f"There is no hint {name!r}.", f"they are {list(HINTS)}", "name one")
+        shown = MAKE_HINT[name](self.round)
+        if self._journal is not None:
+            self._journal.log_hint(self.round.question_id, self.page, name)
+        return shown
+
+    def scoreboard(self) -> Shown:
+        """Every round of this page that the reader has finished: the reader beside the model."""
+        if self._journal is None:
+            return make_note(
+                "No round has been played into a journal. Rounds played on the static site have "
+                "their scoreboard under the game."
+            )
+        both = self._journal.compare_with_forecast(self.page)
+        return show_scores(both.rows)
+
+    # -- measuring and telling ---------------------------------------------------------------
+
+    def _measure(self, round_: Round) -> tuple[Speedup, str]:
+        """The outcome, and what went wrong on the way to it."""
+        told = ""
+        if self._here is not None:
+            try:
+                live = measure_speedup(
+                    round_.baseline.rung,
+                    round_.candidate.rung,
+                    round_.workload,
+                    baseline_knobs=dict(round_.baseline.knobs),
+                    candidate_knobs=dict(round_.candidate.knobs),
+                )
+                if live is not None:
+                    return interval_in_words(live), ""
+            except LabError as error:
+                told = f"It could not be measured now, so the record answers. {error}"
+        kept = recorded_answer(round_)
+        if kept is None:
+            raise LabError(
+                "This round has no answer.",
+                told or f"there is no GPU here and no record of it on {round_.gpu}",
+                "your guess is kept and stays open; go on with another round",
+            )
+        return kept, told
+
+    def _tell(
+        self,
+        round_: Round,
+        guess: Prediction,
+        said: ModelPrediction | None,
+        answer: Speedup,
+        told: str,
+    ) -> Shown:
+        before, after = say_sides(round_)
+        rows: list[tuple[str, Prediction | Speedup | None, str]] = [
+            ("you", guess, ""),
+            ("the model", model_speedup(said), "no answer"),
+            ("measured", answer, ""),
+        ]
+        shown = ratio_table(before, after, rows, f"{say_change(round_)}, {round_.workload}")
+        own = score(guess, answer.value)
+        lines = [told] if told else []
+        if guess.after_reveal:
+            lines.append("This guess was made after the answer was shown and does not count.")
+        lines.append(f"You: {own.verdict}")
+        if said is not None:
+            lines.append(f"The model: {score(said.ratio, answer.value).verdict}")
+            lines.append(
+                f"Its prediction was sealed at {said.at:%H:%M:%S} UTC as {said.seal[:12]}."
+            )
+        elif self.refusal:
+            lines.append(f"The model had no answer. {self.refusal}")
+        text = "\n".join(lines)
+        markup = "<br>".join(html.escape(line) for line in lines)
+        shown += Shown(f'<div class="lt-score" style="{BOX}">{markup}</div>', text)
+        if said is not None:
+            shown += explain_difference(
+                self._forecast(round_, round_.baseline),
+                self._forecast(round_, round_.candidate),
+                before,
+                after,
+            )
+        return shown
+
+    def _forecast(self, round_: Round, side: Side) -> Forecast:
+        gpu: Gpu = self._here or load_gpu(round_.gpu)
+        return forecast(load_rung(side.rung), round_.workload, gpu, dict(side.knobs))
+
+    # -- what is on the screen ---------------------------------------------------------------
+
+    def show(self) -> None:
+        """Display the game, or the list of rounds when nobody is here."""
+        from IPython.display import display
+
+        display(self.view if self.view is not None else self.listing())
+
+    def listing(self) -> Shown:
+        """The rounds as a table of questions, and as a game for a page that nobody sits at."""
+        note = (
+            "The record of the GPU that the round names answers. In Jupyter the guesses go into "
+            "your journal, and a GPU that is there is measured."
+        )
+        table = show_rounds(self.rounds)
+        folded = (
+            f'<details><summary style="cursor:pointer">All rounds</summary>{table.html}</details>'
+        )
+        played = static_rounds([self._static_round(at) for at in range(len(self.rounds))], note)
+        return Shown(folded + played, f"{table.text}\n{note}")
+
+    def _static_round(self, at: int) -> str:
+        """One round of a page that nobody sits at: its answer is sealed, not shown."""
+        round_ = self.rounds[at]
+        before, after = say_sides(round_)
+        sealed: dict[str, Any] = {"what": say_change(round_)}
+        said, reason = None, Shown("", "")
+        try:
+            first, second = (
+                self._forecast(round_, round_.baseline),
+                self._forecast(round_, round_.candidate),
+            )
+            said = model_says(
+                *(round_.question_id, self.page),
+                reader="nobody",
+                **_model_answer(round_, first, second),
+            )
+            reason = explain_difference(first, second, before, after)
+            sealed |= {
+                "model": {"ratio": said.ratio},
+                "said": say_ratio(said.ratio),
+                "seal": said.seal[:12],
+            }
+        except LabError as error:
+            sealed["refusal"] = f"The model had no answer. {error}"
+        answer = recorded_answer(round_)
+        if answer is not None:
+            sealed |= {"scored": answer.scored, "measured": say_ratio(answer.value)}
+        rows: list[tuple[str, Prediction | Speedup | None, str]] = [
+            ("the model", model_speedup(said), "no answer"),
+            ("measured", answer, "no record"),
+        ]
+        table = ratio_table(before, after, rows, f"{say_change(round_)}, {round_.workload}")
+        sealed["html"] = (table + reason).html
+        hints = {label: MAKE_HINT[name](round_) for name, label in HINTS.items()}
+        form = {"kind": "ratio", "baseline": before, "candidate": after}
+        gate = static_question(
+            round_.question_id, self._question_text(round_), "", form, holds_page=False
+        )
+        question = show_question(round_, at, len(self.rounds))
+        return static_round(question, hints, gate, sealed)
+
+    def _question_text(self, round_: Round) -> str:
+        where = (self._here or load_gpu(round_.gpu)).title
+        return (
+            f"On {where}: {say_change(round_)}. Faster, slower, or the same (within "
+            f"{SAME_WITHIN - 1:.0%}), and by what factor?"
+        )
+
+    def _start(self, journal: Journal | None) -> None:
+        """At the first round that the reader has not finished."""
+        self._journal, failed = open_journal(journal, lambda one: one.history())
+        if self._journal is None:
+            self._trouble = (
+                f"{failed} Without the journal there is no commitment, so no round can be played."
+            )
+            return
+        done = {row.prediction.question_id for row in self._journal.history() if row.reveal}
+        places = (n for n, round_ in enumerate(self.rounds) if round_.question_id not in done)
+        self.place = next(places, len(self.rounds) - 1)
+
+    def _build(self) -> None:
+        import ipywidgets as widgets
+
+        self._head, self._hint_area = widgets.HTML(), widgets.HTML()
+        self._status, self._result, self._board = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self._form = widgets.VBox()
+        self._hint_buttons = {
+            name: _button(label, partial(self._click_hint, name)) for name, label in HINTS.items()
+        }
+        self._reveal_button = _button(
+            "Reveal the measurement", lambda _: self._guard(self._show_result)
+        )
+        self._back = _button("Previous round", lambda _: self._go(-1))
+        self._next = _button("Next round", lambda _: self._go(1))
+        self.view = widgets.VBox(
+            [
+                self._head,
+                widgets.HBox(list(self._hint_buttons.values())),
+                self._hint_area,
+                self._form,
+                self._status,
+                widgets.HBox([self._reveal_button]),
+                self._result,
+                widgets.HBox([self._back, self._next]),
+                self._board,
+            ]
+        )
+        self.view.add_class("lt-rounds")
+        self._open_round()
+
+    def _open_round(self) -> None:
+        round_ = self.round
+        self._reveal_button.disabled = True
+        self._head.value = _STYLE + show_question(round_, self.place, len(self.rounds)).html
+        self._hint_area.value, self._result.value = "", ""
+        self._back.disabled = self.place == 0
+        self._next.disabled = self.place == len(self.rounds) - 1
+        if self._journal is None:
+            self._form.children = ()
+            for button in self._hint_buttons.values():
+                button.disabled = True
+            self._say(self._trouble)
+            return
+        before, after = say_sides(round_)
+        self.gate = Gate(
+            round_.question_id,
+            self._question_text(round_),
+            before,
+            after,
+            page=self.page,
+            journal=self._journal,
+            reader=True,
+            todo="The model commits next; then reveal.",
+            on_commit=lambda _: self._guard(self._after_commit),
+        )
+        self._form.children = (self.gate.view,)
+        rows = self._journal.history(round_.question_id)
+        self._reveal_button.disabled = not rows
+        self._reveal_button.description = "Reveal the measurement"
+        self._say("")
+        if _shown_before(rows) is not None:
+            self._guard(self._show_result)
+        elif rows:
+            self._guard(self._after_commit)
+        self._board.value = self.scoreboard().html
+
+    def _after_commit(self) -> None:
+        self._say("The model reads the machine code.")
+        said = self.commit_model()
+        self._reveal_button.disabled = False
+        if said is not None:
+            self._say(f"The model has committed too. Its prediction is sealed: {said.seal[:12]}.")
+        else:
+            self._say(f"The model has no answer here. {self.refusal}")
+
+    def _click_hint(self, name: str, _: Any) -> None:
+        self._guard(lambda: self._show_hint(name))
+
+    def _show_hint(self, name: str) -> None:
+        shown = self.hint(name)
+        self._hint_area.value = f"<div>{shown.html}</div>"
+
+    def _show_result(self) -> None:
+        self._reveal_button.disabled = True
+        if self._here is not None and _shown_before(self._rows()) is None:
+            self._say(f"Both are being timed now on {self._here.title}. This takes a while.")
+        try:
+            shown = self.reveal()
+        except LabError:
+            self._reveal_button.disabled = False
+            raise
+        if self.gate is not None:
+            self.gate.refresh()
+        self._say("")
+        self._board.value = self.scoreboard().html
+        self._result.value = f'<div role="status">{shown.html}</div>'
+
+    def _rows(self) -> list[JournalRow]:
+        return self._journal.history(self.round.question_id) if self._journal else []
+
+    def _go(self, step: int) -> None:
+        self.place = max(0, min(len(self.rounds) - 1, self.place + step))
+        self._open_round()
+
+
+def play_rounds(
+    rounds: Sequence[Round], *, page: str | None = None, journal: Journal | None = None
+) -> PredictionRounds:
+    """Show the game in this cell.
+
+    Args:
+        rounds: what `draw_rounds` or `find_rounds` gave.
+        page: the page's name; the scoreboard holds the rounds of this page.
+        journal: where predictions are kept; by default the reader's own.
+
+    Raises:
+        LabError: no rounds.
+    """
+    game = PredictionRounds(rounds, page=page, journal=journal)
+    game.show()
+    return game
+
+
+def _model_answer(round_: Round, before: Forecast, after: Forecast) -> dict[str, Any]:
+    """What is sealed of the model's answer to a round."""
+    return {
+        "baseline_us": before.time_us,
+        "candidate_us": after.time_us,
+        "band": ratio_band(before, after),
+        "bounds": (before.bound, after.bound),
+        "model": model_name(),
+        "gpu": round_.gpu,
+    }
+
+
+def _button(text: str, on_click: Callable[[Any], None]) -> Any:
+    import ipywidgets as widgets
+
+    button = widgets.Button(description=text, layout=widgets.Layout(width="auto"))
+    button.on_click(on_click)
+    return button
+
+
+def _shown_before(rows: Sequence[JournalRow]) -> Reveal | None:
+    return next((row.reveal for row in rows if row.reveal is not None), None)
+
+
+def _answer_of(shown: Reveal) -> Speedup:
+    return Speedup(shown.measured_ratio, shown.source, shown.where or shown.what)

@@ -1,0 +1,126 @@
+"""The split bench: batch, length and pieces, and what a call is made of.
+
+Python asks the forecast for every case once, and the picture looks the cases up, so that the
+controls also work in a page that has no kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import traitlets
+
+from labtools.predict import load_gpu
+from labtools.problem import HEADLINE, LabError, Workload
+
+from ...bench import Bench, View, slider
+from ...records import GpuRecords, Variant, forecast_of, forecasts_of
+from .figures import time_parts
+
+BATCHES, LENGTHS = (1, 8, 64), (512, 4096)
+PIECES = (1, 2, 4, 8, 16, 32)
+
+
+def split_tables(
+    records: GpuRecords,
+    batches: Sequence[int] = BATCHES,
+    lengths: Sequence[int] = LENGTHS,
+    counts: Sequence[int] = PIECES,
+    like: Workload = HEADLINE,
+    rung: str = "r08",
+) -> dict[str, Any]:
+    """Every answer that the picture may need.
+
+    Returns:
+        The choices, and ``cells``: for each batch, length and number of pieces the forecast's
+        parts in microseconds, its bound and its blocks, and the recorded time or None.
+    """
+    gpu = load_gpu(records.gpu or "h200")
+    loads = [like.replace(batch=b, kv_len=s) for b in batches for s in lengths]
+    tries = [Variant(rung, {"split": n}) for n in counts]
+    # Side by side; each is then there when its cell asks for it.
+    forecasts_of([(tried, load) for load in loads for tried in tries], gpu.name)
+    return {
+        "gpu": gpu.title,
+        "rung": rung,
+        "heads": like.num_qo_heads,
+        "batches": list(batches),
+        "lengths": list(lengths),
+        "pieces": list(counts),
+        "cells": [
+            [
+                [_cell(records, rung, like.replace(batch=b, kv_len=s), n) for n in counts]
+                for s in lengths
+            ]
+            for b in batches
+        ],
+    }
+
+
+def _cell(records: GpuRecords, rung: str, workload: Workload, pieces: int) -> dict[str, Any]:
+    tried = Variant(rung, {"split": pieces})
+    model = forecast_of(tried, workload, records.gpu or "h200")
+    main = model.launches[0]
+    recorded = records.time_us(tried, workload)
+    return {
+        **{name: round(us, 3) for name, us in time_parts(model).items()},
+        "time": round(model.time_us, 3),
+        "bound": model.bound,
+        "memory": round(model.terms_us["bandwidth"], 3),
+        "l2": round(model.terms_us["l2_bandwidth"], 3),
+        "blocks": main.blocks,
+        "rows": -(-workload.kv_len // pieces),
+        "in_flight_kib": round(model.in_flight_bytes / 1024, 2),
+        "l2_pct": round(100 * main.l2_share, 1),
+        "recorded": None if recorded is None else round(recorded, 3),
+    }
+
+
+class SplitView(View, script="view"):
+    """The picture; every ``*_index`` says which choice a control shows."""
+
+    tables = traitlets.Dict().tag(sync=True)
+    batch_index = traitlets.Int(0).tag(sync=True)
+    length_index = traitlets.Int(0).tag(sync=True)
+    pieces_index = traitlets.Int(0).tag(sync=True)
+
+
+def split_bench(
+    records: GpuRecords | None = None,
+    batch: int = 8,
+    length: int = 4096,
+    pieces: int = 1,
+    **choices: Any,
+) -> Bench:
+    """A bench that starts with one workload and number of pieces.
+
+    Args:
+        records: where recorded times come from.
+        batch, length, pieces: what the controls show first.
+        **choices: as `split_tables` takes them.
+
+    Raises:
+        LabError: a start that is none of the choices.
+    """
+    tables = split_tables(records or GpuRecords(), **choices)
+    starts = {"batch": batch, "length": length, "pieces": pieces}
+    names = {"batch": "batches", "length": "lengths", "pieces": "pieces"}
+    labels = {"batch": "batch B", "length": "length S", "pieces": "pieces"}
+    for name, start in starts.items():
+        if start not in tables[names[name]]:
+            raise LabError(
+                f"{name} {start} is not on this bench.",
+                f"it offers {tables[names[name]]}",
+                "start with one of them",
+            )
+    controls = {
+        name: slider(
+            labels[name],
+            [str(value) for value in tables[names[name]]],
+            tables[names[name]].index(start),
+            label_width="6em",
+        )
+        for name, start in starts.items()
+    }
+    return Bench(controls, SplitView, tables)

@@ -1,0 +1,255 @@
+"""Figures and tables of the quantised cache: error against bytes, which level holds what, times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from labtools.predict import Gpu, forecast
+from labtools.problem import (
+    LabError,
+    Scheme,
+    SchemeError,
+    TensorScheme,
+    Workload,
+    load_rung,
+    lowest_error_at,
+)
+from labtools.record import describe_record
+
+from ...figures import GREYS, LINES, MARKERS, draw_picture
+from ...records import PENDING, GpuRecords
+from ...tables import Shown, Word, show_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ForecastCase = tuple[str, str, Workload, Mapping[str, int]]
+"""Label, rung, workload, and the knobs that differ from the defaults."""
+
+
+def say_part(part: TensorScheme) -> str:
+    """One tensor's scheme in words: "row", "64 dims of a row, bias", "128 tokens of a channel"."""
+    words = {
+        "tensor": "all of it",
+        "row": "row",
+        "row_group": f"{part.group} dims of a row",
+        "channel": f"{part.group} tokens of a channel",
+    }[part.axis]
+    return words + (", bias" if part.asymmetric else "")
+
+
+def show_frontier(
+    rows: Sequence[SchemeError],
+    head_dim: int,
+    chosen: Sequence[str] = (),
+    only: Sequence[str] | None = None,
+) -> Shown:
+    """Every scheme with what it costs in bytes and in accuracy.
+
+    Args:
+        rows: from `labtools.problem.frontier`.
+        head_dim: of the inputs.
+        chosen: names to mark.
+        only: names to show; the last column is still about all rows.
+    """
+    told = [
+        (
+            f"INT{row.scheme.v.bits}{' (chosen)' if row.scheme.name in chosen else ''}",
+            say_part(row.scheme.k),
+            say_part(row.scheme.v),
+            f"{row.bytes_per_element:.4f}",
+            row.worst_error,
+            row.median_error,
+            row.worst_error / lowest_error_at(rows, row),
+        )
+        for row in rows
+        if only is None or row.scheme.name in only
+    ]
+    columns = (
+        *("", "K: a scale for each", "V: a scale for each", "bytes an element"),
+        *("worst error", "median error", "worst over the least at no more bytes"),
+    )
+    pairs = rows[0].pairs if rows else 0
+    note = f"head_dim {head_dim}, {pairs} (sequence, head) pairs, against the unquantised oracle"
+    return show_table(columns, told, word="computed", note=note)
+
+
+def plot_frontier(
+    rows: Sequence[SchemeError], chosen: Sequence[str] = (), limit: float | None = None
+) -> Shown:
+    """Worst error against bytes an element, both axes logarithmic, the chosen schemes filled.
+
+    Args:
+        rows: from `labtools.problem.frontier`.
+        chosen: names of the schemes to mark.
+        limit: an error to draw as a line.
+    """
+    kinds = {
+        "one scale for everything": lambda s: s.k.axis == "tensor",
+        "scales along rows": lambda s: s.k.axis in ("row", "row_group"),
+        "K by channel": lambda s: s.k.axis == "channel",
+    }
+
+    def paint(axes: Axes) -> None:
+        for i, (label, belongs) in enumerate(kinds.items()):
+            mine = [row for row in rows if belongs(row.scheme)]
+            for filled in (False, True):
+                some = [row for row in mine if (row.scheme.name in chosen) == filled]
+                axes.plot(
+                    [row.bytes_per_element for row in some],
+                    [row.worst_error for row in some],
+                    MARKERS[i],
+                    color=GREYS[0],
+                    markerfacecolor=GREYS[0] if filled else "white",
+                    markersize=9 if filled else 6,
+                    label=None if filled else label,
+                )
+        for row in rows:
+            if row.scheme.name in chosen:
+                # Room is below the first cloud and left of the second.
+                first = row.scheme.v.bits < 8
+                axes.annotate(
+                    f"chosen INT{row.scheme.v.bits}",
+                    (row.bytes_per_element, row.worst_error),
+                    xytext=(12, -34) if first else (-34, -3),
+                    textcoords="offset points",
+                    fontsize=9,
+                    ha="left" if first else "right",
+                    arrowprops={"arrowstyle": "-", "color": GREYS[1], "linewidth": 0.8},
+                )
+        if limit is not None:
+            axes.axhline(limit, color=GREYS[1], linestyle="--", linewidth=0.9)
+            axes.text(0.72, limit * 1.08, f"{limit:g}", fontsize=9)
+        axes.set(xscale="log", yscale="log", xlabel="bytes an element", ylabel="worst error")
+        axes.set_xticks([0.5, 0.6, 0.8, 1.0, 1.12], ["0.5", "0.6", "0.8", "1", "1.12"])
+        axes.minorticks_off()
+        axes.legend(fontsize=8, loc="upper right")
+
+    marked = "; ".join(
+        f"{row.scheme.name} {row.bytes_per_element:.3f} bytes, worst error {row.worst_error:.3g}"
+        for row in rows
+        if row.scheme.name in chosen
+    )
+    alt = (
+        f"Worst error of {len(rows)} schemes against bytes an element, two clouds near half a byte "
+        f"and one byte. Lowest in each are those with K by channel. Chosen: {marked}."
+    )
+    return draw_picture(paint, alt, "Outlier inputs, both axes logarithmic.", "computed",
+                        size=(7.2, 3.8))  # fmt: skip
+
+
+def plot_magnitudes(k: np.ndarray, v: np.ndarray) -> Shown:
+    """Largest magnitude of each channel and of each token of one head of K and of V.
+
+    Args:
+        k: ``[tokens, D]``.
+        v: ``[tokens, D]``.
+    """
+
+    def paint(axes: Sequence[Axes]) -> None:
+        for axis, name, over in ((axes[0], "channel", 0), (axes[1], "token", 1)):
+            for i, (label, x) in enumerate((("K", k), ("V", v))):
+                largest = np.abs(x.astype(np.float32)).max(axis=over)
+                axis.plot(np.sort(largest)[::-1], color=GREYS[i], linestyle=LINES[i], label=label)
+            axis.set(xlabel=f"{name}s, the largest first", title=f"largest magnitude of a {name}")
+            axis.set_ylim(bottom=0)
+        axes[0].legend()
+
+    top = np.sort(np.abs(k.astype(np.float32)).max(axis=0))[::-1]
+    alt = (
+        f"Left, the largest magnitude of each channel: of K a few channels reach {top[0]:.0f} and "
+        f"half of them stay below {np.median(top):.1f}; V has no such step. Right, of each token: "
+        "every token of K holds a large element, since the outlier channels are in every token."
+    )
+    return draw_picture(paint, alt, "One KV head of the outlier inputs.", "computed", columns=2)
+
+
+def plot_severity(
+    levels: Sequence[float],
+    errors: Mapping[str, Sequence[float]],
+    xlabel: str,
+    limit: float | None = None,
+) -> Shown:
+    """Worst error by how hard the inputs are, one line a scheme.
+
+    Args:
+        levels: of the hardness.
+        errors: worst error at each level, by the scheme's label.
+        xlabel: what the levels are.
+        limit: an error to draw as a line.
+    """
+
+    def paint(axes: Axes) -> None:
+        for i, (label, mine) in enumerate(errors.items()):
+            axes.plot(
+                levels,
+                mine,
+                marker=MARKERS[i % len(MARKERS)],
+                color=GREYS[i % 3],
+                linestyle=LINES[i % len(LINES)],
+                label=label,
+            )
+        if limit is not None:
+            axes.axhline(limit, color=GREYS[1], linestyle="--", linewidth=0.9)
+        axes.set(yscale="log", xlabel=xlabel, ylabel="worst error")
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.02, 1.0))
+
+    told = "; ".join(f"{label} {mine[0]:.3g} to {mine[-1]:.3g}" for label, mine in errors.items())
+    alt = f"Worst error from {levels[0]:g} to {levels[-1]:g} ({xlabel}): {told}."
+    return draw_picture(paint, alt, "Outlier inputs.", "computed", size=(8.6, 3.6))
+
+
+def show_levels(
+    workloads: Mapping[str, Workload], schemes: Mapping[str, Scheme | None], gpus: Sequence[Gpu]
+) -> Shown:
+    """Bytes of the cache by scheme, and which GPU's L2 would hold them.
+
+    Args:
+        workloads: by label.
+        schemes: by label; None is the cache as it is.
+        gpus: whose L2.
+    """
+    rows: list[tuple[object, ...]] = []
+    for name, workload in workloads.items():
+        for label, scheme in schemes.items():
+            held = workload.kv_bytes if scheme is None else scheme.kv_bytes(workload)
+            fits = ("fits" if held <= gpu.l2_bytes else "does not" for gpu in gpus)
+            rows.append((name, label, held / 1e6, *fits))
+    heads = (f"L2 of {gpu.title}, {gpu.l2_bytes / 1e6:.0f} MB" for gpu in gpus)
+    return show_table(("workload", "cache", "MB of K and V", *heads), rows, word="computed")
+
+
+def show_forecasts(cases: Sequence[ForecastCase], gpu: str = "h200") -> Shown:
+    """Forecast beside record, one case a row; what was not measured yet says so.
+
+    Args:
+        cases: label, rung, workload and knobs.
+        gpu: slug of the GPU.
+    """
+    records = GpuRecords(gpu)
+    rows: list[tuple[object, ...]] = []
+    where: dict[str, None] = {}
+    for label, name, workload, knobs in cases:
+        found = records.find((name, knobs), workload)
+        made, bound = _forecast(name, workload, knobs, gpu)
+        recorded = f"{found.median_us:.1f}" if found else PENDING
+        if found:
+            where[describe_record(found)] = None
+        kinds = "forecast, recorded" if found else "forecast"
+        rows.append((label, made, bound, recorded, Word("forecast", kinds.partition(", ")[2])))
+    note = "; ".join(where) or "records of this comparison are pending: they follow with a run"
+    return show_table(("", "forecast us", "bound by", "recorded us"), rows, word="forecast",
+                      note=note)  # fmt: skip
+
+
+def _forecast(
+    name: str, workload: Workload, knobs: Mapping[str, int], gpu: str
+) -> tuple[float | None, str]:
+    try:
+        found = forecast(load_rung(name), workload, gpu, knobs)
+    except LabError as error:
+        return None, error.what
+    return found.time_us, found.bound

@@ -1,0 +1,298 @@
+"""What the bench says of a kernel with one method out, or two: times, verdict, machine code.
+
+Every number comes from the recorded grid and the table of opcode counts beside it, or from a
+launch, which is computed. Nothing is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from labtools.optimize.ablation import ablate_methods, ablate_pairs
+from labtools.optimize.attribution import (
+    Attribution,
+    Interaction,
+    Outcome,
+    interactions,
+    outcome_of,
+    ratio_of,
+)
+from labtools.optimize.bench import RecordedBench
+from labtools.optimize.classes import MethodClass, classify
+from labtools.optimize.family import WITHOUT, Method, Point
+from labtools.optimize.loop import check_methods, proof_values
+from labtools.optimize.opcode_table import KernelCounts, OpcodeTable
+from labtools.optimize.pick import launch_numbers
+from labtools.optimize.sass_check import SassVerdict
+from labtools.problem import timed_launches
+from labtools.record.expressions import names_in
+
+from ...tables import format_value
+
+MOST_ONE_SIDED, MOST_CHANGED = 8, 6
+"""Opcodes that a list names: those that only one of the two kernels has, and those of both."""
+
+OUTCOMES: Mapping[Outcome, str] = {
+    "slower": "slower by the threshold or more",
+    "same": "no difference that counts",
+    "faster": "faster by the threshold or more",
+    "open": "cannot be told",
+}
+"""What taking a method out may do; a reader guesses one of the first three."""
+
+CLASS_WORDS: Mapping[MethodClass, str] = {
+    "effective": "it is there, and its whole interval lies above the threshold",
+    "ineffective": "it is there, and its whole interval lies below the threshold",
+    "implementation_failed": "the machine code lacks what the method promises, whatever the time "
+    "did",
+    "undecided": "the measurement, or the proof, does not tell",
+}
+
+
+# --------------------------------------------------------------------------------------- in words
+
+
+def say_outcome(found: Attribution) -> str:
+    """What follows from where the interval lies."""
+    said: Mapping[Outcome, str] = {
+        "slower": "Decided: the whole interval lies above the threshold.",
+        "faster": "Decided: the whole interval lies on the other side. The method harms.",
+        "same": "Decided: the whole interval lies within the threshold. Nothing that counts.",
+    }
+    if (outcome := outcome_of(found)) in said:
+        return said[outcome]
+    if found.decided == "below":
+        return "Decided that it does not help. Whether it harms is open."
+    return "Undecided: the interval holds the threshold."
+
+
+def say_factor(ratio: float) -> str:
+    """A ratio of two times: three digits after the point below 2, two above."""
+    return f"{ratio:.3f}" if ratio < 2 else f"{ratio:.2f}"
+
+
+def say_percent(relative: float) -> str:
+    """A relative effect with its sign."""
+    return f"{100 * relative:+.1f} %"
+
+
+def say_count(value: float | None) -> str:
+    """A number of a kernel; a whole one, as most are, without a point."""
+    whole = isinstance(value, float) and value.is_integer()
+    return format_value(int(value) if whole and value is not None else value)
+
+
+# ------------------------------------------------------------------------------------- one removal
+
+
+def _timed(found: Attribution) -> dict[str, Any]:
+    """The numbers of an attribution, for the picture and in words."""
+    low, high = 1 + found.low, 1 + found.high
+    return {
+        "ratio": round(1 + found.relative, 4),
+        "low": round(low, 4),
+        "high": round(high, 4),
+        "said": f"{say_factor(1 + found.relative)} ({say_factor(low)} to {say_factor(high)})",
+        "percent": say_percent(found.relative),
+    }
+
+
+NUMBERS: Mapping[str, str] = {
+    "registers a thread": "recorded",
+    "bytes spilled a thread": "recorded",
+    "instructions in the code": "recorded",
+    "shared memory a block, bytes": "computed",
+    "threads a block": "computed",
+    "blocks": "computed",
+    "launches of a call": "computed",
+    "instructions that a block issues": "forecast",
+    "turns of shared memory for one read": "forecast",
+}
+"""What is compared of two kernels, and where it comes from."""
+
+
+def _numbers_of(
+    bench: RecordedBench, point: Point, counts: KernelCounts | None
+) -> dict[str, float | None]:
+    """The values of `NUMBERS`; a missing one is None."""
+    entry, rung = bench.entry(point), bench.family.rung
+    launches = timed_launches(rung.launches(bench.problem, bench.limits, dict(point.knobs)))
+    largest = next((one for one in launches if one.entry == entry), launches[0])
+    launched = launch_numbers(rung, point, bench.problem, bench.limits, entry)
+    of_code, number = bench.numbers(point), bench.grid.number(point)
+    assert number is not None  # it has a time
+    return {
+        "registers a thread": bench.grid.registers[number],
+        "bytes spilled a thread": bench.grid.spills[number],
+        "instructions in the code": sum(counts.opcodes.values()) if counts else None,
+        "shared memory a block, bytes": counts.shared_bytes + largest.smem_bytes
+        if counts
+        else None,
+        "threads a block": launched["threads"],
+        "blocks": launched["blocks"],
+        "launches of a call": launched["launches"],
+        "instructions that a block issues": of_code.get("issued_instructions"),
+        "turns of shared memory for one read": of_code.get("shared_read_turns"),
+    }
+
+
+def _change(bench: RecordedBench, table: OpcodeTable, point: Point, left: Point) -> dict[str, Any]:
+    """How the machine code of the longest kernel changes when methods are taken out."""
+    before, after = (_counts_of(bench, table, one) for one in (point, left))
+    values, others = _numbers_of(bench, point, before), _numbers_of(bench, left, after)
+    change: dict[str, Any] = {
+        "same": bench.code_hash(point) == bench.code_hash(left),
+        "numbers": [
+            [name, say_count(values[name]), say_count(others[name]), word]
+            for name, word in NUMBERS.items()
+        ],
+    }
+    if before is None or after is None:
+        return {**change, "known": False}
+    differing = [
+        (name, held, then)
+        for name in {**before.opcodes, **after.opcodes}
+        for held, then in [(before.opcodes.get(name, 0), after.opcodes.get(name, 0))]
+        if held != then
+    ]
+    differing.sort(key=lambda one: (-abs(one[2] - one[1]), one[0]))
+    one_sided = [one for one in differing if not (one[1] and one[2])][:MOST_ONE_SIDED]
+    changed = [one for one in differing if one[1] and one[2]][:MOST_CHANGED]
+    named = [*one_sided, *changed]
+    return {
+        **change,
+        "known": True,
+        "opcodes": [list(one) for one in named],
+        "others": len(differing) - len(named),
+    }
+
+
+def _counts_of(bench: RecordedBench, table: OpcodeTable, point: Point) -> KernelCounts | None:
+    """Of a point's longest kernel."""
+    code = table.codes.get(bench.code_hash(point) or "", {})
+    return code.get(bench.entry(point) or "")
+
+
+def proof_rows(
+    bench: RecordedBench, method: Method, verdict: SassVerdict, point: Point, left: Point
+) -> dict[str, Any]:
+    """What was looked for in the machine code, and what was found with and without the method.
+
+    Returns:
+        ``kind``, ``signature`` or ``proof``; ``rows``, each a line or a number with its values with
+        and without the method; ``said``, what follows; ``note``.
+    """
+    if method.signature:
+        without = dict(verdict.without)
+        rows = [[text, str(count), say_count(without.get(text))] for text, count in verdict.found]
+        return {"kind": "signature", "rows": rows, "said": str(verdict), "note": verdict.note}
+    values, others = proof_values(bench, point), proof_values(bench, left)
+    asked = sorted({name.removesuffix(WITHOUT) for name in names_in(method.proof_when)})
+    rows = [[name, say_count(values.get(name)), say_count(others.get(name))] for name in asked]
+    return {"kind": "proof", "rows": rows, "said": str(verdict), "note": method.proof}
+
+
+def _removal(
+    bench: RecordedBench,
+    table: OpcodeTable,
+    point: Point,
+    found: Attribution,
+    verdict: SassVerdict,
+) -> dict[str, Any]:
+    family = bench.family
+    method = family.method(found.method)
+    left = family.remove(point, found.method)
+    kind = classify(found, verdict)
+    return {
+        **_timed(found),
+        "time": f"{bench.time([left]).median_us(left):.2f}",
+        "turns": bench.in_turns(point, left),
+        "goes": [family.method(name).title for name in family.dependents(point, found.method)],
+        "outcome": outcome_of(found),
+        "verdict": say_outcome(found),
+        "class": kind.replace("_", " "),
+        "why": CLASS_WORDS[kind],
+        "proof": proof_rows(bench, method, verdict, point, left),
+        "change": _change(bench, table, point, left),
+    }
+
+
+def _pair(
+    bench: RecordedBench,
+    table: OpcodeTable,
+    point: Point,
+    found: Attribution,
+    single: Mapping[str, Attribution],
+    met: Interaction,
+) -> dict[str, Any]:
+    left = bench.family.read_key(found.without)
+    first, second = (single[name].relative for name in met.methods)
+    outcome = "as" if met.additive else "less" if met.together < met.product else "more"
+    return {
+        **_timed(found),
+        "time": f"{bench.time([left]).median_us(left):.2f}",
+        "turns": bench.in_turns(point, left),
+        "alone": [say_percent(first), say_percent(second)],
+        "sum": say_percent(first + second),
+        "product": say_percent(met.product),
+        "product_ratio": round(1 + met.product, 4),
+        "outcome": outcome,
+        "change": _change(bench, table, point, left),
+    }
+
+
+# ------------------------------------------------------------------------------------ one kernel
+
+
+def make_kernel(
+    bench: RecordedBench, table: OpcodeTable, name: str, about: str, point: Point
+) -> dict[str, Any]:
+    """All that the bench shows of a kernel, as JSON can hold it.
+
+    Args:
+        bench: the recorded grid at a workload.
+        table: counts of the kernel, and of it with methods out.
+        name: of the choice.
+        about: what the kernel is.
+        point: where it stands.
+
+    Returns:
+        Its time and ``methods``, in the family's order, and ``cells``: what is shown with some of
+        them out, by their numbers, ``3`` or ``3+5``. A pair that the grid does not have, or of
+        which one method goes with the other, has no cell.
+    """
+    family = bench.family
+    methods = family.methods_on(point)
+    single = {one.method: one for one in ablate_methods(bench, point, methods)}
+    pairs = {one.method: one for one in ablate_pairs(bench, point, methods)}
+    verdicts = {one.method: one for one in check_methods(bench, point, methods)}
+    place = {method: str(number) for number, method in enumerate(methods)}
+    cells = {
+        place[one]: _removal(bench, table, point, found, verdicts[one])
+        for one, found in single.items()
+    }
+    for met in interactions(tuple(single.values()), tuple(pairs.values()), bench.least_effect()):
+        first, second = met.methods
+        found = pairs[f"{first} + {second}"]
+        key = f"{place[first]}+{place[second]}"
+        cells[key] = _pair(bench, table, point, found, single, met)
+    return {
+        "name": name,
+        "about": about,
+        "key": point.key,
+        "time": f"{bench.time([point]).median_us(point):.2f}",
+        "methods": [
+            {"id": one.id, "title": one.title, "idea": one.idea, "axis": one.axis}
+            for one in map(family.method, methods)
+        ],
+        "with": {  # methods that go with another: a pair of the two is the other alone
+            place[one]: [place[other] for other in family.dependents(point, one)] for one in methods
+        },
+        "cells": cells,
+    }
+
+
+def identical_ratios(bench: RecordedBench) -> list[float]:
+    """Time of a kernel over that of the same kernel under another name, of each pair."""
+    return [round(ratio_of(second, first).ratio, 4) for first, second in bench.identical]

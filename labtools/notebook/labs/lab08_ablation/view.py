@@ -1,0 +1,258 @@
+"""The ablation bench: a kernel of the family, a method or two taken out, and what that does.
+
+Python makes every answer once, from the recorded grid, and the picture looks them up, so that the
+bench also works in a page that has no kernel. Before it shows an answer it asks for a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import traitlets
+
+from labtools.optimize.attribution import THRESHOLD, threshold_of
+from labtools.optimize.bench import RecordedBench, TimingBench, open_bench
+from labtools.optimize.family import Family, Point
+from labtools.optimize.loop import ablate_point
+from labtools.optimize.opcode_table import opcodes_path, read_opcodes
+from labtools.optimize.state import AblatedPoint
+from labtools.problem import LabError
+
+from ...bench import Bench, View, dropdown
+from ...book.reading_sass.opcodes import WORDS
+from ...live import can_run_live
+from ...packing import pack_tables
+from ...ratios import Speedup
+from ...tables import Word, make_note, show_table
+from .kernels import KERNELS, ShownKernel, point_of
+from .panels import OUTCOMES, identical_ratios, make_kernel, say_factor
+
+YOUR_OWN = "your own"
+"""Name of the kernel that a reader put on the bench."""
+
+
+def recorded_bench(family: Family) -> RecordedBench:
+    """The recorded grid of a family at its headline.
+
+    Raises:
+        LabError: there is none, or it is of other code.
+    """
+    bench = open_bench(family, family.workloads[0], "recorded")
+    assert isinstance(bench, RecordedBench)
+    return bench
+
+
+def ablation_tables(
+    bench: RecordedBench, shown: Sequence[tuple[ShownKernel, Point]]
+) -> dict[str, Any]:
+    """Every answer that the picture may need at a workload.
+
+    Args:
+        bench: the recorded grid at the workload.
+        shown: its kernels that may be chosen, each with the point that it stands for.
+
+    Returns:
+        ``kernels`` as `make_kernel` gives them, what identical kernels say, the threshold, and what
+        the opcodes do.
+    """
+    table = read_opcodes(opcodes_path(bench.family.rung.id, bench.gpu))
+    kernels = [make_kernel(bench, table, one.name, one.about, point) for one, point in shown]
+    least, made = bench.least_effect(), bench.grid.provenance
+    opcodes = {
+        name.partition(".")[0]
+        for kernel in kernels
+        for cell in kernel["cells"].values()
+        for name, _, _ in cell["change"].get("opcodes", ())
+    }
+    return {
+        "where": f"{made.gpu}, {made.date:%Y-%m-%d}, the recorded grid",
+        "workload": str(bench.problem),
+        "outcomes": OUTCOMES,
+        "threshold": round(threshold_of(least), 4),
+        "usual": THRESHOLD,
+        "identical": identical_ratios(bench),
+        "least": round(least.effect, 4),
+        "opcodes": {name: WORDS[name] for name in sorted(opcodes) if name in WORDS},
+        "kernels": kernels,
+    }
+
+
+class AblationView(View, script="view"):
+    """The picture.
+
+    ``tables`` are those of each workload, packed. ``workload_index`` and ``kernel_index`` say which
+    of them a control shows, ``out`` the numbers of the methods that are out, and ``guesses`` what
+    was guessed, by workload, kernel and cell.
+    """
+
+    tables = traitlets.Dict().tag(sync=True)
+    workload_index = traitlets.Int(0).tag(sync=True)
+    kernel_index = traitlets.Int(0).tag(sync=True)
+    out = traitlets.List(traitlets.Int()).tag(sync=True)
+    guesses = traitlets.Dict().tag(sync=True)
+
+
+class AblationBench(Bench):
+    """The bench, which knows what was chosen on it.
+
+    Args:
+        recorded: where its times come from. Its workload is shown first; the family's others may
+            be chosen as well, for the same kernels.
+        kernel: the name of what is shown first.
+        own: key of a further point that a round may crown, shown first instead; empty: none. Of
+            its code the bench knows what the grid counted, and not all opcodes.
+
+    Raises:
+        LabError: there is no such kernel, or no table of opcodes.
+    """
+
+    def __init__(
+        self, recorded: RecordedBench, kernel: str = KERNELS[0].name, own: str = ""
+    ) -> None:
+        kernels = list(KERNELS)
+        if own:
+            kernel = YOUR_OWN
+            kernels.append(_own_kernel(recorded, own))
+        names = [one.name for one in kernels]
+        if kernel not in names:
+            raise LabError(
+                f"{kernel} is not on this bench.", f"it offers {names}", "start with one of them"
+            )
+        family, grid = recorded.family, recorded.grid
+        others = [one for one in family.workloads if one != recorded.problem]
+        self.at = [recorded, *(RecordedBench(family, one, grid) for one in others)]
+        self._points = [point_of(recorded, one) for one in kernels]
+        shown = list(zip(kernels, self._points, strict=True))
+        self.tables = [ablation_tables(one, shown) for one in self.at]
+        widths = {"label_width": "6em", "most_width": "30em"}
+        controls = {
+            "workload": dropdown("workload", [str(one.problem) for one in self.at], 0, **widths),
+            "kernel": dropdown("kernel", names, names.index(kernel), **widths),
+        }
+        super().__init__(controls, AblationView, pack_tables(self.tables))
+
+    @property
+    def recorded(self) -> RecordedBench:
+        """The grid at the workload that the control shows."""
+        return self.at[self.controls["workload"].index]
+
+    @property
+    def chosen(self) -> tuple[Point, tuple[str, ...]]:
+        """The kernel that the control shows, and the methods that are out of it."""
+        point = self._points[self.controls["kernel"].index]
+        on = self.recorded.family.methods_on(point)
+        return point, tuple(on[number] for number in self.view.out)
+
+
+def _own_kernel(bench: RecordedBench, key: str) -> ShownKernel:
+    point = bench.family.read_key(key)
+    if why := bench.refuses(point):
+        raise LabError(
+            f"{point.key} is not on this bench.", why, "a point of RecordedBench.family.grid()"
+        )
+    return ShownKernel(YOUR_OWN, point.key, "A point of the grid that you chose.")
+
+
+# ---------------------------------------------------------------------------------- two points
+
+
+def recorded_gain(bench: RecordedBench, before: Point, after: Point) -> Speedup:
+    """How much faster the second of two points is, as the grid has it.
+
+    Raises:
+        LabError: one of them has no time.
+    """
+    made = bench.grid.provenance
+    where = f"{made.gpu}, {made.date:%Y-%m-%d}, {bench.problem}"
+    return _speedup(bench, before, after, "recorded", where)
+
+
+def live_gain(family: Family, before: Point, after: Point) -> Speedup | None:
+    """The same, timed now in one call; None where there is no GPU.
+
+    Raises:
+        LabError: one of them is wrong or cannot be timed.
+    """
+    if not can_run_live():
+        return None
+    with open_bench(family, family.workloads[0], "gpu") as bench:
+        return _speedup(bench, before, after, "live", f"{bench.problem}, now")
+
+
+def _speedup(bench: TimingBench, before: Point, after: Point, word: str, what: str) -> Speedup:
+    timed = bench.time([before, after])
+    both = [timed.median_us(one) for one in (before, after)]
+    found = bench.ratio(timed, before, after)
+    return Speedup(found.ratio, word, what, (found.low, found.high), *both)
+
+
+# ------------------------------------------------------------------------------------------- live
+
+
+def show_live_ablation(bench: AblationBench) -> list[Any]:
+    """Time what is chosen on the bench on this machine's GPU, beside the record.
+
+    The kernel, and the kernel without each method that is out, are timed in one call; where none is
+    out, all methods of the kernel are. Two that are out are also taken out together.
+
+    Returns:
+        A table; without a GPU a note that says why.
+    """
+    if not can_run_live():
+        return [make_note("There is no GPU here. The bench above holds the recorded times.")]
+    point, out = bench.chosen
+    family, problem = bench.recorded.family, bench.recorded.problem
+    pairs = len(out) == 2
+    try:
+        live = ablate_point(family, problem, "gpu", point.knobs, out, pairs)
+    except LabError as error:
+        return [make_note(f"{error} The recorded times stand above.")]
+    kept = ablate_point(family, problem, "recorded", point.knobs, out, pairs)
+    return [compare_ablations(live, kept)]
+
+
+def compare_ablations(live: AblatedPoint, kept: AblatedPoint) -> Any:
+    """Two ablations of one point, method by method, with the least effect that each can tell.
+
+    Args:
+        live: timed now.
+        kept: of the recorded grid.
+    """
+    rows: list[tuple[object, ...]] = [
+        (
+            "least effect, from identical kernels",
+            *(f"{one.aa.effect:.1%}" for one in (live, kept)),
+        )
+    ]
+    rows = [(*rows[0], "", "", Word("live", also="recorded"))]
+    recorded = {one.method: one for one in (*kept.attribution, *kept.pairs)}
+    for one in (*live.attribution, *live.pairs):
+        then = recorded.get(one.method)
+        rows.append(
+            (
+                one.method,
+                _say(one.relative, one.low, one.high),
+                _say(then.relative, then.low, then.high) if then else "not recorded",
+                _class_of(live, one.method),
+                _class_of(kept, one.method) if then else "",
+                Word("live", also="recorded" if then else ""),
+            )
+        )
+    return show_table(
+        ("without", "time, live", "time, recorded", "class, live", "class, recorded"),
+        rows,
+        word="live",
+        note=f"{live.of.point}: {live.of.time_us:.2f} us live, {kept.of.time_us:.2f} us recorded. "
+        "Times are over that of the kernel itself, with the 95 % interval.",
+    )
+
+
+def _say(relative: float, low: float, high: float) -> str:
+    return f"{say_factor(1 + relative)} ({say_factor(1 + low)} to {say_factor(1 + high)})"
+
+
+def _class_of(found: AblatedPoint, method: str) -> str:
+    """The class of one method; a pair has none."""
+    kind: str = found.classes.get(method, "a pair has none")
+    return kind.replace("_", " ")

@@ -1,0 +1,115 @@
+"""The searches on a recorded grid in one figure: the best so far against the runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from labtools.optimize.searches import (
+    MOST_RUNS,
+    NEAR_FACTORS,
+    Searches,
+    SearchResult,
+    best_after_runs,
+)
+
+from ...figures import GREYS, LINES, MARKERS, draw_picture
+from ...tables import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+EXCESS_SHOWN = (0.005, 2.0)
+"""The picture's lower and upper edge, over the fastest point; a curve may leave it on both."""
+EXCESS_TICKS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+RUN_TICKS = (1, 2, 5, 10, 20, 50, 100)
+MARK_EVERY = 0.09
+"""Of the picture's width: how far apart a curve's marks are."""
+YOU = "you"
+BestAfter = Sequence[float | None]
+"""Best time after 1, 2, ... runs, microseconds; None where there is none yet."""
+
+
+def searches_figure(searches: Searches, you: Sequence[float] | None = None) -> Shown:
+    """The best time so far against the runs, for each search the median of its seeds.
+
+    The band is the middle half of the seeds of the loop.
+
+    Args:
+        searches: on one grid.
+        you: times of a reader's runs in their order, microseconds; ablations are runs as well.
+    """
+    curves: dict[str, BestAfter] = {_label(one): one.middle_us for one in searches.searches}
+    if you:
+        curves[YOU] = [float(us) for us in best_after_runs(you, min(len(you), MOST_RUNS))]
+    loop = next((one for one in searches.searches if one.name == "loop"), None)
+
+    def paint(axes: Axes) -> None:
+        if loop is not None:
+            low, high = (_excess(row, searches.best_us) for row in (loop.low_us, loop.high_us))
+            runs = range(1, len(low) + 1)
+            axes.fill_between(runs, low, high, step="post", color=GREYS[3], linewidth=0)
+        for number, (label, curve) in enumerate(curves.items()):
+            heights = _excess(curve, searches.best_us)
+            drawn = any(map(math.isfinite, heights))  # matplotlib cannot place marks on nothing
+            axes.step(
+                range(1, len(curve) + 1),
+                heights,
+                where="post",
+                label=label,
+                color=GREYS[0] if label == YOU else GREYS[number % 3],
+                linestyle=LINES[number % len(LINES)],
+                linewidth=3 if label == YOU else 1.6,
+                marker=MARKERS[number % len(MARKERS)],
+                markersize=8 if label == YOU else 5,
+                # Each curve's marks begin elsewhere, or two curves on each other look like one.
+                markevery=(0.012 * number, MARK_EVERY) if drawn else None,
+            )
+        axes.axhline(NEAR_FACTORS[0] - 1, color=GREYS[0], linestyle=LINES[3], linewidth=1)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xticks(RUN_TICKS, [str(count) for count in RUN_TICKS])
+        axes.set_yticks(EXCESS_TICKS, [f"{100 * excess:g} %" for excess in EXCESS_TICKS])
+        axes.minorticks_off()
+        axes.set_xlim(1, MOST_RUNS)
+        axes.set_ylim(*EXCESS_SHOWN)
+        axes.set_xlabel("candidates timed")
+        axes.set_ylabel("best so far, over the fastest point")
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), fontsize=9)
+
+    spoken = "; ".join(
+        f"{label}: {_say(curve, searches.best_us)}" for label, curve in curves.items()
+    )
+    alt = (
+        "Curves that fall with the number of candidates timed: how far the best time so far is "
+        f"over the fastest point of the grid. {spoken}."
+    )
+    caption = (
+        f"Searches on the {searches.points:,} recorded points of {searches.rung} on "
+        f"{searches.gpu} at {searches.workload}: median over the seeds, for the loop with the "
+        f"middle half of them. The fastest point takes {searches.best_us:.2f} us. Lower is better"
+    )
+    return draw_picture(paint, alt, caption, "recorded", size=(7.2, 5.2))
+
+
+def _label(one: SearchResult) -> str:
+    return f"{one.title} ({one.seeds} seeds)"
+
+
+def _excess(curve: BestAfter, best_us: float) -> list[float]:
+    """Over the fastest; no number where there is no time, so that nothing is drawn."""
+    return [math.nan if us is None else max(us / best_us - 1, 0.0) for us in curve]
+
+
+def _say(curve: BestAfter, best_us: float) -> str:
+    """A curve in words: where it is after a few runs."""
+    excess = _excess(curve, best_us)
+    known = [
+        (count, excess[count - 1])
+        for count in (*RUN_TICKS, len(curve))
+        if count <= len(curve) and math.isfinite(excess[count - 1])
+    ]
+    return (
+        ", ".join(f"{part:.1%} after {count}" for count, part in dict(known).items()) or "no time"
+    )

@@ -1,0 +1,62 @@
+"""The game of the loop as a widget: the picture looks up what Python wrote down once."""
+
+from __future__ import annotations
+
+import traitlets
+
+from labtools.optimize.bench import RecordedBench
+from labtools.optimize.family import load_family
+from labtools.optimize.grid import grid_path
+from labtools.optimize.searches import Searches, read_searches, searches_path
+from labtools.record.trust import hash_file
+from labtools.toolchain.cache import code_digest, kept
+
+from ...bench import View
+from ..lab08_ablation.view import recorded_bench
+from .game import game_tables
+
+_CODE = code_digest(
+    "problem", "toolchain", "record", "predict", "optimize", "notebook/labs/lab09_loop"
+)
+
+
+class LoopGame(
+    View,
+    script="view",
+    before=["play", "parts"],
+    guesses=True,
+):
+    """The game, which plays where no kernel is too.
+
+    ``moves`` says what was played, as text, and ``runs_us`` the time of each run, microseconds.
+    """
+
+    tables = traitlets.Dict().tag(sync=True)
+    moves = traitlets.Unicode("").tag(sync=True)
+    runs_us = traitlets.List(traitlets.Float()).tag(sync=True)
+
+
+def read_game(rung: str = "tunable") -> tuple[RecordedBench, Searches]:
+    """The recorded grid of a shipped family at its headline, and the searches played on it.
+
+    Raises:
+        LabError: one of the files is missing, damaged, or of other code.
+    """
+    bench = recorded_bench(load_family(rung))
+    return bench, read_searches(searches_path(rung, bench.gpu))
+
+
+def open_game(bench: RecordedBench, searches: Searches) -> LoopGame:
+    """The game on a recorded grid, from its start.
+
+    Args:
+        bench: of the grid, at the workload of the searches.
+        searches: to compare a reader with.
+    """
+    grid = bench.grid.plan
+    files = (
+        *(grid_path(grid.rung, grid.gpu), searches_path(grid.rung, grid.gpu)),
+        *(bench.family.path, bench.family.path.with_suffix(".py")),
+    )
+    parts = (_CODE, str(bench.problem), *(hash_file(path.read_bytes()) for path in files))
+    return LoopGame(tables=kept("game", parts, lambda: game_tables(bench, searches)))

@@ -1,1 +1,0 @@
-"""What is predicted of decode attention alone: a kernel from limits."""

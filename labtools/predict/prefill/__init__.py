@@ -1,1 +1,0 @@
-"""The derivation of a prefill kernel from limits."""

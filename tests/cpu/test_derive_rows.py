@@ -1,0 +1,57 @@
+"""Row-wise kernels, derived: the launch's rule, the bytes on the way, and the command."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from labtools.cli import main
+from labtools.derive import derive
+from labtools.predict import load_gpu, machine_of
+from labtools.problem import load_rung
+from labtools.problem.rows import Rows
+from labtools.problem.rows.row_plan import MOST_HELD, THREAD_CHOICES, pieces_of_thread, row_threads
+
+
+@pytest.mark.parametrize("columns", [1, 255, 256, 1000, 4096, 8192, 33003, 500_000])
+def test_a_row_has_the_fewest_threads_that_hold_it(columns: int) -> None:
+    problem = Rows(4, columns)
+    threads = row_threads(problem)
+    assert pieces_of_thread(problem, threads) <= MOST_HELD or threads == max(THREAD_CHOICES)
+    fewer = [one for one in THREAD_CHOICES if one < threads]
+    assert all(pieces_of_thread(problem, one) > MOST_HELD for one in fewer)
+
+
+@pytest.mark.parametrize("gpu", ["h200", "l4", "t4"])
+@pytest.mark.parametrize("text", ["rows:8192,4096", "rows:3,97", "rows:64,40000/bf16"])
+def test_the_design_is_a_kernel_that_can_be_launched(text: str, gpu: str) -> None:
+    design, sheet, problem = derive(text, gpu), load_gpu(gpu), Rows.parse(text)
+    kernel, knobs = design.specified
+    launch = load_rung(kernel).launches(problem, sheet.limits, knobs)[-1]
+    assert (launch.num_blocks, launch.num_threads) == (design.blocks, design.threads)
+    machine = machine_of(sheet)
+    rate = machine.dram_bytes_per_cycle * machine.clock_ghz
+    assert design.floor_us == pytest.approx(problem.minimal_bytes / rate / 1e3)
+    assert design.time_us > design.floor_us
+    assert design.step("time").answer.value == sum(one.value for one in design.step("time").inputs)
+    read = sum(one.value for one in design.step("bytes").inputs[:-1])
+    assert read == problem.minimal_bytes
+    tile = design.step("tile")
+    assert all(one.why for one in tile.rejected)
+    assert len(tile.rejected) == len(load_rung(kernel).knobs[0].choices) - 1
+
+
+def test_many_rows_keep_memory_busy_and_few_do_not() -> None:
+    many, few = derive("rows:8192,4096", "h200"), derive("rows:16,4096", "h200")
+    share = "share of the ceiling"
+    assert many.step("residency").result(share) > 0.95 > few.step("residency").result(share)
+
+
+def test_the_command_derives_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["derive", "--op", "rows", "--gpu", "h200"]) == 0
+    assert "labtools forecast n0" in capsys.readouterr().out
+    assert main(["derive", "-w", "rows:8192,4096", "--gpu", "l4", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["op"] == "rows" and said["origin"] == "computed" and said["steps"]
+    assert main(["derive", "-w", "rows:8192,4096", "--target", "0.9"]) == 2
