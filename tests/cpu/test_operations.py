@@ -623,7 +623,7 @@ DECODES_OWN = (
     # Files of attention, and of decode and prefill: their part of a room is a folder of that name,
     # or a file.
     *("labtools/problem/attention.py", "labtools/problem/prefill/", "kernels/prefill/"),
-    "labtools/measure/campaign/plans/",
+    *("labtools/measure/campaign/plans/", "labtools/derive/attention.py"),
     *("kernels/baselines/prefill/", "labtools/*/*/prefill.py", "labtools/*/*/prefill/"),
     "labtools/*/prefill/",
     *("labtools/*/decode/", "labtools/*/*/decode/", "kernels/decode/", "kernels/studies/"),
