@@ -160,8 +160,10 @@ class Derivation:
         rejected: Sequence[Any] = (),
         **words: Any,
     ) -> DesignStep:
-        """A step of the sheet with its numbers, see `Sheet.step`."""
-        return self.sheet.step(name, inputs, results, rejected, self.case, words)
+        """A step of the sheet with its numbers, see `Sheet.step`; it may name what stands in an
+        attribute of the derivation.
+        """
+        return self.sheet.step(name, inputs, results, rejected, self.case, {**vars(self), **words})
 
 
 class TileModel(Protocol):
@@ -213,7 +215,7 @@ class BoundDerivation(Derivation):
     ) -> None:
         super().__init__(gpu)
         self.op, self.text, self.asked = op, workload, asked
-        self.target = USUAL_TARGET if asked.target is None else asked.target
+        self.goal = USUAL_TARGET if asked.target is None else asked.target
         self.shared = shared_limits(gpu, asked.compiler)
         best = model.best()
         if best is None:
@@ -240,7 +242,6 @@ class BoundDerivation(Derivation):
                 "compiler": shared.compiler,
                 "asked": shared.compiler if taken else "not asked",
                 "formula": formula,
-                "size": size,
                 "size_words": bytes_words(size),
                 "room_words": bytes_words(shared.opt_in),
             },
@@ -259,10 +260,6 @@ class BoundDerivation(Derivation):
             [best.shares],
             [best.time_us, best.sm_us, best.memory_us, share],
             near or [other],
-            by=best.by,
-            time=best.time_us,
-            share=share,
-            target=self.target,
             stops=WHERE_IT_STOPS,
         )
 
@@ -273,12 +270,12 @@ class BoundDerivation(Derivation):
             workload=self.text,
             gpu=self.gpu.name,
             calibrated=self.machine.calibrated,
-            target=self.target,
+            target=self.goal,
             bound=self.bound,
             floor_us=self.floor_us,
-            target_us=self.floor_us / self.target,
+            target_us=self.floor_us / self.goal,
             time_us=self.best.time_us,
-            reaches_target=self.best.time_us <= self.floor_us / self.target,
+            reaches_target=self.best.time_us <= self.floor_us / self.goal,
             layout=self.layout,
             layouts=self.layouts,
             alignment=self.proofs,

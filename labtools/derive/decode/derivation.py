@@ -345,7 +345,6 @@ class _DecodeDerivation(Derivation):
                 self.bytes / sheet / 1e3 if sheet else None,
                 whole / rate / 1e3 if self.group > 1 else None,
             ],
-            stored=self.stored,
             ceiling=self.ceiling_source,
             sheet_source=self.gpu.sources.get("dram_gb_per_s", ""),
             footprint=footprint_words(self.bytes, self.gpu.l2_bytes),
@@ -369,6 +368,10 @@ class _DecodeDerivation(Derivation):
         clock = "microbenchmark clock" if machine.calibrated else "data sheet, boost clock"
         peak = self.gpu.fp32_tflops
         self.case = self.arithmetic
+        load_store = work.unit_cycles / (in_tile / self.sm_rate)
+        against = [plain, self.group / (row_passes * MATRIX_ROWS)]
+        if self.case == "CUDA cores":
+            against = [tensor]
         return self.step(
             "arithmetic",
             [
@@ -379,20 +382,8 @@ class _DecodeDerivation(Derivation):
                 Figure("cycles a matrix product", interval.value, "cycles", interval.source),
                 peak * 1e3 / self.dram_gb_per_s if peak else None,
             ],
-            [
-                tensor,
-                plain,
-                unit,
-                work.unit_cycles / (in_tile / self.sm_rate),
-                self.group / self.columns,
-            ],
-            [plain, self.group / (row_passes * MATRIX_ROWS)]
-            if self.arithmetic == "tensor cores"
-            else [tensor],
-            rows=MATRIX_ROWS,
-            group=self.group,
-            columns=self.columns,
-            unit=unit,
+            [tensor, plain, unit, load_store, self.group / self.columns],
+            against,
             as_rows=unit * 2 * row_passes / passes,
         )
 
@@ -409,9 +400,6 @@ class _DecodeDerivation(Derivation):
                 tile_bytes(2 * self.keys, self.dim, self.bits),
             ],
             most=WARP_CHOICES[-1],
-            keys=self.keys,
-            bytes=self.tile_bytes,
-            copies=copies,
             half=choices[0] // 2,
             twice=2 * self.keys,
             slack=SLACK,
@@ -445,7 +433,6 @@ class _DecodeDerivation(Derivation):
             [work.instructions, work.cycles, self.tile_bytes, self.sm_rate, schedulers],
             [self.warps, slack[self.warps]],
             rejected,
-            warps=self.warps,
         )
 
     def _stages(self) -> DesignStep:
@@ -472,7 +459,6 @@ class _DecodeDerivation(Derivation):
             [self.need, self.tile_bytes, self.warps, room, reserve],
             [self.stages, on_the_way, share, self._smem_bytes(self.warps)],
             rejected,
-            stages=self.stages,
             kib=on_the_way // 1024,
         )
 
@@ -493,9 +479,7 @@ class _DecodeDerivation(Derivation):
             [_worst_of(chosen), chosen.stride_mod_16, chosen.padding_bytes],
             [_worst_of(plain), padded.padding_bytes, odd.misaligned_rows],
             padded=_worst_of(padded),
-            keys=self.keys,
-            stride=row + 2,
-            odd=odd.stride_mod_16,
+            odd=odd,
         )
 
     def _residency(self) -> DesignStep:
@@ -523,10 +507,8 @@ class _DecodeDerivation(Derivation):
             [self.warps, size, gpu.smem_per_sm_bytes, gpu.registers_per_sm, fragments],
             [*found, self.registers, self.warps / most],
             [self.need / most / WARP],
-            warps=self.warps,
             shares="".join(f", or {n} of {self.warps // n}" for n in shares),
             limit=min(MOST_REGISTERS, gpu.registers_per_sm // (WARP * self.warps)),
-            most=most,
         )
 
     def _division(self) -> DesignStep:
@@ -544,31 +526,17 @@ class _DecodeDerivation(Derivation):
             for one in self.ways
             if one is not way
         ]
+        by_size = (limits.clusters, plan.kernel.sm_gb_per_s)
+        fitting = [dict(sorted(one.items())) for one in by_size]
+        launch = plan.warps, plan.blocks_per_sm, plan.stages
         return self.step(
             "division",
-            [
-                plan.pairs,
-                limits.num_sms,
-                dict(sorted(limits.clusters.items())),
-                dict(sorted(plan.kernel.sm_gb_per_s.items())),
-                CLUSTER_JOIN_US,
-                MEMORY_JOIN_US,
-            ],
-            [
-                way.time_us,
-                blocks,
-                plan.warps,
-                plan.blocks_per_sm,
-                plan.stages,
-                plan.pieces,
-                way.sms,
-            ],
+            [plan.pairs, limits.num_sms, *fitting, CLUSTER_JOIN_US, MEMORY_JOIN_US],
+            [way.time_us, blocks, *launch, plan.pieces, way.sms],
             rejected,
             sm_source=sources.get("sm_count", "data sheet"),
             cluster_source=sources.get("clusters", ""),
-            way=_name_of(way),
-            blocks=blocks,
-            warps=plan.warps,
+            named=_name_of(way),
             joins=_joins_of(way),
         )
 
@@ -583,7 +551,7 @@ class _DecodeDerivation(Derivation):
         ]
         total = sum(parts)
         floor = self.bytes / self.dram_gb_per_s / 1e3
-        return self.step("time", parts, [total, floor / total], total=total, stream=stream)
+        return self.step("time", parts, [total, floor / total])
 
 
 def _worst_of(report: TileReport) -> float:

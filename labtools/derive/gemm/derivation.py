@@ -135,13 +135,10 @@ class _ProductDerivation(BoundDerivation):
                 matrix_us,
                 work.flops / work.minimal_bytes,
                 peak * 1e3 / dram,
-                self.floor_us / self.target,
+                self.floor_us / self.goal,
             ],
             [work.flops / sheet / 1e6 if sheet else None, min(memory_us, matrix_us)],
-            bound=bound,
             other=other,
-            target=self.target,
-            cycles=self.model.mma_cycles,
             reached=peak / sheet if sheet else 1.0,
             footprint=footprint_words(work.minimal_bytes, gpu.l2_bytes),
         )
@@ -224,7 +221,6 @@ class _ProductDerivation(BoundDerivation):
             [sum(work.rows), work.columns, work.depth, self.gpu.sm_count, *figures],
             [best.blocks, best.waves, best.padded_share, tile.slice_bytes],
             [*self._other_sizes(), *patches],
-            tile=tile,
         )
 
     def _warps(self) -> DesignStep:
@@ -252,7 +248,6 @@ class _ProductDerivation(BoundDerivation):
             [16, self.machine.sub_partitions],
             [tile.warps, rows, columns, fragment_bytes(tile)],
             rejected,
-            tile=tile,
         )
 
     def _stages(self) -> DesignStep:
@@ -280,7 +275,6 @@ class _ProductDerivation(BoundDerivation):
             [model.latency, cycles],
             [tile.stages, (tile.stages - 1) * loaded * self.best.blocks_per_sm],
             rejected,
-            stages=tile.stages,
         )
 
     def _alignment(self) -> DesignStep:
@@ -300,7 +294,6 @@ class _ProductDerivation(BoundDerivation):
             [row, stage, ELEMENT * self.work.channels],
             [worst_turns(xor), 0, row % 16, stage % 128],
             rejected,
-            swizzle=self.layout,
             rows="" if self.work.copies_whole else one_by_one,
         )
 
@@ -323,9 +316,6 @@ class _ProductDerivation(BoundDerivation):
             [gpu.registers_per_sm, gpu.smem_per_sm_bytes],
             [best.registers, best.blocks_per_sm, best.blocks_per_sm * tile.warps],
             [gpu.registers_per_sm // (WARP * gpu.max_warps_per_sm), *rejected],
-            most=gpu.max_warps_per_sm,
-            registers=best.registers,
-            blocks=best.blocks_per_sm,
         )
 
     def _library(self) -> LibraryPick | None:

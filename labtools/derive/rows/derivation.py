@@ -183,8 +183,6 @@ class _RowDerivation(Derivation):
             [self.threads, self.costs[self.threads].pieces],
             rejected,
             held=MOST_HELD,
-            threads=self.threads,
-            pieces=self.costs[self.threads].pieces,
         )
 
     def _residency(self, cost: _RowCost) -> DesignStep:
@@ -194,14 +192,12 @@ class _RowDerivation(Derivation):
             "residency",
             [4 * cost.pieces * self.together, self.gpu.registers_per_sm],
             [blocks, cost.registers, cost.on_the_way, cost.share, rounds],
-            limiter=cost.fit.limiter,
-            blocks=blocks,
+            cost=cost,
             kib=cost.on_the_way / 1024,
-            need=self.need / 1024,
+            need_kib=self.need / 1024,
         )
 
     def _time(self, cost: _RowCost) -> DesignStep:
         parts = self._time_parts(cost)
         time = sum(parts)
-        share = self.floor_us / time
-        return self.step("time", parts, [time, share], time=time, share=share, stops=WHERE_IT_STOPS)
+        return self.step("time", parts, [time, self.floor_us / time], stops=WHERE_IT_STOPS)
