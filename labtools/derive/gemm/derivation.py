@@ -14,7 +14,7 @@ from labtools.problem import Problem
 from labtools.problem.gemm.tiling import ProductTile
 from labtools.problem.limits import MOST_REGISTERS
 
-from ..engine import Asked, BoundDerivation, TiledDesign, check_asked
+from ..engine import Asked, BoundDerivation, TiledDesign, check_copies
 from ..layouts import prove_alignment, rejected_layouts, swizzle_of, worst_turns
 from ..parts import MOST_STAGES, WARP, DesignStep, Figure, Rejected, Sheet, footprint_words
 from ..sm import ELEMENT, MMA_FLOPS
@@ -66,14 +66,10 @@ class TileDesign(TiledDesign):
 
 
 def derive_product(op: str, work: Problem | str | None, gpu: Gpu, asked: Asked) -> TileDesign:
-    """Derive the tile of a ``gemm``, ``conv`` or ``moe``, whose workload is given in short form.
-
-    Raises:
-        LabError: there is no such workload, or see `BoundDerivation`.
-    """
-    check_asked(gpu, asked)
+    """Derive the tile of a ``gemm``, ``conv`` or ``moe``, whose workload is given in short form."""
+    check_copies(gpu)
     text = work.short() if isinstance(work, Problem) else work
-    return _ProductDerivation(op, text, gpu, asked).design_tile()
+    return _ProductDerivation(op, text, gpu, asked).design()
 
 
 class _ProductDerivation(BoundDerivation):
@@ -81,10 +77,10 @@ class _ProductDerivation(BoundDerivation):
 
     def __init__(self, op: str, text: str | None, gpu: Gpu, asked: Asked) -> None:
         self.work = read_work(op, text)
-        self.model = TileModel(self.work, gpu)
-        super().__init__(op, self.work.text, gpu, asked, self.model, lambda tile: (tile.m, tile.n))
+        model = TileModel(self.work, gpu)
+        super().__init__(op, self.work.text, asked, model, lambda tile: (tile.m, tile.n))
 
-    def design_tile(self) -> TileDesign:
+    def design(self) -> TileDesign:
         slope = tuple(least_traffic(self.work, SLOPE_BYTES))
         steps = [
             self._limits(),
@@ -102,7 +98,7 @@ class _ProductDerivation(BoundDerivation):
             ),
         ]
         kernel, gemm = KERNEL_OF.get(self.op), self.op == "gemm"
-        return self.design(
+        return self.made(
             TileDesign,
             steps,
             slope=slope,
@@ -319,7 +315,7 @@ class _ProductDerivation(BoundDerivation):
         )
 
     def _library(self) -> LibraryPick | None:
-        if self.op not in ("gemm", "moe") or not self.asked.library:
+        if self.op not in ("gemm", "moe") or self.asked.quick:
             return None
         rows = sorted(one for one in self.work.rows if one)
         return pick_of_library(rows[len(rows) // 2], self.work.columns, self.work.depth, self.gpu)

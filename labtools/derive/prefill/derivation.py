@@ -18,7 +18,7 @@ from labtools.problem.prefill import Prefill
 from labtools.problem.rung import SWIZZLED_ROW_BYTES
 
 from ..attention import attention_slope
-from ..engine import Asked, BoundDerivation, TiledDesign, check_asked, read_problem
+from ..engine import Asked, BoundDerivation, TiledDesign, check_copies, read_problem
 from ..layouts import prove_alignment, rejected_layouts, swizzle_of, worst_turns
 from ..parts import (
     NOT_TOLD_APART,
@@ -73,13 +73,9 @@ class PrefillDesign(TiledDesign):
 
 
 def derive_prefill(work: Problem | str | None, gpu: Gpu, asked: Asked) -> PrefillDesign:
-    """Derive a prefill kernel: fp16 or bf16, D of 64 or 128.
-
-    Raises:
-        LabError: no shipped kernel computes this, or see `BoundDerivation`.
-    """
+    """Derive a prefill kernel; a LabError where no shipped kernel computes it."""
     problem: Prefill = read_problem("prefill", work)
-    check_asked(gpu, asked)
+    check_copies(gpu)
     model = PrefillModel(problem, gpu, "wgmma" if gpu.arch == WGMMA_ARCH else "mma")
     refused = model.rung.supports(problem)
     if refused is not None:
@@ -88,29 +84,22 @@ def derive_prefill(work: Problem | str | None, gpu: Gpu, asked: Asked) -> Prefil
             refused,
             f"what {KERNEL_OF_KIND[model.kind]} computes: {problem.example}, for example",
         )
-    return _PrefillDerivation(model, asked).design_prefill()
+    return _PrefillDerivation(model, asked).design()
 
 
 class _PrefillDerivation(BoundDerivation):
     sheet = Sheet(Path(__file__).with_name("steps.toml"))
 
     def __init__(self, model: PrefillModel, asked: Asked) -> None:
-        self.model, self.problem = model, model.problem
-        self.kind = model.kind
-        super().__init__(
-            "prefill",
-            self.problem.short(),
-            model.gpu,
-            asked,
-            model,
-            lambda tile: (tile.keys, tile.groups),
-        )
+        self.problem, self.kind = model.problem, model.kind
+        text = self.problem.short()
+        super().__init__("prefill", text, asked, model, lambda tile: (tile.keys, tile.groups))
         self.case = self.kind
         self.heads = self.problem.batch * self.problem.num_qo_heads
         self.key_bytes = 2 * ELEMENT * self.problem.head_dim  # of K and V together
         self.longest = longest_cycles(self.best.shares)
 
-    def design_prefill(self) -> PrefillDesign:
+    def design(self) -> PrefillDesign:
         slope = tuple(attention_slope(self.problem, SLOPE_BYTES))
         wgmma = self.kind == "wgmma"
         rows = "and the barriers" if wgmma else "rows padded"
@@ -127,7 +116,7 @@ class _PrefillDerivation(BoundDerivation):
             self._registers(),
             self.time_step(_say_knobs),
         ]
-        return self.design(
+        return self.made(
             PrefillDesign, steps, slope=slope, kernel=self.tile.kernel, knobs=self.tile.knobs
         )
 

@@ -132,11 +132,11 @@ class _RowDerivation(Derivation):
             self._residency(cost),
             self._time(cost),
         )
-        return RowDesign(
+        return self.made(
+            RowDesign,
+            steps,
             op="rows",
             workload=self.problem.short(),
-            gpu=self.gpu.name,
-            calibrated=self.machine.calibrated,
             layout="registers",
             bound="memory",
             floor_us=self.floor_us,
@@ -148,8 +148,6 @@ class _RowDerivation(Derivation):
             blocks_per_sm=cost.fit.blocks_per_sm,
             kernel=rung.id if rung else None,
             knobs={"threads": self.threads} if rung else None,
-            stops=WHERE_IT_STOPS,
-            steps=steps,
         )
 
     def _bytes(self) -> DesignStep:
