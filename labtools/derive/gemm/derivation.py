@@ -15,7 +15,7 @@ from labtools.problem.gemm.tiling import ProductTile
 from labtools.problem.limits import MOST_REGISTERS
 
 from ..engine import Asked, BoundDerivation, TiledDesign, check_copies
-from ..layouts import prove_alignment, rejected_layouts, swizzle_of, worst_turns
+from ..layouts import prove_alignment, rejected_layouts, swizzle_of
 from ..parts import MOST_STAGES, WARP, DesignStep, Figure, Rejected, Sheet, footprint_words
 from ..sm import ELEMENT, MMA_FLOPS
 from ..traffic import SLOPE_BYTES, SlopePoint, rejected_buffers
@@ -30,10 +30,7 @@ from .tiles import (
     with_stages,
 )
 from .traffic import least_traffic
-from .work import ConvWork, read_work
-
-KERNEL_OF = {"gemm": "g01_ring"}
-"""The shipped kernel that takes a derived tile as its knobs."""
+from .work import FORMS, ConvWork, read_work
 
 
 @dataclass(frozen=True)
@@ -97,16 +94,16 @@ class _ProductDerivation(BoundDerivation):
                 )
             ),
         ]
-        kernel, gemm = KERNEL_OF.get(self.op), self.op == "gemm"
+        form = FORMS[self.op]
         return self.made(
             TileDesign,
             steps,
             slope=slope,
             patch=self.work.tilings(self.tile.m)[0].patch,
             library=self._library(),
-            kernel=kernel,
-            knobs=dict(self.tile.knobs) if kernel else None,
-            hopper=derive_ring(self.work, self.gpu, self.best.time_us) if gemm else None,
+            kernel=form.kernel,
+            knobs=dict(self.tile.knobs) if form.kernel else None,
+            hopper=derive_ring(self.work, self.gpu, self.best.time_us) if form.ring else None,
         )
 
     def _limits(self) -> DesignStep:
@@ -288,7 +285,7 @@ class _ProductDerivation(BoundDerivation):
         return self.step(
             "alignment",
             [row, stage, ELEMENT * self.work.channels],
-            [worst_turns(xor), 0, row % 16, stage % 128],
+            [xor.worst_turns, 0, row % 16, stage % 128],
             rejected,
             rows="" if self.work.copies_whole else one_by_one,
         )
@@ -315,7 +312,7 @@ class _ProductDerivation(BoundDerivation):
         )
 
     def _library(self) -> LibraryPick | None:
-        if self.op not in ("gemm", "moe") or self.asked.quick:
+        if not FORMS[self.op].library or self.asked.quick:
             return None
         rows = sorted(one for one in self.work.rows if one)
         return pick_of_library(rows[len(rows) // 2], self.work.columns, self.work.depth, self.gpu)

@@ -19,7 +19,7 @@ from labtools.problem.rung import SWIZZLED_ROW_BYTES
 
 from ..attention import attention_slope
 from ..engine import Asked, BoundDerivation, TiledDesign, check_copies, read_problem
-from ..layouts import prove_alignment, rejected_layouts, swizzle_of, worst_turns
+from ..layouts import prove_alignment, rejected_layouts, swizzle_of
 from ..parts import (
     NOT_TOLD_APART,
     WARP,
@@ -328,7 +328,7 @@ class _PrefillDerivation(BoundDerivation):
         return self.step(
             "alignment",
             [rows.row_bytes, rows.stride, rows.base, rows.bytes],
-            [worst_turns(mine), padding, *proved],
+            [mine.worst_turns, padding, *proved],
             rejected,
             count=count,
             boxes=boxes,
