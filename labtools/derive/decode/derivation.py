@@ -453,9 +453,7 @@ class _DecodeDerivation(Derivation):
             if self.warps // n >= block_plan.LEAST_BLOCK_WARPS
         }
         shares = [n for n, fits in shared.items() if fits.blocks_per_sm >= n]
-        found = [
-            Figure("blocks of all warps", max(1, one.blocks_per_sm), "", f"by {one.limiter}"),
-        ]
+        found = [Figure("blocks of all warps", max(1, one.blocks_per_sm), "", f"by {one.limiter}")]
         for n, fits in shared.items():
             named = f"blocks of {self.warps // n} warps"
             found.append(Figure(named, fits.blocks_per_sm, "", f"by {fits.limiter}"))

@@ -21,14 +21,7 @@ from ..sm import ELEMENT, MMA_FLOPS
 from ..traffic import SLOPE_BYTES, SlopePoint, rejected_buffers
 from .library_pick import LibraryPick, pick_of_library
 from .rings import RingDesign, derive_ring
-from .tiles import (
-    CHOICES,
-    TileCost,
-    TileModel,
-    fragment_bytes,
-    registers_estimated,
-    with_stages,
-)
+from .tiles import CHOICES, TileCost, TileModel, fragment_bytes, registers_estimated, with_stages
 from .traffic import least_traffic
 from .work import FORMS, ConvWork, read_work
 

@@ -120,10 +120,7 @@ class RingModel(SmModel):
         """Least time at the peak rate of memory and of the matrix units, microseconds."""
         dram = self.machine.dram_bytes_per_cycle
         cycles = self.work.flops / self.sheet_flops / self.gpu.sm_count
-        return {
-            "memory": self.us(self.work.minimal_bytes / dram),
-            "matrix units": self.us(cycles),
-        }
+        return {"memory": self.us(self.work.minimal_bytes / dram), "matrix units": self.us(cycles)}
 
     def product_cycles(self, tile: RingTile) -> float:
         """Cycles of an SM for one wgmma: its operations, or its reads of shared memory."""

@@ -11,23 +11,10 @@ from labtools.predict.sheets import Gpu
 from labtools.problem import Problem, Rung, list_rungs
 from labtools.problem.limits import COPY_BYTES
 from labtools.problem.rows import Rows
-from labtools.problem.rows.row_plan import (
-    MOST_HELD,
-    THREAD_CHOICES,
-    pieces_of_thread,
-    row_threads,
-)
+from labtools.problem.rows.row_plan import MOST_HELD, THREAD_CHOICES, pieces_of_thread, row_threads
 
 from ..engine import Asked, BoundDesign, Derivation, read_problem
-from ..parts import (
-    ISSUE_CYCLES,
-    WARP,
-    WHERE_IT_STOPS,
-    DesignStep,
-    Rejected,
-    Sheet,
-    footprint_words,
-)
+from ..parts import ISSUE_CYCLES, WARP, WHERE_IT_STOPS, DesignStep, Rejected, Sheet, footprint_words
 from ..sm import share_in_flight
 
 PER_PIECE = 30
