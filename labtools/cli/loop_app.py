@@ -89,7 +89,7 @@ def loop_init(
     from .loop import LoopAsked, begin_loop
 
     asked = LoopAsked(kernel, workload, on, seed, branches, rule)
-    present(lambda progress: begin_loop(folder, asked, progress), as_json)
+    present(lambda progress: begin_loop(folder, asked), as_json)
 
 
 @loop_app.command("gaps", epilog=LOOP_EPILOG)
@@ -121,9 +121,9 @@ def loop_pick(
 ) -> None:
     """Choose the round's methods.
 
-    Input: {"methods": ["memory.wide_accesses"], "acknowledged": {"METHOD": "form warps=8: ..."}}. A
-    method that the compiler dropped needs a sentence that names what is different: a knob=value,
-    which the branches then have, a flag, or a number of registers.
+    Input: {"methods": ["memory.wide_accesses"], "acknowledged": {"METHOD": {"form": 2, "reason":
+    "..."}}}. A method that the compiler dropped needs what is different: the number of a form, or a
+    "knob" with its "value", which the branches then have.
     """
     from .loop import do_step
 
@@ -262,4 +262,4 @@ def loop_export(
     """Write the champion as a rung of your own, and runs and grid for Kernel Tuner."""
     from .loop import export_loop
 
-    present(lambda progress: export_loop(folder, target, progress), as_json)
+    present(lambda progress: export_loop(folder, target), as_json)

@@ -28,8 +28,8 @@ SWITCHES_ANOTHER = "it would switch another method on or off"
 """Why a setting is no variant, see `variants`; these are all reasons that are no kernel's."""
 CHANGES_FORM = "it would give a method another form than it may have"
 """Another reason: the method may have one form alone."""
-NOT_AS_WRITTEN = "it is not what was written of a method that is tried again"
-"""Another reason: the words name a knob with another value."""
+NOT_AS_SAID = "it is not what was said of a method that is tried again"
+"""Another reason: a retry names a knob with another value."""
 KnobValues = tuple[tuple[str, int], ...]
 """Knobs with their values."""
 
@@ -113,7 +113,7 @@ def variants(
             elif any(family.form_of(made, name) != form for name, form in wanted.items()):
                 others[made] = CHANGES_FORM
             elif not (settings or {}).items() <= made.knobs.items():
-                others[made] = NOT_AS_WRITTEN
+                others[made] = NOT_AS_SAID
             else:
                 seen.add(made)
                 yield made

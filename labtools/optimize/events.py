@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import BeforeValidator, ConfigDict
 
 from labtools.record import Samples, median_us
 from labtools.record.fields import ProblemField
@@ -21,7 +21,7 @@ from .budget import Budget
 from .classes import MethodClass
 from .family import Axis
 from .gaps import Gaps
-from .pick import Pick
+from .pick import Pick, Retry
 from .sass_check import SassVerdict
 from .score import ScoreEnds
 
@@ -30,6 +30,16 @@ Purpose = Literal["start", "branch", "ablation", "reference", "noise", "frontier
 A/A run, ``frontier`` another workload."""
 UNCOUNTED: tuple[Purpose, ...] = ("start", "reference", "noise", "frontier")
 """What is no run of the search: it tries no new candidate at the loop's workload."""
+
+
+def _read_retries(value: Any) -> Any:
+    """Logs of before these fields hold a sentence of each method, which is read as the reason."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: {"reason": one} if isinstance(one, str) else one for name, one in value.items()}
+
+
+Retries = Annotated[Mapping[str, Retry], BeforeValidator(_read_retries)]
 
 
 class _Event:
@@ -92,9 +102,8 @@ class PickDone(_Event):
 
     round: int
     pick: Pick  # with all that was considered
-    # why a method whose implementation failed may succeed now, by its id: another form, other
-    # flags, fewer registers
-    acknowledged: Mapping[str, str] = field(default_factory=dict)
+    # with what a method is tried again that the compiler dropped, by its id
+    acknowledged: Retries = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

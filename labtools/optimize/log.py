@@ -53,7 +53,6 @@ class LogRead:
 
     lines: tuple[LogLine, ...]  # those that can be read, in order
     notices: tuple[str, ...]  # what is wrong with the others, in words
-    whole: bool  # nothing that was ever acknowledged is known to be missing
 
     @property
     def last_hash(self) -> str:
@@ -62,11 +61,7 @@ class LogRead:
 
 
 class _Unreadable(Exception):
-    """A line that is none, or is not what its hash says.
-
-    Args:
-        version: that it names; 0 where it names none.
-    """
+    """A line that is none, or is not what its hash says; with the version that it names, or 0."""
 
     def __init__(self, version: int = 0) -> None:
         super().__init__()
@@ -122,9 +117,12 @@ class EventLog:
         previous = self._last.hash if self._last else FIRST_PREVIOUS
         plain = adapter_of(type(event)).dump_python(event, mode="json")
         body = {
-            **{"version": LOG_VERSION, "n": number},
-            **{"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "kind": kind},
-            **{"event": plain, "previous": previous},
+            "version": LOG_VERSION,
+            "n": number,
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "kind": kind,
+            "event": plain,
+            "previous": previous,
         }
         try:
             line = LogLine(number, body["at"], kind, event, _hash(body))
@@ -164,23 +162,39 @@ class EventLog:
             raise LabError(
                 f"{self.path} cannot be read.", error.strerror or str(error), "another folder"
             ) from error
-        found, last_version = _Chain(self.path.name, ended=data.endswith(b"\n")), 0
+        lines, known = list[LogLine](), set[str]()
+        twice, torn, damaged, after_a_gap = (list[int]() for _ in range(4))
+        unreadable, last_version = list[int](), 0
         for number, piece in enumerate(data.split(b"\n"), start=1):
             if not piece.strip():
                 continue
             try:
                 line, previous = self._parse(piece)
             except _Unreadable as error:
-                found.add_unreadable(number)
+                unreadable.append(number)
                 last_version = error.version or last_version
-            else:
-                found.add(number, line, previous)
-                last_version = LOG_VERSION
+                continue
+            last_version = LOG_VERSION
+            if line.hash in known:
+                twice.append(number)
+                continue
+            known.add(line.hash)
+            chained = previous == (lines[-1].hash if lines else FIRST_PREVIOUS)
+            if unreadable:
+                (torn if chained else damaged).extend(unreadable)
+            elif not chained:
+                after_a_gap.append(number)
+            unreadable = []
+            lines.append(line)
         if last_version > LOG_VERSION:  # whose hashes may be made otherwise: nothing is damaged
             raise self._newer(_say_version(last_version))
-        read = found.close()
-        self._last = read.lines[-1] if read.lines else None
-        return read
+        # A killed process leaves the end of its line out, and that is the only one.
+        ends_torn = len(unreadable) == 1 and not data.endswith(b"\n")
+        (torn if ends_torn else damaged).extend(unreadable)
+        self._last = lines[-1] if lines else None
+        said = _say_wrong(len(lines), twice, torn, damaged, after_a_gap)
+        notices = tuple(f"{self.path.name}: {text}" for text in said)
+        return LogRead(tuple(lines), notices)
 
     def _parse(self, piece: bytes) -> tuple[LogLine, str]:
         """A line and the hash that it names before its own."""
@@ -242,71 +256,27 @@ def _say_lines(numbers: Sequence[int]) -> str:
     return f"line {named}" if len(numbers) == 1 else f"lines {named}"
 
 
-class _Chain:
-    """Lines in the order of a file, and where their chain is broken.
-
-    Args:
-        name: of the file, for a message.
-        ended: the file ends with the end of a line.
-    """
-
-    def __init__(self, name: str, ended: bool) -> None:
-        self._name = name
-        self._ended = ended
-        self._lines: list[LogLine] = []
-        self._known: set[str] = set()
-        self._unreadable: list[int] = []  # since the last line that can be read
-        self._twice: list[int] = []
-        self._torn: list[int] = []
-        self._damaged: list[int] = []
-        self._after_a_gap: list[int] = []
-
-    def add_unreadable(self, number: int) -> None:
-        """A line of the file that holds no event."""
-        self._unreadable.append(number)
-
-    def add(self, number: int, line: LogLine, previous: str) -> None:
-        """A line that is what its hash says."""
-        before = self._lines[-1].hash if self._lines else FIRST_PREVIOUS
-        if line.hash in self._known:
-            self._twice.append(number)
-            return
-        self._known.add(line.hash)
-        if self._unreadable:
-            self._judge_unreadable(chained=previous == before)
-        elif previous != before:
-            self._after_a_gap.append(number)
-        self._lines.append(line)
-
-    def close(self) -> LogRead:
-        """What was found, once there are no more lines."""
-        if self._unreadable:
-            # A killed process leaves the end of its line out, and that is the only one.
-            torn = not self._ended and len(self._unreadable) == 1
-            self._judge_unreadable(chained=torn)
-        notices = tuple(f"{self._name}: {text}" for text in self._say_wrong())
-        return LogRead(tuple(self._lines), notices, not (self._damaged or self._after_a_gap))
-
-    def _judge_unreadable(self, chained: bool) -> None:
-        (self._torn if chained else self._damaged).extend(self._unreadable)
-        self._unreadable = []
-
-    def _say_wrong(self) -> Iterator[str]:
-        count = len(self._lines)
-        kept = f"the other {count} are kept" if count > 1 else "the other line is kept"
-        if not count:
-            kept = "no other line can be read"
-        if self._twice:
-            verb = "stands" if len(self._twice) == 1 else "stand"
-            yield f"{_say_lines(self._twice)} {verb} there twice; one is read"
-        if self._torn:
-            verb = "is" if len(self._torn) == 1 else "are"
-            yield (
-                f"{_say_lines(self._torn)} {verb} half written, because a process ended there; "
-                "nothing that was acknowledged is missing"
-            )
-        if self._damaged:
-            verb = "is" if len(self._damaged) == 1 else "are"
-            yield f"{_say_lines(self._damaged)} {verb} damaged and what stood there is lost; {kept}"
-        if self._after_a_gap:
-            yield f"lines are missing before {_say_lines(self._after_a_gap)}; {kept}"
+def _say_wrong(
+    count: int,
+    twice: Sequence[int],
+    torn: Sequence[int],
+    damaged: Sequence[int],
+    after_a_gap: Sequence[int],
+) -> Iterator[str]:
+    """What is wrong with some lines, of which ``count`` can be read."""
+    kept = f"the other {count} are kept" if count > 1 else "the other line is kept"
+    if not count:
+        kept = "no other line can be read"
+    if twice:
+        verb = "stands" if len(twice) == 1 else "stand"
+        yield f"{_say_lines(twice)} {verb} there twice; one is read"
+    if torn:
+        yield (
+            f"{_say_lines(torn)} {'is' if len(torn) == 1 else 'are'} half written, because a "
+            "process ended there; nothing that was acknowledged is missing"
+        )
+    if damaged:
+        verb = "is" if len(damaged) == 1 else "are"
+        yield f"{_say_lines(damaged)} {verb} damaged and what stood there is lost; {kept}"
+    if after_a_gap:
+        yield f"lines are missing before {_say_lines(after_a_gap)}; {kept}"

@@ -13,9 +13,9 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from labtools.problem import KernelError, LabError, Problem
 from labtools.problem.rung import say_knobs
@@ -40,7 +40,7 @@ from .branch import (
     with_methods,
 )
 from .budget import Budget, allocate, rule_named
-from .campaign import family_hash_of, source_hash_of
+from .campaign import family_hash_of
 from .classes import MethodClass, classify
 from .events import (
     AblateDone,
@@ -64,14 +64,15 @@ from .log import say_command
 from .loop_folder import LoopFolder
 from .pick import (
     Pick,
+    Retry,
     Taken,
     fresh_form,
     is_on_for_good,
     launch_numbers,
     pick_methods,
     retried_form,
+    retried_settings,
     why_not_again,
-    written_settings,
 )
 from .removals import pair_variants, single_variants
 from .sass_check import Proof, SassVerdict, prove
@@ -102,17 +103,26 @@ NO_TIME_BEFORE = "without a time before"
 
 
 class TuningLoop:
-    """A loop and the bench on which its points are timed.
+    """A loop, opened for writing, and the bench on which its points are timed.
 
     Args:
-        folder: opened for writing.
-        bench: where its points are timed.
-        progress: hears what it does.
+        bench: opens it; what needs no time asks for none.
     """
 
-    def __init__(self, folder: LoopFolder, bench: TimingBench, progress: Progress = silent) -> None:
-        self.folder, self.bench, self.progress = folder, bench, progress
-        self.family: Family = bench.family
+    def __init__(
+        self,
+        folder: LoopFolder,
+        family: Family,
+        bench: Callable[[], TimingBench],
+        progress: Progress = silent,
+    ) -> None:
+        self.folder, self.family, self.progress = folder, family, progress
+        self._open_bench = bench
+
+    @cached_property
+    def bench(self) -> TimingBench:
+        """Where points are timed."""
+        return self._open_bench()
 
     @property
     def state(self) -> LoopState:
@@ -120,6 +130,11 @@ class TuningLoop:
         return self.folder.state
 
     # ------------------------------------------------------------------------------- a round
+
+    def take(self, step: str, **given: Any) -> LoopState:
+        """A step of `STEPS` by its name; ``given`` are the arguments of its method."""
+        state: LoopState = getattr(self, step)(**given)
+        return state
 
     def gaps(self, counters: Mapping[str, float | None] | None = None) -> LoopState:
         """Step 1: how far the champion is from the peaks.
@@ -146,8 +161,12 @@ class TuningLoop:
         history = [*earlier, found]
         return self.folder.keep(
             GapsDone(
-                *(state.round, point.key, found, dict(values), rising(history)),
-                ends=self.bench.score_ends(),
+                state.round,
+                point.key,
+                found,
+                dict(values),
+                rising(history),
+                self.bench.score_ends(),
             )
         )
 
@@ -164,18 +183,17 @@ class TuningLoop:
     def pick(
         self,
         methods: Sequence[str] | None = None,
-        acknowledged: Mapping[str, str] | None = None,
+        acknowledged: Mapping[str, Retry] | None = None,
     ) -> LoopState:
         """Step 3: the round's methods.
 
         Args:
             methods: ids that the caller chose; None lets the four checks and the budget choose.
-            acknowledged: why a method that the compiler dropped may be tried again, by its id;
-                see `read_retry`.
+            acknowledged: with what a method is tried again that the compiler dropped, by its id.
 
         Raises:
             GivenRefused: a chosen method does not go with the champion, or was dropped by the
-                compiler and nobody wrote what is different now.
+                compiler and nothing is different now.
         """
         state = self.folder.require("pick")
         current, point = state.current, self.family.read_key(state.current.start)
@@ -185,8 +203,14 @@ class TuningLoop:
         with _given_by_somebody():
             self._check_acknowledged(said, taken, methods)
         chosen = pick_methods(
-            *(self.family, point, current.gaps, current.budget, current.counters),
-            *(self.bench.problem, self.bench.limits, taken),
+            self.family,
+            point,
+            current.gaps,
+            current.budget,
+            current.counters,
+            self.bench.problem,
+            self.bench.limits,
+            taken,
             refuses=partial(self._cannot_branch, point, said),
             entry=self.bench.entry(point),
             pass_on=True,
@@ -195,16 +219,16 @@ class TuningLoop:
         if methods is not None:
             with _given_by_somebody():
                 chosen = self._given(point, chosen, methods, taken, current.budget)
-        used = {name: text for name, text in said.items() if name in chosen.methods}
+        used = {name: retry for name, retry in said.items() if name in chosen.methods}
         return self.folder.keep(PickDone(state.round, chosen, used))
 
-    def branch(self, given: Sequence[Mapping[str, int]] | None = None) -> LoopState:
+    def branch(self, branches: Sequence[Mapping[str, int]] | None = None) -> LoopState:
         """Step 4: the same methods with several hyperparameters; the fastest right one leads.
 
         Where no branch is right the step may be taken again, with other settings.
 
         Args:
-            given: knobs of the branches, those left out as at the point that the round began
+            branches: knobs of each, those left out as at the point that the round began
                 from, with the round's methods on; None lets the forecast choose.
 
         Raises:
@@ -212,7 +236,7 @@ class TuningLoop:
         """
         state = self.folder.require("branch")
         current, point = state.current, self.family.read_key(state.current.start)
-        branching = self._branching(state, point, given)
+        branching = self._branching(state, point, branches)
         if not branching.branches:
             reason = _say_no_branch(current, branching.pruned)
             return self.folder.keep(LoopStopped(state.round, reason))
@@ -234,7 +258,10 @@ class TuningLoop:
         champion = fastest.point if fastest else None
         return self.folder.keep(
             BranchDone(
-                *(state.round, tuple(tried), champion, branching.pruned),
+                state.round,
+                tuple(tried),
+                champion,
+                branching.pruned,
                 candidates=len(branching.ordered),
                 best_rank=rank_of_best(self.bench, branching.ordered),
             )
@@ -305,15 +332,6 @@ class TuningLoop:
             max_rounds: whole rounds since the last restart, at most.
             max_runs: no new round begins once so many candidates were timed.
         """
-        steps: Mapping[str, Callable[[], LoopState]] = {
-            "gaps": self.gaps,
-            "budget": self.budget,
-            "pick": lambda: self.pick(acknowledged=self._acknowledge()),
-            "branch": self.branch,
-            "ablate": self.ablate,
-            "check": self.check,
-            "update": self.update,
-        }
         limit = ""
         while not (state := self.state).stopped:
             step = state.next_steps[0]
@@ -324,7 +342,7 @@ class TuningLoop:
                 break
             done = state.rounds_since_restart * len(STEPS) + STEPS.index(step)
             self.progress(f"round {state.round}: {step}", done, max_rounds * len(STEPS))
-            steps[step]()
+            self.take(step, **({"acknowledged": self._acknowledge()} if step == "pick" else {}))
         self.score_frontier()
         return self.result(limit)
 
@@ -343,7 +361,10 @@ class TuningLoop:
             )
         champion = FoundPoint(state.point, state.knobs[state.point], state.time_us)
         return LoopResult(
-            *(champion, state.rounds, state.runs, state.stopped or limit),
+            champion,
+            state.rounds,
+            state.runs,
+            state.stopped or limit,
             best=_found(self.bench.best_of_grid()),
             best_leading=_found(self.bench.best_leading()),
             sol=state.sol,
@@ -399,7 +420,10 @@ class TuningLoop:
         for one in every:
             self.folder.keep(
                 PointTimed(
-                    *(number, "reference" if one is beside else purpose, one.key, call),
+                    number,
+                    "reference" if one is beside else purpose,
+                    one.key,
+                    call,
                     timed.samples.get(one),
                     timed.failures.get(one, ""),
                     knobs=dict(one.knobs),
@@ -448,13 +472,15 @@ class TuningLoop:
                 return self._given_branches(current, point, given)
         forms = current.pick.forms if current.pick else {}
         return propose(
-            *(self.bench, point, current.methods),
+            self.bench,
+            point,
+            current.methods,
             count=state.branches,
             known=self._known_points(state),
             seed=f"{state.seed} {state.round} {current.retries}",
             forms=forms,
             fixed=state.implementation_failed_methods,
-            settings=written_settings(self.family, current.acknowledged),
+            settings=retried_settings(self.family, current.acknowledged),
         )
 
     def _given_branches(
@@ -469,7 +495,7 @@ class TuningLoop:
         base = with_methods(self.family, point, current.methods, forms)
         dropped = self.state.implementation_failed_methods
         held = {**held_forms(self.family, point, base, current.methods, dropped), **forms}
-        written = written_settings(self.family, current.acknowledged)
+        written = retried_settings(self.family, current.acknowledged)
         chosen: list[Point] = []
         for knobs in given:
             one = self.family.point({**base.knobs, **knobs})
@@ -492,7 +518,7 @@ class TuningLoop:
                 else:
                     reason += "is not picked for this round"
             elif unlike := [name for name in written if one.knobs[name] != written[name]]:
-                reason = f"{unlike[0]}={written[unlike[0]]} was written of a method that is tried "
+                reason = f"{unlike[0]}={written[unlike[0]]} was said of a method that is tried "
                 reason += f"again, and it would be {unlike[0]}={one.knobs[unlike[0]]} there"
             elif again := [name for name in current.methods if self._was_dropped_at(one, name)]:
                 reason = f"there the compiler dropped {again[0]}"
@@ -530,14 +556,14 @@ class TuningLoop:
     def _cannot_branch(
         self,
         point: Point,
-        said: Mapping[str, str],
+        said: Mapping[str, Retry],
         methods: Sequence[str],
         forms: Mapping[str, int],
     ) -> str | None:
         """Why no setting of some methods can be tried on this bench, or None."""
-        said = {name: words for name, words in said.items() if name in methods}
+        said = {name: retry for name, retry in said.items() if name in methods}
         try:
-            settings = written_settings(self.family, said)
+            settings = retried_settings(self.family, said)
         except LabError as error:
             return error.clause
         known = self._known_points(self.state)
@@ -551,16 +577,18 @@ class TuningLoop:
         return f"no setting {say_methods(methods)} can be tried: {say_counted(reasons)}"
 
     def _check_acknowledged(
-        self, said: Mapping[str, str], taken: Taken, methods: Sequence[str] | None
+        self, said: Mapping[str, Retry], taken: Taken, methods: Sequence[str] | None
     ) -> None:
-        """Refuse words about methods for which they change nothing."""
-        for name in said:
+        """Refuse retries of methods for which they change nothing, or that name no knob's value."""
+        for name, retry in said.items():
             self.family.method(name)
             why = ""
             if name not in taken.failed:
                 why = "the compiler did not drop it in an earlier round"
             elif methods is not None and name not in methods:
                 why = "it is none of the methods that are given"
+            elif bool(retry.knob) != (retry.value is not None):
+                why = "a knob goes with its value"
             if why:
                 raise LabError(
                     f"Nothing about {name} needs to be acknowledged.", why, "the pick without it"
@@ -579,16 +607,16 @@ class TuningLoop:
                 raise LabError(f"{name} cannot be taken.", "it is on already", "other methods")
         again = [self.family.method(name) for name in wanted if name in taken.failed]
         for one in again:
-            if why := why_not_again(self.family, one, taken):
+            if why := why_not_again(one, taken):
                 raise LabError(
                     f"{one.id} cannot be tried again.",
                     why,
-                    f'"acknowledged": {{"{one.id}": "..."}} says what is different, such as '
-                    f"one of its forms, {' or '.join(map(say_knobs, one.on))}; other methods",
+                    f'"acknowledged": {{"{one.id}": {{"form": 0}}}} names a form, counted from 0: '
+                    f"{' or '.join(map(say_knobs, one.on))}; other methods",
                 )
         forms: dict[str, int] = {}
         for one in again:
-            forms |= retried_form(self.family, one, taken)
+            forms |= retried_form(one, taken)
         self.family.apply(point, wanted, forms=forms)
         if reason := self._cannot_branch(point, taken.acknowledged, wanted, forms):
             raise LabError("This pick leads nowhere.", reason, "other methods")
@@ -604,7 +632,7 @@ class TuningLoop:
             considered.append(replace(seen, taken=seen.method in wanted, why=why))
         return Pick(wanted, forms, tuple(considered), max(0, budget.total - len(wanted)))
 
-    def _taken(self, state: LoopState, acknowledged: Mapping[str, str]) -> Taken:
+    def _taken(self, state: LoopState, acknowledged: Mapping[str, Retry]) -> Taken:
         """What earlier rounds found out of methods.
 
         What a method is worth was found on the way to a point: a restart leaves that way, and its
@@ -635,15 +663,16 @@ class TuningLoop:
             state.wrong_picks,
         )
 
-    def _acknowledge(self) -> dict[str, str]:
-        """What the policy writes of methods that the compiler dropped: another form of each."""
+    def _acknowledge(self) -> dict[str, Retry]:
+        """With what the policy tries methods again that the compiler dropped: another form."""
         taken = self._taken(self.state, {})
         said = {}
         for name in taken.failed:
             method = self.family.method(name)
             if (fresh := fresh_form(method, taken)) is not None:
                 form = say_knobs(method.on[fresh])
-                said[name] = f"another form, {form}: the compiler dropped the one before"
+                reason = f"another form, {form}: the compiler dropped the one before"
+                said[name] = Retry(fresh, reason=reason)
         return said
 
     def _next_point(self, state: LoopState) -> tuple[float | None, str, float]:
@@ -956,13 +985,15 @@ def _source_of(family: Family) -> Callable[[str], str]:
 
 
 @contextlib.contextmanager
-def _opened(folder: Path, family: Family, progress: Progress = silent) -> Iterator[TuningLoop]:
-    """The loop of a folder, for one step."""
-    with LoopFolder.opened(folder, _source_of(family)) as opened:
+def open_loop(folder: Path, family: Family, progress: Progress = silent) -> Iterator[TuningLoop]:
+    """The loop of a folder, to go on with; no other process does so until the end of the block.
+
+    Raises:
+        LabError: there is none, or it began with another family.
+    """
+    with LoopFolder.opened(folder, _source_of(family)) as opened, contextlib.ExitStack() as held:
         state = opened.state
-        on = cast(TimedOn, state.on)
-        # Loops that began with an earlier labtools know the source alone.
-        if state.family_hash not in (family_hash_of(family), source_hash_of(family)):
+        if state.family_hash != family_hash_of(family):
             raise LabError(
                 f"{family.rung.id} is no longer what this loop began with.",
                 "its source, its Python or its methods have changed, so what was found earlier is "
@@ -970,64 +1001,13 @@ def _opened(folder: Path, family: Family, progress: Progress = silent) -> Iterat
                 f"{say_command('summary', folder)} reads it; a new folder for the kernel as it is "
                 "now",
             )
-        with open_bench(family, state.workload, on, seed=state.seed, progress=progress) as bench:
-            yield TuningLoop(opened, bench, progress)
 
+        def bench() -> TimingBench:
+            on = cast(TimedOn, state.on)
+            opening = open_bench(family, state.workload, on, seed=state.seed, progress=progress)
+            return held.enter_context(opening)
 
-def gaps(
-    folder: Path, family: Family, counters: Mapping[str, float | None] | None = None
-) -> LoopState:
-    """Step 1 on a folder, see `TuningLoop.gaps`."""
-    with _opened(folder, family) as loop:
-        return loop.gaps(counters)
-
-
-def budget(folder: Path, family: Family, rule: str | None = None) -> LoopState:
-    """Step 2 on a folder, see `TuningLoop.budget`."""
-    with _opened(folder, family) as loop:
-        return loop.budget(rule)
-
-
-def pick(
-    folder: Path,
-    family: Family,
-    methods: Sequence[str] | None = None,
-    acknowledged: Mapping[str, str] | None = None,
-) -> LoopState:
-    """Step 3 on a folder, see `TuningLoop.pick`."""
-    with _opened(folder, family) as loop:
-        return loop.pick(methods, acknowledged)
-
-
-def branch(
-    folder: Path,
-    family: Family,
-    branches: Sequence[Mapping[str, int]] | None = None,
-    progress: Progress = silent,
-) -> LoopState:
-    """Step 4 on a folder, see `TuningLoop.branch`."""
-    with _opened(folder, family, progress) as loop:
-        return loop.branch(branches)
-
-
-def ablate(
-    folder: Path, family: Family, pairs: bool = False, progress: Progress = silent
-) -> LoopState:
-    """Step 5 on a folder, see `TuningLoop.ablate`."""
-    with _opened(folder, family, progress) as loop:
-        return loop.ablate(pairs)
-
-
-def check(folder: Path, family: Family) -> LoopState:
-    """Step 6 on a folder, see `TuningLoop.check`."""
-    with _opened(folder, family) as loop:
-        return loop.check()
-
-
-def update(folder: Path, family: Family, analysis: str = "") -> LoopState:
-    """Step 7 on a folder, see `TuningLoop.update`."""
-    with _opened(folder, family) as loop:
-        return loop.update(analysis)
+        yield TuningLoop(opened, family, bench, progress)
 
 
 def run(
@@ -1038,7 +1018,7 @@ def run(
     progress: Progress = silent,
 ) -> LoopResult:
     """The automatic policy on a folder, see `TuningLoop.run`."""
-    with _opened(folder, family, progress) as loop:
+    with open_loop(folder, family, progress) as loop:
         return loop.run(max_rounds, max_runs)
 
 

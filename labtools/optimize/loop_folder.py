@@ -1,7 +1,7 @@
 """A loop on disk: its folder, with the log and the files that follow from it.
 
-The log is the truth. ``state.json`` and everything else in the folder follow from it and are
-written anew whenever they are missing, damaged, of another version or behind.
+The log alone is judged. Everything else in the folder follows from it and is written again wherever
+it differs.
 """
 
 from __future__ import annotations
@@ -11,32 +11,20 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import fields, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from labtools.measure.channel import adapter_of
 from labtools.problem import DEFAULT_OPERATION, LabError, operations
 from labtools.problem.text import how_many
 from labtools.record.whole import write_whole
 
-from .events import (
-    EVENT_KINDS,
-    InitDone,
-    LoopRestarted,
-    LoopSetup,
-    PlanMade,
-    PointTimed,
-    Purpose,
-    kind_of,
-)
+from .events import EVENT_KINDS, InitDone, LoopRestarted, PlanMade, PointTimed, Purpose, kind_of
 from .family import load_family
-from .log import FIRST_PREVIOUS, NO_BODY, EventLog, LogLine, LogRead, say_command
+from .log import NO_BODY, EventLog, LogLine, LogRead, say_command
 from .round_files import files_of
-from .state import ROUND_PREFIX, STATE_VERSION, STEPS, LoopState, OutOfOrder, StateFold, check_step
+from .state import ROUND_PREFIX, STEPS, LoopState, OutOfOrder, StateFold, check_step
 
 LOG_NAME = "log.jsonl"
 STATE_NAME = "state.json"
@@ -47,24 +35,21 @@ class LoopThere(LabError):
 
 
 class LoopFolder:
-    """A loop on disk: its log, and the files that follow from it.
+    """A loop on disk, made by `create`, `opened` or `look`.
 
-    Made by `create`, `opened` or `look`. ``state`` is what the log says; ``notices`` say what was
-    damaged and how it was mended; ``resumed`` says where it goes on.
+    ``notices`` say what of the log is damaged, and ``resumed`` where the loop goes on.
 
     Args:
-        path: of the folder.
         source: the text of a point's kernel, by the point's key; without it no sources are kept.
     """
 
     def __init__(self, path: Path, source: Callable[[str], str] | None = None) -> None:
         self.path = path
         self.source = source
-        self.notices: tuple[str, ...] = ()
         self.resumed = ""
         self.log = EventLog(path / LOG_NAME, EVENT_KINDS)
         self._fold = StateFold()
-        self._read = LogRead((), (), True)
+        self._read = LogRead((), ())
         self._writing = False
 
     @classmethod
@@ -104,8 +89,6 @@ class LoopFolder:
     def opened(cls, path: Path, source: Callable[[str], str] | None = None) -> Iterator[LoopFolder]:
         """A loop that goes on; its lock is held until the end of the block.
 
-        What of the folder is missing, damaged or behind its log is written anew.
-
         Raises:
             LabError: there is none, another process works in it, or a newer labtools wrote its
                 log.
@@ -116,7 +99,6 @@ class LoopFolder:
         with folder.log.held():
             folder._load()
             folder._writing = True
-            folder._mend_state()
             folder.write_files()
             yield folder
 
@@ -129,7 +111,6 @@ class LoopFolder:
         """
         folder = cls(path)
         folder._load()
-        folder.notices += tuple(filter(None, [folder._judge_state()[0]]))
         return folder
 
     @classmethod
@@ -154,6 +135,11 @@ class LoopFolder:
     def lines(self) -> tuple[LogLine, ...]:
         """Of the log, those that can be read."""
         return self._read.lines
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What of the log is damaged, in words."""
+        return self._read.notices
 
     # -- steps -----------------------------------------------------------------------------
 
@@ -207,21 +193,20 @@ class LoopFolder:
 
         Args:
             point: its key.
-            round: of that round alone.
-            purpose: for that purpose alone.
+            round: of that round alone; None of any, as with ``purpose``.
             calls: of these calls of the bench alone; none is of any.
         """
         for line in reversed(self.lines):
-            one = line.event
+            timed = line.event
             if (
-                isinstance(one, PointTimed)
-                and one.point == point
-                and not one.workload
-                and round in (None, one.round)
-                and purpose in (None, one.purpose)
-                and (not calls or one.call in calls)
+                isinstance(timed, PointTimed)
+                and timed.point == point
+                and not timed.workload
+                and round in (None, timed.round)
+                and purpose in (None, timed.purpose)
+                and (not calls or timed.call in calls)
             ):
-                return one
+                return timed
         return None
 
     @property
@@ -251,8 +236,7 @@ class LoopFolder:
             )
         kind = kind_of(event)
         if kind in STEPS:
-            state = self.require(kind)
-            check_step(state, event)
+            check_step(self.require(kind), event)
         self._append(event)
         if kind not in ("plan", "timed"):  # what is only measured stands in the log
             now = self.state.current.round
@@ -289,7 +273,7 @@ class LoopFolder:
         """Write whatever follows from the log and does not stand there as it should.
 
         Args:
-            rounds: of which the folders are looked at; None is all.
+            rounds: whose folders are looked at; None is all.
 
         Raises:
             LabError: something could not be written; the log has it all.
@@ -324,83 +308,10 @@ class LoopFolder:
         self._fold = StateFold()
         for line in self._read.lines:
             self._fold.take(line.event)
-        self.notices = self._read.notices
         self.resumed = self.state.say_resumed()
-
-    def _judge_state(self) -> tuple[str, bool]:
-        """What is wrong with ``state.json``, in words, and whether it should be set aside.
-
-        One that is merely behind the log is what a killed process leaves: nothing is wrong.
-        """
-        path, state = self.path / STATE_NAME, self.state
-        again = f"it is rebuilt from the {state.log_lines} lines of {LOG_NAME}"
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            return f"{STATE_NAME} was missing; {again}", False
-        except OSError as error:
-            return f"{STATE_NAME} cannot be read ({error.strerror}); {again}", True
-        try:
-            body = json.loads(data)
-            version = int(body["schema_version"])
-        except NO_BODY:
-            return f"{STATE_NAME} was damaged; {again}", True
-        if version != STATE_VERSION:
-            word = "newer" if version > STATE_VERSION else "older"
-            return f"{STATE_NAME} is of the {word} version {version}; {again}", True
-        try:
-            told = adapter_of(LoopState).validate_python(body)
-        except (ValidationError, LabError):
-            return f"{STATE_NAME} was damaged; {again}", True
-        if told.log_hash == state.log_hash:
-            if body == json.loads(adapter_of(LoopState).dump_json(state)):
-                return "", False
-            return f"{STATE_NAME} did not say what {LOG_NAME} says; {again}", True
-        if told.log_hash in {line.hash for line in self.lines} | {FIRST_PREVIOUS}:
-            return "", False
-        if other := self._say_other(told):
-            return f"{STATE_NAME} is of another loop, or was changed: {other}; {again}", True
-        if not self._read.whole:  # the line that it followed from is among those that are lost
-            return "", False
-        lost = f"{LOG_NAME} has lost its end: {STATE_NAME} followed from {told.log_lines} lines"
-        return f"{lost}; {again}", True
-
-    def _say_other(self, told: LoopState) -> str:
-        """Why a state whose last line is not in the log never followed from a longer one of this
-        loop; empty where it may have."""
-        state = self.state
-        for one in fields(LoopSetup):
-            if getattr(told, one.name) != getattr(state, one.name):
-                return f"its {one.name} is not the loop's"
-        if self._read.whole and told.log_lines <= state.log_lines:
-            return f"it did not follow from line {told.log_lines} of {LOG_NAME}"
-        if self._read.whole and told.timed[: state.runs] != state.timed:
-            return f"it has other times than {LOG_NAME}"
-        return ""
-
-    def _mend_state(self) -> None:
-        """Set a ``state.json`` aside that cannot be used, and say so."""
-        notice, aside = self._judge_state()
-        if not notice:
-            return
-        path = self.path / STATE_NAME
-        if aside:
-            stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-            with contextlib.suppress(OSError):  # it is written over then
-                path.rename(path.with_name(f"{STATE_NAME}.damaged-{stamp}"))
-        self.notices += (notice,)
 
 
 _ROUND = re.compile(rf"{ROUND_PREFIX}[1-9][0-9]*")
-
-
-def _is_state(path: Path) -> bool:
-    """Whether a file is a loop's state, of whatever version."""
-    try:
-        body = json.loads(path.read_bytes())
-    except (OSError, *NO_BODY):
-        return False
-    return isinstance(body, dict) and {"schema_version", "log_hash"} <= body.keys()
 
 
 def _refuse_remains(path: Path) -> None:
@@ -409,27 +320,24 @@ def _refuse_remains(path: Path) -> None:
         names = os.listdir(path)
     except OSError:
         return  # nothing is there, or whoever wants to read or write says why it cannot
-    rounds = sum(bool(_ROUND.fullmatch(one)) for one in names)
-    there = [STATE_NAME] if _is_state(path / STATE_NAME) else []
-    if rounds:
-        there.append(f"the files of {how_many(rounds, 'round')}")
-    if not there:
-        return
-    lost = f"{LOG_NAME} has no whole line" if LOG_NAME in names else f"there is no {LOG_NAME}"
-    raise LabError(
-        f"{path} holds what is left of a loop.",
-        f"{lost}, and {' and '.join(there)} followed from it",
-        "what is there, to be read; the loop once its log is there again; another folder for a new "
-        "loop",
-    )
+    rounds = sum(bool(_ROUND.fullmatch(name)) for name in names)
+    there = [f"the files of {how_many(rounds, 'round')}"] if rounds else []
+    with contextlib.suppress(OSError, *NO_BODY):
+        if "log_hash" in json.loads((path / STATE_NAME).read_bytes()):
+            there.insert(0, STATE_NAME)
+    if there:
+        lost = "has no whole line" if LOG_NAME in names else "is gone"
+        raise LabError(
+            f"{path} holds what is left of a loop.",
+            f"{LOG_NAME} {lost}, and {' and '.join(there)} followed from it",
+            "the loop once its log is there again; another folder for a new loop",
+        )
 
 
 def family_lost(folder: Path, family: str, because: LabError) -> LabError:
-    """What is said of a loop whose family cannot be loaded.
+    """What is said of a loop whose family, as the loop names it, cannot be loaded.
 
     Args:
-        folder: of the loop.
-        family: as the loop names it.
         because: what loading it said.
     """
     path = Path(family)
@@ -450,8 +358,7 @@ def family_lost(folder: Path, family: str, because: LabError) -> LabError:
 
 def _know_problem(log: Path) -> None:
     """Load the family of a log whose workload is of no operation that is known: the family's Python
-    brings it, and without it the log's first line could not be read.
-    """
+    brings it, and without it the log's first line could not be read."""
     try:
         with open(log, "rb") as file:
             event = json.loads(file.readline())["event"]

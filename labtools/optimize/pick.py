@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+from pydantic import ConfigDict
 
 from labtools.problem import LabError, Limits, Problem, Rung, timed_launches
 from labtools.problem.rung import is_arch_since
@@ -34,6 +35,42 @@ WEAK_STRENGTH = 0.25
 
 
 @dataclass(frozen=True)
+class Retry:
+    """With what a method is tried again that the compiler dropped: a form of it, a knob, or both.
+
+    A knob of the method's own forms means those that have the value; another is set beside them.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    form: int | None = None  # its number, from 0
+    knob: str = ""
+    value: int | None = None  # of the knob
+    reason: str = ""  # why it may succeed now, in words
+
+    def forms(self, method: Method) -> tuple[int, ...] | None:
+        """Numbers of the forms that it means; None where it means none."""
+        own = {} if self.knob not in method.off else {self.knob: self.value}
+        if self.form is None and not own:
+            return None
+        return tuple(
+            number
+            for number, form in enumerate(method.on)
+            if self.form in (None, number) and own.items() <= form.items()
+        )
+
+    def setting(self, method: Method) -> dict[str, int]:
+        """The knob that it sets beside the method's forms, where it sets one."""
+        if not self.knob or self.knob in method.off or self.value is None:
+            return {}
+        return {self.knob: self.value}
+
+    def __str__(self) -> str:
+        named = [] if self.form is None else [f"form {self.form}"]
+        named += [f"{self.knob}={self.value}"] if self.knob else []
+        return self.reason or ", ".join(named)
+
+
+@dataclass(frozen=True)
 class Taken:
     """What earlier rounds found out of methods."""
 
@@ -42,8 +79,8 @@ class Taken:
     ineffective: tuple[str, ...] = ()
     # ids of those that the compiler dropped, with the numbers of the forms that it did
     failed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    # of those, why one may be tried again, in words; see `read_retry`
-    acknowledged: Mapping[str, str] = field(default_factory=dict)
+    # with what one of those is tried again, by its id
+    acknowledged: Mapping[str, Retry] = field(default_factory=dict)
     undecided: tuple[str, ...] = ()  # ids; they may be taken again
     # methods that were picked together, and the round in which no branch was right
     wrong: Mapping[tuple[str, ...], int] = field(default_factory=dict)
@@ -207,7 +244,7 @@ class _PickInTheMaking:
             if slots == 0 or of_axis >= CAP:
                 self.seen[one.method] = _say(one, one.why or none_left)
                 continue
-            extra = retried_form(self.family, self.family.method(one.method), self.known)
+            extra = retried_form(self.family.method(one.method), self.known)
             if reason := self._cannot_join(one.method, extra):
                 self.seen[one.method] = _say(one, reason)
                 continue
@@ -352,7 +389,7 @@ def _settled(family: Family, point: Point, method: Method, known: Taken) -> str:
         return "an earlier round found it ineffective"
     if wrong := known.was_wrong([method.id]):
         return wrong
-    return why_not_again(family, method, known)
+    return why_not_again(method, known)
 
 
 def is_on_for_good(family: Family, point: Point, method: Method, known: Taken) -> bool:
@@ -366,105 +403,37 @@ def is_on_for_good(family: Family, point: Point, method: Method, known: Taken) -
     return form not in known.failed.get(method.id, ()) or fresh_form(method, known) is None
 
 
-@dataclass(frozen=True)
-class RetryPatterns:
-    """What names something in the words by which a method that the compiler dropped is tried again.
-
-    Regular expressions that Python and JavaScript read alike; case does not matter.
-    """
-
-    setting: str  # a knob and its value
-    form: str  # the number of a form of the method, from 0
-    elsewhere: str  # a flag of the compiler, or a number of registers
-
-
-def retry_patterns(family: Family) -> RetryPatterns:
-    """The patterns for the knobs of a family."""
-    knobs = "|".join(re.escape(one.name) for one in family.rung.knobs)
-    return RetryPatterns(
-        setting=rf"\b({knobs}) ?= ?([0-9]+)",
-        form=r"\bform ([0-9]+)",
-        elsewhere=r"(?:^|[ (\"'`])--?[a-z]|\b[0-9]+ registers?\b",
-    )
-
-
-@dataclass(frozen=True)
-class Retry:
-    """What words say is different, by which a method that the compiler dropped is tried again."""
-
-    # numbers of the method's forms that agree with them; None where they name no form
-    forms: tuple[int, ...] | None
-    # other knobs that they name, each with the first value; so it has to be
-    settings: Mapping[str, int]
-    names_something: bool  # a form, a knob, a flag or registers
-
-
-def read_retry(family: Family, method: Method, words: str) -> Retry:
-    """What is named in some words about a method."""
-    patterns = retry_patterns(family)
-    named: dict[str, int] = {}
-    flags = re.IGNORECASE | re.ASCII  # as JavaScript has it
-    for knob, value in re.findall(patterns.setting, words, flags):
-        named.setdefault(knob.lower(), int(value))
-    by_number = [int(number) for number in re.findall(patterns.form, words, flags)]
-    mine = {knob for form in method.on for knob in form}
-    own = {knob: value for knob, value in named.items() if knob in mine}
-    others = {knob: value for knob, value in named.items() if knob not in mine}
-    forms = None
-    if own or by_number:
-        forms = tuple(
-            number
-            for number, form in enumerate(method.on)
-            if own.items() <= form.items() and (not by_number or number in by_number)
-        )
-    elsewhere = re.search(patterns.elsewhere, words, flags)
-    return Retry(forms, others, bool(named or by_number or elsewhere))
-
-
-def written_settings(family: Family, acknowledged: Mapping[str, str]) -> dict[str, int]:
-    """The knobs that words about methods name beside the forms of these, see `Retry.settings`.
-
-    Args:
-        family: whose methods.
-        acknowledged: what was written, by a method's id.
+def retried_settings(family: Family, acknowledged: Mapping[str, Retry]) -> dict[str, int]:
+    """The knobs that retries set beside the forms of their methods.
 
     Raises:
-        LabError: two of them name one knob with different values.
+        LabError: no such knob or value, or two of them set one knob differently.
     """
     found: dict[str, int] = {}
-    for name, words in acknowledged.items():
-        for knob, value in read_retry(family, family.method(name), words).settings.items():
+    for name, retry in acknowledged.items():
+        for knob, value in retry.setting(family.method(name)).items():
+            family.rung.resolve_knobs({knob: value})
             if found.setdefault(knob, value) != value:
                 raise LabError(
-                    "What was written of these methods does not go together.",
+                    "These methods cannot be tried again together.",
                     f"{knob} cannot be {found[knob]} and {value}",
                     "one of them without it",
                 )
     return found
 
 
-def why_not_again(family: Family, method: Method, known: Taken) -> str:
+def why_not_again(method: Method, known: Taken) -> str:
     """Why a method is not tried again that the compiler dropped; empty where it may be."""
     if method.id not in known.failed:
         return ""
-    written = known.acknowledged.get(method.id, "").strip()
-    if not written:
-        return "the compiler dropped it, and nobody wrote why it should be tried again"
-    found = read_retry(family, method, written)
-    if not found.names_something:
-        return (
-            "the compiler dropped it, and what was written names neither a form, as knob=value, "
-            "nor a flag nor a number of registers"
-        )
-    if found.forms is not None and not retried_form(family, method, known):
-        return "the compiler dropped it, and what was written names no form that is left to try"
+    retry = known.acknowledged.get(method.id)
+    if retry is None:
+        return "the compiler dropped it, and nobody said with what it should be tried again"
+    if retry.form is None and not retry.knob:
+        return "the compiler dropped it, and what was said gives neither a form nor a knob"
+    if not retried_form(method, known) and retry.forms(method) is not None:
+        return "the compiler dropped it, and what was said gives no form that is left to try"
     return ""
-
-
-def _forms_left(method: Method, known: Taken) -> list[int]:
-    """Numbers of the forms that the compiler has not dropped yet."""
-    dropped = known.failed.get(method.id, ())
-    return [number for number in range(len(method.on)) if number not in dropped]
 
 
 def fresh_form(method: Method, known: Taken) -> int | None:
@@ -472,18 +441,22 @@ def fresh_form(method: Method, known: Taken) -> int | None:
     return next(iter(_forms_left(method, known)), None)
 
 
-def retried_form(family: Family, method: Method, known: Taken) -> dict[str, int]:
-    """The number of the one form in which a method is tried again that the compiler dropped, by its
-    id: the first that is left, of those that were written where some were. A form that was dropped
-    is tried beside other knobs, where both were written. Empty for another method, and where none
-    is left."""
+def _forms_left(method: Method, known: Taken) -> list[int]:
+    dropped = known.failed.get(method.id, ())
+    return [number for number in range(len(method.on)) if number not in dropped]
+
+
+def retried_form(method: Method, known: Taken) -> dict[str, int]:
+    """By its id, the number of the one form in which a method is tried again that the compiler
+    dropped: the first that is left, of those that the retry means where it means some. A dropped
+    form is tried beside another knob. Empty for another method, and where none is left."""
     if method.id not in known.failed:
         return {}
-    written = read_retry(family, method, known.acknowledged.get(method.id, ""))
-    left = _forms_left(method, known)
-    if written.forms is not None:
-        left = [number for number in left if number in written.forms]
-        left += written.forms if written.settings else ()
+    retry = known.acknowledged.get(method.id, Retry())
+    left, meant = _forms_left(method, known), retry.forms(method)
+    if meant is not None:
+        left = [number for number in left if number in meant]
+        left += meant if retry.setting(method) else ()
     return {method.id: left[0]} if left else {}
 
 

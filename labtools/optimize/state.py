@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from labtools.problem import LabError
 from labtools.problem.text import first_line, how_many
@@ -15,18 +15,14 @@ from .budget import Budget
 from .classes import MethodClass
 from .events import (
     UNCOUNTED,
-    AblateDone,
     BranchDone,
     BranchTried,
-    BudgetDone,
-    CheckDone,
     FrontierScored,
     GapsDone,
     InitDone,
     LoopRestarted,
     LoopSetup,
     LoopStopped,
-    PickDone,
     PlanMade,
     PointTimed,
     Purpose,
@@ -35,8 +31,8 @@ from .events import (
 )
 from .family import Axis
 from .gaps import Gaps
-from .log import LogRead
-from .pick import Pick
+from .log import LogRead, say_command
+from .pick import Pick, Retry
 from .sass_check import SassVerdict
 from .score import ScoreEnds, SolScore
 
@@ -50,10 +46,7 @@ BEST_FORECASTS = 4
 """As many candidates of a round are asked for the fastest, see `ForecastHits`."""
 MOST_RETRIES = 3
 """Times that ``branch`` may be done again where no branch was right."""
-METHOD_CLASSES: tuple[MethodClass, ...] = (
-    *("effective", "ineffective"),
-    *("implementation_failed", "undecided"),
-)
+METHOD_CLASSES: tuple[MethodClass, ...] = get_args(MethodClass)
 
 
 class OutOfOrder(LabError):
@@ -112,7 +105,7 @@ class RoundKept:
     ends: ScoreEnds | None = None  # between which times are scored, where the bench has a baseline
     budget: Budget | None = None
     pick: Pick | None = None
-    acknowledged: Mapping[str, str] = field(default_factory=dict)
+    acknowledged: Mapping[str, Retry] = field(default_factory=dict)
     branches: tuple[BranchTried, ...] = ()
     pruned: Mapping[str, int] = field(default_factory=dict)
     candidates: int = 0  # settings that the forecast ordered, in the last attempt
@@ -268,6 +261,24 @@ class LoopState(LoopSetup):
         within = sum(rank <= BEST_FORECASTS for rank in ranks)
         return ForecastHits(len(led), len(chosen), len(ranks), within)
 
+    def say_faster(self, folder: Path) -> Iterator[str]:
+        """That the frontier holds a faster point than the champion, as it may after a restart.
+
+        In a round that is under way the champion is what leads it, once that is known.
+        """
+        if self.time_us is None or not self.frontier:
+            return
+        leads = self.time_us
+        if self.current.classes is None and self.current.time_us is not None:
+            leads = min(leads, self.current.time_us)
+        least = next((kept.aa.effect for kept in reversed(self.history) if kept.aa), 0.0)
+        number, entry = min(enumerate(self.frontier), key=lambda item: item[1].time_us)
+        if leads > (1 + least) * entry.time_us:
+            yield (
+                f"entry {number} of the frontier took {entry.time_us:.2f} us in round "
+                f"{entry.iteration}: {say_command('restart', folder, number)} goes back to it"
+            )
+
     def say_resumed(self) -> str:
         """Where the loop goes on, and what of a step that was cut off is kept."""
         open_ = self.current
@@ -290,13 +301,11 @@ class LoopState(LoopSetup):
 # -------------------------------------------------------------------------------- from the log
 
 
-_LEFT_BY: Mapping[str, tuple[str, ...]] = {
+STEP_FIELDS: Mapping[str, tuple[str, ...]] = {
     "gaps": ("gaps", "counters", "rising", "ends"),
     "budget": ("budget",),
     "pick": ("pick", "acknowledged"),
-    "branch": (
-        *("branches", "pruned", "candidates", "best_rank", "retries", "champion", "time_us"),
-    ),
+    "branch": ("branches", "pruned", "candidates", "best_rank", "retries", "champion", "time_us"),
     "ablate": ("aa", "attribution", "pairs", "untimed"),
     "check": ("sass_check",),
     "update": ("classes", "gain", "analysis"),
@@ -318,32 +327,14 @@ class StateFold:
         self.timed: list[TimedRun] = []
         self.knobs: dict[str, Mapping[str, int]] = {}
         self.times_us: dict[str, float] = {}
-        self.fresh: int | None = None
 
     def take(self, event: Any) -> None:
         """Enter one event."""
-        takers: dict[type, Callable[[Any], None]] = {
-            InitDone: self._take_init,
-            GapsDone: self._take_gaps,
-            BudgetDone: lambda one: self._step(one, budget=one.budget),
-            PickDone: lambda one: self._step(one, pick=one.pick, acknowledged=one.acknowledged),
-            PlanMade: self._take_plan,
-            PointTimed: self._take_timed,
-            BranchDone: self._take_branches,
-            AblateDone: lambda one: self._step(
-                one,
-                aa=one.aa,
-                attribution=one.attribution,
-                pairs=one.pairs,
-                untimed=one.untimed,
-            ),
-            CheckDone: lambda one: self._step(one, sass_check=one.sass_check),
-            UpdateDone: self._take_update,
-            FrontierScored: self._take_scores,
-            LoopRestarted: self._take_restart,
-            LoopStopped: self._take_stop,
-        }
-        takers[type(event)](event)
+        kind = kind_of(event)
+        if (taker := getattr(self, f"_take_{kind}", None)) is not None:
+            taker(event)
+        else:
+            self._step(event, **{name: getattr(event, name) for name in STEP_FIELDS[kind]})
 
     def _round(self, number: int) -> RoundKept:
         return self.rounds.setdefault(number, RoundKept(number, start=self.point))
@@ -355,7 +346,7 @@ class StateFold:
         """What a step left. What later steps left of its round follows from it, so a step that is
         done again, where its line was lost, unmakes that; what was timed stays."""
         kind = kind_of(event)
-        later = [name for step in STEPS[STEPS.index(kind) + 1 :] for name in _LEFT_BY[step]]
+        later = [name for step in STEPS[STEPS.index(kind) + 1 :] for name in STEP_FIELDS[step]]
         none = RoundKept(event.round)
         self._set(event, **{name: getattr(none, name) for name in later}, **values)
 
@@ -396,7 +387,7 @@ class StateFold:
         points = dict.fromkeys((*kept.get(event.purpose, ()), event.point))
         self._set(event, kept={**kept, event.purpose: tuple(points)})
 
-    def _take_branches(self, event: BranchDone) -> None:
+    def _take_branch(self, event: BranchDone) -> None:
         before = self._round(event.round)
         right = {one.point: one.time_us for one in event.branches if one.is_right}
         self._step(
@@ -435,7 +426,7 @@ class StateFold:
             self.classes.pop(method, None)  # the latest verdict stands, at the end
             self.classes[method] = found
 
-    def _take_scores(self, event: FrontierScored) -> None:
+    def _take_frontier(self, event: FrontierScored) -> None:
         self.frontier = [
             replace(one, others_us={**one.others_us, **event.times_us.get(one.point, {})})
             for one in self.frontier

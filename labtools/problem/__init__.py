@@ -13,6 +13,7 @@ from .compare import (
     is_poison,
     merge_comparisons,
     poisoned,
+    tolerance_of,
 )
 from .decode import block_plan
 from .decode.battery import battery, draw_workloads
@@ -56,6 +57,7 @@ from .prefill.operation import PrefillAttention
 from .problem import (
     DEFAULT_OPERATION,
     OUTPUT_BUFFER,
+    Arrays,
     Buffer,
     Drawn,
     Fill,
@@ -73,6 +75,7 @@ from .problem import (
 )
 from .rows import Rows
 from .rows.operation import RowNorm
+from .rows.residual import AddNorm, ResidualNorm
 from .rung import (
     Knob,
     Launch,
@@ -90,5 +93,6 @@ from .rung import (
 
 register_operation(DecodeAttention())
 register_operation(RowNorm())
+register_operation(ResidualNorm())
 register_operation(PrefillAttention())
 register_operation(MatrixProduct())

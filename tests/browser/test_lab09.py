@@ -33,14 +33,9 @@ from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants
 from labtools.optimize.budget import DEFAULT_BRANCHES, DEFAULT_RULE
 from labtools.optimize.family import METHOD_AXES, Point
+from labtools.optimize.loop import open_loop
 from labtools.optimize.loop_folder import LoopFolder
-from labtools.optimize.pick import (
-    Taken,
-    read_retry,
-    retried_form,
-    why_not_again,
-    written_settings,
-)
+from labtools.optimize.pick import Retry, Taken, retried_form, retried_settings
 from labtools.optimize.searches import Searches
 from labtools.optimize.state import METHOD_CLASSES, LoopState, RoundKept
 from labtools.problem.rung import say_knobs
@@ -72,14 +67,14 @@ class Reference:
         )
         for number in range(1, ROUNDS + 1):
             begun = self._restart() if number == RESTARTED else ""
-            loop.gaps(steps, family)
-            loop.budget(steps, family)
-            picked = loop.pick(steps, family)
-            if not picked.current.methods or loop.branch(steps, family).stopped:
-                return
-            tried = loop.ablate(steps, family)
-            loop.check(steps, family)
-            yield tried, loop.update(steps, family), begun
+            with open_loop(steps, family) as played:
+                played.gaps()
+                played.budget()
+                if not played.pick().current.methods or played.branch().stopped:
+                    return
+                tried = played.ablate()
+                played.check()
+                yield tried, played.update(), begun
 
     def _restart(self) -> str:
         """The next round begins from the fastest of the frontier; its key."""
@@ -467,63 +462,6 @@ def test_the_game_believes_what_the_loop_believes(
     assert opened and restarted, "nothing was opened again"
 
 
-READ_WORDS = """([tables, asked]) => asked.map(([m, words, dropped]) => {
-  const place = tables.points.findIndex((one) => one.checks[m][1] < 0);
-  const classes = { [m]: "implementation_failed" };
-  const state = { at: place, classes, dropped: { [m]: dropped } };
-  const retry = readRetry(tables, m, words);
-  const { forms, settings } = retry;
-  const form = retriedForm(tables, state, m, retry) ?? null;
-  return [forms, settings, form, refusalOf(tables, state, m, { [m]: words })];
-})"""
-"""What words name, the form that is tried again, and why it is not."""
-
-
-def test_the_game_reads_words_as_the_loop_does(
-    page: Any, read: tuple[RecordedBench, Searches]
-) -> None:
-    """Drawn words about drawn methods, of which the compiler dropped drawn forms."""
-    tables, family = open_game(*read).tables, read[0].family
-    seed = random.randrange(1, 2**31 - 1)
-    print(f"seed {seed}")
-    draw = random.Random(seed)
-    knobs = family.rung.knobs
-    every = range(len(tables["methods"]))
-    open_ones = [m for m in every if any(one["checks"][m][1] < 0 for one in tables["points"])]
-    asked: list[Any] = []
-    for _ in range(400):
-        number = draw.choice(open_ones)
-        method = family.method(tables["methods"][number]["id"])
-        dropped = draw.sample(range(len(method.on)), draw.randint(1, len(method.on)))
-        form = draw.choice([*method.on, *family.switchable[draw.randrange(20)].on])
-        parts = [
-            "once more",
-            f"form {draw.randrange(4)}",
-            say_knobs(form),
-            f"{(knob := draw.choice(knobs)).name.upper()} = {draw.choice(knob.choices)}",
-            f"{draw.choice(knobs).name}=97",
-            "the flag -O1",
-            "40 registers",
-            "\u00e9split=2",
-            "\u017fplit = 4",
-        ]
-        words = ", ".join(draw.sample(parts, draw.randint(1, 3)))
-        asked.append([number, words, dropped])
-    page.goto("about:blank")
-    page.add_script_tag(path=Path(view.__file__).with_name("play.js"))
-    told = page.evaluate(READ_WORDS, [tables, asked])
-    refused = 0
-    for (number, words, dropped), (forms, settings, form, why) in zip(asked, told, strict=True):
-        method = family.method(tables["methods"][number]["id"])
-        known = Taken(failed={method.id: tuple(dropped)}, acknowledged={method.id: words})
-        found = read_retry(family, method, words)
-        assert (None if forms is None else tuple(forms), settings) == (found.forms, found.settings)
-        assert form == retried_form(family, method, known).get(method.id), words
-        assert why == why_not_again(family, method, known), words
-        refused += bool(why)
-    assert 20 < refused < len(asked) - 20
-
-
 UNTRIED = """([tables, asked]) => asked.map(([at, methods, dropped, said]) => {
   const classes = {};
   for (const m of Object.keys(dropped)) classes[m] = "implementation_failed";
@@ -556,32 +494,40 @@ def test_the_game_leads_where_the_loop_may_lead(
             continue
         methods = [int(name) for name in draw.choice(choices).split(",")]
         dropped: dict[int, list[int]] = {}
-        said: dict[int, str] = {}
+        said: dict[int, tuple[str, Retry]] = {}
         on = [ids.index(name) for name in family.methods_on(points[at])]
         for m in {*draw.sample(on, min(2, len(on))), draw.choice(methods)}:
             form = family.form_of(points[at], ids[m])
             every = family.method(ids[m]).on
             dropped[m] = [draw.randrange(len(every)) if form is None else form]
             if m in methods:
+                number = draw.randrange(len(every))
                 said[m] = draw.choice(
-                    ["40 registers", "warps=4", "split=4", say_knobs(draw.choice(every))]
+                    [
+                        ("40 registers", Retry()),
+                        ("warps=4", Retry(knob="warps", value=4)),
+                        ("split=4", Retry(knob="split", value=4)),
+                        (say_knobs(every[number]), Retry(form=number)),
+                    ]
                 )
         asked.append([at, methods, dropped, said])
     page.goto("about:blank")
     page.add_script_tag(path=Path(view.__file__).with_name("play.js"))
-    told = page.evaluate(UNTRIED, [tables, asked])
+    in_words = [
+        [at, methods, dropped, {m: words for m, (words, _) in said.items()}]
+        for at, methods, dropped, said in asked
+    ]
+    told = page.evaluate(UNTRIED, [tables, in_words])
     led = 0
     for (at, methods, dropped, said), found in zip(asked, told, strict=True):
         names = [ids[m] for m in methods]
-        words = {ids[m]: text for m, text in said.items()}
-        taken = Taken(failed={ids[m]: tuple(f) for m, f in dropped.items()}, acknowledged=words)
+        retries = {ids[m]: retry for m, (_, retry) in said.items()}
+        taken = Taken(failed={ids[m]: tuple(f) for m, f in dropped.items()}, acknowledged=retries)
         forms: dict[str, int] = {}
-        for name in words:
-            forms |= retried_form(family, family.method(name), taken)
-        made = variants(
-            *(family, points[at], names, forms, list(taken.failed)),
-            written_settings(family, words),
-        )
+        for name in retries:
+            forms |= retried_form(family.method(name), taken)
+        settings = retried_settings(family, retries)
+        made = variants(family, points[at], names, forms, list(taken.failed), settings)
         wanted = {one for one in made if isinstance(one, Point) and bench.crowns(one)}
         assert {points[place] for place in found} == wanted, (points[at].key, names, taken)
         led += bool(wanted)

@@ -30,10 +30,13 @@ from labtools.optimize.events import (
     PointTimed,
     UpdateDone,
 )
+from labtools.optimize.family import Family
 from labtools.optimize.gaps import Gaps
+from labtools.optimize.loop import open_loop
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.pick import Considered, MethodChecks, Pick
 from labtools.optimize.sass_check import SassVerdict
+from labtools.optimize.state import LoopState
 from labtools.problem import parse_problem
 from labtools.record import ProcessSamples, Samples
 
@@ -63,9 +66,17 @@ def time_of(point: str, number: int) -> float:
 def begin(**changes: Any) -> InitDone:
     """How the loop begins."""
     values: dict[str, Any] = {
-        **{"family": "tunable", "family_hash": "f" * 8, "on": "recorded", "gpu": "h200"},
-        **{"workload": parse_problem("8,32,8,4096,128"), "seed": 3, "branches": 4},
-        **{"rule": "largest-remainder", "start": START, "start_knobs": {"split": 1}, "env": {}},
+        "family": "tunable",
+        "family_hash": "f" * 8,
+        "on": "recorded",
+        "gpu": "h200",
+        "workload": parse_problem("8,32,8,4096,128"),
+        "seed": 3,
+        "branches": 4,
+        "rule": "largest-remainder",
+        "start": START,
+        "start_knobs": {"split": 1},
+        "env": {},
     }
     return InitDone(**{**values, **changes})
 
@@ -110,7 +121,11 @@ def measure(
         taken = time_of(point, number)
         folder.keep(
             PointTimed(
-                *(number, purpose, point, folder.next_call, samples_of(taken)),
+                number,
+                purpose,
+                point,
+                folder.next_call,
+                samples_of(taken),
                 knobs={"split": number},
             )
         )
@@ -144,7 +159,13 @@ def ablate(folder: LoopFolder, number: int, said: Acknowledge) -> None:
         low, high = relative - 0.005, relative + 0.005
         found.append(
             Attribution(
-                *(method, variants[method], base * relative, relative, low, high, 0.02),
+                method,
+                variants[method],
+                base * relative,
+                relative,
+                low,
+                high,
+                0.02,
                 decided,  # type: ignore[arg-type]
             )
         )
@@ -199,6 +220,13 @@ def play(path: Path, said: Acknowledge = lambda text: None, rounds: int = 3) -> 
             folder.keep(FrontierScored({"r1b1": {"1,32,8,4096,128": 20.0}}))
             folder.keep(LoopStopped(rounds, "the rounds are over"))
             said(folder.lines[-1].hash)
+
+
+def take(folder: Path, family: Family, step: str, *given: Any, **named: Any) -> LoopState:
+    """A step of the loop of a folder."""
+    with open_loop(folder, family) as opened:
+        state: LoopState = getattr(opened, step)(*given, **named)
+        return state
 
 
 def source_of(point: str) -> str:

@@ -1,7 +1,6 @@
 """``labtools loop`` and ``labtools ablate`` as a script meets them; the steps' numbers are made up.
 
-The steps stand in for those of the library: they keep the promises of `LoopSteps` with the loop of
-`loop_play`, on the family that a stranger might bring.
+The loop of `loop_play` stands in for the library's, on the family that a stranger might bring.
 """
 
 from __future__ import annotations
@@ -12,22 +11,23 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import loop_play
 import pytest
 
-from labtools.cli import loop as commands
 from labtools.cli import main
 from labtools.measure.worker import child_environment
+from labtools.optimize import loop as steps
 from labtools.optimize import loop_folder
 from labtools.optimize.attribution import AA, Attribution
 from labtools.optimize.budget import Budget
 from labtools.optimize.events import BudgetDone, LoopStopped
 from labtools.optimize.family import Family
 from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.pick import Retry
 from labtools.optimize.sass_check import SassVerdict
 from labtools.optimize.state import STEPS, AblatedPoint, FoundPoint, LoopResult, LoopState
 from labtools.problem import Problem, operations, repository_root
@@ -35,79 +35,43 @@ from labtools.problem import Problem, operations, repository_root
 FAMILY = str(repository_root() / "tests" / "families" / "row_scale.py")
 
 
-class PlayedSteps:
-    """Steps whose numbers are made up; ``asked`` holds what they were given."""
+class PlayedLoop:
+    """A loop whose numbers are made up; ``asked`` holds what its steps were given."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
 
-    def init(
-        self,
-        folder: Path,
-        family: Family,
-        workload: Problem | None,
-        on: str,
-        seed: int,
-        branches: int,
-        rule: str,
-    ) -> LoopState:
-        problem = workload or family.workloads[0]
-        init = loop_play.begin(
-            family=str(family.path.with_suffix(".py")),
-            **{"workload": problem, "on": on, "seed": seed, "branches": branches, "rule": rule},
-        )
-        with LoopFolder.create(folder, init) as made:
-            return made.state
+    @contextlib.contextmanager
+    def open_loop(self, path: Path, family: Family, progress: Any) -> Iterator[PlayedLoop]:
+        with LoopFolder.opened(path) as self.folder:
+            yield self
 
-    def _play(self, folder: Path, step: str, *asked: Any) -> LoopState:
-        self.asked.append((step, *asked))
-        with LoopFolder.opened(folder) as opened:
-            opened.require(step)
-            loop_play.step(opened, opened.state.round, lambda text: None)
-            return opened.state
+    def init(self, folder: Path, family: Family, workload: Problem | None, *more: Any) -> None:
+        named = dict(zip(("on", "seed", "branches", "rule"), more, strict=True))
+        path, problem = str(family.path.with_suffix(".py")), workload or family.workloads[0]
+        with LoopFolder.create(folder, loop_play.begin(family=path, workload=problem, **named)):
+            pass
 
-    def gaps(self, folder: Path, family: Family, counters: Any) -> LoopState:
-        return self._play(folder, "gaps", counters)
+    @property
+    def state(self) -> LoopState:
+        return self.folder.state
 
-    def budget(self, folder: Path, family: Family, rule: str | None) -> LoopState:
-        self.asked.append(("budget", rule))
-        with LoopFolder.opened(folder) as opened:
-            state = opened.state
-            slots = Budget(1, 1, 1, rule or state.rule, "made up")  # type: ignore[arg-type]
-            return opened.keep(BudgetDone(state.round, slots))
+    def take(self, step: str, **given: Any) -> LoopState:
+        self.asked.append((step, given))
+        self.folder.require(step)
+        if step == "budget":
+            rule = given["rule"] or self.state.rule
+            slots = Budget(1, 1, 1, rule, "made up")
+            return self.folder.keep(BudgetDone(self.state.round, slots))
+        loop_play.step(self.folder, self.state.round, lambda text: None)
+        return self.state
 
-    def pick(
-        self,
-        folder: Path,
-        family: Family,
-        methods: Sequence[str] | None,
-        acknowledged: Mapping[str, str],
-    ) -> LoopState:
-        return self._play(folder, "pick", methods, acknowledged)
-
-    def branch(self, folder: Path, family: Family, branches: Any, progress: Any) -> LoopState:
-        progress("branches", 1, 4)
-        return self._play(folder, "branch", branches)
-
-    def ablate(self, folder: Path, family: Family, pairs: bool, progress: Any) -> LoopState:
-        return self._play(folder, "ablate", pairs)
-
-    def check(self, folder: Path, family: Family) -> LoopState:
-        return self._play(folder, "check")
-
-    def update(self, folder: Path, family: Family, analysis: str) -> LoopState:
-        return self._play(folder, "update", analysis)
-
-    def run(
-        self, folder: Path, family: Family, max_rounds: int, max_runs: int | None, progress: Any
-    ) -> LoopResult:
-        self.asked.append(("run", max_rounds, max_runs))
-        with LoopFolder.opened(folder) as opened:
-            while not opened.state.stopped and opened.state.rounds < max_rounds:
-                loop_play.step(opened, opened.state.round, lambda text: None)
-            if not opened.state.stopped:
-                opened.keep(LoopStopped(opened.state.round, "enough rounds"))
-            state = opened.state
+    def run(self, max_rounds: int, max_runs: int | None) -> LoopResult:
+        while not self.state.stopped and self.state.rounds < max_rounds:
+            loop_play.step(self.folder, self.state.round, lambda text: None)
+        if not self.state.stopped:
+            self.folder.keep(LoopStopped(self.state.round, "enough rounds"))
+        state = self.state
         assert state.time_us is not None
         found = FoundPoint(state.point, state.knobs[state.point], state.time_us)
         best = FoundPoint("best", {"split": 9}, state.time_us / 1.02)
@@ -120,30 +84,28 @@ class PlayedSteps:
         return (target / "champion.cu",)
 
     def ablate_point(
-        self,
-        family: Family,
-        workload: Any,
-        on: str,
-        knobs: Mapping[str, int],
-        methods: Sequence[str],
-        pairs: bool,
-        seed: int,
-        progress: Any,
+        self, family: Family, workload: Any, on: str, knobs: Mapping[str, int], *more: Any
     ) -> AblatedPoint:
-        self.asked.append(("ablate", on, dict(knobs), tuple(methods), pairs, seed))
+        self.asked.append(("ablate", on, dict(knobs), *more[:3]))
         method = family.methods[0].id
         found = Attribution(method, "start", 1.0, 0.1, 0.09, 0.11, 0.02, "above")
         verdict = SassVerdict(method, "present", (("LDG", 3),), "kernel")
         return AblatedPoint(
-            *(FoundPoint("wide=1", knobs, 10.0), "forecast", AA(0.004, 40, "forecast")),
-            *((found,), (), (verdict,), {method: "effective"}),
+            FoundPoint("wide=1", knobs, 10.0),
+            "forecast",
+            AA(0.004, 40, "forecast"),
+            (found,),
+            (),
+            (verdict,),
+            {method: "effective"},
         )
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> PlayedSteps:
-    made = PlayedSteps()
-    monkeypatch.setattr(commands, "loop_steps", lambda: made)
+def played(monkeypatch: pytest.MonkeyPatch) -> PlayedLoop:
+    made = PlayedLoop()
+    for name in ("open_loop", "init", "export", "ablate_point"):
+        monkeypatch.setattr(steps, name, getattr(made, name))
     return made
 
 
@@ -172,7 +134,7 @@ def loop_for_real(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 @pytest.fixture
-def loop(played: PlayedSteps, loop_for_real: Any) -> Any:
+def loop(played: PlayedLoop, loop_for_real: Any) -> Any:
     """The same with steps whose numbers are made up."""
     return loop_for_real
 
@@ -185,7 +147,7 @@ def begun(loop: Any, tmp_path: Path) -> Path:
 
 
 def test_a_script_drives_a_round_by_what_each_step_answers(
-    loop: Any, played: PlayedSteps, tmp_path: Path
+    loop: Any, played: PlayedLoop, tmp_path: Path
 ) -> None:
     path = tmp_path / "loop"
     said = loop(
@@ -196,18 +158,18 @@ def test_a_script_drives_a_round_by_what_each_step_answers(
     state = LoopFolder.look(path).state
     assert (str(state.workload), state.on, state.seed) == ("rows:64,4096", "forecast", 7)
     assert (state.branches, state.rule) == (3, "hill")
-    steps = []
+    taken = []
     following = said.data["next"]
-    while (said.data["round"] == 1 and following != ["gaps"]) or not steps:
+    while (said.data["round"] == 1 and following != ["gaps"]) or not taken:
         (step,) = following
         said = loop(step, path, "--json")
         assert said.status == 0
         assert said.data["step"] == step
         assert said.data["explained"]["decided"]
         following = said.data["next"]
-        steps.append((step, said.data["result"]))
-    assert [step for step, _ in steps] == list(STEPS)
-    results = dict(steps)
+        taken.append((step, said.data["result"]))
+    assert [step for step, _ in taken] == list(STEPS)
+    results = dict(taken)
     assert results["gaps"]["gaps"]["memory"] is None
     assert results["budget"]["budget"]["rule"] == "hill"
     assert results["pick"]["pick"]["methods"] == list(loop_play.METHODS[1])
@@ -229,7 +191,7 @@ def test_a_step_out_of_order_ends_with_2_and_names_the_next(loop: Any, begun: Pa
 
 def test_what_is_given_reaches_the_step(
     loop: Any,
-    played: PlayedSteps,
+    played: PlayedLoop,
     begun: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -242,7 +204,9 @@ def test_what_is_given_reaches_the_step(
     counters = {"dram_throughput_pct": 41.5, "issue_slot_pct": None}
     assert loop("gaps", begun, "--input", put({"counters": counters})).status == 0
     assert loop("budget", begun, "--rule", "squared").status == 0
-    monkeypatch.setattr("sys.stdin", io.StringIO('{"methods": ["a"], "acknowledged": {"a": "b"}}'))
+    monkeypatch.setattr(
+        "sys.stdin", io.StringIO('{"methods": ["a"], "acknowledged": {"a": {"form": 1}}}')
+    )
     assert loop("pick", begun, "--input", "-").status == 0
     given = {"branches": [{"split": 2}, {"split": 4, "warps": 8}]}
     assert loop("branch", begun, "--input", put(given)).status == 0
@@ -250,13 +214,13 @@ def test_what_is_given_reaches_the_step(
     assert loop("check", begun).status == 0
     assert loop("update", begun, "--input", put({"analysis": "so it is"})).status == 0
     assert played.asked == [
-        ("gaps", counters),
-        ("budget", "squared"),
-        ("pick", ("a",), {"a": "b"}),
-        ("branch", tuple(given["branches"])),
-        ("ablate", True),
-        ("check",),
-        ("update", "so it is"),
+        ("gaps", {"counters": counters}),
+        ("budget", {"rule": "squared"}),
+        ("pick", {"methods": ("a",), "acknowledged": {"a": Retry(form=1)}}),
+        ("branch", {"branches": tuple(given["branches"])}),
+        ("ablate", {"pairs": True}),
+        ("check", {}),
+        ("update", {"analysis": "so it is"}),
     ]
 
 
@@ -271,6 +235,9 @@ def test_what_is_given_reaches_the_step(
         ('{"methods": ["a"], "methods": ["b"]}', "methods is given twice"),
         ("", "Expecting value"),
         ('{"methods": ' + "[" * 100_000, "nested too deeply"),
+        ('{"methods": ["a"], "acknowledged": {"a": "form 1"}}', "acknowledged.a: "),
+        ('{"methods": ["a"], "acknowledged": {"a": {"form": "1"}}}', "acknowledged.a.form: "),
+        ('{"methods": ["a"], "acknowledged": {"a": {"flag": 1}}}', "acknowledged.a.flag: "),
     ],
 )
 def test_a_wrong_input_ends_with_2(
@@ -329,20 +296,20 @@ def test_the_best_that_may_lead_is_told_where_it_is_another(loop: Any, tmp_path:
 
 
 def test_who_comes_second_to_a_new_folder_is_told_who_works_there(
-    loop: Any, played: PlayedSteps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loop: Any, played: PlayedLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other process began its loop after this one had looked for one."""
     path, begin_loop = tmp_path / "loop", played.init
     with contextlib.ExitStack() as other:
 
-        def begin(folder: Path, *arguments: Any) -> LoopState:
+        def begin(folder: Path, *arguments: Any) -> None:
             begin_loop(folder, *arguments)
             try:
-                return begin_loop(folder, *arguments)
+                begin_loop(folder, *arguments)
             finally:
                 other.enter_context(LoopFolder.opened(folder))
 
-        monkeypatch.setattr(played, "init", begin)
+        monkeypatch.setattr(steps, "init", begin)
         said = loop("run", path, "--kernel", FAMILY, "--on", "forecast", "--seed", 5)
     assert said.status == 3
     assert "Another process is working in" in said.err
@@ -418,14 +385,6 @@ def test_status_summary_diff_restart_and_export(loop: Any, begun: Path, tmp_path
     assert Path(exported["files"][0]).is_file()
 
 
-def test_a_damaged_state_is_told_on_stderr(loop: Any, begun: Path) -> None:
-    (begun / "state.json").write_text("{")
-    said = loop("gaps", begun, "--json")
-    assert said.status == 0
-    assert "state.json was damaged" in said.err
-    assert any("state.json was damaged" in notice for notice in said.data["notices"])
-
-
 def test_without_a_loop_every_command_says_so(loop: Any, tmp_path: Path) -> None:
     for command in (*STEPS, "status", "summary", "diff"):
         said = loop(command, tmp_path)
@@ -443,7 +402,7 @@ def test_a_family_that_is_none_is_refused(loop: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "b").exists()
 
 
-def test_ablate_takes_a_point(loop: Any, played: PlayedSteps) -> None:
+def test_ablate_takes_a_point(loop: Any, played: PlayedLoop) -> None:
     from labtools.optimize.family import load_family
 
     family = load_family(FAMILY)

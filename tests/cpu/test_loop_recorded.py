@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from loop_play import take
 
 from labtools.cli.loop import (
     LoopAsked,
@@ -23,16 +24,16 @@ from labtools.cli.loop import (
 )
 from labtools.notebook.labs.lab08_ablation.kernels import LOOP_CHAMPION
 from labtools.optimize import loop
-from labtools.optimize.audit import audit
 from labtools.optimize.bench import RecordedBench
 from labtools.optimize.branch import variants
 from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.grid import Grid, check_grid, draw_points, grid_path, read_grid
 from labtools.optimize.loop import TuningLoop
 from labtools.optimize.loop_folder import LoopFolder
-from labtools.optimize.pick import Taken
+from labtools.optimize.pick import Retry, Taken
 from labtools.optimize.searches import read_searches, searches_path
 from labtools.optimize.state import GivenRefused, LoopResult, LoopState
+from labtools.optimize.telling import tell_steps
 from labtools.predict import load_gpu
 from labtools.problem import LabError
 from labtools.problem.rung import say_knobs
@@ -172,7 +173,7 @@ def test_the_best_of_the_grid_is_told_beside_the_best_that_may_lead(
     assert found.best_leading.time_us == min(bench.known_us(bench.leading).values())
     assert found.best.time_us < found.best_leading.time_us <= found.champion.time_us
     told = run_loop(folder, LoopAsked(), 1, None, silent)
-    assert told.found.best == found.best
+    assert told.best == found.best
 
 
 def test_the_policy_is_sooner_there_than_random_search(
@@ -282,29 +283,29 @@ def test_after_a_restart_it_is_said_where_a_faster_point_is(family: Family, tmp_
         run_loop(folder, asked, 2, 1, silent),  # so many runs are made already
         show_status(folder),
         summarise_loop(folder, None),
-        export_loop(folder, tmp_path / "out", silent),
+        export_loop(folder, tmp_path / "out"),
     ]
     (said,) = {note for one in answers for note in one.asides}
     assert all(one.asides == (said,) for one in answers)
-    assert f"{first.found.champion.time_us:.2f} us" in said
+    assert f"{first.champion.time_us:.2f} us" in said
     number = int(said.split()[1])
     assert f"labtools loop restart {folder} {number} " in said
     restart_loop(folder, number)
-    assert LoopFolder.look(folder).state.point == first.found.champion.point
+    assert LoopFolder.look(folder).state.point == first.champion.point
     assert not show_status(folder).asides
 
 
 def test_a_run_after_a_restart_has_rounds_of_its_own(family: Family, tmp_path: Path) -> None:
     folder, asked = tmp_path / "loop", LoopAsked("tunable")
     first = run_loop(folder, asked, 2, None, silent)
-    assert first.found.stopped == "the limit of 2 rounds is reached"
+    assert first.stopped == "the limit of 2 rounds is reached"
     restart_loop(folder, 0)
     again = run_loop(folder, asked, 2, None, silent)
-    assert again.found.rounds > 2 or "limit" not in again.found.stopped
+    assert again.rounds > 2 or "limit" not in again.stopped
     state = LoopFolder.look(folder).state
     assert any(one.branches for one in state.since_restart)
     if not state.stopped:
-        assert again.found.stopped == "the limit of 2 rounds since the restart is reached"
+        assert again.stopped == "the limit of 2 rounds since the restart is reached"
 
 
 def test_a_step_under_way_is_not_held_against_what_the_round_began_from(
@@ -314,7 +315,7 @@ def test_a_step_under_way_is_not_held_against_what_the_round_began_from(
     folder = tmp_path / "loop"
     loop.init(folder, family, None, "recorded", 0, 8, "largest-remainder")
     for step in ("gaps", "budget", "pick", "branch"):
-        getattr(loop, step)(folder, family)
+        take(folder, family, step)
     state = LoopFolder.look(folder).state
     assert state.time_us is not None
     assert min(one.time_us for one in state.frontier) < state.time_us
@@ -369,25 +370,25 @@ def test_the_grid_is_exported_with_the_champion(family: Family, grid: Grid, tmp_
 def play_to_branch(folder: Path, family: Family, methods: Sequence[str]) -> None:
     """A first round up to its branches, with given methods."""
     loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
-    loop.pick(folder, family, methods)
+    take(folder, family, "gaps")
+    take(folder, family, "budget")
+    take(folder, family, "pick", methods)
 
 
 def test_a_given_branch_goes_on_from_its_round(family: Family, tmp_path: Path) -> None:
     folder = tmp_path / "loop"
     picked = ["compute.tensor_core", "memory.group_of_heads", "latency.split_sequences"]
     play_to_branch(folder, family, picked)
-    state = loop.branch(folder, family, [{"split": 8}, {"split": 4}])
+    state = take(folder, family, "branch", [{"split": 8}, {"split": 4}])
     for one, split in zip(state.current.branches, (8, 4), strict=True):
         knobs = family.read_key(one.point).knobs
         assert (knobs["split"], knobs["math"], knobs["gqa"]) == (split, 1, 1)
-    for step in (loop.ablate, loop.check, loop.update, loop.gaps, loop.budget):
-        step(folder, family)
+    for step in ("ablate", "check", "update", "gaps", "budget"):
+        take(folder, family, step)
     begun = family.read_key(LoopFolder.look(folder).state.point)
     assert begun != family.start
-    loop.pick(folder, family, ["memory.swizzle", "latency.more_warps"])
-    (tried,) = loop.branch(folder, family, [{"warps": 4}]).current.branches
+    take(folder, family, "pick", ["memory.swizzle", "latency.more_warps"])
+    (tried,) = take(folder, family, "branch", [{"warps": 4}]).current.branches
     wanted = {**begun.knobs, "swizzle": 1, "warps": 4}
     assert family.read_key(tried.point) == family.point(wanted), "not as at the family's start"
 
@@ -413,12 +414,12 @@ def test_a_branch_that_would_end_in_nothing_is_refused(
     folder = tmp_path / "loop"
     play_to_branch(folder, family, ["compute.tensor_core"])
     with pytest.raises(GivenRefused) as refused:
-        loop.branch(folder, family, given)
+        take(folder, family, "branch", given)
     assert says in refused.value.why
     state = LoopFolder.look(folder).state
     assert state.next_steps == ("branch",)
     assert not state.current.branches
-    assert loop.branch(folder, family).next_steps == ("ablate",)
+    assert take(folder, family, "branch").next_steps == ("ablate",)
 
 
 def test_a_given_pick_says_who_chose(family: Family, tmp_path: Path) -> None:
@@ -439,7 +440,7 @@ def test_a_given_pick_beyond_the_budget_says_so(family: Family, grid: Grid, tmp_
     assert current.budget is not None and current.pick is not None
     assert current.pick.unused == current.budget.total - 1
     with LoopFolder.opened(tmp_path / "loop") as opened:
-        game = TuningLoop(opened, RecordedBench(family, family.workloads[0], grid))
+        game = TuningLoop(opened, family, lambda: RecordedBench(family, family.workloads[0], grid))
         none = dataclasses.replace(current.budget, latency=0)
         seen = game._given(
             *(family.start, current.pick, ["latency.async_copies"], Taken(), none)
@@ -467,11 +468,11 @@ def test_an_acknowledgement_of_what_was_not_dropped_is_refused(
 ) -> None:
     folder = tmp_path / "loop"
     loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
+    take(folder, family, "gaps")
+    take(folder, family, "budget")
     for methods in (None, [DROPPED]):
         with pytest.raises(GivenRefused, match="did not drop it"):
-            loop.pick(folder, family, methods, {DROPPED: SAID})
+            take(folder, family, "pick", methods, {DROPPED: SAID})
 
 
 def test_why_nothing_can_be_tried_is_told_with_how_often(
@@ -480,7 +481,7 @@ def test_why_nothing_can_be_tried_is_told_with_how_often(
     folder = tmp_path / "loop"
     play_to_branch(folder, family, ["latency.async_copies"])
     with LoopFolder.opened(folder) as opened:
-        game = TuningLoop(opened, RecordedBench(family, family.workloads[0], grid))
+        game = TuningLoop(opened, family, lambda: RecordedBench(family, family.workloads[0], grid))
         said = game._cannot_branch(family.start, {}, [], {}) or ""
     made = list(variants(family, family.start, []))
     counts = [int(n) for n in re.findall(r"(?:: |; )(\d+) times", said)] + [said.count("once ")]
@@ -504,7 +505,7 @@ def test_what_is_no_counter_of_a_kernel_gives_no_gap(
     folder = tmp_path / "loop"
     loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
     with pytest.raises(GivenRefused) as refused:
-        loop.gaps(folder, family, counters)
+        take(folder, family, "gaps", counters)
     assert says in refused.value.why
     assert LoopFolder.look(folder).state.next_steps == ("gaps",)
 
@@ -512,14 +513,14 @@ def test_what_is_no_counter_of_a_kernel_gives_no_gap(
 def test_a_budget_is_explained_from_its_gaps(family: Family, tmp_path: Path) -> None:
     folder = tmp_path / "loop"
     loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
-    loop.gaps(folder, family)
-    gaps = loop.budget(folder, family).current.gaps
+    take(folder, family, "gaps")
+    gaps = take(folder, family, "budget").current.gaps
     assert gaps is not None
-    entry = audit(LoopFolder.look(folder).lines)[-1]
+    entry = tell_steps(LoopFolder.look(folder).lines)[-1]
     assert entry.step == "budget"
     assert entry.numbers == gaps.names()
     with pytest.raises(GivenRefused, match="no method 'nowhere'"):
-        loop.pick(folder, family, ["nowhere"])
+        take(folder, family, "pick", ["nowhere"])
 
 
 # ------------------------------------------------------------------- a method that was dropped
@@ -541,7 +542,7 @@ TO_DROPPED = (
 """Rounds from the start, each with its methods and its one branch; the compiler drops the last."""
 OTHER_FORM = f"{_RING} swizzle=1 warps=8 split=2 merge=2 tail=1"
 """Where the compiler does what the same method asks for."""
-SAID = "another form, warps=8: with 4 warps the copy of the body costs more than it saves"
+SAID = Retry(knob="warps", value=8, reason="with 4 warps the copy of the body costs too much")
 
 
 def play_given(played: TuningLoop, methods: Sequence[str], branch: str) -> LoopState:
@@ -557,30 +558,33 @@ def play_given(played: TuningLoop, methods: Sequence[str], branch: str) -> LoopS
 
 
 @pytest.mark.parametrize(
-    ("words", "same"),
+    ("retry", "same"),
     [
-        (SAID, "warps=8 was written"),
-        ("at most 40 registers", f"there the compiler dropped {DROPPED}"),
+        (SAID, "warps=8 was said"),
+        (Retry(form=0, reason="as before"), f"there the compiler dropped {DROPPED}"),
     ],
 )
 def test_what_the_compiler_dropped_is_tried_in_another_form(
-    family: Family, grid: Grid, tmp_path: Path, words: str, same: str
+    family: Family, grid: Grid, tmp_path: Path, retry: Retry, same: str
 ) -> None:
     folder = tmp_path / "loop"
     loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
     with LoopFolder.opened(folder) as opened:
-        game = TuningLoop(opened, RecordedBench(family, family.workloads[0], grid))
+        game = TuningLoop(opened, family, lambda: RecordedBench(family, family.workloads[0], grid))
         for methods, branch in TO_DROPPED:
             state = play_given(game, methods, branch)
         assert state.implementation_failed_methods == (DROPPED,)
         game.gaps()
         game.budget()
-        for said, why in (({}, "nobody wrote"), ({DROPPED: "once more, please"}, "names neither")):
+        for said, why in (
+            ({}, "nobody said"),
+            ({DROPPED: Retry(reason="please")}, "gives neither"),
+        ):
             with pytest.raises(LabError, match=f"cannot be tried again.*\\n.*{why}") as refused:
                 game.pick([DROPPED], said)
             forms = map(say_knobs, family.method(DROPPED).on)
             assert " or ".join(forms) in refused.value.still_works
-        game.pick([DROPPED], {DROPPED: words})
+        game.pick([DROPPED], {DROPPED: retry})
         with pytest.raises(GivenRefused, match=same):
             game.branch([family.read_key(TO_DROPPED[-1][1]).knobs])
         game.branch([family.read_key(OTHER_FORM).knobs])
@@ -588,7 +592,7 @@ def test_what_the_compiler_dropped_is_tried_in_another_form(
             state = step()
     assert (state.history[-1].classes or {})[DROPPED] != "implementation_failed"
     assert state.implementation_failed_methods == ()
-    assert words in (folder / "iterv5" / "analysis.md").read_text()
+    assert retry.reason in (folder / "iterv5" / "analysis.md").read_text()
 
 
 def test_a_warp_is_not_passed_over_more_than_others_issue(grid: Grid, family: Family) -> None:

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loop_play import take
 from test_optimize_family import stranger
 
 from labtools.cli.loop import LoopAsked, ablate_kernel, do_step, run_loop
 from labtools.cli.outcome import Status
 from labtools.optimize import loop
 from labtools.optimize.attribution import pair_name
-from labtools.optimize.audit import audit
 from labtools.optimize.bench import ForecastBench, TimedPoints
 from labtools.optimize.branch import (
     CHANGES_FORM,
     NEAR_FORECAST,
-    NOT_AS_WRITTEN,
+    NOT_AS_SAID,
     SWITCHES_ANOTHER,
     choose_branches,
     propose,
@@ -33,8 +33,10 @@ from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.gaps import Gaps
 from labtools.optimize.loop import NO_TIME_BEFORE, TIMED_BEFORE, WRONG_BEFORE, TuningLoop
 from labtools.optimize.loop_folder import LOG_NAME, LoopFolder
+from labtools.optimize.pick import Retry
 from labtools.optimize.removals import pair_variants
 from labtools.optimize.state import STEPS, GivenRefused, LoopState, OutOfOrder, RoundKept
+from labtools.optimize.telling import tell_steps
 from labtools.predict import load_gpu
 from labtools.problem import KernelError, LabError, Rows, load_rung
 from labtools.record import Samples
@@ -61,12 +63,12 @@ def begin_round(
     folder: Path,
     family: Family,
     methods: Sequence[str] | None = None,
-    said: Mapping[str, str] | None = None,
+    said: Mapping[str, Retry] | None = None,
 ) -> LoopState:
     """A round's first three steps."""
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
-    return loop.pick(folder, family, methods, said)
+    take(folder, family, "gaps")
+    take(folder, family, "budget")
+    return take(folder, family, "pick", methods, said)
 
 
 def test_the_policy_comes_near_the_best_point_of_a_small_grid(
@@ -113,7 +115,7 @@ def test_steps_one_by_one_are_those_of_a_run(tmp_path: Path, family: Family) -> 
     begin(tmp_path / "steps", family, seed=2)
     begin(tmp_path / "run", family, seed=2)
     for step in STEPS:
-        getattr(loop, step)(tmp_path / "steps", family)
+        take(tmp_path / "steps", family, step)
     loop.run(tmp_path / "run", family, max_rounds=1)
     stepped = LoopFolder.look(tmp_path / "steps").state.history[0]
     played = LoopFolder.look(tmp_path / "run").state.history[0]
@@ -123,7 +125,7 @@ def test_steps_one_by_one_are_those_of_a_run(tmp_path: Path, family: Family) -> 
 def test_a_step_out_of_order_names_the_next_one(tmp_path: Path, family: Family) -> None:
     begin(tmp_path / "loop", family)
     with pytest.raises(OutOfOrder, match="next step is gaps"):
-        loop.ablate(tmp_path / "loop", family)
+        take(tmp_path / "loop", family, "ablate")
 
 
 def test_branches_keep_to_the_methods_that_were_picked(
@@ -230,8 +232,8 @@ def test_pairs_of_a_round_with_one_method_are_none(tmp_path: Path, family: Famil
     folder = tmp_path / "loop"
     begin(folder, family)
     begin_round(folder, family, ["memory.wide_accesses"])
-    loop.branch(folder, family)
-    state = loop.ablate(folder, family, pairs=True)
+    take(folder, family, "branch")
+    state = take(folder, family, "ablate", pairs=True)
     assert [one.method for one in state.current.attribution or ()] == ["memory.wide_accesses"]
     assert state.current.pairs == ()
 
@@ -247,9 +249,7 @@ def test_where_every_branch_is_wrong_the_reasons_outlive_the_settings(
     begin(tmp_path / "loop", family, branches=1000)
     monkeypatch.setattr(ForecastBench, "check", wrong)
     found = run_loop(tmp_path / "loop", LoopAsked(str(FAMILY)), 6, None, silent)
-    assert (
-        "no setting is left to try of" in found.found.stopped and "off by 7" in found.found.stopped
-    )
+    assert "no setting is left to try of" in found.stopped and "off by 7" in found.stopped
     assert found.status == Status.WRONG
     state = LoopFolder.look(tmp_path / "loop").state
     assert [one.point for one in state.frontier] == [family.start.key]
@@ -293,17 +293,17 @@ def test_what_was_found_wrong_is_not_tried_after_a_restart(
     begin(folder, family, branches=1000)
     monkeypatch.setattr(ForecastBench, "check", wrong)
     begin_round(folder, family, ["memory.wide_accesses"])
-    loop.branch(folder, family)
-    said = loop.branch(folder, family).stopped
+    take(folder, family, "branch")
+    said = take(folder, family, "branch").stopped
     assert f"{len(checked)} were tried: wrong" in said or "; one was tried: wrong" in said
     assert "found wrong before" in said and "timed before" not in said
     with LoopFolder.opened(folder) as opened:
         opened.restart(0)
     before = list(checked)
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
+    take(folder, family, "gaps")
+    take(folder, family, "budget")
     with pytest.raises(GivenRefused, match="found wrong before"):
-        loop.pick(folder, family, ["memory.wide_accesses"])
+        take(folder, family, "pick", ["memory.wide_accesses"])
     assert checked == before
 
 
@@ -356,15 +356,15 @@ def test_what_is_wrong_without_a_method_leads_nowhere(
     begin(folder, family)
     wrong_where(monkeypatch, lambda one: one in wrong)
     begin_round(folder, family, [wide, larger])
-    loop.branch(folder, family, [knobs])
-    kept = loop.ablate(folder, family, pairs=True).current
+    take(folder, family, "branch", [knobs])
+    kept = take(folder, family, "ablate", pairs=True).current
     untimed = [wide, larger] if every else [wide]
     assert {name: kept.untimed[name] for name in untimed} == dict.fromkeys(
         untimed, "its answers are wrong"
     )
     assert [one.method for one in kept.attribution or ()] == ([] if every else [larger])
-    loop.check(folder, family)
-    state = loop.update(folder, family)
+    take(folder, family, "check")
+    state = take(folder, family, "update")
     classes = state.current.classes or {}
     assert {classes[name] for name in untimed} <= {"undecided", "implementation_failed"}
     assert state.point not in [one.key for one in wrong]
@@ -382,26 +382,26 @@ def test_a_dropped_method_that_stayed_on_changes_its_form_in_the_open(tmp_path: 
     folder, first = tmp_path / "loop", {"early": 1, "wide": 1}
     begin(folder, family)
     begin_round(folder, family, [early, wide])
-    loop.branch(folder, family, [first])
-    for step in (loop.ablate, loop.check, loop.update, loop.gaps, loop.budget):
-        state = step(folder, family)
+    take(folder, family, "branch", [first])
+    for step in ("ablate", "check", "update", "gaps", "budget"):
+        state = take(folder, family, step)
     assert early in state.implementation_failed_methods
     point = family.read_key(state.point)
     assert family.form_of(point, early) == 0, "the champion has it on"
     for fixed, forms in (([early], {0}), ([], {0, 1})):
         made = variants(family, point, ["latency.shuffle_sum"], fixed=fixed)
         assert {family.form_of(one, early) for one in made if isinstance(one, Point)} == forms
-    with pytest.raises(GivenRefused, match="nobody wrote why"):
-        loop.pick(folder, family, [early])
+    with pytest.raises(GivenRefused, match="nobody said with what"):
+        take(folder, family, "pick", [early])
     with pytest.raises(GivenRefused, match="no form that is left to try"):
-        loop.pick(folder, family, [early], {early: "form early=1: the same again"})
-    with pytest.raises(GivenRefused, match=NOT_AS_WRITTEN):
-        loop.pick(folder, family, [early], {early: "early=2 with threads=256"})
-    loop.pick(folder, family, [early], {early: "form early=2: a prefetch"})
-    state = loop.branch(folder, family)
+        take(folder, family, "pick", [early], {early: Retry(knob="early", value=1)})
+    with pytest.raises(GivenRefused, match=NOT_AS_SAID):
+        take(folder, family, "pick", [early], {early: Retry(1, "threads", 256)})
+    take(folder, family, "pick", [early], {early: Retry(knob="early", value=2)})
+    state = take(folder, family, "branch")
     assert family.form_of(family.read_key(state.current.champion or ""), early) == 1
-    for step in (loop.ablate, loop.check, loop.update):
-        state = step(folder, family)
+    for step in ("ablate", "check", "update"):
+        state = take(folder, family, step)
     assert [one.method for one in state.current.attribution or ()] == [early]
     assert early not in state.implementation_failed_methods
 
@@ -415,13 +415,13 @@ def play_round(
     family: Family,
     methods: Sequence[str],
     branches: Sequence[Mapping[str, int]] | None,
-    said: Mapping[str, str] | None = None,
+    said: Mapping[str, Retry] | None = None,
 ) -> LoopState:
     """A whole round with given methods."""
     begin_round(folder, family, methods, said)
-    loop.branch(folder, family, branches)
-    for step in (loop.ablate, loop.check, loop.update):
-        state = step(folder, family)
+    take(folder, family, "branch", branches)
+    for step in ("ablate", "check", "update"):
+        state = take(folder, family, step)
     return state
 
 
@@ -460,11 +460,11 @@ def test_a_form_that_a_hyperparameter_is_keeps_to_what_was_asked(
     assert forms(["latency.shuffle_sum"], fixed=[LARGER]) == {0}
     assert forms([LARGER], forms={LARGER: 1}) == {1}
     assert CHANGES_FORM in variants(family, point, ["latency.shuffle_sum"], fixed=[LARGER])
-    state = begin_round(folder, family, [LARGER], {LARGER: "form threads=512"})
+    state = begin_round(folder, family, [LARGER], {LARGER: Retry(knob="threads", value=512)})
     assert state.current.pick is not None and state.current.pick.forms == {LARGER: 1}
     with pytest.raises(GivenRefused, match="is tried again with threads=512"):
-        loop.branch(folder, family, [{"threads": 256}])
-    state = loop.branch(folder, family)
+        take(folder, family, "branch", [{"threads": 256}])
+    state = take(folder, family, "branch")
     assert {state.knobs[one.point]["threads"] for one in state.current.branches} == {512}
 
 
@@ -478,11 +478,11 @@ def test_a_pick_whose_only_form_leads_nowhere_is_refused(
         TuningLoop, "_next_point", lambda _, state: (0.5, family.point({"early": 2}).key, 50.0)
     )
     play_round(folder, family, [EARLY], [{"early": 2}])
-    loop.gaps(folder, family)
-    loop.budget(folder, family)
+    take(folder, family, "gaps")
+    take(folder, family, "budget")
     with pytest.raises(GivenRefused, match="has a rule for its points"):
-        loop.pick(folder, family, [LARGER], {LARGER: "form threads=512"})
-    state = loop.pick(folder, family, None, {LARGER: "form threads=512"})
+        take(folder, family, "pick", [LARGER], {LARGER: Retry(knob="threads", value=512)})
+    state = take(folder, family, "pick", None, {LARGER: Retry(knob="threads", value=512)})
     assert LARGER not in state.current.methods
 
 
@@ -523,7 +523,7 @@ def test_methods_that_were_right_later_are_no_longer_wrong(
     with monkeypatch.context() as only:
         only.setattr(ForecastBench, "check", lambda _, points: dict.fromkeys(points, "off"))
         begin_round(folder, family, [WIDE])
-        state = loop.branch(folder, family, [{}])
+        state = take(folder, family, "branch", [{}])
     assert state.wrong_picks == {(WIDE,): 2}
     with LoopFolder.opened(folder) as opened:
         opened.keep(LoopStopped(2, "enough"))
@@ -547,13 +547,13 @@ def test_a_point_without_a_time_is_not_called_wrong(
         "check",
         lambda _, points: {one: "off" if one == wrong else None for one in points},
     )
-    loop.branch(folder, family, [{}])
+    take(folder, family, "branch", [{}])
     monkeypatch.undo()
     with LoopFolder.opened(folder) as opened:
         opened.keep(
             BranchDone(1, (BranchTried(2, wrong.key, None, None, "given", "off"),), None, {})
         )
-        game = TuningLoop(opened, ForecastBench(family, family.workloads[0]))
+        game = TuningLoop(opened, family, lambda: ForecastBench(family, family.workloads[0]))
         assert game._known_points(game.state) == {
             family.start: TIMED_BEFORE,
             failed: NO_TIME_BEFORE,
@@ -586,9 +586,9 @@ def test_a_resumed_ablation_compares_what_was_timed_in_one_call(
     monkeypatch.setattr(ForecastBench, "one_call", on_a_gpu)
     begin(tmp_path / "whole", family)
     begin_round(tmp_path / "whole", family, [WIDE, LARGER])
-    loop.branch(tmp_path / "whole", family)
+    take(tmp_path / "whole", family, "branch")
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
-    whole = loop.ablate(tmp_path / "whole", family, pairs=True).current
+    whole = take(tmp_path / "whole", family, "ablate", pairs=True).current
     keep = LoopFolder.keep
 
     def cut(self: LoopFolder, event: Any) -> LoopState:
@@ -599,9 +599,9 @@ def test_a_resumed_ablation_compares_what_was_timed_in_one_call(
     with monkeypatch.context() as only:
         only.setattr(LoopFolder, "keep", cut)
         with pytest.raises(KeyboardInterrupt):
-            loop.ablate(tmp_path / "cut", family, pairs=True)
+            take(tmp_path / "cut", family, "ablate", pairs=True)
     runs = LoopFolder.look(tmp_path / "cut").state.runs
-    resumed = loop.ablate(tmp_path / "cut", family, pairs=True)
+    resumed = take(tmp_path / "cut", family, "ablate", pairs=True)
     for mine, other in zip(
         (*(resumed.current.attribution or ()), *resumed.current.pairs),
         (*(whole.attribution or ()), *whole.pairs),
@@ -638,7 +638,7 @@ def test_a_method_that_cannot_be_taken_out_alone_has_no_time_and_stops_nothing(
         *(str(family.path), None, "forecast", ["wide=1", "threads=256"], [WIDE, LARGER]),
         *(False, None, silent),
     )
-    assert asked.found.untimed == why
+    assert asked.untimed == why
     with pytest.raises(LabError, match=f"{WIDE} cannot be switched off at wide=1 threads=256"):
         family.remove(family.point(knobs), WIDE)
 
@@ -664,7 +664,7 @@ def test_a_loop_that_lost_the_time_of_its_start_goes_on(
     folder = tmp_path / "loop"
     begin(folder, family)
     for step in STEPS[: STEPS.index(before)]:
-        getattr(loop, step)(folder, family)
+        take(folder, family, step)
     lose(folder, "timed", "start")
     assert loop.run(folder, family, max_rounds=1).rounds == 1
 
@@ -675,7 +675,7 @@ def test_a_champion_has_its_own_time_though_the_line_that_chose_it_is_lost(
     folder = tmp_path / "loop"
     begin(folder, family)
     first = play_round(folder, family, [WIDE], [{}])
-    loop.gaps(folder, family)
+    take(folder, family, "gaps")
     lose(folder, "update")
     state = LoopFolder.look(folder).state
     assert (state.point, state.time_us) == (first.point, pytest.approx(first.time_us))
@@ -688,7 +688,7 @@ def test_an_ablation_of_which_no_variant_is_right_needs_no_line_of_before(
     folder = tmp_path / "loop"
     begin(folder, family)
     for step in STEPS[: STEPS.index("ablate")]:
-        state = getattr(loop, step)(folder, family)
+        state = take(folder, family, step)
     champion = state.current.champion or ""
     lose(folder, "timed", "branch", champion)
     monkeypatch.setattr(
@@ -696,7 +696,7 @@ def test_an_ablation_of_which_no_variant_is_right_needs_no_line_of_before(
         "check",
         lambda _, points: {one: None if one.key == champion else "off" for one in points},
     )
-    state = loop.ablate(folder, family)
+    state = take(folder, family, "ablate")
     assert state.current.attribution == ()
     assert set(state.current.untimed) == set(state.current.methods)
 
@@ -709,15 +709,15 @@ def test_a_step_that_is_done_again_unmakes_what_followed_from_it(
     folder = tmp_path / "loop"
     begin(folder, family)
     begin_round(folder, family, [WIDE])
-    loop.branch(folder, family, [{"threads": 64}])
-    loop.ablate(folder, family)
-    first = loop.check(folder, family)
+    take(folder, family, "branch", [{"threads": 64}])
+    take(folder, family, "ablate")
+    first = take(folder, family, "check")
     lose(folder, "branch")
     assert LoopFolder.look(folder).state.next_steps == ("branch",)
-    state = loop.branch(folder, family, [{"threads": 64, "early": 0}])
+    state = take(folder, family, "branch", [{"threads": 64, "early": 0}])
     assert (state.current.attribution, state.current.sass_check) == (None, None)
     assert state.next_steps == ("ablate",)
-    again = loop.ablate(folder, family)
+    again = take(folder, family, "ablate")
     assert again.current.attribution == first.current.attribution
     assert again.runs == first.runs
 
@@ -730,13 +730,13 @@ def test_a_family_that_changes_is_no_longer_the_loops(tmp_path: Path, ending: st
     begin(tmp_path / "loop", load_family(tmp_path / "row_scale.py"))
     text = path.read_text()
     path.write_text(text + "\n# a remark\n")
-    loop.gaps(tmp_path / "loop", load_family(tmp_path / "row_scale.py"))
+    take(tmp_path / "loop", load_family(tmp_path / "row_scale.py"), "gaps")
     changed = (
         text.replace("priority = 2", "priority = 9") if ending == ".toml" else text + "A = 3\n"
     )
     path.write_text(changed)
     with pytest.raises(LabError, match="its Python or its methods have changed"):
-        loop.budget(tmp_path / "loop", load_family(tmp_path / "row_scale.py"))
+        take(tmp_path / "loop", load_family(tmp_path / "row_scale.py"), "budget")
 
 
 def test_settings_that_would_switch_another_method_are_counted(
@@ -762,15 +762,15 @@ def test_a_round_without_a_method_says_how_many_could_not_be_judged(
 ) -> None:
     folder = tmp_path / "loop"
     begin(folder, family)
-    loop.gaps(folder, family, {"dram_throughput_pct": 95.0})
-    loop.budget(folder, family)
-    picked = loop.pick(folder, family).current.pick
+    take(folder, family, "gaps", {"dram_throughput_pct": 95.0})
+    take(folder, family, "budget")
+    picked = take(folder, family, "pick").current.pick
     assert picked is not None
     # The triggers of two ask for the latency gap, and of a third for the compute gap.
     assert not picked.methods
-    entry = next(one for one in audit(LoopFolder.look(folder).lines) if one.step == "pick")
+    entry = next(one for one in tell_steps(LoopFolder.look(folder).lines) if one.step == "pick")
     assert "3 of them because a value is missing or cannot be computed" in entry.decided
-    said = loop.branch(folder, family).stopped
+    said = take(folder, family, "branch").stopped
     assert said.startswith("no method was picked, 3 of 4 because a value is")
 
 
@@ -782,7 +782,7 @@ def test_a_changed_kernel_is_no_longer_the_loops(tmp_path: Path) -> None:
     source = tmp_path / "row_scale.cu"
     source.write_text(source.read_text() + "\n__global__ void other() {}\n")
     with pytest.raises(LabError, match="no longer what this loop began with"):
-        loop.gaps(tmp_path / "loop", load_family(tmp_path / "row_scale.py"))
+        take(tmp_path / "loop", load_family(tmp_path / "row_scale.py"), "gaps")
 
 
 def test_the_champion_is_exported_as_a_rung_of_its_own(tmp_path: Path, family: Family) -> None:
@@ -864,7 +864,7 @@ def test_after_a_wrong_round_the_policy_picks_something_else(
     first = state.current.methods
     assert first
     while not state.stopped:
-        state = loop.branch(folder, family)
+        state = take(folder, family, "branch")
     assert state.wrong_picks == {first: 1}
     with LoopFolder.opened(folder) as opened:
         opened.restart(0)
@@ -881,7 +881,7 @@ def test_pairs_that_could_not_be_timed_say_why(
     begin(folder, family)
     methods = ["memory.wide_accesses", "compute.larger_blocks"]
     begin_round(folder, family, methods)
-    state = loop.branch(folder, family)
+    state = take(folder, family, "branch")
     champion = family.read_key(state.current.champion or "")
     ((name, both),) = pair_variants(family, champion, state.current.methods).points.items()
     refuse(monkeypatch, both)

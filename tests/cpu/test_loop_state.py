@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -23,16 +24,15 @@ from labtools.measure.profiler.counters import COUNTERS
 from labtools.measure.worker import child_environment
 from labtools.optimize import loop_folder
 from labtools.optimize.attribution import AA
-from labtools.optimize.audit import (
+from labtools.optimize.budget import Budget
+from labtools.optimize.changes import (
     COUNTER_NOISE,
     LEAST_PAIRS,
     NOTHING_CHANGED,
-    audit,
     compare_rounds,
     counter_noise,
     say_changes,
 )
-from labtools.optimize.budget import Budget
 from labtools.optimize.events import (
     EVENT_KINDS,
     AblateDone,
@@ -46,7 +46,9 @@ from labtools.optimize.events import (
 )
 from labtools.optimize.log import EventLog, say_command
 from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.pick import Retry
 from labtools.optimize.state import MOST_RETRIES, STATE_VERSION, STEPS, LoopState, OutOfOrder
+from labtools.optimize.telling import tell_steps
 from labtools.problem import LabError
 from labtools.record import Counters, Record, RecordStore, select, shipped_records_dir
 from labtools.toolchain import Hashes
@@ -129,7 +131,7 @@ def test_a_folder_a_round_holds_what_was_found(played: Path) -> None:
 
 
 def test_the_audit_explains_every_step(played: Path) -> None:
-    entries = audit(LoopFolder.look(played).lines)
+    entries = tell_steps(LoopFolder.look(played).lines)
     assert {entry.step for entry in entries} == {*STEPS, "init", "frontier", "stop"}
     for number in (1, 2, 3):
         assert [one.step for one in entries if one.round == number][:7] == list(STEPS)
@@ -196,7 +198,7 @@ def test_without_a_right_branch_it_retries_and_then_stops_with_reasons(tmp_path:
         assert folder.state.next_steps == ()
         assert "no right branch after 3 retries: wrong everywhere" in folder.state.stopped
         assert folder.state.is_wrong
-        last = audit(folder.lines)[-1]
+        last = tell_steps(folder.lines)[-1]
         assert (last.step, last.rule) == ("stop", folder.state.stopped)
         assert last.rule in (tmp_path / "audit.md").read_text()
         (start,) = folder.state.frontier
@@ -314,70 +316,20 @@ def test_a_loop_is_not_begun_twice_nor_read_where_there_is_none(tmp_path: Path) 
 # -------------------------------------------------------------------------------- damage
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (None, "missing"),
-        ("", "damaged"),
-        ("{", "damaged"),
-        ("[]", "damaged"),
-        ("\x00" * 100, "damaged"),
-        (f'{{"schema_version": {STATE_VERSION}}}', "damaged"),
-        ('{"schema_version": Infinity}', "damaged"),
-        ("[" * 100_000, "damaged"),
-        ('{"schema_version": 99}', "newer version 99"),
-        ('{"schema_version": 1}', "older version 1"),
-        ('{"schema_version": 0}', "older version 0"),
-    ],
-)
-def test_a_damaged_or_future_state_is_rebuilt(played: Path, text: str | None, said: str) -> None:
-    path = state_of(played)
-    before = path.read_bytes()
-    if text is None:
-        path.unlink()
-    else:
-        path.write_text(text)
-    (notice,) = LoopFolder.look(played).notices
-    assert said in notice
-    with LoopFolder.opened(played) as folder:
-        assert folder.notices == (notice,)
-    assert path.read_bytes() == before
-    kept = list(played.glob("state.json.damaged-*"))
-    assert [one.read_text() for one in kept] == ([] if text is None else [text])
-    with LoopFolder.opened(played) as folder:
-        assert not folder.notices
-
-
-def test_a_state_changed_by_hand_is_found(played: Path) -> None:
-    path = state_of(played)
-    before = path.read_text()
-    body = json.loads(before)
-    body["time_us"] /= 2
-    path.write_text(json.dumps(body, indent=1))
-    with LoopFolder.opened(played) as folder:
-        assert "did not say what log.jsonl says" in folder.notices[0]
-    assert path.read_text() == before
-
-
-def test_a_field_that_nobody_knows_is_told_and_set_aside(played: Path) -> None:
-    path = state_of(played)
-    path.write_text(json.dumps({**json.loads(path.read_text()), "mine": "a note"}))
-    (notice,) = LoopFolder.look(played).notices
-    assert "did not say what log.jsonl says" in notice
-    with LoopFolder.opened(played):
-        pass
-    (kept,) = played.glob("state.json.damaged-*")
-    assert "a note" in kept.read_text()
-
-
-def test_a_folder_in_place_of_the_state_is_set_aside(played: Path) -> None:
-    path = state_of(played)
-    before = path.read_text()
-    path.unlink()
-    path.mkdir()
-    with LoopFolder.opened(played) as folder:
-        assert "cannot be read" in folder.notices[0]
-    assert path.read_text() == before
+@pytest.mark.parametrize("text", [None, "", "{", "[" * 100_000, '{"schema_version": 99}'])
+def test_a_derived_file_that_differs_is_written_again(played: Path, text: str | None) -> None:
+    """Whatever stands there; only the log is judged."""
+    paths = [state_of(played), played / "audit.md", played / "iterv1" / "methods.json"]
+    before = [path.read_bytes() for path in paths]
+    for path in paths:
+        if text is None:
+            path.unlink()
+        else:
+            path.write_text(text)
+    assert LoopFolder.look(played).notices == ()
+    with LoopFolder.opened(played, loop_play.source_of) as folder:
+        assert folder.notices == ()
+    assert [path.read_bytes() for path in paths] == before
 
 
 def test_a_line_that_stands_twice_is_read_once(played: Path) -> None:
@@ -388,15 +340,6 @@ def test_a_line_that_stands_twice_is_read_once(played: Path) -> None:
     after = LoopFolder.look(played)
     assert after.state == before.state
     assert after.notices == ("log.jsonl: line 10 stands there twice; one is read",)
-
-
-def test_a_file_of_a_round_is_written_again(played: Path) -> None:
-    path = played / "iterv2" / "attribution.json"
-    before = path.read_text()
-    path.unlink()
-    with LoopFolder.opened(played):
-        pass
-    assert path.read_text() == before
 
 
 def test_a_torn_last_line_loses_nothing_acknowledged(played: Path) -> None:
@@ -436,7 +379,7 @@ def test_every_cut_of_the_log_is_read(tmp_path: Path) -> None:
         read = log.read()
         # One whole line may lack its newline alone.
         assert len(read.lines) - sum(end <= cut for end in ends) in (0, 1)
-        assert read.whole
+        assert not any("lost" in notice for notice in read.notices)
 
 
 @pytest.mark.parametrize("line", [1, 5, 12])
@@ -461,65 +404,6 @@ def test_a_damaged_middle_line_is_told_and_the_rest_kept(played: Path, line: int
         assert f"the other {whole - 1} are kept" in said
         assert folder.state.rounds == 3
         assert folder.state.point == "r3b2"
-
-
-def test_a_lost_end_of_the_log_is_told(played: Path) -> None:
-    path = log_of(played)
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-3]))
-    with LoopFolder.opened(played) as folder:
-        assert any("has lost its end" in notice for notice in folder.notices)
-
-
-@pytest.mark.parametrize("lines", [None, 30])
-@pytest.mark.parametrize("changed", [{"seed": 9}, {"rule": "hill"}])
-def test_a_state_of_another_loop_is_told_as_such(
-    played: Path, tmp_path: Path, lines: int | None, changed: dict[str, Any]
-) -> None:
-    """Whether it followed from more lines or from fewer: of this log none is lost."""
-    with LoopFolder.create(tmp_path / "other", begin(**changed)) as folder:
-        while folder.state.round <= 2:
-            step(folder, folder.state.round, nothing)
-    foreign = state_of(tmp_path / "other").read_bytes()
-    state_of(played).write_bytes(foreign)
-    log_of(played).write_bytes(b"".join(log_of(played).read_bytes().splitlines(True)[:lines]))
-    (notice,) = LoopFolder.look(played).notices
-    (name,) = changed
-    assert notice.startswith("state.json is of another loop, or was changed: its " + name)
-    with LoopFolder.opened(played) as folder:
-        assert folder.notices == (notice,)
-    (kept,) = played.glob("state.json.damaged-*")
-    assert kept.read_bytes() == foreign
-
-
-def test_a_state_of_a_loop_that_began_alike_is_told_by_its_lines_and_times(
-    played: Path, tmp_path: Path
-) -> None:
-    play(tmp_path / "alike", rounds=1)
-    state_of(played).write_bytes(state_of(tmp_path / "alike").read_bytes())
-    lines = LoopFolder.look(tmp_path / "alike").state.log_lines
-    (notice,) = LoopFolder.look(played).notices
-    assert f"another loop, or was changed: it did not follow from line {lines} of" in notice
-
-    body = json.loads(state_of(tmp_path / "alike").read_text())
-    body["timed"][0]["time_us"] += 1
-    state_of(played).write_text(json.dumps(body))
-    cut = log_of(played).read_bytes().splitlines(True)[: lines - 2]
-    log_of(played).write_bytes(b"".join(cut))
-    (notice,) = LoopFolder.look(played).notices
-    assert "another loop, or was changed: it has other times" in notice
-
-
-def test_a_state_of_another_loop_beside_a_damaged_log_is_set_aside(
-    played: Path, tmp_path: Path
-) -> None:
-    with LoopFolder.create(tmp_path / "other", begin(seed=9)):
-        pass
-    state_of(played).write_bytes(state_of(tmp_path / "other").read_bytes())
-    lines = log_of(played).read_bytes().splitlines(True)
-    log_of(played).write_bytes(b"".join([*lines[:5], b"no line\n", *lines[6:]]))
-    damaged, other = LoopFolder.look(played).notices
-    assert "line 6 is damaged" in damaged
-    assert "of another loop" in other
 
 
 @pytest.mark.parametrize("left", ["nothing", "an empty file", "half a line"])
@@ -748,6 +632,25 @@ def test_the_shipped_records_say_how_far_counters_differ() -> None:
     assert COUNTER_NOISE < found["duration_us"] < 0.1
 
 
+def test_a_log_whose_retries_are_sentences_is_read(tmp_path: Path) -> None:
+    """As logs were written before a retry had fields: its hash is of the line as it stands."""
+    with LoopFolder.create(tmp_path, begin()) as folder:
+        while folder.state.next_steps != ("pick",):
+            step(folder, 1, nothing)
+        folder.keep(replace(pick_of(1), acknowledged={"memory.wide": Retry(reason="form 1")}))
+    path = log_of(tmp_path)
+    *before, last = path.read_text().splitlines()
+    body = json.loads(last)
+    body["event"]["acknowledged"] = {"memory.wide": "form 1"}
+    del body["hash"]
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    body["hash"] = hashlib.sha256(text.encode()).hexdigest()
+    path.write_text("\n".join([*before, json.dumps(body)]) + "\n")
+    looked = LoopFolder.look(tmp_path)
+    assert looked.notices == ()
+    assert looked.state.current.acknowledged == {"memory.wide": Retry(reason="form 1")}
+
+
 def test_a_budget_before_its_gaps_is_no_step(tmp_path: Path) -> None:
     with LoopFolder.create(tmp_path, begin()) as folder:
         folder.keep(gaps_of(1))
@@ -776,5 +679,5 @@ def test_a_round_without_a_method_says_so(tmp_path: Path) -> None:
             step(folder, 1, nothing)
         folder.keep(AblateDone(1, AA(0.004, 40, "made up"), ()))
         folder.keep(CheckDone(1, ()))
-        said = {one.step: one.decided for one in audit(folder.lines)}
+        said = {one.step: one.decided for one in tell_steps(folder.lines)}
     assert said["ablate"] == said["check"] == "no method"

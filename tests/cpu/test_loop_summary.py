@@ -13,13 +13,13 @@ from loop_play import METHODS, begin, gaps_of, pick_of, play, step
 from labtools.optimize.attribution import AA, Attribution
 from labtools.optimize.events import AblateDone, BranchDone, BranchTried, LoopStopped
 from labtools.optimize.loop_folder import LoopFolder
+from labtools.optimize.page import summary_html
 from labtools.optimize.sass_check import SassVerdict
 from labtools.optimize.state import LoopState, RoundKept
 from labtools.optimize.summary import (
     SummaryTable,
     best_so_far,
     summarise,
-    summary_html,
     summary_text,
 )
 
@@ -254,7 +254,7 @@ def test_no_two_parts_of_the_page_have_one_id(state: LoopState) -> None:
 def test_a_marker_at_the_top_is_whole(state: LoopState) -> None:
     from matplotlib.figure import Figure
 
-    from labtools.optimize.summary import _plot_best
+    from labtools.optimize.page import _plot_best
 
     timed = [replace(one, time_us=100 - n / 1000) for n, one in enumerate(state.timed)]
     alike = replace(state, timed=tuple(timed))

@@ -23,13 +23,14 @@ from labtools.optimize.pick import (
     Considered,
     MethodChecks,
     Pick,
+    Retry,
     Taken,
     launch_numbers,
     pick_methods,
     rank_methods,
     retried_form,
+    retried_settings,
     why_not_again,
-    written_settings,
 )
 from labtools.optimize.sass_check import Proof, SassVerdict, check_sass, prove
 from labtools.problem import LabError, Rows
@@ -133,37 +134,33 @@ def test_a_failed_method_needs_an_acknowledgement_and_takes_another_form():
     silent = choose(slots(latency=2), taken=Taken(failed=failed))
     assert silent.methods == (SHUFFLES,)
     assert silent.unused == 1
-    blank = Taken(failed=failed, acknowledged={EARLY: "  "})
-    assert EARLY not in choose(slots(latency=2), taken=blank).methods
-    said = Taken(failed=failed, acknowledged={EARLY: "the load was dropped: form 1, a prefetch"})
+    said = Taken(failed=failed, acknowledged={EARLY: Retry(form=1, reason="a prefetch")})
     again = choose(slots(latency=2), taken=said)
     assert EARLY in again.methods
     assert again.forms == {EARLY: 1}
 
 
 @pytest.mark.parametrize(
-    ("words", "enough"),
+    ("retry", "enough"),
     [
-        ("form 1, a prefetch", True),
-        ("THREADS = 256: more of them", True),
-        ("with --maxrregcount=64", True),
-        ("the flag -lineinfo", True),
-        ("at most 40 registers", True),
-        ("once more", False),
-        ("in another form", False),
-        ("well-known, and fewer registers", False),
-        ("nonsense=1", False),
+        (Retry(form=1), True),
+        (Retry(knob="early", value=2), True),
+        (Retry(knob="threads", value=256), True),
+        (Retry(form=0), False),
+        (Retry(form=7), False),
+        (Retry(knob="early", value=1), False),
+        (Retry(reason="once more, with form 1 and early=2"), False),
     ],
 )
-def test_an_acknowledgement_names_a_form_a_flag_or_registers(words, enough):
-    taken = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: words})
+def test_a_retry_gives_a_form_that_is_left_or_another_knob(retry, enough):
+    taken = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: retry})
     found = choose(slots(latency=2), taken=taken)
     assert (EARLY in found.methods) == enough
-    assert enough or "names neither a form" in why(found, EARLY).why
+    assert enough == (why_not_again(ROWS.method(EARLY), taken) == "")
 
 
 def test_a_failed_method_keeps_to_its_fresh_form_though_that_is_the_default():
-    taken = Taken(failed={EARLY: (1,)}, acknowledged={EARLY: "form 0, a plain load"})
+    taken = Taken(failed={EARLY: (1,)}, acknowledged={EARLY: Retry(form=0)})
     again = choose(slots(latency=2), taken=taken)
     assert EARLY in again.methods
     assert again.forms == {EARLY: 0}
@@ -172,14 +169,14 @@ def test_a_failed_method_keeps_to_its_fresh_form_though_that_is_the_default():
 def test_a_failed_method_that_is_on_does_not_come_with_another():
     """It is on in the form that was dropped; the first slot is another method's."""
     point = ROWS.point({"early": 1})
-    taken = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: "form early=2, a prefetch"})
+    taken = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: Retry(knob="early", value=2)})
     found = choose(slots(latency=2), point=point, taken=taken, pass_on=True)
     assert found.methods == (SHUFFLES, EARLY)
     assert found.forms == {EARLY: 1}
 
 
 def test_whether_a_pick_can_be_tried_is_asked_of_its_forms():
-    taken = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: "form 1, a prefetch"})
+    taken = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: Retry(form=1)})
     asked = []
 
     def refuses(methods, forms):
@@ -209,19 +206,25 @@ def test_what_is_missing_is_no_reason_where_another_stands():
 
 
 def test_a_dropped_form_beside_another_knob_is_that_form():
-    """Words name both; the knob makes another kernel of it."""
-    words = {EARLY: "early=1 again, with threads=256"}
-    taken = Taken(failed={EARLY: (0,)}, acknowledged=words)
-    assert retried_form(ROWS, ROWS.method(EARLY), taken) == {EARLY: 0}
-    assert written_settings(ROWS, words) == {"threads": 256}
-    assert why_not_again(ROWS, ROWS.method(EARLY), taken) == ""
-    strange = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: "early=7 with threads=256"})
-    assert "no form that is left" in why_not_again(ROWS, ROWS.method(EARLY), strange)
+    """The knob makes another kernel of it."""
+    retries = {EARLY: Retry(0, "threads", 256)}
+    taken = Taken(failed={EARLY: (0,)}, acknowledged=retries)
+    assert retried_form(ROWS.method(EARLY), taken) == {EARLY: 0}
+    assert retried_settings(ROWS, retries) == {"threads": 256}
+    assert why_not_again(ROWS.method(EARLY), taken) == ""
 
 
-def test_words_that_contradict_each_other_are_refused():
-    with pytest.raises(LabError, match="threads cannot be 256 and 512"):
-        written_settings(ROWS, {EARLY: "threads=256", WIDE: "threads=512"})
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (Retry(knob="threads", value=512), "threads cannot be 256 and 512"),
+        (Retry(knob="nonsense", value=1), "nonsense"),
+        (Retry(knob="threads", value=300), "threads=300"),
+    ],
+)
+def test_retries_that_no_point_can_have_are_refused(other, says):
+    with pytest.raises(LabError, match=says):
+        retried_settings(ROWS, {EARLY: Retry(knob="threads", value=256), WIDE: other})
 
 
 def test_an_older_architecture_is_refused(tmp_path):
@@ -355,7 +358,7 @@ def test_the_launch_is_known_to_triggers():
 
 
 def test_picks_cross_as_json():
-    taken = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: "form 1"})
+    taken = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: Retry(form=1)})
     for value in (choose(slots(1, 1, 1), taken=taken), taken):
         adapter = TypeAdapter(type(value))
         assert adapter.validate_json(adapter.dump_json(value)) == value

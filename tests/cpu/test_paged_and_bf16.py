@@ -95,7 +95,7 @@ def test_bad_options_are_refused(text: str) -> None:
         {"layout": "paged", "page_size": 32},
         {"layout": "paged", "page_size": True},
         {"page_size": 16},
-        {"dtype": "float32"},
+        {"dtype": "float80"},
     ],
 )
 def test_impossible_layouts_are_refused(changes: dict[str, object]) -> None:

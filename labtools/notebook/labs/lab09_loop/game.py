@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from labtools.optimize.ablation import ablate_methods
@@ -32,9 +33,9 @@ from labtools.optimize.loop import check_methods
 from labtools.optimize.pick import (
     WEAK_STRENGTH,
     Considered,
+    Retry,
     Taken,
     pick_methods,
-    retry_patterns,
     why_not_again,
 )
 from labtools.optimize.searches import NEAR_FACTORS, Searches
@@ -255,7 +256,7 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
         "class_words": [CLASS_WORDS[name] for name in METHOD_CLASSES],
         "settled": _settled(bench),
         "again": {
-            "patterns": asdict(retry_patterns(family)),
+            "patterns": _retry_patterns(family),
             "why": {words: _why_not_again(bench, words) for words in ("nothing", "no form")},
         },
         "knobs": list(family.start.knobs),
@@ -384,12 +385,21 @@ def _settled(bench: RecordedBench) -> dict[str, str]:
 
 
 def _why_not_again(bench: RecordedBench, named: str) -> str:
-    """Why words that name nothing, or no form that is left, do not let a dropped method be tried
+    """Why what names nothing, or no form that is left, does not let a dropped method be tried
     again."""
     one = bench.family.switchable[0]
-    words = {"nothing": "once more", "no form": f"form {len(one.on)}"}[named]
-    known = Taken(failed={one.id: (0,)}, acknowledged={one.id: words})
-    return why_not_again(bench.family, one, known)
+    retry = {"nothing": Retry(), "no form": Retry(form=len(one.on))}[named]
+    return why_not_again(one, Taken(failed={one.id: (0,)}, acknowledged={one.id: retry}))
+
+
+def _retry_patterns(family: Family) -> dict[str, str]:
+    """What the browser finds in a reader's words: a knob and its value, a form, a flag."""
+    knobs = "|".join(re.escape(one.name) for one in family.rung.knobs)
+    return {
+        "setting": rf"\b({knobs}) ?= ?([0-9]+)",
+        "form": r"\bform ([0-9]+)",
+        "elsewhere": r"(?:^|[ (\"'`])--?[a-z]|\b[0-9]+ registers?\b",
+    }
 
 
 def _removals(

@@ -275,6 +275,7 @@ _SPLIT = {"decode_r04": decode_pieces, "merge_pieces": merge_pieces}
 _KERNELS = {
     "fill_normal": _fill,
     "fill_normal_bf16": _fill,
+    "fill_normal_fp32": _fill,
     "clear_counters": _clear,
     "split_merge": _split_merge,
     "read_sweep": _read_sweep,

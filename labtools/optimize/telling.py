@@ -1,21 +1,16 @@
-"""Each step of a loop in words: what was decided, from which numbers, by which rule; and what
-changed between two rounds' counters."""
+"""A loop told: each step in words, each round with what it left.
+
+Text, HTML and JSON tell a round from `RoundTold` and a step from `StepTold`: what was decided, from
+which numbers, by which rule.
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from labtools.measure.profiler.counters import COUNTERS
 from labtools.problem.text import how_many
-from labtools.record import Record, with_counters
-from labtools.record.bound import known_value
-from labtools.record.statistics import CONFIDENCE
 
 from .attribution import Attribution, interactions, pair_name, say_untimed
 from .events import (
@@ -34,27 +29,25 @@ from .events import (
 from .gaps import say_gaps
 from .log import LogLine
 from .sass_check import SassVerdict
-from .state import StateFold
+from .state import STEP_FIELDS, LoopState, RoundKept, StateFold
 
-COUNTER_NOISE = 0.02
-"""Within this, relative to the larger of its two values, a counter did not really change, where no
-records say how far it differs by itself, or a forecast predicts it. Nobody measured this number: it
-is what the source takes for noise of a time."""
-SHARE_NOISE = 2.0
-"""The same of a rate of the peak, ``..._pct``, in percentage points."""
-LEAST_PART = 0.001
-"""A counter that moved by less than this of what it is judged against did not really change: of a
-stall that rose from nothing to a ten-thousandth of a cycle, the latency of a warp knows nothing."""
-LEAST_PAIRS = 10
-"""Pairs of records of one kernel from which on they say how far a counter differs by itself."""
 STOP = "stop"
 """The step of an entry that says why a loop has stopped."""
 NO_METHOD = "no method"
-NOTHING_CHANGED = "nothing really changed"
+NOT_KNOWN = "-"
+"""In a cell for which there is no value."""
+_ANSWERED: Mapping[str, tuple[str, ...]] = {
+    **STEP_FIELDS,
+    "init": (),
+    "gaps": ("start", "gaps", "rising", "counters"),
+    "ablate": (*STEP_FIELDS["ablate"], "interactions"),
+    "restart": ("start",),
+}
+"""The fields of a round that tell what a step found."""
 
 
 @dataclass(frozen=True)
-class AuditEntry:
+class StepTold:
     """One step, explained."""
 
     n: int  # of its line in the log
@@ -66,12 +59,45 @@ class AuditEntry:
     rule: str  # that decided, in words
 
     def __str__(self) -> str:
-        numbers = ", ".join(f"{name} {_say(value)}" for name, value in self.numbers.items())
+        numbers = ", ".join(f"{name} {say_value(value)}" for name, value in self.numbers.items())
         text = f"{self.at}  round {self.round}  {self.step}: {self.decided}"
         return f"{text}\n    from: {numbers or 'nothing'}\n    by: {self.rule}"
 
 
-def _say(value: Any) -> str:
+@dataclass(frozen=True)
+class RoundTold:
+    """One round: what it left, and its steps in words."""
+
+    kept: RoundKept
+    steps: tuple[StepTold, ...]
+
+    @property
+    def row(self) -> dict[str, str]:
+        """Its line in a table of rounds, by the column's name."""
+        kept = self.kept
+        failed = sum(bool(tried.failure) for tried in kept.branches)
+        tried = f"{len(kept.branches)}, {failed} failed" if failed else str(len(kept.branches))
+        wrong = "none, no branch was right" if kept.has_no_right_branch else ""
+        champion = kept.champion or wrong or ("" if kept.abandoned else NOT_KNOWN)
+        if kept.abandoned:
+            champion += " (abandoned)" if champion else "abandoned"
+        rank = NOT_KNOWN if kept.best_rank is None else f"{kept.best_rank} of {kept.candidates}"
+        return {
+            "round": str(kept.round),
+            "methods": ", ".join(kept.methods) or NOT_KNOWN,
+            "branches": tried,
+            "champion": champion,
+            "us": say_time(kept.time_us),
+            "gain": NOT_KNOWN if kept.gain is None else f"{kept.gain:+.1%}",
+            "forecast's rank of the fastest": rank,
+        }
+
+    def found(self, step: str) -> dict[str, Any]:
+        """What a step found, by the field's name."""
+        return {name: getattr(self.kept, name) for name in _ANSWERED[step]}
+
+
+def say_value(value: Any) -> str:
     """A number as a person reads it; None is missing."""
     if value is None:
         return "missing"
@@ -80,9 +106,22 @@ def _say(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def audit(lines: Sequence[LogLine]) -> tuple[AuditEntry, ...]:
-    """Every step of a log, explained; measurements stand in the log itself."""
-    entries = []
+def say_time(value: float | None) -> str:
+    """Microseconds to two digits."""
+    return NOT_KNOWN if value is None else f"{value:.2f}"
+
+
+def tell_rounds(state: LoopState, steps: Sequence[StepTold] = ()) -> tuple[RoundTold, ...]:
+    """Every round of a loop."""
+    return tuple(
+        RoundTold(kept, tuple(told for told in steps if told.round == kept.round))
+        for kept in state.history
+    )
+
+
+def tell_steps(lines: Sequence[LogLine]) -> tuple[StepTold, ...]:
+    """Every step of a log; measurements stand in the log itself."""
+    told = []
     fold = StateFold()
     for line in lines:
         fold.take(line.event)
@@ -91,15 +130,16 @@ def audit(lines: Sequence[LogLine]) -> tuple[AuditEntry, ...]:
         if explain is not None:
             decided, numbers, rule = explain(line.event)
             if isinstance(line.event, BudgetDone) and (gaps := fold.rounds[number].gaps):
-                numbers = {**gaps.names()}
-            entries.append(AuditEntry(line.n, line.at, line.kind, number, decided, numbers, rule))
+                numbers = gaps.names()
+            told.append(StepTold(line.n, line.at, line.kind, number, decided, numbers, rule))
         if isinstance(line.event, BranchDone) and fold.stopped:  # nobody has to say it
-            stop = LoopStopped(number, fold.stopped)
-            entries.append(AuditEntry(line.n, line.at, STOP, number, *_explain_stop(stop)))
-    return tuple(entries)
+            decided, numbers, rule = _explain_stop(LoopStopped(number, fold.stopped))
+            told.append(StepTold(line.n, line.at, STOP, number, decided, numbers, rule))
+    return tuple(told)
 
 
-_Explained = tuple[str, dict[str, Any], str]
+_Explained = tuple[str, Mapping[str, Any], str]
+"""What was decided, from which numbers, by which rule."""
 
 
 def _explain_init(event: InitDone) -> _Explained:
@@ -243,133 +283,3 @@ _EXPLAIN: Mapping[type, Callable[[Any], _Explained]] = {
     LoopRestarted: _explain_restart,
     LoopStopped: _explain_stop,
 }
-
-
-# ------------------------------------------------------------------------------- two rounds
-
-
-@dataclass(frozen=True)
-class CounterChange:
-    """A counter in two rounds."""
-
-    name: str  # stable
-    before: float | None  # in the first; None where missing
-    after: float | None  # in the second
-    moved: bool | None  # by more than noise; None where either is missing
-    # relative to the larger value; of a rate of the peak, ``..._pct``, percentage points
-    noise: float
-
-    def __str__(self) -> str:
-        before, after = _say(self.before), _say(self.after)
-        if self.before is None or self.after is None:
-            return f"{self.name}: {before} before, {after} after: cannot be compared"
-        if not self.moved:
-            return f"{self.name}: {before} and {after}, the same within noise"
-        verb = "rose" if self.after > self.before else "fell"
-        by = ""
-        if self.before:
-            by = f" by {abs(self.after / self.before - 1):.0%}"
-        return f"{self.name} {verb} from {before} to {after}{by}"
-
-
-def counter_noise(records: Iterable[Record]) -> dict[str, float]:
-    """How far each counter differs between two records of one kernel, in all but 5 % of the pairs.
-
-    One kernel is the same machine code with the same knobs at the same workload. The two were
-    profiled on one kind of GPU, on different days as a rule, so rounds of one loop differ by less.
-
-    Args:
-        records: of one kind of GPU.
-
-    Returns:
-        By name, as `CounterChange.noise`; a counter of fewer than `LEAST_PAIRS` pairs is left out.
-    """
-    alike: dict[tuple[str, ...], list[Record]] = defaultdict(list)
-    for one in with_counters(records):
-        if one.hashes.sass_hash:
-            knobs = repr(sorted(one.knobs.items()))
-            key = (one.candidate, one.experiment, one.problem_key, knobs, one.hashes.sass_hash)
-            alike[key].append(one)
-    off: dict[str, list[float]] = defaultdict(list)
-    for first, second in itertools.chain.from_iterable(map(itertools.pairwise, alike.values())):
-        assert first.counters is not None and second.counters is not None
-        for name in first.counters.values:
-            pair = [known_value(one.values, name) for one in (first.counters, second.counters)]
-            if pair[0] is not None and pair[1] is not None:
-                off[name].append(_distance(name, pair[0], pair[1]))
-    return {
-        name: float(np.quantile(held, CONFIDENCE, method="higher"))
-        for name, held in off.items()
-        if len(held) >= LEAST_PAIRS
-    }
-
-
-_AGAINST = {one.name: one.against for one in COUNTERS if one.against}
-
-
-def _is_share(name: str) -> bool:
-    """Whether a counter is a rate of the peak, which is near zero as often as not."""
-    return name.endswith("_pct")
-
-
-def _distance(name: str, before: float, after: float) -> float:
-    """In the unit of `CounterChange.noise`."""
-    if _is_share(name):
-        return abs(after - before)
-    largest = max(abs(before), abs(after))
-    return abs(after - before) / largest if largest else 0.0
-
-
-def compare_rounds(
-    before: Mapping[str, float | None],
-    after: Mapping[str, float | None],
-    noise: Mapping[str, float] | None = None,
-) -> tuple[CounterChange, ...]:
-    """Every counter of two rounds; those that moved most stand first.
-
-    Args:
-        before: by stable name; None where missing.
-        after: the same of the later round.
-        noise: by name, see `counter_noise`; what is not there has `COUNTER_NOISE`, a rate of the
-            peak `SHARE_NOISE`.
-    """
-    found = []
-    for name in dict.fromkeys((*before, *after)):
-        first, second = before.get(name), after.get(name)
-        least = (noise or {}).get(name, SHARE_NOISE if _is_share(name) else COUNTER_NOISE)
-        moved = None
-        if first is not None and second is not None:
-            beside = _AGAINST.get(name, "")
-            whole = max(before.get(beside) or 0.0, after.get(beside) or 0.0)
-            large = abs(second - first) > LEAST_PART * whole
-            moved = large and _distance(name, first, second) > least
-        found.append(CounterChange(name, first, second, moved, least))
-    return tuple(sorted(found, key=lambda one: (one.moved is not True, -_relative(one))))
-
-
-def _relative(change: CounterChange) -> float:
-    if change.before is None or change.after is None:
-        return 0.0
-    largest = max(abs(change.before), abs(change.after))
-    return abs(change.after - change.before) / largest if largest else 0.0
-
-
-def say_changes(changes: Sequence[CounterChange]) -> Iterator[str]:
-    """The changes in words; `NOTHING_CHANGED` where nothing moved beyond noise."""
-    moved = [one for one in changes if one.moved]
-    missing = [one for one in changes if one.moved is None]
-    compared = len(changes) - len(missing)
-    if not compared:
-        yield "no counter was measured in both rounds, so nothing can be said"
-    elif not moved:
-        yield f"{NOTHING_CHANGED}: {_say_same(compared, 'counter')}"
-    else:
-        yield from map(str, moved)
-        if compared > len(moved):
-            yield _say_same(compared - len(moved), "other counter")
-    yield from map(str, missing)
-
-
-def _say_same(count: int, what: str) -> str:
-    verb = "is" if count == 1 else "are"
-    return f"{how_many(count, what)} {verb} the same within noise"
