@@ -49,17 +49,9 @@ def bench_together(
     rounds: int = ROUNDS,
     progress: Progress = silent,
 ) -> TimedTogether:
-    """Time candidates and the read ceiling in the same processes, and compare them.
+    """`time_candidates` with the read ceiling, and where each stands.
 
-    Args:
-        candidates: rungs and baselines; see `as_candidate`.
-        workload: what is computed.
-        processes: child processes; with fewer than 5 there are ratios and no verdicts.
-        rounds: samples a candidate and process.
-        progress: see `Progress`.
-
-    Raises:
-        LabError: as `time_candidates`.
+    With fewer than 5 processes there are ratios and no verdicts.
     """
     timing = time_candidates(
         candidates, workload, processes=processes, rounds=rounds, ceiling=True, progress=progress

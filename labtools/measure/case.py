@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from labtools.problem import Comparison, Problem
+from labtools.problem import Comparison, Limits, Problem
 from labtools.record.fields import ProblemField
 
 P = TypeVar("P", bound=Problem)
 
-SECOND_DRAW = 7919
-"""Added to a workload's seed for the second draw."""
+SECOND_DRAW = 7919  # added to a workload's seed for the second draw
 
 
 def second_draw(workload: P) -> P:
@@ -20,26 +19,29 @@ def second_draw(workload: P) -> P:
     return workload.replace(seed=workload.seed + SECOND_DRAW)
 
 
+def checked_limits() -> Limits:
+    """The GPU that the CPU runner stands in for: a launch is laid out for it."""
+    from labtools.predict import DEFAULT_GPU, load_gpu
+
+    return load_gpu(DEFAULT_GPU).limits
+
+
 @dataclass(frozen=True)
 class Fault:
     """One thing that a kernel did wrong, apart from its numbers."""
 
-    # on the CPU one of `labtools.measure.cpu.FAULT_KINDS`; on the GPU misaligned, out_of_bounds,
-    # hang, out_of_memory, launch, trap, busy, crash or cuda
+    # on the CPU one of `cpu.FAULT_KINDS`; on the GPU misaligned, out_of_bounds, hang,
+    # out_of_memory, launch, trap, busy, crash or cuda
     kind: str
     message: str  # what happened, in words
-    # the kernel's source (or cell, or header); None when no line could be found. A GPU does not
-    # say.
-    file: str | None = None
+    file: str | None = None  # the source, cell or header; None where unknown, as on a GPU
     line: int | None = None  # 1-based line in it
-    block: tuple[int, int, int] | None = None  # blockIdx, or None
-    thread: tuple[int, int, int] | None = None  # threadIdx, or None
+    block: tuple[int, int, int] | None = None  # blockIdx
+    thread: tuple[int, int, int] | None = None  # threadIdx
 
-    # A fault on the CPU knows more, which is in its text.
     in_json: ClassVar[Mapping[str, str]] = {
         name: name for name in ("kind", "message", "file", "line", "block", "thread")
-    }
-    """What the JSON of either machine holds."""
+    }  # of either machine; a fault on the CPU knows more, which is in its text
 
     def __str__(self) -> str:
         return self.message
@@ -56,11 +58,9 @@ class CheckCase:
     faults: Sequence[Fault] = ()  # what the kernel did besides computing wrong numbers
     printed: str = ""  # what the kernel printed, on the CPU, at most 64 KiB
 
-    # A run of one machine knows more, such as the output.
     in_json: ClassVar[Mapping[str, str]] = {
         name: name for name in ("workload", "ok", "comparison", "faults")
-    }
-    """What the JSON of either machine holds."""
+    }  # of either machine; a run knows more, such as the output
 
     @property
     def told(self) -> str:

@@ -76,8 +76,7 @@ class Signature:
 class Channel:
     """Messages over a connected socket: each has a kind and a value of the type that goes with it.
 
-    Args:
-        end: one end of a stream socket; the channel owns it from now on.
+    The channel owns its end of the socket from now on.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -88,7 +87,6 @@ class Channel:
         return self._connection.fileno()
 
     def send(self, kind: str, value: Any, of: Any) -> None:
-        """Send a value of the type ``of``."""
         plain = adapter_of(of).dump_python(value, mode="json")
         self._connection.send_bytes(json.dumps([kind, plain]).encode())
 
@@ -110,13 +108,9 @@ class Channel:
 
 
 @lru_cache(maxsize=256)
-def _make_adapter(of: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(of)
-
-
 def adapter_of(of: Any) -> TypeAdapter[Any]:
     """What writes and reads values of a type; made once."""
-    return _make_adapter(of)
+    return TypeAdapter(of)
 
 
 def read(plain: Any, of: Any) -> Any:

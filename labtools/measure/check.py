@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from labtools.predict import DEFAULT_GPU, load_gpu
 from labtools.problem import (
     Drawn,
     LabError,
@@ -27,15 +26,14 @@ from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import gpu_only_lines
 
-from .case import CheckCase, Fault, second_draw
+from .case import CheckCase, Fault, checked_limits, second_draw
 from .residency import refuse_kept_lines
 
 if TYPE_CHECKING:
     from .cpu.build import Executable
     from .gpu.pool import LivePool
 
-ENOUGH_WRONG = 3
-"""After this many wrong cases the rest would teach nothing."""
+ENOUGH_WRONG = 3  # after so many wrong cases the rest would teach nothing
 MANY_VISITS = 200_000
 """`Problem.visits` above which the CPU runs every block once only, and the adversarial
 orders of warps on a sample of blocks."""
@@ -44,15 +42,12 @@ LONG_VISITS, MANY_PARTS = 500, 60
 its many parts, and runs in one order a draw; the others show what the order of warps does."""
 SAMPLED_BLOCKS = 8
 QUICK_CASES = 6
-CASES_AT_ONCE = COMPILED_AT_ONCE = 2
-"""A case alone keeps one core busy: its draws and comparisons wait for its runs."""
+CASES_AT_ONCE = COMPILED_AT_ONCE = 2  # one alone keeps no more than a core busy
 ALL_ORDERS = (0, 1, 2, 3)
-DRAWN = 4
-"""Cases that are drawn anew for each check, so that no kernel is written for the others alone."""
+DRAWN = 4  # cases that are drawn anew for each check: no kernel is written for the others alone
 MOST_DRAWN_VISITS = 5000
 _CANDIDATES = 24
-MOST_PRINTED = 12
-"""Lines of what a kernel prints that are shown."""
+MOST_PRINTED = 12  # lines of what a kernel prints that are shown
 
 
 @dataclass(frozen=True)
@@ -119,7 +114,6 @@ class CheckReport:
 
     @property
     def _verdict(self) -> str:
-        """Right or wrong, and the first faults."""
         where = "the CPU" if self.on == "cpu" else "the GPU"
         wrong = [case for case in self.cases if not case.ok]
         if self.ok:
@@ -156,12 +150,9 @@ def check_rung(
     """Run a rung on the workload and on small ones that cover what the workload leaves out.
 
     Args:
-        rung: shipped, edited on a page, or from any folder.
         workload: the problem it is wanted for; always among the cases.
-        knobs: compile-time choices.
         on: ``cpu`` (all memory accesses and barriers are watched) or ``gpu``.
-        progress: hears of each case.
-        quick: only the first few cases; for pages that check often.
+        quick: only a few cases; for pages that check often.
         pool: children on the GPU whose first one checks; None starts one for it.
         seed: draws the last cases; None takes another one each time.
 
@@ -173,7 +164,7 @@ def check_rung(
         raise LabError(f"A check cannot run on {on!r}.", "it runs on cpu or on gpu", "choose one")
     with rung.judged():
         # Refuses an unsupported workload before anything runs.
-        rung.launches(workload, load_gpu(DEFAULT_GPU).limits, knobs)
+        rung.launches(workload, checked_limits(), knobs)
         cases = operation_of(workload).battery(workload, rung.supports)
         if quick:
             cases, seed = _quick_choice(cases), None
@@ -192,7 +183,7 @@ def check_rung(
 
 def _code_of(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> object:
     """Equal for workloads that run the same code; the workload where that cannot be told."""
-    limits = load_gpu(DEFAULT_GPU).limits
+    limits = checked_limits()
     try:
         entries = launched_entries(rung, workload, limits, knobs)
         return (*entries, *rung.defines(workload, limits, knobs).items())
@@ -207,12 +198,8 @@ def _draw_cases(
     knobs: Mapping[str, int] | None,
     seed: int,
 ) -> list[Problem]:
-    """Problems like the given one in type and layout, with inputs of any kind.
-
-    Of a kernel whose code follows from the shape those come first whose code is compiled anyway,
-    and then one whose code is not.
-    """
-    limits = load_gpu(DEFAULT_GPU).limits
+    """Problems like the given one in type and layout; first those whose code is compiled anyway."""
+    limits = checked_limits()
     key = workload.code_key()
 
     def refuse(one: Problem) -> str | None:
@@ -232,7 +219,6 @@ def _draw_cases(
 
 
 def _not_checked(rung: Rung, workload: Problem, on: str) -> list[str]:
-    """What a check of this rung cannot say."""
     said = [f"{name}: {why}" for name, why in rung.refuses.items()]
     said.append("other sizes, types and layouts than these")
     if on == "cpu":
@@ -243,14 +229,11 @@ def _not_checked(rung: Rung, workload: Problem, on: str) -> list[str]:
 
 
 def _compile_for_gpu(rung: Rung, workload: Problem, knobs: Mapping[str, int] | None) -> list[str]:
-    """Refuse what a GPU's compiler refuses, while the CPU's compiles the same; what is left open.
-
-    Nothing of a kernel runs here before both take it.
-    """
+    """Refuse what a GPU's compiler refuses, before anything runs here; what is left open."""
     from .cpu import build_for_cpu
 
     said: list[str] = []
-    limits = load_gpu(DEFAULT_GPU).limits
+    limits = checked_limits()
     with ThreadPoolExecutor(1) as beside:
         compiling = beside.submit(compile_rung, rung, workload, limits, knobs)
         built = build_for_cpu(rung, workload, knobs, limits)
@@ -287,20 +270,19 @@ def _check_on_cpu(
     knobs: Mapping[str, int] | None,
     progress: Progress,
 ) -> list[CheckCase]:
-    def check(index: int) -> CheckCase:
-        return _check_case_on_cpu(rung, index, cases[index], knobs)
-
     done: list[CheckCase] = []
     with contextlib.ExitStack() as stack:
+        later: Callable[[int], CheckCase] | None = None
         for index, workload in enumerate(cases):
             progress(f"check {index} of {len(cases)}: {workload}", index, len(cases))
-            done.append(check(index))
+            case = later(index) if later else _check_case_on_cpu(rung, index, workload, knobs)
+            done.append(case)
             if _is_enough(done):
                 break
             if index == 0 and done[0].ok:
                 # A wrong kernel mostly shows in its first case, and may end with the next one. A
                 # right one goes through all of them, so that it pays to begin with later ones.
-                check = stack.enter_context(_SideBySide(rung, cases, knobs)).result
+                later = stack.enter_context(_side_by_side(rung, cases, knobs))
     progress("checked", len(done), len(cases))
     return done
 
@@ -309,57 +291,37 @@ class _Stopped(Exception):
     """A case that nobody waits for any more."""
 
 
-class _SideBySide:
-    """The cases behind the first one, two at a time, each compiled while those before it run.
+@contextlib.contextmanager
+def _side_by_side(
+    rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None
+) -> Iterator[Callable[[int], CheckCase]]:
+    """The cases behind the first one, two at a time, each compiled while those before it run."""
+    from .cpu import build_for_cpu
 
-    Args:
-        rung, cases, knobs: as for `check_rung`.
-    """
+    stop = threading.Event()
+    compiling, running = ThreadPoolExecutor(COMPILED_AT_ONCE), ThreadPoolExecutor(CASES_AT_ONCE)
+    built: dict[object, Future[Executable]] = {}
 
-    def __init__(
-        self, rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None
-    ) -> None:
-        self._rung, self._cases, self._knobs = rung, cases, knobs
-        self._stop = threading.Event()
-        self._compiling = ThreadPoolExecutor(COMPILED_AT_ONCE)
-        self._running = ThreadPoolExecutor(CASES_AT_ONCE)
-
-    def __enter__(self) -> _SideBySide:
-        from .cpu import build_for_cpu
-
-        made: dict[object, Future[Executable]] = {}
-        self._built = []
-        for one in self._cases[1:]:
-            code = _code_of(self._rung, one, self._knobs)
-            if code not in made:
-                made[code] = self._compiling.submit(build_for_cpu, self._rung, one, self._knobs)
-            self._built.append(made[code])
-        self._results = [
-            self._running.submit(self._check, index) for index in range(1, len(self._cases))
-        ]
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-        self._compiling.shutdown(cancel_futures=True)
-        self._running.shutdown(cancel_futures=True)
-
-    def result(self, index: int) -> CheckCase:
-        """The answer of a case; waits for it.
-
-        Raises:
-            LabError: as `check_rung`.
-        """
-        return self._results[index - 1].result()
-
-    def _check(self, index: int) -> CheckCase:
-        self._built[index - 1].exception()  # waits; why it fails is told where it is run
-        workload = self._cases[index]
-        return _check_case_on_cpu(self._rung, index, workload, self._knobs, self._go_on)
-
-    def _go_on(self, text: str, done: int = 0, total: int = 0, /) -> None:
-        if self._stop.is_set():
+    def go_on(text: str, done: int = 0, total: int = 0, /) -> None:
+        if stop.is_set():
             raise _Stopped
+
+    def check(index: int, executable: Future[Executable]) -> CheckCase:
+        executable.exception()  # waits; why it fails is told where it is run
+        return _check_case_on_cpu(rung, index, cases[index], knobs, go_on)
+
+    results: list[Future[CheckCase]] = []
+    try:
+        for case in cases[1:]:
+            code = _code_of(rung, case, knobs)
+            if code not in built:
+                built[code] = compiling.submit(build_for_cpu, rung, case, knobs)
+            results.append(running.submit(check, len(results) + 1, built[code]))
+        yield lambda index: results[index - 1].result()
+    finally:
+        stop.set()
+        compiling.shutdown(cancel_futures=True)
+        running.shutdown(cancel_futures=True)
 
 
 def _check_case_on_cpu(
@@ -379,14 +341,13 @@ def _check_case_on_cpu(
         orders = orders[:1]
     second = second_draw(workload)
     plan: list[tuple[Problem, tuple[int, ...], int | None]]
+    plan = [(workload, orders, None), (second, (3,), None)]
     if workload.visits > MANY_VISITS:
         plan = [
             (workload, orders[1:], SAMPLED_BLOCKS),
             (workload, orders[:1], None),
             (second, (3,), SAMPLED_BLOCKS),
         ]
-    else:
-        plan = [(workload, orders, None), (second, (3,), None)]
     results: list[CheckCase] = []
     inputs: Drawn | None = None
     for drawn, some_orders, blocks in plan:
@@ -436,15 +397,10 @@ def _check_on_gpu(
 
 
 def _worse_of(results: Sequence[CheckCase], workload: Problem) -> CheckCase:
-    """One case out of the draws of one workload: the first wrong one, else the less exact.
-
-    What a run knows besides, such as its output, is not kept.
-    """
-    for result in results:
-        if not result.ok:
-            return CheckCase(
-                *(result.workload, False, result.comparison, list(result.faults), result.printed)
-            )
+    """One case out of the draws of one workload: the first wrong one, else the less exact."""
+    for case in results:
+        if not case.ok:
+            return CheckCase(case.workload, False, case.comparison, list(case.faults), case.printed)
     worst = max(results, key=_error_of)
     return CheckCase(workload, True, worst.comparison, [], worst.printed)
 
@@ -454,7 +410,6 @@ def _error_of(case: CheckCase) -> float:
 
 
 def _is_enough(done: Sequence[CheckCase]) -> bool:
-    """Stop at a block that hangs, and when several cases are wrong."""
     wrong = [case for case in done if not case.ok]
     hangs = any(fault.kind == "hang" for case in wrong for fault in case.faults)
     return hangs or len(wrong) >= ENOUGH_WRONG

@@ -2,8 +2,8 @@
 
 A cold time is that of a call which finds nothing of its inputs in the caches. Between two calls on
 the same buffers others are used, more than L2 holds. A line that is marked *evict last* stays all
-the same: the host can set such a share of L2 aside, and a kernel can mark its own accesses. What a
-launch says leaves no way to the first. The second stands in the PTX.
+the same: the host can set a share of L2 aside for such lines, to which no launch leaves a way, and
+a kernel can mark its own accesses, which its PTX shows.
 """
 
 from __future__ import annotations
@@ -13,15 +13,7 @@ from labtools.toolchain import Cubin
 
 
 def refuse_kept_lines(rung: Rung, cubin: Cubin) -> None:
-    """Refuse a rung that marks lines to stay in L2, or may: see `kept_lines`.
-
-    Args:
-        rung: what is to be judged.
-        cubin: its code.
-
-    Raises:
-        KernelError: it does.
-    """
+    """Raise KernelError of a rung whose code marks lines to stay in L2, or may."""
     if cubin.keeps_lines:
         raise KernelError(
             f"{rung.id} can keep lines in L2 for its next call.",

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 
-WORKER_BYTES = 16 * 2**30
-"""What a process that measures on a GPU may have in memory: CUDA, a library and the oracle's arrays
-take a few GiB."""
+WORKER_BYTES = 16 * 2**30  # of a process that measures on a GPU; it takes a few GiB
 PART_OF_MACHINE = 0.8
 
 

@@ -22,8 +22,8 @@ from .gpu.pool import LivePool
 class RungRun:
     """What running a rung gave."""
 
-    check: CheckReport  # is it right
-    timing: Timing | None = None  # how long it takes; None on the CPU, and where it is wrong
+    check: CheckReport
+    timing: Timing | None = None  # None on the CPU, and where it is wrong
 
     @property
     def ok(self) -> bool:
@@ -43,21 +43,9 @@ def run_rung(
     progress: Progress = silent,
     seed: int | None = None,
 ) -> RungRun:
-    """Check a rung; on a GPU, and only if it is right, time it.
+    """Check a rung on ``cpu`` or ``gpu``; on a GPU, and only if it is right, time it.
 
-    Args:
-        rung: shipped, edited on a page, or from any folder.
-        workload: what to compute.
-        knobs: compile-time choices.
-        on: ``cpu`` or ``gpu``.
-        quick: check on the first few cases only.
-        processes: children that time.
-        rounds: samples a child.
-        progress: see `Progress`.
-        seed: of the cases that are drawn; None takes another one each time.
-
-    Raises:
-        LabError: as `check_rung` and `time_candidates`.
+    Arguments and errors are those of `check_rung` and `time_candidates`.
     """
     if on != "gpu":
         return RungRun(check_rung(rung, workload, knobs, on, progress, quick, seed=seed))

@@ -30,7 +30,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for_any
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Generic, TypeVar
 
 from labtools.problem import LabError
@@ -57,8 +56,7 @@ NOTEBOOK_ALIVE = (
     "the kernel ran in a process of its own, so this notebook is alive and nothing is lost"
 )
 _TOOL_LINES = ("=========", "==PROF==")
-KEPT_BYTES = 8 * 1024 * 1024
-"""Most bytes of each output stream that are kept: the first and the last half of this."""
+KEPT_BYTES = 8 * 1024 * 1024  # of each output stream: its beginning and its end, half each
 
 # The supervisor is plain text given to `python -c`, not a module: starting it must not import
 # labtools (60 ms and more), and it must work with the isolated interpreter flags -I -S.
@@ -117,19 +115,18 @@ class ChildResult:
     """What became of a child: never raises by itself, so that each caller can diagnose."""
 
     command: tuple[str, ...]
+    # exit status; minus the signal number when a signal ended it; None when we killed it
     returncode: int | None
-    """Exit status; minus the signal number when a signal ended it; None when we killed it."""
     stdout: str
     stderr: str
     seconds: float
     timed_out: bool
     time_limit_s: float
-    too_large_bytes: int = 0
-    """The limit on its memory, where it was stopped for that."""
+    too_large_bytes: int = 0  # the limit on its memory, where it was stopped for that
 
     @property
     def ok(self) -> bool:
-        """True when the child ended by itself with status 0."""
+        """It ended by itself with status 0."""
         return self.returncode == 0 and not self.timed_out
 
     @property
@@ -181,8 +178,8 @@ class ChildNotStarted(LabError):
 class _BoundedText:
     """Collects a byte stream, keeping at most KEPT_BYTES: the beginning and the end."""
 
-    def __init__(self, limit: int = KEPT_BYTES) -> None:
-        self.half = limit // 2
+    def __init__(self) -> None:
+        self.half = KEPT_BYTES // 2
         self.head = bytearray()
         self.tail = bytearray()
         self.dropped = 0
@@ -233,9 +230,7 @@ class Child:
     """A command that runs as a child; ``wait`` or ``kill`` ends it.
 
     Args:
-        command: program and arguments.
-        env: the whole environment (default: ``child_environment()``).
-        cwd: where it runs.
+        env: the whole environment; None takes `child_environment`.
         on_stdout_line, on_stderr_line: get each line without its newline, from a reader thread.
         limit_cpu_s: seconds of processor time that each of its processes may take; 0 is any.
         limit_bytes: address space that each of them may take; 0 is any. Programs that speak to a
@@ -310,12 +305,8 @@ class Child:
     def wait(self, deadline: float, time_limit_s: float) -> ChildResult:
         """Wait for the end, at most until ``deadline`` on the monotonic clock; then kill.
 
-        Afterwards nothing that the command started is alive, whatever happened, also when this
-        call is left by KeyboardInterrupt.
-
-        Args:
-            deadline: when it is killed.
-            time_limit_s: what the result says its limit was.
+        Afterwards nothing that the command started is alive, also when this call is left by
+        KeyboardInterrupt. ``time_limit_s`` is what the result says its limit was.
 
         Raises:
             ChildNotStarted: the program could not be executed.
@@ -360,10 +351,14 @@ class Child:
         if code is None and not timed_out:
             code = self._process.returncode
         self.result = ChildResult(
-            *(self.command, code, self._out.text(), self._err.text(), seconds),
-            timed_out,
-            float(time_limit_s),
-            int(rest) if word == "large" else 0,
+            command=self.command,
+            returncode=code,
+            stdout=self._out.text(),
+            stderr=self._err.text(),
+            seconds=seconds,
+            timed_out=timed_out,
+            time_limit_s=float(time_limit_s),
+            too_large_bytes=int(rest) if word == "large" else 0,
         )
         return self.result
 
@@ -375,41 +370,17 @@ def _not_started(program: str, why: str) -> ChildNotStarted:
 
 
 def run_child(
-    command: Sequence[str | os.PathLike[str]],
-    *,
-    time_limit_s: float,
-    env: Mapping[str, str] | None = None,
-    cwd: str | os.PathLike[str] | None = None,
-    on_stdout_line: Callable[[str], None] | None = None,
-    on_stderr_line: Callable[[str], None] | None = None,
-    limit_cpu_s: float = 0,
-    limit_bytes: int = 0,
+    command: Sequence[str | os.PathLike[str]], *, time_limit_s: float, **options: Any
 ) -> ChildResult:
-    """Run ``command`` to its end or to ``time_limit_s`` seconds, and return what happened.
-
-    The other arguments are those of `Child`.
-
-    Raises:
-        ChildNotStarted: the program is missing or cannot be executed.
-    """
+    """Run ``command`` to its end or to ``time_limit_s`` seconds; options and errors of `Child`."""
     deadline = time.monotonic() + time_limit_s
-    child = Child(
-        command,
-        env=env,
-        cwd=cwd,
-        on_stdout_line=on_stdout_line,
-        on_stderr_line=on_stderr_line,
-        limit_cpu_s=limit_cpu_s,
-        limit_bytes=limit_bytes,
-    )
-    return child.wait(deadline, time_limit_s)
+    return Child(command, **options).wait(deadline, time_limit_s)
 
 
 class WorkerDied(LabError):
     """A worker ended before it had answered.
 
     Args:
-        child: how it ended.
         step: what it was doing; None when it was between two steps.
         hung: it ended itself because the step took too long.
     """
@@ -488,7 +459,7 @@ class Worker:
         Args:
             function: of a module that the child can import.
             request: what it is given; crosses as JSON.
-            time_limit_s: for the call; past it the child is killed.
+            time_limit_s: past it the child is killed.
             on_item: gets each item of the result as soon as it is there.
 
         Raises:
@@ -567,12 +538,7 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
 
@@ -582,7 +548,7 @@ class Finished(Generic[Reply]):
 
     child: ChildResult  # how the child, or the tool that watched it, ended
     answered: bool = False  # the function returned
-    reply: Reply | None = None  # what it returned
+    reply: Reply | None = None
     died: WorkerDied | None = None  # why there was none, if the child did not say
     refused: ChildFailed | None = None  # why there was none, in the function's own words
 
@@ -604,12 +570,9 @@ def run_call(
     on_item: Callable[[Item], None] = lambda item: None,
     **options: Any,
 ) -> Finished[Reply]:
-    """One call in a child of its own, which has ended afterwards; judges nothing.
+    """One `Worker.call` in a child of its own, which has ended afterwards; judges nothing.
 
-    Args:
-        function, request, on_item: as for `Worker.call`.
-        time_limit_s: for the child's whole life.
-        options: as for `Worker`.
+    ``time_limit_s`` is for the child's whole life; the options are those of `Worker`.
     """
     deadline = time.monotonic() + time_limit_s
     with Worker(**options) as worker:

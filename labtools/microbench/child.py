@@ -107,11 +107,7 @@ class MicrobenchDone:
 
 
 def run_jobs(report: Reporter[BenchmarkAnswer], request: MicrobenchRequest) -> MicrobenchDone:
-    """Run the jobs of a request, one after the other; runs in the child.
-
-    Raises:
-        LabError: the GPU could not be used.
-    """
+    """Run the jobs of a request, one after the other; runs in the child."""
     with use_gpu(report, "labtools microbench") as session:
         bench = Rig(session.device)
         for number, job in enumerate(request.jobs):

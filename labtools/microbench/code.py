@@ -78,11 +78,7 @@ class Benchmark:
 
 
 def compile_benchmark(benchmark: Benchmark, arch: str, defines: Mapping[str, str]) -> Cubin:
-    """Compile a microbenchmark's source.
-
-    Raises:
-        LabError: it does not compile, or there is no compiler.
-    """
+    """Compile a microbenchmark's source."""
     path = kernels_dir() / "microbench" / benchmark.source
     text = path.read_text(encoding="utf-8")
     return compile_cubin(text, benchmark.target or arch, defines, name=benchmark.source)
@@ -94,12 +90,7 @@ def check_machine_code(
     """What is wrong with a microbenchmark's machine code; empty when nothing is.
 
     Args:
-        benchmark: what to compile and check.
-        arch: for example ``sm_90``.
         cubins: compiled code instead, by the number of the compilation.
-
-    Raises:
-        LabError: it does not compile, or the compiler or the disassembler is missing.
     """
     if not benchmark.runs_on(arch):
         return [f"{benchmark.name}: {arch} has no such instruction"]

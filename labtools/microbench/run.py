@@ -66,10 +66,6 @@ def run_microbench(
             ``kernels/records/<gpu>/``, and ``latencies/<gpu>.json``, the table that they make of
             it, to look at.
         only: names of microbenchmarks or of their groups; None takes all.
-        progress: hears of each step.
-
-    Raises:
-        LabError: there is no GPU or no compiler, or a name means no microbenchmark.
     """
     started = time.monotonic()
     device = require_device()

@@ -15,7 +15,7 @@ import numpy as np
 
 from labtools.toolchain.sass import Instruction, Sass
 
-from .trace import Assumption, Executed, Repeat, Trace
+from .trace import Assumption, Trace, each_execution
 
 LineCounts = Mapping[tuple[str, int], np.ndarray]
 """(name of the file, line) to how often each thread of a block came by, int64 [threads]."""
@@ -35,21 +35,13 @@ class TripCounts(Protocol):
         """Blocks that one run counts."""
 
     def inputs(self) -> Mapping[str, np.ndarray]:
-        """What the inputs hold, by buffer.
-
-        Raises:
-            LabError: they are too large to be drawn for a forecast.
-        """
+        """What the inputs hold, by buffer."""
 
     def count(self, launch: int, blocks: Sequence[int]) -> Sequence[LineCounts]:
         """The counts of some blocks of one launch.
 
         Args:
-            launch: its position among those of the call.
             blocks: at most `most_blocks` of them, by number.
-
-        Raises:
-            LabError: they cannot be run, or not in the time that there is.
         """
 
 
@@ -67,22 +59,13 @@ def lines_executed(trace: Trace) -> dict[tuple[str, int], list[np.ndarray]]:
     none = np.zeros(trace.lanes.count, np.int64)
     by_opcode: dict[tuple[tuple[str, int], str, bool], np.ndarray] = defaultdict(lambda: none)
 
-    def walk(items: Iterable[Executed], times: int) -> None:
-        for item in items:
-            if isinstance(item, Repeat):
-                walk(item.body, times * item.count)
-                continue
-            one = trace.sass.instructions[item.index]
-            line = _line(one)
-            if line is not None:
-                by_opcode[line, one.opcode, True] = (
-                    by_opcode[line, one.opcode, True] + times * item.executing
-                )
-                by_opcode[line, one.opcode, False] = (
-                    by_opcode[line, one.opcode, False] + times * item.active
-                )
-
-    walk(trace.items, 1)
+    for item, times in each_execution(trace.items):
+        one = trace.sass.instructions[item.index]
+        line = _line(one)
+        if line is not None:
+            for executes, lanes in ((True, item.executing), (False, item.active)):
+                key = (line, one.opcode, executes)
+                by_opcode[key] = by_opcode[key] + times * lanes
     found: dict[tuple[str, int], list[np.ndarray]] = defaultdict(list)
     for (line, _, _), counts in by_opcode.items():
         found[line].append(counts)
@@ -95,7 +78,6 @@ def decided_lines(
     """For each jump on data the source lines of the loop that it decides.
 
     Args:
-        sass: the kernel.
         assumptions: jumps on data that decide much; None where that is not known.
     """
     code = sass.instructions
@@ -127,14 +109,7 @@ def _agree(traced: np.ndarray, ran: np.ndarray) -> bool:
 def compare_counts(
     trace: Trace, counts: LineCounts, loops: Sequence[frozenset[tuple[str, int]]], block: int
 ) -> tuple[list[str], list[str]]:
-    """(what to say of each loop, why they are not to be believed).
-
-    Args:
-        trace: of all threads of a block, followed with the inputs.
-        counts: of the same block, by running it.
-        loops: source lines of each loop that data decide.
-        block: its number.
-    """
+    """(what to say of each loop, why they are not to be believed)."""
     executed = lines_executed(trace)
     notes, doubts = [], []
     for lines in loops:

@@ -79,9 +79,6 @@ class Latencies:
 
         Args:
             name: whole, for example ``latency.l2`` or ``interval.xu``.
-
-        Raises:
-            LabError: no table has it.
         """
         try:
             return self.entries[name]
@@ -156,14 +153,7 @@ class Latencies:
 
 
 def load_latencies(gpu: Gpu | str) -> Latencies:
-    """The latencies of a GPU.
-
-    Args:
-        gpu: a data sheet, or its name.
-
-    Raises:
-        LabError: there is no such data sheet, or a table is damaged.
-    """
+    """The latencies of a GPU."""
     sheet = load_gpu(gpu) if isinstance(gpu, str) else gpu
     return _load(sheet.name, sheet.title, sheet.arch, _stamp())
 
@@ -247,10 +237,6 @@ def raw_table(path: Path) -> dict[str, Any]:
 
     Args:
         path: one of `table_files`. What is made of a record is kept on disk.
-
-    Raises:
-        OSError, ValueError, KeyError, TypeError: it cannot be read.
-        LabError: it is no record of microbenchmarks.
     """
     if path.suffix == ".toml":
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -262,11 +248,7 @@ def read_table(path: Path, gpu: str | None = None) -> Latencies:
     """Read one table.
 
     Args:
-        path: one of `table_files`.
         gpu: what to call the GPU; None takes the table's own name.
-
-    Raises:
-        LabError: it is no such table.
     """
     try:
         raw = raw_table(path)

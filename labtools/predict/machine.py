@@ -53,17 +53,44 @@ r02. `atomic_ns`: on the read sweep."""
 _BAND = Path(__file__).with_name("band.toml")
 _L1_SHARE_BYTES = 256 * 1024
 
-_FP32 = {"FFMA", "FADD", "FMUL", "FFMA2", "FADD2", "FMUL2"}
-_IMAD = {"IMAD", "UIMAD"}
-_FP16 = {"HFMA2", "HADD2", "HMUL2", "HFMA2_MMA", "HMNMX2", "HSET2", "HSETP2"}
-_XU = {"MUFU", "I2F", "F2I", "F2F", "POPC", "FLO", "BREV", "FRND", "I2FP_XU"}
-_LSU = {*GLOBAL_ACCESSES, *SHARED_ACCESSES, "LDL", "STL", "SHFL", "REDUX"}
-_TENSOR = {"HMMA", "IMMA", "QMMA", "BMMA", "DMMA", "HGMMA", "IGMMA", "QGMMA"}
-_CONTROL = {
-    *("BRA", "EXIT", "BAR", "BSSY", "BSYNC", "WARPSYNC", "NOP", "DEPBAR", "LDGDEPBAR", "CALL"),
-    *("RET", "YIELD", "MEMBAR", "ERRBAR", "CCTL", "JMP", "S2R", "S2UR", "CS2R", "LDC", "ULDC"),
-    *("LDCU", "VOTE", "R2UR", "B2R", "ELECT", "SYNCS", "NANOSLEEP"),
+_OPCODES = {
+    "fp32": "FFMA FADD FMUL FFMA2 FADD2 FMUL2",
+    "imad": "IMAD UIMAD",
+    "fp16": "HFMA2 HADD2 HMUL2 HFMA2_MMA HMNMX2 HSET2 HSETP2",
+    "xu": "MUFU I2F F2I F2F POPC FLO BREV FRND I2FP_XU",
+    "lsu": " ".join((*GLOBAL_ACCESSES, *SHARED_ACCESSES, "LDL STL SHFL REDUX")),
+    "tensor": "HMMA IMMA QMMA BMMA DMMA HGMMA IGMMA QGMMA",
+    "control": (
+        "BRA EXIT BAR BSSY BSYNC WARPSYNC NOP DEPBAR LDGDEPBAR CALL RET YIELD MEMBAR ERRBAR CCTL "
+        "JMP S2R S2UR CS2R LDC ULDC LDCU VOTE R2UR B2R ELECT SYNCS NANOSLEEP"
+    ),
 }
+_UNIT_OF = {opcode: unit for unit, opcodes in _OPCODES.items() for opcode in opcodes.split()}
+_CLASSES = {
+    "special_register": "S2R S2UR CS2R R2UR",
+    "constant": "LDC ULDC LDCU",
+    "barrier": "BAR",
+    "memory": " ".join((*GLOBAL_LOADS, "LDGDEPBAR ATOM ATOMG DEPBAR")),
+    "tensor": _OPCODES["tensor"],
+    "convert": "F2F I2F F2I HADD2 F2FP FRND POPC FLO",
+    "special": "MUFU",
+    "shared": " ".join(SHARED_ACCESSES),
+    "fence": "MEMBAR",
+    "shuffle": "SHFL MOVM",
+}
+_CLASS_OF = {opcode: name for name, opcodes in _CLASSES.items() for opcode in opcodes.split()}
+_LATENCIES = {
+    "ldc": "LDC ULDC LDCU",
+    "s2r": "S2R S2UR CS2R",
+    "vote": "VOTE VOTEU",
+    "l1": "LDL STL",
+    "fence": "MEMBAR",
+    "shared_32": "STS",
+    **{name: name.upper() for name in ("shfl", "redux", "r2ur", "i2f", "f2i", "f2f", "f2fp")},
+    **{name: name.upper() for name in ("hmma", "imma", "movm")},
+}
+_LATENCY_OF = {opcode: name for name, opcodes in _LATENCIES.items() for opcode in opcodes.split()}
+"""The name in `Machine.variable` by opcode, where it follows from that alone."""
 
 UNITS = ("fp32", "imad", "fp16", "xu", "lsu", "tensor", "control", "uniform", "alu", "none")
 """The pipes of a sub-partition; an instruction whose guard holds nowhere goes to none."""
@@ -71,22 +98,7 @@ UNITS = ("fp32", "imad", "fp16", "xu", "lsu", "tensor", "control", "uniform", "a
 
 def unit_of(one: Instruction) -> str:
     """The pipe of a sub-partition that an instruction goes to."""
-    base = one.base
-    if base in _FP32:
-        return "fp32"
-    if base in _IMAD:
-        return "imad"
-    if base in _FP16:
-        return "fp16"
-    if base in _XU:
-        return "xu"
-    if base in _LSU:
-        return "lsu"
-    if base in _TENSOR:
-        return "tensor"
-    if base in _CONTROL:
-        return "control"
-    return "uniform" if base.startswith("U") else "alu"
+    return _UNIT_OF.get(one.base, "uniform" if one.base.startswith("U") else "alu")
 
 
 @dataclass(frozen=True)
@@ -221,28 +233,7 @@ class Machine:
 
     def latency_class(self, one: Instruction) -> str:
         """What kind of latency an instruction has, for tables, stacks and "what if"."""
-        base = one.base
-        if base in ("SHFL", "MOVM"):
-            return "shuffle"
-        if base == "MEMBAR":
-            return "fence"
-        if base in SHARED_ACCESSES:
-            return "shared"
-        if base == "MUFU":
-            return "special"
-        if base in ("F2F", "I2F", "F2I", "HADD2", "F2FP", "FRND", "POPC", "FLO"):
-            return "convert"
-        if base in _TENSOR:
-            return "tensor"
-        if base in GLOBAL_LOADS or base in ("LDGDEPBAR", "ATOM", "ATOMG", "DEPBAR"):
-            return "memory"
-        if base == "BAR":
-            return "barrier"
-        if base in ("LDC", "ULDC", "LDCU"):
-            return "constant"
-        if base in ("S2R", "S2UR", "CS2R", "R2UR"):
-            return "special_register"
-        return "fixed"
+        return _CLASS_OF.get(one.base, "fixed")
 
     def latency(self, one: Instruction, request: Request | None) -> float:
         """Cycles from issue until the result of a variable-latency instruction can be used."""
@@ -257,31 +248,7 @@ class Machine:
         if base == "MUFU":
             kind = one.modifiers[0].lower() if one.modifiers else "ex2"
             return table.get(f"mufu_{kind}", table["mufu_ex2"])
-        names = {
-            "SHFL": "shfl",
-            "REDUX": "redux",
-            "LDC": "ldc",
-            "ULDC": "ldc",
-            "LDCU": "ldc",
-            "S2R": "s2r",
-            "S2UR": "s2r",
-            "CS2R": "s2r",
-            "R2UR": "r2ur",
-            "I2F": "i2f",
-            "F2I": "f2i",
-            "F2F": "f2f",
-            "F2FP": "f2fp",
-            "HMMA": "hmma",
-            "IMMA": "imma",
-            "VOTE": "vote",
-            "VOTEU": "vote",
-            "MOVM": "movm",
-            "MEMBAR": "fence",
-            "STS": "shared_32",
-            "LDL": "l1",
-            "STL": "l1",
-        }
-        return table.get(names.get(base, "default"), table["default"])
+        return table.get(_LATENCY_OF.get(base, "default"), table["default"])
 
     def product(self, one: Instruction) -> tuple[float, float]:
         """(cycles of the tensor cores, cycles beyond them) of a product of a warpgroup."""
@@ -355,15 +322,8 @@ def _source_of_a(one: Instruction) -> str:
 
 
 def machine_of(gpu: Gpu) -> Machine:
-    """The machine that the SM model runs on.
-
-    Raises:
-        LabError: no table, or no clock or memory rate is known of this GPU.
-    """
-    return _machine(gpu, load_latencies(gpu))
-
-
-def _machine(gpu: Gpu, known: Latencies) -> Machine:
+    """The machine that the SM model runs on."""
+    known = load_latencies(gpu)
     mhz = known.sm_mhz if known.calibrated else gpu.boost_clock_mhz
     if mhz is None:
         raise LabError(
@@ -373,20 +333,22 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
         )
     clock_ghz = mhz / 1e3
     fitted = FITTED.get(gpu.name) or FITTED.get(known.curves_of or "") or FITTED[REFERENCE]
+    sm_ghz = known.value("clock.sm", 1980.0) / 1e3
     if known.calibrated:
-        dram_rate = known.memory("hbm_gb_per_s")
-        l2_rate = known.memory("l2_gb_per_s")
+        dram_rate, l2_rate = known.memory("hbm_gb_per_s"), known.memory("l2_gb_per_s")
+    elif gpu.dram_gb_per_s is None:
+        raise LabError(
+            f"The memory rate of {gpu.title} is not known here.",
+            "there is no data sheet with it",
+            "occupancy and waves",
+        )
     else:
-        if gpu.dram_gb_per_s is None:
-            raise LabError(
-                f"The memory rate of {gpu.title} is not known here.",
-                "there is no data sheet with it",
-                "occupancy and waves",
-            )
         dram_rate = READ_EFFICIENCY * gpu.dram_gb_per_s
         # The L2 feeds each SM alike; more SMs and a higher clock take more from it.
-        reference = max(1, known.num_sms) * (known.value("clock.sm", 1980.0) / 1e3)
+        reference = max(1, known.num_sms) * sm_ghz
         l2_rate = known.memory("l2_gb_per_s") * gpu.sm_count * clock_ghz / reference
+    barrier_cycles, barrier_interval = _barrier(known)
+    dram_scale = fitted["dram_scale"]
     scale = gpu.l2_bytes / known.l2_bytes if known.l2_bytes else 1.0
     return Machine(
         name=gpu.name,
@@ -407,25 +369,20 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
             for width, cycles in sorted(known.by_number("latency.l1_row").items())
         },
         l2_rows=_rows(known, "latency.l2_row", known.latency("l2")),
-        dram_rows=_rows(known, "latency.hbm_row", known.latency("hbm")).scaled(
-            fitted["dram_scale"]
-        ),
+        dram_rows=_rows(known, "latency.hbm_row", known.latency("hbm")).scaled(dram_scale),
         l2_async=_rows(known, "latency.async_l2", known.latency("l2")),
-        dram_async=_rows(known, "latency.async_hbm", known.latency("hbm")).scaled(
-            fitted["dram_scale"]
-        ),
+        dram_async=_rows(known, "latency.async_hbm", known.latency("hbm")).scaled(dram_scale),
         l2_box=_box_rows(known, "l2"),
-        dram_box=_box_rows(known, "hbm").scaled(fitted["dram_scale"]),
+        dram_box=_box_rows(known, "hbm").scaled(dram_scale),
         store_lines=_store_lines(known),
         store_drain=known.latency("store_drain.128", known.latency("l2")),
         box_bytes_per_cycle=_box_rate(known, dram_rate / clock_ghz),
         **_products(known),
-        barrier_cycles=_barrier(known)[0],
-        barrier_interval=_barrier(known)[1],
+        barrier_cycles=barrier_cycles,
+        barrier_interval=barrier_interval,
         slow_dram=_slowest(known, "hbm_row"),
         slow_l2=_slowest(known, "l2_row"),
-        fill_bytes_per_cycle=known.memory("one_sm_l2_gb_per_s")
-        / (known.value("clock.sm", 1980.0) / 1e3),
+        fill_bytes_per_cycle=known.memory("one_sm_l2_gb_per_s") / sm_ghz,
         dram_bytes_per_cycle=dram_rate / clock_ghz,
         l2_bytes_per_cycle=l2_rate / clock_ghz,
         dram_queue=_load_curve(known.curve("hbm"), known),
@@ -450,29 +407,15 @@ def _machine(gpu: Gpu, known: Latencies) -> Machine:
 def _variable(known: Latencies) -> dict[str, float]:
     """Latencies of what the scoreboard tracks, by the model's names."""
     names = {
-        "shared_32": "shared.32",
-        "shared_64": "shared.64",
-        "shared_128": "shared.128",
-        "shfl": "shfl",
-        "mufu_ex2": "ex2",
-        "mufu_rcp": "rcp",
-        "ldc": "ldc",
-        "s2r": "s2r",
-        "r2ur": "s2r",
-        "i2f": "byte_to_float",
-        "f2i": "float_to_int",
-        "f2f": "float_to_int",
+        **{name: name for name in ("shfl", "ldc", "s2r", "vote", "redux", "ldsm", "l1")},
+        **{name: name for name in ("hmma", "imma")},
+        **{f"shared_{bits}": f"shared.{bits}" for bits in (32, 64, 128)},
+        **{"mufu_ex2": "ex2", "mufu_rcp": "rcp", "r2ur": "s2r", "default": "xu"},
+        **{"i2f": "byte_to_float", "f2i": "float_to_int", "f2f": "float_to_int"},
         "f2fp": "float_to_half2",
-        "hmma": "hmma",
-        "imma": "imma",
-        "vote": "vote",
-        "redux": "redux",
-        "ldsm": "ldsm",
         # A fence waits for the L2; a move of a matrix is a shuffle where it was not measured.
         "fence": "l2",
         "movm": "movm" if known.has("latency.movm") else "shfl",
-        "l1": "l1",
-        "default": "xu",
     }
     found = {ours: known.latency(theirs) for ours, theirs in names.items()}
     # An mbarrier lies in shared memory: asking it is a load, and arriving takes half of that.
@@ -485,19 +428,10 @@ def _variable(known: Latencies) -> dict[str, float]:
 
 
 def _intervals(known: Latencies) -> dict[str, float]:
-    return {
-        "fp32": known.interval("fp32"),
-        "imad": known.interval("imad"),
-        "fp16": known.interval("fp16"),
-        "half_to_float": known.interval("half_to_float"),
-        "alu": known.interval("alu"),
-        "xu": known.interval("xu"),
-        "lsu": known.interval("lds32"),
-        "global": known.interval("ldg32"),
-        "tensor": known.interval("hmma"),
-        "control": 1.0,
-        "uniform": known.interval("alu"),
-    }
+    same = ("fp32", "imad", "fp16", "half_to_float", "alu", "xu")
+    others = {"lsu": "lds32", "global": "ldg32", "tensor": "hmma", "uniform": "alu"}
+    found = {ours: known.interval(theirs) for ours, theirs in others.items()}
+    return {**{name: known.interval(name) for name in same}, **found, "control": 1.0}
 
 
 def _rows(known: Latencies, name: str, otherwise: float) -> Curve:
@@ -555,7 +489,7 @@ def _product_clock(known: Latencies, gpu: Gpu, clock_ghz: float) -> float:
 
 
 def _products(known: Latencies) -> dict[str, Any]:
-    """What `Machine` says of products of a warpgroup.
+    """Products of a warpgroup.
 
     m64 n N k16 is 2048 N operations, of which an SM of sm_90 does `PRODUCT_FLOPS` a cycle: N / 2
     cycles. The microbenchmarks may say more. Without them the latency beyond those is that of a
@@ -696,7 +630,7 @@ def _launch_curve(known: Latencies) -> Curve:
 def measured_band(machine: Machine) -> tuple[float, float]:
     """(lower, upper) factor on a forecast: how far it was off on the worst calibration point.
 
-    The file is written by ``python -m tools.write_band``. Where nothing was measured on the GPU
+    The file is written by ``make regen``. Where nothing was measured on the GPU
     itself the band is a factor of 2 either way.
     """
     if not machine.calibrated or not _BAND.is_file():

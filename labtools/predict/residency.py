@@ -65,14 +65,10 @@ def occupancy(
     its unit after the driver's reserve is added.
 
     Args:
-        gpu: a sheet or its name.
         threads: threads a block.
         registers: 32-bit registers a thread.
         smem_bytes: static plus dynamic shared memory a block.
         max_blocks: a further limit of blocks an SM, or None.
-
-    Raises:
-        LabError: a negative number, no threads, or an unknown GPU.
     """
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     if (
@@ -124,13 +120,7 @@ def achieved_occupancy(
     """Resident warps that a grid really gives, averaged over the SMs.
 
     Args:
-        gpu: a sheet or its name.
-        occupancy: of the kernel's block on that GPU.
-        grid_blocks: blocks of the grid.
         sm_count: SMs to count, where fewer than the GPU's are used.
-
-    Raises:
-        LabError: the grid is empty or the kernel cannot launch.
     """
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     _check_grid(occupancy, grid_blocks)
@@ -147,11 +137,7 @@ def achieved_occupancy(
 
 
 def waves(gpu: Gpu | str, occupancy: Occupancy, grid_blocks: int) -> Waves:
-    """Waves and tail of a grid.
-
-    Raises:
-        LabError: the grid is empty or the kernel cannot launch.
-    """
+    """Waves and tail of a grid."""
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     _check_grid(occupancy, grid_blocks)
     per_wave = gpu.sm_count * occupancy.blocks_per_sm

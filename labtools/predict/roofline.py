@@ -33,10 +33,6 @@ def sheet_floor_us(read_bytes: float, gpu: Gpu | str) -> float | None:
 
     No cold kernel that must read them is faster. The best rate that was measured gives a longer
     time, which its own kernel reaches by definition.
-
-    Args:
-        read_bytes: as they are kept.
-        gpu: a sheet or its name.
     """
     try:
         rate = (load_gpu(gpu) if isinstance(gpu, str) else gpu).dram_gb_per_s
@@ -49,12 +45,7 @@ def floors(workload: Problem, gpu: Gpu | str, gb_per_s: float | None = None) -> 
     """Least time that a workload can take.
 
     Args:
-        workload: what is computed; ragged lengths count as they are.
-        gpu: a sheet or its name.
         gb_per_s: a measured read rate, 10^9 bytes a second, for a second and tighter floor.
-
-    Raises:
-        LabError: the GPU's memory rate is unknown, or the given rate is not positive.
     """
     gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     if gb_per_s is not None and not gb_per_s > 0:

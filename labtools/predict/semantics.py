@@ -25,7 +25,9 @@ from .lanes import Lanes
 from .spaces import Space
 
 Value = np.ndarray | None
-Handler = Callable[["State", Instruction], list[tuple[str, Value]]]
+Written = list[tuple[str, Value]]
+"""What an instruction writes: names and values."""
+Handler = Callable[["State", Instruction], Written]
 _MASK = np.uint64(0xFFFFFFFF)
 COMPARE = {
     "LT": operator.lt,
@@ -247,11 +249,7 @@ class UnknownForm(Exception):
 
 
 def next_register(name: str, plus: int = 1) -> str:
-    """``R4`` to ``R5``; ``RZ`` and ``URZ`` stay.
-
-    Raises:
-        UnknownForm: it is no register.
-    """
+    """``R4`` to ``R5``; ``RZ`` and ``URZ`` stay."""
     stem = "UR" if name.startswith("UR") else "R"
     number = name[len(stem) :]
     if name in ("RZ", "URZ"):
@@ -267,7 +265,7 @@ def _register_number(name: str) -> int:
     return int(name[1:])
 
 
-def evaluate(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def evaluate(state: State, one: Instruction) -> Written:
     """What an instruction writes: (name, value) pairs; unknown results are None.
 
     Every name in ``one.defines`` is in the answer.
@@ -295,21 +293,17 @@ def evaluate(state: State, one: Instruction) -> list[tuple[str, Value]]:
 
 
 def take(operands: Sequence[Operand], count: int) -> Sequence[Operand]:
-    """The first so many operands.
-
-    Raises:
-        UnknownForm: there are fewer.
-    """
+    """The first so many operands."""
     if len(operands) < count:
         raise UnknownForm(f"{len(operands)} operands, not {count}")
     return operands[:count]
 
 
-def _one(destination: Sequence[Operand], value: Value) -> list[tuple[str, Value]]:
+def _one(destination: Sequence[Operand], value: Value) -> Written:
     return [(destination[0].name, value)] if destination else []
 
 
-def as_pair(name: str, value: np.ndarray | None) -> list[tuple[str, Value]]:
+def as_pair(name: str, value: np.ndarray | None) -> Written:
     if name in ("RZ", "URZ"):
         return []
     if value is None:
@@ -331,19 +325,48 @@ def _addend(operand: Operand, plain: np.ndarray) -> np.ndarray:
     return ~plain if operand.inverted else plain
 
 
+def _wide_addend(operand: Operand, plain: np.ndarray) -> np.ndarray:
+    """The same as uint64, where a carry out of 32 bits counts."""
+    value = _u64(plain)
+    if operand.negated:  # as the adder sees it: complement and one, so that 0 gives a carry
+        return (~value & _MASK) + np.uint64(1)
+    return ~value & _MASK if operand.inverted else value
+
+
+def _with_carries(state: State, one: Instruction, total: np.ndarray) -> Written:
+    """A sum of low words with the carries that come in and go out."""
+    flags, destination, carries, _ = one.grouped
+    for source in carries if "X" in one.modifiers else ():
+        carry = state.predicate(source)
+        if carry is None:
+            return []
+        total = total + _u64(carry)
+    if flags:
+        _remember_wrap(state, total)
+    found = _one(destination, (total & _MASK).astype(np.uint32))
+    for count, flag in enumerate(flags, 1):
+        found.append((flag.name, (total >> np.uint64(32)) >= np.uint64(count)))
+    return found
+
+
+def _registers(one: Instruction, count: int) -> Sequence[Operand]:
+    """The first so many operands that are no predicates."""
+    return take([o for o in one.operands if o.kind != "predicate"], count)
+
+
 # ------------------------------------------------------------------------------------ opcodes
 
 
-def _move(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _move(state: State, one: Instruction) -> Written:
     destination, source = take(one.operands, 2)
     if "64" in one.modifiers:
         return as_pair(destination.name, state.wide(source))
     return [(destination.name, state.bits(source))]
 
 
-def _add(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _add(state: State, one: Instruction) -> Written:
     """IADD, IADD3, VIADD: up to three addends, carries in and out."""
-    flags, destination, carries, addends = one.grouped
+    flags, destination, _, addends = one.grouped
     if "64" in one.modifiers:
         take([*destination, *addends], 2)
         terms64 = [state.wide(source) for source in addends]
@@ -365,28 +388,12 @@ def _add(state: State, one: Instruction) -> list[tuple[str, Value]]:
         return _one(destination, low)
     total = np.zeros(state.lanes.count, np.uint64)
     for source, plain in zip(addends, plains, strict=True):
-        value = _u64(plain)
-        if source.negated:  # as the adder sees it: complement and one, so that 0 gives a carry
-            value = (~value & _MASK) + np.uint64(1)
-        elif source.inverted:
-            value = ~value & _MASK
-        total = total + value
-    if "X" in one.modifiers:
-        for source in carries:
-            carry = state.predicate(source)
-            if carry is None:
-                return []
-            total = total + _u64(carry)
-    if flags:
-        _remember_wrap(state, total)
-    found = _one(destination, (total & _MASK).astype(np.uint32))
-    for count, flag in enumerate(flags, 1):
-        found.append((flag.name, (total >> np.uint64(32)) >= np.uint64(count)))
-    return found
+        total = total + _wide_addend(source, plain)
+    return _with_carries(state, one, total)
 
 
-def _multiply_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    flags, destination, carries, terms = one.grouped
+def _multiply_add(state: State, one: Instruction) -> Written:
+    flags, destination, _, terms = one.grouped
     if len(terms) < 3 or not destination:
         return []
     a, b = state.bits(terms[0]), state.bits(terms[1])
@@ -419,39 +426,18 @@ def _multiply_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
         added = _addend(terms[2], c)
         zero = state.lanes.constant(0)
         return _one(destination, added if a is zero or b is zero else a * b + added)
-    addend = _u64(c)
-    if terms[2].negated:
-        addend = (~addend & _MASK) + np.uint64(1)
-    elif terms[2].inverted:
-        addend = ~addend & _MASK
-    total = (_u64(a) * _u64(b) & _MASK) + addend
-    if "X" in one.modifiers:
-        for source in carries:
-            carry = state.predicate(source)
-            if carry is None:
-                return []
-            total = total + _u64(carry)
-    if flags:
-        _remember_wrap(state, total)
-    found = _one(destination, (total & _MASK).astype(np.uint32))
-    found += [(flag.name, (total >> np.uint64(32)) >= np.uint64(1)) for flag in flags]
-    return found
+    return _with_carries(state, one, (_u64(a) * _u64(b) & _MASK) + _wide_addend(terms[2], c))
 
 
-def _shift_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _shift_add(state: State, one: Instruction) -> Written:
     """LEA: (a << shift) + b; with HI the upper half of the shifted pair."""
-    flags, destination, carries, terms = one.grouped
+    flags, destination, _, terms = one.grouped
     a, b = state.bits(take(terms, 2)[0]), state._plain(terms[1])
     shift = int(terms[-1].value or 0) if terms[-1].kind == "number" else 0
     if a is None or b is None:
         return []
     if not flags and not {"HI", "X"} & set(one.modifiers) and shift < 32:
         return _one(destination, (a << np.uint32(shift)) + _addend(terms[1], b))
-    addend = _u64(b)
-    if terms[1].negated:
-        addend = (~addend & _MASK) + np.uint64(1)
-    elif terms[1].inverted:
-        addend = ~addend & _MASK
     if "HI" in one.modifiers:
         if "SX32" in one.modifiers:
             pair = a.view(np.int32).astype(np.int64).view(np.uint64)
@@ -463,21 +449,10 @@ def _shift_add(state: State, one: Instruction) -> list[tuple[str, Value]]:
         shifted = (pair << np.uint64(shift)) >> np.uint64(32)
     else:
         shifted = (_u64(a) << np.uint64(shift)) & _MASK
-    total = shifted + addend
-    if "X" in one.modifiers:
-        for source in carries:
-            carry = state.predicate(source)
-            if carry is None:
-                return []
-            total = total + _u64(carry)
-    if flags:
-        _remember_wrap(state, total)
-    found = _one(destination, (total & _MASK).astype(np.uint32))
-    found += [(flag.name, (total >> np.uint64(32)) >= np.uint64(1)) for flag in flags]
-    return found
+    return _with_carries(state, one, shifted + _wide_addend(terms[1], b))
 
 
-def _funnel(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _funnel(state: State, one: Instruction) -> Written:
     _, destination, _, terms = one.grouped
     a, shift, c = (state.bits(term) for term in take(terms, 3))
     if shift is None:
@@ -511,7 +486,7 @@ def _funnel(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return _one(destination, (result & _MASK).astype(np.uint32))
 
 
-def _logic(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _logic(state: State, one: Instruction) -> Written:
     flags, destination, joined, terms = one.grouped
     if len(terms) < 4 or terms[3].kind != "number":
         return []
@@ -565,14 +540,14 @@ def _by_table(table: int, inputs: Sequence[np.ndarray], zero: np.ndarray) -> np.
     return result
 
 
-def _predicate_logic(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _predicate_logic(state: State, one: Instruction) -> Written:
     flags = take(one.operands, 2)
     sources = [o for o in one.operands[2:] if o.kind == "predicate"]
     tables = [int(o.value or 0) for o in one.operands[2:] if o.kind == "number"]
     if len(sources) < 3 or not tables:
         return []
     inputs = [state.predicate(source) for source in sources[:3]]
-    found: list[tuple[str, Value]] = []
+    found: Written = []
     for flag, table in zip(flags, (*tables, 0), strict=False):
         if not _independent_of_unknown(table, tuple(x is None for x in inputs)):
             found.append((flag.name, None))
@@ -583,7 +558,7 @@ def _predicate_logic(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return found
 
 
-def _compare(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _compare(state: State, one: Instruction) -> Written:
     first, second, a_operand, b_operand = take(one.operands, 4)
     rest = one.operands[4:]
     kind = one.modifiers[0] if one.modifiers else ""
@@ -625,7 +600,7 @@ def _compare(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(first.name, how(result, other)), (second.name, how(~result, other))]
 
 
-def _compare_floats(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _compare_floats(state: State, one: Instruction) -> Written:
     first, second, a_operand, b_operand = take(one.operands, 4)
     rest = one.operands[4:]
     kind = one.modifiers[0] if one.modifiers else ""
@@ -672,29 +647,25 @@ def _remember_wrap(state: State, total: np.ndarray | None) -> None:
         state.comparisons.append(IntegerComparison("GE", low, zero, state.active, 0, 2**32 - 1))
 
 
-def _select(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _select(state: State, one: Instruction) -> Written:
     destination, a, b, flag = take(one.operands, 4)
     chosen = state.predicate(flag)
     if chosen is None:
         return []
-    if "64" in one.modifiers:
-        low, high = state.wide(a), state.wide(b)
-        if chosen.all() or not chosen.any():
-            return as_pair(destination.name, low if chosen.all() else high)
-        if low is None or high is None:
-            return []
-        return as_pair(destination.name, np.where(chosen, low, high))
-    first, second = state.bits(a), state.bits(b)
+    long = "64" in one.modifiers
+    first, second = (state.wide(o) if long else state.bits(o) for o in (a, b))
     if chosen.all():
-        return [(destination.name, first)]
-    if not chosen.any():
-        return [(destination.name, second)]
-    if first is None or second is None:
+        result = first
+    elif not chosen.any():
+        result = second
+    elif first is None or second is None:
         return []
-    return [(destination.name, np.where(chosen, first, second))]
+    else:
+        result = np.where(chosen, first, second)
+    return as_pair(destination.name, result) if long else [(destination.name, result)]
 
 
-def _least_or_most(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _least_or_most(state: State, one: Instruction) -> Written:
     operands = [o for o in one.operands if o.kind != "predicate"]
     take(operands, 4 if one.base == "VIADDMNMX" else 2)
     last = max(n for n, o in enumerate(one.operands) if o.kind != "predicate")
@@ -723,14 +694,7 @@ def _least_or_most(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination.name, result.view(np.uint32))]
 
 
-def _absolute(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source = take(one.operands, 2)
-    value = state.bits(source)
-    result = None if value is None else np.abs(value.view(np.int32)).view(np.uint32)
-    return [(destination.name, result)]
-
-
-def _special(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _special(state: State, one: Instruction) -> Written:
     destination = take(one.operands, 1)[0].name
     name = one.operands[-1].name
     if one.base.endswith("CS2R") and "32" not in one.modifiers:
@@ -739,7 +703,7 @@ def _special(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination, state.lanes.special(name))]
 
 
-def _load_constant(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _load_constant(state: State, one: Instruction) -> Written:
     destination, source = take(one.operands, 2)
     words = {"64": 2, "128": 4, "256": 8}
     count = next((words[m] for m in one.modifiers if m in words), 1)
@@ -765,12 +729,12 @@ def extend_sign(one: Instruction, value: np.ndarray) -> np.ndarray:
     return value
 
 
-def _to_uniform(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _to_uniform(state: State, one: Instruction) -> Written:
     destination, source = take([o for o in one.operands if o.kind == "register"], 2)
     return [(destination.name, state.bits(source))]
 
 
-def _to_float(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _to_float(state: State, one: Instruction) -> Written:
     destination, source = take(one.operands, 2)
     modifiers = set(one.modifiers)
     if {"F16", "F64", "BF16"} & modifiers:
@@ -795,7 +759,7 @@ def _to_float(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination.name, result.astype(np.float32).view(np.uint32))]
 
 
-def _to_integer(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _to_integer(state: State, one: Instruction) -> Written:
     destination, source = take(one.operands, 2)
     value = state.bits(source)
     if value is None or {"F16", "F64"} & set(one.modifiers):
@@ -807,18 +771,6 @@ def _to_integer(state: State, one: Instruction) -> list[tuple[str, Value]]:
         return [(destination.name, np.clip(np.trunc(number), 0, 2**32 - 1).astype(np.uint32))]
     limited = np.clip(np.trunc(number), -(2**31), 2**31 - 1).astype(np.int32)
     return [(destination.name, limited.view(np.uint32))]
-
-
-def _function_unit(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    if one.modifiers[:1] != ("RCP",):
-        return []
-    destination, source = take(one.operands, 2)
-    value = state.bits(source)
-    if value is None:
-        return []
-    with np.errstate(all="ignore"):
-        result = np.float32(1) / value.view(np.float32)
-    return [(destination.name, result.astype(np.float32).view(np.uint32))]
 
 
 def read_float(state: State, operand: Operand) -> np.ndarray | None:
@@ -838,10 +790,9 @@ def with_sign(operand: Operand, number: np.ndarray) -> np.ndarray:
     return -number if operand.negated else number
 
 
-def _float_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    operands = [o for o in one.operands if o.kind != "predicate"]
-    two = one.base.removeprefix("U") in ("FADD", "FMUL")
-    destination, *sources = take(operands, 3 if two else 4)
+def _float_arithmetic(state: State, one: Instruction) -> Written:
+    base = one.base.removeprefix("U")
+    destination, *sources = _registers(one, 3 if base in ("FADD", "FMUL") else 4)
     values = []
     for source in sources:
         number = read_float(state, source)
@@ -849,7 +800,6 @@ def _float_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]]
             return []
         values.append(number)
     with np.errstate(all="ignore"):
-        base = one.base.removeprefix("U")
         if base == "FADD":
             result = values[0] + values[1]
         elif base == "FMUL":
@@ -862,7 +812,7 @@ def _float_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]]
     return [(destination.name, result.view(np.uint32))]
 
 
-def _half_constant(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _half_constant(state: State, one: Instruction) -> Written:
     """HFMA2 with two zeros is how the compiler loads a constant on the idle fp16 pipe."""
     take(one.operands, 1)
     destination, *sources = one.operands
@@ -874,24 +824,73 @@ def _half_constant(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination.name, state.lanes.constant(high << 16 | low))]
 
 
-def _permute(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    operands = [o for o in one.operands if o.kind != "predicate"]
-    destination, *sources = take(operands, 4)
-    a, selector, b = (state.bits(source) for source in sources)
-    if a is None or b is None or selector is None or one.modifiers:
-        return []
+def _plain(state: State, one: Instruction) -> Written:
+    """An opcode of `_PLAIN`."""
+    compute, count = _PLAIN[one.base.removeprefix("U")]
+    destination, *sources = _registers(one, 1 + count)
+    values = [state.bits(source) for source in sources]
+    known = [value for value in values if value is not None]
+    return [(destination.name, compute(one, *known))] if len(known) == count else []
+
+
+def _reciprocal(one: Instruction, value: np.ndarray) -> Value:
+    if one.modifiers[:1] != ("RCP",):
+        return None
+    with np.errstate(all="ignore"):
+        return (np.float32(1) / value.view(np.float32)).astype(np.float32).view(np.uint32)
+
+
+def _permute(one: Instruction, a: np.ndarray, selector: np.ndarray, b: np.ndarray) -> Value:
+    if one.modifiers:
+        return None
     pair = _u64(a) | (_u64(b) << np.uint64(32))
-    result = np.zeros(state.lanes.count, np.uint64)
+    result = np.zeros(len(a), np.uint64)
     for byte in range(4):
         choice = (_u64(selector) >> np.uint64(4 * byte)) & np.uint64(15)
         picked = (pair >> (np.uint64(8) * (choice & np.uint64(7)))) & np.uint64(255)
         sign = np.where(picked & np.uint64(128), np.uint64(255), np.uint64(0))
         picked = np.where(choice & np.uint64(8), sign, picked)
         result = result | (picked << np.uint64(8 * byte))
-    return [(destination.name, result.astype(np.uint32))]
+    return result.astype(np.uint32)
 
 
-def _pack_predicates(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _find_leading(one: Instruction, value: np.ndarray) -> Value:
+    if "U32" not in one.modifiers:
+        return None
+    place = np.frexp(value.astype(np.float64))[1].astype(np.int64) - 1
+    if "SH" in one.modifiers:
+        place = 31 - place
+    return np.where(value == 0, 0xFFFFFFFF, place).astype(np.uint32)
+
+
+def _bit_mask(_: Instruction, first: np.ndarray, count: np.ndarray) -> Value:
+    ones = (np.uint64(1) << np.minimum(_u64(count), np.uint64(32))) - np.uint64(1)
+    result = (ones << np.minimum(_u64(first), np.uint64(32))) & _MASK
+    return result.astype(np.uint32)
+
+
+def _extend(one: Instruction, value: np.ndarray, count: np.ndarray) -> Value:
+    shift = (np.uint32(32) - np.minimum(count, np.uint32(32))).astype(np.uint64)
+    moved = (_u64(value) << shift) & _MASK
+    if "U32" in one.modifiers:
+        return (moved >> shift).astype(np.uint32)
+    signed = moved.astype(np.uint32).view(np.int32).astype(np.int64)
+    return ((signed >> shift.astype(np.int64)).view(np.uint64) & _MASK).astype(np.uint32)
+
+
+_PLAIN: Mapping[str, tuple[Callable[..., Value], int]] = {
+    "IABS": (lambda _, value: np.abs(value.view(np.int32)).view(np.uint32), 1),
+    "POPC": (lambda _, value: np.bitwise_count(value).astype(np.uint32), 1),
+    "MUFU": (_reciprocal, 1),
+    "FLO": (_find_leading, 1),
+    "BMSK": (_bit_mask, 2),
+    "SGXT": (_extend, 2),
+    "PRMT": (_permute, 3),
+}
+"""Opcodes whose result follows from their sources' bits, and how many sources."""
+
+
+def _pack_predicates(state: State, one: Instruction) -> Written:
     """P2R R, PR, R, mask: the predicates that the mask names become bits of a register."""
     destination, rest = take(one.operands, 3)[0], one.operands[-2]
     mask = int(one.operands[-1].value or 0)
@@ -908,7 +907,7 @@ def _pack_predicates(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination.name, result)]
 
 
-def _unpack_predicates(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _unpack_predicates(state: State, one: Instruction) -> Written:
     """R2P PR, R, mask: bits of a register become predicates."""
     take(one.operands, 2)
     mask = int(one.operands[-1].value or 0)
@@ -922,66 +921,20 @@ def _unpack_predicates(state: State, one: Instruction) -> list[tuple[str, Value]
     ]
 
 
-def _count_bits(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source = take(one.operands, 2)
-    value = state.bits(source)
-    if value is None:
-        return []
-    bits = np.unpackbits(value.view(np.uint8).reshape(-1, 4), axis=1).sum(axis=1)
-    return [(destination.name, bits.astype(np.uint32))]
-
-
-def _find_leading(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    registers = take([o for o in one.operands if o.kind != "predicate"], 2)
-    value = state.bits(registers[1])
-    if value is None or "U32" not in one.modifiers:
-        return []
-    place = np.frexp(value.astype(np.float64))[1].astype(np.int64) - 1
-    if "SH" in one.modifiers:
-        place = 31 - place
-    result = np.where(value == 0, 0xFFFFFFFF, place).astype(np.uint32)
-    return [(registers[0].name, result)]
-
-
-def _bit_mask(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, start, width = take(one.operands, 3)
-    first, count = state.bits(start), state.bits(width)
-    if first is None or count is None:
-        return []
-    ones = (np.uint64(1) << np.minimum(_u64(count), np.uint64(32))) - np.uint64(1)
-    result = (ones << np.minimum(_u64(first), np.uint64(32))) & _MASK
-    return [(destination.name, result.astype(np.uint32))]
-
-
-def _extend(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, source, width = take(one.operands, 3)
-    value, count = state.bits(source), state.bits(width)
-    if value is None or count is None:
-        return []
-    shift = (np.uint32(32) - np.minimum(count, np.uint32(32))).astype(np.uint64)
-    moved = (_u64(value) << shift) & _MASK
-    if "U32" in one.modifiers:
-        result = moved >> shift
-    else:
-        signed = moved.astype(np.uint32).view(np.int32).astype(np.int64)
-        result = (signed >> shift.astype(np.int64)).view(np.uint64) & _MASK
-    return [(destination.name, result.astype(np.uint32))]
-
-
-def _shuffle(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _shuffle(state: State, one: Instruction) -> Written:
     """A shuffle of a value that the lanes of each warp share gives it; any other is unknown."""
     flags = [o for o in one.operands if o.kind == "predicate"]
-    registers = take([o for o in one.operands if o.kind != "predicate"], 2)
+    registers = _registers(one, 2)
     value = state.bits(registers[1])
     same = value is not None and len(value) and bool((value == value[0]).all())
     if value is not None and not same and not state.lanes.independent:
         _, first, warp = np.unique(state.lanes.warp, return_index=True, return_inverse=True)
         same = bool((value == value[first][warp.reshape(-1)]).all())
-    found: list[tuple[str, Value]] = [(registers[0].name, value if same else None)]
+    found: Written = [(registers[0].name, value if same else None)]
     return found + [(flag.name, None) for flag in flags[:1]]
 
 
-def _vote(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _vote(state: State, one: Instruction) -> Written:
     flags, destination, sources, others = one.grouped
     if not sources and not others and flags:  # VOTE.ANY R0, PT, PT prints its source as a result
         flags, sources = flags[:-1], flags[-1:]
@@ -1000,18 +953,16 @@ def _vote(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [*_one(destination, result), *((flag.name, truth) for flag in flags)]
 
 
-def _elect(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _elect(state: State, one: Instruction) -> Written:
     """The first lane of each warp that comes by."""
     here = np.flatnonzero(state.active)
     first = np.zeros(state.lanes.count, bool)
     first[here[np.unique(state.lanes.warp[here], return_index=True)[1]]] = True
-    flags: list[tuple[str, Value]] = [
-        (o.name, first) for o in one.operands if o.kind == "predicate"
-    ]
+    flags: Written = [(o.name, first) for o in one.operands if o.kind == "predicate"]
     return flags[:1]
 
 
-def granted(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def granted(state: State, one: Instruction) -> Written:
     """What a warp asks again until it is so: the end of a phase of a barrier, free registers."""
     if one.base == "SYNCS" and "PHASECHK" not in one.modifiers:
         return []
@@ -1019,7 +970,7 @@ def granted(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(o.name, yes) for o in one.operands if o.kind == "predicate"][:1]
 
 
-def _memory_load(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _memory_load(state: State, one: Instruction) -> Written:
     """What a load from local or shared memory finds, where all lanes read one known word."""
     names = sorted(one.defines, key=_register_number)
     kind = "local" if one.base == "LDL" else "shared"
@@ -1105,50 +1056,33 @@ def _one_place(state: State, operand: Operand, executing: np.ndarray) -> int | N
 
 
 _HANDLERS: Mapping[str, Handler] = {
-    "MOV": _move,
-    "IADD": _add,
-    "IADD3": _add,
-    "VIADD": _add,
-    "IMAD": _multiply_add,
-    "LEA": _shift_add,
-    "SHF": _funnel,
-    "LOP3": _logic,
-    "PLOP3": _predicate_logic,
-    "ISETP": _compare,
-    "FSETP": _compare_floats,
-    "SEL": _select,
-    "IMNMX": _least_or_most,
-    "VIMNMX": _least_or_most,
-    "VIMNMX3": _least_or_most,
-    "VIADDMNMX": _least_or_most,
-    "IABS": _absolute,
-    "S2R": _special,
-    "S2UR": _special,
-    "CS2R": _special,
-    "CS2UR": _special,
-    "LDC": _load_constant,
-    "ULDC": _load_constant,
-    "LDCU": _load_constant,
-    "R2UR": _to_uniform,
-    "I2F": _to_float,
-    "I2FP": _to_float,
-    "F2I": _to_integer,
-    "MUFU": _function_unit,
-    "FADD": _float_arithmetic,
-    "FMUL": _float_arithmetic,
-    "FFMA": _float_arithmetic,
-    "HFMA2": _half_constant,
-    "PRMT": _permute,
-    "P2R": _pack_predicates,
-    "R2P": _unpack_predicates,
-    "POPC": _count_bits,
-    "FLO": _find_leading,
-    "BMSK": _bit_mask,
-    "SGXT": _extend,
-    "SHFL": _shuffle,
-    "VOTE": _vote,
-    "VOTEU": _vote,
-    "ELECT": _elect,
-    "LDL": _memory_load,
-    "LDS": _memory_load,
+    opcode: handler
+    for opcodes, handler in (
+        ("MOV", _move),
+        ("IADD IADD3 VIADD", _add),
+        ("IMAD", _multiply_add),
+        ("LEA", _shift_add),
+        ("SHF", _funnel),
+        ("LOP3", _logic),
+        ("PLOP3", _predicate_logic),
+        ("ISETP", _compare),
+        ("FSETP", _compare_floats),
+        ("SEL", _select),
+        ("IMNMX VIMNMX VIMNMX3 VIADDMNMX", _least_or_most),
+        ("S2R S2UR CS2R CS2UR", _special),
+        ("LDC LDCU", _load_constant),
+        ("R2UR", _to_uniform),
+        ("I2F I2FP", _to_float),
+        ("F2I", _to_integer),
+        ("FADD FMUL FFMA", _float_arithmetic),
+        ("HFMA2", _half_constant),
+        ("P2R", _pack_predicates),
+        ("R2P", _unpack_predicates),
+        ("SHFL", _shuffle),
+        ("VOTE VOTEU", _vote),
+        ("ELECT", _elect),
+        ("LDL LDS", _memory_load),
+        (" ".join(_PLAIN), _plain),
+    )
+    for opcode in opcodes.split()
 }

@@ -34,6 +34,20 @@ _LIMIT_FIELDS = (
     "max_registers_per_thread",
     "static_smem_per_block_bytes",
 )
+_ANSWERED = (
+    "compute_capability",
+    "sm_count",
+    "l2_bytes",
+    "warp_size",
+    "max_threads_per_block",
+    "max_warps_per_sm",
+    "max_blocks_per_sm",
+    "registers_per_sm",
+    "registers_per_block",
+    "smem_per_sm_bytes",
+    "smem_reserved_per_block_bytes",
+)
+"""Fields that a device and its sheet call alike."""
 _GRANULARITY_FIELDS = ("smem_granularity_bytes", "register_granularity", "sub_partitions")
 
 
@@ -119,11 +133,7 @@ def list_gpus() -> list[str]:
 
 
 def load_gpu(name: str) -> Gpu:
-    """The sheet of a GPU, by short name or by what a driver calls it.
-
-    Raises:
-        LabError: there is no such sheet; lists those there are. No peak is ever guessed.
-    """
+    """The sheet of a GPU, by short name or by what a driver calls it."""
     found = _find(name)
     if found is None:
         raise LabError(
@@ -144,11 +154,7 @@ def gpu_of_device(ordinal: int = 0) -> Gpu | None:
 
 
 def gpu_or_default(name: str | None = None) -> Gpu:
-    """The GPU that is named, else that of this machine, else `DEFAULT_GPU`.
-
-    Raises:
-        LabError: there is no sheet of that name.
-    """
+    """The GPU that is named, else that of this machine, else `DEFAULT_GPU`."""
     if name is not None:
         return load_gpu(name)
     return gpu_of_device() or load_gpu(DEFAULT_GPU)
@@ -158,31 +164,17 @@ def merge_device(info: DeviceInfo, clusters: dict[int, int] | None = None) -> Gp
     """The sheet of a device, if there is one, with the device's own answers in place.
 
     Args:
-        info: what the device says of itself.
         clusters: those that fit, as its driver says; None where it was not asked.
-
-    Raises:
-        LabError: the compute capability is one whose allocation rules are not known here.
     """
     name = _find(info.name)
     sheet = _build(name) if name is not None else None
-    answers: dict[str, Any] = {
+    answers: dict[str, Any] = {name: getattr(info, name) for name in _ANSWERED}
+    answers |= {
         "title": info.name,
-        "compute_capability": info.compute_capability,
-        "sm_count": info.sm_count,
-        "l2_bytes": info.l2_bytes,
         "memory_gb": round(info.memory_bytes / 2**30, 1),
         "boost_clock_mhz": info.sm_clock_mhz,
-        "warp_size": info.warp_size,
-        "max_threads_per_block": info.max_threads_per_block,
-        "max_warps_per_sm": info.max_warps_per_sm,
-        "max_blocks_per_sm": info.max_blocks_per_sm,
-        "registers_per_sm": info.registers_per_sm,
-        "registers_per_block": info.registers_per_block,
-        "smem_per_sm_bytes": info.smem_per_sm_bytes,
         "smem_per_block_bytes": info.smem_per_block_optin_bytes,
         "static_smem_per_block_bytes": info.smem_per_block_bytes,
-        "smem_reserved_per_block_bytes": info.smem_reserved_per_block_bytes,
     }
     answers = {key: value for key, value in answers.items() if value is not None}
     by_rule = clusters_by_rule(info.arch, info.sm_count)

@@ -297,13 +297,11 @@ class Simulation:
     cycle all warps become ready before any issues.
 
     Args:
-        numbers: of the machine.
         places: sub-partition and block of each warp.
         streams: what each warp issues; equal ones may be one list.
         fair: the warp that has been ready longest issues first, and loops are extrapolated from
             their last trips; otherwise the one that issued last, else the youngest, and nothing is
             extrapolated.
-        watch: keep the issues of a warp.
         watched: its number; its loops are kept in any case.
 
     Attributes:

@@ -113,9 +113,7 @@ class OccupiedSm:
     for many.
 
     Args:
-        streams: what the warps of a block issue.
         blocks: resident blocks, all started together.
-        machine: latencies, intervals and shared units of the GPU.
         where: levels that serve loads.
         trips: trips of a loop that are simulated; the slope comes from the later half.
         scale: factors on latencies by class, for "what if": shared, shuffle, memory, barrier, ...
@@ -167,7 +165,6 @@ class OccupiedSm:
         """Simulate the SM from start to end.
 
         Args:
-            pressure: what the traffic of all SMs adds to each load.
             watch: keep the first warp's issues.
             total: blocks that pass through the SM; each one that ends makes room for another. None
                 is ``blocks``.
@@ -310,11 +307,6 @@ class _Encoder:
     """Puts the machine's numbers beside what a warp issues.
 
     Args:
-        sass: the kernel.
-        machine: latencies, intervals and shared units.
-        where: levels that serve loads.
-        scale: factors on latencies by class.
-        placement: which warps are simulated.
         gates: arrivals of a phase by barrier, in the order in which they are numbered.
     """
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -188,15 +188,20 @@ def _count(items: Sequence[Executed], lanes: int, place: int | None = None) -> n
     return total
 
 
+def each_execution(items: Iterable[Executed], times: int = 1) -> Iterator[tuple[Execution, int]]:
+    """Every step, and how often it is executed; of independent lanes as often as by the longest."""
+    for item in items:
+        if isinstance(item, Repeat):
+            yield from each_execution(item.body, times * item.count)
+        else:
+            yield item, times
+
+
 # --------------------------------------------------------------------------------- the machine
 
 
 def run_trace(sass: Sass, lanes: Lanes, buffers: Buffers) -> Trace:
-    """Execute a kernel's control flow on some lanes.
-
-    Raises:
-        TraceError: a loop neither ends nor follows a pattern that can be read from its registers.
-    """
+    """Execute a kernel's control flow on some lanes."""
     follower = _Follower(sass, buffers, lanes)
     items: list[Executed] = []
     state = State(lanes)
@@ -247,6 +252,30 @@ class _LoopWatch:
         self.seen += 1
         if len(self.visits) == 1:
             self.later.clear()
+
+
+@dataclass(frozen=True, eq=False)
+class _Period:
+    """The last trips of a loop, alike to those before them."""
+
+    head: int  # first instruction of the loop
+    trips: int
+    now: _Visit  # at their end
+    first: Sequence[Executed]  # what those before them executed
+    second: Sequence[Executed]
+    wanted: list[Any]  # signatures of both
+    change: Mapping[str, np.ndarray]  # what they add to each live register, [N]
+    live: frozenset[str]
+
+
+@dataclass(frozen=True, eq=False)
+class _Copies:
+    """Lanes that run a period again, each some periods further on."""
+
+    state: State
+    source: np.ndarray  # [n] which lane each is a copy of
+    ahead: np.ndarray  # [n] periods
+    bad: np.ndarray  # [n] bool, changed in place: it left the path
 
 
 class _Follower:
@@ -306,9 +335,7 @@ class _Follower:
         """Run until every lane has left, or until ``stop_at`` was branched back to so often.
 
         Args:
-            state: registers; changed.
             groups: instruction position to the lanes that stand there; changed.
-            items: what was executed; appended to.
             within: positions that may be executed; at any other it stops.
 
         Returns:
@@ -339,7 +366,7 @@ class _Follower:
                     "data, or its counter does not change by a fixed amount",
                     "the kernel can be measured, and run on the CPU",
                 )
-            back = self._step(state, groups, items, one, place, active)
+            back = self._step(state, groups, items, one, active)
             if back is None or back not in groups:
                 continue
             if stop_at is not None and back == stop_at:
@@ -365,28 +392,24 @@ class _Follower:
         groups: dict[int, np.ndarray],
         items: list[Executed],
         one: Instruction,
-        place: int,
         active: np.ndarray,
     ) -> int | None:
         """Execute one instruction; returns where a taken backward branch went, or None."""
         executing, unknown_guard = self._executing(state, one, active)
         base = one.base
         if base in JUMPS:
-            if unknown_guard and not self._assume(one, place):
+            if unknown_guard and not self._assume(one):
                 executing = np.zeros_like(active)
-            items.append(Execution(place, active, executing))
-            return self._jump(state, groups, one, place, active, executing)
-        address = None
-        if base in _MEMORY:
-            address = self._address(state, one)
-        numbers = None
-        if base in MEETINGS and self.roles:
-            numbers = self._meeting(state, one, executing)
-        items.append(Execution(place, active, executing, address, numbers))
+            items.append(Execution(one.index, active, executing))
+            return self._jump(state, groups, one, active, executing)
+        address = self._address(state, one) if base in _MEMORY else None
+        meets = base in MEETINGS and self.roles
+        numbers = self._meeting(state, one, executing) if meets else None
+        items.append(Execution(one.index, active, executing, address, numbers))
         if self.data and base in ("LDL", "STL"):
             address = self._address(state, one)
         self._write(state, one, executing, unknown_guard, address)
-        self._join(groups, place + 1, active)
+        self._join(groups, one.index + 1, active)
         return None
 
     def _executing(
@@ -415,11 +438,9 @@ class _Follower:
                         unknown = unknown or condition
                     else:
                         executing = executing & flag
-        if (
-            self.roles and one.base == "BRA" and "ANY" in one.modifiers
-        ):  # a warp goes if one of its lanes does
-            going = np.isin(state.lanes.warp, state.lanes.warp[executing])
-            executing = active & going
+        if self.roles and one.base == "BRA" and "ANY" in one.modifiers:
+            # A warp goes if one of its lanes does.
+            executing = active & np.isin(state.lanes.warp, state.lanes.warp[executing])
         return executing, unknown
 
     def _write(
@@ -531,9 +552,21 @@ class _Follower:
         state.values[key] = np.where(executing, round_ + np.uint32(1), round_)
         used = address[executing]
         one_for_all = kind == "ADD" and size <= COUNTER_BYTES and bool((used == used[0]).all())
+        places = np.flatnonzero(executing)
+        keys = {
+            place: (self.entry, one.index, int(round_[place]), int(number[place]))
+            for place in places.tolist()
+        }
         if lanes is self.lanes and lanes.independent and not one_for_all:
-            self._hand_out(one, number, round_, executing, address)
-        value = self._tickets(one, number, round_, executing)
+            # The blocks that pass an address are numbered: who comes first, then in their order.
+            for place in places[np.argsort(number[places], kind="stable")].tolist():
+                at = int(address[place])
+                self.buffers.tickets[keys[place]] = self.passed.get(at, 0)
+                self.passed[at] = self.passed.get(at, 0) + 1
+        value = None
+        if all(key in self.buffers.tickets for key in keys.values()):
+            value = np.zeros(len(number), np.uint32)
+            value[places] = [self.buffers.tickets[key] for key in keys.values()]
         if value is None and one_for_all:
             value = number.astype(np.uint32) + round_ * np.uint32(x * y * z)
             self.notes.append(f"the counter in {name} is taken to be passed by all blocks in turn")
@@ -541,9 +574,8 @@ class _Follower:
         if value is None:
             return None
         if kind == "INC":  # back to 0 after the operand
-            value = (value.astype(np.uint64) % (operand.astype(np.uint64) + np.uint64(1))).astype(
-                np.uint32
-            )
+            around = operand.astype(np.uint64) + np.uint64(1)
+            value = (value.astype(np.uint64) % around).astype(np.uint32)
         else:
             value = value * operand
         self.notes.append(
@@ -552,76 +584,45 @@ class _Follower:
         )
         return [(result, value)]
 
-    def _hand_out(
-        self,
-        one: Instruction,
-        number: np.ndarray,
-        round_: np.ndarray,
-        executing: np.ndarray,
-        address: np.ndarray,
-    ) -> None:
-        """Number the blocks that pass each address: who comes first, then in their order."""
-        places = np.flatnonzero(executing)
-        for place in places[np.argsort(number[places], kind="stable")].tolist():
-            at = int(address[place])
-            key = (self.entry, one.index, int(round_[place]), int(number[place]))
-            self.buffers.tickets[key] = self.passed.get(at, 0)
-            self.passed[at] = self.passed.get(at, 0) + 1
-
-    def _tickets(
-        self, one: Instruction, number: np.ndarray, round_: np.ndarray, executing: np.ndarray
-    ) -> np.ndarray | None:
-        """What the lanes that pass were handed; None if one of them was handed nothing."""
-        value = np.zeros(len(number), np.uint32)
-        for place in np.flatnonzero(executing).tolist():
-            key = (self.entry, one.index, int(round_[place]), int(number[place]))
-            ticket = self.buffers.tickets.get(key)
-            if ticket is None:
-                return None
-            value[place] = ticket
-        return value
-
     def _jump(
         self,
         state: State,
         groups: dict[int, np.ndarray],
         one: Instruction,
-        place: int,
         active: np.ndarray,
         executing: np.ndarray,
     ) -> int | None:
-        base = one.base
+        base, after = one.base, one.index + 1
         if base == "BRA" and "DIV" in one.modifiers:
             # Taken where the lanes of a warp have parted; here they come by together.
-            self._go(groups, place + 1, active)
+            self._go(groups, after, active)
             return None
         if base == "EXIT":
-            self._go(groups, place + 1, active & ~executing)
+            self._go(groups, after, active & ~executing)
             return None
         if base == "RET":
             register = next((o for o in one.operands if o.kind == "register"), None)
             where = state.read(register.name) if register is not None else None
             if where is None:
-                raise TraceError(
-                    f"{self.entry} returns to an address that is not known.",
-                    f"at {one.text}",
-                    "the kernel can be measured, and run on the CPU",
-                )
+                raise self._lost("returns", one)
             for target in np.unique(where[active]):
                 self._go(groups, self.places[int(target)], active & (where == target))
             return None
         if one.target is None:
-            raise TraceError(
-                f"{self.entry} jumps to an address that is not known.",
-                f"at {one.text}",
-                "the kernel can be measured, and run on the CPU",
-            )
+            raise self._lost("jumps", one)
         target = self.places[one.target]
         self._go(groups, target, executing)
-        self._go(groups, place + 1, active & ~executing)
-        return target if target <= place and executing.any() else None
+        self._go(groups, after, active & ~executing)
+        return target if target < after and executing.any() else None
 
-    def _assume(self, one: Instruction, place: int) -> bool:
+    def _lost(self, how: str, one: Instruction) -> TraceError:
+        return TraceError(
+            f"{self.entry} {how} to an address that is not known.",
+            f"at {one.text}",
+            "the kernel can be measured, and run on the CPU",
+        )
+
+    def _assume(self, one: Instruction) -> bool:
         """Whether a jump that depends on data is taken: what does the usual work is executed.
 
         Slow paths (a division by a denormal number, say) are skipped, loops are not left, and of
@@ -629,12 +630,13 @@ class _Follower:
         does so to leave out work that is rare: there the one with fewer is gone. Who asks whether
         a number is infinite asks for a beginning, which is over.
         """
-        known = self.assumed.get(place)
+        known = self.assumed.get(one.index)
         if known is None:
-            known = self.assumed[place] = self._guess(one, place)
+            known = self.assumed[one.index] = self._guess(one)
         return known
 
-    def _guess(self, one: Instruction, place: int) -> bool:
+    def _guess(self, one: Instruction) -> bool:
+        place = one.index
         if one.base in ("EXIT", "RET"):
             self._note(one, "taken as not leaving", trips=True)
             return False
@@ -648,13 +650,14 @@ class _Follower:
             return False
         stays, goes = self._reach(place + 1, place), self._reach(target, place)
         more = len(goes - stays) > len(stays - goes)
-        asked = self._asked(one, place)
+        asked = self._asked(one)
         if asked is not None and asked.base == "VOTE":
             more = not more
         taken = bool(goes) and (not stays or more)
         if asked is not None and asked.base == "FSETP":
             taken = (asked.modifiers[0] in ("NE", "NEU")) != one.predicate_negated
-        leaves = self._in_loop(place) and not (stays and goes)
+        looping = any(loop.first <= place <= loop.last for loop in self.loops)
+        leaves = looping and not (stays and goes)
         skips = any(loop.first in goes ^ stays for loop in self.loops)
         self._note(
             one,
@@ -665,16 +668,15 @@ class _Follower:
         )
         return taken
 
-    def _in_loop(self, place: int) -> bool:
-        return any(loop.first <= place <= loop.last for loop in self.loops)
-
-    def _asked(self, branch: Instruction, place: int) -> Instruction | None:
+    def _asked(self, branch: Instruction) -> Instruction | None:
         """The vote, or the comparison with infinity, that a branch depends on alone; else None."""
         flags = {o.name for o in branch.operands if o.kind == "predicate"} - {"PT", "UPT"}
         flags |= {branch.predicate} if branch.predicate else set()
         if len(flags) != 1:
             return None
-        one = next((one for one in reversed(self.code[:place]) if flags & one.defines), None)
+        one = next(
+            (one for one in reversed(self.code[: branch.index]) if flags & one.defines), None
+        )
         if one is None:
             return None
         infinite = any(o.kind == "number" and o.value == -math.inf for o in one.operands)
@@ -828,12 +830,12 @@ class _Follower:
             if watch.seen < watch.later.get(period, 0):
                 continue
             next_two = None
-            if state.comparisons is not None:
-                made = state.comparisons
+            if (made := state.comparisons) is not None:
                 next_two = _next_comparisons(
                     made[twice.compared : once.compared], made[once.compared : now.compared]
                 )
-            more = self._trips_left(now, change, watch.head, period, wanted, next_two)
+            repeated = _Period(watch.head, period, now, first, second, wanted, change, live)
+            more = self._trips_left(repeated, next_two)
             if more.max() < LEAST_JUMP:
                 # Until the first lane turns, each trip only leaves one less.
                 soonest = int(more[now.groups[watch.head]].min())
@@ -842,7 +844,7 @@ class _Follower:
                 # Addresses that no stride describes keep a loop together only when patience ends.
                 strict = len(visits) <= PATIENCE
                 whole = int(more.max())
-                more = self._proven(now.state, change, first, second, more, live, strict)
+                more = self._proven(repeated, more, strict)
                 if (more == ENDLESS).any():
                     raise TraceError(
                         f"A loop of {self.entry} does not end.",
@@ -877,11 +879,7 @@ class _Follower:
 
     def _trips_left(
         self,
-        now: _Visit,
-        change: dict[str, np.ndarray],
-        head: int,
-        period: int,
-        wanted: list[Any],
+        period: _Period,
         next_two: tuple[list[IntegerComparison], list[IntegerComparison]] | None,
     ) -> np.ndarray:
         """[N] How many more periods run exactly like the last one.
@@ -891,18 +889,19 @@ class _Follower:
         of one block go on together, so they stop at the first that turns; independent lanes each
         run to their own last period.
         """
+        now, wanted = period.now, period.wanted
         lanes = now.state.lanes
         if next_two is None:
             none = np.zeros(lanes.count, np.int64)
             within = frozenset(_positions(wanted))
-            near = self._probe(now, change, head, period, none, within)
+            near = self._probe(period, none, within)
             if near is None or near[0] != wanted:
                 return none
-            far = self._probe(now, change, head, period, none + 1, within)
+            far = self._probe(period, none + 1, within)
             if far is None or far[0] != wanted:
                 return none + 1
             next_two = near[1], far[1]
-        looping = now.groups[head]
+        looping = now.groups[period.head]
         turns = _first_turns(*next_two, lanes.count)
         if not lanes.independent:
             turns = np.full(lanes.count, turns[looping].min())
@@ -910,29 +909,20 @@ class _Follower:
         turns = np.minimum(turns, ENDLESS)
         return np.where(looping, turns, 0)
 
-    def _proven(
-        self,
-        start: State,
-        change: Mapping[str, np.ndarray],
-        first: Sequence[Executed],
-        second: Sequence[Executed],
-        turns: np.ndarray,
-        live: frozenset[str],
-        strict: bool,
-    ) -> np.ndarray:
-        """[N] How many of the ``turns`` periods run like ``second``, by trying some of them.
+    def _proven(self, period: _Period, turns: np.ndarray, strict: bool) -> np.ndarray:
+        """[N] How many of the ``turns`` periods run like the last one, by trying some of them.
 
         Comparisons tell where a counter reaches its end. What bits, shifts and carries do in
         between they do not tell, so many periods are run, all at once: the near ones, those at
         powers of two, the last ones and some in between. Each must take the same path and change
         every live register by the same amount.
         """
-        lanes = _sample_lanes(start.lanes, turns)
+        lanes = _sample_lanes(period.now.state.lanes, turns)
         samples = int(min(MOST_SAMPLES, max(16, MOST_SAMPLED_LANES // len(lanes))))
         far = int(turns[lanes].max())
 
         def bad(trips: np.ndarray) -> np.ndarray:
-            return self._replay_at(start, change, first, second, lanes, turns, trips, live, strict)
+            return self._differ(period, lanes, turns, trips, strict)
 
         trips = _spread(far, samples)
         found = bad(trips)
@@ -952,54 +942,44 @@ class _Follower:
             found = bad(trips)
         return np.minimum(turns, worst)
 
-    def _replay_at(
+    def _differ(
         self,
-        start: State,
-        change: Mapping[str, np.ndarray],
-        first: Sequence[Executed],
-        second: Sequence[Executed],
+        period: _Period,
         lanes: np.ndarray,
         turns: np.ndarray,
         trips: np.ndarray,
-        live: frozenset[str],
         strict: bool,
     ) -> np.ndarray:
-        """[len(trips)] Does a period that far ahead differ from ``second``?"""
+        """[len(trips)] Does a period that far ahead differ from the last one?"""
         source = np.tile(lanes, len(trips))
         ahead = np.minimum(np.repeat(trips, len(lanes)), np.maximum(turns[source] - 1, 0))
-        state = _copies(start, source, len(trips))
-        for name, difference in change.items():
+        state = _copies(period.now.state, source, len(trips))
+        for name, difference in period.change.items():
             old = state.values[name]
             if old is not None:
                 state.values[name] = old + difference[source] * ahead.astype(np.uint32)
         begin = dict(state.values)
         bad = np.zeros(len(source), bool)
-        self._replay(state, first, second, source, ahead, bad, strict)
-        for name in live:
+        self._replay(_Copies(state, source, ahead, bad), period.first, period.second, strict)
+        for name in period.live:
             old, new = begin.get(name), state.values.get(name)
             if old is None or new is None:
                 continue
-            differs = new != (old + change[name][source] if name in change else old)
+            step = period.change.get(name)
+            differs = new != (old if step is None else old + step[source])
             known = state.valid.get(name)
             bad |= differs if known is None else differs & known
         bad &= turns[source] > 0
         return np.asarray(bad.reshape(len(trips), len(lanes)).any(axis=1))
 
     def _replay(
-        self,
-        state: State,
-        first: Sequence[Executed],
-        second: Sequence[Executed],
-        source: np.ndarray,
-        ahead: np.ndarray,
-        bad: np.ndarray,
-        strict: bool,
+        self, copies: _Copies, first: Sequence[Executed], second: Sequence[Executed], strict: bool
     ) -> None:
         """Run the steps of a period again on copies of lanes; marks those that leave its path."""
+        state, source, bad = copies.state, copies.source, copies.bad
         for before, item in zip(first, second, strict=True):
             if isinstance(item, Repeat):
-                assert isinstance(before, Repeat)
-                self._replay_repeat(state, item, source, bad)
+                self._replay_repeat(copies, item)
                 continue
             assert isinstance(before, Execution)
             one = self.code[item.index]
@@ -1013,25 +993,21 @@ class _Follower:
             if one.base in JUMPS:
                 continue
             address = self._address(state, one) if one.base in _MEMORY else None
-            if (
-                strict
-                and address is not None
-                and not (before.address is None or item.address is None)
-            ):
+            once, twice = before.address, item.address
+            if strict and not (address is None or once is None or twice is None):
                 # ahead counts from the period after second
-                stride = item.address - before.address
-                there = item.address[source] + stride[source] * (ahead + 1).astype(np.uint64)
+                steps = (copies.ahead + 1).astype(np.uint64)
+                there = twice[source] + (twice - once)[source] * steps
                 np.logical_or(bad, executing & (address != there), out=bad)
             self._write(state, one, executing, unknown, address)
 
-    def _replay_repeat(
-        self, state: State, item: Repeat, source: np.ndarray, bad: np.ndarray
-    ) -> None:
+    def _replay_repeat(self, copies: _Copies, item: Repeat) -> None:
         """Run a loop inside the period: its first two trips and its last one."""
-        none = np.zeros(len(source), np.int64)
-        self._replay(state, item.body, item.body, source, none, bad, False)
+        state, source = copies.state, copies.source
+        near = dataclasses.replace(copies, ahead=np.zeros(len(source), np.int64))
+        self._replay(near, item.body, item.body, False)
         before = dict(state.values)
-        self._replay(state, item.second, item.second, source, none, bad, False)
+        self._replay(near, item.second, item.second, False)
         count = np.full(len(source), item.count) if item.counts is None else item.counts[source]
         skipped = np.maximum(count - 3, 0).astype(np.uint32)
         for name, new in list(state.values.items()):
@@ -1039,25 +1015,20 @@ class _Follower:
             if old is not None and new is not None and new is not old and new.dtype != bool:
                 state.values[name] = new + (new - old) * skipped
         if item.count > 2:
-            self._replay(state, item.second, item.second, source, none, bad, False)
+            self._replay(near, item.second, item.second, False)
 
     def _probe(
-        self,
-        now: _Visit,
-        change: dict[str, np.ndarray],
-        head: int,
-        period: int,
-        ahead: np.ndarray,
-        within: frozenset[int],
+        self, period: _Period, ahead: np.ndarray, within: frozenset[int]
     ) -> tuple[list[Any], list[IntegerComparison]] | None:
         """Path and comparisons of the period that is ``ahead`` further on; None if it leaves."""
+        now = period.now
         probe = now.state.copy()
-        _advance(probe, now.state, change, ahead)
+        _advance(probe, now.state, period.change, ahead)
         probe.comparisons = []
         found: list[Executed] = []
         groups = dict(now.groups)
         notes, steps = list(self.notes), self.steps
-        stopped = self.run(probe, groups, found, head, period, within)
+        stopped = self.run(probe, groups, found, period.head, period.trips, within)
         self.notes, self.steps = notes, steps
         if not stopped or not _same_groups(groups, now.groups):
             return None

@@ -44,20 +44,16 @@ from labtools.toolchain.sources import expand_includes, gpu_only_lines
 from ..worker import ChildResult, run_child
 
 NATIVE = Path(__file__).parent / "native"
-DYNAMIC_SHARED_BYTES = 227 * 1024
-"""The most dynamic shared memory a block may ask for on an H100, H200 or B200."""
+DYNAMIC_SHARED_BYTES = 227 * 1024  # the most that a block may have on an H100, H200 or B200
+# Behind each variable: as long as a row of most arrays, so that an index that is off by a row or
+# two does not meet the next variable. A whole number of any alignment.
 GAP_BYTES = 4096
-"""Behind each variable: as long as a row of most arrays, so that an index that is off by a row or
-two does not meet the next variable. A whole number of any alignment."""
-CUDA_ARCH = 900
-"""What a kernel's own text takes ``__CUDA_ARCH__`` for: that of the GPU whose launch is run."""
-HOST_COMPILE_BYTES = 2**30
-"""Address space of a compiler. Two may run at a time."""
+CUDA_ARCH = 900  # a kernel's own text takes ``__CUDA_ARCH__`` for it
+HOST_COMPILE_BYTES = 2**30  # address space of a compiler, of which two may run at a time
 _TOO_LONG = re.compile(r"CPU time limit exceeded|terminated program|SIGXCPU|signal 24")
 _TOO_LARGE = re.compile(r"out of memory|memory exhausted|bad_alloc|Cannot allocate memory")
 _ALIVE = "alive"
-_YOUNG_S = 5.0
-"""So long a folder to build in may be without its mark."""
+_YOUNG_S = 5.0  # so long a folder to build in may be without its mark
 WITHOUT_CPU_RUNNER = (
     "offline compilation, the pages, predictions and recorded measurements; with a GPU the check "
     "runs there"
@@ -72,7 +68,7 @@ class CpuRunnerMissing(LabError):
 class HostCompiler:
     """A C++ compiler."""
 
-    path: Path  # the executable
+    path: Path
     family: str  # ``gcc`` or ``clang``
     version: str  # what it says of itself
 
@@ -97,19 +93,19 @@ class SharedVariable:
 class DeviceVariable:
     """A device variable of the kernel, which survives from one launch to the next."""
 
-    name: str  # its own
+    name: str
     set: bool  # it begins with values that the source gives; False for zero throughout
     offset: int  # from the start of those that begin alike, in bytes
-    bytes: int  # its size
+    bytes: int
 
 
 @dataclass(frozen=True)
 class Executable:
     """A kernel built for the CPU."""
 
-    path: Path  # the program
-    shared: tuple[SharedVariable, ...]  # its shared variables
-    device: tuple[DeviceVariable, ...]  # its device variables
+    path: Path
+    shared: tuple[SharedVariable, ...]
+    device: tuple[DeviceVariable, ...]
     as_gpu: bool = False  # its own text is compiled as for a GPU, with ``__CUDA_ARCH__`` defined
 
     @property
@@ -161,14 +157,11 @@ def find_cuda_headers() -> tuple[Path, ...]:
     Raises:
         CpuRunnerMissing: no complete set.
     """
+    wanted = ("cuda_fp16.h", "cuda_bf16.h", "crt/host_defines.h", "nv/target")
     tried = []
     for folder in _header_folders():
         places = (folder, folder / "cccl")
-        complete = all(
-            any((place / name).is_file() for place in places)
-            for name in ("cuda_fp16.h", "cuda_bf16.h", "crt/host_defines.h", "nv/target")
-        )
-        if complete:
+        if all(any((place / name).is_file() for place in places) for name in wanted):
             return tuple(place for place in places if place.is_dir())
         tried.append(str(folder))
     raise CpuRunnerMissing(
@@ -200,10 +193,8 @@ def _header_folders() -> Iterator[Path]:
 def _cpu_options() -> tuple[str, ...]:
     """Instructions of this CPU that make half conversions cheap."""
     with contextlib.suppress(OSError):
-        flags = set(
-            Path("/proc/cpuinfo").read_text().partition("\nflags")[2].split("\n")[0].split()
-        )
-        if {"avx2", "f16c", "fma"} <= flags:
+        flags = Path("/proc/cpuinfo").read_text().partition("\nflags")[2].split("\n")[0]
+        if {"avx2", "f16c", "fma"} <= set(flags.split()):
             return ("-mavx2", "-mf16c", "-mfma")
     return ()
 
@@ -212,11 +203,9 @@ def _common_options(compiler: HostCompiler) -> tuple[str, ...]:
     # Frame pointers let a fault say how it was reached. DWARF 5 is newer, and some versions of
     # addr2line name the wrong file in it. A fixed position is a little faster; clang's sanitizer
     # pass refuses it.
-    return (
-        *("-std=c++17", "-g1", "-gdwarf-4", "-fno-omit-frame-pointer"),
-        "-fno-pie" if compiler.family == "gcc" else "-fPIE",
-        *_cpu_options(),
-    )
+    fixed = "-fno-pie" if compiler.family == "gcc" else "-fPIE"
+    usual = ("-std=c++17", "-g1", "-gdwarf-4", "-fno-omit-frame-pointer", fixed)
+    return usual + _cpu_options()
 
 
 def _kernel_options(compiler: HostCompiler) -> tuple[str, ...]:
@@ -280,10 +269,8 @@ def build_kernel(
     """Compile a kernel for the CPU, or take it from the cache.
 
     Args:
-        source: CUDA C++ text.
         name: what messages call it.
         entries: kernels to be launched.
-        defines: preprocessor definitions.
         include_dirs: where its own headers are.
         counted: it counts how often each thread comes by each place, as ``native/trips.h`` says.
 
@@ -313,22 +300,14 @@ def _build_in(
     """`build_kernel` in a folder that holds what was built before."""
     compiler = find_cpu_compiler()
     headers = find_cuda_headers()
-    options = (
-        *_kernel_options(compiler),
-        *(("-fsanitize-coverage=trace-pc",) if counted else ()),
-        *(f"-D{key}={value}" for key, value in sorted(defines.items())),
-        *(f"-I{folder}" for folder in (*folders, NATIVE)),
-        *(f"-isystem{folder}" for folder in headers),
-    )
+    options = list(_kernel_options(compiler))
+    options += ["-fsanitize-coverage=trace-pc"] if counted else []
+    options += [f"-D{key}={value}" for key, value in sorted(defines.items())]
+    options += [f"-I{folder}" for folder in (*folders, NATIVE)]
+    options += [f"-isystem{folder}" for folder in headers]
     refuse_odd_includes(source, folders, name)
-    expanded = expand_includes(source, folders)
-    key = _digest(
-        [
-            *(compiler.version, str(compiler.path), *options, name, *entries, expanded),
-            *(native_digest(), _headers_digest(headers)),
-        ]
-    )
-    final = cache / key
+    said = [*options, name, *entries, expand_includes(source, folders)]
+    final = cache / _digest([*_content(compiler, headers), *said])
     cached = _load(final)
     if cached is not None:
         return cached
@@ -342,26 +321,15 @@ def _build_in(
 
         def make(text: str) -> None:
             unit.write_text(_translation_unit(text, name, entries), "utf-8")
-            done = _compile(
-                [
-                    *(str(compiler.path), *prelude, *options),
-                    *("-S", "-x", "c++", str(unit), "-o", str(assembly)),
-                ],
-                folder,
-                name,
-            )
+            command = [str(compiler.path), *prelude, *options, "-S", "-x", "c++", str(unit)]
+            done = _compile([*command, "-o", str(assembly)], folder, name)
             if done.returncode:
                 raise _compile_error(done.stderr, source, name, entries, folders)
             made = assembly.read_text("utf-8", "surrogateescape")  # strings may hold any byte
             assembly.write_text(adapt_assembly(made), "utf-8", "surrogateescape")
-            done = _compile(
-                [
-                    *(str(compiler.path), "-no-pie" if compiler.family == "gcc" else "-pie"),
-                    *(str(assembly), str(building.result()), "-o", str(program)),
-                ],
-                folder,
-                name,
-            )
+            command = [str(compiler.path), "-no-pie" if compiler.family == "gcc" else "-pie"]
+            command += [str(assembly), str(building.result()), "-o", str(program)]
+            done = _compile(command, folder, name)
             if done.returncode:
                 raise _link_error(done.stderr, source, name)
 
@@ -375,15 +343,8 @@ def _build_in(
         shared, device = read_shared_variables(program), read_device_variables(program)
         assembly.unlink()
         unit.unlink()
-        (folder / "kernel.json").write_text(
-            json.dumps(
-                {
-                    "device": [vars(v) for v in device],
-                    "shared": [vars(v) for v in shared],
-                    "as_gpu": as_gpu,
-                }
-            )
-        )
+        variables = {"device": [vars(v) for v in device], "shared": [vars(v) for v in shared]}
+        (folder / "kernel.json").write_text(json.dumps({**variables, "as_gpu": as_gpu}))
         written = size_of(folder)
         _publish(folder, final)
     prune_kept("cpu", written, [final])
@@ -396,14 +357,11 @@ def _build_in(
 def _as_gpu(source: str) -> str | None:
     """The kernel's own text with ``__CUDA_ARCH__`` defined, so that what a GPU runs is what is run.
 
-    None where it does not ask; the headers keep their host path, and so does text with inline
-    assembly in the parts in question.
+    None where it does not ask, and where the parts in question have inline assembly.
     """
     lines = source.splitlines()
-    hidden = gpu_only_lines(source)
-    if not hidden or any(
-        "asm" in line for first, last in hidden for line in lines[first - 1 : last]
-    ):
+    hidden = [line for first, last in gpu_only_lines(source) for line in lines[first - 1 : last]]
+    if not hidden or any("asm" in line for line in hidden):
         return None
     return re.sub(r"\b__CUDA_ARCH__\b", "LAB_CUDA_ARCH", source)
 
@@ -414,29 +372,29 @@ def _quoted(name: str) -> str:
 
 
 def _translation_unit(source: str, name: str, entries: tuple[str, ...]) -> str:
+    calls = [
+        f"static void lab_call_{i}() {{ lab::call({entry}); }}" for i, entry in enumerate(entries)
+    ]
+    table = [
+        f'{{"{entry}", lab_call_{i}, lab::parameter_list({entry}), lab::parameter_count({entry})}},'
+        for i, entry in enumerate(entries)
+    ]
     lines = [
         '#include "cuda_on_cpu.h"',
         f"#define LAB_CUDA_ARCH {CUDA_ARCH}",
         f'#line 1 "{_quoted(name)}"',
         source,
         '#line 1 "<launch>"',
+        *calls,
+        'extern "C" {',
+        f"thread_local unsigned char lab_dynamic_shared[{DYNAMIC_SHARED_BYTES}]"
+        " __attribute__((aligned(1024)));",
+        "const lab_entry lab_entries[] = {",
+        *table,
+        "};",
+        f"const int lab_num_entries = {len(entries)};",
+        "}",
     ]
-    for i, entry in enumerate(entries):
-        lines.append(f"static void lab_call_{i}() {{ lab::call({entry}); }}")
-    lines.append('extern "C" {')
-    lines.append(
-        "thread_local unsigned char lab_dynamic_shared"
-        f"[{DYNAMIC_SHARED_BYTES}] __attribute__((aligned(1024)));"
-    )
-    lines.append("const lab_entry lab_entries[] = {")
-    for i, entry in enumerate(entries):
-        lines.append(
-            f'{{"{entry}", lab_call_{i}, lab::parameter_list({entry}), '
-            f"lab::parameter_count({entry})}},"
-        )
-    lines.append("};")
-    lines.append(f"const int lab_num_entries = {len(entries)};")
-    lines.append("}")
     return "\n".join(lines) + "\n"
 
 
@@ -538,10 +496,7 @@ def read_device_variables(program: Path) -> list[DeviceVariable]:
                 continue
             for number, (name, _) in enumerate(_DEVICE_SECTIONS.values()):
                 if ends[name] <= symbol["st_value"] < ends[f"{name}_end"]:
-                    shown = (
-                        "(guard)" if symbol.name.startswith("_ZGV") else _plain_name(symbol.name)
-                    )
-                    offset = symbol["st_value"] - ends[name]
+                    shown, offset = _plain_name(symbol.name), symbol["st_value"] - ends[name]
                     variables.append(DeviceVariable(shown, bool(number), offset, symbol["st_size"]))
     return sorted(variables, key=lambda one: (one.set, one.offset))
 
@@ -566,14 +521,15 @@ def read_shared_variables(program: Path) -> list[SharedVariable]:
             if name != "lab_dynamic_shared":
                 dynamic_name = _plain_name(name)
         elif size:
-            shown = "(guard)" if name.startswith("_ZGV") else _plain_name(name)
-            variables.append(SharedVariable(shown, value - lowest, size, False))
+            variables.append(SharedVariable(_plain_name(name), value - lowest, size, False))
     variables.append(SharedVariable(dynamic_name, start - lowest, DYNAMIC_SHARED_BYTES, True))
     return sorted(variables, key=lambda v: v.offset)
 
 
 def _plain_name(symbol: str) -> str:
     """The variable's own name in a mangled one: ``_ZZ6decodeE7partial`` to ``partial``."""
+    if symbol.startswith("_ZGV"):
+        return "(guard)"
     for found in reversed(list(re.finditer(r"\d+", symbol))):
         for start in range(found.start(), found.end()):
             length = int(symbol[start : found.end()])
@@ -587,32 +543,36 @@ def _plain_name(symbol: str) -> str:
     return symbol
 
 
-def _build_runtime(cache: Path, compiler: HostCompiler) -> Path:
-    # -O2 would take a second more, and win none in a check.
-    options = (*_common_options(compiler), "-O1", "-g0")
-    key = "runtime-" + _digest([compiler.version, str(compiler.path), *options, native_digest()])
-    final = cache / key
-    if not (final / "runtime.o").is_file():
+def _compile_once(
+    cache: Path, file: str, content: Iterable[str], command: list[str]
+) -> tuple[Path, ChildResult | None]:
+    """The folder with a file that every kernel's build takes; where it fails, how."""
+    final = cache / f"{file.split('.')[0]}-{_digest([*content, *command])}"
+    if not (final / file).is_file():
         with _building(cache) as temporary:
-            folder = temporary / "runtime"
+            folder = temporary / "once"
             folder.mkdir()
-            done = _compile(
-                [
-                    *(str(compiler.path), *options, "-c", str(NATIVE / "main.cpp")),
-                    *("-o", str(folder / "runtime.o")),
-                ],
-                folder,
-            )
+            done = _compile([*command, "-o", str(folder / file)], folder)
             if done.returncode:
-                raise CpuRunnerMissing(
-                    "The CPU runner's own code does not compile here.",
-                    f"{compiler.version}: {done.stderr.strip()[:800]}",
-                    WITHOUT_CPU_RUNNER,
-                )
+                return final, done
             _publish(folder, final)
     with contextlib.suppress(OSError):
         os.utime(final)
-    return final / "runtime.o"
+    return final, None
+
+
+def _build_runtime(cache: Path, compiler: HostCompiler) -> Path:
+    # -O2 would take a second more, and win none in a check.
+    command = [str(compiler.path), *_common_options(compiler), "-O1", "-g0"]
+    command += ["-c", str(NATIVE / "main.cpp")]
+    folder, failed = _compile_once(cache, "runtime.o", _content(compiler), command)
+    if failed is not None:
+        raise CpuRunnerMissing(
+            "The CPU runner's own code does not compile here.",
+            f"{compiler.version}: {failed.stderr.strip()[:800]}",
+            WITHOUT_CPU_RUNNER,
+        )
+    return folder / "runtime.o"
 
 
 def _build_prelude(
@@ -622,32 +582,17 @@ def _build_prelude(
     instead of most of one. Without them the same headers are read as text."""
     if compiler.family != "gcc":
         return ()
-    options = (*_kernel_options(compiler), *(f"-isystem{folder}" for folder in headers))
-    key = "prelude-" + _digest(
-        [
-            *(compiler.version, str(compiler.path), *options),
-            *(native_digest(), _headers_digest(headers)),
-        ]
-    )
-    final = cache / key
-    name = "cuda_on_cpu.h.gch"
-    if not (final / name).is_file():
-        with _building(cache) as temporary:
-            folder = temporary / "prelude"
-            folder.mkdir()
-            done = _compile(
-                [
-                    *(str(compiler.path), *options, "-x", "c++-header"),
-                    *(str(NATIVE / "cuda_on_cpu.h"), "-o", str(folder / name)),
-                ],
-                folder,
-            )
-            if done.returncode:
-                return ()  # the kernel's own compilation will say why
-            _publish(folder, final)
-    with contextlib.suppress(OSError):
-        os.utime(final)
-    return (f"-I{final}",)
+    command = [str(compiler.path), *_kernel_options(compiler)]
+    command += [*(f"-isystem{folder}" for folder in headers), "-x", "c++-header"]
+    command.append(str(NATIVE / "cuda_on_cpu.h"))
+    folder, failed = _compile_once(cache, "cuda_on_cpu.h.gch", _content(compiler, headers), command)
+    # Where it fails, the kernel's own compilation will say why.
+    return () if failed else (f"-I{folder}",)
+
+
+def _content(compiler: HostCompiler, headers: tuple[Path, ...] = ()) -> tuple[str, ...]:
+    """What everything that is compiled here follows from."""
+    return compiler.version, str(compiler.path), native_digest(), _headers_digest(headers)
 
 
 def _headers_digest(headers: tuple[Path, ...]) -> str:
@@ -662,27 +607,22 @@ def _headers_digest(headers: tuple[Path, ...]) -> str:
 
 def _compile(command: list[str], folder: Path, name: str = "") -> ChildResult:
     """Run the compiler, whose files all go to ``folder``. It ends with this process."""
-    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)}
     limit_s = allowed_s(KERNEL_LIMIT_S if name else OWN_LIMIT_S)
     done = run_child(
         command,
         time_limit_s=4 * limit_s,
-        env=environment,
+        env={**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)},
         limit_cpu_s=limit_s,
         limit_bytes=HOST_COMPILE_BYTES,
     )
-    if not done.ok:
-        check_room(folder)
-        if done.timed_out or _TOO_LONG.search(done.stderr):
-            raise stopped_compiling(
-                name or "The CPU runner's own code",
-                f"it did not end within {limit_s:g} s of processor time",
-            )
-        if _TOO_LARGE.search(done.stderr):
-            raise stopped_compiling(
-                name or "The CPU runner's own code",
-                f"it ran out of memory, of which it may take {HOST_COMPILE_BYTES / 2**30:.1f} GiB",
-            )
+    if done.ok:
+        return done
+    check_room(folder)
+    what, most = name or "The CPU runner's own code", HOST_COMPILE_BYTES / 2**30
+    if done.timed_out or _TOO_LONG.search(done.stderr):
+        raise stopped_compiling(what, f"it did not end within {limit_s:g} s of processor time")
+    if _TOO_LARGE.search(done.stderr):
+        raise stopped_compiling(what, f"it ran out of memory, of which it may take {most:.1f} GiB")
     return done
 
 

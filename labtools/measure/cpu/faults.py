@@ -34,20 +34,14 @@ class CpuFault(Fault):
     order: int = 0  # the order of warps under which it showed
     source_line: str = ""  # the text of its line
     places: tuple[tuple[str, int], ...] = ()  # every (file, line) that the message names
-    # bytes of shared memory that the first three threads were to copy to, of asynchronous copies to
-    # where none may go; empty for other faults
+    # of asynchronous copies to where none may go: bytes of shared memory, of three threads
     offsets: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        where = []
-        if self.file is not None and self.line is not None:
-            where.append(f"{self.file}:{self.line}")
-        if self.block is not None:
-            where.append(f"block {self.block}")
-        if self.thread is not None:
-            where.append(f"thread {self.thread}")
-        head = self.kind.replace("_", " ")
-        text = f"{head}: {self.message}"
+        where = [f"{self.file}:{self.line}"] if self.file and self.line is not None else []
+        where += [f"block {self.block}"] if self.block is not None else []
+        where += [f"thread {self.thread}"] if self.thread is not None else []
+        text = f"{self.kind.replace('_', ' ')}: {self.message}"
         if where:
             text += f"\n  at {', '.join(where)}"
         if self.source_line:
@@ -64,12 +58,8 @@ def explain_faults(
 ) -> list[CpuFault]:
     """Put lines in the place of code addresses.
 
-    Args:
-        raw: what the child wrote.
-        table: the executable's line table.
-        block_dims: threads of a block in x, y, z, for each launch.
-        order: the order of warps of the run.
-        texts: lines of the sources by file name.
+    ``block_dims`` are the threads of a block in x, y, z, for each launch; ``texts`` the lines of
+    the sources by file name.
     """
     table.resolve([address for fault in raw for place in fault.places for address in place])
     faults: list[CpuFault] = []

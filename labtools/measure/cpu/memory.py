@@ -10,15 +10,13 @@ from ..resident import machine_bytes, most_of_machine
 
 GIB_VARIABLE = "LABTOOLS_CHECK_GIB"
 USUAL_GIB = 2.0
-HOST_BYTES_PER_BYTE = 8
-"""Drawing inputs and the float64 oracle need about this many times the bytes of the inputs."""
+HOST_BYTES_PER_BYTE = 8  # of the inputs: what drawing them and the float64 oracle need
 
 
 def most_bytes() -> int:
     """What each process of a check may have in memory beside the inputs.
 
-    ``LABTOOLS_CHECK_GIB``, 2 GiB without it. The inputs are the reader's to choose: they may take
-    what the machine has.
+    ``LABTOOLS_CHECK_GIB``, 2 GiB without it; the inputs may take what the machine has.
     """
     given = os.environ.get(GIB_VARIABLE, "")
     try:
@@ -38,9 +36,7 @@ def most_bytes() -> int:
 def check_host_memory(workload: Problem, others: int = 0) -> None:
     """Refuse what would take more memory than there is, before anything is drawn.
 
-    Args:
-        workload: its inputs are drawn, and the oracle works on them in float64.
-        others: bytes of all other buffers, which are the kernel's.
+    ``others`` are the bytes of the buffers that are no inputs.
 
     Raises:
         LabError: the inputs do not fit the machine, or the other buffers what a check may have.

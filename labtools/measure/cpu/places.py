@@ -18,18 +18,11 @@ class KernelLine:
 
     file: str  # the kernel's source where it is on the way, else a header
     line: int  # 1-based
-    # the header's line that was reached from there, as ``row.cuh line 28``; else empty
-    within: str = ""
+    within: str = ""  # the header's line that was reached from there, as ``row.cuh line 28``
 
 
 class LineTable:
-    """Answers for one executable; only lines of the reader's own files count.
-
-    Args:
-        program: the executable.
-        name: what the kernel's source was called.
-        include_dirs: where its own headers are.
-    """
+    """Answers for one executable; only lines of the kernel's source and its own headers count."""
 
     def __init__(self, program: Path, name: str, include_dirs: Iterable[Path]) -> None:
         self._program = program

@@ -15,18 +15,12 @@ from .build import native_digest
 from .report import MAX_COUNTED
 from .runner import COUNT_LIMIT_S, count_on_cpu
 
-LARGEST_INPUTS = 2**28
-"""Bytes of inputs that are drawn for a forecast: a second or two."""
+LARGEST_INPUTS = 2**28  # bytes of inputs that are drawn for a forecast: a second or two
 _CODE = code_digest("measure")
 
 
 class CpuTripCounts:
-    """What `labtools.predict.forecast` may ask where the machine code leaves trip counts open.
-
-    Args:
-        rung, workload, knobs, limits: as for `run_on_cpu`.
-        time_limit_s: seconds that one block may take.
-    """
+    """What `labtools.predict.forecast` may ask where the machine code leaves trip counts open."""
 
     most_blocks = MAX_COUNTED
 
@@ -59,24 +53,10 @@ class CpuTripCounts:
         return operation_of(self._workload).draw(self._workload)
 
     def inputs(self) -> Mapping[str, np.ndarray]:
-        """The inputs that a check on the CPU draws too, by buffer.
-
-        Raises:
-            LabError: there are more than `LARGEST_INPUTS` bytes of them.
-        """
+        """The inputs that a check on the CPU draws too, by buffer."""
         return self._drawn.buffers()
 
     def count(self, launch: int, blocks: Sequence[int]) -> Sequence[LineCounts]:
-        """The counts of some blocks of one launch, by running them.
-
-        Args:
-            launch: its position among those of the call.
-            blocks: at most `most_blocks` of them, by number.
-
-        Raises:
-            LabError: as `count_on_cpu`.
-        """
-        limit_s = self._time_limit_s
-        return count_on_cpu(
-            self._rung, self._drawn, self._knobs, self._limits, launch, blocks, limit_s
-        )
+        """The counts of at most `most_blocks` blocks of one launch; as `count_on_cpu`."""
+        rung, drawn, knobs, limits = self._rung, self._drawn, self._knobs, self._limits
+        return count_on_cpu(rung, drawn, knobs, limits, launch, blocks, self._time_limit_s)

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Literal
 
 from labtools.problem import (
+    AS_THEY_ARE,
     Baseline,
     LabError,
     Launch,
     Limits,
     Problem,
     Rung,
+    StorageFormat,
     Workspace,
     kernels_dir,
     load_baseline,
@@ -84,16 +86,15 @@ def store_cubin(cubin: Cubin) -> Path:
     return path
 
 
-_stored: set[Path] = set()
-"""What this process has told children of."""
+_stored: set[Path] = set()  # what this process has told children of
 
 
 def _write(path: Path, data: bytes) -> Path:
     """Write a file whole or not at all; one that is whole already is only marked as used."""
     if path.is_file() and path.read_bytes() == data:
         os.utime(path)  # it is in use, so it goes last
-        return path
-    write_whole(path, data)
+    else:
+        write_whole(path, data)
     return path
 
 
@@ -109,17 +110,15 @@ class Job:
     """What a child needs to run a candidate; `make_job` makes it."""
 
     label: str  # of the candidate
-    kind: Kind  # as of a `Candidate`
-    # as of a `Candidate`, after it was looked at whether a call allocates memory
-    timing: TimingWay = "graph"
+    kind: Kind
+    timing: TimingWay = "graph"  # ``stream`` too where a call allocates memory
     cubin: str = ""  # the file of the compiled kernel
     launches: tuple[LaunchField, ...] = ()  # the launches of one call, its preparation before them
-    # of the rung, `Rung.tolerance_for`; None takes that of the output's type
-    tolerance: float | None = None
+    tolerance: float | None = None  # of the rung; None takes that of the output's type
     scheme: SchemeField = None  # how inputs are stored; None where they stay as they are
     baseline: str = ""  # id of a baseline
     source: str = ""  # the baseline's file where it is no shipped one
-    kv_bits: int = 16  # bits in which a baseline keeps an element of what it streams
+    storage: StorageFormat = AS_THEY_ARE  # how a baseline keeps what it streams
 
     @property
     def preparation(self) -> list[Launch]:
@@ -148,13 +147,11 @@ class Job:
         return {name for launch in self.timed for name in launch.named}
 
     def call_read_bytes(self, workload: Problem) -> int:
-        """Bytes that one call finds in its set of buffers.
-
-        A rung whose preparation wrote smaller inputs reads those instead; a baseline keeps what
-        it streams in as many bits as it says.
-        """
+        """Bytes that one call finds in its set of buffers, prepared inputs in place of others."""
         if self.kind == "baseline":
-            return workload.minimal_bytes - workload.streamed_bytes * (16 - self.kv_bits) // 16
+            given = workload.streamed_bytes
+            stored = self.storage.stored_bytes(given, workload.element_bytes)
+            return workload.minimal_bytes - given + stored
         return workload.call_bytes(self.read_names) + prepared_bytes(self.launches)
 
     def least_bytes(self, workload: Problem) -> float:
@@ -165,11 +162,7 @@ class Job:
 
 
 def baseline_of(job: Job) -> Baseline:
-    """The baseline that a job names: that of its own file, else the shipped one.
-
-    Raises:
-        LabError: there is none of that name.
-    """
+    """The baseline that a job names: that of its own file, else the shipped one."""
     if job.source:
         found: Baseline = load_by_path(Path(job.source)).BASELINE
         return found
@@ -198,12 +191,11 @@ def workspaces_of(launches: Sequence[Launch]) -> dict[str, Workspace]:
 class Candidate:
     """Something to time: a rung with its knobs, a baseline, or the read ceiling."""
 
-    target: Rung | Baseline  # the Rung or the Baseline
+    target: Rung | Baseline
     kind: Kind  # ``rung``, ``baseline`` or ``ceiling``
     knobs: Mapping[str, int] = field(default_factory=dict)  # of a rung; resolved, every knob named
-    # ``graph`` replays a CUDA graph, as everything is timed that can be. ``stream`` launches every
-    # call by itself, which costs what a program pays that does so; a call that allocates memory is
-    # timed in this way whatever stands here.
+    # ``graph`` replays a CUDA graph. ``stream`` launches every call by itself, as a call that
+    # allocates memory is timed whatever stands here.
     timing: TimingWay = "graph"
     outside: bool = False  # move every workspace that the launch allocates in each call out of it
 
@@ -287,10 +279,12 @@ def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
     target = candidate.target
     if isinstance(target, Baseline):
         return Job(
-            *(candidate.label, candidate.kind, candidate.timing),
+            candidate.label,
+            candidate.kind,
+            candidate.timing,
             baseline=target.id,
             source=str(target.source or ""),
-            kv_bits=target.kv_bits,
+            storage=target.storage,
         )
     with target.judged():
         launches = candidate.launches(workload, limits)
@@ -299,7 +293,8 @@ def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
     for launch in launches:
         cubin.resources_of(launch.entry)  # refuses a name that the code does not hold
     return Job(
-        *(candidate.label, candidate.kind),
+        candidate.label,
+        candidate.kind,
         timing="stream" if bytes_in_call(launches) else candidate.timing,
         cubin=str(store_cubin(cubin)),
         launches=tuple(launches),

@@ -57,8 +57,7 @@ from .timing import Timed, TimingAnswer, TimingRequest
 
 PROCESSES = 5
 ROUNDS = 10
-BUDGET_S = 0.6
-"""Device time that one candidate may take in one process, at most (but at least 5 rounds)."""
+BUDGET_S = 0.6  # device time a candidate and process, at most, but at least 5 rounds
 
 AnyCandidate = (
     Candidate | Rung | Baseline | str | Path | tuple[Rung | str | Path, Mapping[str, int]]
@@ -69,8 +68,7 @@ AnyCandidate = (
 class GroupResult:
     """What the processes answered about one workload."""
 
-    # one a process, with the samples of every candidate
-    answers: list[TimingAnswer] = field(default_factory=list)
+    answers: list[TimingAnswer] = field(default_factory=list)  # one a process
     failures: dict[str, str] = field(default_factory=dict)  # why a candidate has none, by label
     environment: dict[str, str | None] = field(default_factory=dict)  # versions
 
@@ -81,7 +79,7 @@ class Timing:
 
     records: list[Record]  # one a candidate that was right and could be timed
     failures: dict[str, str]  # why the others have no time, by label
-    workload: Problem  # what was computed
+    workload: Problem
 
     def find(
         self,
@@ -98,8 +96,7 @@ class Timing:
         """
         for record in self.records:
             fits = all(record.knobs.get(name) == value for name, value in (knobs or {}).items())
-            fits = fits and experiment in (None, record.experiment)
-            if record.is_candidate(candidate) and fits:
+            if record.is_candidate(candidate) and fits and experiment in (None, record.experiment):
                 return record
         why = [text for label, text in self.failures.items() if candidate in label]
         raise LabError(
@@ -157,13 +154,9 @@ def time_candidates(
     or stay on one set (a warm one). Each candidate is compared with the oracle before and after.
 
     Args:
-        candidates: see `as_candidate`.
-        workload: what is computed.
-        processes: child processes; a comparison wants at least 5.
+        processes: a comparison wants at least 5.
         rounds: samples a candidate and process.
-        budget_s: see `BUDGET_S`.
         ceiling: also time how fast the same bytes can be read at all.
-        progress: see `Progress`.
         pool: children that are there already, at least ``processes``; None starts them.
 
     Raises:
@@ -174,18 +167,19 @@ def time_candidates(
     chosen = [as_candidate(item) for item in candidates]
     if ceiling:
         chosen += ceiling_candidates(device.sm_count)
-    purpose = f"timing {workload}"
     group = make_group(
-        *(chosen, workload, limits_of(device), purpose), rounds=rounds, budget_s=budget_s
+        chosen,
+        workload,
+        limits_of(device),
+        f"timing {workload}",
+        rounds=rounds,
+        budget_s=budget_s,
     )
     with nullcontext(pool) if pool else open_pool(processes, chosen, progress) as children:
         result = run_group(children, group.request, processes, progress)
     campaign = f"live-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
-    return Timing(
-        make_records(chosen, group, result, device, campaign),
-        result.failures | group.refused,
-        workload,
-    )
+    records = make_records(chosen, group, result, device, campaign)
+    return Timing(records, result.failures | group.refused, workload)
 
 
 def measure_live(
@@ -250,7 +244,10 @@ def make_group(
         else:
             fitting.append((candidate, workload))
     request = make_request(
-        *(make_jobs(fitting, limits), workload, limits, purpose),
+        make_jobs(fitting, limits),
+        workload,
+        limits,
+        purpose,
         seed=zlib.crc32(workload.key().encode()),
         rounds=rounds,
         budget_s=budget_s,
@@ -270,12 +267,13 @@ def make_request(
     budget_s: float = BUDGET_S,
     with_torch: bool = False,
 ) -> TimingRequest:
-    """What every process is told of jobs that are made already; as for `make_group`.
+    """What every process is told of jobs that are made already.
 
     Args:
         seed: of the inputs, of the parts that are compared and of the order in each round.
         with_torch: the processes load torch too; one that has started without stays without.
     """
+    known = limits.name in list_gpus()
     return TimingRequest(
         purpose=purpose,
         workload=workload,
@@ -286,14 +284,8 @@ def make_request(
         sample_us=SAMPLE_US,
         budget_s=budget_s,
         with_torch=with_torch,
-        dram_gb_per_s=_sheet_rate(limits),
+        dram_gb_per_s=(load_gpu(limits.name).dram_gb_per_s or 0.0) if known else 0.0,
     )
-
-
-def _sheet_rate(limits: Limits) -> float:
-    """The memory rate that a data sheet says, 10^9 bytes a second; 0 where there is none."""
-    known = limits.name in list_gpus()
-    return (load_gpu(limits.name).dram_gb_per_s or 0.0) if known else 0.0
 
 
 def run_group(
@@ -356,10 +348,8 @@ def _measure_process(
 class Known:
     """What is known of candidates besides their times, by label."""
 
-    # made before they were timed
     forecasts: Mapping[str, ForecastMade] = field(default_factory=dict)
-    counters: Mapping[str, Counters] = field(default_factory=dict)  # of the hardware
-    # of the sanitizer
+    counters: Mapping[str, Counters] = field(default_factory=dict)
     verdicts: Mapping[str, Sequence[SanitizerVerdict]] = field(default_factory=dict)
     checks: Mapping[str, Comparison] = field(default_factory=dict)  # on other workloads, before
 
@@ -376,8 +366,7 @@ def make_records(
     known = known or Known()
     records, workload = [], group.request.workload
     labels = {job.label for job in group.request.jobs} - set(result.failures)
-    unique = {candidate.label: candidate for candidate in candidates}
-    for label, candidate in unique.items():
+    for label, candidate in {one.label: one for one in candidates}.items():
         if label not in labels or not result.answers:
             continue
         timed = [answer.timed[label] for answer in result.answers]
@@ -419,11 +408,11 @@ def _code_fields(
     target = candidate.target
     if isinstance(target, Baseline):
         source = target.path
-        fewer = target.kv_bits < 8 * workload.element_bytes
-        read = workload.streamed_bytes * target.kv_bits // (8 * workload.element_bytes)
+        given = workload.streamed_bytes
+        read = target.storage.stored_bytes(given, workload.element_bytes)
         return {
-            "kv_bits": target.kv_bits,
-            "kv_bytes_read": read if fewer else None,
+            "kv_bits": target.storage.bits,
+            "kv_bytes_read": read if read < given else None,
             "hashes": Hashes(source_hash=hash_python_file(source)),
             "provenance": make_provenance(device, result.environment, clocks),
         }
@@ -468,9 +457,8 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = [answer.note for answer in result.answers if answer.note]
     if isinstance(candidate.target, Rung):
-        held = bytes_in_call(candidate.launches(workload, limits))
-        if held:
+        if held := bytes_in_call(candidate.launches(workload, limits)):
             notes.append(f"every call allocates and frees {held} bytes of device memory")
-    if isinstance(candidate.target, Rung) and candidate.target.edited:
-        notes.append("edited on a page")
+        if candidate.target.edited:
+            notes.append("edited on a page")
     return tuple(dict.fromkeys(notes))

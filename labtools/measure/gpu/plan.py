@@ -8,14 +8,11 @@ from dataclasses import dataclass
 
 from labtools.problem import Problem
 
-COLD_FOOTPRINT = 8
-"""Buffer sets together are this many times the L2, so that hardly any line survives a round."""
-COLD_LEAST = 3
-"""Below this many times the L2 a measurement may not be called cold."""
+COLD_FOOTPRINT = 8  # times the L2 are the sets together: hardly any line survives a round
+COLD_LEAST = 3  # below this many times the L2 a measurement may not be called cold
 MOST_SETS = 2048
 MOST_LAUNCHES = 4096
-SAMPLE_US = 2000.0
-"""A sample takes at least this long, so that the ends of a graph do not count."""
+SAMPLE_US = 2000.0  # the least length of a sample: the ends of a graph then do not count
 LEAST_ROUNDS = 5
 SLICE_ALIGNMENT = 512
 
@@ -38,8 +35,6 @@ def plan_rotation(
     never more than half of the free memory.
 
     Args:
-        workload: whose buffers they are.
-        l2_bytes: of the GPU.
         free_bytes: free device memory.
         read_bytes: what the candidate that reads least finds in one set, such as a cache of four
             bits; None takes what the problem needs. It asks for more sets; whether the rotation

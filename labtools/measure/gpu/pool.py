@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from types import TracebackType
 
 from labtools.toolchain.progress import Progress, silent
 
@@ -14,8 +13,7 @@ from .check import CheckRequest, GpuRun, check_cases
 from .queue import LONGEST_WAIT_S
 from .timing import TimingAnswer, TimingRequest, time_group
 
-ANSWER_LIMIT_S = 2 * 3600.0
-"""Longest wait for one answer, waiting for the GPU included; the child's own watchdog is faster."""
+ANSWER_LIMIT_S = 2 * 3600.0  # waiting for the GPU included; the child's own watchdog is faster
 
 
 def check_with(worker: Worker, request: CheckRequest) -> list[GpuRun]:
@@ -43,13 +41,7 @@ def check_with(worker: Worker, request: CheckRequest) -> list[GpuRun]:
 
 
 class LivePool:
-    """Children that measure groups, one child at a time.
-
-    Args:
-        processes: how many.
-        with_torch: load torch as well.
-        progress: hears when a child must wait for the GPU.
-    """
+    """Children that measure groups, one child at a time."""
 
     def __init__(
         self, processes: int, with_torch: bool = False, progress: Progress = silent
@@ -111,11 +103,6 @@ class LivePool:
     def __enter__(self) -> LivePool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         # After an error a child may sit in a long group: it gets no time to finish it.
-        self._stop(5.0 if error is None else 0.0)
+        self._stop(5.0 if kind is None else 0.0)

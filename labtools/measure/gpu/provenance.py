@@ -19,6 +19,7 @@ from labtools.toolchain import DeviceInfo
 from labtools.toolchain.options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS, define_options
 
 _CODE = (".py", ".cu", ".cuh", ".h")
+_VERSIONS = ["cuda", "torch", "cudnn", "flashinfer", "flash_attention_3", "cupy", "numpy", "python"]
 
 
 def make_provenance(
@@ -32,13 +33,8 @@ def make_provenance(
 ) -> Provenance:
     """Put together what the device, the child and this process know.
 
-    Args:
-        device: the GPU.
-        environment: versions, as the child reported them.
-        clocks: one reading a process.
-        defines: of a rung; None for a baseline, which is not compiled here.
-        nvrtc: version of the compiler of a rung.
-        date: None takes now.
+    ``environment`` are the child's versions, ``clocks`` one reading a process; a baseline, which
+    is not compiled here, has no ``defines``.
     """
     options: tuple[str, ...] = ()
     if defines is not None:
@@ -58,13 +54,7 @@ def make_provenance(
         commit=git_commit(),
         tree_hash=hash_tree(),
         command=describe_command(sys.argv),
-        **{
-            name: environment.get(name)
-            for name in (
-                *("cuda", "torch", "cudnn", "flashinfer", "flash_attention_3"),
-                *("cupy", "numpy", "python"),
-            )
-        },
+        **{name: environment.get(name) for name in _VERSIONS},
     )
 
 
@@ -98,17 +88,12 @@ def git_commit() -> str | None:
     root = repository_root()
 
     def ask(*arguments: str) -> str | None:
+        command = ["git", "-C", str(root), *arguments]
         try:
-            done = subprocess.run(
-                ["git", "-C", str(root), *arguments],
-                capture_output=True,
-                text=True,
-                timeout=20,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        except (OSError, subprocess.SubprocessError):
             return None
-        return done.stdout.strip() if done.returncode == 0 else None
+        return done.stdout.strip()
 
     commit = ask("rev-parse", "HEAD")
     if not commit:

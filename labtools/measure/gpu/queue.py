@@ -3,9 +3,8 @@
 Two kernels on one GPU share its memory bandwidth, so a time taken beside another measurement is
 wrong. Whoever measures holds the lock of the GPU; the others wait and say for whom.
 
-The locks of all users lie in one folder where everybody can write. It is sticky, so that nobody
-removes another's lock; a lock is a plain file that is opened without following links, and who holds
-it is written into it.
+The locks of all users lie in one sticky folder, where everybody can write and nobody removes
+another's lock. A lock is a plain file, opened without following links; it says who holds it.
 """
 
 from __future__ import annotations
@@ -55,11 +54,7 @@ def gpu_locks_dir() -> Path:
 
 
 class GpuLock:
-    """The lock of one GPU, in a file.
-
-    Args:
-        path: the file. The lock goes with the process, also when it is killed.
-    """
+    """The lock of one GPU, in a file; it goes with the process, also when it is killed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -150,15 +145,11 @@ def hold_gpu(
     progress: Progress = silent,
     longest_wait_s: float = LONGEST_WAIT_S,
 ) -> Iterator[int]:
-    """Hold one of several GPUs; yields its index in ``gpus``.
-
-    The first that is free is taken. The lock goes with the process, also when it is killed.
+    """Hold the first of several GPUs that is free; yields its index in ``gpus``.
 
     Args:
-        gpus: a name a GPU that is the same for every process (its PCI address or UUID).
-        purpose: what for, shown to those who wait.
-        progress: hears of it when all are taken, and again every few seconds.
-        longest_wait_s: give up after this long.
+        gpus: a name a GPU that is the same for every process, such as its PCI address.
+        purpose: shown to those who wait.
 
     Raises:
         LabError: every GPU stayed taken, or their locks cannot be trusted.

@@ -34,14 +34,8 @@ def run_on_gpu(
     """Run a rung once on a workload and once more on other inputs, and compare with the oracle.
 
     Every buffer lies between zones of NaN, the output is poisoned first, and the inputs must be
-    unchanged afterwards. Large workloads are compared in a sample of parts.
-
-    Args:
-        rung: shipped, edited on a page, or from any folder.
-        workload: what to compute.
-        knobs: compile-time choices.
-        time_limit_s: for the kernel alone; past it the child is killed.
-        progress: hears of each case, and when the GPU is taken by somebody else.
+    unchanged afterwards. Large workloads are compared in a sample of parts. ``time_limit_s`` is
+    for the kernel alone; past it the child is killed.
 
     Returns:
         The first run that is not right, else the first run. A fault of the kernel is in

@@ -33,8 +33,7 @@ class Session:
         return watch
 
 
-_sessions: list[Session] = []
-"""The session of this process, once CUDA has been started."""
+_sessions: list[Session] = []  # that of this process, once CUDA has been started
 
 
 @contextmanager
@@ -44,8 +43,7 @@ def use_gpu(
     """Hold one of this machine's GPUs, all of the same kind as the first, for one call.
 
     Args:
-        report: hears for whom the call must wait.
-        purpose: what for, shown to those who wait.
+        purpose: shown to those who wait.
         ordinal: of the GPU to take; None takes the first that is free. A process stays with the
             GPU of its first call.
         with_torch: load torch as well.

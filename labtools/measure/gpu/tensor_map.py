@@ -15,11 +15,7 @@ _L2_128_BYTES = 2
 
 
 def encode_tensor_map(tensor_map: TensorMap, address: int) -> np.ndarray:
-    """Ask the driver for the 128 bytes that name a buffer to the copy engine.
-
-    Args:
-        tensor_map: how the buffer is cut.
-        address: where it lies on the GPU, a multiple of 16.
+    """Ask the driver for the 128 bytes that name a buffer at an address to the copy engine.
 
     Returns:
         one element of 128 bytes, [1], which CuPy passes by value.
@@ -31,10 +27,18 @@ def encode_tensor_map(tensor_map: TensorMap, address: int) -> np.ndarray:
     room = (ctypes.c_ubyte * (BYTES + ALIGNMENT))()
     start = -ctypes.addressof(room) % ALIGNMENT
     error = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
-        *(ctypes.byref(room, start), _TYPES[tensor_map.dtype], 3, ctypes.c_void_p(address)),
-        *((ctypes.c_uint64 * 3)(*words[:3]), (ctypes.c_uint64 * 2)(*words[3:5])),
-        *((ctypes.c_uint32 * 3)(*words[5:8]), (ctypes.c_uint32 * 3)(1, 1, 1)),
-        *(0, _SWIZZLES[tensor_map.swizzle], _L2_128_BYTES, 0),
+        ctypes.byref(room, start),
+        _TYPES[tensor_map.dtype],
+        3,
+        ctypes.c_void_p(address),
+        (ctypes.c_uint64 * 3)(*words[:3]),
+        (ctypes.c_uint64 * 2)(*words[3:5]),
+        (ctypes.c_uint32 * 3)(*words[5:8]),
+        (ctypes.c_uint32 * 3)(1, 1, 1),
+        0,
+        _SWIZZLES[tensor_map.swizzle],
+        _L2_128_BYTES,
+        0,
     )
     if error:
         raise LabError(

@@ -21,8 +21,7 @@ from ..worker import Finished, run_child
 from .counters import COUNTERS, Counter, KernelCounters, metrics_to_request, parse_ncu_csv
 from .watched import WatchedResult, WatchRequest, run_watched
 
-CounterSet = Literal["chosen", "full"]
-"""The chosen counters, or everything that ncu knows."""
+CounterSet = Literal["chosen", "full"]  # the chosen counters, or everything that ncu knows
 
 WITHOUT_COUNTERS = (
     "timing, and the counters that were recorded on an NVIDIA H200: "
@@ -69,8 +68,8 @@ class ProfileReport:
     origin: str = "live"
     report_path: str | None = None
     seconds: float = field(default=0.0, compare=False)
+    # what a kernel that does nothing takes under the same profiler; None where not measured
     empty_launch_us: float | None = None
-    """What a kernel that does nothing takes under the same profiler; None where not measured."""
 
     @property
     def main_kernel(self) -> KernelCounters:
@@ -80,10 +79,7 @@ class ProfileReport:
     def record_counters(self) -> Counters:
         """The form that a record keeps: one set of values for the whole call.
 
-        They are those of the kernel that took longest; time, traffic and instructions are sums
-        over all kernels of the call. ``kernels_per_call`` says how many there were,
-        ``main_kernel_us`` what the longest took, and ``empty_launch_us`` what an empty one takes,
-        where that was measured.
+        They are those of the kernel that took longest; time, traffic and instructions are sums.
         """
         values = {**self.main_kernel.values, **self.totals}
         values["kernels_per_call"] = float(len(self.kernels))
@@ -145,8 +141,7 @@ class NcuRun:
     """What one run of the profiler gave."""
 
     finished: Finished[None]  # how it and the child ended
-    # what became of each item, in the order in which the profiler saw them
-    results: list[WatchedResult]
+    results: list[WatchedResult]  # of each item, in the order in which the profiler saw them
     report: Path  # where its report is, if it left one
     dropped: tuple[str, ...] = ()  # metrics that it does not know and was not asked for
 

@@ -1,9 +1,9 @@
 """Hardware counters of one kernel or of many: why it takes as long as it does.
 
-The kernels run in a child process under Nsight Compute. Starting ncu, Python and CUDA takes
-seconds; a launch under ncu takes a fraction of one. So one child launches many rungs, and their
-counters are told apart by the order of launches, which is held against each kernel's name, grid and
-block. Cold workloads have a run with the caches flushed before every pass, warm ones a run without.
+The kernels run in a child process under Nsight Compute. Its start takes seconds and a launch a
+fraction of one, so one child launches many rungs; their counters are told apart by the order of
+launches, which is held against each kernel's name, grid and block. Cold workloads have a run with
+the caches flushed before every pass, warm ones a run without.
 """
 
 from __future__ import annotations
@@ -40,13 +40,9 @@ from .ncu import (
 )
 from .watched import WatchedItem, WatchRequest
 
-MOST_ITEMS = 96
-"""Items of one ncu run: its start is spread over enough of them, and little is lost with it."""
-ITEM_STEP_LIMIT_S = 60.0
-"""For one item, all passes; past it the child ends, and the item is the one that hung."""
-RUN_LIMIT_S = 180.0
-ITEM_LIMIT_S = 10.0
-"""A run's time limit is `RUN_LIMIT_S` and this much for each of its items."""
+MOST_ITEMS = 96  # of one ncu run
+ITEM_STEP_LIMIT_S = 60.0  # for one item, all passes; past it the child ends, and the item hung
+RUN_LIMIT_S, ITEM_LIMIT_S = 180.0, 10.0  # for a run, and so much more for each of its items
 EMPTY_LAUNCHES = 3
 _EMPTY_ENTRY = "empty_launch"
 _EMPTY_LAUNCH = Launch(_EMPTY_ENTRY, (1, 1, 1), (32, 1, 1))
@@ -54,8 +50,7 @@ _EMPTY_SOURCE = f'extern "C" __global__ void {_EMPTY_ENTRY}() {{}}\n'
 
 BatchItem = tuple[Rung, Problem, Mapping[str, int] | None]
 
-_refused: dict[str, tuple[str, ...]] = {}
-"""Metrics that an ncu (by path) was found to refuse, so that no later run asks for them again."""
+_refused: dict[str, tuple[str, ...]] = {}  # metrics that an ncu, by path, was found to refuse
 
 
 @dataclass(frozen=True)
@@ -87,8 +82,7 @@ class _Outcome:
     reports: dict[int, ProfileReport] = field(default_factory=dict)
     failures: dict[int, ProfileFailed] = field(default_factory=dict)
     left: list[_Item] = field(default_factory=list)
-    error: ProfileFailed | None = None
-    """Why nothing was gained, when nothing was."""
+    error: ProfileFailed | None = None  # why nothing was gained, when nothing was
 
     @property
     def gained(self) -> bool:
@@ -129,11 +123,11 @@ def profile_rung(
 ) -> ProfileReport:
     """Profile one call of ``target`` on this machine's GPU.
 
-    ``chosen`` asks for the chosen counters alone; ``full`` for everything ncu knows (about forty
-    passes). The kernel runs once to load, then once per pass under the profiler, with the caches
-    flushed before each pass unless the workload says ``warm``. Clocks are left alone.
-    ``report_path`` keeps the report for Nsight Compute's own viewer. With Nsight Compute 2026.2.1
-    or newer and nsight-python 1.0 or newer, the child attaches the profiler to itself.
+    ``chosen`` asks for the chosen counters alone; ``full`` for everything ncu knows, in about
+    forty passes. The kernel runs once to load, then once a pass, with the caches flushed before
+    each unless the workload is warm. Clocks are left alone. ``report_path`` keeps the report for
+    Nsight Compute's own viewer. Where nsight-python is usable, the child attaches the profiler to
+    itself.
 
     Raises:
         ProfilerUnavailable: no ncu, or the counters are not permitted.
@@ -217,15 +211,12 @@ def profile_batch(
     """Profile one call of each of many rungs on this machine's GPU.
 
     Each is launched once to load it, then once under the profiler; launches marked ``prepare`` run
-    before and are not watched. Inputs are drawn anew for each workload, and nothing is compared:
-    a kernel whose result matters has been checked before. A kernel that fails, hangs or takes the
-    process down costs itself alone; the others are profiled in another run. Clocks are left alone.
+    before and are not watched. Nothing is compared. A kernel that fails, hangs or takes the process
+    down costs itself alone; the others are profiled in another run. Clocks are left alone.
 
     Args:
-        items: (rung, workload, knobs). Equal workloads share their buffers, wherever they stand.
-        counters: ``chosen`` for all chosen counters; ``few`` for those that a bound needs, in
-            fewer passes.
-        progress: hears of the kernels.
+        items: (rung, workload, knobs).
+        counters: ``few`` asks for those that a bound needs, in fewer passes.
 
     Returns:
         For each item, in order, its report (with `ProfileReport.empty_launch_us`), or why it has
@@ -269,20 +260,14 @@ class _Batch:
     """Runs of ncu until every item has counters or a reason."""
 
     def __init__(
-        self,
-        ncu: NcuTool,
-        arch: str,
-        wanted: Sequence[Counter],
-        progress: Progress,
+        self, ncu: NcuTool, arch: str, wanted: Sequence[Counter], progress: Progress
     ) -> None:
-        self.ncu = ncu
-        self.wanted = wanted
-        self.names = frozenset(counter.name for counter in wanted)
-        self.progress = progress
+        self.ncu, self.wanted, self.progress = ncu, wanted, progress
         self.fill_cubin = str(fill_cubin(arch))
-        self.empty = _empty_job(arch)
+        cubin = store_cubin(compile_cubin(_EMPTY_SOURCE, arch, name="empty.cu", compiler="live"))
+        self.empty = Job(_EMPTY_ENTRY, "rung", cubin=str(cubin), launches=(_EMPTY_LAUNCH,))
+        # A run has given counters, so that a run without any is the fault of its items.
         self.proved = False
-        """A run has given counters, so that a run without any is the fault of its items."""
 
     def measure(
         self, items: Sequence[_Item], warm: bool
@@ -371,16 +356,11 @@ class _Batch:
             outcome.error = _as_failure(error)
         else:
             self.proved = True
-            seconds = run.finished.child.seconds / max(1, len(profiled))
             for one, mine in zip(profiled, kernels, strict=True):
-                outcome.reports[one.number] = self._report(
-                    one, mine, empty_us, run.dropped, seconds
-                )
-        outcome.left = [
-            one
-            for one in items
-            if one.number not in outcome.reports and one.number not in outcome.failures
-        ]
+                report = self._report(one, mine, empty_us, run, len(profiled))
+                outcome.reports[one.number] = report
+        settled = outcome.reports.keys() | outcome.failures.keys()
+        outcome.left = [one for one in items if one.number not in settled]
         return outcome
 
     def _read(self, run: NcuRun) -> list[KernelCounters]:
@@ -395,15 +375,13 @@ class _Batch:
         item: _Item,
         kernels: Sequence[KernelCounters],
         empty_us: float | None,
-        dropped: Sequence[str],
-        seconds: float,
+        run: NcuRun,
+        num_items: int,
     ) -> ProfileReport:
         # What was not asked for is not missing; it is not there.
+        names = [counter.name for counter in self.wanted]
         kept = tuple(
-            replace(
-                kernel,
-                values={name: kernel.values[name] for name in kernel.values if name in self.names},
-            )
+            replace(kernel, values={name: kernel.values[name] for name in names})
             for kernel in kernels
         )
         return ProfileReport(
@@ -413,16 +391,10 @@ class _Batch:
             tool=f"ncu {self.ncu.version_text}",
             kernels=kept,
             totals=sum_launches(kept),
-            notes=tuple(_say_dropped(dropped)),
-            seconds=seconds,
+            notes=tuple(_say_dropped(run.dropped)),
+            seconds=run.finished.child.seconds / num_items,
             empty_launch_us=empty_us,
         )
-
-
-def _empty_job(arch: str) -> Job:
-    """A kernel that does nothing."""
-    cubin = compile_cubin(_EMPTY_SOURCE, arch, name="empty.cu", compiler="live")
-    return Job(*(_EMPTY_ENTRY, "rung"), cubin=str(store_cubin(cubin)), launches=(_EMPTY_LAUNCH,))
 
 
 def _suspect(run: NcuRun) -> int | None:

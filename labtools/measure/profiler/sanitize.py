@@ -29,8 +29,7 @@ TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 """memcheck: out of bounds, misaligned. racecheck: shared memory. synccheck: barriers used wrongly.
 initcheck: reads of device memory that nothing wrote."""
 
-MOST_ERRORS_KEPT = 5
-"""A record keeps this many of the tool's reports, and the count of all."""
+MOST_ERRORS_KEPT = 5  # of the tool's reports in a record, beside the count of all
 
 ToolVerdict = Literal["clean", "errors", "not run"]
 
@@ -39,31 +38,25 @@ ToolVerdict = Literal["clean", "errors", "not run"]
 class Place:
     """Where one access stands in the source."""
 
-    access: str
-    """``read``, ``write`` or an empty string."""
+    access: str  # ``read``, ``write`` or an empty string
     kernel: str
     file: str | None
-    line: int | None
-    """Source line, when the kernel was compiled with line information."""
+    line: int | None  # None of a kernel that was compiled without line information
 
 
 @dataclass(frozen=True)
 class SanitizerError:
     """One report of the tool."""
 
-    kind: str
-    """One of misaligned, out_of_bounds, race, barrier, uninitialized, leak, other."""
+    kind: str  # misaligned, out_of_bounds, race, barrier, uninitialized, leak or other
     message: str
-    places: tuple[Place, ...] = ()
-    """The access; for a race, every access that takes part."""
+    places: tuple[Place, ...] = ()  # the access; of a race every access that takes part
     address: int | None = None
     thread: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
-    space: str | None = None
-    """``shared``, ``global`` or ``local``."""
+    space: str | None = None  # ``shared``, ``global`` or ``local``
     size_bytes: int | None = None
-    hazards: int | None = None
-    """For a race: how many pairs of accesses were seen."""
+    hazards: int | None = None  # of a race: how many pairs of accesses were seen
 
     def __str__(self) -> str:
         where = ", ".join(
@@ -88,22 +81,15 @@ class SanitizerReport:
     tool: str
     verdict: ToolVerdict
     errors: tuple[SanitizerError, ...] = ()
-    error_count: int = 0
-    """As the tool counted them; it stops printing after a while, so it may exceed ``errors``."""
-    reason: str = ""
-    """Why the tool did not run to its end; empty otherwise."""
+    error_count: int = 0  # as the tool counted them, which stops printing after a while
+    reason: str = ""  # why the tool did not run to its end; empty otherwise
     seconds: float = 0.0
     output: str = field(default="", repr=False)
 
     def record_verdict(
         self, workload: Problem, knobs: dict[str, int] | None = None
     ) -> SanitizerVerdict:
-        """The form that a record keeps.
-
-        Args:
-            workload: what was run.
-            knobs: those that differ from the record's own, or None.
-        """
+        """The form that a record keeps; ``knobs`` are those that differ from the record's own."""
         text = ""
         if self.verdict == "errors":
             shown = "\n".join(str(error) for error in self.errors[:MOST_ERRORS_KEPT])
@@ -136,12 +122,12 @@ _HAZARDS = re.compile(r"\[([\d,]+) hazards?\]")
 _PLACE = re.compile(r"^(?P<kernel>.+?)\+0x[0-9a-f]+(?: in (?P<file>.+):(?P<line>\d+))?\s*$", re.I)
 _PLACE_OLD = re.compile(r"^0x[0-9a-f]+ in (?P<file>.+?):(?P<line>\d+)(?::(?P<kernel>.+))?$", re.I)
 _SUMMARY = re.compile(r"^(?:ERROR|\w+CHECK|LEAK) SUMMARY:\s*(.*)")
-_COULD_NOT = (
-    re.compile(r"Internal Sanitizer Error.*", re.I),
-    re.compile(r"(?:Error: )?Device not supported.*", re.I),
-    re.compile(r"(?:Error: )?Target application terminated before first instrumented API call.*"),
-    re.compile(r"(?:Error: )?No attachable process found.*"),
-    re.compile(r"Unable to launch the application.*", re.I),
+_COULD_NOT = re.compile(
+    r"Internal Sanitizer Error.*|(?:Error: )?Device not supported.*"
+    r"|Unable to launch the application.*"
+    r"|(?:Error: )?Target application terminated before first instrumented API call.*"
+    r"|(?:Error: )?No attachable process found.*",
+    re.IGNORECASE,
 )
 
 
@@ -308,8 +294,7 @@ def sanitize_rung(
     """Run ``rung`` once on ``workload`` under each tool; needs a GPU and the CUDA toolkit.
 
     ``time_limit_s`` is for one tool. Racecheck slows a kernel down a hundredfold, so give it a
-    small workload. Verdicts are no times, so several calls of this process may share the GPU.
-    A tool that cannot finish says ``not run`` and why; it never counts as clean.
+    small workload. A tool that cannot finish says ``not run`` and why; it never counts as clean.
 
     Raises:
         LabError: an unknown tool, no compute-sanitizer, or a kernel that does not compile.
@@ -323,9 +308,7 @@ def sanitize_rung(
         )
     limits = limits_of(require_device())
     item = watched_item(rung, workload, knobs, limits)
-    request = WatchRequest(
-        (item,), str(fill_cubin(limits.arch)), "sanitizer", step_limit_s=time_limit_s
-    )
+    request = WatchRequest((item,), str(fill_cubin(limits.arch)), "sanitizer", time_limit_s)
     program = find_sanitizer()
     reports = []
     for number, tool in enumerate(tools):
@@ -347,12 +330,9 @@ def _judge(
     problem = "; ".join(one.problem for one in results if one.problem)
     output = child.stdout + "\n" + child.stderr
     errors, count = parse_sanitizer(output)
-    reason = ""
+    could_not = _COULD_NOT.search(output)
+    reason = could_not[0].strip().rstrip(".") + "." if could_not else ""
     verdict: ToolVerdict
-    for pattern in _COULD_NOT:
-        if match := pattern.search(output):
-            reason = match[0].strip().rstrip(".") + "."
-            break
     if errors or count:
         verdict = "errors"
         reason = "" if count is not None else reason or f"{tool} {child.ending}."
@@ -361,12 +341,5 @@ def _judge(
         reason = reason or problem or finished.failure
     else:
         verdict = "clean"
-    return SanitizerReport(
-        tool,
-        verdict,
-        tuple(errors),
-        max(count or 0, len(errors)),
-        reason,
-        child.seconds,
-        output,
-    )
+    counted = max(count or 0, len(errors))
+    return SanitizerReport(tool, verdict, tuple(errors), counted, reason, child.seconds, output)

@@ -12,11 +12,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from labtools.problem import LabError, Problem, operation_of, poisoned
+from labtools.problem import LabError, Problem, operation_of
 from labtools.record.fields import ProblemField
 
 from ..channel import Reporter
-from ..gpu.check import can_fill, draw_on_device, drawn_on_host, upload_inputs
+from ..gpu.check import (
+    can_fill,
+    draw_on_device,
+    drawn_on_host,
+    poison_outputs,
+    upload_inputs,
+)
 from ..gpu.device import (
     BufferSet,
     LiveDevice,
@@ -29,8 +35,8 @@ from ..gpu.job import Job, baseline_of
 from ..gpu.session import START_LIMIT_S
 from ..worker import Finished, run_call
 
+# Under ncu, under compute-sanitizer, or with nsight-python attaching from inside.
 Mode = Literal["ncu", "sanitizer", "nsight"]
-"""Under ncu, under compute-sanitizer, or with nsight-python attaching from inside."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +82,7 @@ class WatchedResult:
 def run_watched(
     request: WatchRequest, *, time_limit_s: float, **options: Any
 ) -> tuple[Finished[None], list[WatchedResult]]:
-    """Launch a request's items in a child of their own.
-
-    Args:
-        request: what is to be launched.
-        time_limit_s: for the child's whole life.
-        options: as for `Worker`; the watching program is its ``prefix``.
+    """Launch a request's items in a child of their own; the watching program is its ``prefix``.
 
     Returns:
         How the child ended, and what came of each item that it got to.
@@ -168,11 +169,7 @@ def _launch_workload(
 
 
 class _WatchedFailure(Exception):
-    """A launch failed while the tool watched.
-
-    Its report may then hold a part of that launch, and only as the last part of a report can that
-    be told from the others.
-    """
+    """A launch failed while the tool watched, and may have left a part of itself in the report."""
 
 
 def _explain(error: Exception) -> tuple[str, bool]:
@@ -194,7 +191,8 @@ def _make_buffers(device: LiveDevice, workload: Problem, request: WatchRequest) 
         upload_inputs(device, buffers, operation_of(workload).draw(workload))
     else:
         draw_on_device(device, request.fill_cubin, buffers, workload, workload.seed)
-    device.upload(buffers.out, poisoned(buffers.out.shape, workload.dtype))
+    buffers.restore(device)
+    poison_outputs(device, buffers)
     device.synchronize()
     return buffers
 
