@@ -109,8 +109,7 @@ class PointCode:
     """A point compiled."""
 
     point: int  # its number in the plan
-    # its code by workload; empty where it does not compile or cannot be launched
-    at: dict[str, CodeAt] = field(default_factory=dict)
+    at: dict[str, CodeAt] = field(default_factory=dict)  # by workload; empty where it has none
     problem: str = ""  # why there is no code
 
 
@@ -120,14 +119,9 @@ class PointModel:
 
     point: int  # its number in the plan
     hashes: HashesField | None = None  # of the code at the headline
-    # by workload, where there is one
-    forecasts: dict[str, KeptForecast] = field(default_factory=dict)
-    # of the kernel at the headline that takes longest, by the forecast; of the first that is timed
-    # where there is none
-    resources: ResourcesField | None = None
-    # how many instructions of that kernel match each line of a method's signature, by method,
-    # whether the point has it on or not
-    signatures: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    forecasts: dict[str, KeptForecast] = field(default_factory=dict)  # by workload
+    resources: ResourcesField | None = None  # of its longest kernel at the headline
+    signatures: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by method, for each line
     # `code_numbers` of that kernel; empty where it cannot be followed
     numbers: dict[str, float | None] = field(default_factory=dict)
     problem: str = ""  # why there is nothing
