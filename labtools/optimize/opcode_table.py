@@ -3,7 +3,7 @@
 The grid counts what its methods look for. To show what else vanishes and appears when a method is
 taken out, whole counts are kept of the few points that a page shows, in a small file beside the
 grid. An entry is bound to the code that was timed: its key is the grid's own hash of that code.
-`tools.write_opcodes` writes the file.
+``make regen`` writes the file.
 """
 
 from __future__ import annotations

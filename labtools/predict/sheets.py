@@ -34,6 +34,20 @@ _LIMIT_FIELDS = (
     "max_registers_per_thread",
     "static_smem_per_block_bytes",
 )
+_ANSWERED = (
+    "compute_capability",
+    "sm_count",
+    "l2_bytes",
+    "warp_size",
+    "max_threads_per_block",
+    "max_warps_per_sm",
+    "max_blocks_per_sm",
+    "registers_per_sm",
+    "registers_per_block",
+    "smem_per_sm_bytes",
+    "smem_reserved_per_block_bytes",
+)
+"""Fields that a device and its sheet call alike."""
 _GRANULARITY_FIELDS = ("smem_granularity_bytes", "register_granularity", "sub_partitions")
 
 
@@ -154,23 +168,13 @@ def merge_device(info: DeviceInfo, clusters: dict[int, int] | None = None) -> Gp
     """
     name = _find(info.name)
     sheet = _build(name) if name is not None else None
-    answers: dict[str, Any] = {
+    answers: dict[str, Any] = {name: getattr(info, name) for name in _ANSWERED}
+    answers |= {
         "title": info.name,
-        "compute_capability": info.compute_capability,
-        "sm_count": info.sm_count,
-        "l2_bytes": info.l2_bytes,
         "memory_gb": round(info.memory_bytes / 2**30, 1),
         "boost_clock_mhz": info.sm_clock_mhz,
-        "warp_size": info.warp_size,
-        "max_threads_per_block": info.max_threads_per_block,
-        "max_warps_per_sm": info.max_warps_per_sm,
-        "max_blocks_per_sm": info.max_blocks_per_sm,
-        "registers_per_sm": info.registers_per_sm,
-        "registers_per_block": info.registers_per_block,
-        "smem_per_sm_bytes": info.smem_per_sm_bytes,
         "smem_per_block_bytes": info.smem_per_block_optin_bytes,
         "static_smem_per_block_bytes": info.smem_per_block_bytes,
-        "smem_reserved_per_block_bytes": info.smem_reserved_per_block_bytes,
     }
     answers = {key: value for key, value in answers.items() if value is not None}
     by_rule = clusters_by_rule(info.arch, info.sm_count)

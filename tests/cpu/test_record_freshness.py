@@ -277,7 +277,7 @@ def test_a_record_keeps_what_runs_and_not_where_its_scratch_lies() -> None:
 
 def test_no_shipped_record_needs_a_compiler_to_be_found_fresh(monkeypatch):
     def compiled(rung, *_):
-        raise AssertionError(f"{rung.id} was compiled: run make listings")
+        raise AssertionError(f"{rung.id} was compiled: run make regen")
 
     monkeypatch.setattr("labtools.toolchain.kernel_hashes", compiled)
     now = CodeNow()

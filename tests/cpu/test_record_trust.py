@@ -180,7 +180,7 @@ def test_no_record_makes_code_run(kind: str, tmp_path: Path) -> None:
 
 
 def test_the_shipped_files_are_those_of_the_manifest() -> None:
-    assert dict(read_manifest()) == manifest_of(shipped_records_dir()), "run make manifest"
+    assert dict(read_manifest()) == manifest_of(shipped_records_dir()), "make record binds them"
 
 
 def test_what_the_shipped_records_say_agrees_with_itself() -> None:

@@ -205,9 +205,9 @@ def _decode(entry, args):
 
 def _through_int8(rows, lengths):
     """What 8 bits with a scale a row leave of k or v."""
-    from labtools.problem import TensorScheme, dequantise_tensor, quantise_tensor
+    from labtools.problem import StorageFormat, dequantise_tensor, quantise_tensor
 
-    return dequantise_tensor(quantise_tensor(rows, lengths, TensorScheme(8, "row")))
+    return dequantise_tensor(quantise_tensor(rows, lengths, StorageFormat("int8", "row")))
 
 
 def _clear(entry, args):
@@ -275,6 +275,7 @@ _SPLIT = {"decode_r04": decode_pieces, "merge_pieces": merge_pieces}
 _KERNELS = {
     "fill_normal": _fill,
     "fill_normal_bf16": _fill,
+    "fill_normal_fp32": _fill,
     "clear_counters": _clear,
     "split_merge": _split_merge,
     "read_sweep": _read_sweep,
