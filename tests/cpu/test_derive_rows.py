@@ -23,10 +23,10 @@ def test_a_row_has_the_fewest_threads_that_hold_it(columns: int) -> None:
     assert all(pieces_of_thread(problem, one) > MOST_HELD for one in fewer)
 
 
-@pytest.mark.parametrize("gpu", ["h200", "l4", "t4"])
 TEXTS = ["rows:8192,4096", "rows:3,97", "rows:64,40000/bf16", "add_norm:8192,4096", "add_norm:7,99"]
 
 
+@pytest.mark.parametrize("gpu", ["h200", "l4", "t4"])
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_design_is_a_kernel_that_can_be_launched(text: str, gpu: str) -> None:
     design, sheet, problem = derive(text, gpu), load_gpu(gpu), parse_problem(text)
