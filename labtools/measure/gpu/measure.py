@@ -408,11 +408,11 @@ def _code_fields(
     target = candidate.target
     if isinstance(target, Baseline):
         source = target.path
-        fewer = target.kv_bits < 8 * workload.element_bytes
-        read = workload.streamed_bytes * target.kv_bits // (8 * workload.element_bytes)
+        given = workload.streamed_bytes
+        read = target.storage.stored_bytes(given, workload.element_bytes)
         return {
-            "kv_bits": target.kv_bits,
-            "kv_bytes_read": read if fewer else None,
+            "kv_bits": target.storage.bits,
+            "kv_bytes_read": read if read < given else None,
             "hashes": Hashes(source_hash=hash_python_file(source)),
             "provenance": make_provenance(device, result.environment, clocks),
         }

@@ -205,9 +205,9 @@ def _decode(entry, args):
 
 def _through_int8(rows, lengths):
     """What 8 bits with a scale a row leave of k or v."""
-    from labtools.problem import TensorScheme, dequantise_tensor, quantise_tensor
+    from labtools.problem import StorageFormat, dequantise_tensor, quantise_tensor
 
-    return dequantise_tensor(quantise_tensor(rows, lengths, TensorScheme(8, "row")))
+    return dequantise_tensor(quantise_tensor(rows, lengths, StorageFormat("int8", "row")))
 
 
 def _clear(entry, args):
