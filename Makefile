@@ -2,13 +2,10 @@
 # make test     install what tests need, run all tests
 # make check    format, lint, types, fast tests
 # make book     the static site, in _build/html
-# make sync     write the kernels' text into the pages
-# make listings write the kernels' machine code for machines without a compiler
-# make band     write how far the forecast is off on the kernels it was calibrated on
-# make goldens  compare what everything says with what it said; ARGS=--write keeps what it says now
-# make record   measure on this machine's GPU and write records
-# make manifest bind the shipped records by their hashes, after make record
-# make readme   write the results in README.md from the records
+# make regen    write anew what follows from sources alone, and say what changed
+# make goldens  compare what everything says with what it said
+# make accept WHAT=json MATCH="derive *"   keep what is said now: json, forecast, hash, median, screens
+# make record   measure on this machine's GPU, write records and bind them by their hashes
 # make search-baselines  play other searches on the recorded grid; ARGS="--only loop" those alone
 # make lock     resolve the lock files anew
 #
@@ -26,7 +23,7 @@ RUN = $(VENV)/bin/python
 export PYTHONDONTWRITEBYTECODE :=
 INSTALL = $(PYTHON) tools/install.py --venv $(VENV) --torch "$(TORCH)"
 
-.PHONY: lab test check format book sync listings band goldens record manifest lock readme search-baselines clean
+.PHONY: lab test check format book regen sync listings band readme goldens accept record lock search-baselines clean
 
 lab:
 	@$(INSTALL) lab
@@ -57,37 +54,26 @@ book:
 	@$(INSTALL) lab
 	@$(RUN) -m tools.book $(ARGS)
 
-sync:
+regen sync listings band readme:
 	@$(INSTALL) lab
-	@$(RUN) -m labtools sync $(ARGS)
-
-listings:
-	@$(INSTALL) lab
-	@$(RUN) -m tools.write_listings $(ARGS)
-
-band:
-	@$(INSTALL) lab
-	@$(RUN) -m tools.write_band
+	@$(RUN) -m tools.regen
 
 goldens:
 	@$(INSTALL) test
-	$(RUN) -m tools.goldens $(ARGS)
+	@$(RUN) -m tools.goldens $(ARGS)
+
+accept:
+	@$(INSTALL) test
+	@$(RUN) -m tools.goldens --accept --only "$(WHAT)" --match "$(MATCH)"
 
 record:
 	@$(INSTALL) lab
 	@$(VENV)/bin/labtools record $(ARGS)
-
-manifest:
-	@$(INSTALL) lab
 	@$(RUN) -m tools.write_manifest
-
-readme:
-	@$(INSTALL) lab
-	@$(RUN) -m tools.readme_table $(ARGS)
 
 search-baselines:
 	@$(INSTALL) search
-	@$(RUN) -m tools.search_baselines $(ARGS)
+	@$(RUN) -m research.search_baselines $(ARGS)
 
 lock:
 	@$(INSTALL) lab

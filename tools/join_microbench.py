@@ -18,6 +18,7 @@ from labtools.microbench.run import write_record
 from labtools.predict.measured import RECORD_NAME, read_record
 from labtools.problem import LabError
 from labtools.record import shipped_records_dir
+from tools import write_manifest
 
 
 def join_runs(shipped: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     added = read_record(parser.parse_args(argv).record)
     path = shipped_records_dir() / added["provenance"]["gpu_slug"] / RECORD_NAME
     write_record(path, join_runs(read_record(path), added))
-    print(f"{path.name}: {', '.join(added['benchmarks'])}. Next: make manifest.")
-    return 0
+    print(f"{path.name}: {', '.join(added['benchmarks'])}.")
+    return write_manifest.main()
 
 
 if __name__ == "__main__":

@@ -1,15 +1,13 @@
-"""Write the README's results from the shipped records: three tables and a plot (``make readme``).
+"""Write the README's results from the shipped records: three tables and a plot (``make regen``).
 
 No number there is typed: a test computes all of it again and compares.
 """
 
 from __future__ import annotations
 
-import argparse
 import html
 import math
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -54,7 +52,7 @@ from labtools.record.headline import (
 from labtools.record.store import shipped_records_dir
 from tools.install import ROOT
 
-BEGIN, END = "<!-- results: written by make readme -->", "<!-- end of results -->"
+BEGIN, END = "<!-- results: written by make regen -->", "<!-- end of results -->"
 GUESS_FIRST = (
     "Guess before you open the results: how many times as long as the fastest fair library does "
     "the one-warp kernel take, and how many times as fast is the guide's own?"
@@ -490,25 +488,8 @@ def wanted_files() -> dict[Path, str]:
     return files
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare only")
-    options = parser.parse_args(argv)
-    differing = {
-        path: text
-        for path, text in wanted_files().items()
-        if not path.is_file() or path.read_text(encoding="utf-8") != text
-    }
-    for path, text in differing.items():
-        if options.check:
-            print(f"{path.name} differs: make readme")
-        else:
+def write() -> None:
+    """Write the README's results and their plot where they differ."""
+    for path, text in wanted_files().items():
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
-            print(f"{path.name} was written.")
-    if not differing:
-        print("The results are up to date.")
-    return 1 if differing and options.check else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,15 +1,12 @@
 """Write the forecast's band: how far it was off on the kernels that it was calibrated on.
 
-    python -m tools.write_band
-
 Forecasts every calibration point anew and writes ``labtools/predict/band.toml``: the largest factor
 between forecast and measurement among them, up and down. A new kernel is a harder case than those,
-so the worst and not a quantile is taken. Run it after the model or the calibration records change.
+so the worst and not a quantile is taken.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +19,7 @@ GPU = "h200"
 TARGET = Path(__file__).parents[1] / "labtools" / "predict" / "band.toml"
 
 
-def main() -> None:
+def write() -> None:
     """Forecast the calibration points and write the band."""
     records, _ = read_records(shipped_records_dir() / GPU / "points_calibration.jsonl.gz")
     gpu = load_gpu(GPU)
@@ -35,13 +32,7 @@ def main() -> None:
     worst = float(np.exp(np.abs(np.log(ratios)).max()))
     low, high = 1 / worst, worst
     TARGET.write_text(
-        "# Written by python -m tools.write_band; do not edit.\n"
-        f"# The worst of {len(ratios)} calibration points, {datetime.now(UTC):%Y-%m-%d}.\n"
+        f"# Written by make regen; do not edit. The worst of {len(ratios)} calibration points.\n"
         f"low = {low:.3f}\nhigh = {high:.3f}\npoints = {len(ratios)}\n",
         "utf-8",
     )
-    print(TARGET.read_text("utf-8"))
-
-
-if __name__ == "__main__":
-    main()

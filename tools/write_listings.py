@@ -1,4 +1,4 @@
-"""Write the machine code listings that travel with the project (``make listings``).
+"""Write the machine code listings that travel with the project (``make regen``).
 
 They let a machine without a compiler (macOS) read and forecast the shipped kernels. They are
 written with the compiler that the lock file pins, so that one kernel is one listing everywhere.
@@ -6,11 +6,9 @@ written with the compiler that the lock file pins, so that one kernel is one lis
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -152,48 +150,28 @@ def locked_nvrtc(root: Path = ROOT) -> str:
     return found[1]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Compile and write every planned listing; remove files that are no longer planned."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", metavar="RUNG", help="one kernel by id; the others stay")
-    chosen = parser.parse_args(arguments)
-    try:
-        locked, here = locked_nvrtc(), find_compiler()
-        if here.version != locked:
-            raise LabError(
-                "The listings are not written.",
-                f"requirements.lock pins NVRTC {locked}, and here is {here}",
-                "run make listings, which installs what is pinned",
-            )
-        write_all(chosen.only)
-    except LabError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+def write_all() -> None:
+    """Compile and write every planned listing; remove files that are no longer planned.
 
-
-def write_all(only: str | None = None) -> None:
-    """Write the listings, and say what changed."""
+    Raises:
+        LabError: the compiler here is not the one that the lock pins.
+    """
+    locked, here = locked_nvrtc(), find_compiler()
+    if here.version != locked:
+        raise LabError(
+            "The listings are not written.",
+            f"requirements.lock pins NVRTC {locked}, and here is {here}",
+            "run make regen, which installs what is pinned",
+        )
     kept = set()
-    count = 0
     for rung, in_ladder in kernels():
         for arch in ARCHS:
-            path = stored_path(rung.id, arch)
-            plan = plan_of_arch(rung, arch, in_ladder)
-            if not plan:
-                continue
-            kept.add(path)
-            count += len(plan)
-            if only not in (None, rung.id):
-                continue
-            listings = [make_stored(rung, *one) for one in plan]
-            if write_stored(path, arch, listings):
-                size = path.stat().st_size
-                print(f"{path.relative_to(ROOT)}: {len(listings)} listings, {size} bytes")
+            if plan := plan_of_arch(rung, arch, in_ladder):
+                path = stored_path(rung.id, arch)
+                kept.add(path)
+                write_stored(path, arch, [make_stored(rung, *compiled) for compiled in plan])
     for path in set(listings_dir().glob("*/*.json.gz")) - kept:
         path.unlink()
-        print(f"{path.relative_to(ROOT)}: removed, no kernel needs it")
-    print(f"{count} listings in {len(kept)} files")
     write_codes()
 
 
@@ -233,11 +211,7 @@ def write_codes() -> None:
             limits = limits_of_record(record)
             entries = compile_rung(rung, record.problem, limits, record.knobs, arch).entries
             found[source_hash] = {name: entries[name].code_hash for name in sorted(entries)}
-    text = json.dumps(written, indent=1) + "\n"
-    path = codes_path()
-    if not path.is_file() or path.read_text("utf-8") != text:
-        path.write_text(text, "utf-8")
-        print(f"{path.relative_to(ROOT)}: {sum(map(len, written.values()))} codes")
+    codes_path().write_text(json.dumps(written, indent=1) + "\n", "utf-8")
 
 
 def plan_of_arch(
@@ -250,7 +224,3 @@ def plan_of_arch(
             defines = rung.defines(workload, limits, knobs)
             found.setdefault(tuple(sorted(defines.items())), (workload, limits, knobs))
     return list(found.values())
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

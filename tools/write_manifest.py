@@ -1,7 +1,6 @@
 """Write the list of hashes that binds the shipped files of records.
 
-``make manifest`` after a measurement that is to be shipped. A file whose records do not agree with
-themselves is not bound.
+``make record`` ends with it. A file whose records do not agree with themselves is not bound.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """Write the opcode counts of the points that lab 8 shows, beside the recorded grid.
 
-    python -m tools.write_opcodes
-
 Each point is compiled, and must give the machine code that the grid timed. What the file has
 already is not compiled again; what no point needs any more is left out.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from labtools.notebook.labs.lab08_ablation.kernels import shown_points
@@ -27,8 +24,12 @@ from labtools.problem import LabError
 from labtools.toolchain.progress import ProgressLine
 
 
-def main() -> int:
-    """Write the file; goes on where it was stopped."""
+def write() -> None:
+    """Write the file; goes on where it was stopped.
+
+    Raises:
+        LabError: a point gives other machine code than the grid timed.
+    """
     family = load_family("tunable")
     bench = open_bench(family, family.workloads[0], "recorded")
     assert isinstance(bench, RecordedBench)
@@ -39,18 +40,12 @@ def main() -> int:
     codes: dict[str, CodeCounts] = {key: held[key] for key in wanted if key in held}
     missing = [key for key in wanted if key not in codes]
     line = ProgressLine()
-    try:
-        for number, key in enumerate(missing):
-            line("compiling", number, len(missing))
-            codes[key] = _counted(bench, key, wanted[key])
-            if number % 20 == 19:
-                _write(path, bench, codes)
-    except LabError as error:
-        print(error, file=sys.stderr)
-        return 1
+    for number, key in enumerate(missing):
+        line("compiling", number, len(missing))
+        codes[key] = _counted(bench, key, wanted[key])
+        if number % 20 == 19:
+            _write(path, bench, codes)
     _write(path, bench, codes)
-    print(f"{path.name}: {len(codes)} codes, {path.stat().st_size} bytes")
-    return 0
 
 
 def _held(path: Path) -> dict[str, CodeCounts]:
@@ -72,7 +67,3 @@ def _write(path: Path, bench: RecordedBench, codes: dict[str, CodeCounts]) -> No
     grid = bench.grid
     version = grid.nvrtc_version or ""
     write_opcodes(path, OpcodeTable(TABLE_SCHEMA, grid.plan.rung, grid.arch, version, codes))
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from labtools.problem import Knob, Launch, Rung, TensorMap, Workspace, reset_launch
-from labtools.problem.gemm.tiling import RingTile
+from labtools.problem.gemm.tiling import RingTile, product_supports
 
 
 def supports(problem):
     """Why a problem cannot be computed: the copy engine's strides are multiples of 16 bytes."""
     if problem.k * problem.element_bytes % 16:
         return "the copy engine needs rows that are multiples of 16 bytes: K a multiple of 8"
-    return None
+    return product_supports(problem)
 
 
 def launch(problem, limits, knobs):

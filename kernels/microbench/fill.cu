@@ -17,6 +17,7 @@ __device__ __forceinline__ void round_pair(half2& to, float x, float y) {
 __device__ __forceinline__ void round_pair(__nv_bfloat162& to, float x, float y) {
   to = __floats2bfloat162_rn(x, y);
 }
+__device__ __forceinline__ void round_pair(float2& to, float x, float y) { to = make_float2(x, y); }
 
 template <class Pair>
 __device__ __forceinline__ void fill(
@@ -53,6 +54,12 @@ extern "C" __global__ void fill_normal(half2* out, const int* __restrict__ lengt
 }
 
 extern "C" __global__ void fill_normal_bf16(__nv_bfloat162* out, const int* __restrict__ lengths,
+                                            unsigned long long pairs, unsigned long long seed,
+                                            int heads, int rows, int columns) {
+  fill(out, lengths, pairs, seed, heads, rows, columns);
+}
+
+extern "C" __global__ void fill_normal_fp32(float2* out, const int* __restrict__ lengths,
                                             unsigned long long pairs, unsigned long long seed,
                                             int heads, int rows, int columns) {
   fill(out, lengths, pairs, seed, heads, rows, columns);

@@ -1,35 +1,11 @@
 // RMSNorm, one block a row: the threads sum the squares of their elements, the block adds the
 // sums up, and each thread scales and stores what it has read again, which the caches still hold.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "block.cuh"
+#include "element.cuh"
 
 #ifndef THREADS  // of a block
 #define THREADS 256
 #endif
-#define CHUNK 8  // elements of one 16-byte load
-
-#ifdef BF16
-typedef __nv_bfloat16 Element;
-__device__ __forceinline__ float widen(Element x) { return __bfloat162float(x); }
-__device__ __forceinline__ Element narrow(float x) { return __float2bfloat16(x); }
-#else
-typedef half Element;
-__device__ __forceinline__ float widen(Element x) { return __half2float(x); }
-__device__ __forceinline__ Element narrow(float x) { return __float2half(x); }
-#endif
-
-struct alignas(16) Chunk {
-  Element x[CHUNK];
-};
-
-// One load of 16 bytes; a copy element by element would be eight.
-__device__ __forceinline__ Chunk load_chunk(const Element* source) {
-  Chunk chunk;
-  *reinterpret_cast<uint4*>(&chunk) = *reinterpret_cast<const uint4*>(source);
-  return chunk;
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS) rms_norm(
     const Element* __restrict__ x,       // [R, C]
@@ -67,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) rms_norm(
 #pragma unroll
       for (int i = 0; i < CHUNK; ++i)
         scaled.x[i] = narrow(widen(chunk.x[i]) * scale * widen(by.x[i]));
-      *reinterpret_cast<uint4*>(out_row + c) = *reinterpret_cast<const uint4*>(&scaled);
+      store_chunk(out_row + c, scaled);
     }
   } else {
     for (int c = threadIdx.x; c < columns; c += THREADS)

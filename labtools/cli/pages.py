@@ -38,7 +38,7 @@ def reset_copy(page: str) -> PageReset:
 
 @dataclass(frozen=True)
 class PagesSynced(Answer):
-    """What ``make sync`` did, or would do."""
+    """What ``labtools sync`` did, or would do."""
 
     cells: tuple[SyncedCell, ...]
     written: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 What a page teaches is open: kernels, their launches, and the short cells that a reader may change.
 Plumbing is folded, on the site and in Jupyter: imports, questions, and whatever is long. One rule
-says which it is, and ``make sync`` writes it into the pages. A long cell whose Python is what the
+says which it is, and ``make regen`` writes it into the pages. A long cell whose Python is what the
 page teaches carries the tag ``lesson``.
 """
 

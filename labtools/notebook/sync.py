@@ -117,7 +117,7 @@ def _refuse(edited: Sequence[SyncedCell]) -> SyncError:
         f"{len(edited)} cell{'s' if len(edited) > 1 else ''} edited by hand. Nothing was written.",
         f"These cells are written from other files, so the change belongs there: {where}.",
         "Make the change in the named file and undo it in the page (or empty the cell below its "
-        "first line), then run make sync again.",
+        "first line), then run make regen again.",
     )
 
 

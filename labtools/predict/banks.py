@@ -151,89 +151,82 @@ def check_access(tile: Tile, access: Access) -> AccessReport:
     )
 
 
-def _lanes() -> np.ndarray:
-    return np.arange(32)
+_LANES = np.arange(32)
 
 
 def copy_access(tile: Tile, first_row: int = 0) -> Access:
     """``cp.async`` of 16 bytes: the lanes take the chunks of rows one after another."""
     chunks = tile.row_bytes // COPY_BYTES
-    number = first_row * chunks + _lanes()
-    return Access(
-        "cp.async 16 B", COPY_BYTES, number // chunks % tile.rows, number % chunks * COPY_BYTES, 8
-    )
+    number = first_row * chunks + _LANES
+    rows, bytes_ = number // chunks % tile.rows, number % chunks * COPY_BYTES
+    return Access("cp.async 16 B", COPY_BYTES, rows, bytes_, 8)
 
 
 def matrix_access(tile: Tile, column_bytes: int = 0) -> Access:
     """``ldmatrix.x4`` of a 16 x 16 piece: lane l names row l % 16, chunk l / 16 behind a column."""
-    lane = _lanes()
-    return Access(
-        "ldmatrix", COPY_BYTES, lane % 16 % tile.rows, column_bytes + lane // 16 * COPY_BYTES, 8
-    )
+    bytes_ = column_bytes + _LANES // 16 * COPY_BYTES
+    return Access("ldmatrix", COPY_BYTES, _LANES % 16 % tile.rows, bytes_, 8)
 
 
 def matrix_access_transposed(tile: Tile, column_bytes: int = 0) -> Access:
     """``ldmatrix.x4.trans`` of a 16 x 16 piece: its matrices go along the row first."""
-    lane = _lanes()
-    row = lane // 16 * 8 + lane % 8
-    return Access(
-        "ldmatrix.trans",
-        COPY_BYTES,
-        row % tile.rows,
-        column_bytes + lane // 8 % 2 * COPY_BYTES,
-        8,
-    )
+    rows = (_LANES // 16 * 8 + _LANES % 8) % tile.rows
+    bytes_ = column_bytes + _LANES // 8 % 2 * COPY_BYTES
+    return Access("ldmatrix.trans", COPY_BYTES, rows, bytes_, 8)
+
+
+def _served(width: int) -> int:
+    """Lanes of so many bytes that are served together."""
+    return 32 * BANK_BYTES // max(width, BANK_BYTES)
 
 
 def row_access(tile: Tile, row: int = 0, width: int = COPY_BYTES) -> Access:
     """Neighbouring lanes read neighbouring pieces of a row, and go on in the next one."""
     each = max(1, tile.row_bytes // width)
-    lane = _lanes()
-    return Access(
-        f"LDS.{8 * width} along rows",
-        width,
-        (row + lane // each) % tile.rows,
-        lane % each * width,
-        32 * BANK_BYTES // max(width, BANK_BYTES),
-    )
+    rows = (row + _LANES // each) % tile.rows
+    return Access(f"LDS.{8 * width} along rows", width, rows, _LANES % each * width, _served(width))
 
 
 def column_access(tile: Tile, column_bytes: int = 0, width: int = 2) -> Access:
     """Lane l reads the same column of row l, as a product without matrix instructions does."""
-    lane = _lanes()
-    return Access(
-        f"{width}-byte loads down a column",
-        width,
-        lane % tile.rows,
-        np.full(32, column_bytes),
-        32 * BANK_BYTES // max(width, BANK_BYTES),
-    )
+    name, bytes_ = f"{width}-byte loads down a column", np.full(32, column_bytes)
+    return Access(name, width, _LANES % tile.rows, bytes_, _served(width))
 
 
 def codes_of_k(tile: Tile, first: int = 0) -> Access:
     """Lane (g, c) reads 16 bytes of key n g + ``first``: its dims of a row of K's codes."""
-    lane, keys = _lanes(), max(1, tile.rows // 8)
-    rows = (lane // 4 * keys + first) % tile.rows
-    return Access("LDS.128 of K's codes", 16, rows, lane % 4 * COPY_BYTES, 8)
+    rows = (_LANES // 4 * max(1, tile.rows // 8) + first) % tile.rows
+    return Access("LDS.128 of K's codes", 16, rows, _LANES % 4 * COPY_BYTES, 8)
 
 
 def codes_of_v(tile: Tile, first: int = 0) -> Access:
     """``ldmatrix.x4.trans`` of V's codes: rows n g + ``first`` and the next, two chunks each."""
-    lane, keys = _lanes(), max(1, tile.rows // 8)
-    rows = (lane % 8 * keys + first + lane // 8 % 2) % tile.rows
-    return Access("ldmatrix.trans of V's codes", COPY_BYTES, rows, lane // 16 * COPY_BYTES, 8)
+    rows = (_LANES % 8 * max(1, tile.rows // 8) + first + _LANES // 8 % 2) % tile.rows
+    return Access("ldmatrix.trans of V's codes", COPY_BYTES, rows, _LANES // 16 * COPY_BYTES, 8)
 
 
-ACCESSES: Mapping[str, Callable[[Tile], Access]] = {
-    "copy": copy_access,
-    "matrix": matrix_access,
-    "matrix_transposed": matrix_access_transposed,
-    "row": row_access,
-    "column": column_access,
-    "codes_of_k": codes_of_k,
-    "codes_of_v": codes_of_v,
+def _copied_rows(tile: Tile) -> range:
+    return range(0, tile.rows, max(1, 32 // max(1, tile.row_bytes // COPY_BYTES)))
+
+
+def _pieces(tile: Tile) -> range:
+    return range(0, max(1, tile.row_bytes - 2 * COPY_BYTES + 1), 2 * COPY_BYTES)
+
+
+def _keys(tile: Tile) -> range:
+    return range(max(1, tile.rows // 8))
+
+
+ACCESSES: Mapping[str, tuple[Callable[[Tile, int], Access], Callable[[Tile], range]]] = {
+    "copy": (copy_access, _copied_rows),
+    "matrix": (matrix_access, _pieces),
+    "matrix_transposed": (matrix_access_transposed, _pieces),
+    "row": (row_access, lambda tile: range(tile.rows)),
+    "column": (column_access, lambda tile: range(0, tile.row_bytes, 2)),
+    "codes_of_k": (codes_of_k, _keys),
+    "codes_of_v": (codes_of_v, _keys),
 }
-"""Access patterns by short name."""
+"""Access patterns by short name, and the rows, columns or keys at which each may start."""
 
 
 @dataclass(frozen=True)
@@ -292,21 +285,6 @@ def _report(tile: Tile, accesses: tuple[str, ...]) -> TileReport:
 
 
 def _worst(tile: Tile, name: str) -> AccessReport:
-    made: list[Access]
-    if name == "copy":
-        chunks = max(1, tile.row_bytes // COPY_BYTES)
-        each = max(1, 32 // chunks)
-        made = [copy_access(tile, row) for row in range(0, tile.rows, each)]
-    elif name in ("codes_of_k", "codes_of_v"):
-        reading = codes_of_k if name == "codes_of_k" else codes_of_v
-        made = [reading(tile, key) for key in range(max(1, tile.rows // 8))]
-    elif name == "row":
-        made = [row_access(tile, row) for row in range(tile.rows)]
-    elif name == "column":
-        made = [column_access(tile, byte) for byte in range(0, tile.row_bytes, 2)]
-    else:
-        pattern = matrix_access if name == "matrix" else matrix_access_transposed
-        last = max(1, tile.row_bytes - 2 * COPY_BYTES + 1)
-        made = [pattern(tile, byte) for byte in range(0, last, 2 * COPY_BYTES)]
-    reports = [check_access(tile, access) for access in made]
+    access, starts = ACCESSES[name]
+    reports = [check_access(tile, access(tile, start)) for start in starts(tile)]
     return max(reports, key=lambda one: (one.misaligned_lanes, one.wavefronts))

@@ -19,8 +19,16 @@ from labtools.toolchain.sass import Sass
 from .counts import TripCounts, compare_counts, decided_lines
 from .lanes import lanes_of_block, lanes_of_blocks
 from .memory import CallMemory
-from .streams import BlockStreams, LoopNode, Node, block_spans, block_streams, union_bytes
-from .trace import Assumption, Executed, Repeat, Trace, TraceError, run_trace
+from .streams import (
+    BlockStreams,
+    LoopNode,
+    Node,
+    block_spans,
+    block_streams,
+    each_op,
+    union_bytes,
+)
+from .trace import Assumption, Trace, TraceError, each_execution, run_trace
 
 MOST_BLOCKS = 8192
 """Blocks of a large grid that are told apart; the others repeat them."""
@@ -89,15 +97,9 @@ class LaunchBlocks:
         if not any(one.base in BOX_COPIES for one in self.sass.instructions):
             return 0
         copies = np.zeros(self.launch.num_threads, bool)
-
-        def walk(items: Sequence[Executed]) -> None:
-            for item in items:
-                if isinstance(item, Repeat):
-                    walk(item.body)
-                elif self.sass.instructions[item.index].base in BOX_COPIES:
-                    np.logical_or(copies, item.executing, out=copies)
-
-        walk(self._trace(self.launch.num_blocks // 2).items)
+        for step, _ in each_execution(self._trace(self.launch.num_blocks // 2).items):
+            if self.sass.instructions[step.index].base in BOX_COPIES:
+                np.logical_or(copies, step.executing, out=copies)
         return int(np.argmax(copies))
 
     def _trace(self, block: int) -> Trace:
@@ -209,9 +211,8 @@ class LaunchBlocks:
         number = self.class_of_block[: len(executed)]
         chosen = np.array([executed[one.block] for one in self.classes])
         work = executed / np.maximum(1.0, chosen[number])
-        return (
-            work if len(work) == self.launch.num_blocks else np.resize(work, self.launch.num_blocks)
-        )
+        total = self.launch.num_blocks
+        return work if len(work) == total else np.resize(work, total)
 
     @cached_property
     def classes(self) -> list[BlockClass]:
@@ -223,14 +224,9 @@ class LaunchBlocks:
             members = np.flatnonzero(number == level)
             middle = members[np.argsort(executed[members], kind="stable")[len(members) // 2]]
             trace = self._trace(int(middle))
-            found.append(
-                BlockClass(
-                    int(middle),
-                    int((self.class_of_block == level).sum()),
-                    block_streams(trace, self.memory.buffers),
-                    trace,
-                )
-            )
+            streams = block_streams(trace, self.memory.buffers)
+            count = int((self.class_of_block == level).sum())
+            found.append(BlockClass(int(middle), count, streams, trace))
         return found
 
     @cached_property
@@ -280,26 +276,20 @@ class LaunchBlocks:
     def one_address_atomics(self) -> int:
         """Atomic operations of the whole grid on an address that every block uses."""
         places: dict[int, set[int]] = {}
-
-        def walk(items: Sequence[Executed]) -> None:
-            for item in items:
-                if isinstance(item, Repeat):
-                    walk(item.body)
-                    continue
-                atomic = self.sass.instructions[item.index].base in GLOBAL_ATOMICS
-                if atomic and item.address is not None and item.executing.any():
-                    places.setdefault(item.index, set()).update(
-                        item.address[item.executing][:64].tolist()
-                    )
-
-        walk(self._profile.items)
+        for step, _ in each_execution(self._profile.items):
+            atomic = self.sass.instructions[step.index].base in GLOBAL_ATOMICS
+            if atomic and step.address is not None and step.executing.any():
+                used = step.address[step.executing][:64].tolist()
+                places.setdefault(step.index, set()).update(used)
         shared = {index for index, addresses in places.items() if len(addresses) == 1}
         if not shared or self.launch.num_blocks == 1:
             return 0
         return sum(
-            one.members * _count_atomics(stream, shared)
+            one.members * times
             for one in self.classes
             for stream in one.streams.warps
+            for op, times in each_op(stream)
+            if op.on and op.index in shared
         )
 
     @cached_property
@@ -327,27 +317,14 @@ def _new_bytes(warps: Sequence[Sequence[Node]], buffer: int) -> float:
     return sum(walk(stream) for stream in warps)
 
 
-def _count_atomics(nodes: Sequence[Node], indices: set[int]) -> int:
-    total = 0
-    for node in nodes:
-        if isinstance(node, LoopNode):
-            total += node.count * _count_atomics(node.body, indices)
-        elif node.on and node.index in indices:
-            total += 1
-    return total
-
-
 def _chunk_bytes(streams: BlockStreams) -> float:
     """Bytes of one buffer that a block brings in a trip of its busiest loop, side by side."""
     best, chunk = 0.0, 0.0
-
-    def loops(nodes: Sequence[Node]) -> list[LoopNode]:
-        return [node for node in nodes if isinstance(node, LoopNode)]
-
     by_place: dict[int, dict[int, float]] = {}
     work: dict[int, float] = {}
     for stream in streams.warps:
-        for place, loop in enumerate(loops(stream)):
+        loops = [node for node in stream if isinstance(node, LoopNode)]
+        for place, loop in enumerate(loops):
             sizes = by_place.setdefault(place, {})
             for node in loop.body:
                 if isinstance(node, LoopNode) or node.request is None:

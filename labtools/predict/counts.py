@@ -15,7 +15,7 @@ import numpy as np
 
 from labtools.toolchain.sass import Instruction, Sass
 
-from .trace import Assumption, Executed, Repeat, Trace
+from .trace import Assumption, Trace, each_execution
 
 LineCounts = Mapping[tuple[str, int], np.ndarray]
 """(name of the file, line) to how often each thread of a block came by, int64 [threads]."""
@@ -59,22 +59,13 @@ def lines_executed(trace: Trace) -> dict[tuple[str, int], list[np.ndarray]]:
     none = np.zeros(trace.lanes.count, np.int64)
     by_opcode: dict[tuple[tuple[str, int], str, bool], np.ndarray] = defaultdict(lambda: none)
 
-    def walk(items: Iterable[Executed], times: int) -> None:
-        for item in items:
-            if isinstance(item, Repeat):
-                walk(item.body, times * item.count)
-                continue
-            one = trace.sass.instructions[item.index]
-            line = _line(one)
-            if line is not None:
-                by_opcode[line, one.opcode, True] = (
-                    by_opcode[line, one.opcode, True] + times * item.executing
-                )
-                by_opcode[line, one.opcode, False] = (
-                    by_opcode[line, one.opcode, False] + times * item.active
-                )
-
-    walk(trace.items, 1)
+    for item, times in each_execution(trace.items):
+        one = trace.sass.instructions[item.index]
+        line = _line(one)
+        if line is not None:
+            for executes, lanes in ((True, item.executing), (False, item.active)):
+                key = (line, one.opcode, executes)
+                by_opcode[key] = by_opcode[key] + times * lanes
     found: dict[tuple[str, int], list[np.ndarray]] = defaultdict(list)
     for (line, _, _), counts in by_opcode.items():
         found[line].append(counts)

@@ -14,7 +14,7 @@ from labtools.toolchain.sass import Instruction, Sass
 from .machine import Machine
 from .result import ChainLink, LaunchForecast, Slice
 from .sm_model import Event, SmRun
-from .streams import BlockStreams, LoopNode, Node, count_ops, first_of
+from .streams import BlockStreams, LoopNode, Node, count_ops, each_op, first_of
 
 REASON_OF_SLICE = {
     "memory: DRAM": "long_scoreboard",
@@ -36,8 +36,12 @@ states alone."""
 COPY_WAIT = "memory: bulk copy"
 """The slice of what a warp waits for copies by a tensor map."""
 BLOCK_TERMS = (
-    *("prologue", "first copies", "products"),
-    *("later copies", "between products", "epilogue"),
+    "prologue",
+    "first copies",
+    "products",
+    "later copies",
+    "between products",
+    "epilogue",
 )
 """Phases of a block whose warps have roles (`account_block`)."""
 
@@ -79,9 +83,8 @@ def _wait_name(event: Event, sass: Sass, machine: Machine) -> str:
     if producer.base in ("LDL", "STL"):
         return "local memory"
     if kind == "memory":
-        return {"dram": "memory: DRAM", "l2": "memory: L2", "l1": "memory: L1"}.get(
-            event.level, "memory: async copy"
-        )
+        levels = {"dram": "memory: DRAM", "l2": "memory: L2", "l1": "memory: L1"}
+        return levels.get(event.level, "memory: async copy")
     return {
         "shared": "shared memory",
         "special": "special function",
@@ -182,47 +185,30 @@ def follow_chain(
         starts = [place for place, event in enumerate(events) if event.index == main[0]]
         # A trip that is followed by another one is a whole one. The last of the usual length: the
         # last trips of a pipeline start no copies.
-        begin = starts[-2] if len(starts) > 1 else starts[-1] if starts else 0
-        end = starts[-1] if len(starts) > 1 else len(events)
+        begin, end = starts[-1] if starts else 0, len(events)
         sizes = [second - first for first, second in itertools.pairwise(starts)]
         if sizes:
             usual = max(sizes, key=lambda size: (sizes.count(size), size))
             place = max(number for number, size in enumerate(sizes) if size == usual)
             begin, end = starts[place], starts[place + 1]
-        heaviest = max(
-            range(len(starts)), key=lambda place: events[starts[place]].weight, default=None
-        )
-        if heaviest is not None and events[starts[heaviest]].weight > 1:
-            begin = starts[heaviest]
-            end = next(
-                (
-                    place
-                    for place in range(begin + 1, len(events))
-                    if events[place].index == main[0]
-                    or not main[0] <= events[place].index <= main[1]
-                ),
-                len(events),
-            )
+        heaviest = max(starts, key=lambda place: events[place].weight, default=0)
+        if starts and events[heaviest].weight > 1:
+            begin, end = heaviest, heaviest + 1
+            while end < len(events) and main[0] < events[end].index <= main[1]:
+                end += 1
         chosen = list(events[begin:end])
     if not chosen:
         return ()
     zero = chosen[0].before
     found = []
     for event in chosen:
-        one = sass.instructions[event.index]
-        causes = _causes(event, sass, machine)
-        found.append(
-            ChainLink(
-                event.index,
-                one.text,
-                one.source,
-                event.before - zero,
-                event.issued - zero,
-                max(causes, key=lambda name: causes[name], default="issue"),
-                causes,
-                event.producer,
-            )
+        one, causes = sass.instructions[event.index], _causes(event, sass, machine)
+        cause = max(causes, key=lambda name: causes[name], default="issue")
+        start, issue = event.before - zero, event.issued - zero
+        link = ChainLink(
+            event.index, one.text, one.source, start, issue, cause, causes, event.producer
         )
+        found.append(link)
     return tuple(found)
 
 
@@ -289,12 +275,7 @@ def list_loops(streams: BlockStreams, run: SmRun) -> tuple[tuple[int, int, float
 
 def _executions(nodes: Sequence[Node], index: int) -> int:
     """How often a warp issues one instruction."""
-    return sum(
-        node.count * _executions(node.body, index)
-        if isinstance(node, LoopNode)
-        else node.index == index
-        for node in nodes
-    )
+    return sum(times for op, times in each_op(nodes) if op.index == index)
 
 
 def true_chain(sass: Sass, loop: tuple[int, int], machine: Machine) -> float:

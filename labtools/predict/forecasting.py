@@ -11,11 +11,18 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from labtools.problem import LabError, Launch, Problem, Rung, timed_launches
 from labtools.problem.rung import least_call_bytes
-from labtools.record.bound import FULL_UNITS, LAUNCH_FACTOR, decide_bound, nearest_bound
+from labtools.record.bound import (
+    FULL_UNITS,
+    LAUNCH_FACTOR,
+    Bound,
+    decide_bound,
+    nearest_bound,
+)
 from labtools.toolchain.apart import copies_at_once, each_apart
 from labtools.toolchain.cache import Recent, code_digest, content_key, is_kept, kept
 from labtools.toolchain.garbage import no_collection
@@ -67,18 +74,13 @@ def forecast(
             followed once more with the inputs, and what that gives is believed where a run of
             some blocks agrees.
     """
-    gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     _check_classes(scale or {})
-    launches = rung.launches(workload, gpu.limits, knobs)
-    code = code or machine_code(rung, workload, gpu.limits, rung.resolve_knobs(knobs))
-    machine = machine or machine_of(gpu)
+    call = _Call.of(rung, workload, gpu, knobs, code, machine)
 
     def make() -> Forecast:
-        models = _models(launches, workload, gpu, code, machine)
-        made = _predict(models, workload, gpu, code, scale or {})
-        return _with_doubts(made, workload, launches, gpu)
+        return call.with_doubts(call.predict(call.models(), scale or {}))
 
-    content = (*_content(launches, workload, gpu, code, machine), scale or {})
+    content = (*call.content, scale or {})
     if counts is None:
         return kept("forecast", content, make)
     try:
@@ -90,11 +92,11 @@ def forecast(
     asked = counts()
 
     def make_counted() -> Forecast:
-        models = _models(launches, workload, gpu, code, machine, asked)
+        models = call.models(asked)
         if isinstance(first, Forecast) and any(model.blocks.undecided for model in models):
             return first
-        made = _predict(models, workload, gpu, code, scale or {})
-        return dataclasses.replace(_with_doubts(made, workload, launches, gpu), counted=True)
+        made = call.predict(models, scale or {})
+        return dataclasses.replace(call.with_doubts(made), counted=True)
 
     doubt = "nor do the inputs and a run on the CPU say it"
     try:
@@ -132,84 +134,11 @@ def forecast_each(
 
 def _is_kept(asked: tuple[Rung, Problem, Gpu | str, Mapping[str, int] | None]) -> bool:
     """Whether a forecast need only be read; the kernel is compiled to know it."""
-    rung, workload, gpu, knobs = asked
     try:
-        gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
-        launches = rung.launches(workload, gpu.limits, knobs)
-        code = machine_code(rung, workload, gpu.limits, rung.resolve_knobs(knobs))
+        call = _Call.of(*asked)
     except LabError:  # it is raised when its turn comes
         return False
-    content = (*_content(launches, workload, gpu, code, machine_of(gpu)), {})
-    return is_kept("forecast", content)
-
-
-def _content(
-    launches: Sequence[Launch],
-    workload: Problem,
-    gpu: Gpu,
-    code: MachineCode,
-    machine: Machine,
-) -> tuple[Any, ...]:
-    """All that a forecast follows from, for the cache: the model's own code is part of it."""
-    return (
-        *(MODEL_CODE, launches, workload, gpu, machine),
-        *(code.content, code.resources, code.origin),
-    )
-
-
-def _models(
-    launches: Sequence[Launch],
-    workload: Problem,
-    gpu: Gpu,
-    code: MachineCode,
-    machine: Machine,
-    counts: TripCounts | None = None,
-) -> list[LaunchModel]:
-    """A model of each timed launch; with ``counts`` it follows what data decide."""
-    timed = timed_launches(launches)
-    missing = [launch.entry for launch in timed if launch.entry not in code.entries]
-    if missing:
-        raise LabError(
-            f"There is no kernel {missing[0]!r} to forecast.",
-            f"the launch names it; the source has {', '.join(sorted(code.entries)) or 'none'}",
-            'name one of those in the launch, or declare the kernel extern "C"',
-        )
-    warm = workload.cache_state == "warm"
-    return [
-        LaunchModel(blocks, code.resources[blocks.launch.entry], gpu, machine, warm)
-        for blocks in _followed(launches, workload, code, counts)
-    ]
-
-
-def _followed(
-    launches: Sequence[Launch], workload: Problem, code: MachineCode, counts: TripCounts | None
-) -> tuple[LaunchBlocks, ...]:
-    """The blocks of each timed launch; those that were followed last need not be followed anew.
-
-    What blocks execute is the same on every GPU of an architecture, in a cold and a warm cache.
-    """
-    key = content_key(launches, workload.replace(cache_state="cold"), code.content)
-    known = _recent.get(key) if counts is None else None
-    if known is not None:
-        return known
-    timed = timed_launches(launches)
-    memory = CallMemory(workload, launches, timed, counts.inputs() if counts else None)
-    blocks = tuple(
-        LaunchBlocks(
-            launch,
-            code.entries[launch.entry],
-            memory,
-            (_place(launches, launch), counts) if counts else None,
-        )
-        for launch in timed
-    )
-    if counts is None:
-        _recent.put(key, blocks)
-    return blocks
-
-
-def _place(launches: Sequence[Launch], launch: Launch) -> int:
-    return next(place for place, one in enumerate(launches) if one is launch)
+    return is_kept("forecast", (*call.content, {}))
 
 
 def _check_classes(scale: Mapping[str, float]) -> None:
@@ -229,77 +158,152 @@ def _check_classes(scale: Mapping[str, float]) -> None:
         )
 
 
-def _predict(
-    models: Sequence[LaunchModel],
-    workload: Problem,
-    gpu: Gpu,
-    code: MachineCode,
-    scale: Mapping[str, float],
-) -> Forecast:
-    """The forecast of some launches, with latencies scaled by class."""
-    if scale:
-        models = [model.scaled(scale) for model in models]
-    machine = models[0].machine
-    results = [model.result for model in models]
-    overhead_us = machine.start_us + sum(machine.launch_us(result.blocks) for result in results)
-    time_us = overhead_us + sum(result.time_us for result in results)
-    main = max(results, key=lambda result: result.time_us)
-    empty_us = machine.launch_us(1) + machine.start_us
-    peak = gpu.dram_gb_per_s or machine.dram_bytes_per_cycle * machine.clock_ghz
-    bound, reason = _find_bound(time_us, empty_us, main, peak)
-    low, high = measured_band(machine)
-    read = sum(result.dram_bytes for result in results)
-    notes = [note for result in results for note in result.notes]
-    if workload.forecast_note:
-        notes.append(workload.forecast_note)
-    if not machine.calibrated:
-        notes.insert(
-            0,
-            f"uncalibrated: the latencies of {gpu.title} were not measured by this project, so the "
-            f"band is wider; those here were {machine.numbers_of}",
-        )
-    return Forecast(
-        time_us=time_us,
-        band_us=(time_us * low, time_us * high),
-        bound=bound,
-        bound_reason=reason,
-        terms_us=_terms(results, machine, overhead_us),
-        calibrated=machine.calibrated,
-        gpu=gpu.name,
-        gb_per_s=read / time_us / 1e3,
-        in_flight_bytes=main.in_flight_bytes,
-        launches=tuple(results),
-        code=code.origin,
-        floor=floors(workload, gpu),
-        note="; ".join(notes),
-    )
+@dataclass(frozen=True)
+class _Call:
+    """One call on one GPU, with its machine code."""
 
+    launches: Sequence[Launch]
+    workload: Problem
+    gpu: Gpu
+    code: MachineCode
+    machine: Machine
 
-def _with_doubts(
-    made: Forecast, workload: Problem, launches: Sequence[Launch], gpu: Gpu
-) -> Forecast:
-    """The forecast, without a band where something says that the model does not know."""
-    doubts = [doubt for launch in made.launches for doubt in launch.doubts]
-    least = least_call_bytes(workload, launches)
-    floor_us = sheet_floor_us(least, gpu) or 0.0
-    in_l2 = workload.cache_state == "warm" and least <= gpu.l2_bytes
-    if made.time_us < floor_us and not in_l2:
-        doubts.append(
-            f"{made.time_us:.4g} us is less than the {floor_us:.4g} us in which the memory of "
-            f"{gpu.title} moves the {least:,.0f} bytes of a call: the trace does not see all "
-            "that is read"
+    @staticmethod
+    def of(
+        rung: Rung,
+        workload: Problem,
+        gpu: Gpu | str,
+        knobs: Mapping[str, int] | None = None,
+        code: MachineCode | None = None,
+        machine: Machine | None = None,
+    ) -> _Call:
+        """The call of a rung; the kernel is compiled unless its code is at hand."""
+        gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
+        launches = rung.launches(workload, gpu.limits, knobs)
+        code = code or machine_code(rung, workload, gpu.limits, rung.resolve_knobs(knobs))
+        return _Call(launches, workload, gpu, code, machine or machine_of(gpu))
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """All that a forecast follows from, for the cache: the model's own code is part of it."""
+        code = self.code
+        made_of = (MODEL_CODE, self.launches, self.workload, self.gpu, self.machine)
+        return (*made_of, code.content, code.resources, code.origin)
+
+    def models(self, counts: TripCounts | None = None) -> list[LaunchModel]:
+        """A model of each timed launch; with ``counts`` it follows what data decide."""
+        code, missing = (
+            self.code,
+            [
+                launch.entry
+                for launch in timed_launches(self.launches)
+                if launch.entry not in self.code.entries
+            ],
         )
-    needed = workload.set_bytes + sum(one.bytes for launch in launches for one in launch.workspace)
-    if needed > gpu.memory_gb * 1e9:
-        doubts.append(
-            f"the call needs {needed / 1e9:,.0f} GB, and {gpu.title} has {gpu.memory_gb:g} GB"
+        if missing:
+            raise LabError(
+                f"There is no kernel {missing[0]!r} to forecast.",
+                f"the launch names it; the source has {', '.join(sorted(code.entries)) or 'none'}",
+                'name one of those in the launch, or declare the kernel extern "C"',
+            )
+        warm = self.workload.cache_state == "warm"
+        return [
+            LaunchModel(blocks, code.resources[blocks.launch.entry], self.gpu, self.machine, warm)
+            for blocks in self._followed(counts)
+        ]
+
+    def _followed(self, counts: TripCounts | None) -> tuple[LaunchBlocks, ...]:
+        """The blocks of each timed launch; those that were followed last need not be again.
+
+        What blocks execute is the same on every GPU of an architecture, in a cold and a warm cache.
+        """
+        launches, code = self.launches, self.code
+        key = content_key(launches, self.workload.replace(cache_state="cold"), code.content)
+        known = _recent.get(key) if counts is None else None
+        if known is not None:
+            return known
+        timed = timed_launches(launches)
+        memory = CallMemory(self.workload, launches, timed, counts.inputs() if counts else None)
+        place = {id(launch): number for number, launch in enumerate(launches)}
+        blocks = tuple(
+            LaunchBlocks(
+                launch,
+                code.entries[launch.entry],
+                memory,
+                (place[id(launch)], counts) if counts else None,
+            )
+            for launch in timed
         )
-    if not doubts:
-        return made
-    doubts = list(dict.fromkeys(doubts))
-    notes = ("no band: the model does not know how long this takes", made.note)
-    note = "; ".join(filter(None, notes))
-    return dataclasses.replace(made, band_us=None, doubts=tuple(doubts), note=note)
+        if counts is None:
+            _recent.put(key, blocks)
+        return blocks
+
+    def predict(self, models: Sequence[LaunchModel], scale: Mapping[str, float]) -> Forecast:
+        """The forecast of some launches, with latencies scaled by class."""
+        gpu = self.gpu
+        if scale:
+            models = [model.scaled(scale) for model in models]
+        machine = models[0].machine
+        results = [model.result for model in models]
+        overhead_us = machine.start_us + sum(machine.launch_us(result.blocks) for result in results)
+        time_us = overhead_us + sum(result.time_us for result in results)
+        main = max(results, key=lambda result: result.time_us)
+        empty_us = machine.launch_us(1) + machine.start_us
+        peak = gpu.dram_gb_per_s or machine.dram_bytes_per_cycle * machine.clock_ghz
+        bound, reason = _find_bound(time_us, empty_us, main, peak)
+        low, high = measured_band(machine)
+        read = sum(result.dram_bytes for result in results)
+        notes = [note for result in results for note in result.notes]
+        if self.workload.forecast_note:
+            notes.append(self.workload.forecast_note)
+        if not machine.calibrated:
+            notes.insert(
+                0,
+                f"uncalibrated: the latencies of {gpu.title} were not measured by this project, so "
+                f"the band is wider; those here were {machine.numbers_of}",
+            )
+        return Forecast(
+            time_us=time_us,
+            band_us=(time_us * low, time_us * high),
+            bound=bound,
+            bound_reason=reason,
+            terms_us=_terms(results, machine, overhead_us),
+            calibrated=machine.calibrated,
+            gpu=gpu.name,
+            gb_per_s=read / time_us / 1e3,
+            in_flight_bytes=main.in_flight_bytes,
+            launches=tuple(results),
+            code=self.code.origin,
+            floor=floors(self.workload, gpu),
+            note="; ".join(notes),
+        )
+
+    def with_doubts(self, made: Forecast) -> Forecast:
+        """The forecast, without a band where something says that the model does not know."""
+        workload, launches, gpu = self.workload, self.launches, self.gpu
+        doubts = [doubt for launch in made.launches for doubt in launch.doubts]
+        least = least_call_bytes(workload, launches)
+        floor_us = sheet_floor_us(least, gpu) or 0.0
+        in_l2 = workload.cache_state == "warm" and least <= gpu.l2_bytes
+        if made.time_us < floor_us and not in_l2:
+            doubts.append(
+                f"{made.time_us:.4g} us is less than the {floor_us:.4g} us in which the memory of "
+                f"{gpu.title} moves the {least:,.0f} bytes of a call: the trace does not see all "
+                "that is read"
+            )
+        needed = workload.set_bytes + sum(
+            one.bytes for launch in launches for one in launch.workspace
+        )
+        if needed > gpu.memory_gb * 1e9:
+            doubts.append(
+                f"the call needs {needed / 1e9:,.0f} GB, and {gpu.title} has {gpu.memory_gb:g} GB"
+            )
+        if not doubts:
+            return made
+        doubts = list(dict.fromkeys(doubts))
+        notes = ("no band: the model does not know how long this takes", made.note)
+        note = "; ".join(filter(None, notes))
+        return dataclasses.replace(made, band_us=None, doubts=tuple(doubts), note=note)
 
 
 @no_collection()
@@ -323,33 +327,28 @@ def what_if(
         Where many warps compete, two simulations differ by some percent for no reason; a shorter
         latency that would seem to make the kernel slower is said to change nothing.
     """
-    gpu = load_gpu(gpu) if isinstance(gpu, str) else gpu
     _check_classes(dict.fromkeys(classes, factor))
-    launches = rung.launches(workload, gpu.limits, knobs)
-    code = machine_code(rung, workload, gpu.limits, rung.resolve_knobs(knobs))
-    machine = machine_of(gpu)
-
+    call = _Call.of(rung, workload, gpu, knobs)
     counted = counts and forecast(rung, workload, gpu, knobs, counts=counts).counted
     asked = counts() if counts and counted else None
 
     def make() -> dict[str, float]:
-        models = _models(launches, workload, gpu, code, machine, asked)
-        base_us = _predict(models, workload, gpu, code, {}).time_us
+        models = call.models(asked)
+        base_us = call.predict(models, {}).time_us
         found = {}
         for name in classes:
             scale = {name: 1 / factor if name == "bandwidth" else factor}
-            time_us = _predict(models, workload, gpu, code, scale).time_us
+            time_us = call.predict(models, scale).time_us
             found[name] = min(time_us, base_us) if factor <= 1 else max(time_us, base_us)
         return found
 
-    content = _content(launches, workload, gpu, code, machine)
     said_by = asked.content if asked else None
-    return kept("what_if", (*content, factor, classes, said_by), make)
+    return kept("what_if", (*call.content, factor, classes, said_by), make)
 
 
 def _find_bound(
     time_us: float, empty_us: float, main: LaunchForecast, peak_gb_per_s: float
-) -> tuple[str, str]:
+) -> tuple[Bound, str]:
     """(bound, one sentence) of a call by the rule that counters are read by too."""
     of_peak = main.dram_bytes / main.time_us / 1e3 / peak_gb_per_s if main.time_us else 0.0
     shares = {"dram": of_peak, **main.busy, "chain": chain_share(main.stack)}
@@ -361,7 +360,7 @@ def _find_bound(
         )
     if bound in FULL_UNITS:
         unit = max(FULL_UNITS[bound], key=lambda name: shares[name])
-        return bound, FULL_UNITS[bound][unit].format(shares[unit])
+        return bound, FULL_UNITS[bound][unit].foretold.format(shares[unit])
     top = main.stack[0] if main.stack else None
     waited = f"a warp waits longest for {top.name} ({top.share:.0%})" if top else "it waits"
     return bound, (

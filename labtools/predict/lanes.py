@@ -84,15 +84,13 @@ class Lanes:
 
     def special(self, name: str) -> np.ndarray | None:
         """A special register such as ``SR_TID.X``."""
-        axis = {"X": 0, "Y": 1, "Z": 2}.get(name.rpartition(".")[2], 0)
-        if name.startswith("SR_TID"):
-            return self.thread[:, axis].astype(np.uint32)
-        if name.startswith("SR_CTAID"):
-            return self.block[:, axis].astype(np.uint32)
-        if name.startswith("SR_NTID"):
-            return self.constant(self.block_shape[axis])
-        if name.startswith("SR_NCTAID"):
-            return self.constant(self.grid[axis])
+        register, _, axis_name = name.rpartition(".")
+        axis = {"X": 0, "Y": 1, "Z": 2}.get(axis_name, 0)
+        if register in ("SR_TID", "SR_CTAID"):
+            index = self.thread if register == "SR_TID" else self.block
+            return index[:, axis].astype(np.uint32)
+        if register in ("SR_NTID", "SR_NCTAID"):
+            return self.constant((self.block_shape if register == "SR_NTID" else self.grid)[axis])
         if name == "SR_LANEID":
             return self.lane
         if name in ("SRZ", "SR_CgaCtaId", "SR_CgaSize"):
@@ -211,38 +209,38 @@ def tensor_maps(launch: Launch, buffers: Buffers, arch: str) -> dict[int, Tensor
 
 def lanes_of_block(launch: Launch, buffers: Buffers, arch: str, block: int = 0) -> Lanes:
     """Every thread of one block."""
-    x, y, z = launch.block
-    number = np.arange(x * y * z)
-    thread = np.stack([number % x, number // x % y, number // (x * y)], axis=1)
-    return Lanes(
-        np.repeat(_block_indices(launch, np.array([block])), len(number), axis=0),
-        thread,
-        launch.grid,
-        launch.block,
-        constant_bank(launch, buffers, arch),
-        tensor_maps=tensor_maps(launch, buffers, arch),
-    )
+    return _lanes(launch, buffers, arch, np.array([block]), np.arange(launch.num_threads))
 
 
 def lanes_of_blocks(
     launch: Launch, buffers: Buffers, arch: str, blocks: np.ndarray, thread: int = 0
 ) -> Lanes:
     """One thread of each of some blocks, for what differs between blocks."""
-    x, y, _ = launch.block
+    return _lanes(launch, buffers, arch, blocks, np.array([thread]), independent=True)
+
+
+def _lanes(
+    launch: Launch,
+    buffers: Buffers,
+    arch: str,
+    blocks: np.ndarray,
+    threads: np.ndarray,
+    independent: bool = False,
+) -> Lanes:
     return Lanes(
-        _block_indices(launch, blocks),
-        np.tile(np.array([thread % x, thread // x % y, thread // (x * y)]), (len(blocks), 1)),
+        np.repeat(_indices(blocks, launch.grid), len(threads), axis=0),
+        np.tile(_indices(threads, launch.block), (len(blocks), 1)),
         launch.grid,
         launch.block,
         constant_bank(launch, buffers, arch),
-        independent=True,
-        tensor_maps=tensor_maps(launch, buffers, arch),
+        independent,
+        tensor_maps(launch, buffers, arch),
     )
 
 
-def _block_indices(launch: Launch, blocks: np.ndarray) -> np.ndarray:
-    x, y, _ = launch.grid
-    return np.stack([blocks % x, blocks // x % y, blocks // (x * y)], axis=1)
+def _indices(number: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
+    x, y, _ = shape
+    return np.stack([number % x, number // x % y, number // (x * y)], axis=1)
 
 
 def make_buffers(

@@ -630,7 +630,7 @@ def _launch_curve(known: Latencies) -> Curve:
 def measured_band(machine: Machine) -> tuple[float, float]:
     """(lower, upper) factor on a forecast: how far it was off on the worst calibration point.
 
-    The file is written by ``python -m tools.write_band``. Where nothing was measured on the GPU
+    The file is written by ``make regen``. Where nothing was measured on the GPU
     itself the band is a factor of 2 either way.
     """
     if not machine.calibrated or not _BAND.is_file():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from labtools.problem import OUTPUT_BUFFER, Launch, Problem
+from labtools.problem import Launch, Problem
 
 from .lanes import Buffers, make_buffers
 
@@ -24,6 +24,8 @@ class CallMemory:
     ) -> None:
         sizes = _sizes(workload, launches)
         buffers = make_buffers(timed, workload.traced_contents(), sizes)
+        if data:  # but for what the call itself changes
+            data = {name: held for name, held in data.items() if name not in workload.outputs}
         self.buffers: Buffers = dataclasses.replace(buffers, data=data) if data else buffers
         prepared = {name for launch in launches if launch.prepare for name in launch.named}
         scratch = {one.name for launch in timed for one in launch.workspace} - prepared
@@ -31,7 +33,9 @@ class CallMemory:
             number for number, name in enumerate(self.buffers.names) if name in scratch
         }
         self.scratch = self.workspaces | {
-            number for number, name in enumerate(self.buffers.names) if name == OUTPUT_BUFFER
+            number
+            for number, name in enumerate(self.buffers.names)
+            if name in workload.outputs and name not in workload.inputs
         }
         self.total_bytes = sum(
             size

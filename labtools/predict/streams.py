@@ -186,13 +186,18 @@ class BlockStreams:
         return sum(sum(place >= 0 for place in warp) for warp in self.flat(trips).warps)
 
 
-def meetings_of(nodes: Sequence[Node], times: int = 1) -> Iterator[tuple[Meeting, int]]:
-    """What a stream says at barriers, and how often."""
+def each_op(nodes: Sequence[Node], times: int = 1) -> Iterator[tuple[Op, int]]:
+    """Every instruction of a stream, and how often it is issued."""
     for node in nodes:
         if isinstance(node, LoopNode):
-            yield from meetings_of(node.body, times * node.count)
-        elif node.meeting is not None:
-            yield node.meeting, times
+            yield from each_op(node.body, times * node.count)
+        else:
+            yield node, times
+
+
+def meetings_of(nodes: Sequence[Node]) -> Iterator[tuple[Meeting, int]]:
+    """What a stream says at barriers, and how often."""
+    return ((op.meeting, times) for op, times in each_op(nodes) if op.meeting is not None)
 
 
 def _phases_of(loop: LoopNode) -> int:
@@ -258,9 +263,7 @@ def _flatten(
 
 def count_ops(nodes: Sequence[Node]) -> int:
     """Instructions issued, all trips counted."""
-    return sum(
-        node.count * count_ops(node.body) if isinstance(node, LoopNode) else 1 for node in nodes
-    )
+    return sum(times for _, times in each_op(nodes))
 
 
 def first_of(loop: LoopNode) -> int:
@@ -345,6 +348,13 @@ class _Tally:
     sectors: int = 0
     new: int = 0
     lines: int = 0
+
+    def add(self, sectors: int, new: int, lines: int) -> None:
+        """One more trip."""
+        self.trips += 1
+        self.sectors += sectors
+        self.new += new
+        self.lines += lines
 
 
 @dataclass
@@ -459,11 +469,7 @@ class _Requests:
             for warp in np.unique(self.warp[lanes]):
                 count = int((lanes & (self.warp == warp)).sum())
                 asked = max(1, -(-count * width // SECTOR_BYTES))
-                tally = tallies.setdefault(int(warp), _Tally())
-                tally.trips += 1
-                tally.sectors += asked
-                tally.new += asked
-                tally.lines += max(1, asked // 4)
+                tallies.setdefault(int(warp), _Tally()).add(asked, asked, max(1, asked // 4))
             return
         used = address[lanes]
         self.place.setdefault(id(step), int(used[0] // np.uint64(BUFFER_SPACING)) - 1)
@@ -487,16 +493,11 @@ class _Requests:
             new = wanted
         for warp in np.flatnonzero(wanted).tolist():
             tally = tallies.setdefault(warp, _Tally())
-            if counted or not tally.trips:
-                if counted and tally.trips < 0:
-                    tally.trips = 0
-                tally.trips += 1
-                tally.sectors += int(wanted[warp])
-                tally.new += int(new[warp])
-                tally.lines += int(lines[warp])
-                if not counted:  # the cold first trip only stands in until others follow
-                    tally.trips = -1
-                    tally.sectors = tally.new = tally.lines = 0
+            if counted:
+                tally.trips = max(0, tally.trips)
+                tally.add(int(wanted[warp]), int(new[warp]), int(lines[warp]))
+            elif not tally.trips:  # the cold first trip only stands in until others follow
+                tally.trips = -1
 
     def _conflicts(self, step: Execution, address: np.ndarray | None) -> dict[int, int]:
         """Wavefronts a warp: how often the most wanted bank must be read."""
@@ -552,12 +553,10 @@ class _Requests:
             steps.append((buffer, step, low, high))
             old = spans.get(buffer, (low, high))
             spans[buffer] = (min(low, old[0]), max(high, old[1]))
-        before = {
-            id(step): distance
-            for buffer, step, low, high in steps
-            if (distance := self._distance(buffer, low, high)) is not None
-        }
-        self.again.update(before)
+        for buffer, step, low, high in steps:
+            distance = self._distance(buffer, low, high)
+            if distance is not None:
+                self.again[id(step)] = distance
         start = self.total_bytes
         for buffer, (low, high) in spans.items():
             if not any(
@@ -625,11 +624,10 @@ class _Requests:
 
     def touched_bytes(self) -> dict[int, float]:
         """Bytes from the first to the last touched one, by buffer."""
-        found: dict[int, tuple[int, int]] = {}
+        ends: dict[int, list[int]] = {}
         for one in self.intervals:
-            old = found.get(one.buffer, (one.low, one.high))
-            found[one.buffer] = (min(old[0], one.low), max(old[1], one.high))
-        return {buffer: float(high - low) for buffer, (low, high) in found.items()}
+            ends.setdefault(one.buffer, []).extend((one.low, one.high))
+        return {buffer: float(max(some) - min(some)) for buffer, some in ends.items()}
 
     # ---------------------------------------------------------------------------------- result
 
@@ -651,13 +649,8 @@ class _Requests:
         if tally is None or tally.trips == 0:
             return None
         trips = max(1, tally.trips)
-        kind = "load"
-        if one.base == "LDGSTS":
-            kind = "async"
-        elif one.base in GLOBAL_STORES:
-            kind = "store"
-        elif one.base in GLOBAL_ATOMICS:
-            kind = "atomic"
+        kinds = (("async", {"LDGSTS"}), ("store", GLOBAL_STORES), ("atomic", GLOBAL_ATOMICS))
+        kind = next((kind for kind, bases in kinds if one.base in bases), "load")
         sectors = max(1.0, tally.sectors / trips)
         return Request(
             kind=kind,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -186,6 +186,15 @@ def _count(items: Sequence[Executed], lanes: int, place: int | None = None) -> n
     for mask, active in masks.items():
         total += times[mask] * active
     return total
+
+
+def each_execution(items: Iterable[Executed], times: int = 1) -> Iterator[tuple[Execution, int]]:
+    """Every step, and how often it is executed; of independent lanes as often as by the longest."""
+    for item in items:
+        if isinstance(item, Repeat):
+            yield from each_execution(item.body, times * item.count)
+        else:
+            yield item, times
 
 
 # --------------------------------------------------------------------------------- the machine

@@ -13,6 +13,7 @@ from .compare import (
     is_poison,
     merge_comparisons,
     poisoned,
+    tolerance_of,
 )
 from .decode import block_plan
 from .decode.battery import battery, draw_workloads
@@ -41,7 +42,6 @@ from .decode.scheme import (
     PER_ROW_INT8,
     SCHEMES,
     Scheme,
-    TensorScheme,
 )
 from .decode.split import choose_split, decode_scalars, fill_of_split, split_launches
 from .decode.workload import HEADLINE, Workload
@@ -56,6 +56,7 @@ from .prefill.operation import PrefillAttention
 from .problem import (
     DEFAULT_OPERATION,
     OUTPUT_BUFFER,
+    Arrays,
     Buffer,
     Drawn,
     Fill,
@@ -73,6 +74,7 @@ from .problem import (
 )
 from .rows import Rows
 from .rows.operation import RowNorm
+from .rows.residual import AddNorm, ResidualNorm
 from .rung import (
     Knob,
     Launch,
@@ -87,8 +89,10 @@ from .rung import (
     reset_launch,
     timed_launches,
 )
+from .storage import AS_GIVEN, AS_THEY_ARE, CODECS, StorageFormat
 
 register_operation(DecodeAttention())
 register_operation(RowNorm())
+register_operation(ResidualNorm())
 register_operation(PrefillAttention())
 register_operation(MatrixProduct())

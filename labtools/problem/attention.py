@@ -98,8 +98,14 @@ def refuse_kind(
     problem: AttentionProblem,
     dtypes: Sequence[str] = ("float16",),
     layouts: Sequence[str] = ("contiguous",),
+    empty: bool = False,
 ) -> str | None:
-    """Why a kernel for certain element types and layouts cannot run a problem, or None."""
+    """Why a kernel for certain element types and layouts cannot run a problem, or None.
+
+    Unless ``empty`` a sequence has keys.
+    """
+    if problem.empty_parts and not empty:
+        return "a sequence has no keys; this kernel is written for at least one"
     if problem.dtype not in dtypes:
         return f"its elements are {problem.dtype}; this kernel is written for {list(dtypes)}"
     if problem.layout not in layouts:
@@ -112,6 +118,7 @@ def kernel_supports(
     dtypes: Sequence[str] = ("float16",),
     layouts: Sequence[str] = ("contiguous",),
     groups: Sequence[int] | None = None,
+    empty: bool = False,
 ) -> Callable[[Any], str | None]:
     """A ``supports`` function for an attention kernel that is written for certain problems only.
 
@@ -120,12 +127,13 @@ def kernel_supports(
         dtypes: the element types that it takes.
         layouts: the layouts of K and V that it takes.
         groups: the query heads a KV head (Hq / Hkv) that it takes; None takes any.
+        empty: whether it gives zeros for a sequence without keys.
     """
 
     def supports(problem: AttentionProblem) -> str | None:
         if problem.head_dim not in head_dims:
             return f"head_dim is {problem.head_dim}; this kernel is written for {list(head_dims)}"
-        if reason := refuse_kind(problem, dtypes, layouts):
+        if reason := refuse_kind(problem, dtypes, layouts, empty):
             return reason
         if groups is not None and problem.group_size not in groups:
             return (
@@ -190,6 +198,8 @@ def score_profile(
         rng: draws the places.
     """
     row = np.zeros(length, np.float32)
+    if not length:
+        return row
     if distribution == "late_peaked":
         row[length - max(1, length // 64) :] = LATE_PEAK
     elif distribution == "early_peaked":
@@ -221,6 +231,8 @@ def altered_rows(
         keys: those that it sees, ``[n, D]``.
         rng: draws the content and the other place.
     """
+    if not len(keys):
+        return []
     top = int(np.argmax(keys.astype(np.float32) @ q.astype(np.float32)))
     other = int(rng.integers(len(keys)))
     fresh = _ALTERED * rng.standard_normal(len(q), dtype=np.float32)
@@ -234,12 +246,14 @@ def softmax(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The weights of rows of scores, and the natural log of the sum of their exponentials.
 
     Args:
-        scores: float64 ``[rows, n]``; -infinity for a key that a row does not see, and every row
-            sees one.
+        scores: float64 ``[rows, n]``; -infinity for a key that a row does not see. Every row sees
+            one, or n is 0.
 
     Returns:
         weights ``[rows, n]`` and log-sum-exp ``[rows]``, both float64.
     """
+    if not scores.shape[1]:
+        return scores, np.full(len(scores), -np.inf)
     peak = scores.max(axis=1, keepdims=True)
     weights = np.exp(scores - peak)
     total = weights.sum(axis=1, keepdims=True)

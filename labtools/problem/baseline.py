@@ -9,10 +9,11 @@ from typing import Any
 
 from .errors import LabError
 from .paths import kernels_dir
-from .problem import DEFAULT_OPERATION, Problem, Supports, operations
+from .problem import DEFAULT_OPERATION, Problem, Supports, kernels_folder, operations
 from .rung import OfOperation, load_by_path
+from .storage import AS_THEY_ARE, StorageFormat
 
-LIBRARY_TOLERANCE = {"float16": 3e-3, "bfloat16": 1.5e-2}
+LIBRARY_TOLERANCE = {"float16": 3e-3, "bfloat16": 1.5e-2, "float32": 1e-4}
 """Relative error allowed to a library by element type: it may round the weights before it
 multiplies them with V, which a kernel of this project may not."""
 
@@ -24,8 +25,8 @@ class Baseline:
     id: str  # for example ``sdpa``
     title: str  # a few words
     # ``prepare(tensors, problem)`` with torch tensors by the names of the problem's inputs, with
-    # their shapes and types; returns a function of no arguments that computes the output. What that
-    # function does is what is timed.
+    # their shapes and types; returns a function of no arguments that computes the output, or a
+    # tuple of all outputs in their order. What that function does is what is timed.
     prepare: Callable[[Mapping[str, Any], Any], Callable[[], Any]]
     # returns why a problem of its operation cannot run here, or None. A layout or type that is not
     # among ``layouts`` and ``dtypes`` is refused before it is asked.
@@ -33,9 +34,9 @@ class Baseline:
     fair: bool = True  # False for a baseline that is handicapped on purpose
     doc: str = ""  # what exactly is inside the timed call
     source: Path | None = None
-    # bits in which it keeps an element of what it streams, of decode K and V. A baseline is a fair
-    # peer of the rungs that keep as many.
-    kv_bits: int = 16
+    # how it keeps what it streams, of decode K and V. A baseline is a fair peer of the rungs that
+    # keep an element in as many bits.
+    storage: StorageFormat = AS_THEY_ARE
     layouts: tuple[str, ...] = ("contiguous",)  # of the inputs, that it takes as they are
     dtypes: tuple[str, ...] = ("float16", "bfloat16")  # of the inputs
     # relative error allowed; None takes `LIBRARY_TOLERANCE` of the type
@@ -50,6 +51,8 @@ class Baseline:
                 return f"the layout is {problem.layout}; it takes {' or '.join(self.layouts)}"
             if problem.dtype not in self.dtypes:
                 return f"the type is {problem.dtype}; it takes {' or '.join(self.dtypes)}"
+            if problem.empty_parts:
+                return "there are lengths of 0"
             return asked(problem)
 
         if not isinstance(asked, OfOperation):
@@ -72,20 +75,26 @@ class Baseline:
 
     def tolerance_for(self, problem: Problem) -> float:
         """Relative error of one part of the output against the oracle that it is allowed."""
-        return LIBRARY_TOLERANCE[problem.dtype] if self.tolerance is None else self.tolerance
+        if self.tolerance is not None:
+            return self.tolerance
+        return LIBRARY_TOLERANCE.get(problem.output.dtype, problem.tolerance)
 
 
 def baselines_dir(operation: str = DEFAULT_OPERATION) -> Path:
     """Where the shipped baselines of an operation stand; other operations have their own folder."""
     folder = kernels_dir() / "baselines"
-    return folder if operation == DEFAULT_OPERATION else folder / operation
+    return folder if operation == DEFAULT_OPERATION else folder / kernels_folder(operation)
 
 
 def list_baselines(operation: str | None = DEFAULT_OPERATION) -> list[Baseline]:
     """The shipped baselines of an operation; None for those of every one."""
     names = operations() if operation is None else (operation,)
-    paths = [path for name in names for path in sorted(baselines_dir(name).glob("*.py"))]
-    return [load_by_path(path).BASELINE for path in paths]
+    found = [
+        load_by_path(path).BASELINE
+        for folder in dict.fromkeys(baselines_dir(name) for name in names)
+        for path in sorted(folder.glob("*.py"))
+    ]
+    return [one for one in found if one.operation in names]
 
 
 def load_baseline(name: str) -> Baseline:

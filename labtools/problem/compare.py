@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from .dtypes import element_dtype
 
-TOLERANCE = {"float16": 1e-3, "bfloat16": 4e-3}
+TOLERANCE = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 2e-5, "float64": 1e-10}
 """Worst relative error of one part of the output by its type; rounding the output alone gives
-about 2e-4 in fp16 and eight times that in bf16, which has three bits less."""
+about 2e-4 in fp16 and eight times that in bf16, which has three bits less. In fp32 it gives 3e-8,
+and what shows is the error of long sums."""
 
-MOST_TOLERANCE = {"float16": 4e-3, "bfloat16": 1.6e-2}
-"""The largest error that a kernel may ask for by the type of the output, whatever it says."""
+MOST_TOLERANCE = {"float16": 4e-3, "bfloat16": 1.6e-2, "float32": 4e-3, "float64": 1e-6}
+"""The largest error that a kernel may ask for by the type of the output, whatever it says. In fp32
+it leaves room for products that tensor cores round to TF32."""
 MOST_TOLERANCE_IN_8_BITS = 0.05
 """The same for one whose preparation keeps inputs in eight bits and names no scheme of them."""
 
-_POISON_BITS = {2: 0x7E5A, 4: 0x7FC05A5A, 8: 0x7FF85A5A5A5A5A5A}
+_POISON_BITS = {1: 0x5A, 2: 0x7E5A, 4: 0x7FC05A5A, 8: 0x7FF85A5A5A5A5A5A}
 _BFLOAT16_POISON = 0x7FC5  # 0x7E5A is a number in bf16
 
 
@@ -32,10 +34,13 @@ def poisoned(shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
     Integer types get the same bits, which are far from any value a kernel means to write.
     """
     dtype = element_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
-    if dtype.itemsize == 1:
-        return np.full(shape, 0x5A, np.uint8).view(dtype)
     bits = np.full(shape, _poison_bits(dtype), f"u{dtype.itemsize}")
     return bits.view(dtype)
+
+
+def tolerance_of(dtype: str) -> float:
+    """`TOLERANCE` of a type; what is counted in whole numbers is exact."""
+    return TOLERANCE.get(dtype, 0.0)
 
 
 def is_poison(array: np.ndarray) -> np.ndarray:
@@ -61,6 +66,10 @@ class Comparison:
     cases: int = 1  # outputs that were compared
     pairs: int = 0  # parts that were compared, of decode (sequence, head) pairs
 
+    def of_output(self, name: str) -> Comparison:
+        """The same, and its problems name the output."""
+        return replace(self, problems=[f"{name}: {problem}" for problem in self.problems])
+
     def __str__(self) -> str:
         if self.ok:
             return f"right: worst relative error {self.worst_error:.1e} (limit {self.tolerance:g})"
@@ -79,24 +88,26 @@ def compare_output(
         out: the kernel's output in its own type.
         expected: float64, of the same shape; parts that are NaN throughout were not computed and
             are not compared.
-        tolerance: relative error allowed; None takes `TOLERANCE` of the output's type.
+        tolerance: relative error allowed; None takes `tolerance_of` the output's type.
         axes: what the axes are called; all but the last number a part. None counts them:
             ``axis 0``. `Problem.compare` knows their names.
     """
     axes = axes or [f"axis {number}" for number in range(out.ndim)]
     if tolerance is None:
-        tolerance = TOLERANCE[str(out.dtype)]
+        tolerance = tolerance_of(str(out.dtype))
     nowhere = (0,) * (len(axes) - 1)
     if out.shape != expected.shape:
         problem = f"the output has shape {out.shape}, expected {expected.shape}"
         return Comparison(False, np.inf, nowhere, tolerance, [problem])
+    if not out.size:
+        return Comparison(True, 0.0, nowhere, tolerance)
     compared = ~np.isnan(expected).all(axis=-1)
     if not compared.any():
         return Comparison(False, np.inf, nowhere, tolerance, ["nothing was compared"])
     parts = np.argwhere(compared)
     found, wanted = out[compared], expected[compared]
     problems = []
-    unwritten = is_poison(found)
+    unwritten = is_poison(found) & (found != wanted)
     not_finite = ~np.isfinite(found) & ~unwritten
     for mask, text in ((unwritten, "never written"), (not_finite, "NaN or infinite")):
         if mask.any():
@@ -116,6 +127,14 @@ def compare_output(
             f"{worst_error:.1e} relative at {_where(worst_index, axes)} (limit {tolerance:g})"
         )
     return Comparison(not problems, worst_error, worst_index, tolerance, problems, pairs=len(parts))
+
+
+def merge_outputs(found: Sequence[Comparison]) -> Comparison:
+    """The comparisons of several outputs of one run: what is said of its worst one, and every
+    problem."""
+    worst = max(found, key=lambda one: (not one.ok, one.worst_error or 0.0))
+    problems = [problem for one in found for problem in one.problems]
+    return replace(worst, problems=problems, pairs=found[0].pairs)
 
 
 def merge_comparisons(found: Sequence[Comparison]) -> Comparison:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, NoReturn, Protocol, Self, TypeVar
 
 import numpy as np
 
-from .compare import TOLERANCE, Comparison, compare_output
+from .compare import Comparison, compare_output, merge_outputs, tolerance_of
 from .dtypes import element_bytes
 from .errors import LabError
 from .text import given_path, read_given
@@ -28,9 +28,11 @@ DEFAULT_OPERATION = "decode"
 """The operation of a short form without a prefix, of JSON that names none, and of a rung that
 names none."""
 OUTPUT_BUFFER = "out"
-"""What every operation calls its output."""
+"""What a problem with one output calls it, unless it says otherwise."""
 CACHE_STATES = ("cold", "warm")
-DTYPES = ("float16", "bfloat16")
+DTYPES = ("float16", "bfloat16", "float32")
+DRAWN_DTYPES = ("float16", "bfloat16")
+"""The types of problems that are drawn, unless a kernel takes neither."""
 LARGEST = 2**31 - 1
 """Kernels take sizes as int."""
 LARGEST_SET = 2**42
@@ -39,12 +41,18 @@ VISIT = 128
 """Elements of one visit, as many as a head of decode has."""
 MOST_PARTS = 2**24
 """Sequences or rows of one problem: what is known of each is kept in arrays of this length."""
-SHORT_DTYPES = {"fp16": {"dtype": "float16"}, "bf16": {"dtype": "bfloat16"}}
+SHORT_DTYPES = {
+    "fp16": {"dtype": "float16"},
+    "bf16": {"dtype": "bfloat16"},
+    "fp32": {"dtype": "float32"},
+}
 """Options of the short form that every operation with these types has."""
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
 
 P = TypeVar("P", bound="Problem")
 D = TypeVar("D", bound="Drawn")
+Arrays = Mapping[str, np.ndarray]
+"""Contents of buffers by name."""
 Part = tuple[int, ...]
 """The index of one part of the output: what is compared by itself, such as a (sequence, head)."""
 Supports = Callable[[Any], str | None]
@@ -106,6 +114,10 @@ class StoredAs(Protocol):
     def bits(self) -> int:
         """Most bits of one element."""
 
+    @property
+    def codec(self) -> str:
+        """Name of the codec with these bits."""
+
     def stored_bytes(self, problem: Any) -> int:
         """Bytes that take the place of `Problem.streamed_bytes`, each once."""
 
@@ -113,13 +125,14 @@ class StoredAs(Protocol):
 class Problem(ABC):
     """What is computed: a shape, the inputs' kind and seed, and the state of the cache.
 
-    A subclass is a frozen dataclass whose first fields are its shape, whole numbers of at least 1,
-    and which has the fields below with defaults.
+    A subclass is a frozen dataclass whose first fields are its shape, whole numbers of at least 1
+    (0 for those in `may_be_zero`), and which has the fields below with defaults.
     """
 
     operation: ClassVar[str]
     """Its name; also the prefix of the short form."""
     shape_fields: ClassVar[tuple[str, ...]]
+    may_be_zero: ClassVar[tuple[str, ...]] = ()
     letters: ClassVar[str]
     """The shape as a short form shows it, such as ``R,C``."""
     options: ClassVar[Mapping[str, Mapping[str, Any]]]
@@ -130,10 +143,10 @@ class Problem(ABC):
     """A short form."""
     distributions: ClassVar[tuple[str, ...]] = ("normal",)
     axes: ClassVar[tuple[str, ...]]
-    """What the axes of the output are called. All but the last number a part, which is compared
+    """What the axes of `output` are called. All but the last number a part, which is compared
     with the oracle by itself."""
 
-    dtype: str  # element type of the output, and of the inputs that are drawn
+    dtype: str  # element type of the inputs that are drawn
     distribution: str  # which kind of inputs, one of `distributions`
     seed: int  # seed of the input generator
     cache_state: str  # ``cold`` (buffers rotated past the L2) or ``warm``
@@ -148,7 +161,17 @@ class Problem(ABC):
     @property
     @abstractmethod
     def output(self) -> Buffer:
-        """The output buffer."""
+        """The first output buffer, whose axes number the parts."""
+
+    @property
+    def outputs(self) -> dict[str, Buffer]:
+        """Every output buffer by name, `output` first.
+
+        A name that is among the `inputs` too is one buffer, which holds an input before the launch
+        and an output after it. An output whose shape begins as that of the first one is compared
+        part by part; any other one is compared whole.
+        """
+        return {OUTPUT_BUFFER: self.output}
 
     @property
     @abstractmethod
@@ -199,6 +222,11 @@ class Problem(ABC):
         return False
 
     @property
+    def empty_parts(self) -> bool:
+        """Whether parts of the output have nothing to go through, as a sequence without keys."""
+        return False
+
+    @property
     def used_share(self) -> float:
         """Part of the padded inputs that a call goes through."""
         return 1.0
@@ -246,8 +274,13 @@ class Problem(ABC):
 
     @property
     def buffers(self) -> dict[str, Buffer]:
-        """Inputs and output by name."""
-        return {**self.inputs, OUTPUT_BUFFER: self.output}
+        """Inputs and outputs by name."""
+        return {**self.inputs, **self.outputs}
+
+    @property
+    def in_out(self) -> tuple[str, ...]:
+        """The buffers that are both."""
+        return tuple(name for name in self.outputs if name in self.inputs)
 
     @property
     def set_bytes(self) -> int:
@@ -256,12 +289,12 @@ class Problem(ABC):
 
     @property
     def part_shape(self) -> tuple[int, ...]:
-        """How many parts the output has along each of its axes but the last."""
+        """How many parts `output` has along each of its axes but the last."""
         return self.output.shape[:-1]
 
     @property
     def num_parts(self) -> int:
-        """How many parts the output has."""
+        """How many parts `output` has."""
         return int(np.prod(self.part_shape))
 
     @property
@@ -272,14 +305,54 @@ class Problem(ABC):
     @property
     def tolerance(self) -> float:
         """Relative error of one part that is allowed to a kernel which rounds its output alone."""
-        return TOLERANCE[self.dtype]
+        return tolerance_of(self.output.dtype)
+
+    def by_output(self, arrays: np.ndarray | Arrays) -> dict[str, np.ndarray]:
+        """Contents by output; an array by itself is that of `output`."""
+        if isinstance(arrays, np.ndarray):
+            return {next(iter(self.outputs)): arrays}
+        return {name: arrays[name] for name in self.outputs}
 
     def compare(
-        self, out: np.ndarray, expected: np.ndarray, tolerance: float | None = None
+        self,
+        out: np.ndarray | Arrays,
+        expected: np.ndarray | Arrays,
+        tolerance: float | None = None,
     ) -> Comparison:
-        """Compare an output with the oracle's, part by part; None takes `tolerance`."""
+        """Compare outputs with the oracle's, part by part.
+
+        Args:
+            out: what was written, by output or of the first alone.
+            expected: as out, float64; NaN in parts that were not computed.
+            tolerance: relative error allowed of `output`; None takes `Problem.tolerance`. An output
+                of another type is allowed as many times that of its type.
+        """
+        found, wanted = self.by_output(out), self.by_output(expected)
         chosen = self.tolerance if tolerance is None else tolerance
-        return compare_output(out, expected, chosen, self.axes)
+        compared: list[Comparison] = []
+        for name, buffer in self.outputs.items():
+            if compared and np.isnan(wanted[name]).all() and buffer.elements:
+                continue  # of all parts together, and only some were computed
+            limit = chosen
+            if buffer.dtype != self.output.dtype:
+                times = chosen / self.tolerance if self.tolerance else 1.0
+                limit = times * tolerance_of(buffer.dtype)
+            axes, shape = self._compared_as(buffer)
+            arrays = found[name], wanted[name]
+            if arrays[0].shape == arrays[1].shape:
+                arrays = arrays[0].reshape(shape), arrays[1].reshape(shape)
+            one = compare_output(*arrays, limit, axes)
+            compared.append(one if len(self.outputs) == 1 else one.of_output(name))
+        return compared[0] if len(compared) == 1 else merge_outputs(compared)
+
+    def _compared_as(self, buffer: Buffer) -> tuple[Sequence[str], tuple[int, ...]]:
+        """Names of the axes along which an output is compared, and its shape with these."""
+        parts, shape = self.part_shape, buffer.shape
+        if shape[:-1] == parts:
+            return self.axes, shape
+        if shape[: len(parts)] == parts:
+            return (*self.axes[:-1], "element"), (*parts, math.prod(shape[len(parts) :]))
+        return ("output", "element"), (1, buffer.elements)
 
     def sample_parts(self, count: int, rng: np.random.Generator) -> list[Part]:
         """Parts to check: the first, the last and some drawn ones."""
@@ -374,7 +447,7 @@ class Problem(ABC):
         """What can be counted of it, by name, for a rule that is given as data."""
         names = (*self.shape_fields, "element_bytes", "num_parts", "streamed_bytes")
         counted = {name: getattr(self, name) for name in (*names, "minimal_bytes", "flops")}
-        return {**counted, "flops_per_byte": self.flops / self.minimal_bytes}
+        return {**counted, "flops_per_byte": self.flops / max(1, self.minimal_bytes)}
 
     def replace(self, **changes: Any) -> Self:
         """A copy with some fields changed."""
@@ -443,9 +516,10 @@ class Problem(ABC):
     def check_shape(self) -> None:
         """Refuse a shape that is not whole numbers from 1 to the largest int of a kernel."""
         for name in self.shape_fields:
-            value = getattr(self, name)
-            if not is_whole(value) or value < 1:
-                self.refuse(f"{name} is {value!r}", "it must be a whole number of at least 1")
+            value, least = getattr(self, name), int(name not in self.may_be_zero)
+            if not is_whole(value) or value < least:
+                why = f"it must be a whole number of at least {least}"
+                self.refuse(f"{name} is {value!r}", why)
             if value > LARGEST:
                 why = f"it must be at most {LARGEST}, an int of a kernel"
                 self.refuse(f"{name} is {value!r}", why)
@@ -457,7 +531,12 @@ class Problem(ABC):
             )
 
     def check_size(self) -> None:
-        """Refuse buffers that no node has the memory for, and an output of endless parts."""
+        """Refuse buffers that no node has the memory for, an output of endless parts, and a buffer
+        that is another one before a launch than after it."""
+        for name in self.in_out:
+            if self.inputs[name] != self.outputs[name]:
+                why = f"it is {self.inputs[name]} before a launch and {self.outputs[name]} after it"
+                self.refuse(f"the buffer {name}", why)
         if self.num_parts > MOST_PARTS:
             self.refuse(f"{self.short()} has {self.num_parts} parts", f"{MOST_PARTS} are the most")
         if self.set_bytes > LARGEST_SET:
@@ -491,6 +570,35 @@ def span(name: str, values: Iterable[int]) -> str:
     return f"{name} {found[0]}" + (f" to {found[-1]}" if len(found) > 1 else "")
 
 
+def draw_supported(
+    draw: Callable[[], P], count: int, supports: Supports, tries: int = 1000
+) -> list[P]:
+    """Draw problems until ``count`` are supported; of one that is not, fp32 is offered too.
+
+    Raises:
+        LabError: ``supports`` refuses nearly everything.
+    """
+    drawn: list[P] = []
+    reason = "nothing was drawn"
+    for _ in range(tries * max(1, count)):
+        if len(drawn) == count:
+            break
+        problem = draw()
+        for one in (problem, problem.replace(dtype="float32")):
+            refusal = supports(one)
+            if refusal is None:
+                drawn.append(one)
+                break
+            reason = refusal
+    if len(drawn) == count:
+        return drawn
+    raise LabError(
+        f"Only {len(drawn)} of {count} problems could be drawn.",
+        f"the others were refused, the last because {reason}",
+        "a problem of your own",
+    )
+
+
 def is_whole(value: object) -> bool:
     """Whether a value is a whole number; True and False are not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
@@ -514,6 +622,8 @@ class Operation(ABC, Generic[P, D]):
     """What `Problem.streamed_bytes` are, in words: rates are said to be of it."""
     minimal_name: str
     """What `Problem.minimal_bytes` are, in words."""
+    folder: str = ""
+    """The folder of its kernels and of its baselines; none is that of its name."""
     baseline: str | None = None
     """Id of the baseline that a time is held against where none is named."""
 
@@ -527,8 +637,11 @@ class Operation(ABC, Generic[P, D]):
         """The inputs of a problem; the same problem gives the same bits."""
 
     @abstractmethod
-    def oracle(self, inputs: D, parts: Iterable[Part] | None = None) -> np.ndarray:
-        """The output, float64, of all or of some parts; NaN for parts that were not asked for."""
+    def oracle(self, inputs: D, parts: Iterable[Part] | None = None) -> np.ndarray | Arrays:
+        """The output, or several by name, float64, of all or of some parts.
+
+        NaN stands for parts that were not asked for.
+        """
 
     @abstractmethod
     def battery(self, problem: P, supports: Supports = lambda problem: None) -> list[P]:
@@ -635,9 +748,30 @@ class Operation(ABC, Generic[P, D]):
 
     def expect(
         self, inputs: D, scheme: StoredAs | None = None, parts: Iterable[Part] | None = None
-    ) -> np.ndarray:
-        """`oracle` of what a rung computes with; ``scheme`` None is the inputs as they are."""
-        return self.oracle(inputs if scheme is None else self.stored(inputs, scheme), parts)
+    ) -> dict[str, np.ndarray]:
+        """`oracle` by output of what a rung computes with; ``scheme`` None is the inputs as they
+        are."""
+        given = inputs if scheme is None else self.stored(inputs, scheme)
+        return inputs.problem.by_output(self.oracle(given, parts))  # type: ignore[no-any-return]
+
+    def expect_parts(
+        self,
+        problem: P,
+        parts: Iterable[Part],
+        fetch: Callable[..., np.ndarray],
+        scheme: StoredAs | None = None,
+    ) -> dict[str, np.ndarray]:
+        """`expect` of some parts of buffers that lie elsewhere, which `read_part` reads.
+
+        An output of all parts together is NaN.
+        """
+        expected = {name: np.full(one.shape, np.nan) for name, one in problem.outputs.items()}
+        for part in parts:
+            found = self.expect(self.read_part(problem, part, fetch), scheme)
+            for name, array in expected.items():
+                if array.shape[: len(part)] == problem.part_shape:
+                    array[part] = found[name].reshape(array.shape[len(part) :])
+        return expected
 
 
 _OPERATIONS: dict[str, Operation[Any, Any]] = {}
@@ -667,6 +801,12 @@ def operation_of(what: Problem | str) -> Operation[Any, Any]:
             f"name one of them; a workload without a name is of {DEFAULT_OPERATION}",
         )
     return _OPERATIONS[name]
+
+
+def kernels_folder(operation: str) -> str:
+    """The folder of an operation's kernels; another folder's own name is what is given."""
+    known = _OPERATIONS.get(operation)
+    return (known.folder if known else "") or operation
 
 
 def parse_problem(text: str) -> Problem:

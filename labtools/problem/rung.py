@@ -30,12 +30,13 @@ from .limits import MOST_BLOCK, MOST_GRID, MOST_THREADS, Limits
 from .paths import kernels_dir
 from .problem import (
     DEFAULT_OPERATION,
-    OUTPUT_BUFFER,
     Buffer,
     Problem,
     StoredAs,
     Supports,
+    kernels_folder,
     operation_of,
+    operations,
 )
 from .text import given_path, is_file, mend_text, read_given
 
@@ -616,7 +617,9 @@ class Rung:
             return problem.tolerance
         kept = [one for launch in launches if launch.prepare for one in launch.workspace]
         in_8_bits = self.stores is None and any(one.dtype in ("int8", "uint8") for one in kept)
-        most = MOST_TOLERANCE_IN_8_BITS if in_8_bits else MOST_TOLERANCE[problem.dtype]
+        most = (
+            MOST_TOLERANCE_IN_8_BITS if in_8_bits else MOST_TOLERANCE.get(problem.output.dtype, 0.0)
+        )
         return min(self.tolerance, most)
 
     def knob_combinations(self) -> list[dict[str, int]]:
@@ -747,7 +750,7 @@ def _check_buffers(rung: str, problem: Problem, launches: Sequence[Launch]) -> N
                     "correct the launch function, or choose a workload that has it",
                 )
     prepared = {name for one in launches if one.prepare for name in one.named}
-    hidden = sorted(prepared & {*problem.call_inputs, OUTPUT_BUFFER})
+    hidden = sorted(prepared & {*problem.call_inputs, *problem.outputs})
     if hidden:
         raise LabError(
             f"{rung} prepares with {' and '.join(hidden)}.",
@@ -786,7 +789,9 @@ def list_families(folder: str = DEFAULT_OPERATION) -> list[Rung]:
 
 
 def _load_folder(folder: str) -> list[Rung]:
-    return [load_rung(path) for path in sorted((kernels_dir() / folder).glob("*.py"))]
+    paths = sorted((kernels_dir() / kernels_folder(folder)).glob("*.py"))
+    found = [load_rung(path) for path in paths]
+    return [rung for rung in found if folder not in operations() or rung.operation == folder]
 
 
 def list_studies(operation: str = DEFAULT_OPERATION) -> list[Rung]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import tempfile
 from pathlib import Path
 
 from filelock import FileLock
 
 from labtools.problem import LabError
-from labtools.toolchain.cache import cache_dir, own_folder, temporary_folder
+from labtools.toolchain.cache import cache_dir, own_folder
 
 
 def lock_folder() -> Path:
@@ -17,18 +19,16 @@ def lock_folder() -> Path:
     Raises:
         LabError: there is none to be had.
     """
-    folder = temporary_folder("locks")
-    if own_folder(folder):
-        return folder
-    # Whoever took our name in the temporary folder is not to decide what is written.
-    other = cache_dir("locks")
-    if other is None:
+    user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
+    passing = Path(tempfile.gettempdir()) / f"labtools-locks{user}"
+    folder = passing if own_folder(passing) else cache_dir("locks")
+    if folder is None:
         raise LabError(
             "There is no place for a lock.",
-            f"{folder} cannot be made or belongs to another user, and there is no cache folder",
+            f"{passing} cannot be made or belongs to another user, and there is no cache folder",
             "everything that writes no records; let TMPDIR name a folder of your own",
         )
-    return other
+    return folder
 
 
 def file_lock(path: Path) -> FileLock:

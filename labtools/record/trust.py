@@ -146,7 +146,7 @@ def shipped_problems(changed: Mapping[str, bool]) -> list[LabError]:
                     f"The file {folder / name} is not one that the project ships.",
                     why,
                     "its records are shown as unsigned; git checkout brings a shipped file back, "
-                    "and make manifest takes in what was measured anew",
+                    "and make record binds what was measured anew",
                 )
             )
     return found

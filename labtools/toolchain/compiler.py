@@ -577,7 +577,7 @@ def codes_path() -> Path:
     """The file that says what machine code some sources give, so that nobody need compile them.
 
     A record whose source changed since, and its machine code did not, would otherwise be compiled
-    on each machine to know it. ``make listings`` writes the file.
+    on each machine to know it. ``make regen`` writes the file.
     """
     return kernels_dir() / "listings" / "codes.json"
 

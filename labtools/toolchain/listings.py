@@ -296,7 +296,7 @@ def read_stored(path: Path) -> list[StoredListing]:
         raise LabError(
             f"The stored listings in {path.name} cannot be read.",
             f"{type(error).__name__}: {error}",
-            "the other listings; make listings writes all of them anew",
+            "the other listings; make regen writes all of them anew",
         ) from error
 
 

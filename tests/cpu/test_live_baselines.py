@@ -216,7 +216,7 @@ def test_flashinfer_gets_the_right_pages(fake_flashinfer, name, changes):
     assert found.ok, found
     (wrapper,) = FakeWrapper.made
     assert wrapper.cores == name.endswith("tensor_cores")
-    if baseline.kv_bits == 8:
+    if baseline.storage.bits == 8:
         assert str(wrapper.types["kv_data_type"]) == "torch.float8_e4m3fn"
         assert found.worst_error > 3e-3, "8 bits cannot be that good: was anything converted?"
 
@@ -256,7 +256,7 @@ def test_every_baseline_says_what_is_timed_and_refuses_what_it_cannot():
         assert "Inside the timed call" in baseline.doc
         assert baseline.source is not None
         assert baseline.source.stem == baseline.id
-        assert baseline.kv_bits == (8 if "fp8" in baseline.id else 16)
+        assert baseline.storage.bits == (8 if "fp8" in baseline.id else 16)
         if baseline.id.startswith("sdpa"):
             assert baseline.supports(ragged)
             assert "paged" in baseline.supports(paged)

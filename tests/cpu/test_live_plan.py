@@ -289,12 +289,14 @@ def test_runs_cross_with_their_output_and_without(dtype):
     bits = np.arange(24, dtype=np.uint16).reshape(1, 3, 8) + 0x7C00
     out = bits.view(element_dtype(dtype))
     comparison = Comparison(False, float("inf"), (0, 2), 1e-3, ["2 elements are NaN"])
-    run = GpuRun(HEADLINE, False, comparison, [Fault("out_of_bounds", "a word")], out=out)
+    run = GpuRun(
+        HEADLINE, False, comparison, [Fault("out_of_bounds", "a word")], outputs={"out": out}
+    )
     arrived = cross(run, GpuRun)
     assert arrived.out.dtype == out.dtype
     assert arrived.out.tobytes() == out.tobytes()
     assert (arrived.faults, arrived.comparison) == (run.faults, comparison)
-    assert cross(replace(run, out=None), GpuRun).out is None
+    assert cross(replace(run, outputs={}), GpuRun).out is None
 
 
 def test_what_is_not_of_the_type_is_refused():

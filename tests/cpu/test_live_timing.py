@@ -80,7 +80,6 @@ def test_a_baseline_of_its_own_file_is_timed_and_profiled_from_it(tmp_path):
         player = live_timing._baseline_player(device, job, [None], WORKLOAD)
         assert player.tolerance == 0.25
         player.call(0)
-        assert player.output(0) == []
         prepare_call(device, job, None, WORKLOAD)()
     with pytest.raises(LabError, match="no baseline 'nobody'"):
         baseline_of(replace(job, baseline="nobody", source=""))

@@ -386,11 +386,11 @@ CONCEPTS = {
         starting_a_process,
         # The CPU runner's executable is C++, and nvidia-smi watches clocks beside a timing. Of the
         # tools, one looks at the processes of a page's kernel, one is copied for such kernels, and
-        # two spread what they compute.
+        # one spreads what it computes.
         (
             *("measure/worker.py", "measure/cpu/runner.py", "measure/gpu/clocks.py"),
             *("tools/execute.py", "tools/page_kernels.py"),
-            *("tools/goldens/compare.py", "tools/search_baselines.py"),
+            "research/search_baselines.py",
         ),
     ),
     "error format": Concept(shaping_an_error, ("problem/errors.py",)),

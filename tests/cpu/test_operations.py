@@ -99,8 +99,10 @@ def test_inputs_are_the_buffers_that_the_problem_names(name: str) -> None:
             assert array.tobytes() == again.buffers()[buffer].tobytes()
         other = operation.draw(one.replace(seed=one.seed + 1)).buffers()
         assert any(arrays[b].tobytes() != other[b].tobytes() for b in arrays)
-        assert one.set_bytes == sum(a.nbytes for a in arrays.values()) + one.output.bytes
-        assert 0 < one.minimal_bytes <= one.set_bytes
+        held = {**one.inputs, **one.outputs}
+        assert one.set_bytes == sum(buffer.bytes for buffer in held.values())
+        twice = sum(one.outputs[name].bytes for name in one.in_out)  # read and written
+        assert 0 < one.minimal_bytes <= one.set_bytes + twice
         assert one.flops > 0
         assert len(one.axes) == len(one.output.shape)
 
@@ -174,26 +176,29 @@ def test_some_parts_are_the_same_as_all(name: str) -> None:
     operation = operation_of(name)
     for one in examples(name)[:8]:
         drawn = operation.draw(one)
-        whole = operation.oracle(drawn)
-        assert whole.shape == one.output.shape
-        assert np.isfinite(whole).all()
+        whole = operation.expect(drawn)
+        assert [array.shape for array in whole.values()] == [b.shape for b in one.outputs.values()]
         parts = one.sample_parts(3, np.random.default_rng(0))
-        some = operation.oracle(drawn, parts)
+        some = operation.expect(drawn, parts=parts)
         arrays = drawn.buffers()
-        for part in np.ndindex(one.part_shape):
-            if part in parts:
-                assert np.allclose(some[part], whole[part], rtol=1e-12, atol=1e-14)
-                # A part is a problem of its own, and its answer is that part's.
-                read = lambda name, index, arrays=arrays: arrays[name][index]  # noqa: E731
-                alone = operation.read_part(one, part, read)
-                assert alone.problem.num_parts == 1
-                assert np.allclose(
-                    operation.oracle(alone).reshape(-1), whole[part], rtol=1e-9, atol=1e-12
-                )
-            else:
-                assert np.isnan(some[part]).all()
-        assert one.compare(whole.astype(np.float32), some).ok
-        assert not one.compare(poisoned(one.output.shape, one.dtype), whole).ok
+        # A part is a problem of its own, and its answer is that part's.
+        read = lambda name, index, arrays=arrays: arrays[name][index]  # noqa: E731
+        assert all(operation.read_part(one, part, read).problem.num_parts == 1 for part in parts)
+        alone = operation.expect_parts(one, parts, read)
+        for name, array in whole.items():
+            assert np.isfinite(array).all()
+            for part in np.ndindex(one.part_shape):
+                if part in parts:
+                    assert np.allclose(some[name][part], array[part], rtol=1e-12, atol=1e-14)
+                    assert np.allclose(alone[name][part], array[part], rtol=1e-9, atol=1e-12)
+                else:
+                    assert np.isnan(some[name][part]).all() and np.isnan(alone[name][part]).all()
+        written = {name: array.astype(np.float32) for name, array in whole.items()}
+        assert one.compare(written, some).ok
+        for name, buffer in one.outputs.items():
+            assert not one.compare(
+                {**written, name: poisoned(buffer.shape, buffer.dtype)}, whole
+            ).ok
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -218,9 +223,10 @@ def test_altered_inputs_have_another_answer_in_every_part(name: str) -> None:
         assert changed
         assert not {"q", "seq_lens", "page_table"} & set(changed)
         altered = dataclasses.replace(inputs, **changed)
-        first, second = operation.oracle(inputs), operation.oracle(altered)
-        moved = np.linalg.norm(first - second, axis=-1)
-        assert (moved > 0.02 * np.linalg.norm(first, axis=-1)).all(), one
+        second = operation.expect(altered)
+        for name, first in operation.expect(inputs).items():
+            moved = np.linalg.norm(first - second[name], axis=-1)
+            assert (moved > 0.02 * np.linalg.norm(first, axis=-1)).all(), (one, name)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -266,8 +272,8 @@ def test_a_rung_runs_its_own_operation_alone() -> None:
         ("rows:8192,0", "at least 1"),
         ("rows:8192,64/paged16", "is no option"),
         ("rows:8192,64/q16", "is no option"),
-        ("prefill:1,2,2,8,64/q", "/causal, /fp16, /bf16, /warm, /qN"),
-        ("prefill:1,2,2,8,64/q0", "/causal, /fp16, /bf16, /warm, /qN"),
+        ("prefill:1,2,2,8,64/q", "/causal, /fp16, /bf16, /fp32, /warm, /qN"),
+        ("prefill:1,2,2,8,64/q0", "/causal, /fp16, /bf16, /fp32, /warm, /qN"),
         ("prefill:1,2,2,8,64/q3/q4", "says again"),
         ("prefill:1,2,2,8,64/q9/causal", "would see no key"),
         ("prefill:1,3,2,8,64", "same number of query heads"),
@@ -617,6 +623,7 @@ DECODES_OWN = (
     # Files of attention, and of decode and prefill: their part of a room is a folder of that name,
     # or a file.
     *("labtools/problem/attention.py", "labtools/problem/prefill/", "kernels/prefill/"),
+    *("labtools/measure/campaign/plans/", "labtools/derive/attention.py"),
     *("kernels/baselines/prefill/", "labtools/*/*/prefill.py", "labtools/*/*/prefill/"),
     "labtools/*/prefill/",
     *("labtools/*/decode/", "labtools/*/*/decode/", "kernels/decode/", "kernels/studies/"),

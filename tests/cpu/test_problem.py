@@ -86,7 +86,7 @@ def test_bad_workload_says_what_why_and_how(text: str) -> None:
     "changes",
     [
         {"seq_lens": (1,)},
-        {"seq_lens": (0, 3)},
+        {"seq_lens": (-1, 3)},
         {"seq_lens": (34, 3)},
         {"dtype": "float8"},
         {"distribution": "zeros"},

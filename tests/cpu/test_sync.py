@@ -219,7 +219,7 @@ def test_pages_without_supplied_cells_stay_as_they_are(words: str) -> None:
 
 
 def test_the_books_own_cells_hold_their_sources() -> None:
-    """What CI compares. When this fails: make sync."""
+    """What CI compares. When this fails: make regen."""
     report = sync(check=True, root=ROOT)
     assert report.ok, report.describe()
 

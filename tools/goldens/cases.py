@@ -1,19 +1,27 @@
-"""Every question of the goldens by kind and key, and how it is answered."""
+"""Every question of the goldens by kind and key, and how labtools is asked."""
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import io
+import json
+import os
 import random
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+import shlex
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from labtools.problem import Workload, kernels_dir, load_rung
 from labtools.problem.rung import say_knobs
+from tools.write_listings import locked_nvrtc
 
-from . import ask
-from .commands import Command, answer, commands
-from .store import GOLDEN_KINDS
-from .values import Json, as_kept, digest
+from .commands import FILES, GUESSED, GUESSES, Command, commands
+from .values import Json, as_kept, digest, mask
 
 DRAWN_SHARES = {"json": 22, "forecast": 10, "hash": 14, "median": 14}
 """How 60 drawn goldens are spread; another number is spread alike."""
@@ -22,10 +30,19 @@ MOST_SECONDS = 24.0
 
 
 @dataclass(frozen=True)
+class HeldRecord:
+    """One shipped record of decode."""
+
+    file: str  # under ``kernels/records``
+    raw: dict[str, Any]  # its line: keys come from it, since it stays when classes change
+    record: Any
+
+
+@dataclass(frozen=True)
 class GoldenCase:
     """One question."""
 
-    kind: str  # one of `GOLDEN_KINDS`
+    kind: str
     key: str  # names it within its kind; does not change when the code does
     needs: frozenset[str]  # as in `Command`
     seconds: float  # that it takes, about
@@ -34,15 +51,12 @@ class GoldenCase:
     def answer(self) -> Json:
         """What the project says now, in the form that is kept."""
         if isinstance(self.subject, Command):
-            return as_kept(answer(self.subject), self.subject.whole)
-        if self.kind == "forecast":
-            return as_kept(ask.forecast_answer(self.subject), whole=True)
-        if self.kind == "hash":
-            return {**ask.hashes_of(self.subject), **ask.freshness_of(self.subject)}
-        return as_kept(ask.times_of(self.subject))
+            return as_kept(ask_command(self.subject), self.subject.whole)
+        asked = {"forecast": ask_forecast, "hash": ask_hashes, "median": ask_times}[self.kind]
+        return as_kept(asked(self.subject), whole=self.kind == "forecast")
 
 
-@lru_cache(maxsize=1)
+@cache
 def every_case() -> dict[tuple[str, str], GoldenCase]:
     """All cases by kind and key."""
     found: dict[tuple[str, str], GoldenCase] = {}
@@ -50,16 +64,34 @@ def every_case() -> dict[tuple[str, str], GoldenCase]:
     def add(kind: str, key: str, needs: Iterable[str], seconds: float, subject: Any) -> None:
         found.setdefault((kind, key), GoldenCase(kind, key, frozenset(needs), seconds, subject))
 
-    for command in commands():
-        add("json", command.text, command.needs, command.seconds, command)
-    for held in ask.held_records():
+    for text, command in commands().items():
+        add("json", text, command.needs, command.seconds, command)
+    for held in held_records():
         point = point_key(held.raw)
+        words = (held.file, point, held.raw.get("experiment"), held.raw["campaign"])
+        name = " ".join(filter(None, words))
         if held.raw["kind"] == "rung":
             gpu = held.raw["provenance"]["gpu_slug"]
             add("forecast", f"{gpu} {point}", {"compiler"}, 0.8, held)
-        add("hash", record_key(held), {"compiler"}, 0.3, held)
-        add("median", record_key(held), (), 0.0, held)
+        add("hash", name, {"compiler"}, 0.3, held)
+        add("median", name, (), 0.0, held)
     return found
+
+
+def held_records() -> Iterator[HeldRecord]:
+    """Every shipped record of decode, in the order of the files and their lines."""
+    from labtools.record import read_records, shipped_records_dir
+
+    for path in sorted(shipped_records_dir().glob("*/*.jsonl.gz")):
+        lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+        raws = [json.loads(line) for line in lines if line.strip()]
+        records, problems = read_records(path)
+        if problems:
+            raise problems[0]
+        name = path.relative_to(shipped_records_dir()).as_posix()
+        for raw, record in zip(raws, records, strict=True):
+            if "operation" not in raw["workload"]:
+                yield HeldRecord(name, raw, record)
 
 
 def point_key(raw: dict[str, Any]) -> str:
@@ -68,58 +100,156 @@ def point_key(raw: dict[str, Any]) -> str:
     What a launch is laid out for is no part of it: older lines have the number of SMs as a knob.
     """
     chosen = sorted((name, value) for name, value in raw["knobs"].items() if name != "sms")
-    knobs = say_knobs(chosen, ",")
-    return " ".join(filter(None, (raw["candidate"], knobs, workload_key(raw["workload"]))))
-
-
-def workload_key(raw: dict[str, Any]) -> str:
-    """A workload's shape, and what of it is not usual."""
-    shape, usual = ask.usual_workload()
-    words = [",".join(str(raw[name]) for name in shape)]
-    for name, value in sorted(raw.items()):
+    words = [raw["candidate"], say_knobs(chosen, ",")]
+    shape = Workload.shape_fields
+    words.append(",".join(str(raw["workload"][name]) for name in shape))
+    usual = {part.name: part.default for part in fields(Workload) if part.name not in shape}
+    for name, value in sorted(raw["workload"].items()):
         if name not in shape and value != usual.get(name):
-            text = digest(value) if isinstance(value, list) else value
-            words.append(f"{name}={text}")
-    return " ".join(words)
-
-
-def record_key(held: ask.Held) -> str:
-    """A record: its file, its point, what was done besides, and the campaign."""
-    words = (held.file, point_key(held.raw), held.raw.get("experiment"), held.raw["campaign"])
+            words.append(f"{name}={digest(value) if isinstance(value, list) else value}")
     return " ".join(filter(None, words))
 
 
+# ---------------------------------------------------------------------------------------- asking
+
+
+def ask_command(command: Command) -> Json:
+    """The exit status and the JSON of a command line, with what is the machine's masked."""
+    from labtools.cli import main
+
+    out = io.StringIO()
+    with tempfile.TemporaryDirectory(prefix="labtools-goldens-") as name, own_journal(Path(name)):
+        for file, text in FILES.items():
+            Path(name, file).write_text(text, "utf-8")
+        if command.text.endswith(GUESSES):
+            lines = [json.dumps(entry) + "\n" for entry in GUESSED]
+            Path(name, "journal.jsonl").write_text("".join(lines), "utf-8")
+        words = shlex.split(command.text, comments=True)
+        words = [f"{name}/{word[1:]}" if word.startswith("@") else word for word in words]
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            status = int(main(words))
+        said = out.getvalue()
+        data = json.loads(said) if said.strip() else None
+    return mask(command.text, {"status": status, "data": data})
+
+
+@contextlib.contextmanager
+def own_journal(folder: Path) -> Iterator[None]:
+    """A journal of its own, so that the reader's is neither read nor written."""
+    given = {
+        "LABTOOLS_JOURNAL_URL": str(folder / "journal.sqlite"),
+        "LABTOOLS_READER_NAME": "reader",
+        "LABTOOLS_READER": "0",
+    }
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def ask_forecast(held: HeldRecord) -> Json:
+    """The forecast of a record's rung, knobs and workload on its GPU, with the model's version."""
+    from labtools.predict import MODEL_VERSION, forecast, load_gpu
+
+    record = held.record
+    gpu = load_gpu(record.provenance.gpu_slug)
+    made = forecast(load_rung(record.name), record.problem, gpu, record.knobs)
+    names = "time_us bound bound_reason gb_per_s in_flight_bytes note".split()
+    of_launch = """
+        entry time_us blocks threads resident_blocks dram_bytes l2_bytes issue_share
+        load_latency_cycles true_chain_cycles
+    """.split()
+    return {
+        **{name: getattr(made, name) for name in names},
+        "model": MODEL_VERSION,
+        "band_us": made.band_us and list(made.band_us),
+        "terms_us": dict(made.terms_us),
+        "floor_us": made.floor.time_us,
+        "stack": [[part.name, part.cycles] for part in made.stack[:4]],
+        "launches": [
+            {
+                **{name: getattr(launch, name) for name in of_launch},
+                "trips": [list(loop) for loop in launch.trips],
+                "main_loop": list(launch.main_loop) if launch.main_loop else None,
+            }
+            for launch in made.launches
+        ],
+    }
+
+
+_hashes: dict[str, Json] = {}
+
+
+def ask_hashes(held: HeldRecord) -> Json:
+    """The hashes of a record's code as it stands now, and whether the record is fresh."""
+    from labtools.record import freshness, hash_python_file
+    from labtools.record.staleness import limits_of_record
+    from labtools.toolchain.compiler import kernel_hashes, launched_entries
+
+    record = held.record
+    state = freshness(record)
+    said: dict[str, Json] = {"fresh": state.fresh, "reason": state.reason}
+    if record.kind == "baseline":
+        source = hash_python_file(kernels_dir() / "baselines" / f"{record.name}.py")
+        return {"source": source, **said}
+    ceiling = kernels_dir() / "microbench" / f"{record.name}.py"
+    rung = load_rung(ceiling if record.kind == "ceiling" else record.name)
+    arch, limits = record.provenance.arch, limits_of_record(record)
+    defines = rung.defines(record.problem, limits, record.knobs)
+    entries = launched_entries(rung, record.problem, limits, record.knobs)
+    key = json.dumps([rung.id, arch, sorted(defines.items()), entries])
+    if key not in _hashes:
+        made = kernel_hashes(rung, record.problem, limits, record.knobs, arch)
+        _hashes[key] = {"source": made.source_hash, "sass": made.sass_hash}
+    return {**_hashes[key], **said}
+
+
+def ask_times(held: HeldRecord) -> Json:
+    """A record's median and quartiles, computed from its samples; what it says and was foretold."""
+    from labtools.record import summary
+
+    found, sealed = summary(held.record), held.record.forecast
+    return {
+        "median_us": found.median_us,
+        "iqr_us": list(found.iqr_us),
+        "range_us": list(found.range_us),
+        "samples": found.samples,
+        "said_us": held.record.median_us,
+        "gb_per_s": held.record.gb_per_s,
+        "sealed": sealed.model_dump(mode="json") if sealed else None,
+    }
+
+
+# -------------------------------------------------------------------------------- what can be asked
+
+
+@cache
 def missing_here() -> dict[str, str]:
     """What answers depend on and this machine has not, each with a sentence."""
-    found = {}
-    here, pinned = ask.nvrtc_version(), ask.goldens_nvrtc()
-    if here != pinned:
-        found["compiler"] = (
-            f"machine code is compared with NVRTC {pinned}, here is {here or 'none'}"
-        )
-    if not ask.has_host_compiler():
-        found["host"] = "there is no C++ compiler to run kernels on the CPU"
-    if ask.has_gpu():
-        found["no gpu"] = "some answers are those of a machine without a GPU, and here is one"
-    if ask.has_own_records():
-        found["no own records"] = "work/records holds records, which the command line lists too"
-    return found
+    from labtools.record import own_records_dir
+    from labtools.toolchain import CompilerMissing, cuda_status, find_compiler, find_tool
 
-
-def possible(kinds: Iterable[str] = GOLDEN_KINDS) -> tuple[list[GoldenCase], dict[str, int]]:
-    """The cases that this machine can answer, and how many it cannot, by reason."""
-    missing = missing_here()
-    wanted = set(kinds)
-    chosen, left_out = [], dict.fromkeys(missing.values(), 0)
-    for case in every_case().values():
-        if case.kind not in wanted:
-            continue
-        lacking = sorted(case.needs & set(missing))
-        if lacking:
-            left_out[missing[lacking[0]]] += 1
-        else:
-            chosen.append(case)
-    return chosen, {why: count for why, count in left_out.items() if count}
+    status, pinned = cuda_status(), locked_nvrtc()
+    try:
+        here = find_compiler().version if find_tool("nvdisasm") else None
+    except CompilerMissing:
+        here = None
+    sentences = {
+        "compiler": here != pinned
+        and f"machine code is compared with NVRTC {pinned}, here is {here or 'none'}",
+        "host": not status["c++"].ok and "there is no C++ compiler to run kernels on the CPU",
+        "no gpu": status.device is not None
+        and "some answers are those of a machine without a GPU, and here is one",
+        "no own records": any(own_records_dir().rglob("*.jsonl*"))
+        and "work/records holds records, which the command line lists too",
+    }
+    return {name: why for name, why in sentences.items() if why}
 
 
 def draw(cases: Iterable[GoldenCase], count: int, seed: int) -> list[GoldenCase]:
@@ -129,16 +259,13 @@ def draw(cases: Iterable[GoldenCase], count: int, seed: int) -> list[GoldenCase]
     """
     chance = random.Random(seed)
     by_kind: dict[str, list[GoldenCase]] = {}
-    for case in sorted(cases, key=lambda one: (one.kind, one.key)):
+    for case in sorted(cases, key=lambda case: (case.kind, case.key)):
         by_kind.setdefault(case.kind, []).append(case)
-    whole = sum(DRAWN_SHARES[kind] for kind in by_kind)
-    chosen: list[GoldenCase] = []
+    shares = sum(DRAWN_SHARES[kind] for kind in by_kind)
     left_s = MOST_SECONDS * count / sum(DRAWN_SHARES.values())
-    for number, (kind, some) in enumerate(by_kind.items(), 1):
-        left = count - len(chosen)
-        share = (
-            left if number == len(by_kind) else min(left, round(count * DRAWN_SHARES[kind] / whole))
-        )
+    chosen: list[GoldenCase] = []
+    for kind, some in by_kind.items():
+        share = round(count * DRAWN_SHARES[kind] / shares)
         chance.shuffle(some)
         taken: list[GoldenCase] = []
         for case in some:

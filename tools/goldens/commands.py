@@ -1,33 +1,21 @@
-"""Every command line whose ``--json`` is a golden, and how its answer is taken.
+"""Every command line whose ``--json`` is a golden, in plain loops that say what is covered.
 
-A word that begins with ``@`` names a file of `FILES`. The cases are written out in plain loops, so
-that one can read what is covered.
+A word that begins with ``@`` names a file of `FILES`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import shlex
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from . import ask
-from .masks import mask
-from .values import Json
+from labtools.problem import Workload
 
 HEADLINE_SHORT = "8,32,8,4096,128"
 SMALL = "2,8,2,65,128"
-GPUS = (
-    *("t4", "l4", "rtx3090", "rtx4090", "a10", "a100-40gb", "a100-80gb"),
-    *("h100", "h100-pcie", "h200", "b200", "rtx5090"),
-)
-COMPILED_FOR = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+GPUS = "t4 l4 rtx3090 rtx4090 a10 a100-40gb a100-80gb h100 h100-pcie h200 b200 rtx5090".split()
+COMPILED_FOR = "sm_75 sm_80 sm_86 sm_89 sm_90 sm_100 sm_120".split()
 WORKLOADS = (
     "8,32,8,4096,64",
     "1,32,8,16384,128",
@@ -44,15 +32,13 @@ WORKLOADS = (
 )
 """Besides the headline, on the GPU of the records."""
 
-RUNGS = (
-    *("r00_two_passes", "r01_online_softmax", "r02_one_barrier", "r03_one_warp"),
-    *("r04_split_first", "r05_cp_async", "r06_int8", "r07_int4", "r08_split_loads"),
-    *("r09_inverted", "r10_inverted_int8", "r11_inverted_int4"),
-)
-STUDIES = (
-    *("s00_block_rows", "s01_warp_rows", "s02_warp_int8", "s03_warp_async"),
-    *("s04_gqa_warp", "s05_head_parallel_block"),
-)
+RUNGS = """
+    r00_two_passes r01_online_softmax r02_one_barrier r03_one_warp r04_split_first r05_cp_async
+    r06_int8 r07_int4 r08_split_loads r09_inverted r10_inverted_int8 r11_inverted_int4
+""".split()
+STUDIES = """
+    s00_block_rows s01_warp_rows s02_warp_int8 s03_warp_async s04_gqa_warp s05_head_parallel_block
+""".split()
 _ROWS = ("unroll=1", "unroll=2", "unroll=8", "launch_bounds=0")
 _RING = ("warps=2", "warps=8", "stages=2", "stages=4", "cluster=1", "cluster=4", "split=3")
 KNOBS: dict[str, tuple[str, ...]] = {
@@ -76,27 +62,33 @@ KNOBS: dict[str, tuple[str, ...]] = {
     "s05_head_parallel_block": ("warps=2", "warps=8", "rows=1", "rows=4", "split=8"),
 }
 """Changes of one knob; the others keep their defaults."""
-CLAIMS = (
-    *("speedup", "speedup-h200", "reverts", "v3-ms", "batch-4-v3", "num-sms", "one-warp-gain-h200"),
-    *("chain-cycles", "int8-mib", "int4-gain-h200", "split-does-nothing-h200", "repair-h200"),
-)
+CLAIMS = """
+    speedup speedup-h200 reverts v3-ms batch-4-v3 num-sms one-warp-gain-h200 chain-cycles int8-mib
+    int4-gain-h200 split-does-nothing-h200 repair-h200
+""".split()
 
 _SHAPE = (4, 32, 8, 3000, 128)
+
+
+def _file(shape: Sequence[int], lengths: Sequence[int], **more: Any) -> str:
+    """The long form of a decode workload, as a file holds it."""
+    make: Any = Workload
+    return json.dumps(make(*shape, tuple(lengths), **more).to_dict())
+
+
 FILES: dict[str, str] = {
-    "ragged.json": ask.workload_file(_SHAPE, (3000, 17, 1, 2048)),
-    "paged.json": ask.workload_file(
-        _SHAPE, (3000, 1, 64, 999), layout="paged", page_size=16, dtype="bfloat16"
-    ),
+    "ragged.json": _file(_SHAPE, (3000, 17, 1, 2048)),
+    "paged.json": _file(_SHAPE, (3000, 1, 64, 999), layout="paged", page_size=16, dtype="bfloat16"),
     "broken.json": "{",
     "no_field.json": json.dumps({"batch": 4}),
     "wrong.py": "RUNG = None\n",
     "raises.py": "raise ValueError('no')\n",
-    "small.json": ask.workload_file((4, 8, 2, 70, 128), (70, 1, 64, 33)),
+    "small.json": _file((4, 8, 2, 70, 128), (70, 1, 64, 33)),
 }
 GUESSES = "# with guesses"
-"""Behind a command line: the journal holds these entries."""
+"""Behind a command line: the journal holds `GUESSED`."""
 _ENTRY = {"reader": "reader", "question_id": "first"}
-_ENTRIES: tuple[dict[str, Any], ...] = (
+GUESSED: tuple[dict[str, Any], ...] = (
     {
         **_ENTRY,
         "kind": "prediction",
@@ -151,118 +143,111 @@ class Command:
     whole: bool = False  # long lists are kept as they are
 
 
-def _one(text: str, *needs: str, seconds: float = 0.1, whole: bool = False) -> Command:
+def _line(text: str, *needs: str, seconds: float = 0.1, whole: bool = False) -> Command:
     return Command(f"{text} --json", frozenset(needs), seconds, whole)
 
 
-@lru_cache(maxsize=1)
-def commands() -> tuple[Command, ...]:
-    """Every case, each once."""
-    found = {one.text: one for one in _every()}
-    return tuple(found.values())
+def commands() -> dict[str, Command]:
+    """Every case by its text."""
+    return {command.text: command for command in _every()}
 
 
 def _every() -> Iterator[Command]:
-    yield _one("doctor")
+    yield _line("doctor")
     yield from _compiling()
     yield from _forecasting()
     yield from _deriving()
     yield from _kept()
     yield from _running()
     yield from _refused()
-    yield _one("sync --check")
-
-
-def _knob_changes(kernel: str) -> Iterator[str]:
-    for choice in KNOBS[kernel]:
-        yield f"-k {choice}"
+    yield _line("sync --check")
 
 
 def _compiling() -> Iterator[Command]:
     for kernel in (*RUNGS, *STUDIES):
         for arch in COMPILED_FOR:
-            yield _one(f"compile {kernel} --arch {arch}", "compiler", seconds=0.5)
-        for knob in _knob_changes(kernel):
-            yield _one(f"compile {kernel} {knob}", "compiler", seconds=0.5)
+            yield _line(f"compile {kernel} --arch {arch}", "compiler", seconds=0.5)
+        for knob in KNOBS[kernel]:
+            yield _line(f"compile {kernel} -k {knob}", "compiler", seconds=0.5)
         for workload in ("8,32,8,4096,64", f"{HEADLINE_SHORT}/bf16", f"{HEADLINE_SHORT}/paged16"):
-            yield _one(f"compile {kernel} -w {workload}", "compiler", seconds=0.5)
-            yield _one(f"compile {kernel} -w {workload} --arch sm_80", "compiler", seconds=0.5)
-        yield _one(f"compile {kernel} --sass", "compiler", seconds=0.5)
-    yield _one("compile r03 --arch sm_80,sm_90,sm_120", "compiler", seconds=0.5)
+            yield _line(f"compile {kernel} -w {workload}", "compiler", seconds=0.5)
+            yield _line(f"compile {kernel} -w {workload} --arch sm_80", "compiler", seconds=0.5)
+        yield _line(f"compile {kernel} --sass", "compiler", seconds=0.5)
+    yield _line("compile r03 --arch sm_80,sm_90,sm_120", "compiler", seconds=0.5)
 
 
 def _forecasting() -> Iterator[Command]:
     for kernel in (*RUNGS, *STUDIES):
         for gpu in GPUS:
-            yield _one(f"forecast {kernel} --gpu {gpu}", "compiler", seconds=1.5)
+            yield _line(f"forecast {kernel} --gpu {gpu}", "compiler", seconds=1.5)
         for workload in WORKLOADS:
-            yield _one(f"forecast {kernel} --gpu h200 -w {workload}", "compiler", seconds=1.5)
-        for knob in _knob_changes(kernel):
-            yield _one(f"forecast {kernel} --gpu h200 {knob}", "compiler", seconds=1.5)
+            yield _line(f"forecast {kernel} --gpu h200 -w {workload}", "compiler", seconds=1.5)
+        for knob in KNOBS[kernel]:
+            yield _line(f"forecast {kernel} --gpu h200 -k {knob}", "compiler", seconds=1.5)
         for gpu in ("rtx4090", "a100-80gb"):
             workload = f"4,32,8,2048,128/bf16/paged{16 if gpu == 'rtx4090' else 64}"
-            yield _one(f"forecast {kernel} --gpu {gpu} -w {workload}", "compiler", seconds=1.5)
+            yield _line(f"forecast {kernel} --gpu {gpu} -w {workload}", "compiler", seconds=1.5)
     for kernel in RUNGS:
         text = f"forecast {kernel} --gpu h200 -w 4,32,8,2048,128 --what-if"
-        yield _one(f"{text} 0.5", "compiler", seconds=8)
-    yield _one("forecast r03 --gpu rtx4090 --what-if 2", "compiler", seconds=8)
-    yield _one("forecast r03", "compiler", "no gpu")
+        yield _line(f"{text} 0.5", "compiler", seconds=8)
+    yield _line("forecast r03 --gpu rtx4090 --what-if 2", "compiler", seconds=8)
+    yield _line("forecast r03", "compiler", "no gpu")
     for kernel in ("r03", "r09"):
         text = f"forecast {kernel} --gpu h200 -w 4,32,8,1024,128"
-        yield _one(text, "compiler", seconds=1.5, whole=True)
+        yield _line(text, "compiler", seconds=1.5, whole=True)
 
 
 def _deriving() -> Iterator[Command]:
     for gpu in GPUS:
         for bits in (16, 8, 4):
-            yield _one(f"derive --gpu {gpu} --bits {bits}")
+            yield _line(f"derive --gpu {gpu} --bits {bits}")
     for workload in ("1,32,8,16384,128", "64,32,8,1024,128", "2,8,2,300,64", "16,64,8,2048,128"):
         for gpu in ("h200", "a100-80gb", "rtx4090"):
-            yield _one(f"derive --gpu {gpu} -w {workload}")
+            yield _line(f"derive --gpu {gpu} -w {workload}")
     for suffix in ("/bf16", "/paged16", "/paged64", "/warm"):
         for bits in (16, 8, 4):
-            yield _one(f"derive --gpu h200 -w {HEADLINE_SHORT}{suffix} --bits {bits}")
-    yield _one("derive --gpu h200 -w @ragged.json")
-    yield _one("derive", "no gpu")
-    yield _one("derive --gpu h200", whole=True)
+            yield _line(f"derive --gpu h200 -w {HEADLINE_SHORT}{suffix} --bits {bits}")
+    yield _line("derive --gpu h200 -w @ragged.json")
+    yield _line("derive", "no gpu")
+    yield _line("derive --gpu h200", whole=True)
 
 
 def _kept() -> Iterator[Command]:
     own = "no own records"
     for kernel in (*RUNGS, *STUDIES, "sdpa", "baseline:flashinfer", "read_sweep", "r03", "unknown"):
-        yield _one(f"records --rung {kernel}", own, seconds=3)
-        yield _one(f"records --rung {kernel} -w {HEADLINE_SHORT} --all", own)
-    yield _one("records", own, seconds=30)
-    yield _one("records --all", own, seconds=40)
+        yield _line(f"records --rung {kernel}", own, seconds=3)
+        yield _line(f"records --rung {kernel} -w {HEADLINE_SHORT} --all", own)
+    yield _line("records", own, seconds=30)
+    yield _line("records --all", own, seconds=40)
     for gpu in ("h200", "H200", "a100", "unknown"):
-        yield _one(f"records --gpu {gpu} --rung r05", own)
+        yield _line(f"records --gpu {gpu} --rung r05", own)
     for workload in (
         HEADLINE_SHORT,
         "1,32,8,16384,128",
         "64,32,8,1024,128",
         f"{HEADLINE_SHORT}/paged16",
     ):
-        yield _one(f"records -w {workload}", own, seconds=3)
-    yield _one("records -w @ragged.json", own)
-    yield _one(f"records --rung r03 -w {HEADLINE_SHORT} --gpu h200", own, whole=True)
-    yield _one("claims", own, seconds=3, whole=True)
+        yield _line(f"records -w {workload}", own, seconds=3)
+    yield _line("records -w @ragged.json", own)
+    yield _line(f"records --rung r03 -w {HEADLINE_SHORT} --gpu h200", own, whole=True)
+    yield _line("claims", own, seconds=3, whole=True)
     for claim in CLAIMS:
-        yield _one(f"claims --id {claim}", own)
-    yield _one("claims --id no_such_claim")
-    yield _one("journal")
-    yield _one("journal --question nothing")
+        yield _line(f"claims --id {claim}", own)
+    yield _line("claims --id no_such_claim")
+    yield _line("journal")
+    yield _line("journal --question nothing")
     for text in ("journal", "journal --question first", "journal --question second"):
         yield Command(f"{text} --json {GUESSES}")
 
 
 def _running() -> Iterator[Command]:
     for kernel in (*RUNGS, *STUDIES):
-        yield _one(f"run {kernel} --on cpu --quick -w {SMALL}", "host", seconds=6)
+        yield _line(f"run {kernel} --on cpu --quick -w {SMALL}", "host", seconds=6)
     for kernel in ("r03", "r08"):
         for suffix in ("/bf16", "/paged16"):
-            yield _one(f"run {kernel} --on cpu --quick -w {SMALL}{suffix}", "host", seconds=6)
-    yield _one("run r01 --on cpu -w 1,4,4,33,64 --seed 5", "host", seconds=6)
-    yield _one("run r05 --on cpu --quick -w @small.json -k stages=2", "host", seconds=6)
+            yield _line(f"run {kernel} --on cpu --quick -w {SMALL}{suffix}", "host", seconds=6)
+    yield _line("run r01 --on cpu -w 1,4,4,33,64 --seed 5", "host", seconds=6)
+    yield _line("run r05 --on cpu --quick -w @small.json -k stages=2", "host", seconds=6)
 
 
 def _refused() -> Iterator[Command]:
@@ -314,7 +299,7 @@ def _refused() -> Iterator[Command]:
         "sanitize r03 --tool nothing",
         "microbench --only nothing",
     ):
-        yield _one(text)
+        yield _line(text)
     for text in (
         "run r03 --on gpu",
         "bench",
@@ -325,47 +310,4 @@ def _refused() -> Iterator[Command]:
         "sanitize r03",
         "microbench",
     ):
-        yield _one(text, "no gpu")
-
-
-def answer(command: Command) -> Json:
-    """The exit status and the JSON of a command line, with what is the machine's masked."""
-    with _files() as folder, _own_journal(folder):
-        if command.text.endswith(GUESSES):
-            lines = [json.dumps(entry) + "\n" for entry in _ENTRIES]
-            (folder / "journal.jsonl").write_text("".join(lines), "utf-8")
-        words = [
-            str(folder / word[1:]) if word.startswith("@") else word
-            for word in shlex.split(command.text, comments=True)
-        ]
-        status, out = ask.run_command(words)
-    return mask(command.text, {"status": status, "data": json.loads(out) if out.strip() else None})
-
-
-@contextlib.contextmanager
-def _files() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="labtools-goldens-") as name:
-        folder = Path(name)
-        for file, text in FILES.items():
-            (folder / file).write_text(text, "utf-8")
-        yield folder
-
-
-@contextlib.contextmanager
-def _own_journal(folder: Path) -> Iterator[None]:
-    """A journal of its own, so that the reader's is neither read nor written."""
-    given = {
-        "LABTOOLS_JOURNAL_URL": str(folder / "journal.sqlite"),
-        "LABTOOLS_READER_NAME": "reader",
-        "LABTOOLS_READER": "0",
-    }
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        yield _line(text, "no gpu")

@@ -30,5 +30,6 @@ BASELINE = Baseline(
     supports=lambda problem: None,
     doc=__doc__,
     source=Path(__file__),
+    dtypes=("float16", "bfloat16", "float32"),
     operation="gemm",
 )

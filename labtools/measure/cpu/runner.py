@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from labtools.problem import (
-    OUTPUT_BUFFER,
+    Arrays,
     Comparison,
     Drawn,
     LabError,
@@ -61,10 +61,15 @@ class CpuRun(CheckCase):
     """What running a rung on the CPU gave."""
 
     faults: Sequence[CpuFault] = ()  # what the kernel did that it must not do, under any order
-    # the output; parts that were not reached hold poison
-    out: np.ndarray = field(default_factory=lambda: np.empty(0))
+    # by output; parts that were not reached hold poison, or what an in-out buffer was given
+    outputs: Mapping[str, np.ndarray] = field(default_factory=dict)
     orders: tuple[int, ...] = ()  # the orders of warps that were run
     blocks: int = 0  # blocks that were run, over all orders
+
+    @property
+    def out(self) -> np.ndarray:
+        """The first output."""
+        return next(iter(self.outputs.values()))
 
     def __str__(self) -> str:
         if self.ok:
@@ -176,11 +181,12 @@ def count_on_cpu(
         given = {
             name: stack.enter_context(_Buffer(name, array, writable=False))
             for name, array in _fitting(inputs.buffers(), launches, workload)
+            if name not in workload.outputs
         }
         page = stack.enter_context(_Buffer("trips", np.zeros(1, TRIPS), writable=True))
         counted = _Counted(launch, blocks[:MAX_COUNTED], page)
         job = _Job(executable, launches, 0, None, time_limit_s, 1, {}, counted)
-        result = _run_order(job, given, workload, 0, 1, silent)
+        result = _run_order(job, given, inputs, 0, 1, silent)
         if result.stopped:
             raise LabError(
                 f"{rung.id} was not counted on the CPU.",
@@ -232,14 +238,14 @@ def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Pr
     if workers is None:
         workers = min(2, len(os.sched_getaffinity(0)))
     table = LineTable(executable.path, source_name(rung), rung.include_dirs)
-    expected: np.ndarray | None = None
-    out = poisoned(workload.output.shape, workload.dtype)
-    first_out: np.ndarray | None = None
+    expected: Arrays | None = None
+    outputs: Arrays = _blank_outputs(workload)
+    first: Arrays | None = None
     faults: list[CpuFault] = []
     comparison: Comparison | None = None
     refused = _refuse_shared(executable, rung.source_text)
     if refused:
-        return CpuRun(workload, False, faults=[CpuFault("launch", refused)], out=out)
+        return CpuRun(workload, False, faults=[CpuFault("launch", refused)], outputs=outputs)
     done_blocks = 0
     printed = ""
     tried: list[int] = []
@@ -247,6 +253,7 @@ def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Pr
         shared_inputs = {
             name: stack.enter_context(_Buffer(name, array, writable=False))
             for name, array in _fitting(inputs.buffers(), launches, workload)
+            if name not in workload.outputs
         }
         others = {
             name: stack.enter_context(_Buffer(name, array, writable=False))
@@ -257,10 +264,10 @@ def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Pr
             if executable.path in _CONSTANT:
                 others = {}
             job = _Job(executable, launches, order, blocks, time_limit_s, workers, others)
-            result = _run_order(job, shared_inputs, workload, len(tried) - 1, len(orders), progress)
+            result = _run_order(job, shared_inputs, inputs, len(tried) - 1, len(orders), progress)
             done_blocks += result.blocks
             printed = printed or result.printed
-            out = result.out
+            outputs = result.outputs
             faults = explain_faults(
                 result.faults,
                 table,
@@ -273,15 +280,15 @@ def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Pr
             if result.stopped or faults:
                 comparison = None
                 if not result.stopped:
-                    expected = _expect(inputs, scheme, out, blocks, expected)
-                    comparison = workload.compare(out, expected, tolerance)
+                    expected = _expect(inputs, scheme, outputs, blocks, expected)
+                    comparison = workload.compare(outputs, expected, tolerance)
                 break
-            if first_out is not None and np.array_equal(_bits(out), _bits(first_out)):
+            if first is not None and _same_bits(outputs, first):
                 continue  # the same bits as the order before: already compared
-            expected = _expect(inputs, scheme, out, blocks, expected)
-            comparison = workload.compare(out, expected, tolerance)
+            expected = _expect(inputs, scheme, outputs, blocks, expected)
+            comparison = workload.compare(outputs, expected, tolerance)
             if not comparison.ok:
-                if first_out is not None:
+                if first is not None:
                     faults.append(
                         CpuFault(
                             "order_dependent",
@@ -291,11 +298,11 @@ def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Pr
                         )
                     )
                 break
-            first_out = out
+            first = outputs
     ok = not faults and comparison is not None and comparison.ok
     return CpuRun(
         *(workload, ok, comparison, faults, printed),
-        out=out,
+        outputs=outputs,
         orders=tuple(tried),
         blocks=done_blocks,
     )
@@ -307,11 +314,11 @@ def _run_built(wanted: _Wanted, inputs: Drawn, workers: int | None, progress: Pr
 class _Buffer:
     """An array in memory that the child can map; gone with its last user, whatever happens."""
 
-    def __init__(self, name: str, array: np.ndarray, writable: bool) -> None:
+    def __init__(self, name: str, array: np.ndarray, writable: bool, given: bool = False) -> None:
         self.name = name
         self.bytes = array.nbytes
         self.item_bytes = array.dtype.itemsize
-        self.writable = writable
+        self.writable, self.given = writable, given
         self._shape, self._dtype = array.shape, array.dtype
         self.fd = os.memfd_create(f"labtools-{name}")
         try:
@@ -345,7 +352,7 @@ def _fitting(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """The input buffers, once it is known that everything fits into memory."""
     sizes = {name: array.nbytes for name, array in inputs.items()}
-    sizes[OUTPUT_BUFFER] = workload.output.bytes
+    sizes.update({name: one.bytes for name, one in workload.outputs.items()})
     sizes.update({space.name: space.bytes for launch in launches for space in launch.workspace})
     for name, size in sizes.items():
         if size > LARGEST_BUFFER:
@@ -362,21 +369,28 @@ def _altered(executable: Executable, inputs: Drawn) -> dict[str, np.ndarray]:
     """Inputs with a few elements changed, for a kernel that could keep an answer to them."""
     if not executable.stateful or executable.path in _CONSTANT:
         return {}
-    return operation_of(inputs.problem).alter(inputs, np.random.default_rng(inputs.problem.seed))
+    problem = inputs.problem
+    altered = operation_of(problem).alter(inputs, np.random.default_rng(problem.seed))
+    return {name: array for name, array in altered.items() if name not in problem.outputs}
 
 
-def _bits(array: np.ndarray) -> np.ndarray:
-    return array.view(f"u{array.dtype.itemsize}")
+def _blank_outputs(problem: Problem) -> dict[str, np.ndarray]:
+    """The outputs before a launch, but for the content of in-out buffers."""
+    return {name: poisoned(one.shape, one.dtype) for name, one in problem.outputs.items()}
+
+
+def _same_bits(first: Arrays, second: Arrays) -> bool:
+    return all(array.tobytes() == second[name].tobytes() for name, array in first.items())
 
 
 def _expect(
     inputs: Drawn,
     scheme: StoredAs | None,
-    out: np.ndarray,
+    outputs: Arrays,
     blocks: int | None,
-    known: np.ndarray | None,
-) -> np.ndarray:
-    """The oracle's output; of a sample of blocks, for the parts that anything was written to.
+    known: Arrays | None,
+) -> Arrays:
+    """The oracle's outputs; of a sample of blocks, for the parts that anything was written to.
 
     A rung that stores inputs in a scheme is held against the oracle of what that leaves of them.
     """
@@ -385,7 +399,11 @@ def _expect(
     operation = operation_of(inputs.problem)
     if blocks is None:
         return operation.expect(inputs, scheme)
-    written = ~is_poison(out).all(axis=-1)
+    first = inputs.problem.output
+    out = next(iter(outputs.values())).reshape(*first.shape[:-1], -1)
+    before = inputs.buffers().get(next(iter(outputs)))
+    same = is_poison(out) if before is None else out == before.reshape(out.shape)
+    written = ~same.all(axis=-1)
     parts = [tuple(int(i) for i in index) for index in np.argwhere(written)]
     return operation.expect(inputs, scheme, parts)
 
@@ -454,7 +472,7 @@ class _Counted:
 
 @dataclass(frozen=True)
 class _Result:
-    out: np.ndarray
+    outputs: dict[str, np.ndarray]
     faults: list[Any]
     blocks: int
     stopped: bool
@@ -464,16 +482,20 @@ class _Result:
 
 def _run_order(
     job: _Job,
-    inputs: Mapping[str, _Buffer],
-    workload: Problem,
+    shared: Mapping[str, _Buffer],
+    inputs: Drawn,
     index: int,
     count: int,
     progress: Progress,
 ) -> _Result:
     with contextlib.ExitStack() as stack:
-        buffers = dict(inputs)
-        fresh = poisoned(workload.output.shape, workload.dtype)
-        buffers[OUTPUT_BUFFER] = stack.enter_context(_Buffer(OUTPUT_BUFFER, fresh, writable=True))
+        buffers = dict(shared)
+        before = _blank_outputs(inputs.problem)
+        for name in inputs.problem.in_out:
+            before[name] = inputs.buffers()[name]
+        for name, array in before.items():
+            given = name in inputs.problem.inputs
+            buffers[name] = stack.enter_context(_Buffer(name, array, writable=True, given=given))
         for launch in job.launches:
             for space in launch.workspace:
                 if space.name not in buffers:
@@ -494,7 +516,8 @@ def _run_order(
             for buffer in buffers.values():
                 if buffer.writable and fine:
                     array = buffer.array()
-                    array[...] = poisoned(array.shape, array.dtype)
+                    given = before.get(buffer.name)
+                    array[...] = poisoned(array.shape, array.dtype) if given is None else given
             return _run_child(job, buffers, page.fd, printed.fd, report, tell, fine)
 
         death = run(job.executable.path in _FINE)
@@ -502,7 +525,7 @@ def _run_order(
             _FINE.add(job.executable.path)
             death = run(fine=True) or ""
         return _Result(
-            out=buffers[OUTPUT_BUFFER].array().copy(),
+            outputs={name: buffers[name].array().copy() for name in before},
             faults=read_faults(report.copy()),
             blocks=int(report["blocks_done"][0]),
             stopped=bool(death),
@@ -636,7 +659,7 @@ def _job_text(
         other = job.others[name].fd if name in job.others else -1
         lines.append(
             f"buffer {name} {buffer.fd} {buffer.bytes} {buffer.item_bytes} "
-            f"{int(buffer.writable)} {other}"
+            f"{int(buffer.writable)} {int(buffer.given)} {other}"
         )
     for launch in job.launches:
         grid, block = _three(launch.grid), _three(launch.block)

@@ -48,11 +48,16 @@ def drawn_on_host(problem: Problem) -> bool:
 class GpuRun(CheckCase):
     """What one run on the GPU gave."""
 
-    # of the workload's shape and type, or None when the kernel did not get that far
-    out: ArrayField = None
+    # by output, of its shape and type; empty when the kernel did not get that far
+    outputs: dict[str, ArrayField] = field(default_factory=dict)
     seconds: float = 0.0  # in the child, inputs and oracle included
     # versions of what was loaded
     environment: dict[str, str | None] = field(default_factory=dict, compare=False)
+
+    @property
+    def out(self) -> np.ndarray | None:
+        """The first output, if there is one."""
+        return next(iter(self.outputs.values()), None)
 
 
 @dataclass(frozen=True)
@@ -98,17 +103,18 @@ def _check_case(
 ) -> tuple[GpuRun, bool]:
     """One case, and whether CUDA is dead after it."""
     started = time.monotonic()
-    out, comparison, fatal = None, None, False
+    outputs: dict[str, np.ndarray] = {}
+    comparison, fatal = None, False
     faults: list[Fault] = []
     try:
-        out, comparison, faults = _run_case(device, case, request, report)
+        outputs, comparison, faults = _run_case(device, case, request, report)
     except Exception as error:
         fault = cuda_fault(error)
         if fault is None:
             raise
         faults, fatal = [Fault(fault.kind, fault.message)], fault.fatal
     run = GpuRun(
-        out=out,
+        outputs=outputs,
         ok=comparison is not None and comparison.ok and not faults,
         faults=[_advise(fault) for fault in faults],
         comparison=comparison,
@@ -128,11 +134,11 @@ def _advise(fault: Fault) -> Fault:
 
 def _run_case(
     device: LiveDevice, case: Case, request: CheckRequest, report: Reporter[GpuRun]
-) -> tuple[np.ndarray, Comparison, list[Fault]]:
+) -> tuple[dict[str, np.ndarray], Comparison, list[Fault]]:
     job, workload = case.job, case.workload
     operation = operation_of(workload)
     zones = {name: RedZoned(device, one.shape, one.dtype) for name, one in workload.buffers.items()}
-    buffers = BufferSet({name: zone.array for name, zone in zones.items()})
+    buffers = BufferSet({name: zone.array for name, zone in zones.items()}, workload)
     host = operation.draw(workload) if drawn_on_host(workload) else None
     if host is not None:
         upload_inputs(device, buffers, host)
@@ -144,14 +150,14 @@ def _run_case(
     for name, one in job.workspaces.items():
         zones[name] = RedZoned(device, one.shape, one.dtype)
         device.set_bytes(zones[name].array, RED_BYTE)
-    device.upload(buffers.out, poisoned(buffers.out.shape, workload.dtype))
+    poison_outputs(device, buffers)
     device.synchronize()
     named = {name: zone.array for name, zone in zones.items()}
     with report.step(f"running on {workload}", request.time_limit_s, job.label):
         bind_launches(device, job.cubin, job.launches, named)()
         device.synchronize()
-    out = host_view(device.download(buffers.out), workload.dtype)
-    comparison = workload.compare(out, expected, job.tolerance)
+    outputs = outputs_on_host(device, buffers)
+    comparison = workload.compare(outputs, expected, job.tolerance)
     faults = []
     for name, zone in zones.items():
         damage = zone.damage()
@@ -160,12 +166,14 @@ def _run_case(
             faults.append(Fault("out_of_bounds", message))
     if host is not None:
         faults += _changed_inputs(device, host, zones)
-    return out, comparison, faults
+    return outputs, comparison, faults
 
 
 def _changed_inputs(device: LiveDevice, host: Drawn, zones: Mapping[str, RedZoned]) -> list[Fault]:
     faults = []
     for name, array in host.buffers().items():
+        if name in host.problem.outputs:
+            continue
         now = device.download(zones[name].array)
         if now.tobytes() != np.ascontiguousarray(array).tobytes():
             message = f"the kernel wrote into its input {name!r}"
@@ -185,7 +193,7 @@ def draw_on_device(
 ) -> None:
     """Make normal inputs on the device, of a problem that `can_fill`; ``seed`` replaces its own."""
     for one in operation_of(problem).fills(problem, seed) or ():
-        target = buffers[one.buffer]
+        target = buffers.given[one.buffer]
         if one.array is not None:
             device.upload(target, one.array)
             continue
@@ -199,7 +207,22 @@ def draw_on_device(
 def upload_inputs(device: LiveDevice, buffers: BufferSet, inputs: Drawn) -> None:
     """Copy inputs that were drawn on the CPU to the device."""
     for name, array in inputs.buffers().items():
-        device.upload(buffers[name], array)
+        device.upload(buffers.given[name], array)
+
+
+def poison_outputs(device: LiveDevice, buffers: BufferSet) -> None:
+    """Fill the outputs that are no inputs with `poisoned`."""
+    for name, one in buffers.problem.outputs.items():
+        if name not in buffers.problem.inputs:
+            device.upload(buffers[name], poisoned(one.shape, one.dtype))
+
+
+def outputs_on_host(device: LiveDevice, buffers: BufferSet) -> dict[str, np.ndarray]:
+    """What lies in the outputs, by name."""
+    return {
+        name: host_view(device.download(buffers[name]), one.dtype)
+        for name, one in buffers.problem.outputs.items()
+    }
 
 
 def expect_on_device(
@@ -208,19 +231,16 @@ def expect_on_device(
     problem: Problem,
     parts: list[Part],
     scheme: StoredAs | None = None,
-) -> np.ndarray:
-    """The oracle's output for some parts, float64 of the output's shape; NaN for the others.
+) -> dict[str, np.ndarray]:
+    """The oracle's outputs for some parts, float64 of the outputs' shapes; NaN for the others.
 
     With a scheme, of what the inputs are after they were stored in it.
     """
     operation = operation_of(problem)
 
     def fetch(name: str, index: Any) -> np.ndarray:
-        array = device.download(buffers[name][index])
+        array = device.download(buffers.given[name][index])
         return host_view(array, problem.inputs[name].dtype)
 
-    expected = np.full(problem.output.shape, np.nan)
-    for part in parts[: max(2, problem.parts_affordable(most=len(parts)))]:
-        inputs = operation.read_part(problem, part, fetch)
-        expected[part] = operation.expect(inputs, scheme).reshape(-1)
-    return expected
+    affordable = parts[: max(2, problem.parts_affordable(most=len(parts)))]
+    return operation.expect_parts(problem, affordable, fetch, scheme)

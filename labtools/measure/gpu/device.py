@@ -7,14 +7,14 @@ import importlib.metadata
 import platform
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from labtools.problem import OUTPUT_BUFFER, LabError, Launch, Problem, TensorMap, element_dtype
+from labtools.problem import LabError, Launch, Problem, TensorMap, element_dtype
 from labtools.problem.limits import MOST_FIXED_SMEM_BYTES
 
 from .job import workspaces_of
@@ -26,9 +26,15 @@ RED_BYTE = 0xFF
 """0xFFFF and 0xFFFFFFFF are NaN, so a read of a red zone poisons whatever uses it."""
 
 
+_FILLS = {"float16": "fill_normal", "uint16": "fill_normal_bf16", "float32": "fill_normal_fp32"}
+"""The entries that fill an array of a type, as it is held, with normal numbers."""
+
+
 def device_dtype(name: str | np.dtype) -> np.dtype:
-    """How a type is held in a device array: bfloat16, which CuPy need not know, as its bits."""
-    return np.dtype(np.uint16 if str(name) == "bfloat16" else name)
+    """How a type is held in a device array: one that CuPy need not know, such as bfloat16, as its
+    bits."""
+    dtype = element_dtype(name) if isinstance(name, str) else np.dtype(name)
+    return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
 
 
 def host_view(array: np.ndarray, dtype: str) -> np.ndarray:
@@ -153,7 +159,7 @@ class LiveDevice:
 
         Of an array ``[B, heads, rows, D]`` rows from ``lengths`` [B] on get NaN.
         """
-        entry = "fill_normal" if target.dtype == np.float16 else "fill_normal_bf16"
+        entry = _FILLS[target.dtype.name]
         pairs = target.size // 2
         rows = target.shape[-2] if lengths is not None else 1
         args = (
@@ -225,22 +231,30 @@ def _import_torch() -> Any:
 
 @dataclass
 class BufferSet:
-    """One set of the buffers of a problem, on the device: inputs and output by name."""
+    """One set of the buffers of a problem, on the device: inputs and outputs by name."""
 
     arrays: dict[str, Any]
+    problem: Problem
+    # copies of the in-out buffers, which no kernel writes; of a set that is used once none
+    kept: dict[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
         return self.arrays[name]
 
     @property
-    def out(self) -> Any:
-        """The output."""
-        return self.arrays[OUTPUT_BUFFER]
+    def inputs(self) -> dict[str, Any]:
+        """What a call is given, by name."""
+        return {name: self.arrays[name] for name in self.problem.inputs}
 
     @property
-    def inputs(self) -> dict[str, Any]:
-        """The others by name."""
-        return {name: one for name, one in self.arrays.items() if name != OUTPUT_BUFFER}
+    def given(self) -> dict[str, Any]:
+        """The inputs as they were before any call."""
+        return {**self.inputs, **self.kept}
+
+    def restore(self, device: LiveDevice) -> None:
+        """Give the in-out buffers the content that they had before any call."""
+        for name, source in self.kept.items():
+            device.copy(source, self.arrays[name])
 
     def named(self) -> dict[str, Any]:
         """All by the names that launches use."""
@@ -250,15 +264,23 @@ class BufferSet:
 def allocate_sets(device: LiveDevice, problem: Problem, count: int) -> list[BufferSet]:
     """``count`` sets, each buffer of each set at its own aligned place."""
     arenas: dict[str, list[Any]] = {}
-    for name, one in problem.buffers.items():
+    kept = {f"{name} as given": problem.outputs[name] for name in problem.in_out}
+    for name, one in {**problem.buffers, **kept}.items():
         stride = -(-one.bytes // SLICE_ALIGNMENT) * SLICE_ALIGNMENT
         # No slack behind the last buffer: a memory checker must see a read past its end.
-        arena = device.cp.cuda.alloc(stride * (count - 1) + one.bytes)
+        arena = device.cp.cuda.alloc(max(1, stride * (count - 1) + one.bytes))
         arenas[name] = [
             device.cp.ndarray(one.shape, device_dtype(one.dtype), memptr=arena + i * stride)
             for i in range(count)
         ]
-    return [BufferSet({name: arenas[name][i] for name in arenas}) for i in range(count)]
+    return [
+        BufferSet(
+            {name: arenas[name][i] for name in problem.buffers},
+            problem,
+            {name: arenas[f"{name} as given"][i] for name in problem.in_out},
+        )
+        for i in range(count)
+    ]
 
 
 class RedZoned:

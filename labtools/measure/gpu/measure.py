@@ -23,6 +23,7 @@ from labtools.problem import (
     load_baseline,
     merge_comparisons,
 )
+from labtools.problem.storage import AS_GIVEN
 from labtools.record import (
     Counters,
     ForecastMade,
@@ -413,11 +414,11 @@ def _code_fields(
     target = candidate.target
     if isinstance(target, Baseline):
         source = target.path
-        fewer = target.kv_bits < 8 * workload.element_bytes
-        read = workload.streamed_bytes * target.kv_bits // (8 * workload.element_bytes)
+        given = workload.streamed_bytes
+        read = target.storage.stored_bytes(given, workload.element_bytes)
         return {
-            "kv_bits": target.kv_bits,
-            "kv_bytes_read": read if fewer else None,
+            "codec": target.storage.codec,
+            "kv_bytes_read": read if read < given else None,
             "hashes": Hashes(source_hash=hash_python_file(source)),
             "provenance": make_provenance(device, result.environment, clocks),
         }
@@ -429,7 +430,7 @@ def _code_fields(
     own = not target.source.resolve().is_relative_to(kernels_dir())
     scheme = target.scheme(workload, candidate.knobs)
     return {
-        "kv_bits": 16 if scheme is None else scheme.bits,
+        "codec": AS_GIVEN if scheme is None else scheme.codec,
         "kv_bytes_read": None if scheme is None else scheme.stored_bytes(workload),
         "hashes": hashes,
         "limits": limits,

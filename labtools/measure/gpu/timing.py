@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from labtools.problem import (
+    AS_THEY_ARE,
+    Arrays,
     Comparison,
     LabError,
     Part,
@@ -24,13 +26,19 @@ from labtools.problem import (
     StoredAs,
     merge_comparisons,
     operation_of,
-    poisoned,
 )
 from labtools.record import Clocks, ProcessSamples
 from labtools.record.fields import ProblemField
 
 from ..channel import Reporter
-from .check import can_fill, draw_on_device, expect_on_device, upload_inputs
+from .check import (
+    can_fill,
+    draw_on_device,
+    expect_on_device,
+    outputs_on_host,
+    poison_outputs,
+    upload_inputs,
+)
 from .device import (
     BufferSet,
     InCall,
@@ -138,9 +146,10 @@ class Player:
     kind: str
     problem: Problem  # what it computes
     call: Callable[[int], None]  # runs it once on set ``i``
-    output: Callable[[int], Any]  # the device array that call ``i`` wrote, after a call or a replay
+    # what call ``i`` wrote, on the host by output, after a call or a replay
+    outputs: Callable[[int], dict[str, np.ndarray]]
     poison: Callable[[], None]  # spoils every output, so that only what is written anew counts
-    # spoils the output of call ``i`` alone; may be captured
+    # spoils the outputs of call ``i`` alone, and restores what it is given; may be captured
     spoil: Callable[[int], None] = lambda index: None
     # of the read sweep: runs it on the first set and returns what it found
     read_checksum: Callable[[], int] = lambda: 0
@@ -182,10 +191,10 @@ class Checked:
         parts: Mapping[int, list[Part]],
     ) -> None:
         self._device, self._sets, self._workload, self.parts = device, sets, workload, parts
-        self._known: dict[StoredAs | None, dict[int, np.ndarray]] = {}
+        self._known: dict[StoredAs | None, dict[int, Arrays]] = {}
 
-    def of(self, scheme: StoredAs | None) -> dict[int, np.ndarray]:
-        """The oracle's output by set, float64; NaN for parts not compared."""
+    def of(self, scheme: StoredAs | None) -> Mapping[int, Arrays]:
+        """The oracle's outputs by set, float64; NaN for parts not compared."""
         if scheme not in self._known:
             self._known[scheme] = {
                 index: expect_on_device(
@@ -335,8 +344,8 @@ class _Group:
                 upload_inputs(device, one, drawn)
             else:
                 source = self.sets[index % HOST_SETS]
-                for name, target in one.inputs.items():
-                    device.copy(source[name], target)
+                for name, target in one.given.items():
+                    device.copy(source.given[name], target)
 
     def _choose_pairs(self) -> Checked:
         """Some parts of the first set and of one drawn set."""
@@ -361,13 +370,11 @@ class _Group:
                 self.prepared[label] = player.prepared()
                 _refuse_half_cold(player, workload, self.rotation, device.l2_bytes)
             player.poison()
-            for index in self.checked.of(player.scheme):
-                player.call(index)
-            device.synchronize()
+            self._call_checked(player)
             if job.kind == "ceiling":
                 player.comparison = self._check_ceiling(player, job)
             else:
-                player.comparison = _compare(device, player, self.checked.of(player.scheme))
+                player.comparison = _compare(player, self.checked.of(player.scheme))
             device.synchronize()
         if not player.comparison.ok:
             raise LabError(
@@ -377,6 +384,13 @@ class _Group:
         with self.report.step(f"capturing {label} on {workload}", STEP_LIMIT_S * 2, label):
             self._capture_sample(player)
         return player
+
+    def _call_checked(self, player: Player) -> None:
+        """One call on each set that is compared."""
+        for index in self.checked.of(player.scheme):
+            self.sets[index].restore(self.device)
+            player.call(index)
+        self.device.synchronize()
 
     def _capture_sample(self, player: Player) -> None:
         device, sets, sample_us = self.device, self.rotation.sets, self.request.sample_us
@@ -431,6 +445,8 @@ class _Group:
         pending = []
         for player in players:
             start, end = cuda.Event(), cuda.Event()
+            for one in self.sets:
+                one.restore(device)  # else an in-out buffer could grow past what numbers hold
             if self.workload.cache_state == "warm":
                 player.call(0)  # brings the buffers back after another candidate's turn
             if player.streamed:
@@ -467,7 +483,7 @@ class _Group:
             player.poison()
             _captured(self.device, player, run)[0]()
             self.device.synchronize()
-            found = _compare(self.device, player, {last: checked[last]})
+            found = _compare(player, {last: checked[last]})
             if not found.ok:
                 raise LabError(
                     f"{player.label} is wrong where a replay is cut off.",
@@ -499,10 +515,12 @@ class _Group:
             )
 
     def _play_and_compare(self, player: Player) -> Comparison:
-        """Exactly what was timed, once more."""
+        """Exactly what was timed, once more; of in-out buffers, then a call on what was given."""
         player.play()
         self.device.synchronize()
-        return _compare(self.device, player, self.checked.of(player.scheme))
+        if self.workload.in_out:
+            self._call_checked(player)
+        return _compare(player, self.checked.of(player.scheme))
 
     def _refuse_impossible(self, player: Player) -> None:
         """Refuse a time in which what a call must read cannot have come from memory.
@@ -529,13 +547,13 @@ class _Group:
             buffers = self.sets[index]
 
             def fetch(name: str, place: Any, buffers: BufferSet = buffers) -> np.ndarray:
-                array = self.device.download(buffers[name][place])
+                array = self.device.download(buffers.given[name][place])
                 return host_view(array, self.workload.inputs[name].dtype)
 
             def store(
                 name: str, place: Any, array: np.ndarray, buffers: BufferSet = buffers
             ) -> None:
-                self.device.upload(buffers[name][place], array)
+                self.device.upload(buffers.given[name][place], array)
 
             for part in parts:
                 operation.alter_part(self.workload, part, fetch, store, self.rng)
@@ -585,8 +603,10 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
         named = {**sets[0].named(), **own[0]}
         read = job.read_names
         read_bytes = sum(int(array.nbytes) for name, array in named.items() if name in read)
-    blank = device.empty(sets[0].out.shape, sets[0].out.dtype)
-    device.upload(blank, poisoned(blank.shape, problem.dtype))
+    blank = BufferSet(
+        {name: device.empty(one.shape, one.dtype) for name, one in problem.outputs.items()}, problem
+    )
+    poison_outputs(device, blank)
 
     def prepare() -> None:
         for again in preparations:
@@ -597,8 +617,10 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
         return [device.download(one).tobytes() for one in small]
 
     def spoil(index: int) -> None:
-        target = sets[index].out
-        target.data.copy_from_device_async(blank.data, blank.nbytes, device.stream)
+        for name in problem.outputs:
+            if name not in problem.inputs:
+                device.copy(blank[name], sets[index][name])
+        sets[index].restore(device)
 
     def poison() -> None:
         for index in range(len(sets)):
@@ -617,7 +639,7 @@ def _rung_player(device: LiveDevice, job: Job, sets: list[BufferSet], problem: P
         job.kind,
         problem,
         call=lambda index: calls[index](),
-        output=lambda index: sets[index].out,
+        outputs=lambda index: outputs_on_host(device, sets[index]),
         poison=poison,
         spoil=spoil,
         keep=[workspaces, calls, blank, own],
@@ -657,36 +679,46 @@ def _baseline_player(
     functions = []
     for one in sets:
         functions.append(baseline.prepare(device.torch_inputs(one), workload))
-    outputs: list[Any] = [None] * len(sets)
+    answers: list[Any] = [None] * len(sets)
 
     def call(index: int) -> None:
         # The old output is kept until the new one is there, so outputs rotate like inputs.
-        outputs[index] = functions[index]()
+        answers[index] = functions[index]()
 
-    def output(index: int) -> Any:
-        return outputs[index]
+    def outputs(index: int) -> dict[str, np.ndarray]:
+        answer = answers[index] if isinstance(answers[index], tuple) else (answers[index],)
+        return {
+            name: _tensor_on_host(tensor).reshape(one.shape)
+            for (name, one), tensor in zip(workload.outputs.items(), answer, strict=True)
+        }
 
     return Player(
-        *(job.label, job.kind, workload, call, output),
+        job.label,
+        job.kind,
+        workload,
+        call,
+        outputs,
         poison=lambda: None,
-        keep=[functions, outputs],
+        keep=[functions, answers],
         tolerance=baseline.tolerance_for(workload),
         streamed=job.timing == "stream",
-        read_bytes=None if job.kv_bits == 16 else job.call_read_bytes(workload),
+        read_bytes=None if job.storage == AS_THEY_ARE else job.call_read_bytes(workload),
     )
 
 
-def _compare(device: LiveDevice, player: Player, checked: Mapping[int, np.ndarray]) -> Comparison:
+def _tensor_on_host(tensor: Any) -> np.ndarray:
+    """A torch tensor's content; numpy has no bfloat16 of torch's, and float holds it as it is."""
+    held = tensor.detach()
+    wide = held.float() if held.dtype.is_floating_point else held
+    return wide.cpu().numpy()  # type: ignore[no-any-return]
+
+
+def _compare(player: Player, checked: Mapping[int, Arrays]) -> Comparison:
     """All checked sets together."""
-    found = []
-    for index, expected in checked.items():
-        out = player.output(index)
-        if player.kind == "baseline":
-            # numpy has no bfloat16 of torch's; float holds fp16 and bf16 as they are.
-            host = out.detach().reshape(expected.shape).float().cpu().numpy()
-        else:
-            host = host_view(device.download(out), player.problem.dtype)
-        found.append(player.problem.compare(host, expected, player.tolerance))
+    found = [
+        player.problem.compare(player.outputs(index), expected, player.tolerance)
+        for index, expected in checked.items()
+    ]
     return replace(merge_comparisons(found), cases=1)
 
 

@@ -12,11 +12,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal
 
-from labtools.problem import LabError, Problem, operation_of, poisoned
+from labtools.problem import LabError, Problem, operation_of
 from labtools.record.fields import ProblemField
 
 from ..channel import Reporter
-from ..gpu.check import can_fill, draw_on_device, drawn_on_host, upload_inputs
+from ..gpu.check import (
+    can_fill,
+    draw_on_device,
+    drawn_on_host,
+    poison_outputs,
+    upload_inputs,
+)
 from ..gpu.device import (
     BufferSet,
     LiveDevice,
@@ -185,7 +191,8 @@ def _make_buffers(device: LiveDevice, workload: Problem, request: WatchRequest) 
         upload_inputs(device, buffers, operation_of(workload).draw(workload))
     else:
         draw_on_device(device, request.fill_cubin, buffers, workload, workload.seed)
-    device.upload(buffers.out, poisoned(buffers.out.shape, workload.dtype))
+    buffers.restore(device)
+    poison_outputs(device, buffers)
     device.synchronize()
     return buffers
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ..attention import DISTRIBUTIONS
-from ..errors import LabError
-from ..problem import DTYPES, span
+from ..problem import DRAWN_DTYPES, draw_supported, span
 from .workload import PAGE_SIZES, Workload
 
 ODD_LENGTHS = (1, 31, 33, 130)
@@ -139,23 +139,8 @@ def draw_workloads(
         LabError: ``supports`` refuses nearly everything.
     """
     rng = np.random.default_rng([seed, 400])
-    drawn: list[Workload] = []
-    reason = ""
-    for _ in range(1000 * max(1, count)):
-        if len(drawn) == count:
-            return drawn
-        workload = _draw_workload(rng, longest, most_elements)
-        refusal = supports(workload)
-        if refusal is None:
-            drawn.append(workload)
-        reason = refusal or reason
-    if len(drawn) == count:
-        return drawn
-    raise LabError(
-        f"Only {len(drawn)} of {count} workloads could be drawn.",
-        f"the others were refused, the last because {reason}",
-        "a workload of your own",
-    )
+    draw = functools.partial(_draw_workload, rng, longest, most_elements)
+    return draw_supported(draw, count, supports)
 
 
 def _draw_workload(rng: np.random.Generator, longest: int, most_elements: int) -> Workload:
@@ -184,7 +169,7 @@ def _draw_workload(rng: np.random.Generator, longest: int, most_elements: int) -
         length,
         head_dim,
         seq_lens=lengths,
-        dtype=str(rng.choice(DTYPES)),
+        dtype=str(rng.choice(DRAWN_DTYPES)),
         layout="paged" if page_size else "contiguous",
         distribution=str(rng.choice(DISTRIBUTIONS)),
         seed=int(rng.integers(2**31)),

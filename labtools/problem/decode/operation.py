@@ -10,12 +10,13 @@ import numpy as np
 from ..attention import altered_rows
 from ..errors import LabError
 from ..problem import Fill, Operation, Part, Supports
+from ..storage import StorageFormat
 from .accuracy import errors_of_scheme
 from .battery import battery, covered, draw_workloads
 from .inputs import Inputs, make_inputs, make_page_table
 from .oracle import attention_oracle
 from .quantise import dequantise_inputs
-from .scheme import Scheme, TensorScheme
+from .scheme import Scheme
 from .workload import HEADLINE, Workload
 
 
@@ -82,12 +83,20 @@ class DecodeAttention(Operation[Workload, Inputs]):
         sequence, head = part
         length = int(problem.lengths[sequence])
         kv_head = head // problem.group_size
-        small = Workload(1, 1, 1, length, problem.head_dim, dtype=problem.dtype)
+        small = Workload(
+            1,
+            1,
+            1,
+            max(1, length),
+            problem.head_dim,
+            seq_lens=None if length else (0,),
+            dtype=problem.dtype,
+        )
         if problem.is_paged:
             used = -(-length // problem.page_size)
             pages = [int(page) for page in fetch("page_table", (sequence,))[:used]]
             k, v = (
-                np.concatenate([fetch(name, (page, kv_head)) for page in pages])[:length]
+                np.concatenate([fetch(name, (page, kv_head)) for page in pages or [0]])[:length]
                 for name in ("k", "v")
             )
         else:
@@ -139,7 +148,7 @@ class DecodeAttention(Operation[Workload, Inputs]):
 
     def read_scheme(self, data: Mapping[str, Any]) -> Scheme:
         """The scheme whose fields these are."""
-        return Scheme(data["name"], TensorScheme(**data["k"]), TensorScheme(**data["v"]))
+        return Scheme(data["name"], StorageFormat(**data["k"]), StorageFormat(**data["v"]))
 
 
 def _rows_of_pages(workload: Workload, table: np.ndarray) -> np.ndarray:
@@ -148,5 +157,6 @@ def _rows_of_pages(workload: Workload, table: np.ndarray) -> np.ndarray:
     for sequence, length in enumerate(int(n) for n in workload.lengths):
         used = -(-length // workload.page_size)
         rows[table[sequence, :used]] = workload.page_size
-        rows[table[sequence, used - 1]] = length - (used - 1) * workload.page_size
+        if used:
+            rows[table[sequence, used - 1]] = length - (used - 1) * workload.page_size
     return rows

@@ -41,7 +41,8 @@ class Workload(AttentionProblem):
     num_kv_heads: int  # key and value heads, Hkv
     kv_len: int  # cached tokens S; the padded length when ``seq_lens`` is given
     head_dim: int  # elements of one head, D
-    # tokens of each sequence, B values in 1..S; None means S for all
+    # tokens of each sequence, B values in 0..S; None means S for all. One without tokens has an
+    # output of zeros.
     seq_lens: tuple[int, ...] | None = None
     dtype: str = "float16"  # element type of q, k, v and the output, ``float16`` or ``bfloat16``
     # ``contiguous`` is k, v as ``[B, Hkv, S, D]``; ``paged`` is k, v as ``[num_pages, Hkv,
@@ -66,9 +67,9 @@ class Workload(AttentionProblem):
                     f"seq_lens has {len(self.seq_lens)} values for a batch of {self.batch}",
                     "it needs one length a sequence",
                 )
-            if min(self.seq_lens) < 1 or max(self.seq_lens) > self.kv_len:
+            if min(self.seq_lens) < 0 or max(self.seq_lens) > self.kv_len:
                 self.refuse(
-                    f"seq_lens {list(self.seq_lens)}", f"each must lie in 1..{self.kv_len} (kv_len)"
+                    f"seq_lens {list(self.seq_lens)}", f"each must lie in 0..{self.kv_len} (kv_len)"
                 )
         self.check_kind(layout=LAYOUTS)
         if not is_whole(self.page_size):
@@ -112,6 +113,11 @@ class Workload(AttentionProblem):
     def uneven(self) -> bool:
         """Ragged lengths."""
         return len(set(self.seq_lens or ())) > 1
+
+    @property
+    def empty_parts(self) -> bool:
+        """Sequences without tokens."""
+        return 0 in (self.seq_lens or ())
 
     @property
     def max_pages(self) -> int:

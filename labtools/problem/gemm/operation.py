@@ -23,8 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..dtypes import element_dtype
-from ..errors import LabError
-from ..problem import DTYPES, Fill, Operation, Part, Supports
+from ..problem import DRAWN_DTYPES, Fill, Operation, Part, Supports, draw_supported
 from .gemm import GEMM_DISTRIBUTIONS, Gemm
 
 _PEAK = 30.0
@@ -109,33 +108,23 @@ class MatrixProduct(Operation[Gemm, GemmInputs]):
     ) -> list[Gemm]:
         """Seeded random problems: sides and sums of any length, short as often as long."""
         rng = np.random.default_rng([seed, 402])
-        drawn: list[Gemm] = []
 
         def size(longest: int) -> int:
             return int(np.exp(rng.uniform(0, np.log(longest + 1))))
 
-        for _ in range(1000 * max(1, count)):
-            if len(drawn) == count:
-                return drawn
-            m, n, k = (
-                *(size(_LONGEST_DRAWN_SIDE), size(_LONGEST_DRAWN_SIDE)),
-                size(_LONGEST_DRAWN_SUM),
-            )
-            problem = Gemm(
-                *(m, n, max(1, min(k, _MOST_DRAWN_PRODUCTS // (m * n)))),
-                dtype=str(rng.choice(DTYPES)),
+        def draw() -> Gemm:
+            m, n = size(_LONGEST_DRAWN_SIDE), size(_LONGEST_DRAWN_SIDE)
+            k = size(_LONGEST_DRAWN_SUM)
+            return Gemm(
+                m,
+                n,
+                max(1, min(k, _MOST_DRAWN_PRODUCTS // (m * n))),
+                dtype=str(rng.choice(DRAWN_DTYPES)),
                 distribution=str(rng.choice(GEMM_DISTRIBUTIONS)),
                 seed=int(rng.integers(2**31)),
             )
-            if supports(problem) is None:
-                drawn.append(problem)
-        if len(drawn) == count:
-            return drawn
-        raise LabError(
-            f"Only {len(drawn)} of {count} problems could be drawn.",
-            "the others were refused",
-            "a problem of your own",
-        )
+
+        return draw_supported(draw, count, supports)
 
     def fills(self, problem: Gemm, seed: int) -> list[Fill] | None:
         """Normal numbers in both, two at a time; None where their number is odd."""

@@ -27,7 +27,9 @@ PRODUCT_KNOBS = (
 
 
 def product_supports(problem: Gemm) -> str | None:
-    """Why a kernel in 16-bit elements cannot run a problem: there is no such problem."""
+    """Why a kernel in 16-bit elements cannot run a problem: its elements are others."""
+    if problem.element_bytes != 2:
+        return f"its elements are {problem.dtype}; this kernel is written for 16-bit floats"
     return None
 
 

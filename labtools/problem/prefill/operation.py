@@ -7,6 +7,7 @@ second one that every query sees, half as high.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,8 +24,7 @@ from ..attention import (
     softmax,
 )
 from ..dtypes import element_dtype
-from ..errors import LabError
-from ..problem import DTYPES, Fill, Operation, Part, Supports, span
+from ..problem import DRAWN_DTYPES, Fill, Operation, Part, Supports, draw_supported, span
 from .prefill import Prefill
 
 _SEEN_BY_ALL = {"sunk": (SUNK + SUNK_PEAK) / 2, "one_hot": ONE_HOT_PEAK / 2}
@@ -158,23 +158,7 @@ class PrefillAttention(Operation[Prefill, PrefillInputs]):
     ) -> list[Prefill]:
         """Seeded random problems: short as often as long, every kind of mask, group and inputs."""
         rng = np.random.default_rng([seed, 402])
-        drawn: list[Prefill] = []
-        reason = ""
-        for _ in range(1000 * max(1, count)):
-            if len(drawn) == count:
-                return drawn
-            problem = _draw_problem(rng)
-            refusal = supports(problem)
-            if refusal is None:
-                drawn.append(problem)
-            reason = refusal or reason
-        if len(drawn) == count:
-            return drawn
-        raise LabError(
-            f"Only {len(drawn)} of {count} problems could be drawn.",
-            f"the others were refused, the last because {reason}",
-            "a problem of your own",
-        )
+        return draw_supported(functools.partial(_draw_problem, rng), count, supports)
 
     def fills(self, problem: Prefill, seed: int) -> list[Fill] | None:
         """Normal numbers, two at a time; None where their number is odd."""
@@ -223,7 +207,7 @@ def _draw_problem(rng: np.random.Generator) -> Prefill:
         *(batch, kv_heads * group, kv_heads, keys, int(rng.choice((64, 128)))),
         qo_len=queries,
         causal=causal,
-        dtype=str(rng.choice(DTYPES)),
+        dtype=str(rng.choice(DRAWN_DTYPES)),
         distribution=str(rng.choice(DISTRIBUTIONS)),
         seed=int(rng.integers(2**31)),
     )

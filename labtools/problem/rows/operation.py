@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..dtypes import element_dtype
-from ..errors import LabError
-from ..problem import DTYPES, Fill, Operation, Part, Supports
+from ..problem import DRAWN_DTYPES, Arrays, Fill, Operation, Part, Supports, draw_supported
 from .rows import EPSILON, ROW_DISTRIBUTIONS, Rows
 
 _LATE_PEAK = 30.0
@@ -61,6 +60,8 @@ class RowNorm(Operation[Rows, RowInputs]):
     watched = Rows(5, 131)
     bytes_name = "x and out"
     minimal_name = "x once, weight, output"
+    largest = LARGEST_FP16
+    """Of an element of x."""
     baseline = "torch_rms_norm"
 
     def draw(self, problem: Rows) -> RowInputs:
@@ -69,22 +70,27 @@ class RowNorm(Operation[Rows, RowInputs]):
         x = rng.standard_normal((problem.rows, problem.columns), dtype=np.float32)
         _shape_rows(x, problem.distribution, rng)
         dtype = element_dtype(problem.dtype)
-        x = np.clip(x, -LARGEST_FP16, LARGEST_FP16).astype(dtype)
+        x = np.clip(x, -self.largest, self.largest).astype(dtype)
         return RowInputs(x, _draw_weight(problem, problem.seed), problem)
 
-    def oracle(self, inputs: RowInputs, parts: Iterable[Part] | None = None) -> np.ndarray:
+    def oracle(self, inputs: RowInputs, parts: Iterable[Part] | None = None) -> np.ndarray | Arrays:
         """The output, float64 ``[R, C]``; a part is a row."""
-        out = np.full(inputs.x.shape, np.nan)
-        rows = range(len(inputs.x)) if parts is None else [part[0] for part in parts]
-        weight = inputs.weight.astype(np.float64)
-        for row in rows:
-            x = inputs.x[row].astype(np.float64)
-            out[row] = x / np.sqrt(np.mean(x * x) + EPSILON) * weight
-        return out
+        x = inputs.x.astype(np.float64)
+        if parts is not None:
+            others = np.ones(len(x), bool)
+            others[[part[0] for part in parts]] = False
+            x[others] = np.nan
+        return self.normalise(x, inputs.weight)
+
+    @staticmethod
+    def normalise(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """RMSNorm in float64 of rows ``[R, C]``."""
+        mean = np.mean(x * x, axis=1, keepdims=True)
+        return x / np.sqrt(mean + EPSILON) * weight.astype(np.float64)
 
     def battery(self, problem: Rows, supports: Supports = lambda problem: None) -> list[Rows]:
         """The given problem, then small ones: every distribution, odd widths, one row."""
-        small = Rows(7, 97, dtype=problem.dtype, seed=problem.seed + 1)
+        small = self.problem(7, 97, dtype=problem.dtype, seed=problem.seed + 1)
         cases = [problem]
         cases += [small.replace(distribution=one) for one in ROW_DISTRIBUTIONS]
         cases += [small.replace(distribution=one, columns=264) for one in ROW_DISTRIBUTIONS]
@@ -104,28 +110,19 @@ class RowNorm(Operation[Rows, RowInputs]):
     ) -> list[Rows]:
         """Seeded random problems: any width, short as often as long, every kind of rows."""
         rng = np.random.default_rng([seed, 401])
-        drawn: list[Rows] = []
-        for _ in range(1000 * max(1, count)):
-            if len(drawn) == count:
-                return drawn
+
+        def draw() -> Rows:
             columns = int(np.exp(rng.uniform(np.log(_SHORTEST_DRAWN), np.log(_LONGEST_DRAWN + 1))))
             most = max(1, min(300, _MOST_DRAWN_ELEMENTS // columns))
-            problem = Rows(
+            return self.problem(
                 int(rng.integers(1, most + 1)),
                 columns,
-                dtype=str(rng.choice(DTYPES)),
+                dtype=str(rng.choice(DRAWN_DTYPES)),
                 distribution=str(rng.choice(ROW_DISTRIBUTIONS)),
                 seed=int(rng.integers(2**31)),
             )
-            if supports(problem) is None:
-                drawn.append(problem)
-        if len(drawn) == count:
-            return drawn
-        raise LabError(
-            f"Only {len(drawn)} of {count} problems could be drawn.",
-            "the others were refused",
-            "a problem of your own",
-        )
+
+        return draw_supported(draw, count, supports)
 
     def fills(self, problem: Rows, seed: int) -> list[Fill] | None:
         """Normal numbers in x, two at a time; None where their number is odd."""
@@ -147,14 +144,27 @@ class RowNorm(Operation[Rows, RowInputs]):
         rng: np.random.Generator,
     ) -> None:
         """One element that outweighs the others of its row, and the weight of another column."""
-        x, weight = fetch("x", part), fetch("weight", slice(None))
-        place, column = (int(one) for one in rng.integers(problem.columns, size=2))
-        wide = x.astype(np.float32)
-        peak = min(_OUTWEIGHS * float(np.abs(wide).max()) + 1, LARGEST_FP16)
-        there = peak if wide[place] < 0 else -peak
-        store("x", (*part, slice(place, place + 1)), np.array([there]).astype(x.dtype))
+        weight = fetch("weight", slice(None))
+        column = self.alter_row("x", part, fetch, store, rng)
         other = 1.0 if weight[column] > 2 else 3.0
         store("weight", slice(column, column + 1), np.array([other]).astype(weight.dtype))
+
+    def alter_row(
+        self,
+        name: str,
+        part: Part,
+        fetch: Callable[..., np.ndarray],
+        store: Callable[..., None],
+        rng: np.random.Generator,
+    ) -> int:
+        """Change one element of a row of x or alike; the answer is another column, drawn too."""
+        x = fetch(name, part)
+        place, column = (int(one) for one in rng.integers(len(x), size=2))
+        wide = x.astype(np.float32)
+        peak = min(_OUTWEIGHS * float(np.abs(wide).max()) + 1, self.largest)
+        there = peak if wide[place] < 0 else -peak
+        store(name, (*part, slice(place, place + 1)), np.array([there]).astype(x.dtype))
+        return column
 
 
 def _draw_weight(problem: Rows, seed: int) -> np.ndarray:

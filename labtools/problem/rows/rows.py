@@ -40,7 +40,7 @@ class Rows(Problem):
 
     rows: int  # R
     columns: int  # C, elements of a row
-    dtype: str = "float16"  # element type of x, weight and the output, ``float16`` or ``bfloat16``
+    dtype: str = "float16"  # element type of x, weight and the output, one of `DTYPES`
     distribution: str = "normal"  # one of `ROW_DISTRIBUTIONS`
     seed: int = 0  # seed of the input generator
     cache_state: str = "cold"  # ``cold`` (buffers rotated past the L2) or ``warm``
@@ -91,5 +91,5 @@ class Rows(Problem):
         return -(-self.columns // VISIT)
 
     def defines(self) -> dict[str, str]:
-        """``BF16=1`` for bfloat16."""
-        return {"BF16": "1"} if self.dtype == "bfloat16" else {}
+        """``BF16=1`` for bfloat16, ``FP32=1`` for float32."""
+        return {"float16": {}, "bfloat16": {"BF16": "1"}, "float32": {"FP32": "1"}}[self.dtype]

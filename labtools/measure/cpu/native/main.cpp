@@ -116,6 +116,7 @@ static void read_job() {
       r.bytes = number();
       r.item_bytes = uint32_t(number());
       r.writable = number() != 0;
+      r.given = number() != 0;
       const int other = int(number());  // what one call finds there instead; -1: nothing else
       if (other >= 0) others.push_back({num_buffers, fd, other});
       if (r.bytes > SLOT_BYTES / 2) give_up("buffer %s is larger than 4 GiB", r.name.c_str());

@@ -46,6 +46,7 @@ struct Region {
   uint64_t bytes = 0;
   uint32_t item_bytes = 1;
   bool writable = false;
+  bool given = false;     // holds an input, though it is writable
   int shift = 0;          // granule of 1 << shift bytes
   Cell* cells = nullptr;  // null: reads only, nothing to remember
 };
@@ -351,7 +352,7 @@ static inline void touch(Region& r, Cell& c, uintptr_t a, Access access, uint64_
         &r == &shared_region ? c.write.block == S.block_serial : c.write.block != 0;
     if (is_device(r)) {
       if (__builtin_expect(reads && carried(r, c, a), 0)) report_carried(r, a, address);
-    } else if (__builtin_expect(!written, 0)) {
+    } else if (__builtin_expect(!written && !r.given, 0)) {
       report_unwritten(r, a, address, false);
     }
     if (__builtin_expect(c.write.flags & PENDING && c.write.block == S.block_serial, 0))
