@@ -360,7 +360,7 @@ def _find_bound(
         )
     if bound in FULL_UNITS:
         unit = max(FULL_UNITS[bound], key=lambda name: shares[name])
-        return bound, FULL_UNITS[bound][unit].format(shares[unit])
+        return bound, FULL_UNITS[bound][unit].foretold.format(shares[unit])
     top = main.stack[0] if main.stack else None
     waited = f"a warp waits longest for {top.name} ({top.share:.0%})" if top else "it waits"
     return bound, (

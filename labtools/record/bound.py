@@ -19,18 +19,44 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 Bound = Literal["bandwidth", "issue", "chain", "launch"]
-FULL_UNITS: Mapping[Bound, Mapping[str, str]] = {
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit whose share of its peak may show a bound."""
+
+    foretold: str  # how a forecast says that it is full
+    counted: str = ""  # how counters say it
+    counter: str = ""  # which one, a percentage; none where no counter tells the share
+    needed: bool = False  # without the counter's value nothing but a full unit can be told
+
+
+FULL_UNITS: Mapping[Bound, Mapping[str, Unit]] = {
     "bandwidth": {
-        "dram": "{:.0%} of the memory's peak rate is in use",
-        "l2": "{:.0%} of the L2's ceiling is in use",
+        "dram": Unit(
+            "{:.0%} of the memory's peak rate is in use",
+            "device memory is at {:.0%} of its peak",
+            "dram_throughput_pct",
+            needed=True,
+        ),
+        "l2": Unit("{:.0%} of the L2's ceiling is in use"),
     },
     "issue": {
-        "issue": "{:.0%} of the issue slots are in use",
-        "tensor": "the tensor cores multiply in {:.0%} of the time",
+        "issue": Unit(
+            "{:.0%} of the issue slots are in use",
+            "a scheduler issues in {:.0%} of its cycles",
+            "issue_slot_pct",
+            needed=True,
+        ),
+        "tensor": Unit(
+            "the tensor cores multiply in {:.0%} of the time",
+            "the tensor cores work in {:.0%} of its cycles",
+            "pipe_tensor_pct",
+        ),
     },
 }
-"""The bounds that mean a full unit, in the order in which they are asked: the units that count, and
-how a forecast says that one is full. The first unit's time is the bound's term."""
+"""The bounds that mean a full unit, in the order in which they are asked, with the shares that
+count. The time of a bound's first unit is its term in a forecast."""
 
 LAUNCH_FACTOR = 3.0
 """A kernel shorter than this many empty launches is bound by its launch."""
@@ -243,16 +269,10 @@ def counted_bound(
         said = f"{APART}: {why}"
         return CountedBound(None, shares, said, empty_launches, apart=True)
 
-    dram, issue, chain = (shares.get(name) for name in ("dram", "issue", "chain"))
-    if bound == "bandwidth":
-        return result(bound, f"device memory is at {dram:.0%} of its peak, {FULL:.0%} or more")
-    if bound == "issue":
-        full = (
-            f"a scheduler issues in {issue:.0%}"
-            if (issue or 0.0) >= FULL
-            else (f"the tensor cores work in {shares['tensor']:.0%}")
-        )
-        return result(bound, f"{full} of its cycles, {FULL:.0%} or more")
+    for name, unit in FULL_UNITS.get(bound, {}).items() if bound else ():
+        if shares.get(name, 0.0) >= FULL:
+            return result(bound, f"{unit.counted.format(shares[name])}, {FULL:.0%} or more")
+    dram, chain = shares.get("dram"), shares.get("chain")
     if bound == "chain":
         return result(
             bound,
@@ -304,15 +324,12 @@ def _measured_shares(
     """The shares that the rules use, and the names of the counters that are missing for them."""
     shares: dict[str, float] = {}
     missing = []
-    for name, counter in (("dram", "dram_throughput_pct"), ("issue", "issue_slot_pct")):
-        value = known_value(values, counter)
-        if value is None:
-            missing.append(counter)
-        else:
+    for name, unit in (item for units in FULL_UNITS.values() for item in units.items()):
+        value = known_value(values, unit.counter)
+        if value is not None:
             shares[name] = value / 100
-    tensor = known_value(values, "pipe_tensor_pct")
-    if tensor is not None:
-        shares["tensor"] = tensor / 100
+        elif unit.needed:
+            missing.append(unit.counter)
     found = stall_shares(values)
     shares.update({reason: found[reason] for reason in CHAIN_REASONS if reason in found})
     absent = [
