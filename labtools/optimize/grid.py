@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
+from labtools.measure.channel import adapter_of
 from labtools.predict import load_gpu
 from labtools.problem import LabError, Limits, Problem, kernels_dir
 from labtools.record import ProcessSamples, Provenance, Samples
@@ -252,29 +252,31 @@ def grid_path(rung: str, gpu: str) -> Path:
 # ---------------------------------------------------------------------------- reading, writing
 
 
-_GRID: TypeAdapter[Grid] = TypeAdapter(Grid)
-
-
 def write_grid(path: Path, grid: Grid) -> None:
     """Write a grid; equal ones give equal bytes."""
     _refuse_contradictions(grid, path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, gzip.compress(_GRID.dump_json(grid), 9, mtime=0), durable=True)
+    write_whole(path, gzip.compress(adapter_of(Grid).dump_json(grid), 9, mtime=0), durable=True)
+
+
+def read_table(path: Path, of: Any, schema: int, what: str, still_works: str) -> Any:
+    """Read a file of this room's tables: JSON of one schema, compressed where its name says so."""
+    try:
+        data = path.read_bytes()
+        data = gzip.decompress(data) if path.suffix == ".gz" else data
+        found = adapter_of(of).validate_json(data)
+        if found.schema_version != schema:
+            raise ValueError(f"its schema is {found.schema_version}; this labtools reads {schema}")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        why = f"{path}: {type(error).__name__}: {error}"
+        raise LabError(f"The {what} {path.name} cannot be read.", why, still_works) from error
+    return found
 
 
 def read_grid(path: Path) -> Grid:
     """Read a grid and hold it against itself."""
-    try:
-        grid = _GRID.validate_json(gzip.decompress(path.read_bytes()))
-        if grid.schema_version != GRID_SCHEMA:
-            version = grid.schema_version
-            raise ValueError(f"its schema is {version}; this labtools reads {GRID_SCHEMA}")
-    except (OSError, EOFError, ValueError, AttributeError, zlib.error, ValidationError) as error:
-        raise LabError(
-            f"The recorded grid {path.name} cannot be read.",
-            f"{path}: {type(error).__name__}: {error}",
-            "forecasts, live measurements; git checkout gives a shipped grid back",
-        ) from error
+    still_works = "forecasts, live measurements; git checkout gives a shipped grid back"
+    grid: Grid = read_table(path, Grid, GRID_SCHEMA, "recorded grid", still_works)
     _refuse_contradictions(grid, path)
     return grid
 
