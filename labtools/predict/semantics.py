@@ -74,11 +74,7 @@ class State:
         *("active", "comparisons", "lanes", "local_rows", "spaces", "stored", "valid", "values"),
     )
 
-    def __init__(
-        self,
-        lanes: Lanes,
-        values: dict[str, Value] | None = None,
-    ) -> None:
+    def __init__(self, lanes: Lanes, values: dict[str, Value] | None = None) -> None:
         self.lanes = lanes
         self.values = {} if values is None else values
         self.valid: dict[str, np.ndarray] = {}
