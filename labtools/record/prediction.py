@@ -150,9 +150,6 @@ def model_says(
     """A model's prediction, sealed, from its two forecasts in microseconds.
 
     Six digits are more than the model knows, and the same on every machine.
-
-    Raises:
-        ValidationError: times that are none.
     """
     return ModelPrediction(
         question_id=question_id,

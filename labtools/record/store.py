@@ -38,15 +38,10 @@ class DamagedRecordWarning(Notice):
 
 
 class RecordStore:
-    """Every record in some folders.
-
-    Args:
-        folders: searched with their sub-folders; None takes the shipped records and the
-            reader's own. A folder that does not exist is empty.
+    """Every record in some folders; None takes the shipped records and the reader's own.
 
     Attributes:
-        problems: what could not be read, or is not as the project ships it; filled by `load` and
-            `query`.
+        problems: what could not be read, or is not as the project ships it; filled by `load`.
     """
 
     def __init__(self, folders: Sequence[Path | str] | None = None) -> None:
@@ -124,16 +119,9 @@ class RecordStore:
 def append_records(path: Path, records: Iterable[Record], *, supersede: bool = False) -> Path:
     """Add records to a file so that a reader or a crash never sees half of them.
 
-    The file is written anew beside the old one and renamed over it, under a lock. What could not
-    be read in the old file is kept in a copy named ``.damaged``.
-
-    Args:
-        path: ends in ``.jsonl.gz`` or ``.jsonl``; folders are made.
-        records: what to add.
-        supersede: drop older records of the same GPU, candidate, knobs and workload.
-
-    Raises:
-        LabError: the file cannot be written.
+    The file, ``.jsonl.gz`` or ``.jsonl``, is written anew under a lock; what could not be read in
+    it is kept in a copy named ``.damaged``. ``supersede`` drops older records of the same GPU,
+    candidate, knobs and workload.
     """
     if not path.name.endswith(_ENDINGS):
         raise LabError(

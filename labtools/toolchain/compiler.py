@@ -69,11 +69,7 @@ class Compiler:
 
 
 def find_compiler(compiler: CompilerName = "auto") -> Compiler:
-    """The NVRTC that will compile.
-
-    Args:
-        compiler: ``cuda-core``, ``cupy`` (the one `cupy.RawKernel` uses), or the first of them that
-            works; ``live`` begins with CuPy's.
+    """The NVRTC that will compile: cuda-core's, else CuPy's; ``live`` begins with CuPy's.
 
     Raises:
         CompilerMissing: none can be reached; says why for each.
@@ -107,14 +103,10 @@ def compile_cubin(
     """Compile CUDA C++ for a named architecture.
 
     Args:
-        source: CUDA C++; kernels are ``extern "C" __global__``.
-        arch: for example ``sm_90``.
-        defines: preprocessor definitions, name to value.
+        source: kernels are ``extern "C" __global__``.
         name: what messages and line tables call the source.
         include_dirs: searched for ``#include "..."`` before ``kernels/include`` and CUDA's headers.
-        compiler: which NVRTC; the default takes cuda-core's, else CuPy's.
-        limit_s: seconds of processor time that it may take; ``LABTOOLS_COMPILE_LIMIT_S`` allows
-            more.
+        limit_s: of processor time; ``LABTOOLS_COMPILE_LIMIT_S`` allows more.
 
     Raises:
         CompileError: the source does not compile, and names the line; or it takes too long, or too
@@ -460,19 +452,10 @@ def compile_rung(
     arch: str | None = None,
     compiler: CompilerName = "auto",
 ) -> Cubin:
-    """Compile a rung for a workload, a GPU and knobs.
+    """Compile a rung for a workload, a GPU and knobs, the others at their defaults.
 
-    Args:
-        rung: what to compile.
-        workload: what is computed.
-        limits: of the GPU; a layout that is compiled in follows from them.
-        knobs: some of the rung's; the others are at their defaults.
-        arch: another architecture than that of ``limits``, for the same layout.
-        compiler: which NVRTC, as `compile_cubin`.
-
-    Raises:
-        CompileError: it does not compile; names the line.
-        CompilerMissing: there is no NVRTC here.
+    ``arch`` is another architecture than that of ``limits``, for the same layout. It raises what
+    `compile_cubin` raises.
     """
     return _compilation(rung, workload, limits, knobs, arch, compiler)()
 
@@ -484,11 +467,7 @@ def compile_ahead(
 ) -> None:
     """Compile what `compile_rung` will be asked for, side by side where there are cores for it.
 
-    What does not compile is left for `compile_rung` to say.
-
-    Args:
-        asked: rung, workload and knobs.
-        limits, compiler: as for `compile_rung`.
+    What does not compile is left for `compile_rung` to say. ``asked`` are rung, workload and knobs.
     """
     left: dict[str, functools.partial[Cubin]] = {}
     for rung, workload, knobs in asked:
@@ -585,13 +564,8 @@ def codes_path() -> Path:
 def shipped_hash(
     source_hash: str, entries: Sequence[str], arch: str, nvrtc_version: str | None
 ) -> str | None:
-    """The ``sass_hash`` of `Hashes` where the project's file has it, else None.
-
-    Args:
-        source_hash: of the source with its headers, definitions and options.
-        entries: the kernels that are launched, in order.
-        arch, nvrtc_version: whose machine code.
-    """
+    """The ``sass_hash`` of `Hashes` of a source's hash where the project's file has it, else
+    None."""
     path = codes_path()
     try:
         known = _read_codes(path, path.stat().st_mtime_ns)

@@ -71,14 +71,8 @@ class MachineCode:
 
 
 class _LateEntries(Mapping[str, Sass]):
-    """Typed instructions that are made of a listing when somebody asks for them.
-
-    They are not kept on disk: to make them of the text again takes less time than to load them.
-
-    Args:
-        names: of the kernels.
-        read: the instructions of all of them.
-    """
+    """Typed instructions that are made of a listing when asked for, which takes less than
+    loading."""
 
     def __init__(self, names: Iterable[str], read: Callable[[], Mapping[str, Sass]]) -> None:
         self._names, self._read = tuple(names), read
@@ -164,12 +158,8 @@ def machine_code(
 
 
 def source_text_of(line: SourceLine | None, rung: Rung) -> str | None:
-    """The text of a source line that an instruction comes from, or None where it is not at hand.
-
-    Args:
-        line: file and number as the machine code names them.
-        rung: whose code it is; its own text counts, edited or not.
-    """
+    """The text of the line that an instruction comes from, edited or not; None where it is not
+    here."""
     if line is None:
         return None
     text = _text_of_file(line.file, rung)
@@ -285,11 +275,7 @@ def stored_path(rung_id: str, arch: str) -> Path:
 
 
 def read_stored(path: Path) -> list[StoredListing]:
-    """The listings of one file.
-
-    Raises:
-        LabError: it cannot be read, or is not a file of listings.
-    """
+    """The listings of one file."""
     try:
         return list(_read_file(path, path.stat().st_mtime_ns))
     except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
@@ -320,11 +306,7 @@ def _read_file(path: Path, _changed: int) -> tuple[StoredListing, ...]:
 
 
 def write_stored(path: Path, arch: str, listings: Iterable[StoredListing]) -> bool:
-    """Write the listings of one rung and architecture; says whether the file changed.
-
-    Raises:
-        LabError: they do not come from one compiler.
-    """
+    """Write the listings of one rung and architecture; says whether the file changed."""
     listings = list(listings)
     versions = {one.nvrtc_version for one in listings}
     if len(versions) != 1:
@@ -366,11 +348,7 @@ def write_stored(path: Path, arch: str, listings: Iterable[StoredListing]) -> bo
 def make_stored(
     rung: Rung, workload: Problem, limits: Limits, knobs: Mapping[str, int]
 ) -> StoredListing:
-    """Compile a rung and take its listing down to what is kept.
-
-    Raises:
-        LabError: there is no compiler or disassembler, or it does not compile.
-    """
+    """Compile a rung and take its listing down to what is kept."""
     defines = rung.defines(workload, limits, knobs)
     target = rung.target(limits.arch)
     cubin = compile_cubin(rung.source_text, target, defines, source_name(rung), rung.include_dirs)
@@ -488,11 +466,7 @@ _STORED_CODE = re.compile(r"^(?P<low>[0-9a-f]{16}) (?P<high>[0-9a-f]{16}) (?P<te
 
 
 def compact_lines(listing: str) -> list[str]:
-    """A listing without what no reader of it needs: comments of columns, blanks, addresses.
-
-    Raises:
-        LabError: an instruction stands at an address that could not be restored.
-    """
+    """A listing without what no reader of it needs: comments of columns, blanks, addresses."""
     kept: list[str] = []
     address = 0
     for line in listing.splitlines():
@@ -539,14 +513,7 @@ def expand_lines(lines: Iterable[str]) -> str:
 
 
 def pack_lines(listings: Iterable[Iterable[str]]) -> tuple[list[str], list[str]]:
-    """Some listings as a table that holds each line once, and each listing's places in it.
-
-    Args:
-        listings: of `compact_lines`.
-
-    Returns:
-        The table, and for each listing the text that `unpack_lines` reads.
-    """
+    """A table that holds each line once, and each listing's places in it, for `unpack_lines`."""
     table: dict[str, int] = {}
     runs = [_write_runs(table.setdefault(line, len(table)) for line in lines) for lines in listings]
     return list(table), runs

@@ -165,11 +165,7 @@ class Instruction:
         return never or self.base == "NOP"
 
     def matches(self, opcodes: str) -> bool:
-        """Whether the opcode is one of some.
-
-        Args:
-            opcodes: with or without the first modifiers: ``LDG``, ``LDG.E.64``; ``A|B`` is either.
-        """
+        """Whether the opcode begins with ``LDG`` or ``LDG.E.64``; ``A|B`` is either."""
         parts = self.opcode.split(".")
         wanted = (opcode.split(".") for opcode in opcodes.split("|"))
         return any(parts[: len(one)] == one for one in wanted)
@@ -195,11 +191,7 @@ class Loop:
         return Counter({opcode: self.count(opcode) for opcode in opcodes})
 
     def sketch(self, letters: Mapping[str, str] = SKETCH_LETTERS) -> str:
-        """One letter an instruction that matters, in program order; a run becomes ``s5``.
-
-        Args:
-            letters: opcode to letter; other instructions are left out.
-        """
+        """One letter an instruction that matters, in program order; a run becomes ``s5``."""
         named = (
             next((letter for opcode, letter in letters.items() if one.matches(opcode)), None)
             for one in self.instructions
@@ -236,13 +228,8 @@ def loads_in_flight(
     """The largest set of loads of one warp, by bytes, that nothing has waited for yet.
 
     A warp issues in order. A load counts until an instruction names a register that it fills: there
-    the warp stops. A copy to shared memory counts until a wait for its group.
-
-    Args:
-        trip: instructions of a loop; several trips are walked, so that what is asked for in a later
-            trip counts.
-        loads: which loads into registers, as `Instruction.matches`.
-        copies: count asynchronous copies to shared memory too.
+    the warp stops. A copy to shared memory counts until a wait for its group. Several trips are
+    walked; ``loads`` are opcodes as for `Instruction.matches`.
     """
     pending: list[Instruction] = []
     opened: list[Instruction] = []  # copies that are in no group yet
@@ -454,16 +441,10 @@ _listings: Recent[str] = Recent(4)
 def disassemble(
     cubin: Cubin | bytes, entry: str | None = None, options: Sequence[str] = ("-c",)
 ) -> str:
-    """The SASS of a cubin.
+    """The SASS of one kernel of a cubin, or of all.
 
-    Args:
-        cubin: what `compile_cubin` returned, or the bytes of a cubin.
-        entry: one kernel; None gives all of them.
-        options: for nvdisasm; ``-c`` prints code alone, ``-hex`` adds the encoding, ``-plr`` the
-            live ranges, ``-g`` the source lines.
-
-    Raises:
-        LabError: there is no nvdisasm, it refused the file, or there is no such kernel.
+    ``options`` of nvdisasm: ``-c`` prints code alone, ``-hex`` adds the encoding, ``-plr`` the live
+    ranges, ``-g`` the source lines.
     """
     image = cubin.image if isinstance(cubin, Cubin) else cubin
     tool = disassembler()
@@ -542,24 +523,13 @@ def _cut(text: str, entry: str) -> str:
 
 
 def read_sass(cubin: Cubin | bytes, entry: str) -> Sass:
-    """Disassemble one kernel of a cubin into typed instructions.
-
-    Raises:
-        LabError: no nvdisasm here, no such kernel, or a listing in an unknown form.
-    """
+    """Disassemble one kernel of a cubin into typed instructions."""
     return parse_listing(disassemble(cubin, None, LISTING_OPTIONS), entry)
 
 
 def parse_listing(listing: str, entry: str | None = None) -> Sass:
-    """Typed instructions of one kernel from a listing with encodings (``nvdisasm -c -hex -g``).
-
-    Args:
-        listing: of one or more kernels; a stored one is as good as a fresh one.
-        entry: which kernel; None takes the only one.
-
-    Raises:
-        LabError: no such kernel, or the listing lacks the encodings.
-    """
+    """Typed instructions of one kernel from a listing with encodings (``nvdisasm -c -hex -g``);
+    None takes the only one."""
     arch = _read_arch(listing)
     blocks = _split_entries(listing)
     if entry is None and len(blocks) == 1:
@@ -574,11 +544,7 @@ def parse_listing(listing: str, entry: str | None = None) -> Sass:
 
 
 def parse_listings(listing: str) -> dict[str, Sass]:
-    """Typed instructions of every kernel of a listing, by name, in its order.
-
-    Raises:
-        LabError: it holds no kernel, or lacks the encodings.
-    """
+    """Typed instructions of every kernel of a listing, by name, in its order."""
     arch = _read_arch(listing)
     blocks = _split_entries(listing)
     if not blocks:
