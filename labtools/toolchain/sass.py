@@ -1,10 +1,8 @@
 """Machine code: disassembled, and as typed instructions with control bits, lines and loops.
 
-One listing of nvdisasm holds everything: the text, the encoding (the scheduling control bits are
-in it) and the source lines. Which registers an instruction reads and writes follows from its
-opcode and operands, so a stored listing is enough and no tool need be installed. nvdisasm's JSON
-lacks the encodings and the names of labels and of called functions, and it is no faster to print
-(2.7 s against 2.2 s for one kernel, most of it nvdisasm's own start).
+One listing of nvdisasm holds everything: the text, the encoding with the scheduling bits, and the
+source lines; its JSON lacks the encodings and the names of labels and called functions. A stored
+listing is enough, and no tool need be installed.
 
 The control bits are the 21 bits above bit 104 of the 128-bit instruction, as described by Jia et
 al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking" (arXiv 1804.06826),
@@ -448,7 +446,7 @@ def disassemble(
     """
     image = cubin.image if isinstance(cubin, Cubin) else cubin
     tool = disassembler()
-    parts = _disassembly_parts(image, options, tool)
+    parts = (image, tuple(options), binary_mark(tool))
     text = _listings.get(parts)
     if text is None:
         text = kept("disassembly", parts, lambda: _run_nvdisasm(tool, image, options))
@@ -458,13 +456,7 @@ def disassemble(
 
 def is_disassembled(cubin: Cubin, options: Sequence[str] = ("-c",)) -> bool:
     """Whether `disassemble` need only read what it said before."""
-    return is_kept("disassembly", _disassembly_parts(cubin.image, options, disassembler()))
-
-
-def _disassembly_parts(
-    image: bytes, options: Sequence[str], tool: Path
-) -> tuple[bytes, tuple[str, ...], str]:
-    return image, tuple(options), binary_mark(tool)
+    return is_kept("disassembly", (cubin.image, tuple(options), binary_mark(disassembler())))
 
 
 def disassembler() -> Path:
@@ -530,10 +522,9 @@ def read_sass(cubin: Cubin | bytes, entry: str) -> Sass:
 def parse_listing(listing: str, entry: str | None = None) -> Sass:
     """Typed instructions of one kernel from a listing with encodings (``nvdisasm -c -hex -g``);
     None takes the only one."""
-    arch = _read_arch(listing)
-    blocks = _split_entries(listing)
+    arch, blocks = _read_arch(listing), _split_entries(listing)
     if entry is None and len(blocks) == 1:
-        entry = next(iter(blocks))
+        (entry,) = blocks
     if entry is None or entry not in blocks:
         raise LabError(
             f"This listing has no kernel called {entry}.",
@@ -545,7 +536,7 @@ def parse_listing(listing: str, entry: str | None = None) -> Sass:
 
 def parse_listings(listing: str) -> dict[str, Sass]:
     """Typed instructions of every kernel of a listing, by name, in its order."""
-    arch = _read_arch(listing)
+    _read_arch(listing)
     blocks = _split_entries(listing)
     if not blocks:
         raise LabError(
@@ -553,9 +544,7 @@ def parse_listings(listing: str) -> dict[str, Sass]:
             "a kernel begins with a .section .text line",
             "print it again with nvdisasm -c -hex -g",
         )
-    return {
-        entry: Sass(entry, arch, tuple(_parse_entry(text, entry))) for entry, text in blocks.items()
-    }
+    return {entry: parse_listing(listing, entry) for entry in blocks}
 
 
 def _read_arch(listing: str) -> str:
@@ -570,7 +559,6 @@ def _read_arch(listing: str) -> str:
 
 
 @functools.lru_cache(maxsize=4)  # one listing is asked for each of its kernels
-@functools.lru_cache(maxsize=4)
 def _split_entries(listing: str) -> Mapping[str, str]:
     """The text of each kernel's own sections."""
     marks = list(_SECTION.finditer(listing))
@@ -624,7 +612,21 @@ def _parse_entry(text: str, entry: str) -> Iterable[Instruction]:
         )
     addresses = [address for address, *_ in raw]
     for index, (address, text, high_word, line_source) in enumerate(raw):
-        yield _build(index, address, text, high_word, line_source, labels, addresses)
+        said = _read_text(text)
+        yield Instruction(
+            index=index,
+            address=address,
+            text=text,
+            predicate=said.predicate,
+            predicate_negated=said.predicate_negated,
+            opcode=said.opcode,
+            operands=said.operands,
+            control=_read_control(high_word >> 41 & 0x1FFFFF),
+            defines=said.defines,
+            uses=said.uses,
+            target=_find_target(said.label, labels, addresses),
+            source=line_source,
+        )
 
 
 class _Printed(NamedTuple):
@@ -660,32 +662,6 @@ def _read_text(text: str) -> _Printed:
     )
 
 
-def _build(
-    index: int,
-    address: int,
-    text: str,
-    high: int,
-    source: SourceLine | None,
-    labels: dict[str, int],
-    addresses: list[int],
-) -> Instruction:
-    said = _read_text(text)
-    return Instruction(
-        index=index,
-        address=address,
-        text=text,
-        predicate=said.predicate,
-        predicate_negated=said.predicate_negated,
-        opcode=said.opcode,
-        operands=said.operands,
-        control=_read_control(high >> 41 & 0x1FFFFF),
-        defines=said.defines,
-        uses=said.uses,
-        target=_find_target(said.label, labels, addresses) if said.label else None,
-        source=source,
-    )
-
-
 @functools.lru_cache(maxsize=1 << 12)
 def _read_control(bits: int) -> Control:
     write, read, wait = (bits >> 5) & 7, (bits >> 8) & 7, (bits >> 11) & 63
@@ -699,8 +675,8 @@ def _read_control(bits: int) -> Control:
     )
 
 
-def _find_target(label: str, labels: dict[str, int], addresses: list[int]) -> int | None:
-    target = labels.get(label)
+def _find_target(label: str | None, labels: dict[str, int], addresses: list[int]) -> int | None:
+    target = labels.get(label or "")
     if target is None:
         return None
     place = bisect.bisect_left(addresses, target)
