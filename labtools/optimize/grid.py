@@ -395,26 +395,28 @@ def check_grid(
 
 
 def _compare_text(grid: Grid, family: Family) -> GridFreshness:
-    every = range(len(grid))
-    if family.rung.id != grid.plan.rung:
-        return GridFreshness(
-            0, dict.fromkeys(every, f"it is of {grid.plan.rung}"), "the kernel's name"
-        )
-    if source_hash_of(family) != grid.plan.source_hash:
-        why = "the source or one of its headers has changed"
-        return GridFreshness(0, dict.fromkeys(every, why), "the text of the kernel")
-    if grid.options != (*COMMON_OPTIONS, *CUPY_ADDED_OPTIONS):
-        why = "the compiler's options have changed"
-        return GridFreshness(0, dict.fromkeys(every, why), "the compiler's options")
+    every, plan = range(len(grid)), grid.plan
+    options = (*COMMON_OPTIONS, *CUPY_ADDED_OPTIONS)
+    for what, same, why in (
+        ("the kernel's name", family.rung.id == plan.rung, f"it is of {plan.rung}"),
+        (
+            "the text of the kernel",
+            source_hash_of(family) == plan.source_hash,
+            "the source or one of its headers has changed",
+        ),
+        ("the compiler's options", grid.options == options, "the compiler's options have changed"),
+    ):
+        if not same:
+            return GridFreshness(0, dict.fromkeys(every, why), what)
     changed = {}
     for number in every:
-        knobs = grid.plan.knobs_of(number)
+        knobs = plan.knobs_of(number)
         try:
             point = family.point(knobs)
         except LabError as error:
             changed[number] = f"the family no longer has it: {error.what}"
         else:
-            if dict(point.knobs) != knobs:
+            if point.knobs != knobs:
                 changed[number] = f"the family now calls it {point.key}"
     return GridFreshness(0, changed, "source, headers, options and the family's points")
 
