@@ -10,13 +10,7 @@ from labtools.record import Standing, standings
 from labtools.toolchain.progress import Progress, silent
 
 from .gpu.job import Candidate, rung_candidate
-from .gpu.measure import (
-    PROCESSES,
-    ROUNDS,
-    AnyCandidate,
-    Timing,
-    time_candidates,
-)
+from .gpu.measure import PROCESSES, ROUNDS, AnyCandidate, Timing, time_candidates
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from labtools.problem import (
-    Drawn,
-    LabError,
-    Problem,
-    Rung,
-    merge_comparisons,
-    operation_of,
-)
+from labtools.problem import Drawn, LabError, Problem, Rung, merge_comparisons, operation_of
 from labtools.toolchain import CompilerMissing, compile_rung, launched_entries
 from labtools.toolchain.progress import Progress, silent
 from labtools.toolchain.sources import gpu_only_lines
@@ -265,10 +258,7 @@ def _quick_choice(cases: Sequence[Problem]) -> list[Problem]:
 
 
 def _check_on_cpu(
-    rung: Rung,
-    cases: Sequence[Problem],
-    knobs: Mapping[str, int] | None,
-    progress: Progress,
+    rung: Rung, cases: Sequence[Problem], knobs: Mapping[str, int] | None, progress: Progress
 ) -> list[CheckCase]:
     done: list[CheckCase] = []
     with contextlib.ExitStack() as stack:

@@ -13,12 +13,7 @@ from devices import H200
 
 from labtools.cli.outcome import plain
 from labtools.measure.profiler import sanitize as sanitize_module
-from labtools.measure.profiler.sanitize import (
-    TOOLS,
-    find_sanitizer,
-    parse_sanitizer,
-    sanitize_rung,
-)
+from labtools.measure.profiler.sanitize import TOOLS, find_sanitizer, parse_sanitizer, sanitize_rung
 from labtools.problem import LabError, Rung, Workload, load_rung
 
 WORKLOAD = Workload(1, 2, 1, 8, 64)

@@ -15,14 +15,7 @@ from labtools.record.fields import ArrayField, ProblemField
 from ..case import CheckCase, Fault
 from ..channel import Reporter
 from ..worker import NOTEBOOK_ALIVE
-from .device import (
-    RED_BYTE,
-    BufferSet,
-    LiveDevice,
-    RedZoned,
-    bind_launches,
-    host_view,
-)
+from .device import RED_BYTE, BufferSet, LiveDevice, RedZoned, bind_launches, host_view
 from .faults import ASK_SANITIZER, cuda_fault
 from .job import Job
 from .session import use_gpu

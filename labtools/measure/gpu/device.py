@@ -147,13 +147,7 @@ class LiveDevice:
         return kernel
 
     def fill_normal(
-        self,
-        cubin: str,
-        target: Any,
-        seed: int,
-        *,
-        heads: int = 1,
-        lengths: Any = None,
+        self, cubin: str, target: Any, seed: int, *, heads: int = 1, lengths: Any = None
     ) -> None:
         """Fill an array of an even number of elements with standard normal numbers.
 
@@ -350,10 +344,7 @@ class Call:
 
 
 def bind_launches(
-    device: LiveDevice,
-    cubin: str,
-    launches: Sequence[Launch],
-    buffers: Mapping[str, Any],
+    device: LiveDevice, cubin: str, launches: Sequence[Launch], buffers: Mapping[str, Any]
 ) -> Call:
     """Load the kernels and put the buffers into their places.
 

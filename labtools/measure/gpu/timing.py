@@ -50,14 +50,7 @@ from .device import (
 )
 from .faults import cuda_fault
 from .job import Job, baseline_of
-from .plan import (
-    COLD_LEAST,
-    Rotation,
-    plan_launches,
-    plan_rotation,
-    plan_rounds,
-    takes_part,
-)
+from .plan import COLD_LEAST, Rotation, plan_launches, plan_rotation, plan_rounds, takes_part
 from .session import Session, use_gpu
 
 GRAPH_PROTOCOL = "graph-1"
@@ -225,9 +218,7 @@ def time_group(report: Reporter[None], request: TimingRequest) -> TimingAnswer:
             fault = ProcessFault("", found.kind, found.message, found.fatal)
             answer = TimingAnswer(request.process, fault=fault)
         return replace(
-            answer,
-            environment=session.device.environment(),
-            ordinal=session.device.ordinal,
+            answer, environment=session.device.environment(), ordinal=session.device.ordinal
         )
 
 
