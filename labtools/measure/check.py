@@ -370,10 +370,10 @@ def _check_on_gpu(
     progress: Progress,
     pool: LivePool | None,
 ) -> list[CheckCase]:
-    from .gpu.runner import run_cases_on_gpu
+    from .gpu.runner import run_jobs_on_gpu
 
     drawn = [one for workload in cases for one in (workload, second_draw(workload))]
-    runs = run_cases_on_gpu(rung, drawn, knobs, progress=progress, pool=pool)
+    runs = run_jobs_on_gpu([(rung, one, knobs) for one in drawn], progress=progress, pool=pool)
     done = []
     for index, workload in enumerate(cases):
         pair = runs[2 * index : 2 * index + 2]

@@ -56,9 +56,7 @@ class _Handle:
 class LiveDevice:
     """One GPU with one stream that CuPy and, if wanted, torch share.
 
-    Args:
-        ordinal: which GPU.
-        with_torch: import torch as well; ``torch`` stays None where it has no CUDA.
+    ``torch`` stays None where it has no CUDA.
     """
 
     def __init__(self, ordinal: int, with_torch: bool) -> None:
