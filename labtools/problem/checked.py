@@ -35,9 +35,7 @@ def check_fields(value: Any, whose: str) -> None:
     Args:
         value: the dataclass; a list passes for a tuple, of any length.
         whose: who has the field, in words that begin a sentence.
-
-    Raises:
-        LabError: names the first field that does not fit.
+    The LabError names the first field that does not fit.
     """
     for name, kind, is_kind in _fields_of(cast(Hashable, type(value))):
         if not is_kind(getattr(value, name)):
@@ -56,9 +54,7 @@ def check_name(name: str, whose: str, *, in_c: bool = True) -> None:
         name: as it was given.
         whose: of what, in words that begin a sentence.
         in_c: a name in C; otherwise one that a file may have.
-
-    Raises:
-        LabError: it is none.
+    A LabError where it is none.
     """
     form = _IN_C if in_c else _OF_FILE
     if len(name) > LONGEST_NAME or not form.fullmatch(name):

@@ -31,9 +31,7 @@ def nothing_changed(whose: str) -> Iterator[None]:
 
     Args:
         whose: what messages call it.
-
-    Raises:
-        KernelError: it did; all is as before again.
+    A KernelError where it did; then all is as before again.
     """
     before = _held()
     modules = {name: sys.modules.get(name) for name in _GPU}

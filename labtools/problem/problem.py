@@ -375,9 +375,7 @@ class Problem(ABC):
         The short form is the shape, and behind slashes and in any order what is not as usual,
         such as ``8,32,8,4096,128/bf16/paged16`` or ``rows:8192,4096/bf16``. Space around a part
         and capital letters do not matter.
-
-        Raises:
-            LabError: the text is neither.
+        A LabError where the text is neither.
         """
         if text.endswith(".json"):
             return cls.from_dict(_read_json(text, cls))
@@ -418,11 +416,7 @@ class Problem(ABC):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`.
-
-        Raises:
-            LabError: a field is missing or unknown.
-        """
+        """The inverse of `to_dict`; a LabError where a field is missing or unknown."""
         if not isinstance(data, dict):
             cls.refuse(repr(data), "a JSON workload is an object with named fields")
         fields = {name: value for name, value in data.items() if name != "operation"}
@@ -501,11 +495,7 @@ class Problem(ABC):
 
     @classmethod
     def refuse(cls, what: str, why: str) -> NoReturn:
-        """Say that this is no problem of the operation.
-
-        Raises:
-            LabError: always.
-        """
+        """Say that this is no problem of the operation: a LabError."""
         raise LabError(
             f"This is not a workload: {what}.",
             f"{why}.",
@@ -573,11 +563,8 @@ def span(name: str, values: Iterable[int]) -> str:
 def draw_supported(
     draw: Callable[[], P], count: int, supports: Supports, tries: int = 1000
 ) -> list[P]:
-    """Draw problems until ``count`` are supported; of one that is not, fp32 is offered too.
-
-    Raises:
-        LabError: ``supports`` refuses nearly everything.
-    """
+    """Draw problems until ``count`` are supported; of one that is not, fp32 is offered too; a
+    LabError where ``supports`` refuses nearly everything."""
     drawn: list[P] = []
     reason = "nothing was drawn"
     for _ in range(tries * max(1, count)):
@@ -662,11 +649,8 @@ class Operation(ABC, Generic[P, D]):
     def draw_problems(
         self, count: int, seed: int, supports: Supports = lambda problem: None
     ) -> list[P]:
-        """Seeded random problems, small to medium, of every kind that a kernel takes.
-
-        Raises:
-            LabError: ``supports`` refuses nearly everything.
-        """
+        """Seeded random problems, small to medium, of every kind that a kernel takes; a LabError
+        where ``supports`` refuses nearly everything."""
 
     @abstractmethod
     def read_part(self, problem: P, part: Part, fetch: Callable[..., np.ndarray]) -> D:
@@ -727,11 +711,7 @@ class Operation(ABC, Generic[P, D]):
         raise NotImplementedError(f"{self.name} has no such schemes")
 
     def check_scheme(self, rung: str, scheme: Any) -> None:
-        """Refuse a scheme that no part can be checked by itself with.
-
-        Raises:
-            LabError: it is one.
-        """
+        """Refuse a scheme that no part can be checked by itself with."""
 
     def read_scheme(self, data: Mapping[str, Any]) -> Any:
         """The scheme whose fields these are."""
@@ -788,11 +768,7 @@ def operations() -> dict[str, Operation[Any, Any]]:
 
 
 def operation_of(what: Problem | str) -> Operation[Any, Any]:
-    """The operation of a problem, or of a name.
-
-    Raises:
-        LabError: there is none of that name.
-    """
+    """The operation of a problem, or of a name; a LabError where there is none of that name."""
     name = what if isinstance(what, str) else what.operation
     if name not in _OPERATIONS:
         raise LabError(
@@ -813,9 +789,7 @@ def parse_problem(text: str) -> Problem:
     """Read a short form of any operation (``NAME:...``), or the path of a JSON file.
 
     Without a name it is one of `DEFAULT_OPERATION`.
-
-    Raises:
-        LabError: it is neither, or there is no such operation.
+    A LabError where it is neither, or there is no such operation.
     """
     if text.endswith(".json"):
         return problem_from_dict(_read_json(text, operation_of(DEFAULT_OPERATION).problem))
@@ -834,9 +808,7 @@ def _parts_of(text: str) -> tuple[str, str, list[str]]:
 
 def problem_from_dict(data: Mapping[str, Any]) -> Problem:
     """The problem that `Problem.to_dict` wrote, of any operation.
-
-    Raises:
-        LabError: it is none.
+    A LabError where it is none.
     """
     name = data.get("operation", DEFAULT_OPERATION) if isinstance(data, dict) else DEFAULT_OPERATION
     return operation_of(str(name)).problem.from_dict(data)  # type: ignore[no-any-return]

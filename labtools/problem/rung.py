@@ -448,11 +448,8 @@ class Rung:
         return is_arch_since(arch, self.min_arch)
 
     def target(self, arch: str) -> str:
-        """The architecture that it is compiled for, on ``arch``: with the suffix that it needs.
-
-        Raises:
-            LabError: it needs instructions that one other architecture has alone.
-        """
+        """The architecture that it is compiled for, on ``arch``: with the suffix that it needs; a
+        LabError where it needs instructions that one other architecture has alone."""
         if not self.min_arch.endswith("a"):
             return arch
         if not self.runs_on(arch):
@@ -466,11 +463,7 @@ class Rung:
 
     @property
     def source_text(self) -> str:
-        """The CUDA C++ source.
-
-        Raises:
-            LabError: the file is not text, or is gone.
-        """
+        """The CUDA C++ source; a LabError where the file is not text, or is gone."""
         if self.text is not None:
             return self.text
         try:
@@ -488,11 +481,8 @@ class Rung:
         return (self.source.resolve().parent, kernels_dir() / "include")
 
     def resolve_knobs(self, chosen: Mapping[str, int] | None = None) -> dict[str, int]:
-        """Every knob with its value: the chosen one or the default.
-
-        Raises:
-            LabError: an unknown knob or a value that is no choice.
-        """
+        """Every knob with its value: the chosen one or the default; a LabError for an unknown knob
+        or a value that is no choice."""
         chosen = dict(chosen or {})
         values = {}
         for knob in self.knobs:
@@ -529,9 +519,7 @@ class Rung:
 
         Of decode these are ``HEAD_DIM``, ``BF16=1`` for bfloat16 and ``PAGE_SIZE`` for a paged
         cache. What `defines_extra` gives comes on top.
-
-        Raises:
-            LabError: `defines_extra` gives a name that is taken.
+        A LabError where `defines_extra` gives a name that is taken.
         """
         values = self.resolve_knobs(knobs)
         own = problem.defines()
@@ -553,11 +541,8 @@ class Rung:
         return defines | extra
 
     def scheme(self, problem: Problem, knobs: Mapping[str, int] | None = None) -> Any:
-        """How inputs are stored for a problem, a `StoredAs`; None where they stay as they are.
-
-        Raises:
-            LabError: a scheme that no part of the output can be checked by itself with.
-        """
+        """How inputs are stored for a problem, a `StoredAs`; None where they stay as they are; a
+        LabError for a scheme that no part of the output can be checked by itself with."""
         if self.stores is None:
             return None
         scheme = _ask(self.id, self.stores, problem.blank(), self.resolve_knobs(knobs))
@@ -803,9 +788,7 @@ def load_rung(name: str | Path) -> Rung:
     """Load a rung by id (``r03_one_warp``), by number (``r03``) or by the path of its ``.py``.
 
     Study kernels are found in the same way: ``s01_warp_rows``, ``s01``.
-
-    Raises:
-        LabError: no such rung, or the file does not define ``RUNG``.
+    A LabError where there is no such rung, or the file does not define ``RUNG``.
     """
     path = _find_rung(name)
     says = None
@@ -883,11 +866,8 @@ def _shipped_rungs() -> list[tuple[str, str]]:
 
 
 def load_by_path(path: Path) -> ModuleType:
-    """Import a Python file by path, afresh, under a name that clashes with nothing.
-
-    Raises:
-        LabError: the file does not import.
-    """
+    """Import a Python file by path, afresh, under a name that clashes with nothing; a LabError
+    where the file does not import."""
     name = f"_labtools_loaded_{abs(hash(str(path))):x}_{path.stem}"
     loader = importlib.machinery.SourceFileLoader(name, str(path))  # whatever it is called
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)

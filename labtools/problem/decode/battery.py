@@ -134,9 +134,7 @@ def draw_workloads(
         supports: as a rung has it.
         longest: most tokens of a sequence.
         most_elements: most elements of k, padding included.
-
-    Raises:
-        LabError: ``supports`` refuses nearly everything.
+    A LabError where ``supports`` refuses nearly everything.
     """
     rng = np.random.default_rng([seed, 400])
     draw = functools.partial(_draw_workload, rng, longest, most_elements)

@@ -194,9 +194,7 @@ def plan_of(
         workload: what is computed.
         limits: what the GPU gives.
         knobs: some of its knobs; the others are at their defaults.
-
-    Raises:
-        LabError: the rung has no such rule.
+    A LabError where the rung has no such rule.
     """
     if rung.plan is None:
         raise LabError(
@@ -247,9 +245,7 @@ def divisions(workload: Workload, limits: Limits, kernel: RingKernel) -> list[Di
     one, for two, and so on up to those whose registers fit. Pieces that would come in waves are
     not tried: the last wave leaves most idle. Nor are blocks that do not fit shared memory. Many
     pairs whose lengths differ are cut in the one way of `choose_split`.
-
-    Raises:
-        LabError: no way fits shared memory.
+    A LabError where no way fits shared memory.
     """
     pairs, sms = _pairs(workload), limits.num_sms
     many = _are_many(pairs, limits)
@@ -397,9 +393,7 @@ def plan_blocks(
         limits: what the GPU gives.
         knobs: `BLOCK_KNOBS`, and whatever else the rung has.
         kernel: what is laid out.
-
-    Raises:
-        LabError: the block does not fit shared memory, or the GPU has no such clusters.
+    A LabError where the block does not fit shared memory, or the GPU has no such clusters.
     """
     pieces = _choose_pieces(workload, limits, knobs, kernel)
     return _lay_out(workload, limits, kernel, pieces, knobs["warps"], knobs["stages"])

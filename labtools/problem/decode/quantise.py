@@ -43,9 +43,7 @@ def quantise_tensor(x: np.ndarray, lengths: np.ndarray, scheme: StorageFormat) -
         x: ``[B, Hkv, S, D]`` in fp16, bf16 or fp32; rows behind a length are not looked at.
         lengths: int32 ``[B]``.
         scheme: how.
-
-    Raises:
-        LabError: the scheme's group does not divide head_dim.
+    A LabError where the scheme's group does not divide head_dim.
     """
     rows = x.shape[2]
     if scheme.axis == "row_group" and x.shape[3] % scheme.group:
@@ -176,9 +174,7 @@ def quantise_launches(
     ``[num_pages, Hkv, page_size, D or D / 2]``. The entries are ``quantise_k`` and ``quantise_v``,
     which the rung's source makes with the macros of quantise.cuh, of the same bits, axis and
     group.
-
-    Raises:
-        LabError: one scale for a whole tensor, for which there is no packer.
+    A LabError for one scale for a whole tensor, for which there is no packer.
     """
     spaces: list[Workspace] = []
     launches = []

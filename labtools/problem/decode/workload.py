@@ -21,11 +21,8 @@ PAGE_TABLE = "page_table"
 
 @dataclass(frozen=True)
 class Workload(AttentionProblem):
-    """One decode-attention problem: one query token a sequence against its KV cache.
-
-    Raises:
-        LabError: a value that does not describe a problem.
-    """
+    """One decode-attention problem: one query token a sequence against its KV cache; a LabError for
+    a value that does not describe a problem."""
 
     operation: ClassVar[str] = "decode"
     example = "8,32,8,4096,128"

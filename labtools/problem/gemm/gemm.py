@@ -22,9 +22,7 @@ class Gemm(Problem):
 
     Both factors lie row by row with the summed axis last, as a linear layer has its inputs and its
     weights.
-
-    Raises:
-        LabError: a value that does not describe a problem.
+    A LabError for a value that does not describe a problem.
     """
 
     operation: ClassVar[str] = "gemm"

@@ -123,11 +123,7 @@ class ProductTile:
         return None
 
     def check(self, limits: Limits, fixed_size: bool = False) -> None:
-        """Refuse a tile that no block can have; the arguments are those of `why_not`.
-
-        Raises:
-            LabError: says why.
-        """
+        """Refuse a tile that no block can have; the arguments are those of `why_not`."""
         _refuse(f"{self.m} x {self.n} x {self.k}", self.why_not(limits, fixed_size))
 
 
@@ -224,11 +220,7 @@ class RingTile:
         return None
 
     def check(self, limits: Limits) -> None:
-        """Refuse a tile that no block can have.
-
-        Raises:
-            LabError: says why.
-        """
+        """Refuse a tile that no block can have."""
         _refuse(f"{self.rows} x {self.columns}, {self.stages} slices,", self.why_not(limits))
 
     def sides(self, m: int, n: int) -> tuple[int, int]:

@@ -18,9 +18,7 @@ class Prefill(AttentionProblem):
 
     The mask is aligned at the last key: query i sees the keys 0 .. S - N + i, so that the last
     query sees all of them.
-
-    Raises:
-        LabError: a value that does not describe a problem.
+    A LabError for a value that does not describe a problem.
     """
 
     operation: ClassVar[str] = "prefill"

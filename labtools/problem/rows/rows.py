@@ -22,9 +22,7 @@ class Rows(Problem):
 
     Softmax would be as simple, but in fp16 the weights of a long row are so small that rounding
     the output alone takes more than the tolerance.
-
-    Raises:
-        LabError: a value that does not describe a problem.
+    A LabError for a value that does not describe a problem.
     """
 
     operation: ClassVar[str] = "rows"
