@@ -45,7 +45,9 @@ SHORT_DTYPES = {
     "bf16": {"dtype": "bfloat16"},
     "fp32": {"dtype": "float32"},
 }
-"""Options of the short form that every operation with these types has."""
+WARM = {"warm": {"cache_state": "warm"}}
+TYPE_DEFINES = {"float16": {}, "bfloat16": {"BF16": "1"}, "float32": {"FP32": "1"}}
+"""Preprocessor definitions of each type."""
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
 
 P = TypeVar("P", bound="Problem")
@@ -126,7 +128,7 @@ class Problem(ABC):
     may_be_zero: ClassVar[tuple[str, ...]] = ()
     letters: ClassVar[str]  # the shape as a short form shows it, such as ``R,C``
     # what may stand behind a short form, after a slash: the fields that it sets
-    options: ClassVar[Mapping[str, Mapping[str, Any]]]
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {**SHORT_DTYPES, **WARM}
     # options that are letters and a whole number, such as ``/q64``: the field that each sets
     counted: ClassVar[Mapping[str, str]] = {}
     example: ClassVar[str]  # a short form
@@ -138,6 +140,11 @@ class Problem(ABC):
     distribution: str  # which kind of inputs, one of `distributions`
     seed: int  # seed of the input generator
     cache_state: str  # ``cold`` (buffers rotated past the L2) or ``warm``
+
+    def __post_init__(self) -> None:
+        self.check_shape()
+        self.check_kind()
+        self.check_size()
 
     # ---- what it says of itself, operation by operation
 
@@ -179,12 +186,12 @@ class Problem(ABC):
     @property
     def visits(self) -> int:
         """Pieces of `VISIT` elements that a kernel goes through: how long the CPU takes."""
-        return -(-self.output.elements // VISIT)
+        return self.num_parts * self.part_visits
 
     @property
     def part_visits(self) -> int:
         """`visits` of one part, at most."""
-        return -(-self.visits // max(1, self.num_parts))
+        return max(1, -(-self.output.shape[-1] // VISIT))
 
     @property
     def call_inputs(self) -> tuple[str, ...]:
@@ -220,8 +227,8 @@ class Problem(ABC):
         return None
 
     def defines(self) -> dict[str, str]:
-        """Preprocessor definitions that every kernel of the operation gets."""
-        return {}
+        """Preprocessor definitions that every kernel of the operation gets: those of the type."""
+        return dict(TYPE_DEFINES[self.dtype])
 
     def code_key(self) -> tuple[Any, ...]:
         """Equal for problems whose kernels share machine code: a check of one speaks for all."""
@@ -523,6 +530,11 @@ class Problem(ABC):
         for name, allowed in every.items():
             if getattr(self, name) not in allowed:
                 self.refuse(f"{name} is {getattr(self, name)!r}", f"it must be one of {allowed}")
+
+
+def supported(cases: Iterable[P], problem: P, supports: Supports) -> list[P]:
+    """Each of the cases once, without those that are refused; the problem itself stays."""
+    return [case for case in dict.fromkeys(cases) if case is problem or not supports(case)]
 
 
 def span(name: str, values: Iterable[int]) -> str:

@@ -56,12 +56,10 @@ class ProductTile:
 
     @property
     def warps(self) -> int:
-        """Of a block."""
         return self.warps_m * self.warps_n
 
     @property
     def threads(self) -> int:
-        """Of a block."""
         return 32 * self.warps
 
     @property
@@ -87,7 +85,6 @@ class ProductTile:
         return named | ({"stages": self.stages} if self.stages > 1 else {})
 
     def blocks(self, rows: int, columns: int) -> int:
-        """Tiles of an output."""
         return -(-rows // self.m) * -(-columns // self.n)
 
     def why_not_shared(self) -> str | None:
@@ -104,14 +101,9 @@ class ProductTile:
         return None
 
     def why_not(self, limits: Limits, fixed_size: bool = False) -> str | None:
-        """Why no block can have this tile, or None.
-
-        Args:
-            limits: of the GPU.
-            fixed_size: whether the kernel's shared memory has its size when it is compiled.
-        """
-        why = self.why_not_shared()
-        if why is not None:
+        """Why no block can have this tile, or None; with ``fixed_size`` the kernel's shared memory
+        has its size when it is compiled."""
+        if why := self.why_not_shared():
             return why
         most = MOST_FIXED_SMEM_BYTES if fixed_size else limits.smem_per_block_bytes
         if self.ring_bytes > most:
@@ -186,7 +178,6 @@ class RingTile:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
         return self.workers + WARPGROUP_THREADS
 
     @property
