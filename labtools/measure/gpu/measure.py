@@ -274,7 +274,6 @@ def make_request(
         seed: of the inputs, of the parts that are compared and of the order in each round.
         with_torch: the processes load torch too; one that has started without stays without.
     """
-    known = limits.name in list_gpus()
     return TimingRequest(
         purpose=purpose,
         workload=workload,
@@ -285,8 +284,14 @@ def make_request(
         sample_us=SAMPLE_US,
         budget_s=budget_s,
         with_torch=with_torch,
-        dram_gb_per_s=(load_gpu(limits.name).dram_gb_per_s or 0.0) if known else 0.0,
+        dram_gb_per_s=_sheet_rate(limits),
     )
+
+
+def _sheet_rate(limits: Limits) -> float:
+    """The memory rate that a data sheet says, 10^9 bytes a second; 0 where there is none."""
+    known = limits.name in list_gpus()
+    return (load_gpu(limits.name).dram_gb_per_s or 0.0) if known else 0.0
 
 
 def run_group(
