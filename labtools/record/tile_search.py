@@ -7,12 +7,13 @@ Problems of another draw stand in a table of their own, with the seed in its nam
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
 
 from labtools.problem import LabError, kernels_dir, load_rung
 from labtools.toolchain.sources import hash_source
@@ -27,7 +28,7 @@ class TimedTile:
 
     kernel: str  # id of the rung
     knobs: dict[str, int]  # those that differ from its defaults
-    samples_us: tuple[float, ...]  # of every process, one after the other, microseconds
+    samples_us: Annotated[tuple[float, ...], Field(min_length=1)]  # of every process in turn
 
     @property
     def median_us(self) -> float:
@@ -40,11 +41,10 @@ class SearchedProblem:
     """A problem with the derived tile and the others that were timed beside it."""
 
     problem: str  # its short form
-    derived: TimedTile  # the derived tile
-    others: tuple[TimedTile, ...]  # the search's
+    derived: TimedTile
+    others: tuple[TimedTile, ...]
     failures: dict[str, str]  # points without a time, and why, by their label
-    # date, driver: of this row, where it was measured after the table; else empty
-    date: str = ""
+    date: str = ""  # of this row, where it was measured after the table
     driver: str = ""
 
     @property
@@ -58,10 +58,8 @@ class SearchedProblem:
         return self.derived.median_us / self.best.median_us
 
     def deriving(self, kernel: str, knobs: Mapping[str, int]) -> SearchedProblem | None:
-        """The same times with another tile for the derived one, or None where it has none.
-
-        Args:
-            kernel, knobs: what is derived now.
+        """The same times with what is derived now for the derived one, or None where it has no
+        time of it.
         """
         rung = load_rung(kernel)
         wanted = rung.resolve_knobs(knobs)
@@ -102,11 +100,8 @@ def text_hash(kernel: str) -> str:
 
 
 def search_path(gpu: str, seed: int | None = None) -> Path:
-    """Where the table of a GPU stands, by the short name of its data sheet.
-
-    Args:
-        gpu: short name.
-        seed: of another draw than the table's own.
+    """Where the table of a GPU stands, by the short name of its data sheet; ``seed`` is that of
+    another draw than the table's own.
     """
     drawn = "" if seed is None else f".seed{seed}"
     return kernels_dir() / "grids" / f"tiles.{gpu}{drawn}.json"
@@ -125,29 +120,10 @@ def read_search(path: Path) -> TileSearch:
         LabError: it is not there, or is damaged.
     """
     try:
-        data: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        problems = tuple(
-            SearchedProblem(
-                one["problem"],
-                _tile(one["derived"]),
-                tuple(map(_tile, one["others"])),
-                dict(one["failures"]),
-                str(one.get("date", "")),
-                str(one.get("driver", "")),
-            )
-            for one in data.pop("problems")
-        )
-        return TileSearch(**data, problems=problems)
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        return TypeAdapter(TileSearch).validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise LabError(
             f"The search over tiles in {path.name} cannot be read.",
             f"{type(error).__name__}: {error}",
             "every derivation; python -m research.search_tiles measures it on a GPU",
         ) from error
-
-
-def _tile(data: dict[str, Any]) -> TimedTile:
-    samples = tuple(map(float, data["samples_us"]))
-    if not samples:
-        raise ValueError("a tile without samples")
-    return TimedTile(data["kernel"], dict(data["knobs"]), samples)
