@@ -213,7 +213,9 @@ def rederived(table: TileSearch) -> tuple[dict[str, SearchedProblem], list[Probl
             f"the text of {', '.join(table.stale)} is another than was timed",
             "a whole search, without --again",
         )
-    kept, missing, changed = {}, [], []
+    kept: dict[str, SearchedProblem] = {}
+    missing: list[Problem] = []
+    changed: list[Problem] = []
     for row in table.problems:
         problem = parse_problem(row.problem)
         known = row.deriving(*derived_tile(problem))
