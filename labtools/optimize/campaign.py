@@ -13,14 +13,12 @@ call with the same folder goes on where the first one ended.
 
 from __future__ import annotations
 
-import hashlib
-import json
+import itertools
 import math
 import shutil
 import statistics
 import threading
 import time
-import tomllib
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -53,20 +51,19 @@ from labtools.measure.gpu.timing import TimingAnswer
 from labtools.measure.worker import Worker, WorkerDied
 from labtools.predict import Forecast, forecast, load_gpu, model_name
 from labtools.problem import LabError, Limits, Problem, timed_launches
-from labtools.problem.text import read_given
-from labtools.record import Provenance, hash_python_file
+from labtools.record import Provenance
 from labtools.record.bound import Bound
 from labtools.record.expressions import Quantity
-from labtools.record.fields import HashesField, ModelName, ProblemField, ResourcesField
+from labtools.record.fields import HashesField, ProblemField, ResourcesField
 from labtools.record.whole import append_lines, write_whole
 from labtools.toolchain import DeviceInfo, kernel_hashes
 from labtools.toolchain.listings import MachineCode, machine_code
 from labtools.toolchain.progress import Progress, silent, with_time_left
-from labtools.toolchain.sources import hash_source
 
 from .code_numbers import code_numbers
-from .family import Family, load_family
+from .family import Family, load_family, source_hash_of
 from .gaps import counters_of_forecast
+from .grid import GridPlan, TimedTwice, digits
 from .sass_check import check_sass
 
 POINTS_A_BATCH = 96
@@ -87,53 +84,6 @@ AGAIN = " (again)"
 """Behind the name of a point that is timed a second time."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class TimedTwice:
-    """A point that is timed twice, as if it were two."""
-
-    point: int  # its number in the plan
-    batch: int  # the batch of the second time
-
-
-@dataclass(frozen=True)
-class GridPlan:
-    """What is measured. A folder holds the measurements of one plan."""
-
-    family: str  # name or path of the family
-    rung: str  # id of its kernel
-    gpu: str  # short name, as of a data sheet
-    source_hash: str  # of the kernel with its headers
-    model: ModelName  # name of the model that made the forecasts
-    workloads: tuple[ProblemField, ...]  # the first is the headline
-    # value of each knob by name: a column with an entry for each point, in the order in which they
-    # are timed
-    knobs: dict[str, tuple[int, ...]]
-    batch: int  # points of a batch
-    pairs: tuple[TimedTwice, ...]  # the points that are timed twice
-    anchors: tuple[str, ...]  # what is timed in every batch
-    rounds: int  # samples of a point at a workload
-
-    def __len__(self) -> int:
-        return len(next(iter(self.knobs.values())))
-
-    def knobs_of(self, point: int) -> dict[str, int]:
-        """The knobs of a point."""
-        return {name: column[point] for name, column in self.knobs.items()}
-
-    @property
-    def batches(self) -> int:
-        """How many batches a workload has."""
-        return math.ceil(len(self) / self.batch)
-
-    def batch_of(self, point: int) -> int:
-        """The batch of a point's first time."""
-        return point // self.batch
-
-    def members(self, batch: int) -> range:
-        """The points of a batch."""
-        return range(batch * self.batch, min((batch + 1) * self.batch, len(self)))
 
 
 @dataclass(frozen=True)
@@ -159,8 +109,7 @@ class PointCode:
     """A point compiled."""
 
     point: int  # its number in the plan
-    # its code by workload; empty where it does not compile or cannot be launched
-    at: dict[str, CodeAt] = field(default_factory=dict)
+    at: dict[str, CodeAt] = field(default_factory=dict)  # by workload; empty where it has none
     problem: str = ""  # why there is no code
 
 
@@ -170,14 +119,9 @@ class PointModel:
 
     point: int  # its number in the plan
     hashes: HashesField | None = None  # of the code at the headline
-    # by workload, where there is one
-    forecasts: dict[str, KeptForecast] = field(default_factory=dict)
-    # of the kernel at the headline that takes longest, by the forecast; of the first that is timed
-    # where there is none
-    resources: ResourcesField | None = None
-    # how many instructions of that kernel match each line of a method's signature, by method,
-    # whether the point has it on or not
-    signatures: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    forecasts: dict[str, KeptForecast] = field(default_factory=dict)  # by workload
+    resources: ResourcesField | None = None  # of its longest kernel at the headline
+    signatures: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by method, for each line
     # `code_numbers` of that kernel; empty where it cannot be followed
     numbers: dict[str, float | None] = field(default_factory=dict)
     problem: str = ""  # why there is nothing
@@ -208,11 +152,6 @@ def keep_forecast(made: Forecast) -> KeptForecast:
     )
 
 
-def digits(value: float, count: int) -> float:
-    """A value to so many significant digits."""
-    return float(f"{value:.{count}g}")
-
-
 # ------------------------------------------------------------------------------------ the plan
 
 
@@ -228,19 +167,7 @@ def make_plan(
     rounds: int = GRID_ROUNDS,
     seed: int = 13,
 ) -> GridPlan:
-    """Draw the points of a family into batches.
-
-    Args:
-        family: whose closure is measured.
-        gpu: short name of the GPU.
-        name: how the family is loaded again, `load_family`.
-        anchors: rungs and baselines that every batch times too.
-        limit: only so many points, drawn; the start is among them.
-        batch: points of a batch.
-        pairs: points that are timed twice.
-        rounds: samples of a point at a workload.
-        seed: of the draw.
-    """
+    """Draw the points of a family into batches; at most ``limit`` of them, with the start."""
     rng = np.random.default_rng(seed)
     closure = family.closure()
     order = [closure[place] for place in rng.permutation(len(closure))]
@@ -273,32 +200,8 @@ def _apart(number: int, batches: int) -> int:
     return 1 + number % (batches - 1) if number % 4 and batches > 1 else 0
 
 
-def source_hash_of(family: Family) -> str:
-    """The identity of a family's source: kernel, own headers and options, no definitions."""
-    rung = family.rung
-    return hash_source(rung.source_text, {}, rung.include_dirs)
-
-
-def family_hash_of(family: Family) -> str:
-    """The identity of all that a loop's times and verdicts follow from: source, Python and data.
-
-    Comments and layout of the Python and of the data do not count.
-    """
-    data = tomllib.loads(read_given(family.path))
-    parts = {
-        "source": source_hash_of(family),
-        "python": hash_python_file(family.path.with_suffix(".py")),
-        "data": data,
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
 class GridFolder:
-    """The measurements of one plan on disk.
-
-    Args:
-        folder: made if it is not there.
-    """
+    """The measurements of one plan on disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -311,11 +214,7 @@ class GridFolder:
         return self.folder / "plan.json"
 
     def settle(self, plan: GridPlan) -> GridPlan:
-        """Write the plan, or find that the folder holds the same one.
-
-        Raises:
-            LabError: it holds another.
-        """
+        """Write the plan, or find that the folder holds the same one."""
         if not self.plan_path.exists():
             write_whole(self.plan_path, TypeAdapter(GridPlan).dump_json(plan), durable=True)
         held = self.plan()
@@ -329,11 +228,7 @@ class GridFolder:
         return held
 
     def plan(self) -> GridPlan:
-        """The plan of this folder.
-
-        Raises:
-            LabError: there is none.
-        """
+        """The plan of this folder."""
         try:
             return TypeAdapter(GridPlan).validate_json(self.plan_path.read_bytes())
         except (OSError, ValidationError) as error:
@@ -495,86 +390,54 @@ def count_signatures(family: Family, code: MachineCode, entry: str) -> dict[str,
 def find_codes(
     folder: GridFolder, limits: Limits, *, processes: int, clock: Clock
 ) -> dict[int, PointCode]:
-    """Compile every point of a plan that the folder does not hold yet.
-
-    Args:
-        folder: with its plan.
-        limits: of the GPU.
-        processes: children that compile side by side.
-        clock: says when to stop.
-
-    Returns:
-        What the folder holds afterwards, by the point's number.
-    """
-    work = _PointWork(folder, limits, clock, folder.codes(), "codes")
-    return work.do(make_code, PointCode, processes)
+    """Compile every point of a plan that the folder does not hold yet, and give all that it holds
+    then, by the point's number."""
+    held = folder.codes()
+    _make_points(folder, limits, clock, processes, "codes", make_code, PointCode, held)
+    return held
 
 
 def find_models(
     folder: GridFolder, limits: Limits, *, processes: int, clock: Clock
 ) -> dict[int, PointModel]:
-    """Forecast and follow every point; arguments and answer are as of `find_codes`.
-
-    It needs no GPU, and may go on beside the timing or after it: nothing of it depends on a time.
-    """
-    work = _PointWork(folder, limits, clock, folder.models(), "models")
-    return work.do(make_model, PointModel, processes)
+    """The same of forecasts. It needs no GPU, and may go on beside the timing or after it."""
+    held = folder.models()
+    _make_points(folder, limits, clock, processes, "models", make_model, PointModel, held)
+    return held
 
 
 _Made = TypeVar("_Made", PointCode, PointModel)
 
 
-class _PointWork(Generic[_Made]):
-    """Points on their way through children into one of the folder's files.
+def _make_points(
+    folder: GridFolder,
+    limits: Limits,
+    clock: Clock,
+    processes: int,
+    name: str,
+    make: Callable[[Reporter[None], PointRequest], _Made],
+    of: type[_Made],
+    held: dict[int, _Made],
+) -> None:
+    """Let children make the points that are not held, and keep each in one of the folder's files.
 
-    Args:
-        folder: with its plan.
-        limits: of the GPU.
-        clock: says when to stop.
-        held: what the file holds already, by the point's number.
-        name: of the file.
+    A point that takes its child down has nothing.
     """
+    plan, cubins = folder.plan(), str(folder.cubins)
+    todo = [
+        PointRequest(n, plan.knobs_of(n), plan.family, limits, plan.gpu, plan.workloads, cubins)
+        for n in range(len(plan))
+        if n not in held
+    ]
+    left, lock, done = iter(todo), threading.Lock(), itertools.count(1)
+    say = clock.counting(f"{name} of {plan.rung}")
 
-    def __init__(
-        self,
-        folder: GridFolder,
-        limits: Limits,
-        clock: Clock,
-        held: dict[int, _Made],
-        name: str,
-    ) -> None:
-        plan = folder.plan()
-        self._todo = [
-            PointRequest(
-                *(number, plan.knobs_of(number), plan.family, limits, plan.gpu, plan.workloads),
-                cubins=str(folder.cubins),
-            )
-            for number in range(len(plan))
-            if number not in held
-        ]
-        self._folder, self._clock, self._name = folder, clock, name
-        self._held: dict[int, _Made] = held
-        self._left = iter(self._todo)
-        self._say = clock.counting(f"{name} of {plan.rung}")
-        self._done = 0
-        self._lock = threading.Lock()
+    def take() -> PointRequest | None:
+        with lock:
+            return next(left, None) if clock.allows() else None
 
-    def do(
-        self,
-        make: Callable[[Reporter[None], PointRequest], _Made],
-        of: type[_Made],
-        processes: int,
-    ) -> dict[int, _Made]:
-        """Let so many children make all that is left, or what the clock allows."""
-        with ThreadPoolExecutor(processes) as threads:
-            working = [threads.submit(self._feed, make, of) for _ in range(processes)]
-        for one in working:
-            one.result()
-        return self._held
-
-    def _feed(self, make: Callable[[Reporter[None], PointRequest], _Made], of: type[_Made]) -> None:
-        """Ask one child after another; a point that takes its child down has nothing."""
-        request = self._take()
+    def feed() -> None:
+        request = take()
         while request is not None:
             with Worker() as worker:
                 while request is not None and worker.alive:
@@ -582,33 +445,23 @@ class _PointWork(Generic[_Made]):
                         made = worker.call(make, request, time_limit_s=POINT_LIMIT_S)
                     except WorkerDied as died:
                         made = of(request.point, problem=str(died))
-                    self._keep(made, of)
-                    request = self._take()
+                    with lock:
+                        held[made.point] = made
+                        folder.add(name, [made], of)
+                        say(next(done), len(todo))
+                    request = take()
 
-    def _take(self) -> PointRequest | None:
-        with self._lock:
-            return next(self._left, None) if self._clock.allows() else None
-
-    def _keep(self, made: _Made, of: type[_Made]) -> None:
-        with self._lock:
-            self._held[made.point] = made
-            self._done += 1
-            self._folder.add(self._name, [made], of)
-            self._say(self._done, len(self._todo))
+    with ThreadPoolExecutor(processes) as threads:
+        working = [threads.submit(feed) for _ in range(processes)]
+    for one in working:
+        one.result()
 
 
 # --------------------------------------------------------------------------------------- times
 
 
 class Timer:
-    """Times the batches of a plan, one after another.
-
-    Args:
-        folder: with its plan.
-        limits: of the GPU.
-        clock: says when to stop.
-        codes: what was compiled, by the point's number.
-    """
+    """Times the batches of a plan, one after another."""
 
     def __init__(
         self, folder: GridFolder, limits: Limits, clock: Clock, codes: Mapping[int, PointCode]
@@ -652,7 +505,10 @@ class Timer:
         began = time.monotonic()
         jobs = [*self._jobs_of(workload, batch), *self._anchor_jobs(workload, batch == 0)]
         request = make_request(
-            *(jobs, workload, self.limits, f"grid of {self.plan.rung}"),
+            jobs,
+            workload,
+            self.limits,
+            f"grid of {self.plan.rung}",
             seed=zlib.crc32(f"{workload.key()} {batch}".encode()),
             rounds=self.plan.rounds,
             with_torch=self._with_torch,
@@ -714,11 +570,8 @@ class Timer:
     # ---------------------------------------------------------------------------- the best ones
 
     def time_best(self, count: int = BEST) -> TimedBatch | None:
-        """Check the best points of the headline on a battery, and time them by the full protocol.
-
-        Five processes, ten rounds each, with the anchors, the read ceiling, and some of them
-        under a second name. None where the folder holds them already.
-        """
+        """Check the best points of the headline on a battery, and time them by the full protocol:
+        five processes, ten rounds each. None where the folder holds them already."""
         workload = self.plan.workloads[0]
         if self.folder.batches("best"):
             return None
@@ -732,7 +585,9 @@ class Timer:
         jobs += [self._job(number, workload, again=True) for number in right[:BEST_PAIRS]]
         request = make_request(
             [*filter(None, jobs), *self._anchor_jobs(workload, ceiling=True)],
-            *(workload, self.limits, f"best points of {self.plan.rung}"),
+            workload,
+            self.limits,
+            f"best points of {self.plan.rung}",
             seed=zlib.crc32(workload.key().encode()),
             with_torch=self._with_torch,
         )
@@ -775,10 +630,7 @@ def second_job(job: Job) -> Job:
 
 
 def best_points(
-    plan: GridPlan,
-    names: Sequence[str],
-    batches: Mapping[tuple[str, int], TimedBatch],
-    count: int,
+    plan: GridPlan, names: Sequence[str], batches: Mapping[tuple[str, int], TimedBatch], count: int
 ) -> list[int]:
     """The points of the least median at the headline, fastest first."""
     headline = str(plan.workloads[0])

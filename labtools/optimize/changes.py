@@ -40,8 +40,7 @@ class CounterChange:
     before: float | None  # in the first; None where missing
     after: float | None  # in the second
     moved: bool | None  # by more than noise; None where either is missing
-    # relative to the larger value; of a rate of the peak, ``..._pct``, percentage points
-    noise: float
+    noise: float  # relative to the larger value; of a rate, percentage points
 
     def __str__(self) -> str:
         before, after = say_value(self.before), say_value(self.after)
@@ -57,16 +56,11 @@ class CounterChange:
 
 
 def counter_noise(records: Iterable[Record]) -> dict[str, float]:
-    """How far each counter differs between two records of one kernel, in all but 5 % of the pairs.
+    """How far each counter differs between two records of one kernel, in all but 5 % of the pairs,
+    by name.
 
-    One kernel is the same machine code with the same knobs at the same workload. The two were
-    profiled on one kind of GPU, on different days as a rule, so rounds of one loop differ by less.
-
-    Args:
-        records: of one kind of GPU.
-
-    Returns:
-        By name, as `CounterChange.noise`; a counter of fewer than `LEAST_PAIRS` pairs is left out.
+    One kernel is the same machine code with the same knobs at the same workload. A counter of fewer
+    than `LEAST_PAIRS` pairs is left out.
     """
     alike: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     for one in with_counters(records):
@@ -123,14 +117,8 @@ def compare_rounds(
     after: Mapping[str, float | None],
     noise: Mapping[str, float] | None = None,
 ) -> tuple[CounterChange, ...]:
-    """Every counter of two rounds; those that moved most stand first.
-
-    Args:
-        before: by stable name; None where missing.
-        after: the same of the later round.
-        noise: by name, see `counter_noise`; what is not there has `COUNTER_NOISE`, a rate of the
-            peak `SHARE_NOISE`.
-    """
+    """Every counter of two rounds by stable name, None where missing; those that moved most stand
+    first."""
     found = []
     for name in dict.fromkeys((*before, *after)):
         first, second = before.get(name), after.get(name)

@@ -60,6 +60,15 @@ class LogRead:
         return self.lines[-1].hash if self.lines else FIRST_PREVIOUS
 
 
+@contextlib.contextmanager
+def disk(what: str, still_works: str) -> Iterator[None]:
+    """Inside, what the disk refuses is told as a LabError."""
+    try:
+        yield
+    except OSError as error:
+        raise LabError(what, error.strerror or str(error), still_works) from error
+
+
 class _Unreadable(Exception):
     """A line that is none, or is not what its hash says; with the version that it names, or 0."""
 
@@ -69,12 +78,7 @@ class _Unreadable(Exception):
 
 
 class EventLog:
-    """A log on disk.
-
-    Args:
-        path: of the file; its folder is there.
-        kinds: the type of each kind of event, a dataclass or a schema.
-    """
+    """A log on disk; ``kinds`` are the types of its events."""
 
     def __init__(self, path: Path, kinds: Mapping[str, type]) -> None:
         self.path = path
@@ -84,11 +88,7 @@ class EventLog:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the log's lock: one process at a time decides what comes next.
-
-        Raises:
-            LabError: another process holds it.
-        """
+        """Hold the log's lock: one process at a time decides what comes next."""
         lock = file_lock(self.path)
         try:
             lock.acquire(timeout=0)
@@ -105,17 +105,13 @@ class EventLog:
             lock.release()
 
     def append(self, event: Any) -> LogLine:
-        """Add an event. When this returns, it is on the disk: it is acknowledged.
-
-        The log was read before, or is new, and its lock is held.
-
-        Raises:
-            LabError: it could not be written; the log is as it was.
-        """
-        kind = self._names[type(event)]
+        """Add an event to a log that was read before, its lock held. When this returns, it is on
+        the disk."""
+        event_type: Any = type(event)
+        kind = self._names[event_type]
         number = self._last.n + 1 if self._last else 0
         previous = self._last.hash if self._last else FIRST_PREVIOUS
-        plain = adapter_of(type(event)).dump_python(event, mode="json")
+        plain = adapter_of(event_type).dump_python(event, mode="json")
         body = {
             "version": LOG_VERSION,
             "n": number,
@@ -133,23 +129,14 @@ class EventLog:
                 "the same with None in its place",
             ) from error
         text = json.dumps({**body, "hash": line.hash})
-        try:
+        still_works = "the same where there is room: all that was acknowledged is in the log"
+        with disk(f"{self.path} cannot be written.", still_works):
             append_lines(self.path, [text])
-        except OSError as error:
-            raise LabError(
-                f"{self.path} cannot be written.",
-                error.strerror or str(error),
-                "the same where there is room: all that was acknowledged is in the log",
-            ) from error
         self._last = line
         return line
 
     def read(self) -> LogRead:
-        """Every line that can be read, and what is wrong with the others.
-
-        Raises:
-            LabError: there is no log, it cannot be read, or a newer labtools wrote it.
-        """
+        """Every line that can be read, and what is wrong with the others."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -228,13 +215,7 @@ class EventLog:
 
 
 def say_command(step: str, folder: Path, *arguments: object) -> str:
-    """A command of a loop as it is typed. Behind ``--`` a folder may begin with a dash.
-
-    Args:
-        step: or another subcommand.
-        folder: of the loop.
-        arguments: behind it.
-    """
+    """A command of a loop as it is typed. Behind ``--`` a folder may begin with a dash."""
     ended = ["--"] if str(folder).startswith("-") else []
     return shlex.join(["labtools", "loop", step, *ended, str(folder), *map(str, arguments)])
 

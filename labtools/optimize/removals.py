@@ -14,18 +14,12 @@ from .family import Family, InvalidPoint, Point
 class Removals:
     """A point without some of its methods."""
 
-    # by the name of the method that is out, or of the pair
-    points: dict[str, Point] = field(default_factory=dict)
-    # why there is no such point, by the same names: a constraint forbids what is left
-    refused: dict[str, str] = field(default_factory=dict)
+    points: dict[str, Point] = field(default_factory=dict)  # by the name of what is out
+    refused: dict[str, str] = field(default_factory=dict)  # why there is none, by the same names
 
 
 def single_variants(family: Family, point: Point, methods: Sequence[str]) -> Removals:
-    """The point without each method.
-
-    Raises:
-        LabError: a method is not on there.
-    """
+    """The point without each method."""
     found = Removals()
     for name in methods:
         try:
@@ -36,11 +30,8 @@ def single_variants(family: Family, point: Point, methods: Sequence[str]) -> Rem
 
 
 def pair_variants(family: Family, point: Point, methods: Sequence[str]) -> Removals:
-    """The point without two methods, by `pair_name`.
-
-    Where only one of the two can go first, it does. A pair of which one goes with the other is left
-    out.
-    """
+    """The point without two methods, by `pair_name`: where only one of the two can go first, it
+    does. A pair of which one goes with the other is left out."""
     found = Removals()
     alone = single_variants(family, point, methods)
     for first, second in itertools.combinations(methods, 2):

@@ -20,9 +20,8 @@ from labtools.problem import LabError
 from labtools.record.trust import hash_file
 from labtools.record.whole import write_whole
 
-from .campaign import digits
 from .family import Family
-from .grid import ENDING, grid_path
+from .grid import ENDING, digits, grid_path
 from .state import ForecastHits
 
 SEARCHES_SCHEMA = 1
@@ -38,9 +37,7 @@ class RunsUntil:
     """How soon a search came so near to the fastest point of the grid."""
 
     factor: float  # times the fastest time
-    # over all seeds, the run that first came so near; None where no median is known, because half
-    # of the seeds did not
-    median_runs: float | None
+    median_runs: float | None  # over all seeds; None where half of them did not
     reached: int  # seeds that did, within `MOST_RUNS`
 
 
@@ -65,11 +62,8 @@ class StrategyTrial:
     """A strategy of Kernel Tuner on the workloads by which one is chosen."""
 
     name: str  # as Kernel Tuner has it
-    # by workload, to come within the first of `NEAR_FACTORS`; None: see `RunsUntil`
-    median_runs: Mapping[str, float | None]
-    # by workload, median over the seeds of the best after `CHOSEN_AFTER` runs, times the fastest
-    # time of the grid; None where half of the seeds had none
-    best_after: Mapping[str, float | None]
+    median_runs: Mapping[str, float | None]  # over all seeds; None where half of them did not
+    best_after: Mapping[str, float | None]  # by workload, after `CHOSEN_AFTER` runs
 
 
 @dataclass(frozen=True)
@@ -91,16 +85,12 @@ class GroupCount:
     """How the old policy's verdicts on groups fare against each method's own ablation."""
 
     groups: int  # that were judged, over all seeds
-    # of these, groups with at least one method whose decided ablation says otherwise
-    contradicted: int
-    # methods called effective of which leaving them out costs less than what counts, that is
-    # decided
-    rides_along: int
+    contradicted: int  # of them, with a method that is decided otherwise
+    rides_along: int  # called effective, and decided not to be
     harmful: int  # of these, methods that make the kernel slower by more than what counts
     dropped: int  # methods called ineffective that are decided to help
     methods: int  # decided ones, over all groups
-    # the most telling different cases, the largest contradiction first
-    examples: tuple[RidingMethod, ...]
+    examples: tuple[RidingMethod, ...]  # the largest contradiction first
 
 
 @dataclass(frozen=True)
@@ -114,8 +104,7 @@ class LoopSpread:
     farthest: float  # the slowest of these over the fastest point that a round may lead with
     most_rounds: int  # of one seed
     played: ForecastHits  # the forecast in the rounds that were played
-    # the forecast at drawn points of the grid, each with up to three drawn methods
-    drawn: ForecastHits
+    drawn: ForecastHits  # at drawn points with drawn methods
 
 
 @dataclass(frozen=True)
@@ -136,15 +125,10 @@ class Searches:
     strategies: tuple[StrategyTrial, ...]  # of Kernel Tuner, the chosen one first
     left_out: Mapping[str, str]  # strategies of Kernel Tuner that were not played, with the reason
     groups: GroupCount  # of the old policy
-    # of the loop's seeds, by workload
-    spread: Mapping[str, LoopSpread] = field(default_factory=dict)
+    spread: Mapping[str, LoopSpread] = field(default_factory=dict)  # by workload
 
     def named(self, name: str) -> SearchResult:
-        """The search of a name.
-
-        Raises:
-            LabError: there is none.
-        """
+        """The search of a name."""
         for one in self.searches:
             if one.name == name:
                 return one
@@ -165,13 +149,7 @@ def best_after_runs(runs: Runs, count: int) -> np.ndarray:
 
 
 def runs_until(plays: Sequence[Runs], best_us: float, factor: float) -> RunsUntil:
-    """How soon the seeds of a search came within a factor of the fastest time.
-
-    Args:
-        plays: one for each seed.
-        best_us: the fastest time.
-        factor: times that.
-    """
+    """How soon the seeds of a search came within a factor of the fastest time."""
     needed = [
         next((n for n, us in enumerate(runs[:MOST_RUNS], 1) if us <= factor * best_us), math.inf)
         for runs in plays
@@ -182,14 +160,7 @@ def runs_until(plays: Sequence[Runs], best_us: float, factor: float) -> RunsUnti
 
 
 def sum_up(name: str, title: str, plays: Sequence[Runs], best_us: float) -> SearchResult:
-    """One search from its seeds.
-
-    Args:
-        name: short.
-        title: one line.
-        plays: one for each seed.
-        best_us: the fastest time of the grid.
-    """
+    """One search from its seeds."""
     curves = np.array([best_after_runs(runs, MOST_RUNS) for runs in plays])
     # Of a real run each: between a time and none there is no middle.
     rows = np.percentile(curves, QUARTILES, axis=0, method="inverted_cdf")
@@ -215,11 +186,7 @@ def write_searches(path: Path, found: Searches) -> None:
 
 
 def read_searches(path: Path) -> Searches:
-    """Read the file.
-
-    Raises:
-        LabError: it is not there, damaged or of another schema.
-    """
+    """Read the file."""
     try:
         found: Searches = adapter_of(Searches).validate_json(path.read_bytes())
         if found.schema_version != SEARCHES_SCHEMA:
@@ -235,13 +202,7 @@ def read_searches(path: Path) -> Searches:
 
 
 def why_stale(found: Searches, family: Family, grid: Path) -> str | None:
-    """Why searches are not about the grid and the family as they stand, or None.
-
-    Args:
-        found: as they were read.
-        family: whose methods the policies play.
-        grid: its file.
-    """
+    """Why searches are not about the grid and the family as they stand, or None."""
     if hash_file(grid.read_bytes()) != found.grid_sha256:
         return "the grid is another than they were played on"
     if hash_file(family.path.read_bytes()) != found.family_sha256:

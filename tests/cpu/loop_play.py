@@ -6,13 +6,13 @@ with the same state.
 
 from __future__ import annotations
 
-import sys
-import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from labtools.optimize.attribution import AA, Attribution
 from labtools.optimize.budget import Budget
@@ -49,13 +49,36 @@ METHODS = {
 Acknowledge = Callable[[str], None]
 
 
+def samples_of_rows(rows: Iterable[Iterable[float]]) -> Samples:
+    """The times of some processes, a row each, microseconds."""
+    return Samples(
+        processes=tuple(
+            ProcessSamples(
+                process=process,
+                us=tuple(map(float, us)),
+                launches_per_sample=1,
+                rotated_sets=2,
+                rotated_bytes=1,
+            )
+            for process, us in enumerate(rows)
+        )
+    )
+
+
 def samples_of(time_us: float) -> Samples:
     """Five samples of one process around a time."""
-    times = tuple(time_us * (1 + part / 1000) for part in (-2, -1, 0, 1, 2))
-    one = ProcessSamples(
-        process=0, us=times, launches_per_sample=10, rotated_sets=2, rotated_bytes=2**27
-    )
-    return Samples(processes=(one,))
+    return samples_of_rows([[time_us * (1 + part / 1000) for part in (-2, -1, 0, 1, 2)]])
+
+
+def noisy_samples(
+    rng: np.random.Generator, time_us: float, processes: int, rounds: int, noise: float
+) -> Samples:
+    """A kernel timed in some processes, each a little off as a whole."""
+    rows = []
+    for _ in range(processes):
+        own = np.exp(0.3 * noise * rng.standard_normal())
+        rows.append(time_us * own * np.exp(noise * rng.standard_normal(rounds)))
+    return samples_of_rows(rows)
 
 
 def time_of(point: str, number: int) -> float:
@@ -121,12 +144,7 @@ def measure(
         taken = time_of(point, number)
         folder.keep(
             PointTimed(
-                number,
-                purpose,
-                point,
-                folder.next_call,
-                samples_of(taken),
-                knobs={"split": number},
+                number, purpose, point, folder.next_call, samples_of(taken), knobs={"split": number}
             )
         )
         said(folder.lines[-1].hash)
@@ -232,17 +250,3 @@ def take(folder: Path, family: Family, step: str, *given: Any, **named: Any) -> 
 def source_of(point: str) -> str:
     """The text of a point's kernel."""
     return f"// {point}\n"
-
-
-def say_each(path: str, pause_s: float) -> None:
-    """For a process of its own: print what is acknowledged, with a pause after each."""
-
-    def said(text: str) -> None:
-        print(text, flush=True)
-        time.sleep(pause_s)
-
-    play(Path(path), said)
-
-
-if __name__ == "__main__":
-    say_each(sys.argv[1], float(sys.argv[2]))

@@ -11,7 +11,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,12 @@ from labtools.cli import main
 from labtools.measure.worker import child_environment
 from labtools.optimize import loop as steps
 from labtools.optimize import loop_folder
-from labtools.optimize.attribution import AA, Attribution
 from labtools.optimize.budget import Budget
 from labtools.optimize.events import BudgetDone, LoopStopped
 from labtools.optimize.family import Family
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.pick import Retry
-from labtools.optimize.sass_check import SassVerdict
-from labtools.optimize.state import STEPS, AblatedPoint, FoundPoint, LoopResult, LoopState
+from labtools.optimize.state import STEPS, FoundPoint, LoopResult, LoopState
 from labtools.problem import Problem, operations, repository_root
 
 FAMILY = str(repository_root() / "tests" / "families" / "row_scale.py")
@@ -83,28 +81,11 @@ class PlayedLoop:
         (target / "champion.cu").write_text("//")
         return (target / "champion.cu",)
 
-    def ablate_point(
-        self, family: Family, workload: Any, on: str, knobs: Mapping[str, int], *more: Any
-    ) -> AblatedPoint:
-        self.asked.append(("ablate", on, dict(knobs), *more[:3]))
-        method = family.methods[0].id
-        found = Attribution(method, "start", 1.0, 0.1, 0.09, 0.11, 0.02, "above")
-        verdict = SassVerdict(method, "present", (("LDG", 3),), "kernel")
-        return AblatedPoint(
-            FoundPoint("wide=1", knobs, 10.0),
-            "forecast",
-            AA(0.004, 40, "forecast"),
-            (found,),
-            (),
-            (verdict,),
-            {method: "effective"},
-        )
-
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> PlayedLoop:
     made = PlayedLoop()
-    for name in ("open_loop", "init", "export", "ablate_point"):
+    for name in ("open_loop", "init", "export"):
         monkeypatch.setattr(steps, name, getattr(made, name))
     return made
 
@@ -176,7 +157,7 @@ def test_a_script_drives_a_round_by_what_each_step_answers(
     assert results["branch"]["champion"] == "r1b2"
     assert len(results["ablate"]["attribution"]) == 3
     assert {one["verdict"] for one in results["check"]["sass_check"]} == {
-        *("present", "absent", "no signature"),
+        *("present", "absent", "no signature")
     }
     assert results["update"]["classes"]["memory.wide"] == "effective"
 
@@ -190,11 +171,7 @@ def test_a_step_out_of_order_ends_with_2_and_names_the_next(loop: Any, begun: Pa
 
 
 def test_what_is_given_reaches_the_step(
-    loop: Any,
-    played: PlayedLoop,
-    begun: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    loop: Any, played: PlayedLoop, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def put(value: Any) -> str:
         path = tmp_path / "input.json"
@@ -285,16 +262,6 @@ def test_the_line_that_plays_the_whole_policy(loop: Any, tmp_path: Path) -> None
     assert data["stopped"] == "enough rounds"
 
 
-def test_the_best_that_may_lead_is_told_where_it_is_another(loop: Any, tmp_path: Path) -> None:
-    arguments = ("--kernel", FAMILY, "--on", "recorded", "--max-rounds", 1)
-    same = loop("run", tmp_path / "same", *arguments).out
-    assert "best of the grid" in same
-    assert "may lead" not in same
-    other = loop("run", tmp_path / "other", *arguments, "--max-runs", 99).out
-    assert "best of the grid" in other
-    assert "best that may lead a round" in other
-
-
 def test_who_comes_second_to_a_new_folder_is_told_who_works_there(
     loop: Any, played: PlayedLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,7 +326,7 @@ def test_status_summary_diff_restart_and_export(loop: Any, begun: Path, tmp_path
     page = tmp_path / "page.html"
     summary = loop("summary", begun, "--html", page, "--json")
     assert [one["title"] for one in summary.data["tables"]][:2] == [
-        *("Result", "Migration of the bottleneck"),
+        *("Result", "Migration of the bottleneck")
     ]
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert "## Attribution" in loop("summary", begun).out
@@ -400,27 +367,6 @@ def test_a_family_that_is_none_is_refused(loop: Any, tmp_path: Path) -> None:
     said = loop("init", tmp_path / "b", "--kernel", tmp_path / "x.py")
     assert said.status != 0
     assert not (tmp_path / "b").exists()
-
-
-def test_ablate_takes_a_point(loop: Any, played: PlayedLoop) -> None:
-    from labtools.optimize.family import load_family
-
-    family = load_family(FAMILY)
-    knob = family.rung.knobs[0]
-    value = knob.choices[-1]
-    said = loop(
-        *("--kernel", FAMILY, "--on", "forecast", "--knob", f"{knob.name}={value}", "--json"),
-        *("--method", family.methods[0].id, "--pairs"),
-        command="ablate",
-    )
-    assert said.status == 0
-    assert said.data["attribution"][0]["decided"] == "above"
-    assert said.data["of"]["time_us"] == 10.0
-    (asked,) = played.asked
-    assert asked[2] == {knob.name: value}, "a knob that was not named is as at the start"
-    assert asked[3:5] == ((family.methods[0].id,), True)
-    assert "+10.0%" in loop("--kernel", FAMILY, command="ablate").out
-    assert loop("--kernel", FAMILY, "--method", "no.such", command="ablate").status == 2
 
 
 @pytest.fixture
@@ -550,11 +496,3 @@ def test_status_tells_the_state_as_its_file_does(loop: Any, tmp_path: Path) -> N
     said = loop("status", path, "--json").data["state"]
     assert said == json.loads((path / "state.json").read_text())
     assert "page_size" in said["workload"]
-
-
-def test_one_is_not_many(loop: Any, begun: Path) -> None:
-    said = loop("run", begun, "--max-rounds", 1).out
-    assert "\n1 round, 7 runs, " in said
-    said = loop("status", begun).out
-    assert "1 round whole, 7 runs" in said
-    assert said.startswith("row_scale for rows:"), "its path is no title"

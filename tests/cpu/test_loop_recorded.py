@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,10 +29,9 @@ from labtools.optimize.family import Family, Point, load_family
 from labtools.optimize.grid import Grid, check_grid, draw_points, grid_path, read_grid
 from labtools.optimize.loop import TuningLoop
 from labtools.optimize.loop_folder import LoopFolder
-from labtools.optimize.pick import Retry, Taken
+from labtools.optimize.pick import Retry
 from labtools.optimize.searches import read_searches, searches_path
 from labtools.optimize.state import GivenRefused, LoopResult, LoopState
-from labtools.optimize.telling import tell_steps
 from labtools.predict import load_gpu
 from labtools.problem import LabError
 from labtools.problem.rung import say_knobs
@@ -111,11 +109,6 @@ def test_a_form_that_the_point_forbids_is_tried_with_other_sizes(family: Family)
     clusters = [one for one in made if isinstance(one, Point) and one.knobs["merge"] == 2]
     assert clusters
     assert all(1 < one.knobs["split"] <= 8 for one in clusters)
-
-
-def test_a_grid_of_another_source_is_not_used(grid: Grid, family: Family) -> None:
-    other = dataclasses.replace(family, rung=dataclasses.replace(family.rung, text="// other"))
-    assert not check_grid(grid, other).fresh
 
 
 def test_the_start_is_r03_within_three_percent(grid: Grid, family: Family) -> None:
@@ -263,16 +256,6 @@ def test_the_frontier_is_scored_on_the_other_workloads(
         assert all(set(one.others_us) == others for one in scored)
 
 
-def test_the_audit_explains_each_step(tmp_path: Path, family: Family) -> None:
-    loop.init(tmp_path / "loop", family, None, "recorded", 0, 4, "largest-remainder")
-    loop.run(tmp_path / "loop", family, max_rounds=1)
-    text = (tmp_path / "loop" / "audit.md").read_text()
-    for step in ("init", "gaps", "budget", "pick", "branch", "ablate", "check", "update"):
-        assert f"  {step}: " in text
-    assert "; drawn before latency." in text, "near-ties of strength are drawn, and it says so"
-    assert (tmp_path / "loop" / "iterv1" / "kernel.cu").is_file()
-
-
 def test_after_a_restart_it_is_said_where_a_faster_point_is(family: Family, tmp_path: Path) -> None:
     folder, asked = tmp_path / "loop", LoopAsked("tunable")
     first = run_loop(folder, asked, 2, None, silent)
@@ -293,19 +276,6 @@ def test_after_a_restart_it_is_said_where_a_faster_point_is(family: Family, tmp_
     restart_loop(folder, number)
     assert LoopFolder.look(folder).state.point == first.champion.point
     assert not show_status(folder).asides
-
-
-def test_a_run_after_a_restart_has_rounds_of_its_own(family: Family, tmp_path: Path) -> None:
-    folder, asked = tmp_path / "loop", LoopAsked("tunable")
-    first = run_loop(folder, asked, 2, None, silent)
-    assert first.stopped == "the limit of 2 rounds is reached"
-    restart_loop(folder, 0)
-    again = run_loop(folder, asked, 2, None, silent)
-    assert again.rounds > 2 or "limit" not in again.stopped
-    state = LoopFolder.look(folder).state
-    assert any(one.branches for one in state.since_restart)
-    if not state.stopped:
-        assert again.stopped == "the limit of 2 rounds since the restart is reached"
 
 
 def test_a_step_under_way_is_not_held_against_what_the_round_began_from(
@@ -422,47 +392,6 @@ def test_a_branch_that_would_end_in_nothing_is_refused(
     assert take(folder, family, "branch").next_steps == ("ablate",)
 
 
-def test_a_given_pick_says_who_chose(family: Family, tmp_path: Path) -> None:
-    folder = tmp_path / "loop"
-    play_to_branch(folder, family, ["latency.async_copies"])
-    pick = LoopFolder.look(folder).state.current.pick
-    assert pick is not None
-    why = {one.method: one.why for one in pick.considered}
-    assert why["latency.async_copies"] == "given by the caller; all four checks passed"
-    assert why["compute.tensor_core"] == "the caller chose others; all four checks passed"
-    assert "skipped" in why["memory.l2_prefetch"]
-
-
-def test_a_given_pick_beyond_the_budget_says_so(family: Family, grid: Grid, tmp_path: Path) -> None:
-    folder = tmp_path / "loop"
-    play_to_branch(folder, family, ["latency.async_copies"])
-    current = LoopFolder.look(folder).state.current
-    assert current.budget is not None and current.pick is not None
-    assert current.pick.unused == current.budget.total - 1
-    with LoopFolder.opened(tmp_path / "loop") as opened:
-        game = TuningLoop(opened, family, lambda: RecordedBench(family, family.workloads[0], grid))
-        none = dataclasses.replace(current.budget, latency=0)
-        seen = game._given(
-            *(family.start, current.pick, ["latency.async_copies"], Taken(), none)
-        ).considered
-    (one,) = (one for one in seen if one.taken)
-    assert one.why.endswith("beyond the budget, whose slots for latency are 0")
-
-
-def test_a_pick_that_leads_nowhere_is_refused(family: Family, tmp_path: Path) -> None:
-    """It would end the loop where nothing else was tried."""
-    folder = tmp_path / "loop"
-    on = family.methods_on(family.start)[0]
-    for methods, says in (
-        ([], "of the sizes and of other forms of what is on"),
-        ([on], "on already"),
-    ):
-        with pytest.raises(GivenRefused) as refused:
-            play_to_branch(folder / str(len(methods)), family, methods)
-        assert says in refused.value.why
-        assert LoopFolder.look(folder / str(len(methods))).state.next_steps == ("pick",)
-
-
 def test_an_acknowledgement_of_what_was_not_dropped_is_refused(
     family: Family, tmp_path: Path
 ) -> None:
@@ -473,20 +402,6 @@ def test_an_acknowledgement_of_what_was_not_dropped_is_refused(
     for methods in (None, [DROPPED]):
         with pytest.raises(GivenRefused, match="did not drop it"):
             take(folder, family, "pick", methods, {DROPPED: SAID})
-
-
-def test_why_nothing_can_be_tried_is_told_with_how_often(
-    family: Family, grid: Grid, tmp_path: Path
-) -> None:
-    folder = tmp_path / "loop"
-    play_to_branch(folder, family, ["latency.async_copies"])
-    with LoopFolder.opened(folder) as opened:
-        game = TuningLoop(opened, family, lambda: RecordedBench(family, family.workloads[0], grid))
-        said = game._cannot_branch(family.start, {}, [], {}) or ""
-    made = list(variants(family, family.start, []))
-    counts = [int(n) for n in re.findall(r"(?:: |; )(\d+) times", said)] + [said.count("once ")]
-    assert sum(counts) == len(made)
-    assert counts[:-1] == sorted(counts[:-1], reverse=True), "the commonest comes first"
 
 
 @pytest.mark.parametrize(
@@ -508,19 +423,6 @@ def test_what_is_no_counter_of_a_kernel_gives_no_gap(
         take(folder, family, "gaps", counters)
     assert says in refused.value.why
     assert LoopFolder.look(folder).state.next_steps == ("gaps",)
-
-
-def test_a_budget_is_explained_from_its_gaps(family: Family, tmp_path: Path) -> None:
-    folder = tmp_path / "loop"
-    loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
-    take(folder, family, "gaps")
-    gaps = take(folder, family, "budget").current.gaps
-    assert gaps is not None
-    entry = tell_steps(LoopFolder.look(folder).lines)[-1]
-    assert entry.step == "budget"
-    assert entry.numbers == gaps.names()
-    with pytest.raises(GivenRefused, match="no method 'nowhere'"):
-        take(folder, family, "pick", ["nowhere"])
 
 
 # ------------------------------------------------------------------- a method that was dropped
