@@ -27,6 +27,7 @@ WORKLOADS = {
     "conv": ("conv:4,28,28,64,64,3,3,1",),
     "moe": ("moe:512,8,2,1024,1024",),
     "rows": ("rows:8192,4096", "rows:3,97"),
+    "add_norm": ("add_norm:8192,4096",),
 }
 CASES = [(op, text) for op, texts in WORKLOADS.items() for text in texts]
 
