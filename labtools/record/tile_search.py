@@ -28,7 +28,8 @@ class TimedTile:
 
     kernel: str  # id of the rung
     knobs: dict[str, int]  # those that differ from its defaults
-    samples_us: Annotated[tuple[float, ...], Field(min_length=1)]  # of every process in turn
+    # of every process, one after the other, microseconds
+    samples_us: Annotated[tuple[float, ...], Field(min_length=1)]
 
     @property
     def median_us(self) -> float:
@@ -41,10 +42,11 @@ class SearchedProblem:
     """A problem with the derived tile and the others that were timed beside it."""
 
     problem: str  # its short form
-    derived: TimedTile
-    others: tuple[TimedTile, ...]
+    derived: TimedTile  # the derived tile
+    others: tuple[TimedTile, ...]  # the search's
     failures: dict[str, str]  # points without a time, and why, by their label
-    date: str = ""  # of this row, where it was measured after the table
+    # date, driver: of this row, where it was measured after the table; else empty
+    date: str = ""
     driver: str = ""
 
     @property
@@ -112,10 +114,13 @@ def search_paths(gpu: str) -> list[Path]:
 def read_search(path: Path) -> TileSearch:
     """The table of a file."""
     try:
-        return TypeAdapter(TileSearch).validate_json(path.read_bytes())
+        return _READ.validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise LabError(
             f"The search over tiles in {path.name} cannot be read.",
             f"{type(error).__name__}: {error}",
             "every derivation; python -m research.search_tiles measures it on a GPU",
         ) from error
+
+
+_READ = TypeAdapter(TileSearch)
