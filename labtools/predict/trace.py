@@ -1,10 +1,9 @@
 """What a launch executes, from its machine code: instruction streams, trip counts, addresses.
 
-The integer part of a kernel is run instruction by instruction on all lanes of a block (or on one
-thread of each block), with the launch's own arguments in the constant bank. Data are unknown. A
-loop whose registers change by the same amount every trip is not walked through: its last trip is
-found by trying trips far ahead (doubling, then halving the step), and it becomes one `Repeat`.
-So nobody has to say how often a loop runs.
+The integer part of a kernel is run on all lanes of a block (or on one thread of each block), with
+the launch's own arguments in the constant bank. Data are unknown. A loop whose registers change by
+the same amount every trip is not walked through: its last trip is found by trying trips far ahead,
+and it becomes one `Repeat`.
 """
 
 from __future__ import annotations
@@ -92,10 +91,7 @@ class Assumption:
 
 @dataclass(eq=False)
 class Execution:
-    """One instruction executed once; none is changed afterwards.
-
-    It is not frozen: very many are made, and making a frozen one takes longer.
-    """
+    """One instruction executed once, never changed. It is not frozen: making it takes longer."""
 
     index: int  # position in the kernel
     active: np.ndarray  # [N] bool: lanes that came by
