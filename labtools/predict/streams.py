@@ -577,7 +577,6 @@ class _Requests:
             raise TraceError(
                 f"Lanes of one warp of {self.trace.sass.entry} are at several barriers.",
                 f"at {one.text}",
-                "the kernel can be measured, and run on the CPU",
             )
         threads = self.trace.lanes.count
         if one.base == "BAR":
@@ -611,7 +610,6 @@ class _Requests:
                     raise TraceError(
                         f"A loop of {self.trace.sass.entry} meets at another barrier each trip.",
                         f"at {self.code[first.index].text}",
-                        "the kernel can be measured, and run on the CPU",
                     )
 
     def touched_bytes(self) -> dict[int, float]:
