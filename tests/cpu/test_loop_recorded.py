@@ -435,7 +435,7 @@ def play_given(played: TuningLoop, methods: Sequence[str], branch: str) -> LoopS
     ("retry", "same"),
     [
         (SAID, "warps=8 was said"),
-        (Retry(form=0, reason="as before"), f"there the compiler dropped {DROPPED}"),
+        (Retry(knob="split", value=2, reason="as before"), f"there the compiler dropped {DROPPED}"),
     ],
 )
 def test_what_the_compiler_dropped_is_tried_in_another_form(family, grid, tmp_path, retry, same):
