@@ -46,8 +46,6 @@ class Bench(ipywidgets.VBox):
     Args:
         controls: by name; the picture has a trait ``NAME_index`` for each, which follows the
             control.
-        view: the picture's class.
-        tables: every answer that the picture may look up.
     """
 
     def __init__(

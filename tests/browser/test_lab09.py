@@ -528,16 +528,8 @@ HARMED = (
         "gqa=1 load=2 width=16 stages=3 split=4",
         "f10000 201",
     ),
-    (
-        ("compute.rows_together",),
-        "load=2 width=16 rows=8 unroll=1 stages=3 split=4",
-        "f120 0",
-    ),
-    (
-        ("latency.more_warps",),
-        "load=2 width=16 rows=8 unroll=1 stages=3 warps=4 split=4",
-        "s300 3",
-    ),
+    (("compute.rows_together",), "load=2 width=16 rows=8 unroll=1 stages=3 split=4", "f120 0"),
+    (("latency.more_warps",), "load=2 width=16 rows=8 unroll=1 stages=3 warps=4 split=4", "s300 3"),
 )
 """Two of these rounds have a method that harms."""
 PAGE_ALONE = """<!DOCTYPE html><meta charset="utf-8"><title>game</title>
@@ -751,10 +743,7 @@ def test_text_that_cannot_be_opened_is_told_beside_its_field(
 
 
 def test_the_knobs_are_explained_where_they_are_chosen(
-    page: Any,
-    alone: tuple[str, dict[str, Any]],
-    read: tuple[RecordedBench, Searches],
-    harmed: str,
+    page: Any, alone: tuple[str, dict[str, Any]], read: tuple[RecordedBench, Searches], harmed: str
 ) -> None:
     """Of each knob what it changes, its values and the methods that set it; folded."""
     begun = "~".join(harmed.split("~")[:4]).rsplit("-", 2)[0]

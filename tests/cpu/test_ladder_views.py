@@ -197,7 +197,7 @@ def test_format_value(value: object, text: str) -> None:
 
 def test_a_number_that_rounds_to_one_digit_more_keeps_three() -> None:
     assert [three_digits(one) for one in (9.996, 9.994, 99.96, 1.5, 0.0)] == [
-        *("10.0", "9.99", "100", "1.50", "0"),
+        *("10.0", "9.99", "100", "1.50", "0")
     ]
 
 

@@ -137,10 +137,7 @@ def test_sweeps_tell_both_numbers() -> None:
 def test_the_model_is_asked_only_where_no_forecast_was_kept(points: list[JudgedKernel]) -> None:
     record = points[0].record
     assert record.forecast is not None
-    assert forecast_and_record(record, lambda _: 1.0) == (
-        record.forecast.time_us,
-        record.median_us,
-    )
+    assert forecast_and_record(record, lambda _: 1.0) == (record.forecast.time_us, record.median_us)
     floor = record.forecast.model_copy(update={"model": "roofline floor"})
     for stored in (None, floor):
         old = record.model_copy(update={"forecast": stored})

@@ -277,10 +277,7 @@ def test_counters_of_runs_that_differ_are_told_live_and_recorded(
         "warp_latency_cycles": 10.0,
         "achieved_occupancy_pct": 25.0,
     }
-    values = {
-        "r02_one_barrier": alike,
-        "r03_one_warp": {**alike, "instructions_per_cycle": 0.8},
-    }
+    values = {"r02_one_barrier": alike, "r03_one_warp": {**alike, "instructions_per_cycle": 0.8}}
 
     def profile(rung: Rung, _: Problem) -> ProfileReport:
         kernels = (KernelCounters(rung.id, "1", "32", values[rung.id]),)

@@ -157,15 +157,8 @@ def occupancy_bench(
     """A bench that starts with one kernel's numbers.
 
     Args:
-        gpu: name of the GPU to start with.
-        threads: threads a block.
-        registers: registers a thread.
         smem_bytes: shared memory a block.
-        grid_blocks: blocks of the grid.
         gpus: what the list of GPUs offers; by default every data sheet.
-
-    Raises:
-        LabError: the GPU is not among those offered.
     """
     offered = tuple(g if isinstance(g, Gpu) else load_gpu(g) for g in gpus or list_gpus())
     names = [g.name for g in offered]

@@ -46,11 +46,7 @@ class TimedCall:
 def timeline_tables(
     candidates: Sequence[TimedCall], gpus: Sequence[Gpu], workloads: Sequence[Problem]
 ) -> dict[str, Any]:
-    """Every case of the bench: steps with start and length at the data sheet's memory rate.
-
-    Raises:
-        LabError: a GPU whose memory rate is unknown.
-    """
+    """Every case of the bench: steps with start and length at the data sheet's memory rate."""
     return {"cells": [[_cell(candidates, g, w) for w in workloads] for g in gpus]}
 
 
@@ -133,13 +129,7 @@ def baseline_bench(
 
     Args:
         candidates: what the first list offers.
-        gpus: what the second list offers; each needs a memory rate.
-        workloads: steps of the slider, by label.
         start: label of the workload to start with; by default the first.
-        size_label: name of the slider.
-
-    Raises:
-        LabError: a GPU whose memory rate is unknown, or a start that is none of the labels.
     """
     labels = list(workloads)
     start = labels[0] if start is None else start

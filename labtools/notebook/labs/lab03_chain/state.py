@@ -51,7 +51,6 @@ def state_of(setting: Setting, store: RecordStore | None = None) -> ChainState:
     """Compile, forecast and say everything about one setting.
 
     Args:
-        setting: position of the knobs.
         store: where a measurement of the same setting is looked up; None leaves it out.
 
     Returns:

@@ -96,12 +96,8 @@ def split_bench(
     """A bench that starts with one workload and number of pieces.
 
     Args:
-        records: where recorded times come from.
         batch, length, pieces: what the controls show first.
         **choices: as `split_tables` takes them.
-
-    Raises:
-        LabError: a start that is none of the choices.
     """
     tables = split_tables(records or GpuRecords(), **choices)
     starts = {"batch": batch, "length": length, "pieces": pieces}

@@ -72,13 +72,7 @@ def quant_tables(
     """Every case of the bench.
 
     Args:
-        gpu: whose memory rate gives the floor.
-        workload: for which bytes and times are told.
         measured: times of the kernels that read a cache of a given scheme, perhaps none.
-        sample: shape of the inputs whose error is told.
-        seeds: of those inputs.
-        outliers: magnitudes of the outlier channels by label.
-        limits: largest error that is wanted, by bits.
 
     Returns:
         ``bits``, ``outliers``: the choices; ``limits``; ``cells[bits][k][v]``: bytes and times;

@@ -30,16 +30,9 @@ NO_COUNTERS = "No counters of {rung} were recorded for this workload."
 def ncu_tables(runs: Sequence[ProfiledRun], reader: Record | None = None) -> dict[str, Any]:
     """Every answer that the picture may need.
 
-    Args:
-        runs: of one GPU.
-        reader: the record with the best rate at which that GPU's memory was read.
-
     Returns:
         The choices, the ceilings, the meanings of counters, and ``cells``: for each workload and
         rung what `make_panel` gives, or None where nothing was profiled.
-
-    Raises:
-        LabError: there is no run.
     """
     if not runs:
         raise LabError(
@@ -85,7 +78,6 @@ class NcuBench(Bench):
     """The bench, which knows what was chosen on it.
 
     Args:
-        runs: what may be chosen.
         records: where the best rate comes from; None leaves it out.
         rung: what is shown first, by id or number; empty takes the first run's.
     """
@@ -121,8 +113,6 @@ def show_live(rung: Rung, problem: Problem, records: GpuRecords) -> list[Any]:
 
     Args:
         rung: with its default knobs.
-        problem: what it runs.
-        records: of the GPU to compare with.
 
     Returns:
         A table and a bench of the live run; without a GPU, or where the counters are not
@@ -142,7 +132,6 @@ def compare_runs(live: ProfiledRun, kept: ProfiledRun | None) -> Shown:
     """Counters read now beside recorded ones of the same rung and workload.
 
     Args:
-        live: what was read now.
         kept: the recorded run; None where there is none.
     """
     rows: list[tuple[object, ...]] = []

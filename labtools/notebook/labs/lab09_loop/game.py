@@ -74,9 +74,6 @@ class MovesFrom:
 class GameGrid:
     """A recorded grid as a game: its points, and the moves between them.
 
-    Args:
-        bench: of the grid, at the workload that is played.
-
     Attributes:
         leading: the points that a round may lead with.
     """
@@ -93,12 +90,7 @@ class GameGrid:
         self._forms = {one.id: self._groups(one) for one in self.family.switchable}
 
     def moves(self, point: Point, eligible: Sequence[str]) -> MovesFrom:
-        """What rounds from a point can try, with every choice of methods that the slots allow.
-
-        Args:
-            point: the champion.
-            eligible: ids of the methods to choose from, in the family's order.
-        """
+        """What rounds from a point can try, with every choice of methods that the slots allow."""
         tried: dict[MethodChoice, tuple[Point, ...]] = {}
         refused: dict[MethodChoice, str] = {}
         able = [held for held in self._together if held & set(eligible)]

@@ -166,12 +166,8 @@ class BudgetBench(BudgetView):
     """The bench, which builds what is asked for.
 
     Args:
-        gpus: what the list of GPUs offers.
         workloads: by operation; None takes `BENCH_WORKLOADS`.
         built: choices that are built at once, as (GPU, operation, workload): the first such choice.
-
-    Raises:
-        LabError: a choice that is none, or nothing is derived for one.
 
     Attributes:
         choices: what can be chosen.
@@ -196,11 +192,7 @@ class BudgetBench(BudgetView):
             self.build(self.number_of(*asked))
 
     def number_of(self, gpu: str, op: str, workload: str) -> int:
-        """The number of a choice.
-
-        Raises:
-            LabError: it is not on the bench.
-        """
+        """The number of a choice."""
         for number, one in enumerate(self.choices):
             if (one.gpu.name, one.op, one.workload) == (gpu, op, workload):
                 return number
@@ -211,11 +203,7 @@ class BudgetBench(BudgetView):
         )
 
     def build(self, number: int) -> dict[str, Any]:
-        """Compile and forecast what is derived for a choice, and show it.
-
-        Raises:
-            LabError: no shipped kernel computes it.
-        """
+        """Compile and forecast what is derived for a choice, and show it."""
         one, specified = self.choices[number], self.spaces[number].specified
         if specified is None:
             raise LabError(

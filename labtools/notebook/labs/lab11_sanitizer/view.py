@@ -35,10 +35,6 @@ _ACCESSES = ("copy", "matrix", "column")
 def sanitizer_tables(records: GpuRecords, problem: Prefill) -> dict[str, Any]:
     """Every answer that the picture may need.
 
-    Args:
-        records: where the reports of compute-sanitizer come from.
-        problem: what p01 runs on the CPU; two tiles of keys show the rescale.
-
     Returns:
         The choices, and ``cells``: for each stride the addresses of its rows, its copies that miss,
         the turns of other accesses, and by repair what the CPU runner said and the recorded report.
@@ -98,12 +94,7 @@ class SanitizerView(View, script="view"):
 
 
 def sanitizer_bench(problem: Prefill, records: GpuRecords | None = None) -> Bench:
-    """A bench that starts with p01 as it was written.
-
-    Args:
-        problem: what p01 runs on the CPU.
-        records: where the reports of compute-sanitizer come from.
-    """
+    """A bench that starts with p01 as it was written."""
     tables = sanitizer_tables(records or GpuRecords(), problem)
     controls = {
         "stride": slider("halfs a row", [str(one) for one in STRIDES], 0, label_width="7em"),
