@@ -35,10 +35,9 @@ def show_attributions(
     columns = ["method", "longer without it, us", "%", "95 % interval, %", "verdict"]
     rows = []
     for one in found:
-        row: list[object] = [
-            *(one.method, one.delta_us, f"{100 * one.relative:+.1f}"),
-            *(say_interval_pct(one), _SAID[one.decided]),
-        ]
+        percent = f"{100 * one.relative:+.1f}"
+        row: list[object] = [one.method, one.delta_us, percent, say_interval_pct(one)]
+        row.append(_SAID[one.decided])
         if classes is not None:
             row.append(classes.get(one.method, "").replace("_", " "))
         rows.append(row)

@@ -301,7 +301,8 @@ class PredictionRounds(StatusLine):
                 self._forecast(round_, round_.candidate),
             )
             said = model_says(
-                *(round_.question_id, self.page),
+                round_.question_id,
+                self.page,
                 reader="nobody",
                 **_model_answer(round_, first, second),
             )

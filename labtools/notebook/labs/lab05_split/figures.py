@@ -75,7 +75,9 @@ def _paint_surface(
             if value is not None and value < 0.98:
                 text += "\nslower"
             axes.text(
-                *(column, row, text),
+                column,
+                row,
+                text,
                 ha="center",
                 va="center",
                 color="white" if dark else GREYS[0],

@@ -65,10 +65,9 @@ def show_frontier(
         for row in rows
         if only is None or row.scheme.name in only
     ]
-    columns = (
-        *("", "K: a scale for each", "V: a scale for each", "bytes an element"),
-        *("worst error", "median error", "worst over the least at no more bytes"),
-    )
+    scales = ("K: a scale for each", "V: a scale for each")
+    errors = ("worst error", "median error", "worst over the least at no more bytes")
+    columns = ("", *scales, "bytes an element", *errors)
     pairs = rows[0].pairs if rows else 0
     note = f"head_dim {head_dim}, {pairs} (sequence, head) pairs, against the unquantised oracle"
     return show_table(columns, told, word="computed", note=note)

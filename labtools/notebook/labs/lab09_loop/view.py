@@ -40,9 +40,8 @@ def read_game(rung: str = "tunable") -> tuple[RecordedBench, Searches]:
 def open_game(bench: RecordedBench, searches: Searches) -> LoopGame:
     """The game on a recorded grid, from its start."""
     grid = bench.grid.plan
-    files = (
-        *(grid_path(grid.rung, grid.gpu), searches_path(grid.rung, grid.gpu)),
-        *(bench.family.path, bench.family.path.with_suffix(".py")),
-    )
-    parts = (_CODE, str(bench.problem), *(hash_file(path.read_bytes()) for path in files))
+    recorded = [grid_path(grid.rung, grid.gpu), searches_path(grid.rung, grid.gpu)]
+    files = [*recorded, bench.family.path, bench.family.path.with_suffix(".py")]
+    hashes = [hash_file(path.read_bytes()) for path in files]
+    parts = (_CODE, str(bench.problem), *hashes)
     return LoopGame(tables=kept("game", parts, lambda: game_tables(bench, searches)))

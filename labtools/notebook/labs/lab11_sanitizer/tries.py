@@ -142,10 +142,9 @@ def show_tries(tries: Mapping[str, CpuTry], problem: Problem) -> Shown:
         what = first_addresses(run.faults) or said["message"]
         asks = f"{launch.num_threads:,}", f"{launch.smem_bytes:,}"
         rows.append([name, *asks, said["outcome"], where, what, Word("computed")])
-    columns = (
-        *("what was tried", "threads", "bytes of shared memory"),
-        *("the kernel", "at", "first addresses, or the answer", ""),
-    )
+    asked = ("threads", "bytes of shared memory")
+    found = ("the kernel", "at", "first addresses, or the answer")
+    columns = ("what was tried", *asked, *found, "")
     return make_table(columns, rows, f"The CPU runner on {problem}, its warps in step")
 
 
