@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import traitlets
-
 from labtools.predict import Gpu, floors
 from labtools.problem import LabError, Problem
 
@@ -108,13 +106,8 @@ def _candidate_cell(candidate: TimedCall, gpu: Gpu, workload: Problem) -> dict[s
     }
 
 
-class TimelineView(View, script="view"):
-    """The picture; every ``*_index`` says which choice a control shows."""
-
-    tables = traitlets.Dict().tag(sync=True)
-    candidate_index = traitlets.Int(0).tag(sync=True)
-    gpu_index = traitlets.Int(0).tag(sync=True)
-    size_index = traitlets.Int(0).tag(sync=True)
+class TimelineView(View, script="view", controls=("candidate", "gpu", "size")):
+    """The picture."""
 
 
 def baseline_bench(

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import traitlets
-
 from labtools.predict import Forecast, list_gpus
 from labtools.problem import LabError, Problem, Rung
 from labtools.record import Record, best_reader
@@ -66,12 +64,8 @@ def _forecasts(runs: Sequence[ProfiledRun]) -> Sequence[Forecast | None]:
     return forecasts_of([(run.rung.id, run.problem) for run in runs], gpu)
 
 
-class NcuView(View, script="view"):
-    """The picture; every ``*_index`` says which choice a control shows."""
-
-    tables = traitlets.Dict().tag(sync=True)
-    rung_index = traitlets.Int(0).tag(sync=True)
-    workload_index = traitlets.Int(0).tag(sync=True)
+class NcuView(View, script="view", controls=("rung", "workload")):
+    """The picture."""
 
 
 class NcuBench(Bench):

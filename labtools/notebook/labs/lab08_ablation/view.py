@@ -70,7 +70,7 @@ def ablation_tables(
     }
 
 
-class AblationView(View, script="view"):
+class AblationView(View, script="view", controls=("workload", "kernel")):
     """The picture.
 
     ``tables`` are those of each workload, packed. ``workload_index`` and ``kernel_index`` say which
@@ -78,9 +78,6 @@ class AblationView(View, script="view"):
     was guessed, by workload, kernel and cell.
     """
 
-    tables = traitlets.Dict().tag(sync=True)
-    workload_index = traitlets.Int(0).tag(sync=True)
-    kernel_index = traitlets.Int(0).tag(sync=True)
     out = traitlets.List(traitlets.Int()).tag(sync=True)
     guesses = traitlets.Dict().tag(sync=True)
 

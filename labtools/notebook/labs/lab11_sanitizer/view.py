@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import traitlets
-
 from labtools.predict import check_tile, half_tile
 from labtools.problem import Prefill, load_rung
 from labtools.problem.limits import COPY_BYTES
@@ -85,12 +83,8 @@ def _addresses(head_dim: int, stride: int) -> dict[str, Any]:
     }
 
 
-class SanitizerView(View, script="view"):
-    """The picture; every ``*_index`` says which choice a control shows."""
-
-    tables = traitlets.Dict().tag(sync=True)
-    stride_index = traitlets.Int(0).tag(sync=True)
-    repair_index = traitlets.Int(0).tag(sync=True)
+class SanitizerView(View, script="view", controls=("stride", "repair")):
+    """The picture."""
 
 
 def sanitizer_bench(problem: Prefill, records: GpuRecords | None = None) -> Bench:
