@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -21,57 +21,53 @@ LOOP_EPILOG = (
     "step that was cut off goes on where it was. Exit status: as labtools --help says."
 )
 
+
+def _option(text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, show_default=False, **more)
+
+
 FolderArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="The loop's folder.", show_default=False)
 ]
 KernelOption = Annotated[
     str | None,
-    typer.Option(
+    _option(
+        "A kernel family: a shipped one, or the .py file of your own, with the .cu and the .toml "
+        "of the same name beside it. Default: tunable.",
         "--kernel",
         metavar="FAMILY|PATH.py",
-        help="A kernel family: a shipped one, or the .py file of your own, with the .cu and the "
-        ".toml of the same name beside it. Default: tunable.",
-        show_default=False,
     ),
 ]
 LoopWorkloadOption = Annotated[
     str | None,
-    typer.Option(
+    _option(
+        "Default: the family's headline.",
         "--workload",
         "-w",
         metavar="B,Hq,Hkv,S,D|NAME:...|FILE.json",
-        help="Default: the family's headline.",
-        show_default=False,
     ),
 ]
 OnOption = Annotated[
     Literal["recorded", "forecast", "gpu"] | None,
-    typer.Option(
-        help="Where times come from: the recorded grid, forecasts, or this GPU. Default: recorded.",
-        show_default=False,
-    ),
+    _option("Where times come from: the recorded grid, forecasts, or this GPU. Default: recorded."),
 ]
-SeedOption = Annotated[
-    int | None,
-    typer.Option(min=0, help="Of everything that is drawn. Default: 0.", show_default=False),
-]
-BranchesOption = Annotated[
-    int | None, typer.Option(min=1, help="Candidates a round. Default: 4.", show_default=False)
-]
-RuleOption = Annotated[
-    str | None,
-    typer.Option(help="Of apportionment. Default: largest-remainder.", show_default=False),
-]
+SeedOption = Annotated[int | None, _option("Of everything that is drawn. Default: 0.", min=0)]
+BranchesOption = Annotated[int | None, _option("Candidates a round. Default: 4.", min=1)]
+RuleOption = Annotated[str | None, _option("Of apportionment. Default: largest-remainder.")]
 InputOption = Annotated[
     str | None,
-    typer.Option(
+    _option(
+        "JSON with what you decide for this step; - reads stdin. Without it the policy decides.",
         "--input",
         metavar="FILE|-",
-        help="JSON with what you decide for this step; - reads stdin. Without it the policy "
-        "decides.",
-        show_default=False,
     ),
 ]
+
+
+def _step(folder: Path, step: str, given: str | None, as_json: bool, **more: Any) -> None:
+    from .loop import do_step
+
+    present(lambda progress: do_step(folder, step, given, progress, **more), as_json)
 
 
 @loop_app.command("init", epilog=LOOP_EPILOG)
@@ -100,9 +96,7 @@ def loop_gaps(
 
     Input: {"counters": {"dram_throughput_pct": 41.5, ...}}, by stable names.
     """
-    from .loop import do_step
-
-    present(lambda progress: do_step(folder, "gaps", given, progress), as_json)
+    _step(folder, "gaps", given, as_json)
 
 
 @loop_app.command("budget", epilog=LOOP_EPILOG)
@@ -110,9 +104,7 @@ def loop_budget(
     folder: FolderArgument, rule: RuleOption = None, as_json: JsonOption = False
 ) -> None:
     """Method slots an axis."""
-    from .loop import do_step
-
-    present(lambda progress: do_step(folder, "budget", None, progress, rule=rule), as_json)
+    _step(folder, "budget", None, as_json, rule=rule)
 
 
 @loop_app.command("pick", epilog=LOOP_EPILOG)
@@ -125,9 +117,7 @@ def loop_pick(
     "..."}}}. A method that the compiler dropped needs what is different: the number of a form, or a
     "knob" with its "value", which the branches then have.
     """
-    from .loop import do_step
-
-    present(lambda progress: do_step(folder, "pick", given, progress), as_json)
+    _step(folder, "pick", given, as_json)
 
 
 @loop_app.command("branch", epilog=LOOP_EPILOG)
@@ -140,9 +130,7 @@ def loop_branch(
     at the point that the round began from, with the round's methods on. A branch without one of
     them is refused, and so is one that would switch another method on or off.
     """
-    from .loop import do_step
-
-    present(lambda progress: do_step(folder, "branch", given, progress), as_json)
+    _step(folder, "branch", given, as_json)
 
 
 @loop_app.command("ablate", epilog=LOOP_EPILOG)
@@ -152,17 +140,13 @@ def loop_ablate(
     as_json: JsonOption = False,
 ) -> None:
     """Time the champion with one method out at a time."""
-    from .loop import do_step
-
-    present(lambda progress: do_step(folder, "ablate", None, progress, pairs=pairs), as_json)
+    _step(folder, "ablate", None, as_json, pairs=pairs)
 
 
 @loop_app.command("check", epilog=LOOP_EPILOG)
 def loop_check(folder: FolderArgument, as_json: JsonOption = False) -> None:
     """Look for each method in the champion's machine code."""
-    from .loop import do_step
-
-    present(lambda progress: do_step(folder, "check", None, progress), as_json)
+    _step(folder, "check", None, as_json)
 
 
 @loop_app.command("update", epilog=LOOP_EPILOG)
@@ -173,9 +157,7 @@ def loop_update(
 
     Input: {"analysis": "what was learnt, in words"}.
     """
-    from .loop import do_step
-
-    present(lambda progress: do_step(folder, "update", given, progress), as_json)
+    _step(folder, "update", given, as_json)
 
 
 @loop_app.command("run", epilog=LOOP_EPILOG)

@@ -27,7 +27,7 @@ DERIVABLE = {
         Derivable("decode", derive_decode, decode_space, few_bits=True, aims_at=_AIM),
         Derivable("prefill", derive_prefill, prefill_space),
         *(Derivable(op, partial(derive_product, op), product_space) for op in FORMS),
-        Derivable("rows", derive_rows, aims_at=_AIM),
+        *(Derivable(op, partial(derive_rows, op), aims_at=_AIM) for op in ("rows", "add_norm")),
     )
 }
 """By name, in the order in which they are listed."""

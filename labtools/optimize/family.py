@@ -11,9 +11,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -68,8 +69,7 @@ class Point:
     """Values of all knobs, in canonical form: two points are equal if they are one kernel."""
 
     key: str  # short text that names only knobs that differ from the start: ``gqa=1 stages=3``
-    # value of every knob by name, in the rung's order; not to be changed
-    knobs: Annotated[Mapping[str, int], PlainSerializer(dict)]
+    knobs: Annotated[Mapping[str, int], PlainSerializer(dict)]  # every knob, in the rung's order
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "knobs", MappingProxyType(dict(self.knobs)))
@@ -114,9 +114,7 @@ class Pattern:
 
     text: str  # as it stands in the file
     regex: re.Pattern[str]  # what an instruction is searched for
-    # ``some``: at least ``least`` instructions match; ``none`` does; ``more`` or ``fewer`` match
-    # than in the code without the method
-    kind: PatternKind = "some"
+    kind: PatternKind = "some"  # ``more``, ``fewer``: than without the method
     least: int = 1  # see ``kind``
 
     def holds(self, count: int, without: int | None) -> bool | None:
@@ -174,12 +172,9 @@ class Method(_Data):
     min_arch: Annotated[str, Field(pattern=r"^sm_[0-9]{2,3}$")] = "sm_75"
     trigger: _Words  # expression; its value in [0, 1] says how strongly it is called for
     skip: str = ""  # expression; where it holds the method is left out. Empty: never.
-    # of its machine code, see `read_pattern`; every line must hold
-    signature: Annotated[tuple[str, ...], _Tuple]
+    signature: Annotated[tuple[str, ...], _Tuple]  # see `read_pattern`; every line must hold
     proof: str = ""  # what proves it where it has no signature, as words that follow "proved where"
-    # the same as an expression, over values with the method and, under names that end in
-    # ``_without``, over those without it
-    proof_when: str = ""
+    proof_when: str = ""  # as an expression; ``_without`` ends values without it
     off: dict[str, int] = Field(default_factory=dict)  # setting of the knobs without it
     on: Annotated[tuple[_Setting, ...], _Tuple]  # settings with it, the default form first
     # values that further knobs must have, by name: one of a few each. Where a knob has none of
@@ -187,9 +182,7 @@ class Method(_Data):
     needs: dict[str, Annotated[tuple[int, ...], BeforeValidator(_listed), Field(min_length=1)]] = (
         Field(default_factory=dict)
     )
-    # values that further knobs are given when it is applied. They need not stay: what another
-    # method or a branch sets of them is as good.
-    along: dict[str, int] = Field(default_factory=dict)
+    along: dict[str, int] = Field(default_factory=dict)  # set when applied; need not stay
     # instead of a toggle, the ids of two shipped rungs, without it and with it
     pair: Annotated[tuple[str, str] | None, Field(default=None, strict=False)]
 
@@ -273,8 +266,7 @@ class GridBox(_Data):
         dict[str, Annotated[tuple[int, ...], Field(min_length=1, strict=False)]],
         Field(min_length=1),
     ]
-    # expression over the knobs; of the products only those where it holds. Empty: all.
-    only: str = ""
+    only: str = ""  # expression: products where it holds
 
 
 class _File(_Data):
@@ -682,50 +674,53 @@ def _say_faults(error: ValidationError, data: Mapping[str, Any]) -> str:
     return "; ".join(said)
 
 
+def _settings(read: _File) -> Iterator[tuple[str, Mapping[str, int]]]:
+    """Every setting of knobs in a file, and whose it is."""
+    yield "start", read.start
+    for method in read.method:
+        whose = f"method {method.id}"
+        yield f"{whose}, off", method.off
+        yield f"{whose}, along", method.along
+        yield from _each(f"{whose}, needs", method.needs)
+        for number, form in enumerate(method.on):
+            yield f"{whose}, on {number}", form
+    for hyper in read.hyper:
+        yield from _each(f"hyper {hyper.knob}", {hyper.knob: hyper.values})
+    for rule in read.canonical:
+        yield f"canonical {rule.when!r}", rule.set
+    for box in read.grid:
+        yield from _each(f"grid {box.name!r}", box.choices)
+
+
+def _each(
+    whose: str, choices: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[str, Mapping[str, int]]]:
+    for knob, values in choices.items():
+        yield from ((whose, {knob: value}) for value in values)
+
+
 def _check_file(path: Path, rung: Rung, read: _File) -> None:
     """Refuse a knob or a value that the rung does not have, and ids that stand twice."""
-
-    def check(whose: str, setting: Mapping[str, int]) -> None:
+    for whose, setting in _settings(read):
         try:
             rung.resolve_knobs(setting)
         except LabError as error:
             _refuse_file(path, f"{whose}: {error.what} {error.why}")
-
-    check("start", read.start)
-    ids = [one.id for one in read.method]
+    ids = [method.id for method in read.method]
     if twice := sorted({name for name in ids if ids.count(name) > 1}):
         _refuse_file(path, f"methods that stand twice: {', '.join(twice)}")
-    for one in read.method:
-        check(f"method {one.id}, off", one.off)
-        check(f"method {one.id}, along", one.along)
-        for knob, values in one.needs.items():
-            for value in values:
-                check(f"method {one.id}, needs", {knob: value})
-        for number, form in enumerate(one.on):
-            check(f"method {one.id}, on {number}", form)
+    for method in read.method:
+        whose = f"method {method.id}, signature"
         try:
-            patterns = one.patterns
+            patterns = method.patterns
         except ValueError as error:
-            _refuse_file(path, f"method {one.id}, signature: {error}")
+            _refuse_file(path, f"{whose}: {error}")
         if patterns and all(pattern.kind == "none" for pattern in patterns):
-            _refuse_file(
-                path,
-                f"method {one.id}, signature: an empty kernel holds it; name what must be there",
-            )
-        for name in one.pair or ():
+            _refuse_file(path, f"{whose}: an empty kernel holds it; name what must be there")
+        for name in method.pair or ():
             load_rung(name)
-    for hyper in read.hyper:
-        for value in hyper.values:
-            check(f"hyper {hyper.knob}", {hyper.knob: value})
-    for rule in read.canonical:
-        check(f"canonical {rule.when!r}", rule.set)
     for box in read.grid:
-        size = 1
-        for knob, values in box.choices.items():
-            size *= len(values)
-            for value in values:
-                check(f"grid {box.name!r}", {knob: value})
-        if size > MOST_BOX_POINTS:
+        if (size := math.prod(map(len, box.choices.values()))) > MOST_BOX_POINTS:
             _refuse_file(path, f"grid {box.name!r}: {size} products, over {MOST_BOX_POINTS}")
 
 
@@ -766,35 +761,29 @@ def trigger_names(family: Family) -> frozenset[str]:
     return frozenset((*counter_names(), *GAP_NAMES, *LAUNCH_NAMES, *knobs, *of_problem))
 
 
+def _expressions(family: Family) -> Iterator[tuple[str, str, frozenset[str]]]:
+    """Every expression of a family: whose it is, its text, and the names that it may ask for."""
+    knobs, wanted = frozenset(knob.name for knob in family.rung.knobs), trigger_names(family)
+    of_code = (*counter_names(), *LAUNCH_NAMES, *CODE_NAMES)
+    proofs = frozenset(name + ending for name in of_code for ending in ("", WITHOUT))
+    for method in family.methods:
+        yield f"method {method.id}, trigger", method.trigger, wanted
+        yield f"method {method.id}, skip", method.skip, wanted
+        yield f"method {method.id}, proof_when", method.proof_when, proofs
+    yield from (("canonical, when", rule.when, knobs) for rule in family.canonical)
+    yield from (("constraint, require", one.require, knobs) for one in family.constraints)
+    yield from ((f"grid {box.name!r}, only", box.only, knobs) for box in family.boxes)
+
+
 def _check_names(path: Path, family: Family) -> None:
     """Refuse an expression that cannot be read, or asks for a name that nothing has."""
-    knobs = frozenset(knob.name for knob in family.rung.knobs)
-    wanted = trigger_names(family)
-    measured = counter_names()
-    of_code = (*measured, *LAUNCH_NAMES, *CODE_NAMES)
-    proofs = {name + ending for name in of_code for ending in ("", WITHOUT)}
-
-    def check(whose: str, text: str, known: Collection[str]) -> None:
+    for whose, text, known in _expressions(family):
         try:
-            unknown = sorted(names_in(text) - frozenset(known))
+            unknown = sorted(names_in(text) - known) if text else []
         except ExpressionError as error:
             _refuse_file(path, f"{whose}: {error.what} {error.why}")
         if unknown:
             _refuse_file(path, f"{whose}: nothing is called {', '.join(unknown)}")
-
-    for one in family.methods:
-        check(f"method {one.id}, trigger", one.trigger, wanted)
-        if one.skip:
-            check(f"method {one.id}, skip", one.skip, wanted)
-        if one.proof_when:
-            check(f"method {one.id}, proof_when", one.proof_when, proofs)
-    for rule in family.canonical:
-        check("canonical, when", rule.when, knobs)
-    for constraint in family.constraints:
-        check("constraint, require", constraint.require, knobs)
-    for box in family.boxes:
-        if box.only:
-            check(f"grid {box.name!r}, only", box.only, knobs)
 
 
 def _check_toggles(path: Path, family: Family) -> None:

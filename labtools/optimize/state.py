@@ -10,25 +10,11 @@ from typing import Any, get_args
 from labtools.problem import LabError
 from labtools.problem.text import first_line, how_many
 
+from . import events
 from .attribution import AA, Attribution, Interaction, interactions
 from .budget import Budget
 from .classes import MethodClass
-from .events import (
-    UNCOUNTED,
-    BranchDone,
-    BranchTried,
-    FrontierScored,
-    GapsDone,
-    InitDone,
-    LoopRestarted,
-    LoopSetup,
-    LoopStopped,
-    PlanMade,
-    PointTimed,
-    Purpose,
-    UpdateDone,
-    kind_of,
-)
+from .events import UNCOUNTED, BranchTried, LoopSetup, Purpose, kind_of
 from .family import Axis
 from .gaps import Gaps
 from .log import LogRead, say_command
@@ -73,14 +59,11 @@ class FrontierEntry:
     """
 
     iteration: int  # the round; 0 where the loop began
-    # its number in the round; 0 where it is no branch: a champion without one of its methods, or
-    # the start
-    branch: int
+    branch: int  # its number in the round; 0 where it is none
     point: str  # its key
     path: str  # of its source, in the loop's folder; empty for the start
     time_us: float  # at the loop's workload
-    # at other workloads, by their short form, once they were scored
-    others_us: Mapping[str, float] = field(default_factory=dict)
+    others_us: Mapping[str, float] = field(default_factory=dict)  # by other workload, once scored
 
 
 @dataclass(frozen=True)
@@ -109,8 +92,7 @@ class RoundKept:
     branches: tuple[BranchTried, ...] = ()
     pruned: Mapping[str, int] = field(default_factory=dict)
     candidates: int = 0  # settings that the forecast ordered, in the last attempt
-    # where it had put the fastest of them, from 1, where that is known
-    best_rank: int | None = None
+    best_rank: int | None = None  # of the fastest of them, where known
     retries: int = 0  # times that ``branch`` found nothing right
     champion: str | None = None
     time_us: float | None = None
@@ -179,8 +161,7 @@ class LoopState(LoopSetup):
     undecided_methods: tuple[str, ...]  # the interval says neither
     selected_methods: tuple[str, ...]  # of the round that is under way
     roofline_history: tuple[RooflineEntry, ...]  # gaps and budget of each round
-    # right candidates and points that were left, see `FrontierEntry`
-    frontier: tuple[FrontierEntry, ...]
+    frontier: tuple[FrontierEntry, ...]  # see `FrontierEntry`
     history: tuple[RoundKept, ...]  # each round
     timed: tuple[TimedRun, ...]  # runs of the search, in their order
     log_lines: int  # how many lines of the log this follows from
@@ -314,7 +295,7 @@ class StateFold:
     """A state in the making: takes events in their order."""
 
     def __init__(self) -> None:
-        self.init: InitDone | None = None
+        self.init: events.InitDone | None = None
         self.rounds: dict[int, RoundKept] = {}
         self.point = ""
         self.time_us: float | None = None
@@ -347,11 +328,11 @@ class StateFold:
         none = RoundKept(event.round)
         self._set(event, **{name: getattr(none, name) for name in later}, **values)
 
-    def _take_init(self, event: InitDone) -> None:
+    def _take_init(self, event: events.InitDone) -> None:
         self.init, self.point = event, event.start
         self.knobs[event.start] = event.start_knobs
 
-    def _take_gaps(self, event: GapsDone) -> None:
+    def _take_gaps(self, event: events.GapsDone) -> None:
         if event.point != self.point:  # the line that led there is lost
             self.point, self.time_us = event.point, self.times_us.get(event.point)
         self._step(
@@ -363,12 +344,12 @@ class StateFold:
             ends=event.ends,
         )
 
-    def _take_plan(self, event: PlanMade) -> None:
+    def _take_plan(self, event: events.PlanMade) -> None:
         before = self._round(event.round).planned
         points = dict.fromkeys((*before.get(event.purpose, ()), *event.points))
         self._set(event, planned={**before, event.purpose: tuple(points)})
 
-    def _take_timed(self, event: PointTimed) -> None:
+    def _take_timed(self, event: events.PointTimed) -> None:
         if event.knobs:
             self.knobs[event.point] = event.knobs
         if event.purpose not in UNCOUNTED:
@@ -384,7 +365,7 @@ class StateFold:
         points = dict.fromkeys((*kept.get(event.purpose, ()), event.point))
         self._set(event, kept={**kept, event.purpose: tuple(points)})
 
-    def _take_branch(self, event: BranchDone) -> None:
+    def _take_branch(self, event: events.BranchDone) -> None:
         before = self._round(event.round)
         right = {one.point: one.time_us for one in event.branches if one.is_right}
         self._step(
@@ -412,7 +393,7 @@ class StateFold:
             path = f"{round_folder(number)}/branches/{one.branch}"
             self.frontier.append(FrontierEntry(number, one.branch, one.point, path, one.time_us))
 
-    def _take_update(self, event: UpdateDone) -> None:
+    def _take_update(self, event: events.UpdateDone) -> None:
         self._set(event, classes=event.classes, gain=event.gain, analysis=event.analysis)
         self.point, self.time_us = event.point, event.time_us
         kept = self.rounds[event.round]
@@ -423,7 +404,7 @@ class StateFold:
             self.classes.pop(method, None)  # the latest verdict stands, at the end
             self.classes[method] = found
 
-    def _take_frontier(self, event: FrontierScored) -> None:
+    def _take_frontier(self, event: events.FrontierScored) -> None:
         self.frontier = [
             replace(one, others_us={**one.others_us, **event.times_us.get(one.point, {})})
             for one in self.frontier
@@ -448,7 +429,7 @@ class StateFold:
                     return number, 0, f"{round_folder(number)}/ablations/{found.method}"
         return 0, 0, ""
 
-    def _take_restart(self, event: LoopRestarted) -> None:
+    def _take_restart(self, event: events.LoopRestarted) -> None:
         if self.point != event.point:
             self._leave_champion()
         for number, one in self.rounds.items():
@@ -460,7 +441,7 @@ class StateFold:
         self.point, self.time_us, self.stopped = event.point, event.time_us, ""
         self.rounds[event.round] = RoundKept(event.round, start=event.point, restarted=True)
 
-    def _take_stop(self, event: LoopStopped) -> None:
+    def _take_stop(self, event: events.LoopStopped) -> None:
         self._stop(event.reason)
 
     def _stop(self, reason: str) -> None:
@@ -536,7 +517,7 @@ def check_step(state: LoopState, event: Any) -> None:
             "the same step of that round",
         )
     current = state.current
-    if isinstance(event, BranchDone):
+    if isinstance(event, events.BranchDone):
         right = {one.point for one in event.branches if one.is_right}
         if event.champion is not None and event.champion not in right:
             raise LabError(
@@ -544,7 +525,7 @@ def check_step(state: LoopState, event: Any) -> None:
                 "it is no branch of this round that is right and was timed",
                 "one of " + (", ".join(sorted(right)) or "none: no branch is right"),
             )
-    if isinstance(event, UpdateDone):
+    if isinstance(event, events.UpdateDone):
         attributed = [*(one.method for one in current.attribution or ()), *current.untimed]
         checked = [one.method for one in current.sass_check or ()]
         for what, found in (
@@ -581,11 +562,8 @@ class ForecastHits:
 
     rounds: int  # with a right branch
     led: int  # of these, rounds whose fastest branch was one of the forecast's first, and not drawn
-    # rounds with more candidates than `BEST_FORECASTS` of which every time is known, on the
-    # recorded grid alone
-    known: int
-    # of those, rounds whose fastest candidate was among the forecast's first `BEST_FORECASTS`
-    best_four: int
+    known: int  # with more than `BEST_FORECASTS` candidates, all times known
+    best_four: int  # of those, with the fastest among the first `BEST_FORECASTS`
 
     def __str__(self) -> str:
         rounds = how_many(self.rounds, "round")
@@ -615,15 +593,10 @@ class LoopResult:
     rounds: int  # that are whole
     runs: int  # candidates that were run, ablations included
     stopped: str  # why
-    # the fastest point of the whole recorded grid; None where there is no grid
-    best: FoundPoint | None = None
-    # the fastest of its points that a round may lead with, and so the best that a loop can end
-    # with; None where there is no grid
-    best_leading: FoundPoint | None = None
-    # the champion's score between floor and baseline; None where there is no baseline
-    sol: SolScore | None = None
-    # how often the forecast was right about the fastest candidate, see `LoopState.forecast_hits`
-    forecast: ForecastHits | None = None
+    best: FoundPoint | None = None  # of the whole recorded grid
+    best_leading: FoundPoint | None = None  # of its points that may lead
+    sol: SolScore | None = None  # None without a baseline
+    forecast: ForecastHits | None = None  # see `LoopState.forecast_hits`
 
 
 @dataclass(frozen=True)
@@ -638,7 +611,5 @@ class AblatedPoint:
     sass_check: tuple[SassVerdict, ...]  # of each method that has a time
     classes: Mapping[str, MethodClass]  # of each method that has a time
     gpu: str = ""  # short name
-    # of each pair, what the two do together against what each does alone
-    interactions: tuple[Interaction, ...] = ()
-    # why there is no time, of a method or a pair
-    untimed: Mapping[str, str] = field(default_factory=dict)
+    interactions: tuple[Interaction, ...] = ()  # of each pair
+    untimed: Mapping[str, str] = field(default_factory=dict)  # why, by method or pair

@@ -19,18 +19,44 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 Bound = Literal["bandwidth", "issue", "chain", "launch"]
-FULL_UNITS: Mapping[Bound, Mapping[str, str]] = {
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit whose share of its peak may show a bound."""
+
+    foretold: str  # how a forecast says that it is full
+    counted: str = ""  # how counters say it
+    counter: str = ""  # which one, a percentage; none where no counter tells the share
+    needed: bool = False  # without the counter's value nothing but a full unit can be told
+
+
+FULL_UNITS: Mapping[Bound, Mapping[str, Unit]] = {
     "bandwidth": {
-        "dram": "{:.0%} of the memory's peak rate is in use",
-        "l2": "{:.0%} of the L2's ceiling is in use",
+        "dram": Unit(
+            "{:.0%} of the memory's peak rate is in use",
+            "device memory is at {:.0%} of its peak",
+            "dram_throughput_pct",
+            needed=True,
+        ),
+        "l2": Unit("{:.0%} of the L2's ceiling is in use"),
     },
     "issue": {
-        "issue": "{:.0%} of the issue slots are in use",
-        "tensor": "the tensor cores multiply in {:.0%} of the time",
+        "issue": Unit(
+            "{:.0%} of the issue slots are in use",
+            "a scheduler issues in {:.0%} of its cycles",
+            "issue_slot_pct",
+            needed=True,
+        ),
+        "tensor": Unit(
+            "the tensor cores multiply in {:.0%} of the time",
+            "the tensor cores work in {:.0%} of its cycles",
+            "pipe_tensor_pct",
+        ),
     },
 }
-"""The bounds that mean a full unit, in the order in which they are asked: the units that count, and
-how a forecast says that one is full. The first unit's time is the bound's term."""
+"""The bounds that mean a full unit, in the order in which they are asked, with the shares that
+count. The time of a bound's first unit is its term in a forecast."""
 
 LAUNCH_FACTOR = 3.0
 """A kernel shorter than this many empty launches is bound by its launch."""
@@ -60,20 +86,15 @@ FEW_WAVES = 4
 def decide_bound(shares: Mapping[str, float], empty_launches: float | None = None) -> Bound | None:
     """The bound that some shares show: the first rule that holds decides.
 
-    1. ``launch``: the time is under `LAUNCH_FACTOR` empty launches. Averages over so short a
-       kernel say little, so nothing else is asked.
+    1. ``launch``: the time is under `LAUNCH_FACTOR` empty launches, over which averages say little.
     2. ``bandwidth``: device memory or the L2 at `FULL` of its peak or more.
     3. ``issue``: a scheduler issues in `FULL` of its cycles or more, or the tensor cores work in as
        many: one instruction keeps them busy for long.
     4. ``chain``: memory and the L2 below `MEMORY_LOW`, and at least `CHAIN_STALLS` of a warp's
        time in `CHAIN_REASONS`.
 
-    Otherwise the bound is None: the shares are ambiguous, or one that a rule needs is not known.
-
-    Args:
-        shares: of 1: ``dram``, ``l2``, ``issue``, ``tensor`` and ``chain``. What is not known is
-            left out; the L2 and the tensor cores count only where they are known.
-        empty_launches: the time over that of an empty launch; None where it is not known.
+    Otherwise it is None. ``shares`` are of 1: ``dram``, ``l2``, ``issue``, ``tensor`` and
+    ``chain``, without what is not known.
     """
     if empty_launches is not None and empty_launches < LAUNCH_FACTOR:
         return "launch"
@@ -89,12 +110,7 @@ def decide_bound(shares: Mapping[str, float], empty_launches: float | None = Non
 def nearest_bound(shares: Mapping[str, float]) -> Bound:
     """Of `decide_bound`'s rules on shares the one that falls short by least.
 
-    For a forecast, which names a bound even where the shares are ambiguous: between `MEMORY_LOW`
-    and `FULL` a memory that is nearer to full makes it bandwidth.
-
-    Args:
-        shares: ``dram``, ``issue`` and ``chain`` of 1, and ``l2`` and ``tensor`` where they are
-            known.
+    For a forecast, which names a bound even where the shares are ambiguous.
     """
     short = {bound: FULL - _busiest(bound, shares) for bound in FULL_UNITS}
     memory = _busiest("bandwidth", shares)
@@ -243,16 +259,10 @@ def counted_bound(
         said = f"{APART}: {why}"
         return CountedBound(None, shares, said, empty_launches, apart=True)
 
-    dram, issue, chain = (shares.get(name) for name in ("dram", "issue", "chain"))
-    if bound == "bandwidth":
-        return result(bound, f"device memory is at {dram:.0%} of its peak, {FULL:.0%} or more")
-    if bound == "issue":
-        full = (
-            f"a scheduler issues in {issue:.0%}"
-            if (issue or 0.0) >= FULL
-            else (f"the tensor cores work in {shares['tensor']:.0%}")
-        )
-        return result(bound, f"{full} of its cycles, {FULL:.0%} or more")
+    for name, unit in FULL_UNITS.get(bound, {}).items() if bound else ():
+        if shares.get(name, 0.0) >= FULL:
+            return result(bound, f"{unit.counted.format(shares[name])}, {FULL:.0%} or more")
+    dram, chain = shares.get("dram"), shares.get("chain")
     if bound == "chain":
         return result(
             bound,
@@ -304,15 +314,12 @@ def _measured_shares(
     """The shares that the rules use, and the names of the counters that are missing for them."""
     shares: dict[str, float] = {}
     missing = []
-    for name, counter in (("dram", "dram_throughput_pct"), ("issue", "issue_slot_pct")):
-        value = known_value(values, counter)
-        if value is None:
-            missing.append(counter)
-        else:
+    for name, unit in (item for units in FULL_UNITS.values() for item in units.items()):
+        value = known_value(values, unit.counter)
+        if value is not None:
             shares[name] = value / 100
-    tensor = known_value(values, "pipe_tensor_pct")
-    if tensor is not None:
-        shares["tensor"] = tensor / 100
+        elif unit.needed:
+            missing.append(unit.counter)
     found = stall_shares(values)
     shares.update({reason: found[reason] for reason in CHAIN_REASONS if reason in found})
     absent = [
@@ -353,13 +360,7 @@ def explain_disagreement(
     values: Mapping[str, float | None],
 ) -> str:
     """Why a forecast and the counters name different bounds: what each says, then every cause that
-    the numbers speak for.
-
-    Args:
-        forecast_terms: the model's time by bound, all in one unit; other names are ignored.
-        counted: what `counted_bound` says of the same kernel and workload.
-        values: the counters behind it.
-    """
+    the numbers speak for. ``forecast_terms`` are times by bound, all in one unit."""
     bound = counted.bound
     if bound == forecast_bound:
         return f"Both say {forecast_bound}: {counted.reason}."

@@ -13,12 +13,7 @@ from devices import H200
 
 from labtools.cli.outcome import plain
 from labtools.measure.profiler import sanitize as sanitize_module
-from labtools.measure.profiler.sanitize import (
-    TOOLS,
-    find_sanitizer,
-    parse_sanitizer,
-    sanitize_rung,
-)
+from labtools.measure.profiler.sanitize import TOOLS, find_sanitizer, parse_sanitizer, sanitize_rung
 from labtools.problem import LabError, Rung, Workload, load_rung
 
 WORKLOAD = Workload(1, 2, 1, 8, 64)
@@ -75,16 +70,6 @@ RACE_TEMPLATE_WARNING = """\
 =========     and Write access at void reverse<(bool)0>(T1 *)+0x1a0 in a.cu:9 [2 hazards]
 =========\x20
 ========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)
-"""
-
-HAZARD = """\
-========= COMPUTE-SANITIZER
-========= Error: Potential RAW hazard detected at __shared__ 0x10 in block (4,0,0) :
-=========     Write Thread (4,0,0) at decode+0x150 in r00.cu:27
-=========     Read Thread (0,0,0) at decode+0x160 in r00.cu:30
-=========     Current Value : 0
-=========\x20
-========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
 """
 
 BARRIER = """\
@@ -160,12 +145,6 @@ def test_a_racecheck_warning_is_not_clean() -> None:
     assert [place.kernel for place in error.places] == ["reverse", "reverse"]
 
 
-def test_race_in_the_hazard_report() -> None:
-    ((error,), _) = parse_sanitizer(HAZARD)
-    assert (error.kind, error.address, error.block) == ("race", 0x10, (4, 0, 0))
-    assert [place.line for place in error.places] == [27, 30]
-
-
 @pytest.mark.parametrize(
     ("text", "kind", "line"), [(BARRIER, "barrier", 18), (UNINITIALIZED, "uninitialized", 41)]
 )
@@ -174,16 +153,16 @@ def test_barriers_and_uninitialized_reads(text: str, kind: str, line: int) -> No
     assert (error.kind, error.places[0].line, count) == (kind, line, 1)
 
 
-def test_no_summary_means_no_count() -> None:
-    errors, count = parse_sanitizer("========= COMPUTE-SANITIZER\nhello\n")
-    assert (errors, count) == ([], None)
-
-
-def test_the_programs_own_lines_are_not_reports() -> None:
-    errors, count = parse_sanitizer(
-        "Invalid __shared__ write of size 16 bytes\nERROR SUMMARY: 0 errors\n"
-    )
-    assert (errors, count) == ([], None)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "========= COMPUTE-SANITIZER\nhello\n",
+        "Invalid __shared__ write of size 16 bytes\nERROR SUMMARY: 0 errors\n",
+    ],
+    ids=["no summary", "the program's own lines"],
+)
+def test_without_a_summary_of_the_tool_there_is_no_count(text: str) -> None:
+    assert parse_sanitizer(text) == ([], None)
 
 
 FAKE = r"""

@@ -43,9 +43,9 @@ class RowDesign(BoundDesign):
         )
 
 
-def derive_rows(work: Problem | str | None, gpu: Gpu, asked: Asked) -> RowDesign:
-    """Derive a kernel that reads rows, joins each, and writes rows."""
-    return _RowDerivation(read_problem("rows", work), gpu).design()
+def derive_rows(op: str, work: Problem | str | None, gpu: Gpu, asked: Asked) -> RowDesign:
+    """Derive a kernel of a row-wise operation, which reads rows, joins each, and writes rows."""
+    return _RowDerivation(read_problem(op, work), gpu).design()
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class _RowDerivation(Derivation):
         """The newest shipped rung that computes this and has the threads as a knob."""
         fitting = (
             one
-            for one in reversed(list_rungs("rows"))
+            for one in reversed(list_rungs(self.problem.operation))
             if any(knob.name == "threads" for knob in one.knobs)
             and one.supports(self.problem) is None
         )
@@ -122,7 +122,7 @@ class _RowDerivation(Derivation):
         return self.made(
             RowDesign,
             steps,
-            op="rows",
+            op=self.problem.operation,
             workload=self.problem.short(),
             layout="registers",
             bound="memory",

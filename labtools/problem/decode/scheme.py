@@ -50,6 +50,11 @@ class Scheme:
         """The more of those of k and v."""
         return max(self.k.bits, self.v.bits)
 
+    @property
+    def codec(self) -> str:
+        """That of the one with more bits."""
+        return max(self.k, self.v, key=lambda kept: kept.bits).codec
+
     def stored_bytes(self, problem: Workload) -> int:
         """`kv_bytes`."""
         return self.kv_bytes(problem)
