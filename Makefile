@@ -73,7 +73,7 @@ record:
 
 search-baselines:
 	@$(INSTALL) search
-	@$(RUN) -m tools.search_baselines $(ARGS)
+	@$(RUN) -m research.search_baselines $(ARGS)
 
 lock:
 	@$(INSTALL) lab

@@ -9,7 +9,7 @@ with an 8-bit cache and of no other.
 
 from pathlib import Path
 
-from labtools.problem import Baseline
+from labtools.problem import Baseline, StorageFormat
 from labtools.problem.rung import load_by_path
 
 _SHARED = load_by_path(Path(__file__).with_name("flashinfer.py"))
@@ -25,7 +25,7 @@ BASELINE = Baseline(
     title="FlashInfer batch decode, FP8 cache, CUDA cores",
     prepare=prepare,
     supports=_SHARED.supports,
-    kv_bits=8,
+    storage=StorageFormat("fp8-e4m3", "tensor"),
     layouts=("contiguous", "paged"),
     # Three bits after the point: rounding alone moves an element by up to a sixteenth.
     tolerance=0.1,

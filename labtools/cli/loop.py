@@ -240,7 +240,6 @@ class LoopAsked:
 
         Raises:
             UsageProblem: it is.
-            LabError: the family that it works on cannot be loaded.
         """
         simple = ("on", "seed", "branches", "rule")
         asked = {
@@ -295,7 +294,6 @@ def do_step(
 
     Args:
         given: JSON file, or ``-``, with what the caller decides.
-        **more: further arguments of the step.
     """
     from labtools.optimize.loop import open_loop
 

@@ -1,16 +1,16 @@
-"""The one engine: it checks what is asked, has an operation's facts turned into steps, puts what is
-not told apart beside the choice, and holds the expected time against the bound.
+"""The one engine: it turns an operation's facts into steps, puts what is not told apart beside the
+choice, and holds the expected time against the bound.
 
-An operation adds its facts in a folder of its own, `steps.toml` with its words among them, and is
-registered as a `Derivable`.
+An operation adds its facts in a folder of its own, with the words of its steps in `steps.toml`, and
+is registered as a `Derivable`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from labtools.predict.latencies import load_latencies
 from labtools.predict.machine import machine_of
@@ -21,7 +21,7 @@ from .capacity import SharedLimits, shared_limits
 from .layouts import AlignmentProof, LayoutChoice
 from .parts import ALIKE, WHERE_IT_STOPS, AnyDesign, DesignStep, Rejected, Sheet, bytes_words
 from .proposals import DesignSpace
-from .sm import TARGET_SHARE, BlockCost, share_in_flight
+from .sm import TARGET_SHARE, share_in_flight
 from .traffic import SlopePoint
 
 _SHARED_STEPS = Sheet(Path(__file__).with_name("steps.toml"))
@@ -71,12 +71,7 @@ class Asked:
 
     bits: int = 16  # of an element of K and V in memory, of decode alone
     target: float | None = None  # share of the bound that is aimed at; None is `USUAL_TARGET`
-    compiler: bool = True  # ask the compiler how much shared memory it takes
-    library: bool = True  # ask NVIDIA's heuristics for their pick
-
-
-QUICK = Asked(compiler=False, library=False)
-"""Nobody else is asked."""
+    quick: bool = False  # ask neither the compiler how much shared memory it takes, nor NVIDIA
 
 
 @dataclass(frozen=True)
@@ -91,11 +86,7 @@ class Derivable:
 
 
 def read_problem(op: str, work: Problem | str | None) -> Any:
-    """The workload of an operation, which a text may name; None is the usual one.
-
-    Raises:
-        LabError: it names none, or one of another operation.
-    """
+    """The workload of an operation, which a text may name; None is the usual one."""
     operation = operation_of(op)
     problem = parse_problem(work) if isinstance(work, str) else work or operation.headline
     if not isinstance(problem, operation.problem):
@@ -107,18 +98,18 @@ def read_problem(op: str, work: Problem | str | None) -> Any:
     return problem
 
 
-class Derivation:
-    """The steps of a kernel, in order; each leaves what the later ones need in an attribute.
+_Design = TypeVar("_Design", bound=AnyDesign)
 
-    Args:
-        gpu: its sheet.
-        case: which words of the sheet are meant, where it holds several.
-    """
+
+class Derivation:
+    """The steps of a kernel, in order; each leaves what the later ones need in an attribute."""
 
     sheet: ClassVar[Sheet]
+    case = ""
+    """Which words of the sheet are meant, where it holds several."""
 
-    def __init__(self, gpu: Gpu, case: str = "") -> None:
-        self.gpu, self.case = gpu, case
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
         self.machine, self.known = machine_of(gpu), load_latencies(gpu)
         self.dram_gb_per_s = self.machine.dram_bytes_per_cycle * self.machine.clock_ghz
         self.sm_rate = self.machine.dram_bytes_per_cycle / gpu.sm_count
@@ -136,9 +127,8 @@ class Derivation:
         machine, need = self.machine, self.need
         idle, wait = machine.dram_async(512), machine.dram_queue(TARGET_SHARE)
         unloaded, measured = self.sm_rate * idle, "latency.async_hbm.512"
-        source = "table of latencies"
-        if self.known.has(measured):
-            source = self.known.entry(measured).source
+        has = self.known.has(measured)
+        source = self.known.entry(measured).source if has else "table of latencies"
         return _SHARED_STEPS.step(
             "in_flight",
             [self.sm_rate, idle, wait, machine.slow_dram],
@@ -152,6 +142,15 @@ class Derivation:
             },
         )
 
+    def made(self, kind: type[_Design], steps: Sequence[DesignStep], **own: Any) -> _Design:
+        """The design of these steps, with what is the operation's own."""
+        return kind(
+            gpu=self.gpu.name,
+            calibrated=self.machine.calibrated,
+            steps=tuple(steps),
+            **{"stops": WHERE_IT_STOPS, **own},
+        )
+
     def step(
         self,
         name: str,
@@ -160,24 +159,10 @@ class Derivation:
         rejected: Sequence[Any] = (),
         **words: Any,
     ) -> DesignStep:
-        """A step of the sheet with its numbers, see `Sheet.step`."""
-        return self.sheet.step(name, inputs, results, rejected, self.case, words)
-
-
-class TileModel(Protocol):
-    """What an operation's model says of tiles."""
-
-    def cost(self, tile: Any) -> BlockCost:
-        """What a tile costs; it must fit."""
-
-    def tiles(self) -> Iterable[Any]:
-        """Every tile that fits."""
-
-    def best(self) -> Any:
-        """The cost of the tile to take, or None where none fits."""
-
-
-_Bound = TypeVar("_Bound", bound=TiledDesign)
+        """A step of the sheet with its numbers, see `Sheet.step`; it may name what stands in an
+        attribute of the derivation.
+        """
+        return self.sheet.step(name, inputs, results, rejected, self.case, {**vars(self), **words})
 
 
 class BoundDerivation(Derivation):
@@ -186,14 +171,12 @@ class BoundDerivation(Derivation):
     Args:
         op: the operation.
         workload: its short form.
-        gpu: its sheet.
-        asked: target, and who is asked.
-        model: makes the model of tiles.
+        asked: the target, and whether others are asked.
+        model: says the ``cost`` of a tile, the ``tiles`` that fit, and the ``best``.
         shape: what is alike in tiles of one size.
 
     Raises:
-        LabError: the target is no share, the GPU has no asynchronous copies or an unknown clock, or
-            no tile fits.
+        LabError: no tile fits.
     """
 
     bound: str
@@ -203,18 +186,13 @@ class BoundDerivation(Derivation):
     proofs: tuple[AlignmentProof, ...]
 
     def __init__(
-        self,
-        op: str,
-        workload: str,
-        gpu: Gpu,
-        asked: Asked,
-        model: TileModel,
-        shape: Callable[[Any], Any],
+        self, op: str, workload: str, asked: Asked, model: Any, shape: Callable[[Any], Any]
     ) -> None:
-        super().__init__(gpu)
+        super().__init__(model.gpu)
+        gpu, self.model = self.gpu, model
         self.op, self.text, self.asked = op, workload, asked
-        self.target = USUAL_TARGET if asked.target is None else asked.target
-        self.shared = shared_limits(gpu, asked.compiler)
+        self.goal = USUAL_TARGET if asked.target is None else asked.target
+        self.shared = shared_limits(gpu, not asked.quick)
         best = model.best()
         if best is None:
             raise LabError(
@@ -240,7 +218,6 @@ class BoundDerivation(Derivation):
                 "compiler": shared.compiler,
                 "asked": shared.compiler if taken else "not asked",
                 "formula": formula,
-                "size": size,
                 "size_words": bytes_words(size),
                 "room_words": bytes_words(shared.opt_in),
             },
@@ -259,77 +236,59 @@ class BoundDerivation(Derivation):
             [best.shares],
             [best.time_us, best.sm_us, best.memory_us, share],
             near or [other],
-            by=best.by,
-            time=best.time_us,
-            share=share,
-            target=self.target,
             stops=WHERE_IT_STOPS,
         )
 
-    def design(self, kind: type[_Bound], steps: Sequence[DesignStep], **own: Any) -> _Bound:
+    def made(self, kind: type[_Design], steps: Sequence[DesignStep], **own: Any) -> _Design:
         """The design of these steps, with what is the operation's own."""
-        return kind(
+        return super().made(
+            kind,
+            steps,
             op=self.op,
             workload=self.text,
-            gpu=self.gpu.name,
-            calibrated=self.machine.calibrated,
-            target=self.target,
+            target=self.goal,
             bound=self.bound,
             floor_us=self.floor_us,
-            target_us=self.floor_us / self.target,
+            target_us=self.floor_us / self.goal,
             time_us=self.best.time_us,
-            reaches_target=self.best.time_us <= self.floor_us / self.target,
+            reaches_target=self.best.time_us <= self.floor_us / self.goal,
+            cost=self.best,
+            near=self.near,
             layout=self.layout,
             layouts=self.layouts,
             alignment=self.proofs,
             shared=self.shared,
-            stops=WHERE_IT_STOPS,
-            steps=tuple(steps),
-            **{"cost": self.best, "near": self.near, **own},
+            **own,
         )
 
 
-def check_copies(gpu: Gpu, said: str, instead: str) -> None:
-    """Refuse a GPU without asynchronous copies.
-
-    Raises:
-        LabError: it has none.
-    """
+def check_copies(gpu: Gpu) -> None:
+    """Refuse a GPU without asynchronous copies."""
     if gpu.compute_capability < (8, 0):
         raise LabError(
             f"{gpu.title} has no asynchronous copies into shared memory.",
-            f"they came with compute capability 8.0, {said}",
-            instead,
+            "they came with compute capability 8.0, and this derivation rests on them",
+            "every forecast, and kernels that load through registers",
         )
 
 
-def check_asked(gpu: Gpu, asked: Asked) -> None:
-    """Refuse a target that is no share, and a GPU without asynchronous copies.
-
-    Raises:
-        LabError: says which.
-    """
-    if asked.target is not None and not 0 < asked.target <= 1:
+def check_target(target: float | None) -> None:
+    """Refuse a target that is no share."""
+    if target is not None and not 0 < target <= 1:
         raise LabError(
-            f"A target of {asked.target:g} is no share.",
+            f"A target of {target:g} is no share.",
             "it is a part of the bound, above 0 and at most 1",
             f"for example {USUAL_TARGET}",
         )
-    check_copies(
-        gpu,
-        "as did mma.m16n8k16, and this derivation rests on both",
-        "every forecast, and kernels that load through registers",
-    )
 
 
-def near_tiles(model: TileModel, best: Any, shape: Callable[[Any], Any]) -> tuple[Any, ...]:
+def near_tiles(model: Any, best: Any, shape: Callable[[Any], Any]) -> tuple[Any, ...]:
     """Other tiles within `ALIKE` of the best, one for each shape, the nearest first."""
-    found: dict[Any, BlockCost] = {}
+    found: dict[Any, Any] = {}
     for tile in model.tiles():
         cost, key = model.cost(tile), shape(tile)
         if key == shape(best.tile) or cost.time_us > ALIKE * best.time_us:
             continue
         if key not in found or cost.time_us < found[key].time_us:
             found[key] = cost
-    ordered = sorted(found.values(), key=lambda one: one.time_us)
-    return tuple(one.tile for one in ordered)  # type: ignore[attr-defined]
+    return tuple(one.tile for one in sorted(found.values(), key=lambda one: one.time_us))

@@ -1,17 +1,16 @@
 """How rows lie in shared memory: alignment proved for every row and stage, conflicts lane by lane.
 
-Each kind of access has a size that its address must be a multiple of. The addresses of a tile are
-the base, a stage's bytes times its number, a row's bytes times its number, and a multiple of the
-access's own size; so it is enough to look at the remainders of the base, the stage and the row.
+An address is the base, some stages, some rows and a multiple of the access's own size; so it is
+enough to look at the remainders of base, stage and row.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from labtools.predict.banks import Tile, check_tile, half_tile
-from labtools.problem import LabError
 from labtools.problem.limits import COPY_BYTES
 
 from .parts import Rejected
@@ -52,9 +51,8 @@ class AlignmentProof:
 
     kind: str  # of access
     needs: int  # bytes that an address must be a multiple of
-    # row_mod, stage_mod: remainders of the bytes of a row and of a stage
-    row_mod: int
-    stage_mod: int
+    row_mod: int  # remainder of the bytes of a row
+    stage_mod: int  # of those of a stage
     first_wrong: tuple[int, int] | None  # (stage, row) of the first address that is none, or None
     said: str  # the proof, or what refutes it, in one sentence
 
@@ -65,27 +63,15 @@ class AlignmentProof:
 
 
 def prove_alignment(kind: str, tile: Tile, stages: int, stage_bytes: int) -> AlignmentProof:
-    """Prove that an access of a kind is aligned in every row of every stage, or find where not.
-
-    Args:
-        kind: one of `ALIGNMENTS`.
-        tile: the rows of one stage.
-        stages: of the ring.
-        stage_bytes: from one stage to the next.
-
-    Raises:
-        LabError: there is no such kind.
+    """Prove that an access of a kind of `ALIGNMENTS` is aligned in every row of every stage, or
+    find where not; ``stage_bytes`` are from one stage to the next.
     """
-    if kind not in ALIGNMENTS:
-        raise LabError(
-            f"There is no kind of access {kind!r}.",
-            f"the kinds are {', '.join(ALIGNMENTS)}",
-            "name one of them",
-        )
     needs = ALIGNMENTS[kind]
     row_mod, stage_mod = tile.stride % needs, stage_bytes % needs
     rows = 1 if kind in WHOLE_BOX else tile.rows
-    wrong = _first_wrong(tile.base % needs, row_mod, stage_mod, rows, stages, needs)
+    places = itertools.product(range(min(stages, needs)), range(min(rows, needs)))
+    beside = ((s, r) for s, r in places if (tile.base + s * stage_mod + r * row_mod) % needs)
+    wrong = next(beside, None)
     if wrong is None:
         said = f"a row is {row_mod} and a stage {stage_mod} mod {needs}"
         if kind in WHOLE_BOX:
@@ -100,17 +86,6 @@ def prove_alignment(kind: str, tile: Tile, stages: int, stage_bytes: int) -> Ali
     return AlignmentProof(kind, needs, row_mod, stage_mod, wrong, said)
 
 
-def _first_wrong(
-    base: int, row: int, stage: int, rows: int, stages: int, needs: int
-) -> tuple[int, int] | None:
-    """The first (stage, row) whose remainder is not 0; remainders come round after ``needs``."""
-    for s in range(min(stages, needs)):
-        for r in range(min(rows, needs)):
-            if (base + s * stage + r * row) % needs:
-                return s, r
-    return None
-
-
 @dataclass(frozen=True)
 class LayoutChoice:
     """One layout of a tile, held against every kind of access."""
@@ -119,17 +94,18 @@ class LayoutChoice:
     stride_bytes: int  # of a row
     padding_bytes: int  # of the tile that hold nothing
     aligned: dict[str, bool]  # by kind of access, whether every row begins where it may
-    # by kind of access, turns of shared memory over the least; None where it faults
-    turns: dict[str, float | None]
+    turns: dict[str, float | None]  # by kind, over the least; None where it faults
     why: str  # what speaks against it, or that nothing does
+
+    @property
+    def worst_turns(self) -> float:
+        """The most turns over the least of the accesses along rows; 0 where each of them faults."""
+        return max((turns or 0) for kind, turns in self.turns.items() if kind != DOWN_A_COLUMN)
 
 
 def compare_layouts_of(rows: int, columns: int) -> list[LayoutChoice]:
-    """Rows of 16-bit elements with paddings, and moved by xor, held against each kind of access.
-
-    Args:
-        rows: of the tile.
-        columns: elements of a row, a power of two of at least 16.
+    """Rows of 16-bit elements with paddings, and moved by xor, held against each kind of access; a
+    row has a power of two of at least 16.
     """
     extra = [pad - PADS[0] for pad in PADS]
     made = [(str(columns + one), half_tile(rows, columns, one)) for one in extra]
@@ -153,20 +129,13 @@ def _choice(name: str, tile: Tile) -> LayoutChoice:
     padding = tile.rows * (tile.stride - tile.row_bytes)
     if padding and not against:
         against.append(f"aligned and free of conflicts for {padding:,} bytes that hold nothing")
-    return LayoutChoice(
-        *(name, tile.stride, padding, aligned, turns),
-        "; ".join(against) or "aligned and free of conflicts, and no byte is lost",
-    )
+    why = "; ".join(against) or "aligned and free of conflicts, and no byte is lost"
+    return LayoutChoice(name, tile.stride, padding, aligned, turns, why)
 
 
 def best_layouts(layouts: Sequence[LayoutChoice]) -> dict[str, LayoutChoice]:
-    """By kind of access, the layout that would serve it alone: aligned, in the fewest turns.
-
-    Of those that are alike it is the one with the fewest bytes that hold nothing, and then the
-    plainest.
-
-    Args:
-        layouts: held against every kind, xor the last.
+    """By kind of access, the layout that would serve it alone: aligned, in the fewest turns, then
+    with the fewest bytes that hold nothing, then the first.
     """
     return {
         kind: min(
@@ -177,22 +146,10 @@ def best_layouts(layouts: Sequence[LayoutChoice]) -> dict[str, LayoutChoice]:
     }
 
 
-def worst_turns(one: LayoutChoice) -> float:
-    """The most turns over the least of the accesses along rows; 0 where each of them faults."""
-    return max((turns or 0) for kind, turns in one.turns.items() if kind != DOWN_A_COLUMN)
-
-
 def rejected_layouts(
     rows: int, columns: int, stages: int, taken: str
 ) -> tuple[tuple[LayoutChoice, ...], list[Rejected]]:
-    """The layouts beside each other, and what speaks against those that are not taken.
-
-    Args:
-        rows: of the tile.
-        columns: elements of a row, a power of two of at least 16.
-        stages: of the ring.
-        taken: the name of the layout that is.
-    """
+    """The layouts of `compare_layouts_of`, and what speaks against those that are not taken."""
     layouts = tuple(compare_layouts_of(rows, columns))
     odd = half_tile(rows, columns, 1)
     broken = prove_alignment("cp.async 16 B", odd, stages, odd.bytes)
@@ -207,7 +164,7 @@ def rejected_layouts(
     for one in layouts:
         if one.name in (taken, str(columns + 1)):
             continue
-        number, unit, why = worst_turns(one), "times the turns", one.why
+        number, unit, why = one.worst_turns, "times the turns", one.why
         if one.stride_bytes % COPY_BYTES:
             number, unit = one.stride_bytes % COPY_BYTES, "bytes beside 16"
         elif one.name == "xor":

@@ -109,11 +109,9 @@ class Sheet:
     """What the steps of an operation say, from a TOML file: a section a step with its ``question``,
     ``inputs``, ``formula``, ``results``, ``decision``, ``breaks`` and ``rejected``.
 
-    A row is ``[name, unit, source]``, and of what is rejected ``[choice, unit, why]``. Words in
-    braces are filled in. A table in place of a text or of rows holds one for each case.
-
-    Args:
-        path: the file.
+    A row is ``[name, unit, source]``, and of what is rejected ``[choice, unit, why]``. In braces
+    stand the step's figures by name, and what else it is given. A table in place of a text or of
+    rows holds one for each case.
     """
 
     def __init__(self, path: Path) -> None:
@@ -133,24 +131,30 @@ class Sheet:
         None leaves a row out, and a mapping makes a row of each item, whose name is ``{each}``. A
         `Figure` or a `Rejected` stands as it is, beside the rows.
         """
-        said, words = self._steps[name], words or {}
+        said = self._steps[name]
 
         def held(part: str) -> Any:
             value = said.get(part, ())
             return value[case] if isinstance(value, dict) else value
 
+        known = dict(words or {})
+        for part, values in (("inputs", inputs), ("results", results)):
+            numbers = (one for one in values if not isinstance(one, Figure))
+            for (row, *_), value in zip(held(part), numbers, strict=True):
+                known[row] = value
+
         def text(part: str) -> str:
-            return str(held(part)).format(**words)
+            return str(held(part)).format_map(known)
 
         return DesignStep(
             name,
             text("question"),
-            _fill(Figure, held("inputs"), inputs, words),
+            _fill(Figure, held("inputs"), inputs, known),
             text("formula"),
-            _fill(Figure, held("results"), results, words),
+            _fill(Figure, held("results"), results, known),
             text("decision"),
             text("breaks"),
-            _fill(Rejected, held("rejected"), rejected, words),
+            _fill(Rejected, held("rejected"), rejected, known),
         )
 
 
@@ -163,12 +167,11 @@ def _fill(
         if isinstance(value, kind):
             made.append(value)
             continue
-        name, unit, source = next(left)
+        row = next(left)
         for each, one in value.items() if isinstance(value, Mapping) else [("", value)]:
             if one is not None:
-                filled = {**words, "each": each}
-                texts = [text.format(**filled) for text in (name, unit, source)]
-                made.append(kind(texts[0], one, texts[1], texts[2]))
+                name, unit, said = (text.format_map({**words, "each": each}) for text in row)
+                made.append(kind(name, one, unit, said))
     if without := list(left):
         raise ValueError(f"rows without a number: {without}")
     return tuple(made)

@@ -10,7 +10,7 @@ from labtools.problem import LabError, Problem
 
 from .decode.derivation import derive_decode
 from .decode.space import decode_space
-from .engine import Asked, Derivable
+from .engine import Asked, Derivable, check_target
 from .gemm.derivation import derive_product
 from .gemm.space import product_space
 from .gemm.work import FORMS
@@ -27,18 +27,14 @@ DERIVABLE = {
         Derivable("decode", derive_decode, decode_space, few_bits=True, aims_at=_AIM),
         Derivable("prefill", derive_prefill, prefill_space),
         *(Derivable(op, partial(derive_product, op), product_space) for op in FORMS),
-        Derivable("rows", derive_rows, aims_at=_AIM),
+        *(Derivable(op, partial(derive_rows, op), aims_at=_AIM) for op in ("rows", "add_norm")),
     )
 }
 """By name, in the order in which they are listed."""
 
 
 def find_derivable(op: str) -> Derivable:
-    """The derivation of an operation.
-
-    Raises:
-        LabError: there is none.
-    """
+    """The derivation of an operation; a LabError where there is none."""
     if op not in DERIVABLE:
         raise LabError(
             f"There is no derivation of {op!r}.",
@@ -68,10 +64,8 @@ def derive(
     Args:
         work: a problem or its short form; None is the usual one of the operation.
         gpu: a sheet or its name; its own microbenchmarks are used where there are some.
-        bits: of an element of K and V in memory, of decode alone.
-        target: share of the bound that is aimed at; None is 0.85.
+        bits, target, quick: see `Asked`.
         op: the operation; None takes what the workload names.
-        quick: neither the compiler nor NVIDIA's heuristics are asked.
 
     Returns:
         The design of the operation, such as `decode.derivation.Design`.
@@ -94,16 +88,12 @@ def derive(
         raise LabError(
             f"There is no {op} of {bits} bits here.", "its elements have 16 bits", "bits of decode"
         )
-    asked = Asked(bits, target, compiler=not quick, library=not quick)
-    return derivable.derive(work, gpu, asked)
+    check_target(target)
+    return derivable.derive(work, gpu, Asked(bits, target, quick))
 
 
 def space_of(op: str, text: str, gpu: Gpu, bits: int = 16) -> DesignSpace:
-    """Everything that can be proposed for a workload, with bits of an element of K and V.
-
-    Raises:
-        LabError: there is no such operation, or nothing is derived there.
-    """
+    """Everything that can be proposed for a workload; a LabError where nothing is derived."""
     derivable = DERIVABLE.get(op)
     if derivable is None or derivable.space is None:
         known = [one.name for one in DERIVABLE.values() if one.space is not None]

@@ -68,6 +68,7 @@ class SmModel:
         self.l2_rate = min(self.machine.fill_bytes_per_cycle, share)
         peak = (gpu.fp16_tensor_tflops or 0.0) * 1e3
         self.sheet_flops = peak / self.machine.clock_ghz / gpu.sm_count
+        self.dram_gb_per_s = self.machine.dram_bytes_per_cycle * self.machine.clock_ghz
         self.mma_cycles = self.machine.intervals["tensor"]
         if peak:
             at_peak = MMA_FLOPS * self.machine.sub_partitions / self.sheet_flops
@@ -76,6 +77,10 @@ class SmModel:
     def us(self, cycles: float) -> float:
         """Cycles of an SM as microseconds."""
         return cycles / self.machine.clock_ghz / 1e3
+
+    def started_us(self, blocks: int) -> float:
+        """What the launch of so many blocks takes, with the fixed cost of one that works."""
+        return self.machine.launch_us(min(blocks, 1 << 16)) + self.machine.start_us
 
 
 def share_in_flight(in_flight: float, machine: Machine) -> float:

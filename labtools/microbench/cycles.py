@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from .plan import (
     STORE_WARPS,
     Pipe,
 )
-from .rig import LINE, REPEATS, Rig, Sample, sample
+from .rig import LINE, REPEATS, Rig, Sample, repeated, sample
 
 LATENCY_TRIPS = 64
 INTERVAL_TRIPS = 32
@@ -61,27 +62,14 @@ def run_pipe(bench: Rig) -> list[Sample]:
     samples = []
     for body in pipe.latency:
         what = {"test": "latency", "body": body, "trips": LATENCY_TRIPS}
-        values = [
-            _run_pipe(bench, f"lat_{pipe.name}_{body}", memory, 1, 1, LATENCY_TRIPS)
-            for _ in range(REPEATS)
-        ]
-        samples.append(sample(what, "cycles", values))
-    for every in (4, 1):  # one sub-partition of the SM, or all four
-        for warps in (1, 2, 4, 8):
-            for body in pipe.interval:
-                what = {
-                    "test": "interval",
-                    "body": body,
-                    "trips": INTERVAL_TRIPS,
-                    "warps": warps,
-                    "sub_partitions": 4 // every,
-                }
-                entry = f"thr_{pipe.name}_{body}"
-                values = [
-                    _run_pipe(bench, entry, memory, 4 * warps, every, INTERVAL_TRIPS)
-                    for _ in range(REPEATS)
-                ]
-                samples.append(sample(what, "cycles", values))
+        given = (bench, f"lat_{pipe.name}_{body}", memory, 1, 1, LATENCY_TRIPS)
+        samples.append(sample(what, "cycles", [_run_pipe(*given) for _ in range(REPEATS)]))
+    # one sub-partition of the SM, or all four
+    for every, warps, body in product((4, 1), (1, 2, 4, 8), pipe.interval):
+        what = {"test": "interval", "body": body, "trips": INTERVAL_TRIPS, "warps": warps}
+        given = (bench, f"thr_{pipe.name}_{body}", memory, 4 * warps, every, INTERVAL_TRIPS)
+        values = [_run_pipe(*given) for _ in range(REPEATS)]
+        samples.append(sample({**what, "sub_partitions": 4 // every}, "cycles", values))
     return samples
 
 
@@ -106,17 +94,8 @@ def _run_pipe(
 ) -> float:
     """Cycles from the first working warp's start to the last one's end."""
     out, sink = bench.scratch("out", 16 * warps), bench.scratch("sink", 4 * 1024)
-    args = (
-        out,
-        memory,
-        sink,
-        np.uint32(0x3C013C03),
-        np.uint32(0x3210),
-        np.float32(1.25),
-        np.float32(-0.5),
-        np.int32(trips),
-        np.int32(every),
-    )
+    bits, floats = (np.uint32(0x3C013C03), np.uint32(0x3210)), (np.float32(1.25), np.float32(-0.5))
+    args = (out, memory, sink, *bits, *floats, np.int32(trips), np.int32(every))
     bench.kernel(entry)((1,), (32 * warps,), args)
     times = bench.read_times(out, (warps, 2))[::every]
     return float(times[:, 1].max() - times[:, 0].min())
@@ -124,18 +103,18 @@ def _run_pipe(
 
 def run_special(bench: Rig) -> list[Sample]:
     """Cycles of a loop with and without a special register."""
-    samples = []
-    for reads in (0, 1):
-        values = []
-        for _ in range(REPEATS + 1):
-            out, sink = bench.scratch("out", 16), bench.scratch("sink", 4 * 32)
-            args = (out, sink, np.uint32(77), np.int32(1024))
-            bench.kernel(f"special_{reads}")((1,), (32,), args)
-            times = bench.read_times(out, (1, 2))
-            values.append(float(times[0, 1] - times[0, 0]))
-        what = {"test": "special", "reads": reads, "trips": 1024}
-        samples.append(sample(what, "cycles", values[1:]))
-    return samples
+
+    def once(reads: int) -> float:
+        out, sink = bench.scratch("out", 16), bench.scratch("sink", 4 * 32)
+        args = (out, sink, np.uint32(77), np.int32(1024))
+        bench.kernel(f"special_{reads}")((1,), (32,), args)
+        times = bench.read_times(out, (1, 2))
+        return float(times[0, 1] - times[0, 0])
+
+    return [
+        sample({"test": "special", "reads": reads, "trips": 1024}, "cycles", repeated(once, reads))
+        for reads in (0, 1)
+    ]
 
 
 # -------------------------------------------------------------------------------------- chase
@@ -299,17 +278,10 @@ def walk(
             for _ in range(2):
                 bench.touch(address, size)
     out = bench.scratch("out", 24 * grid)
-    args = (
-        out,
-        mapped(address, size) if mapped else address,
-        np.uint64(block_bytes),
-        np.uint32(stride),
-        np.uint32(wrap),
-        np.int32(-(-warm // 8) * 8),
-        np.int32(steps),
-        np.int32(sm),
-        *more,
-    )
+    read = mapped(address, size) if mapped else address
+    sizes = (np.uint64(block_bytes), np.uint32(stride), np.uint32(wrap))
+    counts = (np.int32(-(-warm // 8) * 8), np.int32(steps), np.int32(sm))
+    args = (out, read, *sizes, *counts, *more)
     for _ in range(PLACEMENT_ATTEMPTS):
         bench.device.set_bytes(out, 0)
         bench.kernel(entry, smem_bytes=smem_bytes)((grid,), (32,), args, shared_mem=smem_bytes)
@@ -331,65 +303,44 @@ def run_rows(bench: Rig) -> list[Sample]:
     level = str(bench.settings["level"])
     cache = "cg" if level == "l2" else "ca"
     samples = []
-    for width in LANE_BYTES:
-        for loads in (1, 2, 4):
-            row = 32 * width * loads
-            strides = {"contiguous": row}
-            if level == "hbm":
-                strides["far"] = FAR_STRIDE
-            for distance, stride in strides.items():
-                for warps in ("one", "every SM"):
-                    sms = bench.some_sms() if warps == "one" else [-1] * REPEATS
-                    pairs = [
-                        walk(bench, f"walk_{cache}_{width}_{loads}", level, row, stride, sm)
-                        for sm in sms
-                    ]
-                    what = {
-                        "test": "rows",
-                        "level": level,
-                        "bytes_per_lane": width,
-                        "loads": loads,
-                        "distance": distance,
-                        "warps": warps,
-                    }
-                    middle, slowest = zip(*pairs, strict=True)
-                    samples.append(
-                        sample(what, "cycles", middle, slowest=[round(x, 2) for x in slowest])
-                    )
+    for width, loads in product(LANE_BYTES, (1, 2, 4)):
+        row = 32 * width * loads
+        strides = {"contiguous": row} | ({"far": FAR_STRIDE} if level == "hbm" else {})
+        for distance, warps in product(strides, bench.places):
+            what = {"test": "rows", "level": level, "bytes_per_lane": width, "loads": loads}
+            entry = f"walk_{cache}_{width}_{loads}"
+            pairs = [
+                walk(bench, entry, level, row, strides[distance], sm) for sm in bench.places[warps]
+            ]
+            middle, slowest = zip(*pairs, strict=True)
+            what |= {"distance": distance, "warps": warps}
+            worst = [round(cycles, 2) for cycles in slowest]
+            samples.append(sample(what, "cycles", middle, slowest=worst))
     return samples
 
 
 def run_copy(bench: Rig) -> list[Sample]:
     """cp.async: one copy and a wait, sixteen and a wait, and the wait alone."""
     samples = []
-    cases = [(4, 0), *((width, copies) for width in COPY_WIDTHS for copies in (1, 16))]
-    for level in ("hbm", "l2"):
-        for width, copies in cases:
-            row = 32 * width * max(1, copies)
-            for warps in ("one", "every SM"):
-                sms = bench.some_sms() if warps == "one" else [-1] * REPEATS
-                pairs = [walk(bench, f"copy_{width}_{copies}", level, row, row, sm) for sm in sms]
-                what = {
-                    "test": "copy",
-                    "level": level,
-                    "bytes_per_lane": width,
-                    "copies": copies,
-                    "warps": warps,
-                }
-                samples.append(sample(what, "cycles", [middle for middle, _ in pairs]))
+    cases = [(4, 0), *product(COPY_WIDTHS, (1, 16))]
+    for level, (width, copies), warps in product(("hbm", "l2"), cases, bench.places):
+        row, entry = 32 * width * max(1, copies), f"copy_{width}_{copies}"
+        middle = [walk(bench, entry, level, row, row, sm)[0] for sm in bench.places[warps]]
+        what = {"test": "copy", "level": level, "bytes_per_lane": width, "copies": copies}
+        samples.append(sample({**what, "warps": warps}, "cycles", middle))
     return samples
 
 
 def run_bulk(bench: Rig) -> list[Sample]:
     """cp.async.bulk by size."""
     samples = []
-    for level in ("hbm", "l2"):
-        for size in BULK_BYTES:
-            for warps in ("one", "every SM"):
-                sms = bench.some_sms() if warps == "one" else [-1] * REPEATS
-                pairs = [walk(bench, "bulk", level, size, size, sm, np.uint32(size)) for sm in sms]
-                what = {"test": "bulk", "level": level, "bytes": size, "warps": warps}
-                samples.append(sample(what, "cycles", [middle for middle, _ in pairs]))
+    for level, size, warps in product(("hbm", "l2"), BULK_BYTES, bench.places):
+        given = np.uint32(size)
+        middle = [
+            walk(bench, "bulk", level, size, size, sm, given)[0] for sm in bench.places[warps]
+        ]
+        what = {"test": "bulk", "level": level, "bytes": size, "warps": warps}
+        samples.append(sample(what, "cycles", middle))
     return samples
 
 
@@ -411,23 +362,11 @@ def run_meet(bench: Rig) -> list[Sample]:
     """Barriers that all warps reach together, one and two blocks an SM."""
     samples = []
     trips = 64
-    for resident in (1, 2):
-        for warps in MEETING_WARPS:
-            if 32 * warps * resident > bench.threads_per_sm:
-                continue
-            for barriers in (8, 16):
-                entry = f"meet_{barriers}_0"
-                values = [
-                    _meet(bench, entry, warps, resident, -1, trips) for _ in range(REPEATS + 1)
-                ]
-                what = {
-                    "test": "meet",
-                    "warps": warps,
-                    "blocks": resident,
-                    "body": barriers,
-                    "trips": trips,
-                }
-                samples.append(sample(what, "cycles", values[1:]))
+    for resident, warps, barriers in product((1, 2), MEETING_WARPS, (8, 16)):
+        if 32 * warps * resident <= bench.threads_per_sm:
+            values = repeated(_meet, bench, f"meet_{barriers}_0", warps, resident, -1, trips)
+            what = {"test": "meet", "warps": warps, "blocks": resident, "body": barriers}
+            samples.append(sample({**what, "trips": trips}, "cycles", values))
     return samples
 
 
@@ -435,19 +374,10 @@ def run_skew(bench: Rig) -> list[Sample]:
     """Barriers to which the first warp comes late by 16 or 64 dependent multiplications."""
     samples = []
     trips = 32
-    for warps in (1, 2, 4, 8):
-        for extra in (0, 16, 64):
-            for barriers in (8, 16):
-                entry = f"meet_{barriers}_{extra}"
-                values = [_meet(bench, entry, warps, 1, 0, trips) for _ in range(REPEATS + 1)]
-                what = {
-                    "test": "skew",
-                    "warps": warps,
-                    "extra": extra,
-                    "body": barriers,
-                    "trips": trips,
-                }
-                samples.append(sample(what, "cycles", values[1:]))
+    for warps, extra, barriers in product((1, 2, 4, 8), (0, 16, 64), (8, 16)):
+        values = repeated(_meet, bench, f"meet_{barriers}_{extra}", warps, 1, 0, trips)
+        what = {"test": "skew", "warps": warps, "extra": extra, "body": barriers, "trips": trips}
+        samples.append(sample(what, "cycles", values))
     return samples
 
 
@@ -461,68 +391,41 @@ def _run_block(bench: Rig, entry: str, warps: int, *more: np.generic) -> float:
 
 def run_turns(bench: Rig) -> list[Sample]:
     """Loops of 4 to 128 multiplications, for 1, 4 and 16 warps an SM."""
-    trips = 256
-    return [
-        sample(
-            {
-                "test": "turn",
-                "body": body,
-                "warps": warps,
-                "trips": trips,
-                "stall_cycles": bench.stall_cycles(f"turn_{body}"),
-            },
-            "cycles",
-            [_run_block(bench, f"turn_{body}", warps, np.int32(trips)) for _ in range(REPEATS)],
-        )
-        for warps in (1, 4, 16)
-        for body in (4, 8, 16, 64, 128)
-    ]
+    trips, samples = 256, []
+    for warps, body in product((1, 4, 16), (4, 8, 16, 64, 128)):
+        what = {"test": "turn", "body": body, "warps": warps, "trips": trips}
+        what["stall_cycles"] = bench.stall_cycles(f"turn_{body}")
+        given = (bench, f"turn_{body}", warps, np.int32(trips))
+        samples.append(sample(what, "cycles", [_run_block(*given) for _ in range(REPEATS)]))
+    return samples
 
 
 def run_skip(bench: Rig) -> list[Sample]:
     """Instructions whose predicate is false in every lane, for 1 and 16 warps an SM."""
-    trips = 256
-    none = np.int32(0)
-    return [
-        sample(
-            {"test": "skip", "body": body, "warps": warps, "trips": trips},
-            "cycles",
-            [
-                _run_block(bench, f"skip_{body}", warps, np.int32(trips), none)
-                for _ in range(REPEATS)
-            ],
-        )
-        for warps in (1, 16)
-        for body in (32, 64)
-    ]
+    trips, samples = 256, []
+    for warps, body in product((1, 16), (32, 64)):
+        what = {"test": "skip", "body": body, "warps": warps, "trips": trips}
+        given = (bench, f"skip_{body}", warps, np.int32(trips), np.int32(0))
+        samples.append(sample(what, "cycles", [_run_block(*given) for _ in range(REPEATS)]))
+    return samples
 
 
 def run_code_size(bench: Rig) -> list[Sample]:
     """Passes through straight-line code; before each launch other code fills the caches."""
-    return [*_code_sizes(bench)]
+    samples = []
+    for size, sms, warps in product(CODE_KB, ("one", "every SM"), (1, 4)):
+        other, grid = 256 if size != 256 else 192, 1 if sms == "one" else bench.num_sms
 
+        def once(size: int = size, other: int = other, grid: int = grid, warps: int = warps) -> Any:
+            _straight(bench, other, bench.num_sms, 1, 1)
+            times = _straight(bench, size, grid, warps, CODE_PASSES)
+            return np.median(times[..., 1].max(axis=1) - times[..., 0].min(axis=1), axis=0)
 
-def _code_sizes(bench: Rig) -> Iterator[Sample]:
-    for size in CODE_KB:
-        other = 256 if size != 256 else 192
-        for everywhere in (False, True):
-            for warps in (1, 4):
-                grid = bench.num_sms if everywhere else 1
-                runs = []
-                for _ in range(REPEATS + 1):
-                    _straight(bench, other, bench.num_sms, 1, 1)
-                    times = _straight(bench, size, grid, warps, CODE_PASSES)
-                    cycles = times[..., 1].max(axis=1) - times[..., 0].min(axis=1)
-                    runs.append(np.median(cycles, axis=0))
-                for index in range(CODE_PASSES):
-                    what = {
-                        "test": "code",
-                        "kib": size,
-                        "warps": warps,
-                        "sms": "every SM" if everywhere else "one",
-                        "pass": index,
-                    }
-                    yield sample(what, "cycles", [run[index] for run in runs[1:]])
+        runs = repeated(once)
+        for index in range(CODE_PASSES):
+            what = {"test": "code", "kib": size, "warps": warps, "sms": sms, "pass": index}
+            samples.append(sample(what, "cycles", [run[index] for run in runs]))
+    return samples
 
 
 def _straight(bench: Rig, size: int, grid: int, warps: int, passes: int) -> np.ndarray:
@@ -543,21 +446,16 @@ def run_stores(bench: Rig) -> list[Sample]:
     All SMs do; of each launch it is the median over them.
     """
     warps = STORE_WARPS * bench.num_sms
-    out, room = (
-        bench.scratch("out", 16 * warps),
-        bench.scratch("room", warps * max(STORE_COUNTS) * 128),
-    )
+    out = bench.scratch("out", 16 * warps)
+    room = bench.scratch("room", warps * max(STORE_COUNTS) * 128)
+
+    def once(entry: str) -> float:
+        bench.kernel(entry)((bench.num_sms,), (32 * STORE_WARPS,), (out, room))
+        times = bench.read_times(out, (bench.num_sms, STORE_WARPS, 2))
+        return float(np.median(times[:, :, 1].max(axis=1) - times[:, :, 0].min(axis=1)))
+
     samples = []
-    for size in STORE_BYTES:
-        for count in STORE_COUNTS:
-            values = []
-            for _ in range(REPEATS + 1):
-                bench.kernel(f"stores_{size}_{count}")(
-                    (bench.num_sms,), (32 * STORE_WARPS,), (out, room)
-                )
-                times = bench.read_times(out, (bench.num_sms, STORE_WARPS, 2))
-                taken = times[:, :, 1].max(axis=1) - times[:, :, 0].min(axis=1)
-                values.append(float(np.median(taken)))
-            what = {"test": "stores", "bytes": size, "body": count, "trips": STORE_WARPS}
-            samples.append(sample(what, "cycles", values[1:]))
+    for size, count in product(STORE_BYTES, STORE_COUNTS):
+        what = {"test": "stores", "bytes": size, "body": count, "trips": STORE_WARPS}
+        samples.append(sample(what, "cycles", repeated(once, f"stores_{size}_{count}")))
     return samples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from labtools.problem.rung import SWIZZLED_ROW_BYTES
 
 from .cycles import walk
 from .plan import BOXES, PRODUCT_BODIES, PRODUCT_COLUMNS
-from .rig import REPEATS, Rig, Sample, sample
+from .rig import Rig, Sample, repeated, sample
 
 PRODUCT_TRIPS = 64
 SETTLED_CYCLES = 1_000_000_000
@@ -35,23 +36,14 @@ def run_products(bench: Rig) -> list[Sample]:
     """
     source = str(bench.settings["source"])
     samples = []
-    for columns in PRODUCT_COLUMNS:
-        for groups in (1, 2, 3):
-            for test, body in (
-                *(("product", body) for body in PRODUCT_BODIES),
-                *(("start", body) for body in PRODUCT_BODIES[1:]),
-            ):
-                entry = f"{test}_{source}_{body}_{columns}"
-                sink = bench.scratch("sink", 4 * 128 * groups)
-                values = [_run(bench, entry, 4 * groups, sink) for _ in range(REPEATS + 1)]
-                what = {
-                    "test": test,
-                    "columns": columns,
-                    "groups": groups,
-                    "body": body,
-                    "trips": PRODUCT_TRIPS,
-                }
-                samples.append(sample(what, "cycles", values[1:]))
+    tests = [("product", body) for body in PRODUCT_BODIES]
+    tests += [("start", body) for body in PRODUCT_BODIES[1:]]
+    for columns, groups, (test, body) in product(PRODUCT_COLUMNS, (1, 2, 3), tests):
+        entry = f"{test}_{source}_{body}_{columns}"
+        sink = bench.scratch("sink", 4 * 128 * groups)
+        what = {"test": test, "columns": columns, "groups": groups, "body": body}
+        values = repeated(_run, bench, entry, 4 * groups, sink)
+        samples.append(sample({**what, "trips": PRODUCT_TRIPS}, "cycles", values))
     return samples
 
 
@@ -59,12 +51,13 @@ def run_product_clock(bench: Rig) -> list[Sample]:
     """MHz of the SMs while every tensor core multiplies, after the power has settled."""
     grid = bench.num_sms
     out, sink = bench.scratch("out", 16 * grid), bench.scratch("sink", 4 * 256 * grid)
-    mhz = []
-    for _ in range(REPEATS + 1):
+
+    def once() -> float:
         bench.kernel("product_clock")((grid,), (256,), (out, sink, np.int64(SETTLED_CYCLES)))
         times = bench.read_times(out, (grid, 2))
-        mhz.append(float(np.median(times[:, 0] / times[:, 1])) * 1e3)
-    return [sample({"test": "clock"}, "MHz", mhz[1:])]
+        return float(np.median(times[:, 0] / times[:, 1])) * 1e3
+
+    return [sample({"test": "clock"}, "MHz", repeated(once))]
 
 
 def run_phases(bench: Rig) -> list[Sample]:
@@ -72,10 +65,9 @@ def run_phases(bench: Rig) -> list[Sample]:
     kind = str(bench.settings["kind"])
     samples = []
     for body in (2, 4):
-        entry, warps = f"phase_{kind}_{body}", 2 if kind == "turn" else 1
-        values = [_run(bench, entry, warps) for _ in range(REPEATS + 1)]
+        values = repeated(_run, bench, f"phase_{kind}_{body}", 2 if kind == "turn" else 1)
         what = {"test": "phase", "kind": kind, "body": body, "trips": PRODUCT_TRIPS}
-        samples.append(sample(what, "cycles", values[1:]))
+        samples.append(sample(what, "cycles", values))
     return samples
 
 
@@ -83,36 +75,22 @@ def run_named_turns(bench: Rig) -> list[Sample]:
     """Two warpgroups that take turns by named barriers."""
     samples = []
     for body in (4, 8):
-        values = [_run(bench, f"named_turn_{body}", 8) for _ in range(REPEATS + 1)]
+        values = repeated(_run, bench, f"named_turn_{body}", 8)
         what = {"test": "named", "body": body, "trips": PRODUCT_TRIPS}
-        samples.append(sample(what, "cycles", values[1:]))
+        samples.append(sample(what, "cycles", values))
     return samples
 
 
 def run_boxes(bench: Rig) -> list[Sample]:
     """Copies by a tensor map: one after the other, and several on their way."""
     samples = []
-    for level in ("hbm", "l2"):
-        for rows, depth in BOXES:
-            for warps in ("one", "every SM"):
-                sms = bench.some_sms() if warps == "one" else [-1] * REPEATS
-                size = SWIZZLED_ROW_BYTES * rows
-                mapped = partial(_rows_as_map, rows)
-                pairs = [
-                    walk(
-                        bench, f"boxes_{rows}_{depth}", level, size, size, sm,
-                        smem_bytes=depth * size, mapped=mapped,
-                    )
-                    for sm in sms
-                ]  # fmt: skip
-                what = {
-                    "test": "boxes",
-                    "level": level,
-                    "bytes": size,
-                    "depth": depth,
-                    "warps": warps,
-                }
-                samples.append(sample(what, "cycles", [middle for middle, _ in pairs]))
+    for level, (rows, depth), warps in product(("hbm", "l2"), BOXES, bench.places):
+        size = SWIZZLED_ROW_BYTES * rows
+        walked = partial(walk, bench, f"boxes_{rows}_{depth}", level, size, size)
+        smem, mapped = depth * size, partial(_rows_as_map, rows)
+        middle = [walked(sm, smem_bytes=smem, mapped=mapped)[0] for sm in bench.places[warps]]
+        what = {"test": "boxes", "level": level, "bytes": size, "depth": depth, "warps": warps}
+        samples.append(sample(what, "cycles", middle))
     return samples
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import lru_cache
+from itertools import product
 
 from labtools.problem import LabError
 
@@ -88,20 +89,15 @@ def _pipe_benchmark(pipe: Pipe) -> Benchmark:
     checks = []
     for kind, bodies in (("lat", pipe.latency), ("thr", pipe.interval)):
         for body in bodies:
-            counts = dict.fromkeys(pipe.counts, body)
-            # The loop's own comparison is one more.
-            depth = body * len(pipe.chained)
-            if kind == "thr":
-                depth //= pipe.chains
-            checks.append(
-                CodeCheck(
-                    f"{kind}_{pipe.name}_{body}",
-                    counts,
-                    chained=pipe.chained,
-                    depth=None if pipe.name == "sts32" else depth,
-                    others=20 + int(pipe.extra * body),
-                )
+            check = CodeCheck(
+                f"{kind}_{pipe.name}_{body}",
+                dict.fromkeys(pipe.counts, body),
+                chained=pipe.chained,
+                # The loop's own comparison is one more.
+                depth=body * len(pipe.chained) // (pipe.chains if kind == "thr" else 1),
+                others=20 + int(pipe.extra * body),
             )
+            checks.append(replace(check, depth=None) if pipe.name == "sts32" else check)
     doc = f"{' and '.join(pipe.counts)}: cycles to the result, and cycles between two of them"
     return Benchmark(
         f"pipe.{pipe.name}", doc, "pipes.cu", tuple(checks), oldest=pipe.oldest,
@@ -109,13 +105,16 @@ def _pipe_benchmark(pipe: Pipe) -> Benchmark:
     )  # fmt: skip
 
 
+_LOADS = {2: "LDG.E.U16", 4: "LDG.E", 8: "LDG.E.64", 16: "LDG.E.128"}
+"""Opcodes by bytes a lane."""
+
+
 def _walk_checks(cache: str) -> tuple[CodeCheck, ...]:
-    names = {2: "LDG.E.U16", 4: "LDG.E", 8: "LDG.E.64", 16: "LDG.E.128"}
     return tuple(
         CodeCheck(
             f"walk_{cache}_{width}_{loads}",
-            {names[width]: 8 * loads},
-            chained=(names[width],),
+            {_LOADS[width]: 8 * loads},
+            chained=(_LOADS[width],),
             depth=8,
             others=20 + 8 * (6 + loads * max(1, width // 4)),
             in_flight=loads,
@@ -126,11 +125,10 @@ def _walk_checks(cache: str) -> tuple[CodeCheck, ...]:
 
 
 def _read_checks(cache: str) -> tuple[CodeCheck, ...]:
-    names = {2: "LDG.E.U16", 4: "LDG.E", 8: "LDG.E.64", 16: "LDG.E.128"}
     return tuple(
         CodeCheck(
             f"read_{cache}_{width}_{loads}",
-            {names[width]: loads},
+            {_LOADS[width]: loads},
             where="trip",
             others=14 + loads * max(1, width // 4),
             in_flight=loads,
@@ -160,24 +158,14 @@ def _meet_checks(extra: int) -> tuple[CodeCheck, ...]:
 
 def _product_checks(source: str) -> tuple[CodeCheck, ...]:
     # What comes from registers is moved there before the loop, and the products say so each time.
-    return tuple(
-        CodeCheck(
-            f"product_{source}_{body}_{columns}",
-            {f"HGMMA.64x{columns}x16.F32": body, "WARPGROUP.DEPBAR": 1},
-            others=20 + 4 * body,
-        )
-        for columns in PRODUCT_COLUMNS
-        for body in PRODUCT_BODIES
-    ) + tuple(
-        CodeCheck(
-            f"start_{source}_{body}_{columns}",
-            {f"HGMMA.64x{columns}x16.F32": body},
-            where="trip",
-            others=30 + 4 * body,
-        )
-        for columns in PRODUCT_COLUMNS
-        for body in PRODUCT_BODIES[1:]
-    )
+    checks = []
+    for columns, body in product(PRODUCT_COLUMNS, PRODUCT_BODIES):
+        counts, name = {f"HGMMA.64x{columns}x16.F32": body}, f"{source}_{body}_{columns}"
+        waited = counts | {"WARPGROUP.DEPBAR": 1}
+        checks.append(CodeCheck(f"product_{name}", waited, others=20 + 4 * body))
+        if body > 1:
+            checks.append(CodeCheck(f"start_{name}", counts, "trip", others=30 + 4 * body))
+    return tuple(checks)
 
 
 def _phase_checks(kind: str) -> tuple[CodeCheck, ...]:

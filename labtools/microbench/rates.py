@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -39,13 +41,8 @@ def _reader(
     if least_bytes:
         steps = max(steps, -(-least_bytes // (warps * tile_bytes)))
     sink = bench.scratch("sink", 256)
-    args = (
-        np.uint64(address),
-        sink,
-        np.uint32(tiles),
-        np.uint32(warps % tiles),
-        np.int32(steps),
-    )
+    counts = (np.uint32(tiles), np.uint32(warps % tiles), np.int32(steps))
+    args = (np.uint64(address), sink, *counts)
     kernel = bench.kernel(entry)
     return lambda: kernel((blocks,), (threads,), args), steps * warps * tile_bytes
 
@@ -69,38 +66,24 @@ def run_bandwidth(bench: Rig) -> list[Sample]:
     sizes = (16 * MIB, 32 * MIB) if level == "l2" else (GIB,)
     samples = []
     zeros = bench.zeros
-    for size in sizes:
-        for width in LANE_BYTES:
-            for loads in LOADS:
-                for warps in WARPS:
-                    entry = f"read_{cache}_{width}_{loads}"
-                    shape = _shape(bench, warps, entry)
-                    if shape is None:
-                        continue
-                    tile = 32 * width * loads
-                    blocks = shape[0] * bench.num_sms
-                    expected = warps * tile * bench.num_sms / ASSUMED_LATENCY_S
-                    if level == "l2":
-                        least = int(min(expected, 6e12) * 1e-3)
-                        launch, read = _reader(
-                            bench, entry, zeros.data.ptr, size, tile, blocks, shape[1], least
-                        )
-                        play, total = bench.capture(launch), read
-                    else:
-                        play, total = _stream(
-                            bench, entry, size, tile, blocks, shape[1], expected > 1e12
-                        )
-                    us = bench.time_us(play)
-                    what = {
-                        "test": "bandwidth",
-                        "level": level,
-                        "mib": size // MIB,
-                        "warps": warps,
-                        "loads": loads,
-                        "bytes_per_lane": width,
-                        "bytes": total,
-                    }
-                    samples.append(sample(what, "us", us))
+    for size, width, loads, warps in product(sizes, LANE_BYTES, LOADS, WARPS):
+        entry = f"read_{cache}_{width}_{loads}"
+        shape = _shape(bench, warps, entry)
+        if shape is None:
+            continue
+        tile = 32 * width * loads
+        blocks, threads = shape[0] * bench.num_sms, shape[1]
+        expected = warps * tile * bench.num_sms / ASSUMED_LATENCY_S
+        if level == "l2":
+            least = int(min(expected, 6e12) * 1e-3)
+            address = zeros.data.ptr
+            launch, read = _reader(bench, entry, address, size, tile, blocks, threads, least)
+            play = bench.capture(launch)
+        else:
+            play, read = _stream(bench, entry, size, tile, blocks, threads, expected > 1e12)
+        what = {"test": "bandwidth", "level": level, "mib": size // MIB, "warps": warps}
+        what |= {"loads": loads, "bytes_per_lane": width, "bytes": read}
+        samples.append(sample(what, "us", bench.time_us(play)))
     return samples
 
 
@@ -144,32 +127,25 @@ def run_one_sm(bench: Rig) -> list[Sample]:
     samples = []
     zeros = bench.zeros
     for level, cache, size in (("l2", "cg", 8 * MIB), ("hbm", "ca", 64 * MIB)):
-        for warps in (1, 4, 8, 16, 32):
-            for loads in LOADS:
-                entry, tile = f"read_{cache}_16_{loads}", 512 * loads
-                shape = _shape(bench, warps, entry)
-                if shape is None:
-                    continue
-                values = []
-                read = 0
-                for repeat in range(REPEATS + 1):
-                    address = zeros.data.ptr
-                    if level == "hbm":
-                        address += repeat * size % (zeros.nbytes - size + 1)
-                    launch, read = _reader(bench, entry, address, size, tile, 1, shape[1])
-                    play = bench.capture(launch)
-                    if level == "hbm":
-                        bench.flush()
-                    values += bench.time_us(play, 1, warm=level == "l2")
-                what = {
-                    "test": "one_sm",
-                    "level": level,
-                    "warps": warps,
-                    "loads": loads,
-                    "bytes_per_lane": 16,
-                    "bytes": read,
-                }
-                samples.append(sample(what, "us", values[1:]))
+        for warps, loads in product((1, 4, 8, 16, 32), LOADS):
+            entry, tile = f"read_{cache}_16_{loads}", 512 * loads
+            shape = _shape(bench, warps, entry)
+            if shape is None:
+                continue
+            values: list[float] = []
+            read = 0
+            for repeat in range(REPEATS + 1):
+                address = zeros.data.ptr
+                if level == "hbm":
+                    address += repeat * size % (zeros.nbytes - size + 1)
+                launch, read = _reader(bench, entry, address, size, tile, 1, shape[1])
+                play = bench.capture(launch)
+                if level == "hbm":
+                    bench.flush()
+                values += bench.time_us(play, 1, warm=level == "l2")
+            what = {"test": "one_sm", "level": level, "warps": warps, "loads": loads}
+            what |= {"bytes_per_lane": 16, "bytes": read}
+            samples.append(sample(what, "us", values[1:]))
     return samples
 
 
@@ -202,14 +178,10 @@ def run_launch_shape(bench: Rig) -> list[Sample]:
     """An empty kernel by grid and block."""
     samples = []
     empty = bench.kernel("empty")
-    for grid in GRIDS:
-        for threads in THREADS:
-            what = {"test": "launch", "kind": "empty", "grid": grid, "threads": threads}
-
-            def launch(grid: int = grid, threads: int = threads) -> None:
-                empty((grid,), (threads,), ())
-
-            samples += _both(bench, what, launch, _how_many(grid))
+    for grid, threads in product(GRIDS, THREADS):
+        what = {"test": "launch", "kind": "empty", "grid": grid, "threads": threads}
+        launch = partial(empty, (grid,), (threads,), ())
+        samples += _both(bench, what, launch, _how_many(grid))
     return samples
 
 
@@ -226,25 +198,15 @@ def run_launch_kinds(bench: Rig) -> list[Sample]:
         "parameters": (sink, np.int32(1), np.int32(2), np.int32(-5)),
         "one_load": (sink, source, np.uint32(12345)),
     }
-    for grid in (1, 132, 1056, 4224):
-        for threads in (128, 512):
-            what = {"test": "launch", "grid": grid, "threads": threads}
-            for kind, args in arguments.items():
-                kernel = bench.kernel(kind)
+    for grid, threads in product((1, 132, 1056, 4224), (128, 512)):
+        what = {"test": "launch", "grid": grid, "threads": threads}
+        for kind, args in arguments.items():
+            launch = partial(bench.kernel(kind), (grid,), (threads,), args)
+            samples += _both(bench, {**what, "kind": kind}, launch, 100)
 
-                def launch(
-                    kernel: Any = kernel,
-                    grid: int = grid,
-                    threads: int = threads,
-                    args: tuple[Any, ...] = args,
-                ) -> None:
-                    kernel((grid,), (threads,), args)
+        def turns(grid: int = grid, threads: int = threads) -> None:
+            bench.kernel("empty")((grid,), (threads,), ())
+            bench.kernel("empty_too")((grid,), (threads,), ())
 
-                samples += _both(bench, {**what, "kind": kind}, launch, 100)
-
-            def turns(grid: int = grid, threads: int = threads) -> None:
-                bench.kernel("empty")((grid,), (threads,), ())
-                bench.kernel("empty_too")((grid,), (threads,), ())
-
-            samples += _both(bench, {**what, "kind": "two_in_turn"}, turns, 100)
+        samples += _both(bench, {**what, "kind": "two_in_turn"}, turns, 100)
     return samples

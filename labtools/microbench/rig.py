@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ REPEATS = 5
 ZERO_BYTES_WANTED = 6 * 2**30
 LINE = 128
 
+T = TypeVar("T")
 Sample = dict[str, Any]
 """``what``: the settings; ``unit``; ``values``: one a repeat, and whatever else was noted."""
 
@@ -123,6 +124,11 @@ class Rig:
 
     # -------------------------------------------------------------------------------- timing
 
+    @property
+    def places(self) -> dict[str, list[int]]:
+        """Where rows are walked: by one warp on some SMs in turn, or on every SM at once (-1)."""
+        return {"one": self.some_sms(), "every SM": [-1] * REPEATS}
+
     def read_times(self, out: Any, shape: Sequence[int]) -> np.ndarray:
         """Wait, and copy 64-bit numbers back."""
         count = int(np.prod(shape))
@@ -168,3 +174,8 @@ def sample(what: Mapping[str, Any], unit: str, values: Sequence[float], **more: 
     """One line of a record."""
     rounded = [round(float(value), 4) for value in values]
     return {"what": dict(what), "unit": unit, "values": rounded, **more}
+
+
+def repeated(measure: Callable[..., T], *given: Any) -> list[T]:
+    """What a measurement gives, repeat by repeat, after one that does not count."""
+    return [measure(*given) for _ in range(REPEATS + 1)][1:]

@@ -10,16 +10,14 @@ from typing import Any
 import anywidget
 import ipywidgets
 
-from .guess import guess_script, guess_style
-
-_HERE = Path(__file__).parent
+from .guess import KIT, guess_script, guess_style
 
 
 class View(anywidget.AnyWidget):
     """A picture that its own JavaScript draws.
 
-    ``class SplitView(View, script="view")`` takes ``view.js`` and ``view.css`` of the folder where
-    the class stands. The drawing functions that all views share come in front of the script, then
+    ``class SplitView(View, script="view")`` takes ``view.js``, and ``view.css`` where there is one,
+    of the folder where the class stands. The kit of all views comes in front of the script, then
     the scripts ``before`` it, and with ``guesses`` the form of a guess, see `guess_script`.
     """
 
@@ -29,13 +27,16 @@ class View(anywidget.AnyWidget):
         if script:  # a widget's traits make a class of their own, which draws as its parent does
             folder = Path(inspect.getfile(cls)).parent
             scripts = [
-                (_HERE / "draw.js").read_text(),
-                *([guess_script()] if guesses else []),
-                *((folder / f"{name}.js").read_text() for name in (*before, script)),
+                KIT.with_suffix(".js"),
+                *(folder / f"{name}.js" for name in (*before, script)),
             ]
-            cls._esm = "\n".join(scripts)
-            style = guess_style() if guesses else ""
-            cls._css = style + (folder / f"{script}.css").read_text()
+            parts = [path.read_text() for path in scripts]
+            styles = [KIT.with_suffix(".css"), folder / f"{script}.css"]
+            looks = [path.read_text() for path in styles if path.exists()]
+            if guesses:
+                parts.insert(1, guess_script())
+                looks.insert(1, guess_style())
+            cls._esm, cls._css = "\n".join(parts), "\n".join(looks)
         super().__init_subclass__(**options)
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from labtools.record.prediction import MISUNDERSTOOD, MISUNDERSTOOD_FROM, SAME_WITHIN, SIZES
 
 _HERE = Path(__file__).parent
+KIT = _HERE / "kit"
+"""What all views are built of: its ``.js`` and its ``.css``."""
 
 
 def guess_script() -> str:
-    """JavaScript that draws the form and scores by the journal's rules; draw.js stands before it.
+    """JavaScript that draws the form and scores by the journal's rules; kit.js stands before it.
 
     It defines ``render`` of gate.js, ``Asked``, which is the form's model, and ``verdict``.
     """

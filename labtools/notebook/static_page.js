@@ -1,5 +1,5 @@
 // The site's side of a question: nobody's Python answers, so the guess stays in this browser.
-// In front of this stand draw.js and what `guess_script` gives; see static_page.py.
+// In front of this stand kit.js and what `guess_script` gives; see static_page.py.
 // From here on the page waits where a question holds it: this runs before there is a page. A browser
 // too old for the rule in static_page.css shows everything.
 if (window.CSS?.supports?.("selector(:has(a))")) document.documentElement.classList.add("lt-asks");
@@ -127,11 +127,8 @@ function renderAnswer({ model, el }) {
 
 // ------------------------------------------------------------------------------- one question
 
-function button(text, onClick, name = "lt-gate-button") {
-  const made = html("button", { type: "button", class: name }, [text]);
-  made.addEventListener("click", onClick);
-  return made;
-}
+const press = (text, act) => button(text, act, { name: "lt-gate-button" });
+const link = (text, act) => button(text, act, { name: "lt-gate-link" });
 
 // Puts a form in a question's place. `tell` is called with the guess when there is one.
 function makeGate(place, tell) {
@@ -172,19 +169,18 @@ function makeGate(place, tell) {
   function offers(guess, skips) {
     if (guess === null) {
       const without = holds ? "Show it without a guess" : "Show this one without a guess";
-      const made = [button(without, () => commit({ skipped: true, at: new Date().toISOString() }),
-        "lt-gate-link")];
+      const made = [link(without, () => commit({ skipped: true, at: new Date().toISOString() }))];
       if (holds) {
         made.unshift(html("span", {}, ["The rest of this page waits until you have committed. "]));
-        made.push(" ", button("Ask me nothing on any page", () => askNothing(true), "lt-gate-link"));
+        made.push(" ", link("Ask me nothing on any page", () => askNothing(true)));
       }
       return made;
     }
     if (skips && read(key) === null) {
-      return [button("Ask me again on every page", () => askNothing(false), "lt-gate-link")];
+      return [link("Ask me again on every page", () => askNothing(false))];
     }
     const name = guess.skipped ? "Ask me again" : "Forget this guess";
-    return [button(name, () => { forget(key); show(); }, "lt-gate-link")];
+    return [link(name, () => { forget(key); show(); })];
   }
 
   const form = html("div");
@@ -238,8 +234,8 @@ function makeRounds(place) {
     back.disabled = at === 0;
     next.disabled = at === rounds.length - 1;
   }
-  const back = button("Previous round", () => go(at - 1));
-  const next = button("Next round", () => go(at + 1));
+  const back = press("Previous round", () => go(at - 1));
+  const next = press("Next round", () => go(at + 1));
 
   for (const [number, round] of rounds.entries()) {
     const sealed = unpack(round.dataset.sealed);

@@ -83,7 +83,7 @@ def static_round(question: Shown, hints: Mapping[str, Shown], gate: Shown, seale
 
 def site_script() -> str:
     """The script of the site that asks questions: the form that Jupyter shows, and its keeper."""
-    parts = [(_HERE / name).read_text() for name in ("draw.js", "static_page.js")]
+    parts = [(_HERE / name).read_text() for name in ("kit.js", "static_page.js")]
     parts.insert(1, guess_script())
     return "(() => {\n" + "\n".join(parts) + "\n})();\n"
 

@@ -20,21 +20,9 @@ TimeCall = Callable[[Sequence[Point]], TimedPoints]
 def ablate_methods(
     bench: TimingBench, point: Point, methods: Sequence[str], time: TimeCall | None = None
 ) -> tuple[Attribution, ...]:
-    """Take one method out of a point at a time.
-
-    The point and all of its variants are timed in one call of the bench, with equal repeats; where
-    the bench times live, they are interleaved. A variant that has no time has no attribution, nor
-    has a method that cannot be taken out alone, see `single_variants`.
-
-    Args:
-        bench: where they are timed.
-        point: with all of the methods.
-        methods: ids.
-        time: the bench's call, or one that keeps what it measures as well.
-
-    Raises:
-        LabError: the point itself has no time, or a method is not on.
-    """
+    """Take one method out of a point at a time, all timed in one call of the bench. A variant
+    without a time has no attribution, nor has a method that cannot be taken out alone, see
+    `single_variants`."""
     variants = single_variants(bench.family, point, methods).points
     return _attribute(bench, point, variants, time or bench.time)
 
@@ -42,12 +30,8 @@ def ablate_methods(
 def ablate_pairs(
     bench: TimingBench, point: Point, methods: Sequence[str], time: TimeCall | None = None
 ) -> tuple[Attribution, ...]:
-    """Take two methods out of a point at a time, named as `pair_name` does.
-
-    What two methods do together is measured, never summed: the sum of two single effects is
-    something else where they interact, see `interactions`. Where no two can be taken out together
-    nothing is timed.
-    """
+    """Take two methods out of a point at a time, named as `pair_name` does; what two do together is
+    measured, never summed. Where no two can be taken out together nothing is timed."""
     variants = pair_variants(bench.family, point, methods).points
     return _attribute(bench, point, variants, time or bench.time) if variants else ()
 

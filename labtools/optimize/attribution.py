@@ -64,11 +64,8 @@ class Attribution:
 
 
 def outcome_of(found: Attribution) -> Outcome:
-    """What taking the method out does, with harm as a side of its own.
-
-    ``slower``: the method counts. ``faster``: it harms. ``same``: neither. ``open``: the interval
-    holds the threshold, on one side or the other.
-    """
+    """What taking the method out does: ``slower``, it counts; ``faster``, it harms; ``same``,
+    neither; ``open``, the interval holds the threshold on one side or the other."""
     if found.low > found.threshold:
         return "slower"
     if found.high < -found.threshold:
@@ -81,15 +78,9 @@ def outcome_of(found: Attribution) -> Outcome:
 
 
 def ratio_of(above: Samples, below: Samples, noise: float = 0.0) -> TimeRatio:
-    """Time of one point over another's: median over the processes that both share.
-
-    The interval is the bootstrap of `ratio_of_samples` over processes and rounds. Where the two
-    were not timed side by side it takes no notice of what moved between them, so ``noise``, a
-    factor's logarithm that identical kernels differ by, widens it: the wider of both counts.
-
-    Raises:
-        LabError: they share no process.
-    """
+    """Time of one point over another's: median over the processes that both share, with the
+    bootstrap of `ratio_of_samples`. ``noise``, a factor's logarithm that identical kernels differ
+    by, widens it."""
     of_above = {one.process: np.asarray(one.us) for one in above.processes}
     of_below = {one.process: np.asarray(one.us) for one in below.processes}
     shared = sorted(set(of_above) & set(of_below))
@@ -107,10 +98,7 @@ def ratio_of(above: Samples, below: Samples, noise: float = 0.0) -> TimeRatio:
 
 
 def noise_of(pairs: Sequence[tuple[Samples, Samples]]) -> float:
-    """The logarithm of the factor that all but 5 % of the pairs of identical kernels stay within.
-
-    The medians of both are compared, whenever they were timed.
-    """
+    """Logarithm of the factor that all but 5 % of the pairs of identical kernels stay within."""
     off = [abs(float(np.log(median_us(b) / median_us(a)))) for a, b in pairs]
     return float(np.quantile(off, CONFIDENCE, method="higher")) if off else 0.0
 
@@ -118,16 +106,8 @@ def noise_of(pairs: Sequence[tuple[Samples, Samples]]) -> float:
 def least_effect_of(
     pairs: Sequence[tuple[Samples, Samples]], origin: str, noise: float = 0.0
 ) -> AA:
-    """The smallest effect that can be told, from identical kernels.
-
-    It is the farthest end of an interval, in all but 5 % of the pairs: what is smaller is seen
-    where there is nothing.
-
-    Args:
-        pairs: samples of a kernel, and of the same kernel under another name.
-        origin: of the times.
-        noise: by which every interval is widened, see `ratio_of`.
-    """
+    """The smallest effect that can be told: the farthest end of an interval, in all but 5 % of the
+    pairs of identical kernels. ``noise`` is as in `ratio_of`."""
     ends = []
     for first, second in pairs:
         found = ratio_of(second, first, noise)
@@ -170,11 +150,8 @@ class Interaction:
 def interactions(
     single: Sequence[Attribution], pairs: Sequence[Attribution], least: AA
 ) -> tuple[Interaction, ...]:
-    """Hold what two methods do together against what each does alone.
-
-    Factors are multiplied, since a relative effect is one of a time; what is not the product within
-    the interval and the least effect is said to interact.
-    """
+    """Hold what two methods do together against the product of what each does alone; what is not
+    that within the interval and the least effect is said to interact."""
     alone = {one.method: one.relative for one in single}
     found = []
     for one in pairs:
@@ -204,11 +181,7 @@ def say_effect(one: Attribution) -> tuple[str, str, str]:
 def say_pairs(
     pairs: Sequence[Attribution], met: Sequence[Interaction]
 ) -> Iterator[tuple[str, ...]]:
-    """A row a pair, under `PAIR_COLUMNS`.
-
-    The last two cells say what both would do if neither needed the other, and whether they do
-    something else; they are empty where one of the two has no time alone.
-    """
+    """A row a pair, under `PAIR_COLUMNS`; its last cells are empty where one has no time alone."""
     known = {pair_name(*one.methods): one for one in met}
     for pair in pairs:
         one = known.get(pair.method)
@@ -218,11 +191,7 @@ def say_pairs(
 
 
 def say_untimed(untimed: Mapping[str, str]) -> Iterator[str]:
-    """What has no time, reason by reason: every method, and pairs up to `MOST_PAIRS_NAMED`.
-
-    Args:
-        untimed: why there is none, by the name of a method or of a pair.
-    """
+    """What has no time, reason by reason: every method, and pairs up to `MOST_PAIRS_NAMED`."""
     reasons: dict[str, list[str]] = {}
     for name, why in untimed.items():
         reasons.setdefault(first_line(why), []).append(name)

@@ -1,73 +1,44 @@
 """Where points are timed: on the recorded grid, by the forecast, or live on a GPU.
 
-One protocol, so that a loop does not know which. Each says of its times where they come from, how
-two of them compare and what the smallest effect is that it can tell.
+A loop does not know which. Each says of its times where they come from, how two of them compare and
+what the smallest effect is that it can tell.
 """
 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import statistics
-import tempfile
-import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
-from labtools.measure.campaign.recording import check_batteries, check_key
-from labtools.measure.check import check_rung
-from labtools.measure.gpu.job import (
-    Job,
-    ceiling_candidates,
-    make_job,
-    make_jobs,
-    require_device,
-    rung_candidate,
-)
-from labtools.measure.gpu.measure import (
-    PROCESSES,
-    ROUNDS,
-    GroupResult,
-    as_candidate,
-    make_request,
-    run_group,
-)
-from labtools.measure.gpu.pool import LivePool
-from labtools.measure.profiler.profile import profile_batch
 from labtools.predict import (
     DEFAULT_GPU,
     Forecast,
     Gpu,
     forecast,
     forecast_each,
-    gpu_or_default,
     load_gpu,
     model_name,
 )
 from labtools.predict.machine import machine_of
-from labtools.problem import LabError, Limits, Problem, operation_of
+from labtools.problem import LabError, Problem, operation_of
 from labtools.record import ProcessSamples, Samples, median_us
-from labtools.toolchain import compile_ahead
 from labtools.toolchain.listings import MachineCode, machine_code
 from labtools.toolchain.progress import Progress, silent
 
 from .attribution import AA, TimeRatio, least_effect_of, noise_of, ratio_of
 from .code_numbers import code_numbers
 from .family import Family, Method, Point
-from .gaps import Gaps, counters_of_forecast, gaps_of_counters, gaps_of_forecast, gaps_of_predicted
+from .gaps import Gaps, counters_of_forecast, gaps_of_forecast, gaps_of_predicted
 from .grid import Grid, check_grid, grid_path, read_grid, samples_of
 from .sass_check import Proof, SassVerdict, check_sass, judge_counts, judge_proof
 from .score import ScoreEnds
 
 TimedOn = Literal["recorded", "forecast", "gpu"]
 TimesFrom = Literal["recorded", "forecast", "live"]
-AA_PAIRS = 20
-"""Pairs of identical kernels behind the least effect that a live bench can tell."""
 
 
 @dataclass(frozen=True)
@@ -78,132 +49,83 @@ class TimedPoints:
     failures: dict[Point, str] = field(default_factory=dict)  # why the others have none
 
     def median_us(self, point: Point) -> float:
-        """The median time of a point, microseconds.
-
-        Raises:
-            LabError: it has none.
-        """
+        """The median time of a point, microseconds."""
         if point not in self.samples:
             why = self.failures.get(point, "it was not timed")
             raise LabError(f"{point.key} has no time.", why, "the other points")
         return median_us(self.samples[point])
 
 
-class TimingBench(Protocol):
-    """Where the points of a family are timed at a workload."""
+class TimingBench(ABC):
+    """Where the points of a family are timed at a workload, with codes and forecasts by the GPU's
+    data sheet."""
 
-    family: Family  # whose points
-    problem: Problem  # the workload
-    gpu: str  # short name, as of a data sheet, or what the device calls itself
-    limits: Limits  # of the GPU
     origin: TimesFrom  # of the times
-    one_call: bool  # only what was timed in one call may be compared
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-    def refuses(self, point: Point) -> str | None:
-        """Why a point may not be a branch here, or None."""
-
-    def crowns(self, point: Point) -> bool:
-        """Whether a point may lead a round: each of its methods can be taken out here."""
-
-    def time(self, points: Sequence[Point], problem: Problem | None = None) -> TimedPoints:
-        """Time points in one call; None takes the bench's workload."""
-
-    def ratio(self, timed: TimedPoints, above: Point, below: Point) -> TimeRatio:
-        """Time of one point over another's, with its 95 % interval; both were timed."""
-
-    def least_effect(self) -> AA:
-        """The smallest effect that can be told here, by identical kernels."""
-
-    def check(self, points: Sequence[Point]) -> dict[Point, str | None]:
-        """What is wrong with the answers of each point, or None."""
-
-    def look_ahead(self, points: Sequence[Point]) -> None:
-        """Find out together, which is sooner, what `shares` and `gaps` will say of each point."""
-
-    def shares(self, point: Point) -> Mapping[str, float | None]:
-        """Counters of a point by stable names: measured, or those that the forecast predicts."""
-
-    def gaps(self, point: Point) -> Gaps:
-        """How far a point is from the peaks."""
-
-    def code(self, point: Point) -> MachineCode:
-        """Its machine code."""
-
-    def look_for(
-        self, point: Point, removed: Mapping[str, Point | None], proved: Mapping[str, Proof]
-    ) -> tuple[SassVerdict, ...]:
-        """What a point's machine code says of methods, each against the point without it.
-
-        Args:
-            point: where they are on.
-            removed: the point without each, by its id; None where it cannot be taken out alone.
-            proved: what the proof of a method without a signature said.
-        """
-
-    def entry(self, point: Point) -> str | None:
-        """Its kernel function that takes longest; None where nobody knows."""
-
-    def numbers(self, point: Point) -> Mapping[str, float | None]:
-        """Numbers of its machine code that prove a method, see `code_numbers`; may be empty."""
-
-    def forecasts_us(self, points: Sequence[Point]) -> dict[Point, float]:
-        """Forecast times, microseconds; a point without one is left out."""
-
-    def best_of_grid(self) -> tuple[Point, float] | None:
-        """The fastest point of all, and its time in microseconds, where that is known."""
-
-    def best_leading(self) -> tuple[Point, float] | None:
-        """The fastest point that a round may lead with, and its time in microseconds, where that is
-        known."""
-
-    def known_us(self, points: Sequence[Point]) -> dict[Point, float]:
-        """Times that are known without a run, microseconds; a point without one is left out."""
-
-    def floor_us(self) -> float | None:
-        """The bulk at the best rate of a plain read and an empty launch, microseconds; None: not
-        known."""
-
-    def score_ends(self) -> ScoreEnds | None:
-        """Floor and fastest fair library at the workload; None where one is not known."""
-
-    def environment(self) -> dict[str, Any]:
-        """Versions and what else the times depend on."""
-
-
-class _OnAFamily:
-    """What the benches share: a family, a workload, codes and forecasts by the data sheet."""
-
-    one_call = False
+    one_call = False  # only what was timed in one call may be compared
 
     def __init__(self, family: Family, problem: Problem, sheet: Gpu, progress: Progress) -> None:
         self.family, self.problem, self.sheet = family, problem, sheet
         self.gpu, self.limits = sheet.name, sheet.limits
         self.progress = progress
         self._forecasts: dict[tuple[Point, Problem], Forecast | LabError] = {}
-        self._grid_points = frozenset(family.grid())
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         return None
 
+    # ------------------------------------------------------------------------------- times
+
+    @abstractmethod
+    def time(self, points: Sequence[Point], problem: Problem | None = None) -> TimedPoints:
+        """Time points in one call; None takes the bench's workload."""
+
+    @abstractmethod
+    def ratio(self, timed: TimedPoints, above: Point, below: Point) -> TimeRatio:
+        """Time of one point over another's, with its 95 % interval; both were timed."""
+
+    @abstractmethod
+    def least_effect(self) -> AA:
+        """The smallest effect that can be told here, by identical kernels."""
+
+    @abstractmethod
+    def check(self, points: Sequence[Point]) -> dict[Point, str | None]:
+        """What is wrong with the answers of each point, or None."""
+
+    @abstractmethod
+    def floor_us(self) -> float | None:
+        """The bulk at the best rate of a plain read and an empty launch, microseconds; None: not
+        known."""
+
+    @abstractmethod
+    def environment(self) -> dict[str, Any]:
+        """Versions and what else the times depend on."""
+
+    def known_us(self, points: Sequence[Point]) -> dict[Point, float]:
+        """Times that are known without a run, microseconds; a point without one is left out."""
+        return {}
+
+    def best_of_grid(self) -> tuple[Point, float] | None:
+        """The fastest point of all, and its time in microseconds, where that is known."""
+        return None
+
+    def best_leading(self) -> tuple[Point, float] | None:
+        """The same of the points that a round may lead with."""
+        return None
+
+    def score_ends(self) -> ScoreEnds | None:
+        """Floor and fastest fair library at the workload; None where one is not known."""
+        return None
+
+    # ------------------------------------------------------------------------------ points
+
+    @cached_property
+    def _grid_points(self) -> frozenset[Point]:
+        return frozenset(self.family.grid())
+
     def crowns(self, point: Point) -> bool:
-        """Whether a point may lead a round."""
+        """Whether a point may lead a round: each of its methods can be taken out here."""
         return point in self._grid_points
 
     def refuses(self, point: Point) -> str | None:
@@ -216,6 +138,8 @@ class _OnAFamily:
             return error.why or error.what
         return None
 
+    # -------------------------------------------------------------------- code and forecasts
+
     def code(self, point: Point) -> MachineCode:
         """Its machine code, compiled here."""
         return machine_code(self.family.rung, self.problem, self.limits, point.knobs)
@@ -223,17 +147,18 @@ class _OnAFamily:
     def look_for(
         self, point: Point, removed: Mapping[str, Point | None], proved: Mapping[str, Proof]
     ) -> tuple[SassVerdict, ...]:
-        """The signatures in the code that is compiled here."""
+        """What a point's machine code says of methods, each against the point without it.
+
+        Args:
+            removed: the point without each, by its id; None where it cannot be taken out alone.
+            proved: what the proof of a method without a signature said.
+        """
         before = {name: self.code(left) for name, left in removed.items() if left is not None}
         code, entry = self.code(point), self.entry(point)
         return check_sass(self.family, removed, code, before, entry, proved)
 
     def forecast_of(self, point: Point, problem: Problem | None = None) -> Forecast:
-        """The forecast of a point.
-
-        Raises:
-            LabError: there is none, and why.
-        """
+        """The forecast of a point."""
         key = (point, problem or self.problem)
         if key not in self._forecasts:
             try:
@@ -250,63 +175,51 @@ class _OnAFamily:
 
     def forecasts_us(self, points: Sequence[Point]) -> dict[Point, float]:
         """Forecast times, microseconds; a point without one is left out."""
-        asked = [(self.family.rung, self.problem, self.sheet, dict(one.knobs)) for one in points]
+        asked = [
+            (self.family.rung, self.problem, self.sheet, dict(point.knobs)) for point in points
+        ]
         with contextlib.suppress(LabError):  # side by side; what cannot be forecast says so below
             forecast_each(asked)
         found = {}
-        for number, one in enumerate(points):
+        for number, point in enumerate(points):
             self.progress("forecasting", number, len(points))
-            try:
-                found[one] = self.forecast_of(one).time_us
-            except LabError:
-                continue
+            with contextlib.suppress(LabError):
+                found[point] = self.forecast_of(point).time_us
         return found
 
     def look_ahead(self, points: Sequence[Point]) -> None:
-        """Their forecasts, side by side."""
+        """Find out together, which is sooner, what `shares` and `gaps` will say of each point."""
         self.forecasts_us(points)
 
     def entry(self, point: Point) -> str | None:
-        """Its kernel function that takes longest, by the forecast."""
+        """Its kernel function that takes longest; None where nobody knows."""
         try:
             return self.forecast_of(point).main_launch.entry
         except LabError:
             return None
 
     def numbers(self, point: Point) -> Mapping[str, float | None]:
-        """Numbers of its machine code, followed here; none where it cannot be followed."""
+        """Numbers of its machine code that prove a method, see `code_numbers`; may be empty."""
         entry = self.entry(point)
         if entry is None:
             return {}
-        code = self.code(point)
+        rung, code = self.family.rung, self.code(point)
         try:
-            return code_numbers(
-                self.family.rung, self.problem, self.limits, point.knobs, code, entry
-            )
+            return code_numbers(rung, self.problem, self.limits, point.knobs, code, entry)
         except LabError:
             return {}
 
-    def best_of_grid(self) -> tuple[Point, float] | None:
-        """Not known: nobody times or forecasts a whole grid for it."""
-        return None
+    def shares(self, point: Point) -> Mapping[str, float | None]:
+        """Counters of a point by stable names: measured, or those that the forecast predicts."""
+        return dict(counters_of_forecast(self.forecast_of(point)))
 
-    def best_leading(self) -> tuple[Point, float] | None:
-        """Not known: nobody times or forecasts a whole grid for it."""
-        return None
-
-    def known_us(self, points: Sequence[Point]) -> dict[Point, float]:
-        """None: nothing is known before it runs."""
-        return {}
-
-    def score_ends(self) -> ScoreEnds | None:
-        """None: nothing of a library's time is known."""
-        return None
+    def gaps(self, point: Point) -> Gaps:
+        """How far a point is from the peaks."""
+        return gaps_of_forecast(self.forecast_of(point))
 
     def _read_floor_us(self, sweeps: Iterable[tuple[Problem, float]] = ()) -> float | None:
-        """The bulk of the workload at the best rate of a plain read, and an empty launch.
-
-        No point has a say in it, so it is known before any is timed.
-        """
+        """The bulk of the workload at the best rate of a plain read, and an empty launch,
+        microseconds. No point has a say in it."""
         rates, empty_us = [], 0.0
         with contextlib.suppress(LabError):  # a GPU without a record or a data sheet
             machine = machine_of(self.sheet)
@@ -315,14 +228,6 @@ class _OnAFamily:
         rates += [of.streamed_bytes / (us - empty_us) for of, us in sweeps if us > empty_us]
         return self.problem.streamed_bytes / max(rates) + empty_us if rates else None
 
-    def shares(self, point: Point) -> Mapping[str, float | None]:
-        """The counters that the forecast predicts."""
-        return dict(counters_of_forecast(self.forecast_of(point)))
-
-    def gaps(self, point: Point) -> Gaps:
-        """The gaps that the forecast shows."""
-        return gaps_of_forecast(self.forecast_of(point))
-
 
 # -------------------------------------------------------------------------------- recorded
 
@@ -330,21 +235,12 @@ class _OnAFamily:
 _NOT_THERE = "the recorded grid does not have it"
 
 
-class RecordedBench(_OnAFamily):
+class RecordedBench(TimingBench):
     """Times, forecasts and counters from a recorded grid.
 
     Two points of it may have been timed in two batches, minutes apart. So the interval of their
     ratio comes from the samples of both and from the identical kernels of the same campaign. The
     best points were timed again side by side; see `ratio`.
-
-    Args:
-        family: as the grid has it.
-        problem: one of the grid's workloads.
-        grid: the table.
-        progress: hears of what takes time.
-
-    Raises:
-        LabError: the grid is of another kernel, or was not measured on the workload.
     """
 
     origin: TimesFrom = "recorded"
@@ -408,11 +304,8 @@ class RecordedBench(_OnAFamily):
         return noise_of(self.identical)
 
     def ratio(self, timed: TimedPoints, above: Point, below: Point) -> TimeRatio:
-        """Ratio of two points; its interval by both samples and by the campaign's A/A run.
-
-        Where both are among the points that the campaign timed side by side as well, in turns and
-        by several processes, these samples count, and identical kernels among them.
-        """
+        """Ratio of two points; its interval by both samples and by the campaign's A/A run, or where
+        it timed both side by side, in turns, by those samples and identical kernels among them."""
         beside = self._side_by_side(above), self._side_by_side(below)
         if beside[0] and beside[1]:
             return ratio_of(beside[0], beside[1], self._noise_in_turns)
@@ -491,10 +384,8 @@ class RecordedBench(_OnAFamily):
     def look_for(
         self, point: Point, removed: Mapping[str, Point | None], proved: Mapping[str, Proof]
     ) -> tuple[SassVerdict, ...]:
-        """What the campaign counted in the code that it timed; no compiler is asked.
-
-        Where it did not count a signature, the code is compiled here.
-        """
+        """What the campaign counted in the code that it timed; what it did not count is compiled
+        here."""
         entry, found = self.entry(point), list[SassVerdict]()
         for name, left in removed.items():
             method = self.family.method(name)
@@ -597,24 +488,13 @@ class RecordedBench(_OnAFamily):
 # -------------------------------------------------------------------------------- forecast
 
 
-class ForecastBench(_OnAFamily):
-    """The forecast in place of times. It needs no GPU and moves by nothing.
-
-    Args:
-        family: any.
-        problem: that its kernel supports.
-        gpu: whose data sheet.
-        progress: hears of what takes time.
-    """
+class ForecastBench(TimingBench):
+    """The forecast in place of times. It needs no GPU and moves by nothing."""
 
     origin: TimesFrom = "forecast"
 
     def __init__(
-        self,
-        family: Family,
-        problem: Problem,
-        gpu: Gpu | None = None,
-        progress: Progress = silent,
+        self, family: Family, problem: Problem, gpu: Gpu | None = None, progress: Progress = silent
     ) -> None:
         super().__init__(family, problem, gpu or load_gpu(DEFAULT_GPU), progress)
         self._checked: dict[Point, str | None] = {}
@@ -661,6 +541,8 @@ class ForecastBench(_OnAFamily):
 
 def _check_on_cpu(family: Family, problem: Problem, point: Point) -> str | None:
     """What is wrong with a point on small problems of its workload's kind, or None."""
+    from labtools.measure.check import check_rung
+
     small = operation_of(problem).small
     if family.rung.supports(small) is not None:
         small = problem
@@ -671,230 +553,8 @@ def _check_on_cpu(family: Family, problem: Problem, point: Point) -> str | None:
     return None if report.ok else str(report)
 
 
-# ------------------------------------------------------------------------------------ live
-
-
-class LiveBench(_OnAFamily):
-    """This machine's GPU. All points of a call are interleaved in each process.
-
-    Args:
-        family: any.
-        problem: the workload.
-        processes: that time each call.
-        rounds: samples of a point in each of them.
-        progress: hears of what takes time.
-
-    Raises:
-        LabError: nothing can run on a GPU here, or the problem comes with the family's own Python.
-    """
-
-    origin: TimesFrom = "live"
-    one_call = True
-
-    def __init__(
-        self,
-        family: Family,
-        problem: Problem,
-        *,
-        processes: int = PROCESSES,
-        rounds: int = ROUNDS,
-        progress: Progress = silent,
-    ) -> None:
-        if not type(operation_of(problem)).__module__.startswith("labtools."):
-            raise LabError(
-                f"{problem} cannot be timed on a GPU.",
-                "the processes that time load no kernel's Python, and this problem comes with one",
-                "--on forecast; a problem in labtools, added as CONTRIBUTING.md says",
-            )
-        self.device = require_device()
-        super().__init__(family, problem, gpu_or_default(), progress)
-        self.processes, self.rounds = processes, rounds
-        self._held = ExitStack()
-        self._pool: LivePool | None = None
-        self._checked: dict[Point, str | None] = {}
-        self._counted: dict[Point, Mapping[str, float | None]] = {}
-        self._least: AA | None = None
-        self._floor: tuple[float | None] | None = None
-        self._ends: tuple[ScoreEnds | None] | None = None
-        self._environment: dict[str, str | None] = {}
-        self._calls = 0
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._held.__exit__(kind, error, trace)
-        self._pool = None
-
-    def crowns(self, point: Point) -> bool:
-        """Any valid point may lead: its methods are taken out here and now."""
-        return True
-
-    def time(self, points: Sequence[Point], problem: Problem | None = None) -> TimedPoints:
-        """Time points side by side; each is compared with the oracle before and after."""
-        wanted = problem or self.problem
-        jobs, failures = {}, {}
-        rung = self.family.rung
-        compile_ahead([(rung, wanted, one.knobs) for one in points], self.limits, compiler="live")
-        for one in dict.fromkeys(points):
-            try:
-                jobs[one] = self._job(one, wanted)
-            except LabError as error:
-                failures[one] = error.clause
-        found = self._measure(list(jobs.values()), wanted)
-        named = {job.label: one for one, job in jobs.items()}
-        failures |= {named[label]: text for label, text in found.failures.items() if label in named}
-        samples = {
-            one: _samples_of(found, job.label) for one, job in jobs.items() if one not in failures
-        }
-        return TimedPoints({one: held for one, held in samples.items() if held}, failures)
-
-    def _job(self, point: Point, problem: Problem) -> Job:
-        candidate = rung_candidate(self.family.rung, point.knobs)
-        return replace(make_job(candidate, problem, self.limits), label=self._name(point))
-
-    def _name(self, point: Point) -> str:
-        return f"{self.family.rung.id} {point.key}"
-
-    def _measure(self, jobs: Sequence[Job], problem: Problem) -> GroupResult:
-        if not jobs:
-            return GroupResult()
-        if self._pool is None:
-            self._pool = self._held.enter_context(LivePool(self.processes, progress=self.progress))
-        self._calls += 1
-        request = make_request(
-            *(jobs, problem, self.limits, f"loop over {self.family.rung.id}"),
-            seed=zlib.crc32(f"{problem.key()} {self._calls}".encode()),
-            rounds=self.rounds,
-        )
-        found = run_group(self._pool, request, self.processes, self.progress)
-        self._environment = found.environment or self._environment
-        return found
-
-    def ratio(self, timed: TimedPoints, above: Point, below: Point) -> TimeRatio:
-        """Ratio of two points of one call: median over the processes, and its bootstrap."""
-        return ratio_of(timed.samples[above], timed.samples[below])
-
-    def least_effect(self) -> AA:
-        """From the start point and as many kernels like it, each loaded from a file of its own."""
-        if self._least is None:
-            first = self._job(self.family.start, self.problem)
-            with tempfile.TemporaryDirectory(prefix="labtools-aa-") as folder:
-                jobs = [_copy_job(first, Path(folder), number) for number in range(AA_PAIRS + 1)]
-                found = self._measure(jobs, self.problem)
-            rows = [_samples_of(found, job.label) for job in jobs]
-            known = [one for one in rows if one is not None]
-            pairs = list(zip(known, known[1:], strict=False))
-            if not pairs:
-                raise LabError(
-                    "Identical kernels could not be timed.",
-                    next(iter(found.failures.values()), ""),
-                    "the recorded grid, forecasts",
-                )
-            self._least = least_effect_of(pairs, self.origin)
-        return self._least
-
-    def check(self, points: Sequence[Point]) -> dict[Point, str | None]:
-        """What is wrong with each on a battery of small problems, or None."""
-        left = [one for one in dict.fromkeys(points) if one not in self._checked]
-        named = {one: rung_candidate(self.family.rung, one.knobs) for one in left}
-        keys = {one: check_key(said.label, self.problem) for one, said in named.items()}
-        try:
-            wanted = {keys[one]: (named[one], self.problem) for one in left}
-            found = check_batteries(wanted) if wanted else {}
-        except LabError as error:
-            for one in left:  # which of them cannot be compiled, it says alone
-                self._checked |= {one: error.clause} if len(left) == 1 else self.check([one])
-        else:
-            for one, key in keys.items():
-                self._checked[one] = None if found[key].ok else "; ".join(found[key].problems)
-        return {one: self._checked[one] for one in points}
-
-    def shares(self, point: Point) -> Mapping[str, float | None]:
-        """Counters of the hardware; where ncu reads none, those that the forecast predicts."""
-        return self._counters(point) or super().shares(point)
-
-    def gaps(self, point: Point) -> Gaps:
-        """The gaps that the counters show; without counters those of the forecast, so labelled."""
-        counters = self._counters(point)
-        if not counters:
-            return super().gaps(point)
-        return gaps_of_counters(counters, self.limits.max_warps_per_sm)
-
-    def look_ahead(self, points: Sequence[Point]) -> None:
-        """One run of ncu for all of them, and their forecasts side by side."""
-        super().look_ahead(points)
-        self._count(points)
-
-    def _count(self, points: Sequence[Point]) -> None:
-        left = [one for one in dict.fromkeys(points) if one not in self._counted]
-        if not left:
-            return
-        items = [(self.family.rung, self.problem, dict(one.knobs)) for one in left]
-        try:
-            reports = profile_batch(items)
-        except LabError:
-            reports = []
-        counted = {
-            one: report.record_counters().values
-            for one, report in zip(left, reports, strict=False)
-            if not isinstance(report, LabError)
-        }
-        self._counted |= {one: counted.get(one, {}) for one in left}
-
-    def _counters(self, point: Point) -> Mapping[str, float | None]:
-        self._count([point])
-        return self._counted[point]
-
-    def floor_us(self) -> float | None:
-        """By the read sweep, timed here, and by the GPU's record."""
-        if self._floor is None:
-            sweeps = []
-            for problem in dict.fromkeys((self.problem, *self.family.workloads)):
-                sweep = [
-                    (one, problem)
-                    for one in ceiling_candidates(self.limits.num_sms)
-                    if one.supports(problem) is None
-                ]
-                jobs = make_jobs(sweep, self.limits)
-                found = self._measure(jobs, problem)
-                held = [_samples_of(found, job.label) for job in jobs]
-                sweeps += [(problem, median_us(one)) for one in held if one]
-            self._floor = (self._read_floor_us(sweeps),)
-        return self._floor[0]
-
-    def score_ends(self) -> ScoreEnds | None:
-        """By the baseline of the operation, timed here by the processes that time the points."""
-        if self._ends is None:
-            self._ends = (ends_of(self.floor_us(), self._baseline_us()),)
-        return self._ends[0]
-
-    def _baseline_us(self) -> dict[str, float]:
-        name = operation_of(self.problem).baseline
-        if name is None:
-            return {}
-        try:
-            job = make_job(as_candidate(f"baseline:{name}"), self.problem, self.limits)
-            held = _samples_of(self._measure([job], self.problem), job.label)
-        except LabError:  # its library is not installed, or does not take the workload
-            return {}
-        return {job.label: median_us(held)} if held else {}
-
-    def environment(self) -> dict[str, Any]:
-        """The device and the versions of what ran."""
-        known = {name: value for name, value in self._environment.items() if value is not None}
-        return {"gpu": self.device.name, "driver": self.device.driver_version, **known}
-
-
 def ends_of(floor_us: float | None, times_us: Mapping[str, float]) -> ScoreEnds | None:
-    """The floor and the fastest baseline among some times; None where one is not there.
-
-    Args:
-        floor_us: microseconds.
-        times_us: by the label of a candidate.
-    """
+    """The floor and the fastest baseline among some times by label; None where one is not there."""
     libraries = {one: us for one, us in times_us.items() if one.startswith("baseline:")}
     if floor_us is None or not libraries:
         return None
@@ -902,51 +562,16 @@ def ends_of(floor_us: float | None, times_us: Mapping[str, float]) -> ScoreEnds 
     return ScoreEnds(floor_us, libraries[fastest], fastest.removeprefix("baseline:"))
 
 
-def _copy_job(job: Job, folder: Path, number: int) -> Job:
-    """The same code under another name, in a file of its own."""
-    path = folder / f"{number}.cubin"
-    shutil.copyfile(job.cubin, path)
-    return replace(job, label=f"{job.label} ({number})", cubin=str(path))
-
-
-def _samples_of(found: GroupResult, label: str) -> Samples | None:
-    """The times of a candidate in every process; None where one of them has none."""
-    rows = [answer.timed[label].samples for answer in found.answers if label in answer.timed]
-    if not rows or len(rows) < len(found.answers):
-        return None
-    return Samples(processes=tuple(rows))
-
-
-# ------------------------------------------------------------------------------------- opening
-
-
 def open_bench(
-    family: Family,
-    problem: Problem,
-    on: TimedOn,
-    *,
-    seed: int = 0,
-    progress: Progress = silent,
+    family: Family, problem: Problem, on: TimedOn, *, seed: int = 0, progress: Progress = silent
 ) -> TimingBench:
-    """The bench of a name.
-
-    Args:
-        family: whose points are timed.
-        problem: at which workload.
-        on: ``recorded``, ``forecast`` or ``gpu``.
-        seed: of what a bench draws; a recorded time and a forecast are what they are.
-        progress: hears of what takes time.
-
-    Raises:
-        LabError: the family cannot run the problem, there is no such bench here, or the recorded
-            grid is of other code.
-    """
+    """The bench of a name: ``recorded``, ``forecast`` or ``gpu``."""
     if reason := family.rung.supports(problem):
         raise LabError(f"{family.rung.id} cannot run {problem}.", reason, "choose another workload")
     makers: Mapping[TimedOn, Callable[[], TimingBench]] = {
         "recorded": lambda: _open_recorded(family, problem, progress),
         "forecast": lambda: ForecastBench(family, problem, progress=progress),
-        "gpu": lambda: LiveBench(family, problem, progress=progress),
+        "gpu": lambda: _open_live(family, problem, progress),
     }
     return makers[on]()
 
@@ -968,3 +593,9 @@ def _open_recorded(family: Family, problem: Problem, progress: Progress) -> Reco
             "--on forecast, and --on gpu where there is one",
         )
     return RecordedBench(family, problem, grid, progress)
+
+
+def _open_live(family: Family, problem: Problem, progress: Progress) -> TimingBench:
+    from .live_bench import LiveBench
+
+    return LiveBench(family, problem, progress=progress)

@@ -64,16 +64,11 @@ def variants(
 ) -> Iterator[Point | str]:
     """A point with some methods, in each of their forms and with each setting of hyperparameters.
 
-    What is on already may take another of its forms: which one is best follows from what is beside
-    it. A setting that would switch another method on or off is no variant: nobody would know which
-    of the two a gain belongs to. Nor is one that gives a method another form than it may have, as
-    where a hyperparameter is the form. Each point comes once; in place of one that is no variant or
-    no kernel comes the reason.
+    What is on already may take another of its forms. Each point comes once; in place of one that is
+    no variant or no kernel comes the reason: it would switch another method, or change a form that
+    is held.
 
     Args:
-        family: what is tuned.
-        point: what the methods are added to.
-        methods: their ids; none varies the hyperparameters alone.
         forms: the number of the one form that a method may have; without it all are tried.
         fixed: ids of methods that keep the form that they are on in.
         settings: knobs that each variant has so.
@@ -125,16 +120,8 @@ def variants(
 def held_forms(
     family: Family, point: Point, plain: Point, methods: Sequence[str], fixed: Collection[str]
 ) -> dict[str, int]:
-    """The form that each method keeps that is not to have another.
-
-    Args:
-        family: what is tuned.
-        point: what methods are added to. What is on there keeps that form, or is off.
-        plain: the point with the methods. What they brought along keeps the form that it came in;
-            what they switched off is held to nothing.
-        methods: their ids; they are held to nothing here.
-        fixed: ids of the methods that keep their form.
-    """
+    """The form that each method of ``fixed`` keeps that the round does not take: that at ``point``,
+    or that in which the round's methods brought it along in ``plain``."""
     found = {}
     for name in set(fixed) - set(methods):
         before, now = family.form_of(point, name), family.form_of(plain, name)
@@ -146,19 +133,8 @@ def held_forms(
 def with_methods(
     family: Family, point: Point, methods: Sequence[str], forms: Mapping[str, int]
 ) -> Point:
-    """A point with some methods, where need be with one hyperparameter set anew.
-
-    What a constraint forbids beside the hyperparameters of the point may be allowed beside others.
-
-    Args:
-        family: what is tuned.
-        point: what the methods are added to.
-        methods: their ids.
-        forms: the number of each one's form.
-
-    Raises:
-        InvalidPoint: they exclude each other, or a constraint forbids them beside any.
-    """
+    """A point with some methods, where need be with one hyperparameter set anew: what a constraint
+    forbids beside the hyperparameters of the point may be allowed beside others."""
     try:
         return family.apply(point, methods, forms=forms)
     except ForbiddenPoint:
@@ -184,12 +160,7 @@ def _choices(family: Family, held: Sequence[str]) -> list[list[KnobValues]]:
 
 
 def varied_knobs(family: Family, held: Sequence[str]) -> frozenset[str]:
-    """The knobs that variants set beside those of the round's methods.
-
-    Args:
-        family: what is tuned.
-        held: ids of the other methods that are on.
-    """
+    """The knobs that variants set beside those of the round's methods."""
     choices = itertools.chain(*_choices(family, held))
     return frozenset(name for setting in choices for name, _ in setting)
 
@@ -206,19 +177,7 @@ def propose(
     fixed: Collection[str] = (),
     settings: Mapping[str, int] | None = None,
 ) -> Branching:
-    """Choose a round's branches.
-
-    Args:
-        bench: where they will run.
-        point: the champion.
-        methods: ids of the round's methods.
-        count: how many branches at most.
-        known: points that are not tried again, and why.
-        seed: of what is drawn, in words.
-        forms: see `variants`.
-        fixed: see `variants`.
-        settings: see `variants`.
-    """
+    """Choose a round's branches, at most ``count``; the last three arguments as of `variants`."""
     rng = random.Random(seed)
     pruned: Counter[str] = Counter()
     left: list[Point] = []
@@ -252,8 +211,6 @@ def why_not_tried(bench: TimingBench, point: Point, known: Mapping[Point, str]) 
 
     Args:
         bench: where it would run.
-        point: the setting.
-        known: points that are not tried again, and why.
     """
     return known.get(point) or bench.refuses(point)
 
@@ -271,15 +228,10 @@ def say_counted(reasons: Mapping[str, int]) -> str:
 
 
 def choose_branches(
-    ordered: Sequence[Point],
-    forecasts: Mapping[Point, float],
-    count: int,
-    rng: random.Random,
+    ordered: Sequence[Point], forecasts: Mapping[Point, float], count: int, rng: random.Random
 ) -> tuple[Branch, ...]:
-    """Of the points near the forecast's best its first, and as many that are drawn.
-
-    Of an odd number one more is the forecast's.
-    """
+    """Of the points near the forecast's best its first, and as many that are drawn; of an odd
+    number one more is the forecast's."""
     limit = NEAR_FORECAST * min(forecasts.values(), default=float("inf"))
     near = [one for one in ordered if forecasts.get(one, float("inf")) <= limit]
     first, others = near[: count - count // 2], near[count - count // 2 :]

@@ -63,11 +63,7 @@ _Order = Callable[[Axis], tuple[float, ...]]
 
 
 def rule_named(name: str) -> ApportionmentRule:
-    """The rule of a name.
-
-    Raises:
-        LabError: there is none.
-    """
+    """The rule of a name."""
     for one in get_args(ApportionmentRule):
         if one == name:
             return one  # type: ignore[no-any-return]
@@ -86,19 +82,9 @@ def allocate(
     negligible: float = NEGLIGIBLE,
     rising: Sequence[Axis] = (),
 ) -> Budget:
-    """Share slots out over the axes whose gap is known and not negligible.
-
-    Args:
-        gaps: of the champion.
-        rule: by name, see `ApportionmentRule`.
-        slots: how many there are; fewer are given where the caps leave no room.
-        cap: most of one axis.
-        negligible: a gap below this gets none.
-        rising: axes that win a tie; then the larger gap wins, then the order of the axes.
-
-    Raises:
-        LabError: no such rule, or a number of slots below 0.
-    """
+    """Share slots out over the axes whose gap is known and not negligible. Axes in ``rising`` win a
+    tie, then the larger gap, then the order of the axes; fewer are given where the caps leave no
+    room."""
     chosen = rule_named(rule)
     if slots < 0 or cap < 0:
         raise LabError(

@@ -13,14 +13,11 @@ call with the same folder goes on where the first one ended.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import shutil
 import statistics
 import threading
 import time
-import tomllib
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,20 +50,19 @@ from labtools.measure.gpu.timing import TimingAnswer
 from labtools.measure.worker import Worker, WorkerDied
 from labtools.predict import Forecast, forecast, load_gpu, model_name
 from labtools.problem import LabError, Limits, Problem, timed_launches
-from labtools.problem.text import read_given
-from labtools.record import Provenance, hash_python_file
+from labtools.record import Provenance
 from labtools.record.bound import Bound
 from labtools.record.expressions import Quantity
-from labtools.record.fields import HashesField, ModelName, ProblemField, ResourcesField
+from labtools.record.fields import HashesField, ProblemField, ResourcesField
 from labtools.record.whole import append_lines, write_whole
 from labtools.toolchain import DeviceInfo, kernel_hashes
 from labtools.toolchain.listings import MachineCode, machine_code
 from labtools.toolchain.progress import Progress, silent, with_time_left
-from labtools.toolchain.sources import hash_source
 
 from .code_numbers import code_numbers
-from .family import Family, load_family
+from .family import Family, load_family, source_hash_of
 from .gaps import counters_of_forecast
+from .grid import GridPlan, TimedTwice, digits
 from .sass_check import check_sass
 
 POINTS_A_BATCH = 96
@@ -87,53 +83,6 @@ AGAIN = " (again)"
 """Behind the name of a point that is timed a second time."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class TimedTwice:
-    """A point that is timed twice, as if it were two."""
-
-    point: int  # its number in the plan
-    batch: int  # the batch of the second time
-
-
-@dataclass(frozen=True)
-class GridPlan:
-    """What is measured. A folder holds the measurements of one plan."""
-
-    family: str  # name or path of the family
-    rung: str  # id of its kernel
-    gpu: str  # short name, as of a data sheet
-    source_hash: str  # of the kernel with its headers
-    model: ModelName  # name of the model that made the forecasts
-    workloads: tuple[ProblemField, ...]  # the first is the headline
-    # value of each knob by name: a column with an entry for each point, in the order in which they
-    # are timed
-    knobs: dict[str, tuple[int, ...]]
-    batch: int  # points of a batch
-    pairs: tuple[TimedTwice, ...]  # the points that are timed twice
-    anchors: tuple[str, ...]  # what is timed in every batch
-    rounds: int  # samples of a point at a workload
-
-    def __len__(self) -> int:
-        return len(next(iter(self.knobs.values())))
-
-    def knobs_of(self, point: int) -> dict[str, int]:
-        """The knobs of a point."""
-        return {name: column[point] for name, column in self.knobs.items()}
-
-    @property
-    def batches(self) -> int:
-        """How many batches a workload has."""
-        return math.ceil(len(self) / self.batch)
-
-    def batch_of(self, point: int) -> int:
-        """The batch of a point's first time."""
-        return point // self.batch
-
-    def members(self, batch: int) -> range:
-        """The points of a batch."""
-        return range(batch * self.batch, min((batch + 1) * self.batch, len(self)))
 
 
 @dataclass(frozen=True)
@@ -208,11 +157,6 @@ def keep_forecast(made: Forecast) -> KeptForecast:
     )
 
 
-def digits(value: float, count: int) -> float:
-    """A value to so many significant digits."""
-    return float(f"{value:.{count}g}")
-
-
 # ------------------------------------------------------------------------------------ the plan
 
 
@@ -228,19 +172,7 @@ def make_plan(
     rounds: int = GRID_ROUNDS,
     seed: int = 13,
 ) -> GridPlan:
-    """Draw the points of a family into batches.
-
-    Args:
-        family: whose closure is measured.
-        gpu: short name of the GPU.
-        name: how the family is loaded again, `load_family`.
-        anchors: rungs and baselines that every batch times too.
-        limit: only so many points, drawn; the start is among them.
-        batch: points of a batch.
-        pairs: points that are timed twice.
-        rounds: samples of a point at a workload.
-        seed: of the draw.
-    """
+    """Draw the points of a family into batches; at most ``limit`` of them, with the start."""
     rng = np.random.default_rng(seed)
     closure = family.closure()
     order = [closure[place] for place in rng.permutation(len(closure))]
@@ -273,32 +205,8 @@ def _apart(number: int, batches: int) -> int:
     return 1 + number % (batches - 1) if number % 4 and batches > 1 else 0
 
 
-def source_hash_of(family: Family) -> str:
-    """The identity of a family's source: kernel, own headers and options, no definitions."""
-    rung = family.rung
-    return hash_source(rung.source_text, {}, rung.include_dirs)
-
-
-def family_hash_of(family: Family) -> str:
-    """The identity of all that a loop's times and verdicts follow from: source, Python and data.
-
-    Comments and layout of the Python and of the data do not count.
-    """
-    data = tomllib.loads(read_given(family.path))
-    parts = {
-        "source": source_hash_of(family),
-        "python": hash_python_file(family.path.with_suffix(".py")),
-        "data": data,
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
 class GridFolder:
-    """The measurements of one plan on disk.
-
-    Args:
-        folder: made if it is not there.
-    """
+    """The measurements of one plan on disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -311,11 +219,7 @@ class GridFolder:
         return self.folder / "plan.json"
 
     def settle(self, plan: GridPlan) -> GridPlan:
-        """Write the plan, or find that the folder holds the same one.
-
-        Raises:
-            LabError: it holds another.
-        """
+        """Write the plan, or find that the folder holds the same one."""
         if not self.plan_path.exists():
             write_whole(self.plan_path, TypeAdapter(GridPlan).dump_json(plan), durable=True)
         held = self.plan()
@@ -329,11 +233,7 @@ class GridFolder:
         return held
 
     def plan(self) -> GridPlan:
-        """The plan of this folder.
-
-        Raises:
-            LabError: there is none.
-        """
+        """The plan of this folder."""
         try:
             return TypeAdapter(GridPlan).validate_json(self.plan_path.read_bytes())
         except (OSError, ValidationError) as error:
@@ -495,17 +395,8 @@ def count_signatures(family: Family, code: MachineCode, entry: str) -> dict[str,
 def find_codes(
     folder: GridFolder, limits: Limits, *, processes: int, clock: Clock
 ) -> dict[int, PointCode]:
-    """Compile every point of a plan that the folder does not hold yet.
-
-    Args:
-        folder: with its plan.
-        limits: of the GPU.
-        processes: children that compile side by side.
-        clock: says when to stop.
-
-    Returns:
-        What the folder holds afterwards, by the point's number.
-    """
+    """Compile every point of a plan that the folder does not hold yet, and give all that it holds
+    then, by the point's number."""
     work = _PointWork(folder, limits, clock, folder.codes(), "codes")
     return work.do(make_code, PointCode, processes)
 
@@ -513,10 +404,7 @@ def find_codes(
 def find_models(
     folder: GridFolder, limits: Limits, *, processes: int, clock: Clock
 ) -> dict[int, PointModel]:
-    """Forecast and follow every point; arguments and answer are as of `find_codes`.
-
-    It needs no GPU, and may go on beside the timing or after it: nothing of it depends on a time.
-    """
+    """The same of forecasts. It needs no GPU, and may go on beside the timing or after it."""
     work = _PointWork(folder, limits, clock, folder.models(), "models")
     return work.do(make_model, PointModel, processes)
 
@@ -536,12 +424,7 @@ class _PointWork(Generic[_Made]):
     """
 
     def __init__(
-        self,
-        folder: GridFolder,
-        limits: Limits,
-        clock: Clock,
-        held: dict[int, _Made],
-        name: str,
+        self, folder: GridFolder, limits: Limits, clock: Clock, held: dict[int, _Made], name: str
     ) -> None:
         plan = folder.plan()
         self._todo = [
@@ -560,10 +443,7 @@ class _PointWork(Generic[_Made]):
         self._lock = threading.Lock()
 
     def do(
-        self,
-        make: Callable[[Reporter[None], PointRequest], _Made],
-        of: type[_Made],
-        processes: int,
+        self, make: Callable[[Reporter[None], PointRequest], _Made], of: type[_Made], processes: int
     ) -> dict[int, _Made]:
         """Let so many children make all that is left, or what the clock allows."""
         with ThreadPoolExecutor(processes) as threads:
@@ -601,14 +481,7 @@ class _PointWork(Generic[_Made]):
 
 
 class Timer:
-    """Times the batches of a plan, one after another.
-
-    Args:
-        folder: with its plan.
-        limits: of the GPU.
-        clock: says when to stop.
-        codes: what was compiled, by the point's number.
-    """
+    """Times the batches of a plan, one after another."""
 
     def __init__(
         self, folder: GridFolder, limits: Limits, clock: Clock, codes: Mapping[int, PointCode]
@@ -714,11 +587,8 @@ class Timer:
     # ---------------------------------------------------------------------------- the best ones
 
     def time_best(self, count: int = BEST) -> TimedBatch | None:
-        """Check the best points of the headline on a battery, and time them by the full protocol.
-
-        Five processes, ten rounds each, with the anchors, the read ceiling, and some of them
-        under a second name. None where the folder holds them already.
-        """
+        """Check the best points of the headline on a battery, and time them by the full protocol:
+        five processes, ten rounds each. None where the folder holds them already."""
         workload = self.plan.workloads[0]
         if self.folder.batches("best"):
             return None
@@ -775,10 +645,7 @@ def second_job(job: Job) -> Job:
 
 
 def best_points(
-    plan: GridPlan,
-    names: Sequence[str],
-    batches: Mapping[tuple[str, int], TimedBatch],
-    count: int,
+    plan: GridPlan, names: Sequence[str], batches: Mapping[tuple[str, int], TimedBatch], count: int
 ) -> list[int]:
     """The points of the least median at the headline, fastest first."""
     headline = str(plan.workloads[0])

@@ -57,16 +57,11 @@ class CounterChange:
 
 
 def counter_noise(records: Iterable[Record]) -> dict[str, float]:
-    """How far each counter differs between two records of one kernel, in all but 5 % of the pairs.
+    """How far each counter differs between two records of one kernel, in all but 5 % of the pairs,
+    by name.
 
-    One kernel is the same machine code with the same knobs at the same workload. The two were
-    profiled on one kind of GPU, on different days as a rule, so rounds of one loop differ by less.
-
-    Args:
-        records: of one kind of GPU.
-
-    Returns:
-        By name, as `CounterChange.noise`; a counter of fewer than `LEAST_PAIRS` pairs is left out.
+    One kernel is the same machine code with the same knobs at the same workload. A counter of fewer
+    than `LEAST_PAIRS` pairs is left out.
     """
     alike: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     for one in with_counters(records):
@@ -123,14 +118,8 @@ def compare_rounds(
     after: Mapping[str, float | None],
     noise: Mapping[str, float] | None = None,
 ) -> tuple[CounterChange, ...]:
-    """Every counter of two rounds; those that moved most stand first.
-
-    Args:
-        before: by stable name; None where missing.
-        after: the same of the later round.
-        noise: by name, see `counter_noise`; what is not there has `COUNTER_NOISE`, a rate of the
-            peak `SHARE_NOISE`.
-    """
+    """Every counter of two rounds by stable name, None where missing; those that moved most stand
+    first."""
     found = []
     for name in dict.fromkeys((*before, *after)):
         first, second = before.get(name), after.get(name)

@@ -23,15 +23,8 @@ class Decided(Protocol):
 
 
 def classify(attribution: Decided | None, sass: SassVerdict) -> MethodClass:
-    """The class of a method.
-
-    What the compiler dropped failed, whatever the time did. A method without a signature passes
-    with its proof alone: where the proof could not be asked it stays undecided.
-
-    Args:
-        attribution: of the method, champion against variant; None where the variant has no time.
-        sass: what the machine code says of it.
-    """
+    """The class of a method. What the compiler dropped failed, whatever the time did; one without a
+    signature whose proof could not be asked, or without a time, stays undecided."""
     if sass.verdict == "absent" or (sass.verdict == "no signature" and sass.proved is False):
         return "implementation_failed"
     if sass.verdict == "no signature" and sass.proved is None:

@@ -28,22 +28,8 @@ def code_numbers(
     code: MachineCode,
     entry: str,
 ) -> dict[str, Quantity | None]:
-    """Numbers of one kernel function as a proof calls them; see `CODE_NAMES`.
-
-    ``shared_read_turns`` is missing where the kernel reads no shared memory.
-
-    Args:
-        rung: the kernel.
-        problem: what is computed.
-        limits: of the GPU.
-        knobs: of the point.
-        code: its machine code.
-        entry: the kernel function that takes longest.
-
-    Raises:
-        LabError: the rung cannot run the problem.
-        TraceError: the code cannot be followed.
-    """
+    """Numbers of one kernel function as a proof calls them, see `CODE_NAMES`; ``shared_read_turns``
+    is missing where the kernel reads no shared memory."""
     asked = code.resources[entry]
     launches = rung.launches(problem, limits, knobs)
     timed = timed_launches(launches)

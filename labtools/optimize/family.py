@@ -8,7 +8,9 @@ it is read: a field, a knob, a value or a name in an expression that does not ex
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -32,12 +34,9 @@ from labtools.measure.profiler.counters import COUNTERS, STALL_REASONS
 from labtools.problem import LabError, Problem, Rung, load_rung, parse_problem
 from labtools.problem.rung import say_knobs
 from labtools.problem.text import read_given
-from labtools.record.expressions import (
-    ExpressionError,
-    Quantity,
-    evaluate_expression,
-    names_in,
-)
+from labtools.record import hash_python_file
+from labtools.record.expressions import ExpressionError, Quantity, evaluate_expression, names_in
+from labtools.toolchain.sources import hash_source
 
 Axis = Literal["compute", "memory", "latency"]
 METHOD_AXES: tuple[Axis, ...] = ("compute", "memory", "latency")
@@ -66,10 +65,7 @@ class ForbiddenPoint(InvalidPoint):
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """Values of all knobs, in canonical form: two points are equal if they are one kernel.
-
-    `Family.point` makes one.
-    """
+    """Values of all knobs, in canonical form: two points are equal if they are one kernel."""
 
     key: str  # short text that names only knobs that differ from the start: ``gqa=1 stages=3``
     # value of every knob by name, in the rung's order; not to be changed
@@ -124,13 +120,8 @@ class Pattern:
     least: int = 1  # see ``kind``
 
     def holds(self, count: int, without: int | None) -> bool | None:
-        """Whether so many instructions that match are as the signature wants it.
-
-        Args:
-            count: with the method.
-            without: in the code without it; None where that is not at hand, which leaves a
-                comparison open.
-        """
+        """Whether so many instructions that match are as the signature wants it; None where a
+        comparison lacks the count ``without`` the method."""
         if self.kind == "some":
             return count >= self.least
         if self.kind == "none":
@@ -143,9 +134,6 @@ class Pattern:
 def read_pattern(text: str) -> Pattern:
     """A line of a signature: ``LDGSTS``, ``!BAR`` (none), ``>=4 LDG`` (so many), and ``more LDG``
     or ``fewer LDG`` than without the method.
-
-    Raises:
-        ValueError: it is no regular expression.
     """
     found = _LINE.match(text)
     assert found is not None  # every text is a line
@@ -208,15 +196,10 @@ class Method(_Data):
     def ask(
         self, what: Literal["trigger", "skip", "proof_when"], names: Mapping[str, Quantity | None]
     ) -> Quantity:
-        """The value of one of its expressions.
-
-        Args:
-            what: which one.
-            names: values by name; None is missing.
+        """The value of one of its expressions; None is a missing value.
 
         Raises:
             MissingName: it asks for a name without a value.
-            LabError: it cannot be computed.
         """
         text: str = getattr(self, what)
         try:
@@ -286,8 +269,7 @@ class GridBox(_Data):
     """A part of the grid: all products of some values; the other knobs are as at the start."""
 
     name: _Words  # a few words
-    # values by knob
-    choices: Annotated[
+    choices: Annotated[  # values by knob
         dict[str, Annotated[tuple[int, ...], Field(min_length=1, strict=False)]],
         Field(min_length=1),
     ]
@@ -331,7 +313,6 @@ class Family:
 
         Raises:
             InvalidPoint: it breaks a constraint, whose reason is given.
-            LabError: there is no such knob or no such value.
         """
         values = self.rung.resolve_knobs({**self.start_knobs, **(knobs or {})})
         setting = tuple(values.values())
@@ -356,11 +337,7 @@ class Family:
         return Point(self._key_of(values), values)
 
     def overruled(self, knobs: Toggle) -> dict[str, str]:
-        """Knobs of a setting that mean nothing beside the others, and why; see `CanonicalRule`.
-
-        Raises:
-            LabError: the setting is no point.
-        """
+        """Knobs of a setting that mean nothing beside the others, and why; see `CanonicalRule`."""
         values = self.point(knobs).knobs
         return {
             name: next(
@@ -376,11 +353,7 @@ class Family:
         }
 
     def read_key(self, key: str) -> Point:
-        """The point that a `Point.key` names.
-
-        Raises:
-            LabError: it is no key of a point of this family.
-        """
+        """The point that a `Point.key` names."""
         knobs: dict[str, int] = {}
         for word in key.split() if key != START_KEY else ():
             name, equals, value = word.partition("=")
@@ -448,11 +421,7 @@ class Family:
         return {one.id: one for one in self.methods}
 
     def method(self, name: str) -> Method:
-        """A method by its id.
-
-        Raises:
-            LabError: there is none.
-        """
+        """A method by its id."""
         if name not in self._by_id:
             raise LabError(
                 f"{self.rung.id} has no method {name!r}.",
@@ -497,18 +466,14 @@ class Family:
         hyper: Toggle | None = None,
         forms: Mapping[str, int] | None = None,
     ) -> Point:
-        """The point with some methods on, each with what it needs.
+        """The point with some methods on, each with what it needs. What a later one sets wins.
 
         Args:
-            point: where from.
-            methods: their ids. What a later one sets wins. What was on may be off afterwards,
-                where both are settings of one knob.
             hyper: values of further knobs, set last.
             forms: the number of a method's form, from 0, where it is not the default form.
 
         Raises:
             InvalidPoint: they do not go together, or not with the rest of the point.
-            LabError: a method is a pair of rungs, or there is no such method, form or knob.
         """
         wanted, forms = tuple(methods), dict(forms or {})
         if strange := set(forms) - set(wanted):
@@ -544,7 +509,6 @@ class Family:
 
         Raises:
             InvalidPoint: the method cannot be switched off there, or what is left is forbidden.
-            LabError: it is not on, or is a pair of rungs.
         """
         one = self._switch(method)
         if not self.has(point, method):
@@ -587,11 +551,7 @@ class Family:
         return self._grid
 
     def closure(self) -> tuple[Point, ...]:
-        """The grid, then every point that one removal of a method from it leads to.
-
-        Raises:
-            LabError: a method of a point of the grid cannot be removed there.
-        """
+        """The grid, then every point that one removal of a method from it leads to."""
         removals = (
             self.remove(point, method) for point in self._grid for method in self.methods_on(point)
         )
@@ -642,12 +602,7 @@ def _setting(method: Method, knobs: Mapping[str, int], form: int) -> dict[str, i
 
 
 def load_family(name: str | Path) -> Family:
-    """Read a family: the id of a shipped kernel, or the path of its ``.py`` or ``.toml``.
-
-    Raises:
-        LabError: there is none, or its file says something that does not exist; names file,
-            method and field.
-    """
+    """Read a family: the id of a shipped kernel, or the path of its ``.py`` or ``.toml``."""
     text = str(name)
     if text.endswith(".toml"):
         text = text.removesuffix(".toml") + ".py"
@@ -683,6 +638,26 @@ def load_family(name: str | Path) -> Family:
     _check_names(path, family)
     _check_toggles(path, family)
     return family
+
+
+def source_hash_of(family: Family) -> str:
+    """The identity of a family's source: kernel, own headers and options, no definitions."""
+    rung = family.rung
+    return hash_source(rung.source_text, {}, rung.include_dirs)
+
+
+def family_hash_of(family: Family) -> str:
+    """The identity of all that a loop's times and verdicts follow from: source, Python and data.
+
+    Comments and layout of the Python and of the data do not count.
+    """
+    data = tomllib.loads(read_given(family.path))
+    parts = {
+        "source": source_hash_of(family),
+        "python": hash_python_file(family.path.with_suffix(".py")),
+        "data": data,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _refuse_file(path: Path, why: str) -> NoReturn:

@@ -85,13 +85,10 @@ def say_gap(gap: float | None) -> str:
 def gaps_of_counters(
     values: Mapping[str, float | None], max_warps_per_sm: int | None = None
 ) -> Gaps:
-    """The gaps that hardware counters of one kernel show.
+    """The gaps that hardware counters of one kernel show, rates in percent, None where missing.
 
-    Args:
-        values: by the stable names of counters, rates in percent; None or absent is missing.
-        max_warps_per_sm: of the GPU. Where counters that were not measured in like runs betray
-            themselves by it (`record.bound.passes_apart`) the note says so, and they decide no
-            bound but that of the launch: each gap holds for its own run. None does not look.
+    With ``max_warps_per_sm`` the note says where counters of unlike runs betray themselves; these
+    decide no bound but that of the launch.
     """
     pipes = {name: values.get(name) for name in COMPUTE_PIPES}
     # A pipe that was not measured may be the busiest.
@@ -105,11 +102,7 @@ def gaps_of_counters(
 
 
 def fault_of_counters(values: Mapping[str, float | None]) -> str | None:
-    """Why values that somebody gives are no counters of a kernel, or None.
-
-    Args:
-        values: by the stable names of counters; None is missing.
-    """
+    """Why values that somebody gives by name are no counters of a kernel, or None."""
     known = {one.name for one in COUNTERS}
     for name, value in values.items():
         if name not in known:
@@ -128,11 +121,8 @@ def fault_of_counters(values: Mapping[str, float | None]) -> str | None:
 
 
 def gaps_of_forecast(made: Forecast) -> Gaps:
-    """The gaps that a forecast shows, of the launch that takes longest.
-
-    The model follows no pipe by itself, so the share of the issue slots stands for the busiest one.
-    It is of all schedulers of a busy SM, the empty ones included.
-    """
+    """The gaps that a forecast shows, of the launch that takes longest. The share of the issue
+    slots, of all schedulers of a busy SM, stands for the busiest pipe."""
     bound: Bound = made.bound  # type: ignore[assignment]
     return gaps_of_predicted(counters_of_forecast(made), bound)
 
@@ -187,10 +177,8 @@ def _rest(percent: float | None) -> float | None:
 
 def counters_of_forecast(made: Forecast) -> dict[str, float]:
     """What a forecast says of its longest launch, under the names of the counters that it predicts.
-
-    The waits of the watched warp go by the states in which a profiler counts them; what fits no
-    state alone is left out, so their sum falls short of ``warp_latency_cycles``.
-    """
+    Waits that fit no state of a profiler are left out, so their sum is below
+    ``warp_latency_cycles``."""
     main = made.main_launch
     gpu = load_gpu(made.gpu)
     peak = gpu.dram_gb_per_s

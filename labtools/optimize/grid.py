@@ -13,8 +13,8 @@ import json
 import math
 import statistics
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -22,32 +22,16 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from labtools.measure.gpu.provenance import merge_clocks
-from labtools.measure.gpu.timing import Timed
 from labtools.predict import load_gpu
 from labtools.problem import LabError, Limits, Problem, kernels_dir
-from labtools.problem.text import how_many
-from labtools.record import ProcessSamples, Provenance, Samples, median_us, ratio_of_samples
+from labtools.record import ProcessSamples, Provenance, Samples
 from labtools.record.bound import Bound
-from labtools.record.fields import ProblemField
-from labtools.record.statistics import CONFIDENCE
+from labtools.record.fields import ModelName, ProblemField
 from labtools.record.whole import write_whole
 from labtools.toolchain import find_compiler, kernel_hashes
 from labtools.toolchain.options import COMMON_OPTIONS, CUPY_ADDED_OPTIONS
 
-from .campaign import (
-    AGAIN,
-    GridFolder,
-    GridPlan,
-    KeptForecast,
-    PointCode,
-    PointModel,
-    TimedBatch,
-    digits,
-    names_of,
-    source_hash_of,
-)
-from .family import Family, Pattern, Point, load_family, read_pattern
+from .family import Family, Pattern, Point, read_pattern, source_hash_of
 from .sass_check import PatternCounts
 
 GRID_SCHEMA = 1
@@ -55,6 +39,53 @@ ENDING = ".jsonl.gz"
 
 Times = tuple[float, ...]
 """Samples of one process, microseconds; empty where there are none."""
+
+
+@dataclass(frozen=True)
+class TimedTwice:
+    """A point that is timed twice, as if it were two."""
+
+    point: int  # its number in the plan
+    batch: int  # the batch of the second time
+
+
+@dataclass(frozen=True)
+class GridPlan:
+    """What is measured. A folder holds the measurements of one plan."""
+
+    family: str  # name or path of the family
+    rung: str  # id of its kernel
+    gpu: str  # short name, as of a data sheet
+    source_hash: str  # of the kernel with its headers
+    model: ModelName  # name of the model that made the forecasts
+    workloads: tuple[ProblemField, ...]  # the first is the headline
+    # value of each knob by name: a column with an entry for each point, in the order in which they
+    # are timed
+    knobs: dict[str, tuple[int, ...]]
+    batch: int  # points of a batch
+    pairs: tuple[TimedTwice, ...]  # the points that are timed twice
+    anchors: tuple[str, ...]  # what is timed in every batch
+    rounds: int  # samples of a point at a workload
+
+    def __len__(self) -> int:
+        return len(next(iter(self.knobs.values())))
+
+    def knobs_of(self, point: int) -> dict[str, int]:
+        """The knobs of a point."""
+        return {name: column[point] for name, column in self.knobs.items()}
+
+    @property
+    def batches(self) -> int:
+        """How many batches a workload has."""
+        return math.ceil(len(self) / self.batch)
+
+    def batch_of(self, point: int) -> int:
+        """The batch of a point's first time."""
+        return point // self.batch
+
+    def members(self, batch: int) -> range:
+        """The points of a batch."""
+        return range(batch * self.batch, min((batch + 1) * self.batch, len(self)))
 
 
 @dataclass(frozen=True)
@@ -141,13 +172,8 @@ class Grid:
         }
 
     def count_patterns(self, number: int, patterns: Sequence[Pattern]) -> PatternCounts | None:
-        """How many instructions of a point's longest kernel match some patterns.
-
-        They may stand in another method's signature than when the grid was made.
-
-        Returns:
-            None where the point has no code, or a pattern was not counted.
-        """
+        """How many instructions of a point's longest kernel match some patterns, whichever method's
+        they were; None where the point has no code, or a pattern was not counted."""
         found = []
         for one in patterns:
             method, line = self._counted.get(one.regex.pattern, ("", 0))
@@ -158,11 +184,7 @@ class Grid:
         return tuple(found)
 
     def at_workload(self, workload: Problem | None = None) -> GridAt:
-        """The part of one workload; None takes the headline.
-
-        Raises:
-            LabError: the grid was not measured on it.
-        """
+        """The part of one workload; None takes the headline."""
         if workload is None:
             return self.at[0]
         for one in self.at:
@@ -186,11 +208,7 @@ class Grid:
         return statistics.median(us) if us else None
 
     def best(self, workload: Problem | None = None) -> tuple[int, float]:
-        """The fastest point and its median time, microseconds.
-
-        Raises:
-            LabError: no point has a time.
-        """
+        """The fastest point and its median time, microseconds."""
         times = {one: self.median(one, workload) for one in range(len(self))}
         known = {one: time for one, time in times.items() if time is not None}
         if not known:
@@ -206,6 +224,11 @@ class Grid:
             for one in self.plan.pairs
             if at.samples[one.point] and one.point in at.again
         ]
+
+
+def digits(value: float, count: int) -> float:
+    """A value to so many significant digits."""
+    return float(f"{value:.{count}g}")
 
 
 def samples_of(rows: Sequence[Times], at: GridAt, launches: int = 1) -> Samples:
@@ -232,268 +255,6 @@ def grid_path(rung: str, gpu: str) -> Path:
     return kernels_dir() / "grids" / f"{rung}.{gpu}{ENDING}"
 
 
-def make_grid(folder: GridFolder) -> Grid:
-    """Put the measurements of a folder together.
-
-    Raises:
-        LabError: a part is missing.
-    """
-    plan = folder.plan()
-    codes, models = folder.codes(), folder.models()
-    for what, held in (("codes", codes), ("models", models)):
-        missing = [number for number in range(len(plan)) if number not in held]
-        if missing:
-            raise LabError(
-                f"{folder.folder} holds no whole grid.",
-                f"{len(missing)} of {len(plan)} points are missing among its {what}",
-                f"the phase {what} goes on where it was",
-            )
-    _refuse_other_codes(plan, codes, models)
-    family = load_family(plan.family)
-    names = names_of(plan, family)
-    hashes = _different(one.hashes.sass_hash for code in codes.values() for one in code.at.values())
-    batches = folder.batches()
-    nvrtc = {one.hashes.nvrtc_version for code in codes.values() for one in code.at.values()}
-    full = folder.batches("best")
-    in_order = [models[number] for number in range(len(plan))]
-    named = sorted({name for one in in_order for name in one.numbers})
-    compiler = _only(nvrtc, "versions of NVRTC")
-    provenance = _provenance(folder, [*batches.values(), *full.values()], compiler)
-    patterns = {one.id: one.signature for one in family.methods if one.signature}
-    return Grid(
-        schema_version=GRID_SCHEMA,
-        plan=plan,
-        options=(*COMMON_OPTIONS, *CUPY_ADDED_OPTIONS),
-        nvrtc_version=compiler,
-        arch=provenance.arch,
-        provenance=provenance,
-        protocol=_only(set(_protocols(batches.values())), "ways of timing") or "",
-        codes=tuple(hashes),
-        registers=tuple(one.resources.registers if one.resources else None for one in in_order),
-        spills=tuple(_spills(one) for one in in_order),
-        entries=tuple(one.resources.entry if one.resources else None for one in in_order),
-        patterns=patterns,
-        signatures={
-            method: tuple(one.signatures.get(method) for one in in_order) for method in patterns
-        },
-        numbers={name: tuple(one.numbers.get(name) for one in in_order) for name in named},
-        problems={number: code.problem for number, code in codes.items() if code.problem},
-        at=tuple(
-            _make_at(plan, one, names, (codes, models), batches, hashes) for one in plan.workloads
-        ),
-        full=_make_full(names, full) if full else None,
-    )
-
-
-def _refuse_other_codes(
-    plan: GridPlan, codes: Mapping[int, PointCode], models: Mapping[int, PointModel]
-) -> None:
-    """The models must be of the code that was timed, wherever they were made."""
-    headline = str(plan.workloads[0])
-    for number, code in codes.items():
-        of_model = models[number].hashes
-        if code.at and of_model and of_model.sass_hash != code.at[headline].hashes.sass_hash:
-            raise LabError(
-                f"The forecast of point {number} is of other machine code than was timed.",
-                "the two were made by different compilers, or from different sources",
-                "remove models.jsonl and take the phase models with the compiler of the codes",
-            )
-
-
-def _different(values: Iterable[str | None]) -> dict[str, int]:
-    """Each different value with its number."""
-    found: dict[str, int] = {}
-    for value in values:
-        found.setdefault(value or "", len(found))
-    return found
-
-
-def _only(values: Collection[str | None], what: str) -> str | None:
-    if len(values) > 1:
-        raise LabError(
-            f"One grid holds several {what}.",
-            f"{', '.join(map(str, values))}",
-            "measure it anew in another folder",
-        )
-    return next(iter(values), None)
-
-
-def _protocols(batches: Iterable[TimedBatch]) -> set[str]:
-    answers = [answer for batch in batches for answer in batch.answers]
-    timed = [(label, one) for answer in answers for label, one in answer.timed.items()]
-    return {one.protocol for label, one in timed if not label.startswith("baseline:")}
-
-
-def _provenance(folder: GridFolder, batches: Sequence[TimedBatch], nvrtc: str | None) -> Provenance:
-    """Of the whole campaign: what was written down when it began, and all its clocks."""
-    began = next(folder.read("provenance", Provenance), None)
-    if began is None or not batches:
-        raise LabError(
-            f"{folder.folder} holds no times.", "nothing was timed yet", "the phase time does it"
-        )
-    clocks = merge_clocks([answer.clocks for one in batches for answer in one.answers])
-    environment = next(one.environment for one in batches if one.environment)
-    return began.model_copy(update={**environment, "clocks": clocks, "nvrtc": nvrtc})
-
-
-def _spills(model: PointModel) -> int | None:
-    found = model.resources
-    return found.spill_store_bytes + found.spill_load_bytes if found else None
-
-
-def _make_at(
-    plan: GridPlan,
-    workload: Problem,
-    names: Sequence[str],
-    made_before: tuple[Mapping[int, PointCode], Mapping[int, PointModel]],
-    batches: Mapping[tuple[str, int], TimedBatch],
-    hashes: Mapping[str, int],
-) -> GridAt:
-    """One workload's columns."""
-    codes, models = made_before
-    key, points = str(workload), range(len(plan))
-    mine = {batch: one for (name, batch), one in batches.items() if name == key}
-    timed = {
-        (label, batch): one
-        for batch, held in mine.items()
-        for answer in held.answers
-        for label, one in answer.timed.items()
-    }
-    first = {number: timed.get((names[number], plan.batch_of(number))) for number in points}
-    known = set(names) | {name + AGAIN for name in names}
-    anchors: dict[str, dict[int, Times]] = {}
-    for (label, batch), one in sorted(timed.items()):
-        if label not in known:
-            anchors.setdefault(label, {})[batch] = one.samples.us
-    of_set = next((one.samples for one in first.values() if one), None)
-    return GridAt(
-        workload=workload,
-        samples=tuple(one.samples.us if one else () for one in first.values()),
-        worst_error=tuple(map(_worst, first.values())),
-        failures=_failures(plan, names, mine, first),
-        **_forecast_columns([models[number].forecasts.get(key) for number in points]),
-        code=tuple(
-            hashes[codes[number].at[key].hashes.sass_hash or ""] if codes[number].at else -1
-            for number in points
-        ),
-        again={
-            one.point: found.samples.us
-            for one in plan.pairs
-            if (found := timed.get((names[one.point] + AGAIN, one.batch)))
-        },
-        anchors=anchors,
-        launches=tuple(one.samples.launches_per_sample if one else 0 for one in first.values()),
-        sets=of_set.rotated_sets if of_set else 1,
-        set_bytes=of_set.rotated_bytes if of_set else 0,
-    )
-
-
-def _forecast_columns(made: Sequence[KeptForecast | None]) -> dict[str, Any]:
-    """What a model says of each point, as `GridAt` keeps it."""
-    counters = sorted({name for one in made if one for name in one.counters})
-    return {
-        "forecast_us": tuple(one.time_us if one else None for one in made),
-        "band_us": tuple(one.band_us if one else None for one in made),
-        "bound": tuple(one.bound if one else None for one in made),
-        "counters": {
-            name: tuple(one.counters.get(name) if one else None for one in made)
-            for name in counters
-        },
-    }
-
-
-def renew_forecasts(grid: Grid, models: Mapping[int, PointModel], model: str) -> Grid:
-    """A grid with the forecasts of another model; what was measured stays as it is.
-
-    Args:
-        grid: as it was measured.
-        models: of every point, by its number.
-        model: name of the model that made them.
-
-    Raises:
-        LabError: a forecast that the grid has is missing, or of other code than was timed.
-    """
-    for number in range(len(grid)):
-        code = grid.at[0].code[number]
-        timed = grid.codes[code] if code >= 0 else None
-        made = models[number].hashes if number in models else None
-        if (made.sass_hash if made else None) != timed:
-            raise LabError(
-                f"The forecast of point {number} is missing, or of other code than was timed.",
-                "the two were made by different compilers, or from different sources",
-                f"the phase models with NVRTC {grid.nvrtc_version}",
-            )
-    at = tuple(_renew_at(one, models) for one in grid.at)
-    return replace(grid, plan=replace(grid.plan, model=model), at=at)
-
-
-def _renew_at(at: GridAt, models: Mapping[int, PointModel]) -> GridAt:
-    """One workload's columns with the forecasts of these models."""
-    key = str(at.workload)
-    made = [
-        models[number].forecasts.get(key) if number in models else None
-        for number in range(len(at.forecast_us))
-    ]
-    lost = [
-        number
-        for number, (before, after) in enumerate(zip(at.forecast_us, made, strict=True))
-        if before is not None and after is None
-    ]
-    if lost:
-        raise LabError(
-            f"At {key} {how_many(len(lost), 'forecast')} would be lost, of point {lost[0]} first.",
-            "a kernel that the model cannot follow has no forecast, and the grid has these",
-            "the grid as it is",
-        )
-    return replace(at, **_forecast_columns(made))
-
-
-def _worst(timed: Timed | None) -> float | None:
-    error = timed.comparison.worst_error if timed else None
-    return None if error is None else digits(error, 3)
-
-
-def _failures(
-    plan: GridPlan,
-    names: Sequence[str],
-    batches: Mapping[int, TimedBatch],
-    first: Mapping[int, Timed | None],
-) -> dict[int, str]:
-    """Why points that have code have no time; a batch that was not measured is a reason too."""
-    found = {}
-    for number, one in first.items():
-        batch = batches.get(plan.batch_of(number))
-        if one is None:
-            missing = "it was not timed"
-            found[number] = batch.failures.get(names[number], missing) if batch else missing
-    return found
-
-
-def _make_full(names: Sequence[str], held: Mapping[tuple[str, int], TimedBatch]) -> FullProtocol:
-    (batch,) = held.values()
-    numbers = {name: number for number, name in enumerate(names)}
-    rows: dict[str, list[Times]] = {}
-    for answer in batch.answers:
-        for label, one in answer.timed.items():
-            rows.setdefault(label, []).append(one.samples.us)
-    whole = {
-        label: tuple(found) for label, found in rows.items() if len(found) == len(batch.answers)
-    }
-    again = {label.removesuffix(AGAIN): one for label, one in whole.items() if AGAIN in label}
-    return FullProtocol(
-        samples={numbers[label]: one for label, one in whole.items() if label in numbers},
-        again={numbers[label]: one for label, one in again.items()},
-        anchors={
-            label: one
-            for label, one in whole.items()
-            if label not in numbers and AGAIN not in label
-        },
-        failures={
-            numbers[label]: text for label, text in batch.failures.items() if label in numbers
-        },
-    )
-
-
 # ---------------------------------------------------------------------------- reading, writing
 
 
@@ -501,28 +262,19 @@ _GRID: TypeAdapter[Grid] = TypeAdapter(Grid)
 
 
 def write_grid(path: Path, grid: Grid) -> None:
-    """Write a grid; equal ones give equal bytes.
-
-    Raises:
-        LabError: it contradicts itself.
-    """
+    """Write a grid; equal ones give equal bytes."""
     _refuse_contradictions(grid, path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, gzip.compress(_GRID.dump_json(grid), 9, mtime=0), durable=True)
 
 
 def read_grid(path: Path) -> Grid:
-    """Read a grid and hold it against itself.
-
-    Raises:
-        LabError: it is not there, damaged, of another schema, or contradicts itself.
-    """
+    """Read a grid and hold it against itself."""
     try:
-        data = json.loads(gzip.decompress(path.read_bytes()))
-        version = data.get("schema_version")
-        if version != GRID_SCHEMA:
+        grid = _GRID.validate_json(gzip.decompress(path.read_bytes()))
+        if grid.schema_version != GRID_SCHEMA:
+            version = grid.schema_version
             raise ValueError(f"its schema is {version}; this labtools reads {GRID_SCHEMA}")
-        grid = _GRID.validate_python(data)
     except (OSError, EOFError, ValueError, AttributeError, zlib.error, ValidationError) as error:
         raise LabError(
             f"The recorded grid {path.name} cannot be read.",
@@ -620,21 +372,11 @@ def draw_points(grid: Grid, count: int, seed: int = 0) -> list[int]:
 def check_grid(
     grid: Grid, family: Family, numbers: Iterable[int] = (), limits: Limits | None = None
 ) -> GridFreshness:
-    """Compare a grid with the code as it stands.
-
-    Without numbers the source, the options and the family's points are compared, which takes no
-    compiler: an equal text is the same code. With numbers these points are compiled again, and
-    their machine code is compared at each workload, whatever the text says.
-
-    Args:
-        grid: the file.
-        family: as it stands.
-        numbers: points to compile again.
-        limits: of the GPU; None takes those of its data sheet.
+    """Compare a grid with the code as it stands: source, options and the family's points, or with
+    numbers the machine code of these points, compiled again.
 
     Raises:
         CompilerMissing: points are to be compiled, and there is no compiler.
-        LabError: the compiler here is of another version than the grid's.
     """
     wanted = list(numbers)
     if not wanted:
@@ -721,19 +463,8 @@ def write_kernel_tuner(
     entries: Sequence[TunerEntry],
     knobs: Mapping[str, Sequence[int]],
 ) -> None:
-    """Write a cache file as Kernel Tuner 1.5 reads it, closed.
-
-    ``time`` is the median of ``times``, in milliseconds as all times are there. ``problem_size`` is
-    the shape of the workload; a tuner that reads the file must be given the same.
-
-    Args:
-        path: the file.
-        kernel: its name.
-        device: the GPU's name.
-        workload: what was computed.
-        entries: configurations, all with the same knobs.
-        knobs: what each of them may be, by name. Of what was timed the file names the values that
-            were, and all of them where nothing was.
+    """Write a cache file as Kernel Tuner 1.5 reads it, closed: ``time`` is the median of ``times``,
+    in milliseconds. Of what was timed it names the values of the knobs, and all where nothing was.
     """
     names = list(entries[0].knobs) if entries else list(knobs)
     used = {name: sorted({one.knobs[name] for one in entries}) for name in names}
@@ -786,84 +517,3 @@ def export_kernel_tuner(grid: Grid, path: Path, workload: Problem | None = None)
 
 
 # ---------------------------------------------------------------------------------- telling
-
-
-def describe_grid(grid: Grid) -> str:
-    """What a campaign found, in a few lines: coverage, noise, drift, the best points."""
-    plan = grid.plan
-    family = load_family(plan.family)
-    lines = [
-        f"{len(grid)} points of {plan.rung} on {plan.gpu}, {len(grid.codes)} different codes, "
-        f"{len(grid.problems)} without code, {plan.model}, NVRTC {grid.nvrtc_version}"
-    ]
-    for at in grid.at:
-        timed = sum(1 for us in at.samples if us)
-        lines.append(f"{at.workload}: {timed} timed, {len(at.failures)} without a time")
-        lines += [f"  {text[:200]}" for text in list(dict.fromkeys(at.failures.values()))[:5]]
-        lines += [f"  {text}" for text in _say_noise(grid, at)]
-        lines += [f"  {text}" for text in _say_best(grid, at, family)]
-        errors = _forecast_errors(at)
-        lines.append(f"  {len(errors)} points have a time and a forecast")
-        if errors:
-            low, middle, high = np.percentile(errors, (5, 50, 95))
-            lines.append(f"  forecast over measured: {middle:.2f} ({low:.2f} to {high:.2f})")
-    if grid.full is not None:
-        lines += _say_full(grid, grid.full, family)
-    return "\n".join(lines)
-
-
-def _say_noise(grid: Grid, at: GridAt) -> list[str]:
-    said = []
-    for apart in (False, True):
-        pairs = [one for one in grid.identical(at.workload) if one[2] == apart]
-        off = [abs(statistics.median(b) / statistics.median(a) - 1) for a, b, _ in pairs]
-        if off:
-            quantile = float(np.quantile(off, CONFIDENCE, method="higher"))
-            where = "two batches" if apart else "one batch"
-            said.append(
-                f"identical kernels in {where}: {len(off)} pairs, median {np.median(off):.2%}, "
-                f"95 % within {quantile:.2%}, most {max(off):.2%}"
-            )
-    for name, rows in at.anchors.items():
-        middles = [statistics.median(us) for us in rows.values()]
-        said.append(
-            f"{name}: {statistics.median(middles):.2f} us in {len(middles)} batches, "
-            f"{min(middles):.2f} to {max(middles):.2f}"
-        )
-    return said
-
-
-def _say_best(grid: Grid, at: GridAt, family: Family) -> list[str]:
-    middles = {number: statistics.median(us) for number, us in enumerate(at.samples) if us}
-    fastest = sorted(middles, key=lambda number: middles[number])[:3]
-    said = [f"{middles[n]:.2f} us: {family.point(grid.plan.knobs_of(n)).key}" for n in fastest]
-    start = grid.number(family.start)
-    if start is not None and start in middles:
-        said.append(f"{middles[start]:.2f} us: the start")
-    return said
-
-
-def _forecast_errors(at: GridAt) -> list[float]:
-    pairs = zip(at.forecast_us, at.samples, strict=True)
-    return [made / statistics.median(us) for made, us in pairs if made is not None and us]
-
-
-def _say_full(grid: Grid, full: FullProtocol, family: Family) -> list[str]:
-    at = grid.at[0]
-    middles = {number: median_us(samples_of(rows, at)) for number, rows in full.samples.items()}
-    fastest = sorted(middles, key=lambda number: middles[number])[:5]
-    lines = [f"full protocol: {len(middles)} points, {len(full.failures)} refused"]
-    lines += [f"  {text[:200]}" for text in dict.fromkeys(full.failures.values())]
-    lines += [
-        f"  {middles[number]:.2f} us: {family.point(grid.plan.knobs_of(number)).key}"
-        for number in fastest
-    ]
-    for name, rows in full.anchors.items():
-        lines.append(f"  {name}: {median_us(samples_of(rows, at)):.2f} us")
-        if fastest and not name.startswith("ceiling"):
-            ratio, low, high = ratio_of_samples(
-                [np.asarray(us) for us in full.samples[fastest[0]]],
-                [np.asarray(us) for us in rows],
-            )
-            lines.append(f"    the best over it: {ratio:.3f} ({low:.3f} to {high:.3f})")
-    return lines

@@ -69,12 +69,7 @@ class _Unreadable(Exception):
 
 
 class EventLog:
-    """A log on disk.
-
-    Args:
-        path: of the file; its folder is there.
-        kinds: the type of each kind of event, a dataclass or a schema.
-    """
+    """A log on disk; ``kinds`` are the types of its events."""
 
     def __init__(self, path: Path, kinds: Mapping[str, type]) -> None:
         self.path = path
@@ -84,11 +79,7 @@ class EventLog:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the log's lock: one process at a time decides what comes next.
-
-        Raises:
-            LabError: another process holds it.
-        """
+        """Hold the log's lock: one process at a time decides what comes next."""
         lock = file_lock(self.path)
         try:
             lock.acquire(timeout=0)
@@ -105,13 +96,8 @@ class EventLog:
             lock.release()
 
     def append(self, event: Any) -> LogLine:
-        """Add an event. When this returns, it is on the disk: it is acknowledged.
-
-        The log was read before, or is new, and its lock is held.
-
-        Raises:
-            LabError: it could not be written; the log is as it was.
-        """
+        """Add an event to a log that was read before, its lock held. When this returns, it is on
+        the disk."""
         kind = self._names[type(event)]
         number = self._last.n + 1 if self._last else 0
         previous = self._last.hash if self._last else FIRST_PREVIOUS
@@ -145,11 +131,7 @@ class EventLog:
         return line
 
     def read(self) -> LogRead:
-        """Every line that can be read, and what is wrong with the others.
-
-        Raises:
-            LabError: there is no log, it cannot be read, or a newer labtools wrote it.
-        """
+        """Every line that can be read, and what is wrong with the others."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -228,13 +210,7 @@ class EventLog:
 
 
 def say_command(step: str, folder: Path, *arguments: object) -> str:
-    """A command of a loop as it is typed. Behind ``--`` a folder may begin with a dash.
-
-    Args:
-        step: or another subcommand.
-        folder: of the loop.
-        arguments: behind it.
-    """
+    """A command of a loop as it is typed. Behind ``--`` a folder may begin with a dash."""
     ended = ["--"] if str(folder).startswith("-") else []
     return shlex.join(["labtools", "loop", step, *ended, str(folder), *map(str, arguments)])
 

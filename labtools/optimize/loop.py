@@ -2,8 +2,8 @@
 
 Each step reads the state, does its work on a bench and keeps what it found in the loop's folder.
 Every measurement is on the disk before anything follows from it, so a step that was cut off goes
-on with what it has. `run` plays the automatic policy; a script or a person may take each step
-alone, in the same order.
+on with what it has. `TuningLoop.run` plays the automatic policy; a script or a person may take each
+step alone, in the same order.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from labtools.problem import KernelError, LabError, Problem
 from labtools.problem.rung import say_knobs
@@ -40,7 +40,6 @@ from .branch import (
     with_methods,
 )
 from .budget import Budget, allocate, rule_named
-from .campaign import family_hash_of
 from .classes import MethodClass, classify
 from .events import (
     AblateDone,
@@ -57,7 +56,7 @@ from .events import (
     Purpose,
     UpdateDone,
 )
-from .family import Family, Point, load_family
+from .family import Family, Point, family_hash_of, load_family
 from .gaps import NEAR_PEAK, fault_of_counters, gaps_of_counters, rising, say_gaps, trigger_values
 from .grid import TunerEntry, export_kernel_tuner, grid_path, read_grid, write_kernel_tuner
 from .log import say_command
@@ -106,7 +105,7 @@ class TuningLoop:
     """A loop, opened for writing, and the bench on which its points are timed.
 
     Args:
-        bench: opens it; what needs no time asks for none.
+        bench: opens it; a step that needs no time does not call it.
     """
 
     def __init__(
@@ -152,22 +151,15 @@ class TuningLoop:
             )
         self._time_start()
         point = self.family.read_key(state.point)
-        warps = self.bench.limits.max_warps_per_sm
-        found = (
-            gaps_of_counters(counters, warps) if counters is not None else self.bench.gaps(point)
-        )
-        values = counters if counters is not None else self.bench.shares(point)
-        earlier = [one.gaps for one in state.since_restart if one.gaps is not None]
-        history = [*earlier, found]
+        if counters is None:
+            found, values = self.bench.gaps(point), self.bench.shares(point)
+        else:
+            found = gaps_of_counters(counters, self.bench.limits.max_warps_per_sm)
+            values = counters
+        history = [*(kept.gaps for kept in state.since_restart if kept.gaps is not None), found]
+        ends = self.bench.score_ends()
         return self.folder.keep(
-            GapsDone(
-                state.round,
-                point.key,
-                found,
-                dict(values),
-                rising(history),
-                self.bench.score_ends(),
-            )
+            GapsDone(state.round, point.key, found, dict(values), rising(history), ends)
         )
 
     def budget(self, rule: str | None = None) -> LoopState:
@@ -198,10 +190,10 @@ class TuningLoop:
         state = self.folder.require("pick")
         current, point = state.current, self.family.read_key(state.current.start)
         assert current.gaps is not None and current.budget is not None
-        said = dict(acknowledged or {})
-        taken = self._taken(state, said)
+        retries = dict(acknowledged or {})
+        taken = self._taken(state, retries)
         with _given_by_somebody():
-            self._check_acknowledged(said, taken, methods)
+            self._check_acknowledged(retries, taken, methods)
         chosen = pick_methods(
             self.family,
             point,
@@ -211,7 +203,7 @@ class TuningLoop:
             self.bench.problem,
             self.bench.limits,
             taken,
-            refuses=partial(self._cannot_branch, point, said),
+            refuses=partial(self._cannot_branch, point, retries),
             entry=self.bench.entry(point),
             pass_on=True,
             rng=random.Random(f"{state.seed} {state.round} pick"),
@@ -219,7 +211,7 @@ class TuningLoop:
         if methods is not None:
             with _given_by_somebody():
                 chosen = self._given(point, chosen, methods, taken, current.budget)
-        used = {name: retry for name, retry in said.items() if name in chosen.methods}
+        used = {name: retry for name, retry in retries.items() if name in chosen.methods}
         return self.folder.keep(PickDone(state.round, chosen, used))
 
     def branch(self, branches: Sequence[Mapping[str, int]] | None = None) -> LoopState:
@@ -228,8 +220,8 @@ class TuningLoop:
         Where no branch is right the step may be taken again, with other settings.
 
         Args:
-            branches: knobs of each, those left out as at the point that the round began
-                from, with the round's methods on; None lets the forecast choose.
+            branches: knobs of each, those left out as at the point that the round began from, with
+                the round's methods on; None lets the forecast choose.
 
         Raises:
             GivenRefused: there is none, or one of them cannot be a branch of this round.
@@ -240,27 +232,30 @@ class TuningLoop:
         if not branching.branches:
             reason = _say_no_branch(current, branching.pruned)
             return self.folder.keep(LoopStopped(state.round, reason))
-        points = [one.point for one in branching.branches]
+        points = [branch.point for branch in branching.branches]
         failures = _wrong_ones(self.bench, points)
-        right = [one for one in points if one not in failures]
+        right = [point for point in points if point not in failures]
         times = self._time("branch", right, beside=point) if right else {}
         tried = []
-        for one in branching.branches:
-            timed = times.get(one.point)
-            failure = failures.get(one.point, timed.failure if timed else "")
-            time_us = timed.time_us if timed else None
-            number = len(current.branches) + one.branch
+        for branch in branching.branches:
+            timed = times.get(branch.point)
             tried.append(
-                BranchTried(number, one.point.key, time_us, one.forecast_us, one.why, failure)
+                BranchTried(
+                    len(current.branches) + branch.branch,
+                    branch.point.key,
+                    timed.time_us if timed else None,
+                    branch.forecast_us,
+                    branch.why,
+                    failures.get(branch.point, timed.failure if timed else ""),
+                )
             )
         right_ones = [one for one in tried if one.is_right]
         fastest = min(right_ones, key=lambda one: one.time_us or 0.0, default=None)
-        champion = fastest.point if fastest else None
         return self.folder.keep(
             BranchDone(
                 state.round,
                 tuple(tried),
-                champion,
+                fastest.point if fastest else None,
                 branching.pruned,
                 candidates=len(branching.ordered),
                 best_rank=rank_of_best(self.bench, branching.ordered),
@@ -268,34 +263,23 @@ class TuningLoop:
         )
 
     def ablate(self, pairs: bool = False) -> LoopState:
-        """Step 5: the champion with one method out at a time.
-
-        Args:
-            pairs: two methods at a time as well.
-        """
+        """Step 5: the champion with one method out at a time, with ``pairs`` two as well."""
         state = self.folder.require("ablate")
         champion, methods = self._champion(state), state.current.methods
 
         def beside(points: Sequence[Point]) -> TimedPoints:
-            others = [one for one in points if one != champion]
+            others = [point for point in points if point != champion]
             found = self._time("ablation", others, beside=champion)
             return TimedPoints(
-                {one: timed.samples for one, timed in found.items() if timed.samples is not None},
-                {one: timed.failure for one, timed in found.items() if timed.samples is None},
+                {at: timed.samples for at, timed in found.items() if timed.samples is not None},
+                {at: timed.failure for at, timed in found.items() if timed.samples is None},
             )
 
-        calls: list[TimedPoints] = []
-        kept = _right_ones_of(self.bench, champion, beside, calls)
-        single: tuple[Attribution, ...] = ()
-        both: tuple[Attribution, ...] = ()
-        if methods:
-            single = ablate_methods(self.bench, champion, methods, kept)
-            both = ablate_pairs(self.bench, champion, methods, kept) if pairs else ()
-        untimed = _why_untimed(self.family, champion, methods, pairs, calls)
-        timed = {one.method for one in (*single, *both)}
-        untimed = {name: why for name, why in untimed.items() if name not in timed}
+        found = _ablate(self.bench, champion, methods, pairs, beside)
         return self.folder.keep(
-            AblateDone(state.round, self.bench.least_effect(), single, both, untimed)
+            AblateDone(
+                state.round, self.bench.least_effect(), found.single, found.both, found.untimed
+            )
         )
 
     def check(self) -> LoopState:
@@ -305,20 +289,17 @@ class TuningLoop:
         return self.folder.keep(CheckDone(state.round, verdicts))
 
     def update(self, analysis: str = "") -> LoopState:
-        """Step 7: class each method, and say where the next round begins.
-
-        Args:
-            analysis: words of whoever drives the loop.
-        """
+        """Step 7: class each method, and say where the next round begins; ``analysis`` are words of
+        whoever drives the loop."""
         self.folder.require("update")
         self._time_start()
         state = self.state
         current = state.current
         found = {one.method: one for one in current.attribution or ()}
         classes = {
-            one.method: classify(found.get(one.method), one)
-            for one in current.sass_check or ()
-            if one.method in found or one.method in current.untimed
+            verdict.method: classify(found.get(verdict.method), verdict)
+            for verdict in current.sass_check or ()
+            if verdict.method in found or verdict.method in current.untimed
         }
         gain, point, time_us = self._next_point(state)
         return self.folder.keep(UpdateDone(state.round, classes, point, time_us, gain, analysis))
@@ -326,12 +307,8 @@ class TuningLoop:
     # ------------------------------------------------------------------------ the whole loop
 
     def run(self, max_rounds: int = MOST_ROUNDS, max_runs: int | None = None) -> LoopResult:
-        """Play the automatic policy until it stops.
-
-        Args:
-            max_rounds: whole rounds since the last restart, at most.
-            max_runs: no new round begins once so many candidates were timed.
-        """
+        """Play the automatic policy until it stops, at most ``max_rounds`` since the last restart;
+        no round begins once ``max_runs`` candidates were timed."""
         limit = ""
         while not (state := self.state).stopped:
             step = state.next_steps[0]
@@ -347,21 +324,13 @@ class TuningLoop:
         return self.result(limit)
 
     def result(self, limit: str = "") -> LoopResult:
-        """What the loop came to so far.
-
-        Args:
-            limit: why a run ended that may go on; the loop itself has not stopped.
-        """
+        """What the loop came to so far; ``limit`` is why a run ended that may go on."""
         state = self.state
         if state.time_us is None:
-            raise LabError(
-                "The loop has no champion yet.",
-                "nothing was timed",
-                say_command("run", self.folder.path),
-            )
-        champion = FoundPoint(state.point, state.knobs[state.point], state.time_us)
+            again = say_command("run", self.folder.path)
+            raise LabError("The loop has no champion yet.", "nothing was timed", again)
         return LoopResult(
-            champion,
+            FoundPoint(state.point, state.knobs[state.point], state.time_us),
             state.rounds,
             state.runs,
             state.stopped or limit,
@@ -374,9 +343,9 @@ class TuningLoop:
     def score_frontier(self) -> None:
         """Time the fastest entries of the frontier on the family's other workloads."""
         state = self.state
-        others = [one for one in self.family.workloads if one != self.bench.problem]
-        entries = sorted(state.frontier, key=lambda one: one.time_us)[:MOST_SCORED]
-        missing = [self.family.read_key(one.point) for one in entries if not one.others_us]
+        others = [problem for problem in self.family.workloads if problem != self.bench.problem]
+        entries = sorted(state.frontier, key=lambda entry: entry.time_us)[:MOST_SCORED]
+        missing = [self.family.read_key(entry.point) for entry in entries if not entry.others_us]
         found: dict[str, dict[str, float]] = {}
         for problem in others if missing else ():
             timed = self.bench.time(missing, problem)
@@ -388,46 +357,43 @@ class TuningLoop:
     # --------------------------------------------------------------------------- measurements
 
     def _time(
-        self, purpose: Purpose, points: Sequence[Point], *, beside: Point | None = None
+        self, purpose: Purpose, points: Sequence[Point], *, beside: Point
     ) -> dict[Point, PointTimed]:
         """Time points and keep each measurement; what this round has already is not timed again.
 
         A bench may compare only what it timed in one call. There a call of which the log has a
         part is made anew, and points come with what they were timed beside.
         """
-        left = set(self.folder.plan(purpose, [one.key for one in points]))
+        left = set(self.folder.plan(purpose, [point.key for point in points]))
+        calls = self._calls(purpose, points)
+        alone = self._kept("reference", beside, calls) is None
         if self.bench.one_call:
-            calls = self._calls(purpose, points)
-            alone = beside is not None and self._kept("reference", beside, calls) is None
             if left or alone or len(calls) > 1:
                 self._keep_call(purpose, points, beside)
         else:
             # Without what it is compared with a measurement is worth nothing: that comes first.
-            if beside is not None and self._kept("reference", beside) is None:
-                self._keep_call("reference", [beside], None)
-            for one in points:
-                if one.key in left:
-                    self._keep_call(purpose, [one], None)
-        found = {one: self._kept(purpose, one) for one in points}
-        if beside is not None:
-            found[beside] = self._kept("reference", beside, self._calls(purpose, points))
-        return {one: timed for one, timed in found.items() if timed is not None}
+            if alone:
+                self._keep_call("reference", [beside])
+            for point in points:
+                if point.key in left:
+                    self._keep_call(purpose, [point])
+        found = {point: self._kept(purpose, point) for point in points}
+        found[beside] = self._kept("reference", beside, self._calls(purpose, points))
+        return {point: timed for point, timed in found.items() if timed is not None}
 
-    def _keep_call(self, purpose: Purpose, points: Sequence[Point], beside: Point | None) -> None:
-        every = [*([beside] if beside is not None else []), *points]
-        timed = self.bench.time(every)
+    def _keep_call(
+        self, purpose: Purpose, points: Sequence[Point], beside: Point | None = None
+    ) -> None:
+        named = [(point, purpose) for point in points]
+        if beside is not None:
+            named.insert(0, (beside, "reference"))
+        timed = self.bench.time([point for point, _ in named])
         call, number = self.folder.next_call, self.state.round
-        for one in every:
+        for point, why in named:
+            samples, failure = timed.samples.get(point), timed.failures.get(point, "")
+            knobs = dict(point.knobs)
             self.folder.keep(
-                PointTimed(
-                    number,
-                    "reference" if one is beside else purpose,
-                    one.key,
-                    call,
-                    timed.samples.get(one),
-                    timed.failures.get(one, ""),
-                    knobs=dict(one.knobs),
-                )
+                PointTimed(number, why, point.key, call, samples, failure, knobs=knobs)
             )
 
     def _kept(
@@ -438,8 +404,8 @@ class TuningLoop:
 
     def _calls(self, purpose: Purpose, points: Sequence[Point]) -> set[int]:
         """The calls in which points were timed; none where the bench compares across calls."""
-        kept = [self._kept(purpose, one) for one in points] if self.bench.one_call else []
-        return {one.call for one in kept if one is not None}
+        kept = [self._kept(purpose, point) for point in points] if self.bench.one_call else []
+        return {timed.call for timed in kept if timed is not None}
 
     def _time_start(self) -> None:
         """Time the point that the round begins from, where it has no time. It is no candidate."""
@@ -447,7 +413,7 @@ class TuningLoop:
             return
         point = self.family.read_key(self.state.point)
         self.folder.plan("start", [point.key])
-        self._keep_call("start", [point], None)
+        self._keep_call("start", [point])
         if self.state.time_us is None:
             timed = self._kept("start", point)
             raise LabError(
@@ -470,7 +436,6 @@ class TuningLoop:
         if given is not None:
             with _given_by_somebody():
                 return self._given_branches(current, point, given)
-        forms = current.pick.forms if current.pick else {}
         return propose(
             self.bench,
             point,
@@ -478,7 +443,7 @@ class TuningLoop:
             count=state.branches,
             known=self._known_points(state),
             seed=f"{state.seed} {state.round} {current.retries}",
-            forms=forms,
+            forms=current.pick.forms if current.pick else {},
             fixed=state.implementation_failed_methods,
             settings=retried_settings(self.family, current.acknowledged),
         )
@@ -493,77 +458,82 @@ class TuningLoop:
             )
         forms = current.pick.forms if current.pick else {}
         base = with_methods(self.family, point, current.methods, forms)
-        dropped = self.state.implementation_failed_methods
-        held = {**held_forms(self.family, point, base, current.methods, dropped), **forms}
-        written = retried_settings(self.family, current.acknowledged)
         chosen: list[Point] = []
         for knobs in given:
-            one = self.family.point({**base.knobs, **knobs})
-            without = [name for name in current.methods if not self.family.has(one, name)]
-            on, there = (set(self.family.methods_on(each)) for each in (base, one))
-            reason = self.bench.refuses(one)
-            if without:
-                reason = f"{' and '.join(without)}, picked for this round, would be off there"
-            elif other := sorted(on ^ there):
-                word = "on" if other[0] in there else "off"
-                reason = f"{other[0]}, not picked for this round, would be switched {word} there"
-            elif moved := [
-                name for name, form in held.items() if self.family.form_of(one, name) != form
-            ]:
-                name = moved[0]
-                reason = f"{name}, which the compiler dropped, would have another form there, and "
-                if name in forms:
-                    form = self.family.method(name).on[forms[name]]
-                    reason += f"is tried again with {say_knobs(form)}"
-                else:
-                    reason += "is not picked for this round"
-            elif unlike := [name for name in written if one.knobs[name] != written[name]]:
-                reason = f"{unlike[0]}={written[unlike[0]]} was said of a method that is tried "
-                reason += f"again, and it would be {unlike[0]}={one.knobs[unlike[0]]} there"
-            elif again := [name for name in current.methods if self._was_dropped_at(one, name)]:
-                reason = f"there the compiler dropped {again[0]}"
-            elif one in chosen:
-                reason = f"it is branch {chosen.index(one) + 1} already"
+            made = self.family.point({**base.knobs, **knobs})
+            reason = self._why_no_branch(current, point, base, made)
+            if made in chosen:
+                reason = reason or f"it is branch {chosen.index(made) + 1} already"
             if reason:
-                raise LabError(f"{one.key} cannot be a branch.", reason, "another point")
-            chosen.append(one)
+                raise LabError(f"{made.key} cannot be a branch.", reason, "another point")
+            chosen.append(made)
         return Branching(
-            tuple(Branch(n, one, None, "given") for n, one in enumerate(chosen, start=1))
+            tuple(Branch(n, made, None, "given") for n, made in enumerate(chosen, start=1))
         )
 
-    def _was_dropped_at(self, point: Point, name: str) -> bool:
-        """Whether a method was dropped by the compiler at this very point."""
-        return any(
-            one.champion == point.key and (one.classes or {}).get(name) == "implementation_failed"
-            for one in self.state.history
-        )
+    def _why_no_branch(
+        self, current: RoundKept, point: Point, base: Point, made: Point
+    ) -> str | None:
+        """Why a point cannot be a branch of the round, or None.
+
+        Args:
+            base: where the round began, with its methods on.
+        """
+        family, methods = self.family, current.methods
+        if without := [name for name in methods if not family.has(made, name)]:
+            return f"{' and '.join(without)}, picked for this round, would be off there"
+        on, there = set(family.methods_on(base)), set(family.methods_on(made))
+        if other := sorted(on ^ there):
+            word = "on" if other[0] in there else "off"
+            return f"{other[0]}, not picked for this round, would be switched {word} there"
+        forms = current.pick.forms if current.pick else {}
+        dropped = self.state.implementation_failed_methods
+        for name, form in {**held_forms(family, point, base, methods, dropped), **forms}.items():
+            if family.form_of(made, name) != form:
+                reason = f"{name}, which the compiler dropped, would have another form there, and "
+                if name not in forms:
+                    return reason + "is not picked for this round"
+                return reason + f"is tried again with {say_knobs(family.method(name).on[form])}"
+        for knob, value in retried_settings(family, current.acknowledged).items():
+            if made.knobs[knob] != value:
+                return (
+                    f"{knob}={value} was said of a method that is tried again, and it would be "
+                    f"{knob}={made.knobs[knob]} there"
+                )
+        for name in methods:
+            if any(
+                kept.champion == made.key
+                and (kept.classes or {}).get(name) == "implementation_failed"
+                for kept in self.state.history
+            ):
+                return f"there the compiler dropped {name}"
+        return self.bench.refuses(made)
 
     def _known_points(self, state: LoopState) -> dict[Point, str]:
         """Points that are not tried again, and why.
 
         What an attempt that was cut off has timed is not among them: it is that attempt's.
         """
-        runs = [one for one in state.timed if one.round < state.round]
-        branches = [one for kept in state.history for one in kept.branches]
-        wrong = [one.point for one in branches if not one.is_right]
-        untimed = [one.point for one in state.timed if one.time_us is None]
-        timed = [one.point for one in runs] + [one.start for one in state.history]
-        timed += [one.point for one in branches]
-        said = {**dict.fromkeys(timed, TIMED_BEFORE), **dict.fromkeys(wrong, WRONG_BEFORE)}
+        branches = [tried for kept in state.history for tried in kept.branches]
+        timed = [run.point for run in state.timed if run.round < state.round]
+        timed += [kept.start for kept in state.history] + [tried.point for tried in branches]
+        said = dict.fromkeys(timed, TIMED_BEFORE)
+        said |= {tried.point: WRONG_BEFORE for tried in branches if not tried.is_right}
+        untimed = [run.point for run in state.timed if run.time_us is None]
         said |= {key: NO_TIME_BEFORE for key in untimed if key in said}  # what is wrong never ran
         return {self.family.read_key(key): why for key, why in said.items()}
 
     def _cannot_branch(
         self,
         point: Point,
-        said: Mapping[str, Retry],
+        retries: Mapping[str, Retry],
         methods: Sequence[str],
         forms: Mapping[str, int],
     ) -> str | None:
         """Why no setting of some methods can be tried on this bench, or None."""
-        said = {name: retry for name, retry in said.items() if name in methods}
+        mine = {name: retry for name, retry in retries.items() if name in methods}
         try:
-            settings = retried_settings(self.family, said)
+            settings = retried_settings(self.family, mine)
         except LabError as error:
             return error.clause
         known = self._known_points(self.state)
@@ -577,10 +547,10 @@ class TuningLoop:
         return f"no setting {say_methods(methods)} can be tried: {say_counted(reasons)}"
 
     def _check_acknowledged(
-        self, said: Mapping[str, Retry], taken: Taken, methods: Sequence[str] | None
+        self, retries: Mapping[str, Retry], taken: Taken, methods: Sequence[str] | None
     ) -> None:
         """Refuse retries of methods for which they change nothing, or that name no knob's value."""
-        for name, retry in said.items():
+        for name, retry in retries.items():
             self.family.method(name)
             why = ""
             if name not in taken.failed:
@@ -602,21 +572,19 @@ class TuningLoop:
         The caller may go beyond the budget; each method that does says so.
         """
         wanted = tuple(dict.fromkeys(methods))
-        for name in wanted:
-            if is_on_for_good(self.family, point, self.family.method(name), taken):
-                raise LabError(f"{name} cannot be taken.", "it is on already", "other methods")
-        again = [self.family.method(name) for name in wanted if name in taken.failed]
-        for one in again:
-            if why := why_not_again(one, taken):
-                raise LabError(
-                    f"{one.id} cannot be tried again.",
-                    why,
-                    f'"acknowledged": {{"{one.id}": {{"form": 0}}}} names a form, counted from 0: '
-                    f"{' or '.join(map(say_knobs, one.on))}; other methods",
-                )
         forms: dict[str, int] = {}
-        for one in again:
-            forms |= retried_form(one, taken)
+        for name in wanted:
+            method = self.family.method(name)
+            if is_on_for_good(self.family, point, method, taken):
+                raise LabError(f"{name} cannot be taken.", "it is on already", "other methods")
+            if why := why_not_again(method, taken):
+                raise LabError(
+                    f"{name} cannot be tried again.",
+                    why,
+                    f'"acknowledged": {{"{name}": {{"form": 0}}}} names a form, counted from 0: '
+                    f"{' or '.join(map(say_knobs, method.on))}; other methods",
+                )
+            forms |= retried_form(method, taken)
         self.family.apply(point, wanted, forms=forms)
         if reason := self._cannot_branch(point, taken.acknowledged, wanted, forms):
             raise LabError("This pick leads nowhere.", reason, "other methods")
@@ -638,25 +606,17 @@ class TuningLoop:
         What a method is worth was found on the way to a point: a restart leaves that way, and its
         verdicts with it. What the compiler made of a form holds wherever the loop stands.
         """
-        dropped: dict[str, list[int]] = {}
-        for one in state.history:
-            for name, found in (one.classes or {}).items():
-                if found == "implementation_failed" and one.champion is not None:
-                    form = self.family.form_of(self.family.read_key(one.champion), name)
-                    if form is not None:
-                        dropped.setdefault(name, []).append(form)
-        failed = {
-            name: tuple(dropped.get(name, ())) for name in state.implementation_failed_methods
-        }
-        gains = {one.round: self._champion_gain(one) for one in state.since_restart}
+        failed: dict[str, tuple[int, ...]] = dict.fromkeys(state.implementation_failed_methods, ())
+        for kept in state.history:
+            for name, found in (kept.classes or {}).items():
+                if name in failed and found == "implementation_failed" and kept.champion:
+                    form = self.family.form_of(self.family.read_key(kept.champion), name)
+                    failed[name] += () if form is None else (form,)
+        gains = {kept.round: self._champion_gain(kept) for kept in state.since_restart}
         verdicts = settled(state.since_restart, gains, self.bench.least_effect().effect)
-
-        def named(wanted: MethodClass) -> tuple[str, ...]:
-            return tuple(name for name, verdict in verdicts.items() if verdict == wanted)
-
         return Taken(
-            named("effective"),
-            named("ineffective"),
+            tuple(name for name, verdict in verdicts.items() if verdict == "effective"),
+            tuple(name for name, verdict in verdicts.items() if verdict == "ineffective"),
             failed,
             acknowledged,
             state.undecided_methods,
@@ -666,14 +626,14 @@ class TuningLoop:
     def _acknowledge(self) -> dict[str, Retry]:
         """With what the policy tries methods again that the compiler dropped: another form."""
         taken = self._taken(self.state, {})
-        said = {}
+        retries = {}
         for name in taken.failed:
             method = self.family.method(name)
             if (fresh := fresh_form(method, taken)) is not None:
                 form = say_knobs(method.on[fresh])
                 reason = f"another form, {form}: the compiler dropped the one before"
-                said[name] = Retry(fresh, reason=reason)
-        return said
+                retries[name] = Retry(fresh, reason=reason)
+        return retries
 
     def _next_point(self, state: LoopState) -> tuple[float | None, str, float]:
         """Gain of the round, and the point that the next one begins from, with its time.
@@ -687,12 +647,13 @@ class TuningLoop:
         leader = self._kept("branch", self._champion(state))
         gain = self._champion_gain(current)
         harmed = [
-            one
-            for one in current.attribution or ()
-            if one.high < -one.threshold and self.bench.crowns(self.family.read_key(one.without))
+            found
+            for found in current.attribution or ()
+            if found.high < -found.threshold
+            and self.bench.crowns(self.family.read_key(found.without))
         ]
         if harmed:
-            worst = min(harmed, key=lambda one: one.relative)
+            worst = min(harmed, key=lambda found: found.relative)
             leader = self._kept("ablation", self.family.read_key(worst.without))
             if gain is not None:  # two ratios, each of one call
                 gain = (1 + gain) / (1 + worst.relative) - 1
@@ -701,14 +662,16 @@ class TuningLoop:
             return gain, leader.point, leader.time_us
         return gain, current.start, state.time_us
 
-    def _champion_gain(self, one: RoundKept) -> float | None:
+    def _champion_gain(self, kept: RoundKept) -> float | None:
         """Gain of a round's champion, with all of its methods, over the point that the round began
         from; None where the two were not both timed."""
-        if one.champion is None:
+        if kept.champion is None:
             return None
-        after = self.folder.measured(one.champion, round=one.round, purpose="branch")
+        after = self.folder.measured(kept.champion, round=kept.round, purpose="branch")
         calls = {after.call} if after is not None and self.bench.one_call else ()
-        before = self.folder.measured(one.start, round=one.round, purpose="reference", calls=calls)
+        before = self.folder.measured(
+            kept.start, round=kept.round, purpose="reference", calls=calls
+        )
         if before is None or after is None or before.samples is None or after.samples is None:
             return None
         return relative_gain(before.samples, after.samples)
@@ -723,16 +686,15 @@ class TuningLoop:
             return f"near the peak: all three gaps are below {NEAR_PEAK:g}, {say_gaps(found)}"
         if step != STEPS[0]:
             return None
-        rounds = state.since_restart
         floor_us = self.bench.floor_us()
         if floor_us and state.time_us and state.time_us <= NEAR_FLOOR * floor_us:
             near = f"{NEAR_FLOOR:g} times the floor, {floor_us:.2f} us"
             return f"{state.time_us:.2f} us is within {near}"
-        whole = [one for one in rounds if one.classes is not None]
-        latest = whole[-ROUNDS_WITHOUT_GAIN:]
+        whole = [kept for kept in state.since_restart if kept.classes is not None]
+        gains = [kept.gain for kept in whole[-ROUNDS_WITHOUT_GAIN:]]
         least = self.bench.least_effect().effect
-        if len(latest) == ROUNDS_WITHOUT_GAIN and all(
-            one.gain is not None and one.gain <= least for one in latest
+        if len(gains) == ROUNDS_WITHOUT_GAIN and all(
+            gain is not None and gain <= least for gain in gains
         ):
             return (
                 f"{ROUNDS_WITHOUT_GAIN} rounds running without a gain above {least:.2%}, "
@@ -764,16 +726,15 @@ def settled(
     may have lost nothing.
 
     Args:
-        rounds: whose verdicts count.
         gains: of each round's champion over the point that the round began from; None is unknown.
-        least: the smallest effect that can be told, of a round that does not say.
+        least: the smallest effect that can be told, relative, in a round that does not say.
     """
     found: dict[str, MethodClass] = {}
-    for one in rounds:
-        gain = gains.get(one.round)
-        told = one.aa.effect if one.aa else least
-        stayed = one.gain is None or one.gain <= told
-        classes = one.classes or {}
+    for kept in rounds:
+        gain = gains.get(kept.round)
+        told = kept.aa.effect if kept.aa else least
+        stayed = kept.gain is None or kept.gain <= told
+        classes = kept.classes or {}
         lost = stayed and gain is not None and gain < -told and "effective" not in classes.values()
         for name, verdict in classes.items():
             found.pop(name, None)  # the latest stands, at the end
@@ -800,9 +761,8 @@ def _say_no_branch(current: RoundKept, pruned: Mapping[str, int]) -> str:
     why = ""
     if current.pick is not None and not current.methods:
         considered = current.pick.considered
-        unknown = sum(one.checks.is_open for one in considered)
         why = "no method was picked"
-        if unknown:
+        if unknown := sum(seen.checks.is_open for seen in considered):
             why += f", {unknown} of {len(considered)} because a value is missing or cannot be "
             why += "computed"
         why += ", and "
@@ -813,24 +773,6 @@ def _say_no_branch(current: RoundKept, pruned: Mapping[str, int]) -> str:
     return why
 
 
-def _why_untimed(
-    family: Family,
-    point: Point,
-    methods: Sequence[str],
-    pairs: bool,
-    calls: Sequence[TimedPoints],
-) -> dict[str, str]:
-    """Why a method or a pair has no time, by its name."""
-    failures = {one: why for call in calls for one, why in call.failures.items()}
-    several = [single_variants(family, point, methods)]
-    several += [pair_variants(family, point, methods)] if pairs else []
-    found: dict[str, str] = {}
-    for some in several:
-        found |= some.refused
-        found |= {name: failures[one] for name, one in some.points.items() if one in failures}
-    return found
-
-
 def _found(best: tuple[Point, float] | None) -> FoundPoint | None:
     """A point with its time, where there is one."""
     return FoundPoint(best[0].key, dict(best[0].knobs), best[1]) if best is not None else None
@@ -838,21 +780,49 @@ def _found(best: tuple[Point, float] | None) -> FoundPoint | None:
 
 def _wrong_ones(bench: TimingBench, points: Sequence[Point]) -> dict[Point, str]:
     """Of some points those whose answers are wrong, and what is wrong with them."""
-    return {one: why for one, why in bench.check(points).items() if why is not None}
+    return {point: why for point, why in bench.check(points).items() if why is not None}
 
 
-def _right_ones_of(
-    bench: TimingBench, point: Point, time: TimeCall, calls: list[TimedPoints]
-) -> TimeCall:
-    """Times a point and, of others, those whose answers are right."""
+@dataclass(frozen=True)
+class _Ablated:
+    """A point with one method out at a time, or two."""
 
-    def call(points: Sequence[Point]) -> TimedPoints:
+    single: tuple[Attribution, ...]
+    both: tuple[Attribution, ...]
+    untimed: dict[str, str]  # why a method or a pair has no time, by its name
+    time_us: float | None  # of the point, where it was timed
+
+
+def _ablate(
+    bench: TimingBench, point: Point, methods: Sequence[str], pairs: bool, time: TimeCall
+) -> _Ablated:
+    """Time a point without some methods; variants whose answers are wrong have no time."""
+    failures: dict[Point, str] = {}
+    time_us: list[float] = []
+
+    def right_ones(points: Sequence[Point]) -> TimedPoints:
         wrong = _wrong_ones(bench, [one for one in points if one != point])
         found = time([one for one in points if one not in wrong])
-        calls.append(TimedPoints(found.samples, {**found.failures, **wrong}))
-        return calls[-1]
+        failures.update({**found.failures, **wrong})
+        if point in found.samples:
+            time_us.append(found.median_us(point))
+        return found
 
-    return call
+    single: tuple[Attribution, ...] = ()
+    both: tuple[Attribution, ...] = ()
+    removed = [single_variants(bench.family, point, methods)]
+    if pairs:
+        removed.append(pair_variants(bench.family, point, methods))
+    if methods:
+        single = ablate_methods(bench, point, methods, right_ones)
+        both = ablate_pairs(bench, point, methods, right_ones) if pairs else ()
+    timed = {found.method for found in (*single, *both)}
+    untimed: dict[str, str] = {}
+    for some in removed:
+        untimed |= some.refused
+        untimed |= {name: failures[one] for name, one in some.points.items() if one in failures}
+    left = {name: why for name, why in untimed.items() if name not in timed}
+    return _Ablated(single, both, left, time_us[0] if time_us else None)
 
 
 def _check_right(bench: TimingBench, point: Point) -> None:
@@ -868,16 +838,9 @@ def _check_right(bench: TimingBench, point: Point) -> None:
 def check_methods(
     bench: TimingBench, point: Point, methods: Sequence[str]
 ) -> tuple[SassVerdict, ...]:
-    """What of some methods is in a point's machine code, each against the code without it.
-
-    Args:
-        bench: looks for signatures, and gives counters where a method has none.
-        point: where the methods are on.
-        methods: their ids.
-    """
+    """What of some methods is in a point's machine code, each against the code without it."""
     family = bench.family
     left = single_variants(family, point, methods).points
-    removed = {name: left.get(name) for name in methods}
     unsigned = [name for name in left if not family.method(name).signature]
     proved: dict[str, Proof] = {}
     if unsigned:
@@ -886,19 +849,18 @@ def check_methods(
         for name in unsigned:
             without = proof_values(bench, left[name])
             proved[name] = prove(family.method(name), values, without)
-    return bench.look_for(point, removed, proved)
+    return bench.look_for(point, {name: left.get(name) for name in methods}, proved)
 
 
 def proof_values(bench: TimingBench, point: Point) -> dict[str, Quantity | None]:
     """What a proof may ask of a point: counters, stalls, gaps, its launches and its code."""
-    launched = launch_numbers(
-        bench.family.rung, point, bench.problem, bench.limits, bench.entry(point)
-    )
+    rung, entry = bench.family.rung, bench.entry(point)
+    launched = launch_numbers(rung, point, bench.problem, bench.limits, entry)
     measured = trigger_values(bench.shares(point), bench.gaps(point))
     return {**measured, **launched, **bench.numbers(point)}
 
 
-# ----------------------------------------------------------------------- steps on a folder
+# ----------------------------------------------------------------------------------- a folder
 
 
 def init(
@@ -910,38 +872,23 @@ def init(
     branches: int,
     rule: str,
 ) -> LoopState:
-    """Begin a loop in a folder that holds none.
-
-    Args:
-        folder: made where it is not there.
-        family: what is tuned.
-        workload: for what; None takes the family's headline.
-        on: where points are timed.
-        seed: of everything that is drawn.
-        branches: candidates a round.
-        rule: that shares the slots out.
-
-    Raises:
-        LabError: it cannot be timed there, or the folder holds a loop.
-    """
+    """Begin a loop in a folder that holds none; without a workload at the family's headline."""
     if branches < 1:
         raise LabError(
             f"A round of {branches} branches tries nothing.", "it needs at least 1", "4 is usual"
         )
     bench = open_bench(family, workload or family.workloads[0], on, seed=seed)
-    start = family.start
+    start, what = family.start, f"{family.rung.id} cannot begin here."
     if not bench.crowns(start):
         raise LabError(
-            f"{family.rung.id} cannot begin here.",
+            what,
             "its start is no point of its own grid",
             f"a [[grid]] that holds the start, or a [start] that the grid holds, in "
             f"{family.path.with_suffix('.toml')}; --on gpu, where any point may lead",
         )
     if reason := bench.refuses(start):
         raise LabError(
-            f"{family.rung.id} cannot begin here.",
-            reason,
-            "another workload" + (", or --on forecast" if on == "recorded" else ""),
+            what, reason, "another workload" + (", or --on forecast" if on == "recorded" else "")
         )
     event = InitDone(
         family=_name_of(family),
@@ -973,24 +920,16 @@ def _source_of(family: Family) -> Callable[[str], str]:
     """The text of a point's kernel: its knobs as definitions, then the source."""
 
     def text(key: str) -> str:
-        knobs = family.read_key(key).knobs
-        lines = [
-            f"#define {one.name.upper()} {knobs[one.name]}"
-            for one in family.rung.knobs
-            if one.compiled
-        ]
-        return "\n".join([f"// {family.rung.id} at {key}", *lines, family.rung.source_text])
+        knobs, rung = family.read_key(key).knobs, family.rung
+        lines = [f"#define {k.name.upper()} {knobs[k.name]}" for k in rung.knobs if k.compiled]
+        return "\n".join([f"// {rung.id} at {key}", *lines, rung.source_text])
 
     return text
 
 
 @contextlib.contextmanager
 def open_loop(folder: Path, family: Family, progress: Progress = silent) -> Iterator[TuningLoop]:
-    """The loop of a folder, to go on with; no other process does so until the end of the block.
-
-    Raises:
-        LabError: there is none, or it began with another family.
-    """
+    """The loop of a folder, to go on with; no other process does so until the end of the block."""
     with LoopFolder.opened(folder, _source_of(family)) as opened, contextlib.ExitStack() as held:
         state = opened.state
         if state.family_hash != family_hash_of(family):
@@ -1024,44 +963,22 @@ def run(
 
 def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
     """Write a loop's champion as a rung of its own, and what was timed for Kernel Tuner: the loop's
-    runs, and the whole grid where the loop was played on it. What a loop on forecasts exports names
-    another device than the GPU, so that Kernel Tuner does not go on with it there.
-
-    Args:
-        folder: of the loop.
-        family: that it tuned.
-        target: folder that takes the files.
-
-    Returns:
-        The files that were written.
-
-    Raises:
-        LabError: a file cannot be written.
-    """
+    runs, and the whole grid where it was played on it. A loop on forecasts names another device
+    than the GPU."""
     looked = LoopFolder.look(folder)
     state = looked.state
-    entries = []
-    when = {
-        line.event.point: line.at for line in looked.lines if isinstance(line.event, PointTimed)
-    }
-    for key in dict.fromkeys(one.point for one in state.timed):
-        timed = looked.measured(key)
-        processes = timed.samples.processes if timed and timed.samples else ()
-        us = tuple(one for process in processes for one in process.us)
-        spent_us = sum(sum(one.us) * one.launches_per_sample for one in processes)
-        error: Literal["", "RuntimeFailedConfig"] = "" if us else "RuntimeFailedConfig"
-        at = state.env.get("measured", when[key])  # recorded times are as old as their campaign
-        entries.append(TunerEntry(state.knobs[key], us, at, error, spent_us))
     rung, cache = target / f"{family.rung.id}_champion.py", target / "kernel_tuner_cache.json"
     written = [rung, cache]
+    device = str(state.env.get("gpu", state.gpu))
+    if state.on == "forecast":  # what is measured must not be added to it
+        device = f"forecast of {device}"
+    knobs = {knob.name: knob.choices for knob in family.rung.knobs}
     try:
         target.mkdir(parents=True, exist_ok=True)
         write_whole(rung, _champion_rung(family, state).encode())
-        knobs = {one.name: one.choices for one in family.rung.knobs}
-        device = str(state.env.get("gpu", state.gpu))
-        if state.on == "forecast":  # what is measured must not be added to it
-            device = f"forecast of {device}"
-        write_kernel_tuner(cache, family.rung.id, device, state.workload, entries, knobs)
+        write_kernel_tuner(
+            cache, family.rung.id, device, state.workload, list(_tuner_entries(looked)), knobs
+        )
         if state.on == "recorded":
             written.append(target / "kernel_tuner_grid.json")
             grid = read_grid(grid_path(family.rung.id, state.gpu))
@@ -1073,33 +990,54 @@ def export(folder: Path, family: Family, target: Path) -> tuple[Path, ...]:
     return tuple(written)
 
 
+def _tuner_entries(looked: LoopFolder) -> Iterator[TunerEntry]:
+    """What a loop timed."""
+    state = looked.state
+    when = {
+        line.event.point: line.at for line in looked.lines if isinstance(line.event, PointTimed)
+    }
+    for key in dict.fromkeys(run.point for run in state.timed):
+        timed = looked.measured(key)
+        processes = timed.samples.processes if timed and timed.samples else ()
+        us = tuple(one for process in processes for one in process.us)
+        spent_us = sum(sum(process.us) * process.launches_per_sample for process in processes)
+        at = state.env.get("measured", when[key])  # recorded times are as old as their campaign
+        yield TunerEntry(state.knobs[key], us, at, "" if us else "RuntimeFailedConfig", spent_us)
+
+
+_CHAMPION = '''\
+"""The champion of a loop on {rung} for {workload}.
+
+Idea: {point}
+"""
+
+import dataclasses
+
+from labtools.problem import load_rung
+
+FAMILY = load_rung({base!r})
+KNOBS = {knobs!r}
+
+RUNG = dataclasses.replace(
+    FAMILY,
+    id={name!r},
+    knobs=tuple(
+        dataclasses.replace(knob, default=KNOBS[knob.name]) for knob in FAMILY.knobs
+    ),
+)
+'''
+
+
 def _champion_rung(family: Family, state: LoopState) -> str:
     """The text of a rung that is the family's, with the champion's knobs for defaults."""
     name = _name_of(family)
-    base = name if name == family.rung.id else str(family.path.with_suffix(".py").resolve())
-    return "\n".join(
-        [
-            f'"""The champion of a loop on {family.rung.id} for {state.workload}.',
-            "",
-            f"Idea: {state.point}",
-            '"""',
-            "",
-            "import dataclasses",
-            "",
-            "from labtools.problem import load_rung",
-            "",
-            f"FAMILY = load_rung({base!r})",
-            f"KNOBS = {dict(state.knobs[state.point])!r}",
-            "",
-            "RUNG = dataclasses.replace(",
-            "    FAMILY,",
-            f"    id={family.rung.id + '_champion'!r},",
-            "    knobs=tuple(",
-            "        dataclasses.replace(knob, default=KNOBS[knob.name]) for knob in FAMILY.knobs",
-            "    ),",
-            ")",
-            "",
-        ]
+    return _CHAMPION.format(
+        rung=family.rung.id,
+        workload=state.workload,
+        point=state.point,
+        base=name if name == family.rung.id else str(family.path.with_suffix(".py").resolve()),
+        knobs=dict(state.knobs[state.point]),
+        name=family.rung.id + "_champion",
     )
 
 
@@ -1113,45 +1051,30 @@ def ablate_point(
     seed: int = 0,
     progress: Progress = silent,
 ) -> AblatedPoint:
-    """A point with one method out at a time, outside of any loop.
-
-    Args:
-        family: of the point.
-        workload: None takes the family's headline.
-        on: where it is timed.
-        knobs: of the point; what is not named is as at the start.
-        methods: ids; none takes all that are on there.
-        pairs: two methods at a time as well.
-        seed: of what is drawn.
-        progress: hears what it does.
-
-    Raises:
-        LabError: a method is not on there, or the point cannot be timed.
-    """
+    """A point with one method out at a time, outside of any loop: of its knobs what is not named is
+    as at the start, and without methods all that are on there are taken out."""
     point = family.point(knobs)
     chosen = tuple(dict.fromkeys(methods)) or family.methods_on(point)
     single_variants(family, point, chosen)  # before anything is timed: each of them is on
-    calls: list[TimedPoints] = []
-    with open_bench(
-        family, workload or family.workloads[0], on, seed=seed, progress=progress
-    ) as bench:
+    problem = workload or family.workloads[0]
+    with open_bench(family, problem, on, seed=seed, progress=progress) as bench:
         if bench.refuses(point) is None:
             _check_right(bench, point)
-
-        time = _right_ones_of(bench, point, bench.time, calls)
-        single = ablate_methods(bench, point, chosen, time)
-        both = ablate_pairs(bench, point, chosen, time) if pairs else ()
-        timed = [one.method for one in single]
+        found = _ablate(bench, point, chosen, pairs, bench.time)
+        timed_us = found.time_us if chosen else bench.time([point]).median_us(point)
+        assert timed_us is not None  # else taking methods out of it was refused
+        timed = [one.method for one in found.single]
         verdicts = {one.method: one for one in check_methods(bench, point, timed)}
+        aa = bench.least_effect()
         return AblatedPoint(
-            of=FoundPoint(point.key, dict(point.knobs), calls[0].median_us(point)),
+            of=FoundPoint(point.key, dict(point.knobs), timed_us),
             origin=bench.origin,
-            aa=bench.least_effect(),
-            attribution=single,
-            pairs=both,
+            aa=aa,
+            attribution=found.single,
+            pairs=found.both,
             sass_check=tuple(verdicts.values()),
-            classes={one.method: classify(one, verdicts[one.method]) for one in single},
+            classes={one.method: classify(one, verdicts[one.method]) for one in found.single},
             gpu=bench.gpu,
-            interactions=interactions(single, both, bench.least_effect()),
-            untimed=_why_untimed(family, point, chosen, pairs, calls),
+            interactions=interactions(found.single, found.both, aa),
+            untimed=found.untimed,
         )

@@ -61,8 +61,6 @@ class LoopFolder:
 
         Raises:
             LoopThere: there is a loop already.
-            LabError: there is what is left of one, another process works in the folder, or it
-                cannot be written.
         """
         folder = cls(path, source)
         try:
@@ -87,12 +85,7 @@ class LoopFolder:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, path: Path, source: Callable[[str], str] | None = None) -> Iterator[LoopFolder]:
-        """A loop that goes on; its lock is held until the end of the block.
-
-        Raises:
-            LabError: there is none, another process works in it, or a newer labtools wrote its
-                log.
-        """
+        """A loop that goes on; its lock is held until the end of the block."""
         folder = cls(path, source)
         if not folder.log.path.exists():
             folder._load()  # says so
@@ -104,11 +97,7 @@ class LoopFolder:
 
     @classmethod
     def look(cls, path: Path) -> LoopFolder:
-        """A loop to read: nothing is written and no lock is taken.
-
-        Raises:
-            LabError: there is none, or a newer labtools wrote its log.
-        """
+        """A loop to read: nothing is written and no lock is taken."""
         folder = cls(path)
         folder._load()
         return folder
@@ -169,11 +158,8 @@ class LoopFolder:
         )
 
     def plan(self, purpose: Purpose, points: Sequence[str]) -> tuple[str, ...]:
-        """Say which points are about to be timed.
-
-        Returns:
-            Those of them that this round did not time yet, for this purpose.
-        """
+        """Say which points are about to be timed; gives those that this round did not time yet for
+        this purpose."""
         current, number = self.state.current, self.state.round
         here = current.round == number
         if set(points) - set(current.planned.get(purpose, ()) if here else ()):
@@ -189,13 +175,8 @@ class LoopFolder:
         purpose: Purpose | None = None,
         calls: Collection[int] = (),
     ) -> PointTimed | None:
-        """The last measurement of a point at the loop's own workload, if there is one.
-
-        Args:
-            point: its key.
-            round: of that round alone; None of any, as with ``purpose``.
-            calls: of these calls of the bench alone; none is of any.
-        """
+        """The last measurement of a point, by its key, at the loop's own workload: of any round,
+        purpose or call of the bench where none is named."""
         for line in reversed(self.lines):
             timed = line.event
             if (
@@ -221,14 +202,10 @@ class LoopFolder:
         return max(calls, default=-1) + 1
 
     def keep(self, event: Any) -> LoopState:
-        """Add what happened. When this returns, it is on the disk.
-
-        Returns:
-            The state from now on.
+        """Add what happened, and give the state from now on. When this returns, it is on the disk.
 
         Raises:
             OutOfOrder: the step may not come now.
-            LabError: it contradicts the round, or cannot be written.
         """
         if not self._writing:
             raise LabError(
@@ -244,14 +221,8 @@ class LoopFolder:
         return self.state
 
     def restart(self, entry: int) -> LoopState:
-        """Let the next round begin from an entry of the frontier; one under way is abandoned.
-
-        Args:
-            entry: its place in `LoopState.frontier`, from 0.
-
-        Raises:
-            LabError: there is no such entry.
-        """
+        """Let the next round begin from an entry of the frontier, from 0; one under way is
+        abandoned."""
         state = self.state
         if not 0 <= entry < len(state.frontier):
             most = len(state.frontier) - 1
@@ -270,14 +241,8 @@ class LoopFolder:
     # -- files -----------------------------------------------------------------------------
 
     def write_files(self, rounds: Collection[int] | None = None) -> None:
-        """Write whatever follows from the log and does not stand there as it should.
-
-        Args:
-            rounds: whose folders are looked at; None is all.
-
-        Raises:
-            LabError: something could not be written; the log has it all.
-        """
+        """Write whatever follows from the log and does not stand there as it should, of some rounds
+        or of all."""
         state = self.state
         wanted = dict(files_of(state, self.lines, self.source, rounds))
         wanted[STATE_NAME] = adapter_of(LoopState).dump_json(state, indent=1).decode() + "\n"
@@ -335,11 +300,7 @@ def _refuse_remains(path: Path) -> None:
 
 
 def family_lost(folder: Path, family: str, because: LabError) -> LabError:
-    """What is said of a loop whose family, as the loop names it, cannot be loaded.
-
-    Args:
-        because: what loading it said.
-    """
+    """What is said of a loop whose family, as the loop names it, cannot be loaded."""
     path = Path(family)
     if not path.is_absolute() or path.with_suffix(".py").is_file():
         return LabError(

@@ -56,10 +56,8 @@ class OpcodeTable:
 
 
 def opcodes_of_code(sass: Sass) -> dict[str, int]:
-    """How many instructions of a kernel have each opcode, the most frequent first.
-
-    Padding is left out: it does nothing.
-    """
+    """How many instructions of a kernel have each opcode, the most frequent first; padding is left
+    out."""
     held = Counter(one.opcode for one in sass.executable if not one.is_padding)
     return dict(sorted(held.items(), key=lambda one: (-one[1], one[0])))
 
@@ -67,12 +65,7 @@ def opcodes_of_code(sass: Sass) -> dict[str, int]:
 def count_code(
     rung: Rung, problem: Problem, limits: Limits, knobs: Mapping[str, int]
 ) -> tuple[str, CodeCounts]:
-    """Compile a point: the hash of its machine code, and the counts of the kernels it launches.
-
-    Raises:
-        CompilerMissing: there is no compiler here.
-        LabError: the rung cannot run the problem.
-    """
+    """Compile a point: the hash of its machine code, and the counts of the kernels it launches."""
     code = machine_code(rung, problem, limits, knobs)
     hashes = kernel_hashes(rung, problem, limits, knobs)
     counts = {}
@@ -100,11 +93,7 @@ def write_opcodes(path: Path, table: OpcodeTable) -> None:
 
 
 def read_opcodes(path: Path) -> OpcodeTable:
-    """Read a table.
-
-    Raises:
-        LabError: it is not there, damaged, or of another schema.
-    """
+    """Read a table."""
     try:
         data = json.loads(gzip.decompress(path.read_bytes()))
         version = data.get("schema_version")

@@ -5,20 +5,12 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .family import METHOD_AXES
 from .state import LoopState
-from .summary import (
-    MOST_FRONTIER_ROWS,
-    SummaryTable,
-    attributed,
-    best_so_far,
-    summarise,
-    title_of,
-)
+from .summary import MOST_FRONTIER_ROWS, SummaryTable, attributed, best_so_far, summarise, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,38 +50,21 @@ _DRAWN: dict[Any, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class _Plot:
-    """A drawing and what stands for it."""
-
-    paint: Callable[[Axes], None]  # draws it
-    alt: str  # what a reader who cannot see it would want to know
-    caption: str  # below it
-    rows: int = 0  # lines of text along its side, which decide its height
-
-
 def summary_html(state: LoopState) -> str:
     """The summary as one HTML file: nothing is fetched, and no script runs."""
     title = html.escape(title_of(state))
-    plots = {
-        "Result": _plot_best(state),
-        "Migration of the bottleneck": _plot_budgets(state),
-        "Attribution": _plot_attributions(state),
-        "Frontier": _plot_frontier(state),
-    }
-    drawn = 0
     parts = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{title}</title>\n<style>\n{_STYLE_SHEET}\n</style>\n</head>\n<body>",
         f"<h1>{title}</h1>",
     ]
+    drawn = 0
     for table in summarise(state):
         parts.append(f"<h2>{html.escape(table.title)}</h2>")
-        plot = plots.get(table.title)
-        if plot is not None:
-            drawn += 1
-            parts.append(_figure_html(plot, f"plot{drawn}-"))
+        figure = _figure_html(state, table.title, f"plot{drawn + 1}-")
+        drawn += bool(figure)
+        parts += [figure] if figure else []
         parts.append(_table_html(table))
     return "\n".join([*parts, "</body>\n</html>\n"])
 
@@ -111,22 +86,29 @@ def _table_html(table: SummaryTable) -> str:
     return f'<div class="wide"><table>{head}<tbody>\n{body}\n</tbody></table></div>{note}'
 
 
-def _figure_html(plot: _Plot, prefix: str) -> str:
+def _figure_html(state: LoopState, title: str, prefix: str) -> str:
+    """The plot of a part of the summary; empty where it has none, or nothing to show."""
+    if title not in _PLOTS:
+        return ""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    width, height = _SIZE_IN
     with mpl.rc_context(_DRAWN):
-        figure = Figure(figsize=(width, max(height, 1.2 + 0.32 * plot.rows)), layout="constrained")
+        figure = Figure(figsize=_SIZE_IN, layout="constrained")
         figure.patch.set_alpha(0.0)
         axes = figure.subplots()
         axes.patch.set_alpha(0.0)
-        plot.paint(axes)
+        told = _PLOTS[title](axes, state)
+        if told is None:
+            return ""
+        alt, caption = told
+        rows = len(axes.get_yticklabels()) if axes.yaxis_inverted() else 0
+        figure.set_size_inches(_SIZE_IN[0], max(_SIZE_IN[1], 1.2 + 0.32 * rows))
         buffer = io.StringIO()
         # No date in the file, so that the same data give the same bytes.
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    drawn = _inline_svg(buffer.getvalue(), plot.alt, prefix)
-    return f"<figure>{drawn}<figcaption>{html.escape(plot.caption)}</figcaption></figure>"
+    drawn = _inline_svg(buffer.getvalue(), alt, prefix)
+    return f"<figure>{drawn}<figcaption>{html.escape(caption)}</figcaption></figure>"
 
 
 def _inline_svg(text: str, alt: str, prefix: str) -> str:
@@ -143,142 +125,130 @@ def _inline_svg(text: str, alt: str, prefix: str) -> str:
     return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1).strip()
 
 
-def _plot_best(state: LoopState) -> _Plot | None:
+Told = tuple[str, str]
+"""What a reader who cannot see a plot would want to know, and what stands below it."""
+
+
+def _plot_best(axes: Axes, state: LoopState) -> Told | None:
+    from matplotlib.ticker import MaxNLocator
+
     found = best_so_far(state)
     known = [(run, time) for run, time in enumerate(found, start=1) if time is not None]
     if not known:
         return None
-
-    from matplotlib.ticker import MaxNLocator
-
-    def paint(axes: Axes) -> None:
-        for purpose, marker in (("start", "D"), ("branch", "o"), ("ablation", "x")):
-            points = [
-                (run, one.time_us)
-                for run, one in enumerate(state.timed, start=1)
-                if one.purpose == purpose and one.time_us is not None
-            ]
-            if points:
-                axes.plot(
-                    *zip(*points, strict=True),
-                    marker,
-                    color=_SOFT,
-                    markerfacecolor="none",
-                    markersize=4,
-                    label=purpose,
-                )
-        runs, times = zip(*known, strict=True)
-        axes.step(runs, times, where="post", color=_INK, linewidth=1.8, label="best so far")
-        slowest = max(one.time_us for one in state.timed if one.time_us is not None)
-        axes.set_ylim(0, 1.08 * slowest)  # with room for a whole marker
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel("runs")
-        axes.set_ylabel("time (us)")
-        axes.legend(fontsize=8)
-
-    alt = (
-        f"Best so far against runs: from {known[0][1]:.1f} to {known[-1][1]:.1f} us in "
-        f"{len(found)} runs."
-    )
-    return _Plot(paint, alt, f"Best so far against runs. Times are {state.on}.")
+    timed = [(n, run.purpose, run.time_us) for n, run in enumerate(state.timed, start=1)]
+    for purpose, marker in (("start", "D"), ("branch", "o"), ("ablation", "x")):
+        points = [(n, us) for n, why, us in timed if why == purpose and us is not None]
+        _mark(axes, points, marker, purpose, _SOFT, "none", 4)
+    runs, times = zip(*known, strict=True)
+    axes.step(runs, times, where="post", color=_INK, linewidth=1.8, label="best so far")
+    axes.set_ylim(0, 1.08 * max(us for _, _, us in timed if us is not None))  # a whole marker
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("runs")
+    axes.set_ylabel("time (us)")
+    axes.legend(fontsize=8)
+    alt = f"from {known[0][1]:.1f} to {known[-1][1]:.1f} us in {len(found)} runs."
+    caption = "Best so far against runs"
+    return f"{caption}: {alt}", f"{caption}. Times are {state.on}."
 
 
-def _plot_budgets(state: LoopState) -> _Plot | None:
+def _mark(
+    axes: Axes,
+    points: Sequence[tuple[float, float]],
+    marker: str,
+    label: str,
+    color: str,
+    face: str,
+    size: float,
+) -> None:
+    """Markers at some points, if there are any."""
+    if points:
+        along, up = zip(*points, strict=True)
+        axes.plot(
+            along, up, marker, color=color, markerfacecolor=face, markersize=size, label=label
+        )
+
+
+def _plot_budgets(axes: Axes, state: LoopState) -> Told | None:
     entries = [(one.round, one.budget) for one in state.roofline_history if one.budget is not None]
     if not entries:
         return None
-
-    def paint(axes: Axes) -> None:
-        places = range(len(entries))
-        below = [0] * len(entries)
-        for axis, hatch in zip(METHOD_AXES, ("", "///", "..."), strict=True):
-            slots = [budget.of(axis) for _, budget in entries]
-            face = _SOFT if not hatch else "none"
-            axes.bar(
-                places, slots, bottom=below, label=axis, hatch=hatch, facecolor=face, edgecolor=_INK
-            )
-            below = [low + more for low, more in zip(below, slots, strict=True)]
-        axes.set_xticks(places, [str(number) for number, _ in entries])
-        axes.set_yticks(range(max(below, default=0) + 1))
-        axes.set_ylim(0, max(below, default=0) + 1.2)
-        axes.set_xlabel("round")
-        axes.set_ylabel("method slots")
-        axes.legend(fontsize=8, ncols=3, loc="upper left")
-
+    places = range(len(entries))
+    below = [0] * len(entries)
+    for axis, hatch in zip(METHOD_AXES, ("", "///", "..."), strict=True):
+        slots = [budget.of(axis) for _, budget in entries]
+        face = _SOFT if not hatch else "none"
+        axes.bar(
+            places, slots, bottom=below, label=axis, hatch=hatch, facecolor=face, edgecolor=_INK
+        )
+        below = [low + more for low, more in zip(below, slots, strict=True)]
+    axes.set_xticks(places, [str(number) for number, _ in entries])
+    axes.set_yticks(range(max(below) + 1))
+    axes.set_ylim(0, max(below) + 1.2)
+    axes.set_xlabel("round")
+    axes.set_ylabel("method slots")
+    axes.legend(fontsize=8, ncols=3, loc="upper left")
     said = "; ".join(
         f"round {number} " + "/".join(str(budget.of(axis)) for axis in METHOD_AXES)
         for number, budget in entries
     )
-    alt = f"Method slots of {', '.join(METHOD_AXES)} by round: {said}."
-    return _Plot(paint, alt, "Budget by round.")
+    return f"Method slots of {', '.join(METHOD_AXES)} by round: {said}.", "Budget by round."
 
 
-def _plot_attributions(state: LoopState) -> _Plot | None:
+def _rows(axes: Axes, labels: Sequence[str]) -> None:
+    """A row each, from the top."""
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+
+
+def _plot_attributions(axes: Axes, state: LoopState) -> Told | None:
     found = list(attributed(state))
     if not found:
         return None
-
-    def paint(axes: Axes) -> None:
-        for row, (_, one) in enumerate(found):
-            ends = [100 * one.low, 100 * one.high]
-            axes.plot(ends, [row, row], color=_INK, linewidth=2)
-            decided = one.decided is not None
-            face = _INK if decided else "none"
-            axes.plot(
-                100 * one.relative, row, "o", markerfacecolor=face, markeredgecolor=_INK, ms=6
-            )
-            axes.plot([100 * one.threshold] * 2, [row - 0.4, row + 0.4], ":", color=_SOFT)
-        axes.axvline(0, color=_FAINT)
-        labels = [f"{kept.round}: {one.method}" for kept, one in found]
-        axes.set_yticks(range(len(found)), labels, fontsize=8)
-        axes.set_ylim(len(found) - 0.4, -0.6)
-        axes.set_xlabel("longer without it (%)")
-
+    for row, (_, one) in enumerate(found):
+        axes.plot([100 * one.low, 100 * one.high], [row, row], color=_INK, linewidth=2)
+        face = "none" if one.decided is None else _INK
+        axes.plot(100 * one.relative, row, "o", markerfacecolor=face, markeredgecolor=_INK, ms=6)
+        axes.plot([100 * one.threshold] * 2, [row - 0.4, row + 0.4], ":", color=_SOFT)
+    axes.axvline(0, color=_FAINT)
+    _rows(axes, [f"{kept.round}: {one.method}" for kept, one in found])
+    axes.set_xlabel("longer without it (%)")
     said = "; ".join(
         f"{one.method} {one.relative:+.1%} ({one.low:+.1%} to {one.high:+.1%})" for _, one in found
     )
     caption = "Attribution with 95 % intervals, by round and method. Dotted: the threshold. "
-    caption += "Hollow: undecided."
-    return _Plot(paint, f"Attribution: {said}.", caption, len(found))
+    return f"Attribution: {said}.", caption + "Hollow: undecided."
 
 
-def _plot_frontier(state: LoopState) -> _Plot | None:
+def _plot_frontier(axes: Axes, state: LoopState) -> Told | None:
     if not state.frontier:
         return None
     others = tuple(dict.fromkeys(name for one in state.frontier for name in one.others_us))
     shown = sorted(state.frontier, key=lambda one: one.time_us)[:MOST_FRONTIER_ROWS]
-
-    def paint(axes: Axes) -> None:
-        for place, (name, marker) in enumerate(
-            zip((str(state.workload), *others), "osD^v", strict=False)
-        ):
-            times = [one.others_us.get(name) if place else one.time_us for one in shown]
-            fastest = min((time for time in times if time is not None), default=None)
-            points = [
-                (time / fastest, row)
-                for row, time in enumerate(times)
-                if time is not None and fastest
-            ]
-            if points:
-                axes.plot(
-                    *zip(*points, strict=True),
-                    marker,
-                    color=_INK,
-                    markerfacecolor="none" if place else _INK,
-                    markersize=5,
-                    label=name,
-                )
-        labels = [f"{one.iteration}.{one.branch}" for one in shown]
-        axes.set_yticks(range(len(shown)), labels, fontsize=8)
-        axes.set_ylim(len(shown) - 0.4, -0.6)
-        axes.set_xlabel("time over the fastest of the frontier there")
-        axes.set_ylabel("round.branch")
-        axes.legend(fontsize=8)
-
+    names = zip((str(state.workload), *others), "osD^v", strict=False)
+    for place, (name, marker) in enumerate(names):
+        times = [one.others_us.get(name) if place else one.time_us for one in shown]
+        fastest = min((time for time in times if time is not None), default=0.0)
+        points = [
+            (time / fastest, row) for row, time in enumerate(times) if time is not None and fastest
+        ]
+        _mark(axes, points, marker, name, _INK, "none" if place else _INK, 5)
+    _rows(axes, [f"{one.iteration}.{one.branch}" for one in shown])
+    axes.set_xlabel("time over the fastest of the frontier there")
+    axes.set_ylabel("round.branch")
+    axes.legend(fontsize=8)
     first = shown[0]
     alt = (
         f"The frontier's {len(shown)} fastest; the first is branch {first.branch} of round "
         f"{first.iteration} with {first.time_us:.1f} us."
     )
-    caption = "The frontier, at the loop's workload and at others: a loser here may win there."
-    return _Plot(paint, alt, caption, len(shown))
+    return alt, "The frontier, at the loop's workload and at others: a loser here may win there."
+
+
+_PLOTS: Mapping[str, Callable[[Axes, LoopState], Told | None]] = {
+    "Result": _plot_best,
+    "Migration of the bottleneck": _plot_budgets,
+    "Attribution": _plot_attributions,
+    "Frontier": _plot_frontier,
+}
+"""By the title of the table that each stands above."""

@@ -155,29 +155,16 @@ def pick_methods(
     pass_on: bool = False,
     rng: random.Random | None = None,
 ) -> Pick:
-    """Choose methods for the slots of each axis.
-
-    With one slot the first that passes by priority, with more those of greatest strength. What does
-    not go together with the point, or with what is chosen already, is passed over.
+    """Choose methods for the slots of each axis: with one slot the first that passes by priority,
+    with more those of greatest strength. What does not go together is passed over.
 
     Args:
-        family: whose methods.
-        point: the champion.
-        gaps: of the champion.
-        budget: slots by axis.
-        counters: of the champion by stable names, measured or forecast.
-        problem: what is computed.
-        limits: of the GPU.
-        taken: what earlier rounds found out.
         refuses: why some methods cannot be tried together where they would run, or None.
         entry: the kernel function that takes longest.
-        pass_on: a wide gap alone is no reason to take what the counters hardly call for. A slot
-            for which its axis has no method of at least `WEAK_STRENGTH` goes to the method called
-            for most strongly, of any axis whose gap is not negligible and that has not `CAP`. What
-            a chosen method brings along takes no slot. Without it every slot is its axis', as in
-            the source's V1.
-        rng: draws the order of methods whose strengths are within `NEAR_STRENGTH`; None orders
-            them by strength alone.
+        pass_on: a slot for which its axis has no method of at least `WEAK_STRENGTH` goes to the
+            one called for most strongly, of any axis whose gap is not negligible; what a chosen
+            method brings along takes no slot. Without it every slot is its axis', as in V1.
+        rng: draws the order of methods whose strengths are within `NEAR_STRENGTH`.
     """
     known = taken or Taken()
     names = {
@@ -204,13 +191,7 @@ def pick_methods(
 
 
 class _PickInTheMaking:
-    """Fills slots, some after others.
-
-    Args:
-        family, point, refuses, rng, pass_on: as of `pick_methods`.
-        known: what earlier rounds found out.
-        seen: every method by its id, with its checks; what becomes of it is entered there.
-    """
+    """Fills slots, some after others; what becomes of a method is entered in ``seen``."""
 
     def __init__(
         self,
@@ -229,14 +210,7 @@ class _PickInTheMaking:
         self.forms: dict[str, int] = {}
 
     def take(self, some: Sequence[Considered], slots: int, by: RankedBy, where: str = "") -> None:
-        """Fill slots with some methods; what is passed over says why.
-
-        Args:
-            some: of which those that passed their checks may be taken.
-            slots: how many; an axis has at most `CAP` of all.
-            by: what orders them.
-            where: which slots these are, in words.
-        """
+        """Fill some slots with those that passed their checks; what is passed over says why."""
         ranked = rank_methods(some, by, self.rng)
         none_left = "others of its axis stand before it" if slots else "its axis has no slot"
         for place, one in enumerate(ranked, start=1):
@@ -297,15 +271,8 @@ def _is_open(gaps: Gaps, axis: Axis) -> bool:
 def launch_numbers(
     rung: Rung, point: Point, problem: Problem, limits: Limits, entry: str | None = None
 ) -> dict[str, Quantity | None]:
-    """Numbers of a call's launches, as a trigger calls them.
-
-    ``num_sms`` of the GPU; of the launch of ``entry``, or else the one with the most blocks,
-    ``blocks``, ``threads`` of one, and ``blocks_per_sm``, blocks for each SM of the GPU;
-    ``launches`` of one call.
-
-    Raises:
-        LabError: the rung cannot run the problem.
-    """
+    """Numbers of a call's launches as a trigger calls them, see `LAUNCH_NAMES`: of the launch of
+    ``entry``, or else of the one with the most blocks."""
     launches = timed_launches(rung.launches(problem, limits, point.knobs))
     named = [one for one in launches if one.entry == entry]
     largest = max(named or launches, key=lambda one: one.num_blocks)
@@ -319,11 +286,7 @@ def launch_numbers(
 
 
 def strength_of(method: Method, names: Names) -> float | None:
-    """How strongly a trigger calls for its method, 0..1; None where a value is missing.
-
-    Raises:
-        LabError: it cannot be computed, or lies outside 0..1.
-    """
+    """How strongly a trigger calls for its method, 0..1; None where a value is missing."""
     try:
         value = float(method.ask("trigger", names))
     except MissingName:
@@ -393,10 +356,8 @@ def _settled(family: Family, point: Point, method: Method, known: Taken) -> str:
 
 
 def is_on_for_good(family: Family, point: Point, method: Method, known: Taken) -> bool:
-    """Whether a method is on and cannot be taken again.
-
-    One that is on in a form that the compiler dropped may be taken in a form that it did not.
-    """
+    """Whether a method is on and cannot be taken again. One that is on in a form that the compiler
+    dropped may be taken in a form that it did not."""
     form = family.form_of(point, method.id)
     if form is None:
         return False
@@ -404,11 +365,7 @@ def is_on_for_good(family: Family, point: Point, method: Method, known: Taken) -
 
 
 def retried_settings(family: Family, acknowledged: Mapping[str, Retry]) -> dict[str, int]:
-    """The knobs that retries set beside the forms of their methods.
-
-    Raises:
-        LabError: no such knob or value, or two of them set one knob differently.
-    """
+    """The knobs that retries set beside the forms of their methods."""
     found: dict[str, int] = {}
     for name, retry in acknowledged.items():
         for knob, value in retry.setting(family.method(name)).items():
@@ -463,11 +420,8 @@ def retried_form(method: Method, known: Taken) -> dict[str, int]:
 def rank_methods(
     some: Iterable[Considered], by: RankedBy, rng: random.Random | None = None
 ) -> list[Considered]:
-    """Those that passed, the first to take first.
-
-    Which of those that the counters call for as strongly as for the first comes next is drawn, the
-    likelier the earlier it stands by priority.
-    """
+    """Those that passed, the first to take first. Which of those as strong as the first comes next
+    is drawn, the likelier the earlier it stands by priority."""
     passed = [one for one in some if one.checks.passed]
     by_strength = sorted(passed, key=lambda one: (-(one.strength or 0.0), one.priority, one.method))
     by_priority = sorted(passed, key=lambda one: (one.priority, -(one.strength or 0.0), one.method))

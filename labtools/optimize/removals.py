@@ -21,11 +21,7 @@ class Removals:
 
 
 def single_variants(family: Family, point: Point, methods: Sequence[str]) -> Removals:
-    """The point without each method.
-
-    Raises:
-        LabError: a method is not on there.
-    """
+    """The point without each method."""
     found = Removals()
     for name in methods:
         try:
@@ -36,11 +32,8 @@ def single_variants(family: Family, point: Point, methods: Sequence[str]) -> Rem
 
 
 def pair_variants(family: Family, point: Point, methods: Sequence[str]) -> Removals:
-    """The point without two methods, by `pair_name`.
-
-    Where only one of the two can go first, it does. A pair of which one goes with the other is left
-    out.
-    """
+    """The point without two methods, by `pair_name`: where only one of the two can go first, it
+    does. A pair of which one goes with the other is left out."""
     found = Removals()
     alone = single_variants(family, point, methods)
     for first, second in itertools.combinations(methods, 2):

@@ -27,12 +27,8 @@ def files_of(
     source: SourceOf | None,
     rounds: Collection[int] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Name and text of every file, but for the log and ``state.json``.
-
-    Args:
-        source: of a point; None writes no sources.
-        rounds: whose folders are meant; None is all.
-    """
+    """Name and text of every file, but for the log and ``state.json``; sources only where they are
+    given, round folders of ``rounds`` alone where they are named."""
     init = next(line.event for line in lines if isinstance(line.event, InitDone))
     yield "env.json", _json({"on": state.on, "gpu": state.gpu, **init.env})
     steps = tell_steps(lines)

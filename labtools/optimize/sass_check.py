@@ -63,22 +63,14 @@ def check_sass(
     entry: str | None = None,
     proved: Mapping[str, Proof] | None = None,
 ) -> tuple[SassVerdict, ...]:
-    """Look for the signatures of some methods in the code of one kernel.
-
-    Where the code without a method is given, the method must have added to what the signature
-    counts: a compiler that dropped it leaves the code as it was, whatever else is in there.
+    """Look for the signatures of some methods in the code of one kernel. Beside the code without a
+    method it must have added to what the signature counts: a compiler that dropped it leaves the
+    code as it was.
 
     Args:
-        family: whose methods they are.
-        methods: their ids.
-        code: with all of them on.
         before: the code without them, or for each method the code without it alone.
-        entry: the kernel function that takes longest (`LaunchForecast.entry`); None takes the only
-            one.
+        entry: the kernel function that takes longest; None takes the only one.
         proved: what the proof of a method without a signature said, see `prove`.
-
-    Raises:
-        LabError: no such function or method, or there are several functions and none is named.
     """
     sass = _function_of(code, entry)
     verdicts = []
@@ -122,15 +114,8 @@ def judge_counts(
     entry: str,
     same_code: bool = False,
 ) -> SassVerdict:
-    """The verdict that follows from how many instructions match each line of a signature.
-
-    Args:
-        method: has a signature.
-        found: counts with the method.
-        without: counts without it; None leaves a signature that compares the two undecided.
-        entry: the kernel function.
-        same_code: the code with and without it is one.
-    """
+    """The verdict that follows from how many instructions match each line of a signature; without
+    counts ``without`` it, a signature that compares the two stays undecided."""
     before = [count for _, count in without] if without is not None else [None] * len(found)
     lines = list(zip(method.patterns, (count for _, count in found), before, strict=True))
     answers = [pattern.holds(count, other) for pattern, count, other in lines]
@@ -148,13 +133,7 @@ def judge_counts(
 
 
 def judge_proof(method: Method, proof: Proof | None, entry: str) -> SassVerdict:
-    """The verdict on a method without a signature.
-
-    Args:
-        method: has a ``proof``.
-        proof: what it said; None was not asked.
-        entry: the kernel function.
-    """
+    """The verdict on a method without a signature; a proof that is None was not asked."""
     found = proof or Proof(None)
     return SassVerdict(
         *(method.id, "no signature", (), entry, method.proof), proved=found.said, note=found.why
@@ -185,17 +164,8 @@ def _texts(sass: Sass) -> tuple[str, ...]:
 def prove(
     method: Method, values: Mapping[str, Quantity | None], without: Mapping[str, Quantity | None]
 ) -> Proof:
-    """What the proof of a method without a signature says.
-
-    Args:
-        method: has a ``proof``.
-        values: counters and numbers of the launch, with the method.
-        without: the same without it.
-
-    Returns:
-        Nothing said where it has no ``proof_when``, a value that it asks for is missing, or it
-        cannot be computed.
-    """
+    """What the proof of a method without a signature says, of values with it and without it.
+    Nothing where it has no ``proof_when``, a value is missing, or it cannot be computed."""
     if not method.proof_when:
         return Proof(None)
     names = {**values, **{name + WITHOUT: value for name, value in without.items()}}

@@ -44,16 +44,10 @@ class ScoreEnds:
 
 
 def sol_score(time_us: float, floor_us: float, baseline_us: float) -> SolScore:
-    """Score a time between a floor and a baseline.
-
-    Args:
-        time_us: of the kernel, microseconds.
-        floor_us: the least time that is possible.
-        baseline_us: of the fastest fair library.
+    """Score a time between a floor and a baseline, microseconds.
 
     Raises:
-        LabError: a time that is none, one below the floor, or a baseline that is not above it:
-            then the floor is no floor, or there is no room to score.
+        LabError: there is no room to score, or the floor is no floor.
     """
     ends = {"time": time_us, "floor": floor_us, "baseline": baseline_us}
     for name, value in ends.items():

@@ -20,9 +20,8 @@ from labtools.problem import LabError
 from labtools.record.trust import hash_file
 from labtools.record.whole import write_whole
 
-from .campaign import digits
 from .family import Family
-from .grid import ENDING, grid_path
+from .grid import ENDING, digits, grid_path
 from .state import ForecastHits
 
 SEARCHES_SCHEMA = 1
@@ -140,11 +139,7 @@ class Searches:
     spread: Mapping[str, LoopSpread] = field(default_factory=dict)
 
     def named(self, name: str) -> SearchResult:
-        """The search of a name.
-
-        Raises:
-            LabError: there is none.
-        """
+        """The search of a name."""
         for one in self.searches:
             if one.name == name:
                 return one
@@ -165,13 +160,7 @@ def best_after_runs(runs: Runs, count: int) -> np.ndarray:
 
 
 def runs_until(plays: Sequence[Runs], best_us: float, factor: float) -> RunsUntil:
-    """How soon the seeds of a search came within a factor of the fastest time.
-
-    Args:
-        plays: one for each seed.
-        best_us: the fastest time.
-        factor: times that.
-    """
+    """How soon the seeds of a search came within a factor of the fastest time."""
     needed = [
         next((n for n, us in enumerate(runs[:MOST_RUNS], 1) if us <= factor * best_us), math.inf)
         for runs in plays
@@ -182,14 +171,7 @@ def runs_until(plays: Sequence[Runs], best_us: float, factor: float) -> RunsUnti
 
 
 def sum_up(name: str, title: str, plays: Sequence[Runs], best_us: float) -> SearchResult:
-    """One search from its seeds.
-
-    Args:
-        name: short.
-        title: one line.
-        plays: one for each seed.
-        best_us: the fastest time of the grid.
-    """
+    """One search from its seeds."""
     curves = np.array([best_after_runs(runs, MOST_RUNS) for runs in plays])
     # Of a real run each: between a time and none there is no middle.
     rows = np.percentile(curves, QUARTILES, axis=0, method="inverted_cdf")
@@ -215,11 +197,7 @@ def write_searches(path: Path, found: Searches) -> None:
 
 
 def read_searches(path: Path) -> Searches:
-    """Read the file.
-
-    Raises:
-        LabError: it is not there, damaged or of another schema.
-    """
+    """Read the file."""
     try:
         found: Searches = adapter_of(Searches).validate_json(path.read_bytes())
         if found.schema_version != SEARCHES_SCHEMA:
@@ -235,13 +213,7 @@ def read_searches(path: Path) -> Searches:
 
 
 def why_stale(found: Searches, family: Family, grid: Path) -> str | None:
-    """Why searches are not about the grid and the family as they stand, or None.
-
-    Args:
-        found: as they were read.
-        family: whose methods the policies play.
-        grid: its file.
-    """
+    """Why searches are not about the grid and the family as they stand, or None."""
     if hash_file(grid.read_bytes()) != found.grid_sha256:
         return "the grid is another than they were played on"
     if hash_file(family.path.read_bytes()) != found.family_sha256:

@@ -237,11 +237,8 @@ class LoopState(LoopSetup):
 
     @property
     def forecast_hits(self) -> ForecastHits | None:
-        """How often the forecast's first branches held the fastest.
-
-        None where times are forecasts themselves, and where the forecast chose no branches yet: of
-        branches that were given it said nothing, and a round that was abandoned does not count.
-        """
+        """How often the forecast's first branches held the fastest; None where times are forecasts
+        themselves, and where the forecast chose no branches yet."""
         led = [
             one
             for one in self.history
@@ -471,11 +468,7 @@ class StateFold:
         self._leave_champion()  # a restart may try on from there, with other choices
 
     def finish(self, read: LogRead, path: Path) -> LoopState:
-        """The state.
-
-        Raises:
-            LabError: the line that began the loop is lost.
-        """
+        """The state."""
         init = self.init
         if init is None:
             raise LabError(
@@ -523,10 +516,8 @@ class StateFold:
 
 
 def say_failures(branches: Iterable[BranchTried]) -> str:
-    """Why branches are wrong or have no time, each reason once.
-
-    It is the first line of what a check said; the whole of it stands beside the branch.
-    """
+    """Why branches are wrong or have no time, each reason once, by the first line of what a check
+    said."""
     wrong = [first_line(one.failure) or "it has no time" for one in branches if not one.is_right]
     return "; ".join(dict.fromkeys(wrong))
 
@@ -537,11 +528,7 @@ def round_folder(number: int) -> str:
 
 
 def check_step(state: LoopState, event: Any) -> None:
-    """Refuse a step that contradicts its round.
-
-    Raises:
-        LabError: another round's, or methods without what they need.
-    """
+    """Refuse a step that contradicts its round."""
     if event.round != state.round:
         raise LabError(
             f"This is a step of round {event.round}.",

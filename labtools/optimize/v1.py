@@ -43,10 +43,7 @@ def pick_one_an_axis(
     refuses: Refuses | None = None,
     entry: str | None = None,
 ) -> Pick:
-    """The first method of each axis, by priority, that passes the four checks.
-
-    The arguments are those of `pick_methods`.
-    """
+    """The first method of each axis, by priority, that passes the four checks; see `pick_methods`."""
     return pick_methods(
         *(family, point, gaps, ONE_AN_AXIS, counters, problem, limits, taken, refuses, entry)
     )
@@ -55,14 +52,7 @@ def pick_one_an_axis(
 def judge_group(
     methods: Sequence[str], before_us: float, after_us: float, noise: float = NOISE
 ) -> GroupVerdict:
-    """One verdict for a whole group: its gain against the noise.
-
-    Args:
-        methods: that were applied together.
-        before_us: without any of them.
-        after_us: with all of them.
-        noise: relative to ``after_us``.
-    """
+    """One verdict for a whole group: its gain, relative to ``after_us``, against the noise."""
     gain = contributions(after_us, {"all": before_us})["all"]
     kept = gain > noise
     found: MethodClass = "effective" if kept else "ineffective"
@@ -70,15 +60,7 @@ def judge_group(
 
 
 def contributions(champion_us: float, without_us: Mapping[str, float]) -> dict[str, float]:
-    """What each method contributes, had it been left out alone, relative to the champion's time.
-
-    Args:
-        champion_us: with all methods.
-        without_us: by method, without that one.
-
-    Raises:
-        LabError: a time that is none.
-    """
+    """What each method contributes, relative to the champion's time, had it been out alone."""
     for name, time_us in {"the champion": champion_us, **without_us}.items():
         if not 0 < time_us < float("inf"):
             raise LabError(

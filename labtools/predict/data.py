@@ -22,12 +22,14 @@ from .semantics import (
     State,
     UnknownForm,
     Value,
+    Written,
     as_pair,
     compare_floats,
     evaluate,
     extend_sign,
     next_register,
     read_float,
+    registers,
     take,
     with_sign,
 )
@@ -37,7 +39,7 @@ STORES = frozenset({"STS", "STL", "STSM", "ATOMS", "LDGSTS", "UBLKCP", "UTMALDG"
 """What changes shared or local memory."""
 
 
-def evaluate_data(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def evaluate_data(state: State, one: Instruction) -> Written:
     """As `evaluate`, for numbers of every type.
 
     Every name in ``one.defines`` is in the answer.
@@ -54,17 +56,15 @@ def evaluate_data(state: State, one: Instruction) -> list[tuple[str, Value]]:
             found = handler(state, one)
     except UnknownForm:
         found = []
+    if not found and base in _MORE_FORMS:
+        found = [(name, value) for name, value in evaluate(state, one) if value is not None]
     known = {name for name, _ in found}
-    if not found:
-        found = [(n, v) for n, v in evaluate(state, one) if v is not None] if _falls(base) else []
-        known = {name for name, _ in found}
     found = [(name, value) for name, value in found if name in one.defines]
     return [*found, *((name, None) for name in one.defines if name not in known)]
 
 
-def _falls(base: str) -> bool:
-    """Whether `evaluate` knows forms of it that are not here."""
-    return base in ("HFMA2", "I2F", "F2I", "MUFU", "SHFL", "FLO")
+_MORE_FORMS = ("HFMA2", "I2F", "F2I", "MUFU", "SHFL", "FLO")
+"""Opcodes of which `evaluate` knows forms that are not here."""
 
 
 # ------------------------------------------------------------------------------------ memory
@@ -78,7 +78,7 @@ def memory_width(one: Instruction) -> int:
 
 def load_space(
     state: State, one: Instruction, kind: str, address: np.ndarray | None, executing: np.ndarray
-) -> list[tuple[str, Value]]:
+) -> Written:
     """What a load from shared or local memory finds."""
     names = sorted(one.defines, key=lambda name: int(name.lstrip("UR")))
     if address is None or not executing.any():
@@ -129,10 +129,6 @@ def _f32(number: np.ndarray) -> np.ndarray:
     return number.astype(np.float32).view(np.uint32)
 
 
-def _plain(one: Instruction) -> list[Operand]:
-    return [operand for operand in one.operands if operand.kind != "predicate"]
-
-
 def _flags(one: Instruction) -> list[Operand]:
     return [operand for operand in one.operands if operand.kind == "predicate"]
 
@@ -152,8 +148,8 @@ def _rounded(one: Instruction, number: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------------------- floats
 
 
-def _float_extreme(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, *sources = take(_plain(one), 3)
+def _float_extreme(state: State, one: Instruction) -> Written:
+    destination, *sources = registers(one, 3)
     least, values = state.predicate(one.operands[-1]), _floats(state, sources)
     if least is None or values is None or len(values) != 2:
         return []
@@ -161,8 +157,8 @@ def _float_extreme(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination.name, _f32(np.where(least, low, high)))]
 
 
-def _float_select(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, *sources = take(_plain(one), 3)
+def _float_select(state: State, one: Instruction) -> Written:
+    destination, *sources = registers(one, 3)
     chosen, values = state.predicate(one.operands[-1]), _floats(state, sources)
     if chosen is None or values is None:
         return []
@@ -182,7 +178,7 @@ _FUNCTIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 """What the unit for functions computes; angles are in turns."""
 
 
-def _function(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _function(state: State, one: Instruction) -> Written:
     destination, source = take(one.operands, 2)
     kind = one.modifiers[0] if one.modifiers else ""
     if kind in ("RCP64H", "RSQ64H"):
@@ -199,7 +195,7 @@ def _function(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination.name, _f32(known(value.astype(np.float64))))]
 
 
-def _check_division(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _check_division(state: State, one: Instruction) -> Written:
     """FCHK: whether a division needs its slow path."""
     flag, a, b = take(one.operands, 3)
     values = _floats(state, (a, b))
@@ -211,7 +207,7 @@ def _check_division(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(flag.name, odd | far)]
 
 
-def _round(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _round(state: State, one: Instruction) -> Written:
     destination, source = take(one.operands, 2)
     value = read_float(state, source)
     if value is None or {"F64", "F16"} & set(one.modifiers):
@@ -219,7 +215,7 @@ def _round(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination.name, _f32(_rounded(one, value)))]
 
 
-def _to_integer(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _to_integer(state: State, one: Instruction) -> Written:
     destination, source = take(one.operands, 2)
     modifiers = set(one.modifiers)
     if "F16" in modifiers:
@@ -239,7 +235,7 @@ def _to_integer(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination.name, limited.view(np.uint32))]
 
 
-def _to_float(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _to_float(state: State, one: Instruction) -> Written:
     """I2F of small integers and to doubles; others are left to `evaluate`."""
     destination, source = take(one.operands, 2)
     modifiers = set(one.modifiers)
@@ -320,8 +316,8 @@ def _half_sources(
     return found
 
 
-def _half_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, *operands = _plain(one)
+def _half_arithmetic(state: State, one: Instruction) -> Written:
+    destination, *operands = registers(one)
     kind = _number_type(one)
     sources = _half_sources(state, operands, kind)
     base = one.base.partition("2")[0]
@@ -344,8 +340,8 @@ def _half_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination.name, low | high << np.uint32(16))]
 
 
-def _half_extreme(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, *operands = _plain(one)
+def _half_extreme(state: State, one: Instruction) -> Written:
+    destination, *operands = registers(one)
     kind = _number_type(one)
     sources = _half_sources(state, operands, kind)
     least = state.predicate(_flags(one)[-1]) if _flags(one) else None
@@ -357,9 +353,9 @@ def _half_extreme(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination.name, halves[0] | halves[1] << np.uint32(16))]
 
 
-def _half_compare(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _half_compare(state: State, one: Instruction) -> Written:
     first, second = take(_flags(one), 3)[:2]
-    sources = _half_sources(state, _plain(one), _number_type(one))
+    sources = _half_sources(state, registers(one), _number_type(one))
     other = state.predicate(one.operands[-1])
     kind = one.modifiers[0] if one.modifiers[0] not in ("BF16_V2",) else one.modifiers[1]
     if sources is None or len(sources) != 2 or other is None:
@@ -374,9 +370,9 @@ def _half_compare(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(first.name, how(truths[0], other)), (second.name, how(truths[1], other))]
 
 
-def _pack(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _pack(state: State, one: Instruction) -> Written:
     """F2FP.F16.F32.PACK_AB R, high, low."""
-    destination, *sources = take(_plain(one), 3)
+    destination, *sources = registers(one, 3)
     values = _floats(state, sources)
     if values is None or "PACK_AB" not in one.modifiers or len(values) != 2:
         return []
@@ -387,7 +383,7 @@ def _pack(state: State, one: Instruction) -> list[tuple[str, Value]]:
     return [(destination.name, low | high << np.uint32(16))]
 
 
-def _convert(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _convert(state: State, one: Instruction) -> Written:
     """F2F.to.from."""
     destination, source = take(one.operands, 2)
     to, of = (*[m for m in one.modifiers if m in ("F16", "F32", "F64")], "", "")[:2]
@@ -421,8 +417,8 @@ def _double(state: State, operand: Operand) -> np.ndarray | None:
     return with_sign(operand, value.view(np.float64))
 
 
-def _double_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]]:
-    destination, *sources = take(_plain(one), 4 if one.base == "DFMA" else 3)
+def _double_arithmetic(state: State, one: Instruction) -> Written:
+    destination, *sources = registers(one, 4 if one.base == "DFMA" else 3)
     values = [_double(state, source) for source in sources]
     if any(value is None for value in values):
         return []
@@ -433,7 +429,7 @@ def _double_arithmetic(state: State, one: Instruction) -> list[tuple[str, Value]
     return as_pair(destination.name, result.view(np.uint64))
 
 
-def _double_compare(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _double_compare(state: State, one: Instruction) -> Written:
     first, second, a_operand, b_operand = take(one.operands, 4)
     a, b = _double(state, a_operand), _double(state, b_operand)
     other = state.predicate(one.operands[-1])
@@ -449,12 +445,12 @@ def _double_compare(state: State, one: Instruction) -> list[tuple[str, Value]]:
 # ------------------------------------------------------------------------------------ warps
 
 
-def _shuffle(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _shuffle(state: State, one: Instruction) -> Written:
     """SHFL.how flag, result, value, lane or distance, clamp and segments."""
     if state.lanes.independent or not one.modifiers:
         return []  # the other lanes are not here
-    registers = take(_plain(one), 4)
-    value, by, limits = (state.bits(operand) for operand in registers[1:4])
+    some = registers(one, 4)
+    value, by, limits = (state.bits(operand) for operand in some[1:4])
     if value is None or by is None or limits is None:
         return []
     lane = state.lanes.lane.astype(np.int64)
@@ -472,37 +468,37 @@ def _shuffle(state: State, one: Instruction) -> list[tuple[str, Value]]:
     from_lane = np.where(inside, source, lane)
     place = np.arange(state.lanes.count) - lane + from_lane
     given = value[np.minimum(place, state.lanes.count - 1)]
-    found: list[tuple[str, Value]] = [(registers[0].name, given)]
+    found: Written = [(some[0].name, given)]
     return found + [(flag.name, inside) for flag in _flags(one)[:1]]
 
 
-def _vote(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _vote(state: State, one: Instruction) -> Written:
     alone = state.lanes.independent and any(flag.name != "PT" for flag in _flags(one)[-1:])
     return [] if alone else evaluate(state, one)
 
 
-def _find_leading(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _find_leading(state: State, one: Instruction) -> Written:
     """FLO of signed numbers: the highest bit that is not the sign; others are in `evaluate`."""
-    registers = take(_plain(one), 2)
-    value = state.bits(registers[1])
+    destination, source = registers(one, 2)
+    value = state.bits(source)
     if value is None or "U32" in one.modifiers:
         return []
     signed = value.view(np.int32)
     bits = np.where(signed < 0, ~signed, signed).astype(np.float64)
     place = np.frexp(bits)[1] - 1
     place = 31 - place if "SH" in one.modifiers else place
-    return [(registers[0].name, np.where(bits == 0, 0xFFFFFFFF, place).astype(np.uint32))]
+    return [(destination.name, np.where(bits == 0, 0xFFFFFFFF, place).astype(np.uint32))]
 
 
-def _reverse(state: State, one: Instruction) -> list[tuple[str, Value]]:
+def _reverse(state: State, one: Instruction) -> Written:
     destination, source = take(one.operands, 2)
     value = state.bits(source)
     if value is None:
         return []
-    result = np.zeros_like(value)
-    for bit in range(32):
-        result |= (value >> np.uint32(bit) & np.uint32(1)) << np.uint32(31 - bit)
-    return [(destination.name, result)]
+    bits = np.unpackbits(
+        np.ascontiguousarray(value)[:, None].view(np.uint8), axis=1, bitorder="little"
+    )
+    return [(destination.name, np.packbits(bits, axis=1).view(">u4")[:, 0].astype(np.uint32))]
 
 
 _HANDLERS: Mapping[str, Handler] = {

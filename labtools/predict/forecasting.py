@@ -16,7 +16,13 @@ from typing import Any
 
 from labtools.problem import LabError, Launch, Problem, Rung, timed_launches
 from labtools.problem.rung import least_call_bytes
-from labtools.record.bound import FULL_UNITS, LAUNCH_FACTOR, decide_bound, nearest_bound
+from labtools.record.bound import (
+    FULL_UNITS,
+    LAUNCH_FACTOR,
+    Bound,
+    decide_bound,
+    nearest_bound,
+)
 from labtools.toolchain.apart import copies_at_once, each_apart
 from labtools.toolchain.cache import Recent, code_digest, content_key, is_kept, kept
 from labtools.toolchain.garbage import no_collection
@@ -342,7 +348,7 @@ def what_if(
 
 def _find_bound(
     time_us: float, empty_us: float, main: LaunchForecast, peak_gb_per_s: float
-) -> tuple[str, str]:
+) -> tuple[Bound, str]:
     """(bound, one sentence) of a call by the rule that counters are read by too."""
     of_peak = main.dram_bytes / main.time_us / 1e3 / peak_gb_per_s if main.time_us else 0.0
     shares = {"dram": of_peak, **main.busy, "chain": chain_share(main.stack)}
@@ -354,7 +360,7 @@ def _find_bound(
         )
     if bound in FULL_UNITS:
         unit = max(FULL_UNITS[bound], key=lambda name: shares[name])
-        return bound, FULL_UNITS[bound][unit].format(shares[unit])
+        return bound, FULL_UNITS[bound][unit].foretold.format(shares[unit])
     top = main.stack[0] if main.stack else None
     waited = f"a warp waits longest for {top.name} ({top.share:.0%})" if top else "it waits"
     return bound, (

@@ -1,11 +1,9 @@
 """Latencies, issue intervals, bandwidths and launch times of a GPU, each number with its source.
 
-There are two kinds of table. A GPU's own is made from the record of this project's microbenchmarks
-on that very GPU, ``kernels/records/<gpu>/microbench.json.gz``, when it is first asked for; its
-forecasts are *calibrated*. A GPU without one takes the numbers of a measured GPU of its own
-architecture, whose SMs are the same. ``latencies/sm_XX.toml`` holds what others published about an
-architecture and stands in for the rest; what nobody published there is taken unchanged from the
-NVIDIA H200. Each number's source says which it was.
+A GPU's own table is made from the record of this project's microbenchmarks on that very GPU,
+``kernels/records/<gpu>/microbench.json.gz``; its forecasts are *calibrated*. A GPU without one
+takes the numbers of a measured GPU of its architecture. ``latencies/sm_XX.toml`` holds what others
+published and stands in for the rest; what nobody published is taken from the NVIDIA H200.
 """
 
 from __future__ import annotations
@@ -75,25 +73,20 @@ class Latencies:
     about: Mapping[str, Any] = field(default_factory=dict, repr=False)  # date, driver and the like
 
     def entry(self, name: str) -> LatencyEntry:
-        """A number with its spread and source.
-
-        Args:
-            name: whole, for example ``latency.l2`` or ``interval.xu``.
-        """
+        """A number by its whole name, for example ``latency.l2``, with its spread and source."""
         try:
             return self.entries[name]
         except KeyError:
             raise LabError(
                 f"Nothing is known of {name} on {self.gpu}.",
                 f"neither {self.gpu}'s table nor that of {self.arch} has it"
-                + ("" if self.has_reference else f", and there is no table of {REFERENCE} here"),
+                + (
+                    ""
+                    if REFERENCE in table_files()
+                    else f", and there is no table of {REFERENCE} here"
+                ),
                 "the roofline's floors",
             ) from None
-
-    @property
-    def has_reference(self) -> bool:
-        """Whether numbers of the reference GPU could stand in."""
-        return REFERENCE in table_files()
 
     def has(self, name: str) -> bool:
         """Whether a number is known."""
@@ -116,10 +109,6 @@ class Latencies:
     def memory(self, name: str, default: float | None = None) -> float:
         """A bandwidth in GB/s, for example ``hbm_gb_per_s``."""
         return self.value(f"memory.{name}", default)
-
-    def launch(self, name: str, default: float | None = None) -> float:
-        """A time of launching: ``empty`` in us, ``block.128`` in ns a block."""
-        return self.value(f"launch.{name}", default)
 
     @property
     def numbers_of(self) -> str:
@@ -146,10 +135,6 @@ class Latencies:
     def curve(self, name: str) -> tuple[Mapping[str, Any], ...]:
         """The points of a curve; none when it was not measured."""
         return self.curves.get(name, ())
-
-    def assumed(self) -> list[str]:
-        """Names of the numbers that are another GPU's."""
-        return [name for name, entry in self.entries.items() if entry.assumed]
 
 
 def load_latencies(gpu: Gpu | str) -> Latencies:
@@ -232,30 +217,22 @@ def _published(arch: str, files: Mapping[str, Path]) -> Path | None:
     return known[max(older)] if older else None
 
 
-def raw_table(path: Path) -> dict[str, Any]:
-    """What a table says, as published ones are written.
-
-    Args:
-        path: one of `table_files`. What is made of a record is kept on disk.
-    """
-    if path.suffix == ".toml":
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    parts = [_CODE, path.read_bytes()]
-    return kept("latencies", parts, lambda: table_from_record(read_record(path)))
-
-
 def read_table(path: Path, gpu: str | None = None) -> Latencies:
-    """Read one table.
-
-    Args:
-        gpu: what to call the GPU; None takes the table's own name.
-    """
+    """Read one table; ``gpu`` is what to call the GPU, None takes the table's own name."""
     try:
-        raw = raw_table(path)
+        if path.suffix == ".toml":
+            raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        else:  # what is made of a record is kept on disk
+            parts = [_CODE, path.read_bytes()]
+            raw = kept("latencies", parts, lambda: table_from_record(read_record(path)))
         about = raw["about"]
         documents = raw.get("documents", {})
         entries = {
-            name: _resolve(entry, documents)
+            name: LatencyEntry(
+                **{key: float(entry[key]) for key in ("value", "low", "high")},
+                unit=str(entry["unit"]),
+                source=documents.get(entry["source"], str(entry["source"])),
+            )
             for group in _GROUPS
             for name, entry in _walk(group, raw.get(group, {}))
         }
@@ -288,14 +265,3 @@ def _walk(name: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str
         return
     for key, inner in node.items():
         yield from _walk(f"{name}.{key}", inner)
-
-
-def _resolve(entry: Mapping[str, Any], documents: Mapping[str, str]) -> LatencyEntry:
-    source = str(entry["source"])
-    return LatencyEntry(
-        float(entry["value"]),
-        float(entry["low"]),
-        float(entry["high"]),
-        str(entry["unit"]),
-        documents.get(source, source),
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from labtools.record.bound import Bound
 from labtools.toolchain.sass import SourceLine
 
 from .residency import Occupancy
@@ -101,7 +102,7 @@ class Forecast:
     # (lower, upper) end; as wide as the model's errors on kernels it was tried on. None where
     # ``doubts`` says why the model does not know.
     band_us: tuple[float, float] | None
-    bound: str  # ``bandwidth``, ``issue``, ``chain`` or ``launch``
+    bound: Bound
     bound_reason: str  # one sentence
     # what the time would be by each limit alone, and the launch overhead
     terms_us: Mapping[str, float]

@@ -349,9 +349,10 @@ def _with_carries(state: State, one: Instruction, total: np.ndarray) -> Written:
     return found
 
 
-def _registers(one: Instruction, count: int) -> Sequence[Operand]:
-    """The first so many operands that are no predicates."""
-    return take([o for o in one.operands if o.kind != "predicate"], count)
+def registers(one: Instruction, count: int = 0) -> Sequence[Operand]:
+    """The first so many operands that are no predicates; without a number all of them."""
+    found = [operand for operand in one.operands if operand.kind != "predicate"]
+    return take(found, count) if count else found
 
 
 # ------------------------------------------------------------------------------------ opcodes
@@ -792,7 +793,7 @@ def with_sign(operand: Operand, number: np.ndarray) -> np.ndarray:
 
 def _float_arithmetic(state: State, one: Instruction) -> Written:
     base = one.base.removeprefix("U")
-    destination, *sources = _registers(one, 3 if base in ("FADD", "FMUL") else 4)
+    destination, *sources = registers(one, 3 if base in ("FADD", "FMUL") else 4)
     values = []
     for source in sources:
         number = read_float(state, source)
@@ -827,7 +828,7 @@ def _half_constant(state: State, one: Instruction) -> Written:
 def _plain(state: State, one: Instruction) -> Written:
     """An opcode of `_PLAIN`."""
     compute, count = _PLAIN[one.base.removeprefix("U")]
-    destination, *sources = _registers(one, 1 + count)
+    destination, *sources = registers(one, 1 + count)
     values = [state.bits(source) for source in sources]
     known = [value for value in values if value is not None]
     return [(destination.name, compute(one, *known))] if len(known) == count else []
@@ -924,13 +925,13 @@ def _unpack_predicates(state: State, one: Instruction) -> Written:
 def _shuffle(state: State, one: Instruction) -> Written:
     """A shuffle of a value that the lanes of each warp share gives it; any other is unknown."""
     flags = [o for o in one.operands if o.kind == "predicate"]
-    registers = _registers(one, 2)
-    value = state.bits(registers[1])
+    destination, source = registers(one, 2)
+    value = state.bits(source)
     same = value is not None and len(value) and bool((value == value[0]).all())
     if value is not None and not same and not state.lanes.independent:
         _, first, warp = np.unique(state.lanes.warp, return_index=True, return_inverse=True)
         same = bool((value == value[first][warp.reshape(-1)]).all())
-    found: Written = [(registers[0].name, value if same else None)]
+    found: Written = [(destination.name, value if same else None)]
     return found + [(flag.name, None) for flag in flags[:1]]
 
 

@@ -21,33 +21,6 @@ SHEETS = Path(__file__).with_name("gpus.toml")
 _DEVICE_SOURCE = "this GPU's own answer to CUDA's device query"
 _CLUSTERS_SOURCE = "cuOccupancyMaxActiveClusters on this GPU, for blocks with all of an SM"
 _CLUSTERS_BY_RULE = "not measured: pairs everywhere, larger ones on 0.91 of the SMs as on an H200"
-_LIMIT_FIELDS = (
-    "max_warps_per_sm",
-    "max_blocks_per_sm",
-    "smem_per_sm_bytes",
-    "smem_per_block_bytes",
-    "smem_reserved_per_block_bytes",
-    "warp_size",
-    "max_threads_per_block",
-    "registers_per_sm",
-    "registers_per_block",
-    "max_registers_per_thread",
-    "static_smem_per_block_bytes",
-)
-_ANSWERED = (
-    "compute_capability",
-    "sm_count",
-    "l2_bytes",
-    "warp_size",
-    "max_threads_per_block",
-    "max_warps_per_sm",
-    "max_blocks_per_sm",
-    "registers_per_sm",
-    "registers_per_block",
-    "smem_per_sm_bytes",
-    "smem_reserved_per_block_bytes",
-)
-"""Fields that a device and its sheet call alike."""
 _GRANULARITY_FIELDS = ("smem_granularity_bytes", "register_granularity", "sub_partitions")
 
 
@@ -168,9 +141,13 @@ def merge_device(info: DeviceInfo, clusters: dict[int, int] | None = None) -> Gp
     """
     name = _find(info.name)
     sheet = _build(name) if name is not None else None
-    answers: dict[str, Any] = {name: getattr(info, name) for name in _ANSWERED}
+    fields = {one.name for one in dataclasses.fields(Gpu)} - {"name"}
+    answers: dict[str, Any] = {
+        one: value for one, value in dataclasses.asdict(info).items() if one in fields
+    }
     answers |= {
         "title": info.name,
+        "max_warps_per_sm": info.max_warps_per_sm,
         "memory_gb": round(info.memory_bytes / 2**30, 1),
         "boost_clock_mhz": info.sm_clock_mhz,
         "smem_per_block_bytes": info.smem_per_block_optin_bytes,
@@ -285,7 +262,7 @@ def _build(name: str) -> Gpu:
         key.replace("l2_kib", "l2_bytes"): documents[document]
         for key, document in raw.pop("sources").items()
     }
-    sources.update(dict.fromkeys(_LIMIT_FIELDS, documents["guide"]))
+    sources.update(dict.fromkeys(_limits(capability), documents["guide"]))
     sources.update(dict.fromkeys(_GRANULARITY_FIELDS, documents["occupancy"]))
     major, minor = capability.split(".")
     clusters = {int(size): count for size, count in raw.pop("clusters", {}).items()}

@@ -42,7 +42,6 @@ from .decode.scheme import (
     PER_ROW_INT8,
     SCHEMES,
     Scheme,
-    TensorScheme,
 )
 from .decode.split import choose_split, decode_scalars, fill_of_split, split_launches
 from .decode.workload import HEADLINE, Workload
@@ -90,6 +89,7 @@ from .rung import (
     reset_launch,
     timed_launches,
 )
+from .storage import AS_GIVEN, AS_THEY_ARE, CODECS, StorageFormat
 
 register_operation(DecodeAttention())
 register_operation(RowNorm())

@@ -11,6 +11,7 @@ from .errors import LabError
 from .paths import kernels_dir
 from .problem import DEFAULT_OPERATION, Problem, Supports, kernels_folder, operations
 from .rung import OfOperation, load_by_path
+from .storage import AS_THEY_ARE, StorageFormat
 
 LIBRARY_TOLERANCE = {"float16": 3e-3, "bfloat16": 1.5e-2, "float32": 1e-4}
 """Relative error allowed to a library by element type: it may round the weights before it
@@ -33,9 +34,9 @@ class Baseline:
     fair: bool = True  # False for a baseline that is handicapped on purpose
     doc: str = ""  # what exactly is inside the timed call
     source: Path | None = None
-    # bits in which it keeps an element of what it streams, of decode K and V. A baseline is a fair
-    # peer of the rungs that keep as many.
-    kv_bits: int = 16
+    # how it keeps what it streams, of decode K and V. A baseline is a fair peer of the rungs that
+    # keep an element in as many bits.
+    storage: StorageFormat = AS_THEY_ARE
     layouts: tuple[str, ...] = ("contiguous",)  # of the inputs, that it takes as they are
     dtypes: tuple[str, ...] = ("float16", "bfloat16")  # of the inputs
     # relative error allowed; None takes `LIBRARY_TOLERANCE` of the type

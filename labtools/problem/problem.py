@@ -114,6 +114,10 @@ class StoredAs(Protocol):
     def bits(self) -> int:
         """Most bits of one element."""
 
+    @property
+    def codec(self) -> str:
+        """Name of the codec with these bits."""
+
     def stored_bytes(self, problem: Any) -> int:
         """Bytes that take the place of `Problem.streamed_bytes`, each once."""
 

@@ -1,7 +1,5 @@
 """What is kept: runs, records, their store, their freshness, and the prediction journal."""
 
-from typing import TYPE_CHECKING, Any
-
 from .circumstances import (
     RecordedError,
     RecordedText,
@@ -13,6 +11,7 @@ from .circumstances import (
 )
 from .claims import Claim, Finding, Ledger, load_ledger, published_figures
 from .folders import own_records_dir, shipped_records_dir
+from .journal import Journal, score
 from .python_hash import hash_python_file
 from .query import (
     LEAST_PROCESSES,
@@ -67,15 +66,3 @@ from .store import (
     append_records,
     read_records,
 )
-
-if TYPE_CHECKING:
-    from .journal import Journal, score
-
-
-def __getattr__(name: str) -> Any:
-    # The journal needs SQLAlchemy, which nobody should wait for who only reads records.
-    if name in ("Journal", "score"):
-        from . import journal
-
-        return getattr(journal, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

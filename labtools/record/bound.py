@@ -14,23 +14,49 @@ and more than a third at 80 %, where it grows without limit from.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 Bound = Literal["bandwidth", "issue", "chain", "launch"]
-FULL_UNITS: Mapping[Bound, Mapping[str, str]] = {
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit whose share of its peak may show a bound."""
+
+    foretold: str  # how a forecast says that it is full
+    counted: str = ""  # how counters say it
+    counter: str = ""  # which one, a percentage; none where no counter tells the share
+    needed: bool = False  # without the counter's value nothing but a full unit can be told
+
+
+FULL_UNITS: Mapping[Bound, Mapping[str, Unit]] = {
     "bandwidth": {
-        "dram": "{:.0%} of the memory's peak rate is in use",
-        "l2": "{:.0%} of the L2's ceiling is in use",
+        "dram": Unit(
+            "{:.0%} of the memory's peak rate is in use",
+            "device memory is at {:.0%} of its peak",
+            "dram_throughput_pct",
+            needed=True,
+        ),
+        "l2": Unit("{:.0%} of the L2's ceiling is in use"),
     },
     "issue": {
-        "issue": "{:.0%} of the issue slots are in use",
-        "tensor": "the tensor cores multiply in {:.0%} of the time",
+        "issue": Unit(
+            "{:.0%} of the issue slots are in use",
+            "a scheduler issues in {:.0%} of its cycles",
+            "issue_slot_pct",
+            needed=True,
+        ),
+        "tensor": Unit(
+            "the tensor cores multiply in {:.0%} of the time",
+            "the tensor cores work in {:.0%} of its cycles",
+            "pipe_tensor_pct",
+        ),
     },
 }
-"""The bounds that mean a full unit, in the order in which they are asked: the units that count, and
-how a forecast says that one is full. The first unit's time is the bound's term."""
+"""The bounds that mean a full unit, in the order in which they are asked, with the shares that
+count. The time of a bound's first unit is its term in a forecast."""
 
 LAUNCH_FACTOR = 3.0
 """A kernel shorter than this many empty launches is bound by its launch."""
@@ -53,10 +79,12 @@ ways to the warps of an SM they count as of one run. Of all records with a cold 
 by more than seven percent, rounding apart; a test holds them to it."""
 NEAR = 1.15
 """Two terms of a forecast within this factor of each other are a crossover."""
+FEW_WAVES = 4
+"""Up to so many waves a partly filled last one counts."""
 
 
 def decide_bound(shares: Mapping[str, float], empty_launches: float | None = None) -> Bound | None:
-    """The bound that some shares show. The first rule that holds decides.
+    """The bound that some shares show: the first rule that holds decides.
 
     1. ``launch``: the time is under `LAUNCH_FACTOR` empty launches. Averages over so short a
        kernel say little, so nothing else is asked.
@@ -124,17 +152,10 @@ class CountedBound:
 def passes_apart(values: Mapping[str, float | None], max_warps_per_sm: int) -> str:
     """Why the counters of one kernel do not belong together; empty where nothing speaks for it.
 
-    A profiler runs the kernel once for some of the counters, then again for others. By Little's law
-    the warps on an SM are the instructions that it executes a cycle, times the cycles from one
-    instruction of a warp to its next; the occupancy counts the same warps. Duration and rate of
-    instructions come from one pass, the waits from another. Where the two ways differ by more than
-    `PASSES_AGREE`, and by more than the rounding of the rate, these passes were not alike: the
-    first may have found a cache cold that the others found warm. It holds for any number of empty
-    schedulers and SMs.
-
-    Args:
-        values: by the stable names of counters. Where one of the three is missing nothing is said.
-        max_warps_per_sm: the most that an SM can hold.
+    A profiler reads the rate of instructions in one run of the kernel and the waits in another. By
+    Little's law the warps on an SM are the instructions a cycle, times the cycles from one
+    instruction of a warp to its next; the occupancy counts the same warps. Where the two differ by
+    more than `PASSES_AGREE` and the rounding of the rate, the runs were not alike.
     """
     names = ("instructions_per_cycle", "warp_latency_cycles", "achieved_occupancy_pct")
     rate, cycles, occupancy_pct = (known_value(values, name) for name in names)
@@ -210,24 +231,19 @@ def counted_bound(
 ) -> CountedBound:
     """The bound that the counters of one kernel show by the rules of `decide_bound`.
 
-    The bound is None where the counters are ambiguous, where a counter is missing that the
-    decision needs, and where they do not belong together (`passes_apart`). That a kernel is no
-    longer than its launch is said in any case: it rests on one duration alone. Of a call of
-    several kernels give the values and the duration of the one that took longest
-    (`ProfileReport.main_kernel`; a record keeps them).
+    The bound is None where the counters are ambiguous, where one is missing that the decision
+    needs, and where they do not belong together (`passes_apart`). That a kernel is no longer than
+    its launch is said in any case: it rests on one duration alone.
 
     Args:
-        values: by the stable names of counters; a rate is a percentage.
-        duration_us: of the kernel; None takes ``main_kernel_us``, else ``duration_us`` of values.
-        empty_launch_us: of an empty kernel, timed the same way as the duration; None takes
-            ``empty_launch_us`` of values.
-        max_warps_per_sm: the most that an SM can hold; None does not ask whether the counters
-            belong together.
+        values: of the kernel that took longest in a call; a rate is a percentage.
+        duration_us: None takes ``main_kernel_us``, else ``duration_us`` of values.
+        empty_launch_us: timed in the same way; None takes it of values.
+        max_warps_per_sm: None does not ask whether the counters belong together.
     """
-    if duration_us is None:
-        duration_us = known_value(values, "main_kernel_us")
-    if duration_us is None:
-        duration_us = known_value(values, "duration_us")
+    for name in ("main_kernel_us", "duration_us"):
+        if duration_us is None:
+            duration_us = known_value(values, name)
     if empty_launch_us is None:
         empty_launch_us = known_value(values, "empty_launch_us")
     shares, missing = _measured_shares(values)
@@ -253,14 +269,10 @@ def counted_bound(
         said = f"{APART}: {why}"
         return CountedBound(None, shares, said, empty_launches, apart=True)
 
-    dram, issue, chain = (shares.get(name) for name in ("dram", "issue", "chain"))
-    if bound == "bandwidth":
-        return result(bound, f"device memory is at {dram:.0%} of its peak, {FULL:.0%} or more")
-    if bound == "issue" and (issue or 0.0) < FULL:
-        working = f"the tensor cores work in {shares['tensor']:.0%} of its cycles"
-        return result(bound, f"{working}, {FULL:.0%} or more")
-    if bound == "issue":
-        return result(bound, f"a scheduler issues in {issue:.0%} of its cycles, {FULL:.0%} or more")
+    for name, unit in FULL_UNITS.get(bound, {}).items() if bound else ():
+        if shares.get(name, 0.0) >= FULL:
+            return result(bound, f"{unit.counted.format(shares[name])}, {FULL:.0%} or more")
+    dram, chain = shares.get("dram"), shares.get("chain")
     if bound == "chain":
         return result(
             bound,
@@ -273,25 +285,25 @@ def counted_bound(
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         return result(None, f"{_join(missing)} {verb} missing, so it cannot be told", *missing)
-    assert dram is not None and issue is not None
-    obstacles = [f"device memory is at {dram:.0%} of its peak"]
-    obstacles.append(f"issue slots are at {issue:.0%}")
-    if chain is not None:
-        obstacles.append(f"{_join(CHAIN_REASONS)} take {chain:.0%} of a warp's time")
+    return result(None, _say_ambiguous(shares, values))
+
+
+def _say_ambiguous(shares: Mapping[str, float], values: Mapping[str, float | None]) -> str:
+    """Why no rule holds, where every share that one needs is known."""
+    dram = shares["dram"]
+    said = f"device memory is at {dram:.0%} of its peak, issue slots are at {shares['issue']:.0%}"
+    if "chain" in shares:
+        said += f", {_join(CHAIN_REASONS)} take {shares['chain']:.0%} of a warp's time"
     if dram >= MEMORY_LOW:
-        where = f"memory stands between {MEMORY_LOW:.0%} and {FULL:.0%}: too busy for a chain, "
-        where += "not busy enough for bandwidth"
-    else:
-        where = "no rule holds"
-        others = {
-            reason: share
-            for reason, share in stall_shares(values).items()
-            if reason not in (*CHAIN_REASONS, "selected")
-        }
-        if others:
-            reason, share = next(iter(others.items()))
-            where += f"; the largest other wait is {reason.replace('_', ' ')} with {share:.0%}"
-    return result(None, f"{', '.join(obstacles)}; {where}")
+        return (
+            f"{said}; memory stands between {MEMORY_LOW:.0%} and {FULL:.0%}: too busy for a "
+            "chain, not busy enough for bandwidth"
+        )
+    rest = stall_shares(values).items()
+    others = (item for item in rest if item[0] not in (*CHAIN_REASONS, "selected"))
+    reason, share = next(others, ("", 0.0))
+    other = f"; the largest other wait is {reason.replace('_', ' ')} with {share:.0%}"
+    return f"{said}; no rule holds{other if reason else ''}"
 
 
 APART = "the counters do not belong together"
@@ -312,15 +324,12 @@ def _measured_shares(
     """The shares that the rules use, and the names of the counters that are missing for them."""
     shares: dict[str, float] = {}
     missing = []
-    for name, counter in (("dram", "dram_throughput_pct"), ("issue", "issue_slot_pct")):
-        value = known_value(values, counter)
-        if value is None:
-            missing.append(counter)
-        else:
+    for name, unit in (item for units in FULL_UNITS.values() for item in units.items()):
+        value = known_value(values, unit.counter)
+        if value is not None:
             shares[name] = value / 100
-    tensor = known_value(values, "pipe_tensor_pct")
-    if tensor is not None:
-        shares["tensor"] = tensor / 100
+        elif unit.needed:
+            missing.append(unit.counter)
     found = stall_shares(values)
     shares.update({reason: found[reason] for reason in CHAIN_REASONS if reason in found})
     absent = [
@@ -353,8 +362,6 @@ def _join(names: tuple[str, ...]) -> str:
 
 # ------------------------------------------------------------------ a forecast beside the counters
 
-_LIMITS = ("bandwidth", "issue", "chain", "launch")
-
 
 def explain_disagreement(
     forecast_bound: str,
@@ -362,102 +369,108 @@ def explain_disagreement(
     counted: CountedBound,
     values: Mapping[str, float | None],
 ) -> str:
-    """Why a forecast and the counters name different bounds, in plain sentences.
+    """Why a forecast and the counters name different bounds: what each says, then every cause that
+    the numbers speak for.
 
     Args:
-        forecast_bound: what the model says.
-        forecast_terms: the model's time by bound, all in one unit, for example microseconds;
-            names other than those of bounds are ignored.
+        forecast_terms: the model's time by bound, all in one unit; other names are ignored.
         counted: what `counted_bound` says of the same kernel and workload.
         values: the counters behind it.
-
-    Returns:
-        What each says, then every cause that the numbers speak for. When both agree, that.
     """
-    if counted.bound == forecast_bound:
+    bound = counted.bound
+    if bound == forecast_bound:
         return f"Both say {forecast_bound}: {counted.reason}."
     if counted.apart:
         return f"The forecast says {forecast_bound}; {counted.reason}."
-    if counted.bound is None:
-        said = [f"The forecast says {forecast_bound}; the counters are ambiguous: {counted.reason}"]
-    else:
-        said = [
-            f"The forecast says {forecast_bound}, the counters say {counted.bound}: "
-            f"{counted.reason}"
-        ]
+    says = "; the counters are ambiguous" if bound is None else f", the counters say {bound}"
     crossover = _explain_crossover(forecast_bound, forecast_terms, counted)
-    if crossover:
-        said.append(crossover)
-    pair = (forecast_bound, counted.bound)
-    if "launch" in pair:
-        said.append(_explain_launch(forecast_bound, counted))
-    if pair == ("chain", "bandwidth"):
-        said.append(_explain_full_memory(counted))
-    if pair == ("bandwidth", "chain"):
-        said.append(_explain_idle_memory(counted))
-    if forecast_bound == "issue" and counted.bound == "chain":
-        said.append(
-            "Issue slots are counted over the cycles in which a scheduler had a warp; the "
-            "forecast's warps would keep it busy, so either fewer are resident than it takes, or "
-            "they wait for something that it takes for shorter"
-        )
-    if counted.bound == "issue" and forecast_bound != "issue":
-        said.append(
-            "Issue slots are counted over the cycles in which a scheduler had a warp, and forecast "
-            "over all schedulers of a busy SM; so full schedulers beside empty ones count as full"
-        )
-    said += _explain_averages(forecast_bound, counted, values)
-    said += _explain_caches(forecast_bound, counted, values)
+    pair = (forecast_bound, bound)
+    causes = [
+        crossover,
+        _explain_launch(forecast_bound, counted) if "launch" in pair else "",
+        _explain_pair(forecast_bound, counted),
+        _explain_average(forecast_bound, counted, values),
+        _explain_caches(pair, values),
+    ]
+    said = [cause for cause in causes if cause]
     clocked = {"bandwidth", "launch"} & set(pair)
-    if len(said) == 1 or forecast_bound not in _LIMITS or clocked or crossover:
+    if not said or forecast_bound not in get_args(Bound) or clocked or crossover:
         said.append(_explain_clocks(values))
+    said.insert(0, f"The forecast says {forecast_bound}{says}: {counted.reason}")
     return " ".join(f"{sentence}." for sentence in said)
 
 
-def _explain_crossover(bound: str, terms: Mapping[str, float], counted: CountedBound) -> str | None:
+def nearest_term(terms: Mapping[str, float], mine: str, rivals: Iterable[str]) -> tuple[str, float]:
+    """Of a forecast's terms the one nearest to ``mine``, and the factor between the two; infinite
+    where either is no time."""
+    mine_us = terms.get(mine, 0.0)
+    times = {rival: terms[rival] for rival in rivals if terms.get(rival, 0.0) > 0}
+    if mine_us <= 0 or not times:
+        return "", math.inf
+    factors = {rival: max(us, mine_us) / min(us, mine_us) for rival, us in times.items()}
+    nearest = min(factors, key=lambda rival: factors[rival])
+    return nearest, factors[nearest]
+
+
+def explain_waves(waves: float | None) -> str:
+    """What a partly filled last wave does; empty where there is none, or one of many."""
+    if waves is None or not 1 < waves < FEW_WAVES or not waves % 1:
+        return ""
+    return f"The grid makes {waves:.2f} waves, so the last one leaves SMs idle"
+
+
+def _explain_crossover(bound: str, terms: Mapping[str, float], counted: CountedBound) -> str:
     """Two terms of the forecast that stand close together decide nothing."""
-    mine = terms.get(bound)
-    rivals = [counted.bound] if counted.bound else [limit for limit in _LIMITS if limit != bound]
-    times = {rival: terms[rival] for rival in rivals if rival in terms and terms[rival] > 0}
-    if not mine or mine <= 0 or not times:
-        return None
-    rival = min(times, key=lambda limit: abs(math.log(times[limit] / mine)))
-    factor = max(times[rival], mine) / min(times[rival], mine)
+    others = (limit for limit in get_args(Bound) if limit != bound)
+    rival, factor = nearest_term(terms, bound, [counted.bound] if counted.bound else others)
     if factor > NEAR:
-        return None
+        return ""
     text = (
         f"In the forecast {bound} and {rival} lie within {factor - 1:.0%} of each other: "
         "this point is at a crossover, where a small error of either turns the name around"
     )
     dram = counted.shares.get("dram")
-    if dram is not None and "bandwidth" in (bound, rival):
-        if dram >= DRAM_LIKELY:
-            text += f", and memory at {dram:.0%} of its peak fits both"
-        else:
-            text += f"; but memory at {dram:.0%} of its peak is far from full, so the forecast's "
-            text += "bandwidth term is too long"
-    return text
-
-
-def _explain_full_memory(counted: CountedBound) -> str:
-    text = (
-        "A full memory answers late, and a warp that waits for it counts as a long-scoreboard "
-        "stall; so a chart of stalls shows the same waits for a chain and for a full memory, and "
-        "only the traffic tells them apart"
-    )
-    chain = counted.shares.get("chain")
-    if chain is not None and chain >= CHAIN_STALLS:
-        text += f"; here {_join(CHAIN_REASONS)} are {chain:.0%} of a warp's time although the "
-        text += "memory is the limit"
-    return text
-
-
-def _explain_idle_memory(counted: CountedBound) -> str:
-    dram = counted.shares.get("dram", 0.0)
+    if dram is None or "bandwidth" not in (bound, rival):
+        return text
+    if dram >= DRAM_LIKELY:
+        return f"{text}, and memory at {dram:.0%} of its peak fits both"
     return (
-        f"Memory reaches {dram:.0%} of its peak, so it was not full on average: too few bytes "
-        "were in flight for the latency that they met, or the forecast's latency is too short"
+        f"{text}; but memory at {dram:.0%} of its peak is far from full, so the forecast's "
+        "bandwidth term is too long"
     )
+
+
+def _explain_pair(forecast_bound: str, counted: CountedBound) -> str:
+    """What the two names together speak for."""
+    dram, chain = (counted.shares.get(name, 0.0) for name in ("dram", "chain"))
+    slots = "Issue slots are counted over the cycles in which a scheduler had a warp"
+    if (forecast_bound, counted.bound) == ("chain", "bandwidth"):
+        text = (
+            "A full memory answers late, and a warp that waits for it counts as a long-scoreboard "
+            "stall, so only the traffic tells a chain from a full memory"
+        )
+        if chain < CHAIN_STALLS:
+            return text
+        return (
+            f"{text}; here {_join(CHAIN_REASONS)} are {chain:.0%} of a warp's time although the "
+            "memory is the limit"
+        )
+    if (forecast_bound, counted.bound) == ("bandwidth", "chain"):
+        return (
+            f"Memory reaches {dram:.0%} of its peak, so it was not full on average: too few bytes "
+            "were in flight for the latency that they met, or the forecast's latency is too short"
+        )
+    if (forecast_bound, counted.bound) == ("issue", "chain"):
+        return (
+            f"{slots}; the forecast's warps would keep it busy, so either fewer are resident than "
+            "it takes, or they wait for something that it takes for shorter"
+        )
+    if counted.bound == "issue":
+        return (
+            f"{slots}, and forecast over all schedulers of a busy SM; so full schedulers beside "
+            "empty ones count as full"
+        )
+    return ""
 
 
 def _explain_launch(forecast_bound: str, counted: CountedBound) -> str:
@@ -474,37 +487,31 @@ def _explain_launch(forecast_bound: str, counted: CountedBound) -> str:
     )
 
 
-def _explain_averages(
+def _explain_average(
     forecast_bound: str, counted: CountedBound, values: Mapping[str, float | None]
-) -> list[str]:
+) -> str:
     """A tail: the throughput of memory is an average over all SMs and the whole duration."""
     active = known_value(values, "sm_active_pct")
-    waves = known_value(values, "waves_per_sm")
-    said = []
     if active is not None and active < 80 and counted.bound != "bandwidth":
-        said.append(
+        return (
             f"On average an SM had work for {active:.0f}% of the time: memory's share is taken "
             "over the whole duration, so a tail or an unfilled GPU dilutes it"
         )
-    elif waves is not None and 1 < waves < 4 and waves % 1 and forecast_bound == "bandwidth":
-        said.append(
-            f"The grid makes {waves:.1f} waves, so the last one leaves SMs idle and dilutes the "
-            "average of memory's throughput"
-        )
-    return said
+    tail = explain_waves(known_value(values, "waves_per_sm"))
+    if tail and forecast_bound == "bandwidth":
+        return f"{tail} and dilutes the average of memory's throughput"
+    return ""
 
 
-def _explain_caches(
-    forecast_bound: str, counted: CountedBound, values: Mapping[str, float | None]
-) -> list[str]:
+def _explain_caches(pair: tuple[str, str | None], values: Mapping[str, float | None]) -> str:
     """What the L2 did: bytes that it served are none of memory's."""
     hits = known_value(values, "l2_hit_pct")
-    if hits is None or hits < 20 or "bandwidth" not in (forecast_bound, counted.bound):
-        return []
-    return [
+    if hits is None or hits < 20 or "bandwidth" not in pair:
+        return ""
+    return (
         f"{hits:.0f}% of the sectors were found in the L2; the profiler flushes the caches before "
         "a cold kernel, while timing goes round many buffers, so the two need not hit alike"
-    ]
+    )
 
 
 def _explain_clocks(values: Mapping[str, float | None]) -> str:

@@ -114,7 +114,7 @@ def _read_kept(data: Any, make: ValidatorFunctionWrapHandler) -> Launch:
 KeptLaunchField = Annotated[
     Launch, WrapValidator(_read_kept), _only_fields_of(Launch), PlainSerializer(_write_kept)
 ]
-"""A launch as a record keeps it; without arguments where it was made before these were kept."""
+"""A launch as a record keeps it."""
 
 
 def _write_array(array: np.ndarray | None) -> dict[str, Any] | None:

@@ -1,9 +1,8 @@
 """The prediction journal: what a reader guessed before a result was shown, and how it scored.
 
-Every entry goes first into an append-only file of JSON lines, which is fsynced, and then into a
-database. The lines are the truth and the database is an index over them: before each question it
-takes in what the lines have got since. So a damaged, missing, full or unreachable database costs
-nothing. Without one the lines answer alone, and it is filled from them again.
+The journal is one append-only file of JSON lines; an entry is on the disk before it counts. A class
+may have a database besides: with its URL in ``LABTOOLS_JOURNAL_URL`` a reader's entries go there
+too, and come from there to another machine. While it does not answer nothing waits for it.
 """
 
 from __future__ import annotations
@@ -13,17 +12,14 @@ import math
 import os
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import sqlalchemy as sa
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.pool import NullPool, StaticPool
 
 from labtools.problem.errors import Notice
 from labtools.problem.text import mend_text
@@ -52,11 +48,14 @@ from .prediction import (
 )
 from .whole import append_lines
 
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
 URL_VARIABLE = "LABTOOLS_JOURNAL_URL"
 NAME_VARIABLE = "LABTOOLS_READER_NAME"
 _LOCK_TIMEOUT_S = 30.0
 
-T = TypeVar("T")
+E = TypeVar("E", Prediction, Reveal, ModelPrediction, Hint, Notes)
 
 
 class JournalWarning(Notice):
@@ -67,18 +66,19 @@ class Journal:
     """A reader's predictions. Several notebooks may use one journal at once.
 
     Args:
-        url: a database URL or the path of an SQLite file; None takes ``LABTOOLS_JOURNAL_URL``,
-            and without it ``work/journal.sqlite``.
-        lines: the append-only file; by default beside the SQLite file, or ``work/journal.jsonl``
-            for a database elsewhere.
+        url: a path, beside which the lines stand as ``.jsonl``, or the URL of a class's database;
+            None takes ``LABTOOLS_JOURNAL_URL``, and without it ``work/journal.sqlite``.
+        lines: the append-only file; by default beside that path, else ``work/journal.jsonl``.
         reader: whose predictions; by default ``LABTOOLS_READER_NAME``, the JupyterHub user, or
             the login name.
 
     Attributes:
-        notices: messages about repairs, for a widget to show; each is also a `JournalWarning`.
+        notices: what to know of its files, for a widget to show; each is also a `JournalWarning`.
+        database: where an index in SQLite stood beside the lines. What it alone holds is taken
+            over, and it is renamed.
 
     Raises:
-        JournalError: a URL that names no database this machine can speak to.
+        JournalError: a URL that names no database, or a folder that cannot be written.
     """
 
     def __init__(
@@ -91,19 +91,18 @@ class Journal:
         self.notices: list[str] = []
         self.reader = mend_text(reader or _reader_name())
         chosen = str(url or os.environ.get(URL_VARIABLE) or work_dir() / "journal.sqlite")
-        if "://" not in chosen:
-            chosen = f"sqlite:///{Path(chosen).expanduser().resolve()}"
-        try:
-            self.url = sa.make_url(chosen)
-        except SQLAlchemyError as error:
-            raise JournalError(
-                "The prediction journal has no usable address.",
-                f"{URL_VARIABLE} or the url is {chosen!r}: {error}",
-                f"unset {URL_VARIABLE} and the journal is a file under work/",
-            ) from error
-        self.database = self._sqlite_path()
-        default = self.database.with_suffix(".jsonl") if self.database else _default_lines()
-        self.lines = Path(lines) if lines else default
+        self._class: sa.URL | None = None
+        self.database: Path | None = None
+        if "://" in chosen:
+            parsed = _parse_url(chosen)
+            if parsed.get_backend_name() == "sqlite" and parsed.database:
+                self.database = Path(parsed.database).resolve()
+            else:
+                self._class = parsed
+        else:
+            self.database = Path(chosen).expanduser().resolve()
+        beside = self.database or work_dir() / "journal.sqlite"
+        self.lines = Path(lines) if lines else beside.with_suffix(".jsonl")
         try:
             self.lines.parent.mkdir(parents=True, exist_ok=True)
             for path in filter(None, (self.lines, self.database)):
@@ -113,28 +112,24 @@ class Journal:
             raise self._cannot_write(error) from error
         self._lock = FileLock(str(self.lines) + ".lock", timeout=_LOCK_TIMEOUT_S)
         self._engine: sa.Engine | None = None
-        self._indexed = 0  # bytes of the lines that the database of this engine holds
 
     # -- what a page calls -----------------------------------------------------------------
 
     def commit(
         self, question_id: str, page: str, direction: Direction, ratio: float, note: str = ""
     ) -> Prediction:
-        """Keep a guess. When this returns, the guess is on disk.
-
-        Args:
-            question_id: the question's fixed name.
-            page: the page it stands on.
-            direction: is the candidate ``faster``, the ``same`` or ``slower``.
-            ratio: baseline time / candidate time: 2 is twice as fast, 0.5 takes twice as long.
-            note: the reader's own reason.
+        """Keep a guess of baseline time / candidate time, for example 2 for twice as fast. When
+        this returns, the guess is on disk.
 
         Raises:
             JournalError: a guess that contradicts itself, or a folder that cannot be written.
         """
         with self._locked():
-            revealed = self._select_reveals(question_id)
-            try:
+            revealed = _of(Reveal, self._entries(question_id))
+            with _refused(
+                "This prediction was not kept.",
+                "correct it and commit again; earlier predictions are untouched",
+            ):
                 prediction = Prediction(
                     reader=self.reader,
                     question_id=question_id,
@@ -144,12 +139,6 @@ class Journal:
                     note=note,
                     after_reveal=bool(revealed),
                 )
-            except ValidationError as error:
-                raise JournalError(
-                    "This prediction was not kept.",
-                    "; ".join(_plain(problem) for problem in error.errors()),
-                    "correct it and commit again; earlier predictions are untouched",
-                ) from error
             self._keep(prediction)
         return prediction
 
@@ -164,13 +153,10 @@ class Journal:
         interval: Interval | None = None,
         forecast_ratio: float | None = None,
     ) -> Score | None:
-        """Note that the answer was shown, and score the guess that stood before it.
+        """Note that the answer was shown, and score the guess that stood before it, if any.
 
         Showing the same answer again (a cell that is run twice) adds nothing. Without a
         ``forecast_ratio``, what the model had committed to this question is taken.
-
-        Returns:
-            The score, or None when the reader had committed no guess.
 
         Raises:
             JournalError: a ratio that is not a positive number, or an unknown source.
@@ -178,7 +164,10 @@ class Journal:
         if forecast_ratio is None:
             said = self.model_prediction(question_id)
             forecast_ratio = said.ratio if said else None
-        try:
+        with _refused(
+            "This result was not entered in the journal.",
+            "the prediction is kept and can be scored when there is a result",
+        ):
             shown = Reveal(
                 reader=self.reader,
                 question_id=question_id,
@@ -189,18 +178,12 @@ class Journal:
                 interval=interval,
                 forecast_ratio=forecast_ratio,
             )
-        except ValidationError as error:
-            raise JournalError(
-                "This result was not entered in the journal.",
-                "; ".join(_plain(problem) for problem in error.errors()),
-                "the prediction is kept and can be scored when there is a result",
-            ) from error
         with self._locked():
+            before = _of(Reveal, self._entries(question_id))[-1:]
             fresh = {"entry_id", "at"}
-            before = self._select_reveals(question_id)
-            if not before or before[-1].model_dump(exclude=fresh) != shown.model_dump(
-                exclude=fresh
-            ):
+            if [one.model_dump(exclude=fresh) for one in before] != [
+                shown.model_dump(exclude=fresh)
+            ]:
                 self._keep(shown)
         guess = self.prediction(question_id)
         return score(guess, shown) if guess else None
@@ -218,31 +201,27 @@ class Journal:
     def history(self, question_id: str | None = None) -> list[JournalRow]:
         """This reader's predictions, oldest first, each with the first reveal that followed."""
         with self._locked(to_write=False):
-            entries = self._select(question_id)
+            entries = self._entries(question_id)
         rows = []
         for index, entry in enumerate(entries):
             if isinstance(entry, Prediction):
-                shown = _first_reveal(entries[index + 1 :], entry.question_id)
-                scored = score(entry, shown) if shown else None
+                same = [one for one in entries if one.question_id == entry.question_id]
+                later = (one for one in entries[index:] if one.question_id == entry.question_id)
+                shown = next((one for one in later if isinstance(one, Reveal)), None)
                 rows.append(
                     JournalRow(
                         prediction=entry,
                         reveal=shown,
-                        score=scored,
-                        model=_counted_model(entries, entry.question_id),
-                        hints=_hints_of(entries, entry.question_id),
+                        score=score(entry, shown) if shown else None,
+                        model=_counted_model(same),
+                        hints=_counted_hints(same),
                     )
                 )
         return rows
 
     def compare_with_forecast(self, page: str | None = None) -> ForecastComparison:
-        """The reader's guesses beside the model's, on the questions that both answered.
-
-        Of several guesses at one question only the last before the reveal is taken.
-
-        Args:
-            page: only questions of this page; None takes all.
-        """
+        """The reader's guesses beside the model's, on the questions of a page, or of all, that both
+        answered. Of several guesses at one question only the last before the reveal is taken."""
         last: dict[str, JournalRow] = {}
         for row in self.history():
             guess, shown = row.prediction, row.reveal
@@ -250,11 +229,11 @@ class Journal:
             if counts and page in (None, guess.page):
                 last.pop(guess.question_id, None)
                 last[guess.question_id] = row
-        rows = []
-        for row in last.values():
-            shown = row.reveal
-            if shown and shown.forecast_ratio:
-                rows.append((row, score(shown.forecast_ratio, shown)))
+        rows = [
+            (row, score(shown.forecast_ratio, shown))
+            for row in last.values()
+            if (shown := row.reveal) and shown.forecast_ratio
+        ]
         return ForecastComparison(
             rows=tuple(rows),
             reader_off_by=_geometric_mean([row.score.off_by for row, _ in rows if row.score]),
@@ -277,23 +256,17 @@ class Journal:
     ) -> ModelPrediction:
         """Write down what the model says, sealed, before the answer is shown.
 
-        The same statement made twice is kept once.
-
-        Args:
-            question_id: the question's fixed name.
-            page: the page it stands on.
-            baseline_us, candidate_us: the forecasts, microseconds.
-            band: low and high end of baseline time / candidate time; None where there is none.
-            model: name and version of the model.
-            gpu: short name.
-            bounds: what binds the baseline and the candidate.
+        The same statement made twice is kept once. The arguments are the fields of a
+        `ModelPrediction`.
 
         Raises:
             JournalError: times that are none, or a folder that cannot be written.
         """
         with self._locked():
-            entries = self._select(question_id)
-            try:
+            entries = self._entries(question_id)
+            with _refused(
+                "The model's prediction was not kept.", "the round goes on without the model"
+            ):
                 said = model_says(
                     question_id,
                     page,
@@ -304,15 +277,9 @@ class Journal:
                     bounds=bounds,
                     model=model,
                     gpu=gpu,
-                    after_reveal=any(isinstance(entry, Reveal) for entry in entries),
+                    after_reveal=bool(_of(Reveal, entries)),
                 )
-            except ValidationError as error:
-                raise JournalError(
-                    "The model's prediction was not kept.",
-                    "; ".join(_plain(problem) for problem in error.errors()),
-                    "the round goes on without the model",
-                ) from error
-            before = _counted_model(entries, question_id)
+            before = _counted_model(entries)
             if before is not None and before.seal == said.seal:
                 return before
             self._keep(said)
@@ -321,36 +288,34 @@ class Journal:
     def model_prediction(self, question_id: str) -> ModelPrediction | None:
         """What the model had said last before the answer was shown, or None."""
         with self._locked(to_write=False):
-            return _counted_model(self._select(question_id), question_id)
+            return _counted_model(self._entries(question_id))
 
     def log_hint(self, question_id: str, page: str, hint: str) -> None:
         """Note that the reader looked at a hint; the same one twice is noted once."""
         with self._locked():
-            entries = self._select(question_id)
-            if any(isinstance(entry, Hint) and entry.hint == hint for entry in entries):
-                return
-            committed = any(isinstance(entry, Prediction) for entry in entries)
-            self._keep(
-                Hint(
-                    reader=self.reader,
-                    question_id=question_id,
-                    page=page,
-                    hint=hint,
-                    after_commit=committed,
+            entries = self._entries(question_id)
+            if all(taken.hint != hint for taken in _of(Hint, entries)):
+                self._keep(
+                    Hint(
+                        reader=self.reader,
+                        question_id=question_id,
+                        page=page,
+                        hint=hint,
+                        after_commit=bool(_of(Prediction, entries)),
+                    )
                 )
-            )
 
     def hints(self, question_id: str) -> tuple[str, ...]:
         """The hints that the reader took before committing, in order."""
         with self._locked(to_write=False):
-            return _hints_of(self._select(question_id), question_id)
+            return _counted_hints(self._entries(question_id))
 
     def write_notes(self, question_id: str, page: str, fields: Mapping[str, str]) -> Notes:
         """Keep what the reader wrote; the same text twice is kept once."""
         with self._locked():
-            before = _last_notes(self._select(question_id))
-            if before is not None and before.fields == dict(fields):
-                return before
+            before = _of(Notes, self._entries(question_id))
+            if before and before[-1].fields == dict(fields):
+                return before[-1]
             written = Notes(
                 reader=self.reader, question_id=question_id, page=page, fields=dict(fields)
             )
@@ -360,58 +325,10 @@ class Journal:
     def notes(self, question_id: str) -> Notes | None:
         """What the reader wrote last, or None."""
         with self._locked(to_write=False):
-            return _last_notes(self._select(question_id))
+            written = _of(Notes, self._entries(question_id))
+        return written[-1] if written else None
 
-    # -- lines -----------------------------------------------------------------------------
-
-    def _keep(self, entry: AnyEntry) -> None:
-        """Append to the lines, and let the database take it in. The caller holds the lock."""
-        self._append([entry.model_dump_json()])
-        self._in_database(lambda connection: None)
-
-    def _append(self, bodies: list[str]) -> None:
-        """Add lines and wait until they are on disk; what could not be written whole is undone."""
-        try:
-            append_lines(self.lines, bodies)
-        except OSError as error:
-            raise self._cannot_write(error) from error
-
-    def _read_lines(self, start: int = 0) -> tuple[list[AnyEntry], int]:
-        """The entries from a byte of the lines on, each once, and the end of the last whole line.
-
-        Files that were joined hold an entry twice. The first one counts.
-        """
-        try:
-            with open(self.lines, "rb") as file:
-                file.seek(start)
-                data = file.read()
-        except FileNotFoundError:
-            return [], 0
-        entries: dict[str, AnyEntry] = {}
-        unreadable = 0
-        for line in data.splitlines():
-            if line.strip():
-                try:
-                    entry = ENTRY.validate_json(line)
-                except ValidationError:
-                    unreadable += 1
-                else:
-                    entries.setdefault(entry.entry_id, entry)
-        if unreadable and not start:
-            self._say(
-                f"{unreadable} line(s) of {self.lines} cannot be read and were left as they are. "
-                f"The other {len(entries)} are used."
-            )
-        return list(entries.values()), start + data.rfind(b"\n") + 1
-
-    def _cannot_write(self, error: OSError) -> JournalError:
-        return JournalError(
-            "The prediction journal cannot be written.",
-            f"{self.lines}: {error.strerror or error}",
-            "every page still runs; earlier predictions are untouched",
-        )
-
-    # -- database --------------------------------------------------------------------------
+    # -- the file ----------------------------------------------------------------------------
 
     @contextmanager
     def _locked(self, *, to_write: bool = True) -> Iterator[None]:
@@ -428,6 +345,10 @@ class Journal:
             if to_write:
                 raise self._cannot_write(error) from error
         try:
+            if self.database is not None and self.database.exists():
+                self._take_over(self.database)
+            if self._class is not None and self._engine is None:
+                self._exchange()
             yield
         except OSError as error:
             raise self._cannot_write(error) from error
@@ -435,148 +356,95 @@ class Journal:
             if self._lock.is_locked:
                 self._lock.release()
 
-    def _select(self, question_id: str | None) -> list[AnyEntry]:
-        query = sa.select(_ENTRIES.c.body).where(_ENTRIES.c.reader == self.reader)
-        if question_id is not None:
-            query = query.where(_ENTRIES.c.question_id == mend_text(question_id))
-        query = query.order_by(_ENTRIES.c.at, _ENTRIES.c.entry_id)
-        return self._in_database(lambda connection: _entries(connection, query))
+    def _keep(self, entry: AnyEntry) -> None:
+        """Add an entry, and wait until it is on disk. The caller holds the lock."""
+        append_lines(self.lines, [entry.model_dump_json()])
+        if self._class is not None:
+            self._exchange()
 
-    def _select_reveals(self, question_id: str) -> list[Reveal]:
-        return [entry for entry in self._select(question_id) if isinstance(entry, Reveal)]
-
-    def _in_database(self, work: Callable[[sa.Connection], T]) -> T:
-        """Run ``work`` in one transaction, over all that the lines hold.
-
-        A damaged database is repaired first. Where it does not answer at all, a database in memory
-        takes its place for this once.
-        """
-        try:
-            return self._transaction(work)
-        except _DATABASE_FAILS as error:
-            self._close()
-            if self.database is None:
-                self._fall_back(error)
-            elif not (_is_damage(error) and self._set_aside(error)):
-                return self._from_lines(error, work)
-        try:
-            return self._transaction(work)
-        except _DATABASE_FAILS as error:
-            self._close()
-            return self._from_lines(error, work)
-
-    def _transaction(self, work: Callable[[sa.Connection], T]) -> T:
-        if self._engine is None:
-            self._engine = self._open()
-        with self._engine.begin() as connection:
-            end = self._take_in(connection, self._indexed)
-            done = work(connection)
-        self._indexed = end  # only now is it there for good
-        return done
-
-    def _take_in(self, connection: sa.Connection, start: int) -> int:
-        """Enter what the lines have got since, from this process or another one."""
-        size = self.lines.stat().st_size if self.lines.exists() else 0
-        if size == start:
-            return start
-        entries, end = self._read_lines(start if size > start else 0)
-        self._enter(connection, entries)
-        return end
-
-    def _enter(self, connection: sa.Connection, entries: list[AnyEntry]) -> None:
-        """Enter what the database does not hold yet."""
-        wanted = [entry.entry_id for entry in entries]
-        known: set[str] = set()
-        for start in range(0, len(wanted), 500):  # a database takes only so many at once
-            some = _ENTRIES.c.entry_id.in_(wanted[start : start + 500])
-            known.update(connection.execute(sa.select(_ENTRIES.c.entry_id).where(some)).scalars())
-        _insert(connection, [entry for entry in entries if entry.entry_id not in known])
-
-    def _close(self) -> None:
-        """Let go of the database; the next one to be opened takes in every line."""
-        if self._engine is not None:
-            self._engine.dispose()
-        self._engine, self._indexed = None, 0
-
-    def _open(self) -> sa.Engine:
-        engine = sa.create_engine(self.url) if self.database is None else _sqlite_engine(self.url)
-        self._fill(engine)
-        return engine
-
-    def _fill(self, engine: sa.Engine) -> None:
-        """Make the database hold every line, and the lines every entry of this reader."""
-        _METADATA.create_all(engine)
-        columns = {column["name"] for column in sa.inspect(engine).get_columns(_ENTRIES.name)}
-        if columns != set(_ENTRIES.c.keys()):
-            raise _WrongTables(f"its table has the columns {sorted(columns)}")
-        with engine.begin() as connection:
-            if engine.dialect.name == "sqlite":
-                verdict = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
-                if verdict != "ok":
-                    raise _WrongTables(str(verdict))
-            stored = _entries(connection, sa.select(_ENTRIES.c.body).order_by(_ENTRIES.c.at))
-            entries, end = self._read_lines()
-            self._enter(connection, entries)
-        self._indexed = end
-        in_lines = {entry.entry_id for entry in entries}
-        missing = [
-            entry.model_dump_json()
-            for entry in stored
-            if entry.reader == self.reader and entry.entry_id not in in_lines
+    def _entries(self, question_id: str | None = None) -> list[AnyEntry]:
+        """This reader's entries, oldest first; the question's, or all."""
+        wanted = None if question_id is None else mend_text(question_id)
+        found = [
+            entry
+            for entry in self._read_lines().values()
+            if entry.reader == self.reader and wanted in (None, entry.question_id)
         ]
-        if missing:  # the lines were deleted or damaged, or were written on another machine
-            try:
-                self._append(missing)
-            except JournalError as error:  # the database still has them
-                self._say(str(error))
+        return sorted(found, key=lambda entry: (entry.at, entry.entry_id))
 
-    def _set_aside(self, error: Exception) -> bool:
-        """Move the damaged SQLite file out of the way; the next opening fills a new one."""
-        assert self.database is not None
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-        aside = self.database.with_name(f"{self.database.name}.damaged-{stamp}")
-        for suffix in ("", "-journal", "-wal", "-shm"):
-            part = self.database.with_name(self.database.name + suffix)
-            try:
-                if part.exists():
-                    part.rename(aside.with_name(aside.name + suffix))
-            except OSError:
-                return False
-        cause = getattr(error, "orig", None) or error
-        self._say(
-            f"The prediction journal's database was damaged ({cause}). It is kept as {aside} and "
-            f"a new one was filled from {self.lines} ({len(self._read_lines()[0])} entries)."
-        )
-        return True
+    def _read_lines(self) -> dict[str, AnyEntry]:
+        """Every entry by its id: files that were joined hold one twice, and the first counts."""
+        data = self.lines.read_bytes() if self.lines.exists() else b""
+        entries, unreadable = _parse(data.splitlines())
+        if unreadable:
+            self._say(
+                f"{unreadable} line(s) of {self.lines} cannot be read and were left as they are. "
+                f"The other {len(entries)} are used."
+            )
+        return entries
 
-    def _fall_back(self, error: Exception) -> None:
-        """Without the class database, work from the lines; the next journal sends them on."""
-        cause = getattr(error, "orig", None) or error
-        self._say(
-            f"The class journal at {self.url.render_as_string()} cannot be used ({cause}). "
-            f"Predictions are kept in {self.lines} and are sent when it answers again."
-        )
-        self._engine = _memory_engine()
-        self._fill(self._engine)
+    def _add_missing(self, entries: Mapping[str, AnyEntry]) -> None:
+        known = self._read_lines()
+        missing = [entry for name, entry in entries.items() if name not in known]
+        if missing:
+            append_lines(self.lines, [entry.model_dump_json() for entry in missing])
 
-    def _from_lines(self, error: Exception, work: Callable[[sa.Connection], T]) -> T:
-        """`_in_database` of the lines alone. The next call asks the database again."""
-        cause = getattr(error, "orig", None) or error
-        self._say(
-            f"The prediction journal's database {self.database} does not answer ({cause}). "
-            f"Predictions are kept in {self.lines} and enter it when it answers again."
-        )
-        self._engine = _memory_engine()
+    def _take_over(self, database: Path) -> None:
+        """What an index in SQLite holds and the lines do not; once, then it has another name."""
+        ending = "taken-over"
         try:
-            self._fill(self._engine)
-            return self._transaction(work)
-        finally:
-            self._close()
+            with closing(sqlite3.connect(f"{database.as_uri()}?mode=rw", uri=True)) as opened:
+                bodies = [body for (body,) in opened.execute("SELECT body FROM journal_entries")]
+            self._add_missing(_parse(bodies)[0])
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY:
+                return  # later
+            if database.stat().st_size:
+                ending = "damaged"
+                self._say(
+                    f"The prediction journal's old database {database} cannot be read ({error}). "
+                    f"It is kept under the ending .{ending}; the journal is {self.lines}."
+                )
+        with suppress(OSError):  # then it is looked at again, and nothing is missing
+            database.rename(database.with_name(f"{database.name}.{ending}"))
 
-    def _sqlite_path(self) -> Path | None:
-        if self.url.get_backend_name() == "sqlite" and self.url.database:
-            return Path(self.url.database).resolve()
-        return None
+    # -- the class ---------------------------------------------------------------------------
+
+    def _exchange(self) -> None:
+        """Give the class's database what it lacks of this reader, and take what it has more."""
+        import sqlalchemy as sa
+
+        assert self._class is not None
+        try:
+            table = _class_table()
+            if self._engine is None:
+                engine = sa.create_engine(self._class)
+                table.metadata.create_all(engine)
+            else:
+                engine = self._engine
+            query = sa.select(table.c.body).where(table.c.reader == self.reader)
+            with engine.begin() as connection:
+                there = _parse(connection.execute(query).scalars().all())[0]
+                here = {entry.entry_id: entry for entry in self._entries()}
+                missing = [_columns(here[name]) for name in here.keys() - there.keys()]
+                if missing:
+                    connection.execute(sa.insert(table), missing)
+            self._engine = engine
+        except (sa.exc.SQLAlchemyError, ImportError) as error:
+            cause = getattr(error, "orig", None) or error
+            self._say(
+                f"The class journal at {self._class.render_as_string()} cannot be used ({cause}). "
+                f"Predictions are kept in {self.lines} and are sent when it answers again."
+            )
+            return
+        self._add_missing(there)
+
+    def _cannot_write(self, error: OSError) -> JournalError:
+        return JournalError(
+            "The prediction journal cannot be written.",
+            f"{self.lines}: {error.strerror or error}",
+            "every page still runs; earlier predictions are untouched",
+        )
 
     def _say(self, message: str) -> None:
         if message not in self.notices:
@@ -584,94 +452,82 @@ class Journal:
             warnings.warn(message, JournalWarning, stacklevel=2)
 
 
-class _WrongTables(Exception):
-    """The file is a database, but not this journal's."""
+def _parse_url(url: str) -> sa.URL:
+    import sqlalchemy as sa
+
+    try:
+        return sa.make_url(url)
+    except sa.exc.SQLAlchemyError as error:
+        raise JournalError(
+            "The prediction journal has no usable address.",
+            f"{URL_VARIABLE} or the url is {url!r}: {error}",
+            f"unset {URL_VARIABLE} and the journal is a file under work/",
+        ) from error
 
 
-_DATABASE_FAILS = (SQLAlchemyError, ImportError, ValidationError, _WrongTables)
+def _class_table() -> sa.Table:
+    """The table of a class: ``body`` is the entry, the rest spares a class view the JSON."""
+    import sqlalchemy as sa
 
-
-_METADATA = sa.MetaData()
-_ENTRIES = sa.Table(
-    "journal_entries",
-    _METADATA,
-    sa.Column("entry_id", sa.String(32), primary_key=True),
-    sa.Column("at", sa.String(40), nullable=False),
-    sa.Column("reader", sa.String(200), nullable=False, index=True),
-    sa.Column("question_id", sa.String(200), nullable=False, index=True),
-    sa.Column("page", sa.String(200)),
-    sa.Column("kind", sa.String(16), nullable=False),
-    sa.Column("direction", sa.String(8)),
-    sa.Column("ratio", sa.Float),  # predicted or measured, so that a class view needs no JSON
-    sa.Column("after_reveal", sa.Boolean),
-    sa.Column("source", sa.String(16)),
-    sa.Column("body", sa.Text, nullable=False),
-)
-
-
-def _is_damage(error: Exception) -> bool:
-    """True when the file itself is bad, rather than busy, full or out of reach."""
-    if isinstance(error, DBAPIError):
-        code = getattr(error.orig, "sqlite_errorcode", None)
-        if code is None:
-            return False
-        primary = code & 0xFF  # the low byte; the rest says which kind
-        return primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
-    return isinstance(error, (ValidationError, _WrongTables))
-
-
-def _entries(connection: sa.Connection, query: sa.Select[Any]) -> list[AnyEntry]:
-    return [ENTRY.validate_json(body) for body in connection.execute(query).scalars()]
-
-
-def _insert(connection: sa.Connection, entries: list[AnyEntry]) -> None:
-    if not entries:
-        return
-    connection.execute(sa.insert(_ENTRIES), [_columns(entry) for entry in entries])
+    return sa.Table(
+        "journal_entries",
+        sa.MetaData(),
+        sa.Column("entry_id", sa.String(32), primary_key=True),
+        sa.Column("at", sa.String(40), nullable=False),
+        sa.Column("reader", sa.String(200), nullable=False, index=True),
+        sa.Column("question_id", sa.String(200), nullable=False, index=True),
+        sa.Column("page", sa.String(200)),
+        sa.Column("kind", sa.String(16), nullable=False),
+        sa.Column("direction", sa.String(8)),
+        sa.Column("ratio", sa.Float),  # predicted or measured
+        sa.Column("after_reveal", sa.Boolean),
+        sa.Column("source", sa.String(16)),
+        sa.Column("body", sa.Text, nullable=False),
+    )
 
 
 def _columns(entry: AnyEntry) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "entry_id": entry.entry_id,
+    """An entry as a row of `_class_table`."""
+    held = entry.model_dump()
+    names = ("entry_id", "reader", "question_id", "page", "kind", "direction", "after_reveal")
+    return {
+        **{name: held.get(name) for name in names},
         "at": entry.at.astimezone(UTC).isoformat(timespec="microseconds"),
-        "reader": entry.reader,
-        "question_id": entry.question_id,
-        "kind": entry.kind,
-        "page": None,
-        "direction": None,
-        "ratio": None,  # a database takes many rows at once only where all name the same columns
-        "after_reveal": None,
-        "source": None,
+        "ratio": held.get("ratio", held.get("measured_ratio")),
+        "source": held.get("source"),
         "body": entry.model_dump_json(),
     }
-    if isinstance(entry, Reveal):
-        return values | {"ratio": entry.measured_ratio, "source": entry.source}
-    values |= {"page": entry.page}
-    if isinstance(entry, Prediction):
-        values |= {"direction": entry.direction}
-    if isinstance(entry, (Prediction, ModelPrediction)):
-        values |= {"ratio": entry.ratio, "after_reveal": entry.after_reveal}
-    return values
 
 
-def _sqlite_engine(url: sa.URL) -> sa.Engine:
-    # No pool: an open handle would follow a file that a repair has moved aside.
-    engine = sa.create_engine(url, poolclass=NullPool, connect_args={"timeout": _LOCK_TIMEOUT_S})
+def _parse(bodies: Sequence[str | bytes]) -> tuple[dict[str, AnyEntry], int]:
+    """Entries by their id, the first of each, and how many could not be read."""
+    entries: dict[str, AnyEntry] = {}
+    unreadable = 0
+    for body in bodies:
+        if body.strip():
+            try:
+                entry = ENTRY.validate_json(body)
+            except ValidationError:
+                unreadable += 1
+            else:
+                entries.setdefault(entry.entry_id, entry)
+    return entries, unreadable
 
-    @sa.event.listens_for(engine, "connect")
-    def _set_durability(connection: Any, _record: Any) -> None:
-        connection.execute("PRAGMA synchronous=FULL")
 
-    return engine
+@contextmanager
+def _refused(what: str, still_works: str) -> Iterator[None]:
+    """Say of fields that contradict themselves what was not done because of it."""
+    try:
+        yield
+    except ValidationError as error:
+        why = "; ".join(_plain(problem) for problem in error.errors())
+        raise JournalError(what, why, still_works) from error
 
 
-def _memory_engine() -> sa.Engine:
-    memory = {"check_same_thread": False}
-    return sa.create_engine("sqlite://", poolclass=StaticPool, connect_args=memory)
-
-
-def _default_lines() -> Path:
-    return work_dir() / "journal.jsonl"
+def _plain(problem: Any) -> str:
+    where = ".".join(str(part) for part in problem["loc"])
+    text = str(problem["msg"]).removeprefix("Value error, ")
+    return f"{where}: {text}" if where else text
 
 
 def _reader_name() -> str:
@@ -684,45 +540,21 @@ def _reader_name() -> str:
         return "reader"
 
 
-def _counted_model(entries: list[AnyEntry], question_id: str) -> ModelPrediction | None:
-    said = [
-        entry
-        for entry in entries
-        if isinstance(entry, ModelPrediction)
-        and entry.question_id == question_id
-        and not entry.after_reveal
-    ]
+def _of(kind: type[E], entries: Sequence[AnyEntry]) -> list[E]:
+    return [entry for entry in entries if isinstance(entry, kind)]
+
+
+def _counted_model(entries: Sequence[AnyEntry]) -> ModelPrediction | None:
+    said = [entry for entry in _of(ModelPrediction, entries) if not entry.after_reveal]
     return said[-1] if said else None
 
 
-def _hints_of(entries: list[AnyEntry], question_id: str) -> tuple[str, ...]:
-    return tuple(
-        entry.hint
-        for entry in entries
-        if isinstance(entry, Hint) and entry.question_id == question_id and not entry.after_commit
-    )
-
-
-def _last_notes(entries: list[AnyEntry]) -> Notes | None:
-    written = [entry for entry in entries if isinstance(entry, Notes)]
-    return written[-1] if written else None
-
-
-def _first_reveal(entries: list[AnyEntry], question_id: str) -> Reveal | None:
-    for entry in entries:
-        if isinstance(entry, Reveal) and entry.question_id == question_id:
-            return entry
-    return None
+def _counted_hints(entries: Sequence[AnyEntry]) -> tuple[str, ...]:
+    return tuple(entry.hint for entry in _of(Hint, entries) if not entry.after_commit)
 
 
 def _geometric_mean(values: list[float]) -> float | None:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None
-
-
-def _plain(problem: Any) -> str:
-    where = ".".join(str(part) for part in problem["loc"])
-    text = str(problem["msg"]).removeprefix("Value error, ")
-    return f"{where}: {text}" if where else text
 
 
 __all__ = [

@@ -399,7 +399,7 @@ def fair_peers(
         if record.kind == "baseline"
         and record.name in known
         and known[record.name].fair
-        and known[record.name].kv_bits == kv_bits
+        and known[record.name].storage.bits == kv_bits
     ]
     return sorted(fair, key=lambda record: record.median_us)
 

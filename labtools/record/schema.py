@@ -17,11 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from labtools.problem import LabError, Limits, Problem, load_rung, problem_from_dict
 from labtools.problem.limits import SMS_OF_H200, assumed_limits
 from labtools.problem.rung import say_knobs
+from labtools.problem.storage import AS_GIVEN, CODECS, StorageFormat
 
 from .fields import ComparisonField, HashesField, KeptLaunchField, ModelName, ResourcesField
 
-SCHEMA_VERSION = 2
-"""2: launches say what is not timed and what a call allocates. 1: they say neither."""
+SCHEMA_VERSION = 3
+"""3: the codec of what is streamed. 2: its bits alone (`_from_version_2`)."""
 
 Kind = Literal["rung", "baseline", "ceiling"]
 _NAME = re.compile(r"(?:(?:baseline|ceiling):)?(?!.*\.(?:py|cu)$)[^/\\\0\n:]*[^/\\\0\n:.]")
@@ -89,9 +90,7 @@ class Provenance(_Schema):
 class ProcessSamples(_Schema):
     """Times of one child process."""
 
-    # 0, 1, ...; two candidates with the same campaign, workload and process number were timed in
-    # the same process, their rounds interleaved
-    process: int
+    process: int  # 0, 1, ...; what shares it, campaign and workload ran in it, rounds interleaved
     us: tuple[_Time, ...] = Field(min_length=1)  # time of one call, microseconds; one value a round
     launches_per_sample: int = Field(ge=1)  # calls behind each value
     rotated_sets: int = Field(ge=1)  # different sets of buffers that the calls went round
@@ -138,13 +137,12 @@ class SanitizerVerdict(_Schema):
     verdict: Literal["clean", "errors", "not run"]  # ``clean``, ``errors`` or ``not run``
     text: str = ""  # the errors, or why it did not run; empty when clean
     workload: dict[str, Any] | None = None  # the (small) workload that it watched
-    # at which values, where they are not the record's own: those of a kernel that is broken as its
-    # author wrote it, which has no time and so no record of its own
+    # where they are not the record's: a kernel that is broken as written has no time, so no record
     knobs: dict[str, int] | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @property
     def error_count(self) -> int | None:
-        """Errors that the tool counted, with which the text begins; None where it did not run."""
+        """None where it did not run."""
         if self.verdict == "not run":
             return None
         return int(self.text.split()[0]) if self.text else 0
@@ -172,8 +170,7 @@ class Run(_Schema):
     candidate: str  # a rung's id, ``baseline:NAME`` or ``ceiling:NAME``
     kind: Kind
     title: str = ""
-    # the rung's file when it is not one of the shipped rungs. It is told and compared; what stands
-    # there is never run because of a record.
+    # the file of a rung outside the project; compared, and never run because of a record
     rung_path: str | None = None
     rung_hash: str | None = None  # of that file, as `hash_python_file` gives it
     knobs: dict[str, int] = Field(default_factory=dict)
@@ -183,15 +180,14 @@ class Run(_Schema):
     resources: tuple[ResourcesField, ...] = ()
     hashes: HashesField
     protocol: str  # name and version of the way it was timed
-    # what was done to the candidate besides its knobs: ``stream`` for plain launches where graphs
-    # are the rule, ``outside`` for workspaces moved out of the call, or both, joined by ``+``;
-    # empty for the candidate as it is
+    # besides its knobs: ``stream`` for plain launches where graphs are the rule, ``outside`` for
+    # workspaces moved out of the call, or both, joined by ``+``
     experiment: str = ""
     comparison: ComparisonField
     samples: Samples
     median_us: _Time  # median over the processes of each process's median
     notes: tuple[str, ...] = ()
-    kv_bits: int = 16  # bits in which it keeps an element of what it streams, of decode K and V
+    codec: str = AS_GIVEN  # of an element of what it streams, of decode K and V
     # bytes of the cache as it keeps it, scales included, each once; None where that is the
     # workload's own K and V
     kv_bytes_read: int | None = None
@@ -199,8 +195,15 @@ class Run(_Schema):
     @field_validator("schema_version")
     @classmethod
     def _is_known(cls, value: int) -> int:
-        if not 1 <= value <= SCHEMA_VERSION:
-            raise ValueError(f"it is {value}; this labtools reads 1 to {SCHEMA_VERSION}")
+        if value != SCHEMA_VERSION:
+            raise ValueError(f"it is {value}; this labtools reads 2 and {SCHEMA_VERSION}")
+        return value
+
+    @field_validator("codec")
+    @classmethod
+    def _is_a_codec(cls, value: str) -> str:
+        if value not in (AS_GIVEN, *CODECS):
+            raise ValueError(f"it is {value!r}; there are {', '.join((AS_GIVEN, *CODECS))}")
         return value
 
     @field_validator("candidate")
@@ -242,10 +245,12 @@ class Run(_Schema):
     @property
     def allocates(self) -> bool:
         """Whether its timed calls allocate memory."""
-        if self.schema_version < 2:
-            # Such a record says it by its protocol alone.
-            return self.protocol == "stream-1" and "stream" not in self.experiment.split("+")
         return any(space.in_call for launch in self.launches for space in launch.workspace)
+
+    @property
+    def kv_bits(self) -> int:
+        """Bits in which it keeps an element of what it streams."""
+        return StorageFormat(AS_GIVEN).bits if self.codec == AS_GIVEN else CODECS[self.codec].bits
 
     @property
     def read_bytes(self) -> int:
@@ -272,31 +277,17 @@ class Record(Run):
 
     @model_validator(mode="before")
     @classmethod
-    def _has_limits(cls, data: Any) -> Any:
-        """A record made before Limits were kept gets those that its launch assumed.
-
-        Rungs had a knob ``sms`` then, for what `Limits.num_sms` says now.
-        """
-        if isinstance(data, dict):  # where it lies is not for the record itself to say
-            data = {name: held for name, held in data.items() if name not in ("file", "signed")}
-        if not isinstance(data, dict) or data.get("kind") == "baseline" or data.get("limits"):
+    def _from_disk(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
             return data
-        made = data.get("provenance")
-        made = made.model_dump() if isinstance(made, Provenance) else made
-        if not isinstance(made, dict) or not {"gpu_slug", "arch"} <= made.keys():
-            return data  # what is missing is said for the record itself
-        knobs = dict(data.get("knobs") or {})
-        num_sms = knobs.pop("sms", None) or made.get("num_sms") or SMS_OF_H200
-        given = (made["gpu_slug"], made["arch"], num_sms, made.get("l2_bytes") or 0)
-        return {**data, "knobs": knobs, "limits": assumed_limits(*given)}
+        # Where it lies is not for the record itself to say.
+        held = {name: value for name, value in data.items() if name not in ("file", "signed")}
+        return _from_version_2(held) if held.get("schema_version") == 2 else held
 
     @functools.cached_property
     def every_knob(self) -> dict[str, int]:
-        """Its knobs, and the defaults of those that its rung got since.
-
-        A knob that came later has a default at which the code is what it was, or the record is
-        stale. A rung outside the project, whose Python no record makes run, and one that is gone
-        have the knobs that were kept.
+        """Its knobs, and the defaults of those that its rung got since. A rung outside the
+        project, whose Python no record makes run, and one that is gone have those that were kept.
         """
         if self.kind != "rung" or self.rung_path is not None:
             return self.knobs
@@ -332,6 +323,33 @@ def _workload_of(text: str) -> Problem:
 @functools.lru_cache(maxsize=1024)
 def _key_of(workload: Problem) -> str:
     return workload.key()
+
+
+_CODECS_OF_BITS = {
+    ("rung", 8): "int8",
+    ("rung", 4): "int4",
+    ("baseline", 8): "fp8-e4m3",
+}
+
+
+def _from_version_2(data: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a record as it is now: its bits are a codec's.
+
+    Where it keeps no Limits it gets those that its launch assumed; what `Limits.num_sms` says was a
+    knob ``sms`` then.
+    """
+    data = {**data, "schema_version": SCHEMA_VERSION}
+    kind, bits = data.get("kind"), data.pop("kv_bits", 16)
+    data["codec"] = AS_GIVEN if bits == 16 else _CODECS_OF_BITS.get((kind, bits), f"{bits} bits")
+    made = data.get("provenance")
+    if kind == "baseline" or data.get("limits") or not isinstance(made, dict):
+        return data
+    if not {"gpu_slug", "arch"} <= made.keys():
+        return data  # what is missing is said for the record itself
+    knobs = dict(data.get("knobs") or {})
+    num_sms = knobs.pop("sms", None) or made.get("num_sms") or SMS_OF_H200
+    limits = assumed_limits(made["gpu_slug"], made["arch"], num_sms, made.get("l2_bytes") or 0)
+    return {**data, "knobs": knobs, "limits": limits}
 
 
 def slug_of_gpu(name: str) -> str:

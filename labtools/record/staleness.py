@@ -1,30 +1,29 @@
 """Does a record still belong to the code that stands in the files?
 
 A record of a rung belongs to its machine code, launch, knobs, workload and protocol. Equal text
-with equal headers, definitions and options is the same code, and needs no compiler to say so; the
-text is compared without comments and layout. Where the text differs, the machine code decides, if
-this compiler is the one that made the record: another one may give other code for the same text.
-A baseline's code is its own file; the library's version is part of the record's provenance and is
-shown beside the number.
+with equal headers, definitions and options, comments and layout apart, is the same code. Where the
+text differs, the machine code decides, if this compiler is the one that made the record. A
+baseline's code is its own file.
 
-The launch counts with all that its timing means: what is launched before the timed call and not in
-it, what every call allocates, and in how many bits the inputs are kept.
-
-A rung outside the project is compared by its files alone. A record says where they are, and a
-record may come from anywhere: what stands there is read and never run.
+The launch counts with what is launched before the timed call, what every call allocates, and how
+the inputs are kept. A rung outside the project is compared by its files alone, which are read and
+never run: a record may come from anywhere.
 """
 
 from __future__ import annotations
 
+import functools
 import tokenize
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from labtools.problem import LabError, Launch, Limits, Rung, kernels_dir, load_rung
 from labtools.problem.baseline import baselines_dir
 from labtools.problem.rung import move_outside
+from labtools.problem.storage import AS_GIVEN
 from labtools.problem.text import is_file, read_given
 
 from .fields import write_argument
@@ -32,8 +31,8 @@ from .python_hash import python_hashes
 from .schema import Record
 
 PROTOCOLS = ("graph-1", "events-1", "stream-1")
-"""The ways of timing that are current: replays of a CUDA graph, events round plain launches where
-a call cannot be captured, and plain launches by intent, from an idle GPU on."""
+"""Current ways of timing: replays of a CUDA graph, events round plain launches where a call cannot
+be captured, and plain launches by intent, from an idle GPU on."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,7 @@ class CodeNow:
         self._baselines: dict[Path, tuple[str, ...]] = {}
 
     def rung(self, where: str | Path) -> Rung:
-        """The rung of a name or a path.
-
-        Raises:
-            LabError: it cannot be loaded.
-        """
+        """The rung of a name or a path."""
         if where not in self._rungs:
             self._rungs[where] = load_rung(where)
         return self._rungs[where]
@@ -78,17 +73,15 @@ class CodeNow:
     def baseline_hashes(self, path: Path) -> tuple[str, ...]:
         """The hashes that a record of a baseline's file may hold."""
         if path not in self._baselines:
-            self._baselines[path] = python_hashes(path)
+            here = python_hashes(path)
+            same = [edit["recorded"] for edit in _same_code() if edit["now"] in here]
+            self._baselines[path] = (*here, *same)
         return self._baselines[path]
 
 
 def freshness(record: Record, now: CodeNow | None = None) -> Freshness:
-    """Compare a record with the code it is about. Compiles at most once a kernel; see DESIGN.
-
-    Args:
-        record: of a rung, a baseline or a ceiling.
-        now: the code, where many records are compared with it; read afresh without it.
-    """
+    """Compare a record with the code it is about; ``now`` where many are. Compiles at most once a
+    kernel."""
     now = now or CodeNow()
     if record.protocol not in PROTOCOLS:
         return Freshness(
@@ -107,11 +100,7 @@ def freshness(record: Record, now: CodeNow | None = None) -> Freshness:
 
 
 def limits_of_record(record: Record) -> Limits:
-    """What the GPU gave the launch of a rung's record.
-
-    Raises:
-        LabError: it is a record of a library, which has no launch of ours.
-    """
+    """What the GPU gave the launch of a rung's record; a library's has no launch of ours."""
     if record.limits is None:
         raise LabError(
             f"The record of {record.candidate} keeps no Limits.",
@@ -141,8 +130,8 @@ def rung_freshness(
         return Freshness(False, changed)
     limits = limits_of_record(record)
     scheme = rung.scheme(record.problem, record.knobs)
-    if record.kind == "rung" and record.kv_bits != (16 if scheme is None else scheme.bits):
-        return Freshness(False, "the bits in which it keeps its inputs have changed since")
+    if record.kind == "rung" and record.codec != (AS_GIVEN if scheme is None else scheme.codec):
+        return Freshness(False, "how it keeps its inputs has changed since")
     defines = rung.defines(record.problem, limits, record.knobs)
     text_hash = (now or CodeNow()).text_hash(rung, defines)
     if text_hash == record.hashes.source_hash:
@@ -169,13 +158,11 @@ def rung_freshness(
 
 def _change_in_what_is_timed(record: Record, launches: Sequence[Launch]) -> str:
     """What moved into the timed call or out of it, in a sentence; empty where nothing did."""
-    if record.schema_version < 2:
-        same = record.allocates == any(_allocated(launch) for launch in launches)
-    else:
-        if [one.prepare for one in record.launches] != [one.prepare for one in launches]:
-            return "another part of the launches is timed since"
-        same = list(map(_allocated, record.launches)) == list(map(_allocated, launches))
-    return "" if same else "what the timed call allocates has changed since"
+    if [launch.prepare for launch in record.launches] != [launch.prepare for launch in launches]:
+        return "another part of the launches is timed since"
+    if list(map(_allocated, record.launches)) != list(map(_allocated, launches)):
+        return "what the timed call allocates has changed since"
+    return ""
 
 
 def _allocated(launch: Launch) -> list[tuple[str, int]]:
@@ -215,14 +202,17 @@ def _baseline_freshness(record: Record, now: CodeNow) -> Freshness:
     return Freshness(False, "the baseline's file has changed since")
 
 
+@functools.cache
+def _same_code() -> list[dict[str, str]]:
+    """Hashes of a library's file before and after an edit that changed nothing of what is timed."""
+    text = (kernels_dir() / "baselines" / "same_code.toml").read_text("utf-8")
+    edits: list[dict[str, str]] = tomllib.loads(text)["edit"]
+    return edits
+
+
 def same_launches(kept: Sequence[Launch], now: Sequence[Launch]) -> bool:
     """Whether what a record keeps of its launches is what a rung launches now, types included."""
-    if len(kept) != len(now):
-        return False
-    return all(
-        _identity(old) == _identity(new if old.args else replace(new, args=()))
-        for old, new in zip(kept, now, strict=True)
-    )
+    return list(map(_identity, kept)) == list(map(_identity, now))
 
 
 def _identity(launch: Launch) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -60,43 +61,10 @@ _PTXAS_SMEM = re.compile(
 )
 _PTXAS_ERROR = re.compile(r"^ptxas .*?(?:error|fatal)\s*: (?P<text>.*)$")
 
-_HINTS = (
-    (
-        re.compile(r'expected an? "[;})]'),
-        "The compiler notices this only at the next word, so look at the line before as well.",
-    ),
-    (
-        re.compile(r'identifier "__?half2?" is undefined|identifier "half2?" is undefined'),
-        "half comes from a header: #include <cuda_fp16.h>.",
-    ),
-    (
-        re.compile(
-            r'cannot open source file "(std|limits|type_traits|algorithm|array|utility|tuple|'
-            r'c?math|iostream|vector|string)[\w.]*"'
-        ),
-        "This compiler has no C++ standard library; CUDA's own functions need no header.",
-    ),
-    (
-        re.compile(r'identifier "(INFINITY|NAN|FLT_MAX|INT_MAX|u?int(8|16|32|64)_t)" is undefined'),
-        "It comes from a header: <math.h>, <float.h>, <limits.h> or <stdint.h>.",
-    ),
-    (
-        re.compile(r'cannot open source file "'),
-        "A header in quotes is looked for beside the kernel, then in kernels/include.",
-    ),
-    (
-        re.compile(r'identifier "\w+" is undefined'),
-        "A name must be declared before it is used; check its spelling and its scope.",
-    ),
-    (
-        re.compile(r"call to a __host__ function|calling a __host__ function"),
-        "A kernel can call only device functions; mark the function __device__.",
-    ),
-    (
-        re.compile(r"variable-length array|expression must have a constant value"),
-        "A size or unroll count must be known at compile time: a constexpr, a knob or a #define.",
-    ),
-)
+_HINTS = [
+    (re.compile(hint["message"]), hint["says"])
+    for hint in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["hint"]
+]
 
 
 def parse_compile_log(

@@ -3,41 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import importlib.metadata
 import importlib.util
 import re
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from labtools.problem import LabError
 
 from .compiler import find_compiler
 from .device import DeviceInfo, device_query
 from .options import cuda_include_dir
-from .tools import (
-    NSIGHT_PYTHON_NEEDS_NCU,
-    find_cxx_compiler,
-    find_tool,
-    tool_version,
-)
+from .tools import NSIGHT_PYTHON_NEEDS_NCU, find_cxx_compiler, find_tool, tool_version
 
-_WITHOUT_GPU = (
-    "compiling for any GPU, predictions, the CPU runner and the recorded measurements all work "
-    "without a GPU"
-)
-_CU_INIT_REASONS = {
-    3: "the driver was not initialised",
-    34: "a stub library stands in for the driver",
-    100: "the driver finds no GPU (none is there, none is passed into this container, or "
-    "CUDA_VISIBLE_DEVICES hides it)",
-    101: "CUDA_VISIBLE_DEVICES names a GPU that does not exist",
-    802: "the GPU's fabric is not ready yet (fabric manager)",
-    803: "the driver library and the kernel module have different versions",
-    804: "the forward-compatibility library does not serve this GPU",
-    999: "the driver reports an unknown error, which a reboot usually clears",
-}
+_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_WITHOUT_GPU: str = _WORDS["without_gpu"]
 
 
 @dataclass(frozen=True)
@@ -68,12 +49,12 @@ class Findings:
 class Prerequisite:
     """One link of the chain from source to measurement."""
 
-    name: str  # short name
+    name: str
     ok: bool  # it is here and usable
-    found: str  # what was found
-    why: str = ""  # what is wrong, or an empty string
-    still_works: str = ""  # what works all the same, or an empty string
-    fix: str = ""  # what to do about it, or an empty string
+    found: str
+    why: str = ""  # what is wrong
+    still_works: str = ""
+    fix: str = ""
 
 
 def nothing_runs(why: str, still_works: str = "") -> LabError:
@@ -187,91 +168,13 @@ def explain(facts: Findings) -> CudaStatus:
     return CudaStatus(links, facts.device)
 
 
-_MISSING = {
-    name: Prerequisite(name, False, *texts)
-    for name, *texts in (
-        (
-            "nvrtc",
-            "no CUDA compiler",
-            "NVRTC was not found",
-            "records, pages and predictions from data sheets; the CPU runner where there is a C++ "
-            "compiler",
-            "install cuda-core, nvidia-cuda-nvrtc, nvidia-cuda-runtime and nvidia-cuda-crt",
-        ),
-        (
-            "headers",
-            "no CUDA headers",
-            "cuda_fp16.h was not found in the CUDA packages, in CUDA_PATH or in /usr/local/cuda",
-            "kernels that include no CUDA header",
-            "install nvidia-cuda-runtime and nvidia-cuda-crt, or set CUDA_PATH to a toolkit",
-        ),
-        (
-            "nvdisasm",
-            "no disassembler",
-            "nvdisasm is in no CUDA package, not on the path and in no toolkit",
-            "compiling, with registers, shared memory and spills",
-            "install nvidia-cuda-nvdisasm",
-        ),
-        (
-            "driver",
-            "no NVIDIA driver",
-            "the library libcuda.so.1 is not on this machine",
-            _WITHOUT_GPU,
-            "install NVIDIA's display driver; the CUDA toolkit is not needed",
-        ),
-        (
-            "gpu",
-            "no usable GPU",
-            "there is no driver, so no GPU can be asked",
-            _WITHOUT_GPU,
-            "run nvidia-smi to see its view",
-        ),
-        (
-            "cupy",
-            "no CuPy",
-            "the package is not installed",
-            _WITHOUT_GPU,
-            "install cupy-cuda13x (only a machine with a GPU needs it)",
-        ),
-        (
-            "torch",
-            "no torch",
-            "the package is not installed",
-            "everything but the torch page and the library baselines",
-            "install torch",
-        ),
-        (
-            "ncu",
-            "no Nsight Compute",
-            "ncu is neither on the path nor in a CUDA toolkit",
-            "timing, checking and the recorded counters",
-            "install Nsight Compute (only a machine with a GPU needs it)",
-        ),
-        (
-            "compute-sanitizer",
-            "no compute-sanitizer",
-            "it is neither on the path nor in a CUDA toolkit",
-            "the CPU runner, which names faults with file and line, and the recorded verdicts",
-            "install the CUDA toolkit (only a machine with a GPU needs it)",
-        ),
-        (
-            "c++",
-            "no C++ compiler",
-            "neither $CXX nor c++, g++ or clang++ was found",
-            "compiling for GPUs, predictions, records and the live measurements",
-            "install g++ (Debian, Ubuntu) or the command line tools (macOS) for the CPU runner",
-        ),
-    )
-}
-"""What to say of each link where it is not here."""
-
-
 def _judge(name: str, found: object, /, **told: str | None) -> Prerequisite:
-    """The link with what was found, or what `_MISSING` says, but for the texts given."""
+    """The link with what was found, or what ``status.toml`` says, but for the texts given."""
     if found:
         return Prerequisite(name, True, str(found))
-    changes: dict[str, Any] = {key: text for key, text in told.items() if text is not None}
-    return dataclasses.replace(_MISSING[name], **changes)
+    texts = {"still_works": _WITHOUT_GPU, **_WORDS["missing"][name]}
+    texts |= {key: text for key, text in told.items() if text is not None}
+    return Prerequisite(name, False, **texts)
 
 
 def _say_driver(facts: Findings) -> str:
@@ -292,9 +195,8 @@ def _why_no_gpu(facts: Findings) -> dict[str, str | None]:
     if facts.cu_init in (0, None):
         why = "the driver answers, but no package that could ask it is installed"
         return {"why": why, "fix": "install cuda-core or CuPy" if facts.cu_init == 0 else None}
-    return {
-        "why": _CU_INIT_REASONS.get(facts.cu_init, f"the driver returned error {facts.cu_init}")
-    }
+    known = _WORDS["cu_init"].get(str(facts.cu_init))
+    return {"why": known or f"the driver returned error {facts.cu_init}"}
 
 
 def _judge_cupy(facts: Findings) -> Prerequisite:

@@ -33,7 +33,7 @@ def refusals(page: Any) -> list[str]:
 
 
 def shown_time(page: Any) -> Any:
-    return page.locator(".lt-ch-value")
+    return page.locator(".lt-ch .lt-value")
 
 
 def forecast_text(name: str, **knobs: int) -> str:

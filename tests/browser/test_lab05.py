@@ -26,7 +26,7 @@ GATES = 3
 
 
 def shown(page: Any) -> Any:
-    return page.locator(".lt-split-time")
+    return page.locator(".lt-split .lt-value")
 
 
 def expected(pieces: int, **changes: int) -> str:
@@ -43,7 +43,7 @@ def walk_the_bench(page: Any) -> None:
     expect(page.locator(".lt-split-decode")).to_have_count(6)
     slide(page, "pieces", "ArrowRight", 2)
     expect(shown(page)).to_have_text(expected(4))
-    expect(page.locator(".lt-split-table tr.lt-split-chosen th")).to_have_text("4")
+    expect(page.locator(".lt-split-table tr.lt-chosen th")).to_have_text("4")
     slide(page, "batch B", "ArrowLeft")
     expect(shown(page)).to_have_text(expected(4, batch=1))
     expect(page.locator(".lt-split-bound")).to_have_text("chain")

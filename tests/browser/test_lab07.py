@@ -37,7 +37,7 @@ def check_rung(page: Any, rung: str) -> None:
     run = recorded_run(GpuRecords("h200"), rung, HEADLINE)
     assert run is not None
     expect(page.locator(".lt-ncu-bound")).to_have_text(f"bound: {run.bound_word} ")
-    expect(page.locator(".lt-ncu-now")).to_contain_text(run.where)
+    expect(page.locator(".lt-ncu .lt-now")).to_contain_text(run.where)
     first = page.locator(".lt-ncu-waits .lt-ncu-bar").first
     reason, share = next(iter(stall_shares(run.values).items()))
     expect(first).to_contain_text(reason.replace("_", " "))

@@ -25,6 +25,7 @@ from test_lab07 import answer_in_cell
 from test_labs import in_sight, kernel_is_idle
 from test_loop_recorded import DROPPED, OTHER_FORM, TO_DROPPED
 
+from labtools.notebook.guess import KIT
 from labtools.notebook.labs.lab09_loop import view
 from labtools.notebook.labs.lab09_loop.view import open_game, read_game
 from labtools.notebook.static_page import site_script
@@ -38,7 +39,6 @@ from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.pick import Retry, Taken, retried_form, retried_settings
 from labtools.optimize.searches import Searches
 from labtools.optimize.state import METHOD_CLASSES, LoopState, RoundKept
-from labtools.problem.rung import say_knobs
 
 LAB09 = "labs/lab09_loop.md"
 ANSWERS = 2
@@ -63,7 +63,7 @@ class Reference:
         from, or nothing."""
         family, steps = self.bench.family, self.folder
         loop.init(
-            *(steps, family, self.bench.problem, "recorded", SEED, DEFAULT_BRANCHES, DEFAULT_RULE)
+            steps, family, self.bench.problem, "recorded", SEED, DEFAULT_BRANCHES, DEFAULT_RULE
         )
         for number in range(1, ROUNDS + 1):
             begun = self._restart() if number == RESTARTED else ""
@@ -157,7 +157,6 @@ def play_round(
     expect(status).to_contain_text(
         f"The fastest after {done.runs} runs takes {say_time(fastest_us)}"
     )
-    expect(status).not_to_contain_text("leads")
     offered = now.get_by_label("This round begins from").locator("option")
     places = {int(one.get_attribute("value")) for one in offered.all()}
     frontier = {bench.grid.number(family.read_key(one.point)) for one in done.frontier}
@@ -223,7 +222,7 @@ def play_by_keyboard(page: Any) -> None:
     for name in ("compute.tensor_core", "memory.group_of_heads", "latency.split_sequences"):
         tab_to(page, f'[data-method="{name}"]')
         page.keyboard.press("Space")
-    tab_to(page, ".lt-loop-buttons button")
+    tab_to(page, ".lt-loop-now .lt-tools button")
     page.keyboard.press("Enter")
     expect(page.locator(".lt-loop h4")).to_be_focused()
     expect(page.locator(".lt-loop h4")).to_contain_text("Your prediction")
@@ -234,12 +233,12 @@ def play_by_keyboard(page: Any) -> None:
     tab_to(page, ".lt-loop .lt-gate .lt-gate-button")
     page.keyboard.press("Enter")
     expect(page.locator(".lt-loop h4")).to_contain_text("Branches")
-    tab_to(page, ".lt-loop-buttons button")
+    tab_to(page, ".lt-loop-now .lt-tools button")
     page.keyboard.press("Enter")
     expect(page.locator(".lt-loop-now .lt-loop-branches tbody tr")).to_have_count(DEFAULT_BRANCHES)
 
 
-def not_sideways(page: Any, which: str = ".lt-loop-wide") -> bool:
+def not_sideways(page: Any, which: str = ".lt-loop .lt-table") -> bool:
     """Whether every table of the game fits its place, and there is one."""
     wide = "one => one.scrollWidth > one.clientWidth + 1"
     tables = page.locator(which).all()
@@ -270,7 +269,7 @@ def open_site(page: Any, address: str) -> None:
 def play_on_the_site(
     page: Any, site: Path, read: tuple[RecordedBench, Searches], folder: Path
 ) -> None:
-    """A game by clicks, its link, a broken link, a phone, the keyboard."""
+    """A game by clicks, its link, a phone, the keyboard."""
     address = (site / "labs/lab09_loop.html").as_uri()
     open_site(page, address)
     page.set_viewport_size({"width": 390, "height": 844})
@@ -292,51 +291,26 @@ def play_on_the_site(
     shoot(page, "static-lab09-phone-end", game(page))
     page.set_viewport_size({"width": 1280, "height": 1000})
     assert game(page).inner_text() == shown
-    # A link into the middle of a round, and links that cannot be played.
-    text = link.split("#loop=")[1]
-    begun = "~".join(text.split("~")[:3]).rsplit("-", 2)[0]
-    open_site(page, f"{address}#loop={begun}")
-    expect(game(page).locator("h4")).to_contain_text("Branches")
-    for broken, why in (
-        (text.replace("1~", "1~0", 1), "another version"),
-        (f"{begun}-99999", "does not keep to the rules"),
-        ("nonsense", "no moves of this game"),
-    ):
-        open_site(page, f"{address}#loop={broken}")
-        expect(page.locator(".lt-loop-error").first).to_contain_text(why)
-    # Without a link the reader's own run is there again, though links of others were opened since.
+    # Without a link the reader's own run is there again.
     open_site(page, address)
     expect(page.locator(".lt-loop-result")).to_be_visible()
     assert page.url == link
     press(page, "Start over")
-    play_by_keyboard(page)
-    held = page.url
-    press(page, "Start over")
-    expect(page.locator(".lt-loop-error").first).to_contain_text(
+    expect(page.locator(".lt-loop-told").first).to_contain_text(
         "The moves of the run that you left"
     )
-    page.get_by_text("Share this run, or open another").click()
-    page.get_by_label("A link or the moves of a run").fill(held)
-    press(page, "Open")
-    expect(game(page).locator("h4")).to_contain_text("Ablation")
-    assert page.url == held
+    play_by_keyboard(page)
 
 
 def moves_of(
     bench: RecordedBench, searches: Searches, rounds: Iterable[tuple[Sequence[str], str, str]]
 ) -> str:
-    """The moves of a game, as a link has them.
-
-    Args:
-        bench: of the grid that is played.
-        searches: that the game shows beside.
-        rounds: of each its methods, its one branch, and what is guessed: the branch's time, with
-            the class of each method behind.
-    """
+    """The moves of a game, as a link has them: of each round its methods, its one branch, and what
+    is guessed, of the time and then of each method."""
     tables, family = open_game(bench, searches).tables, bench.family
     numbers = {one["id"]: number for number, one in enumerate(tables["methods"])}
     places = {one["number"]: place for place, one in enumerate(tables["points"])}
-    parts = ["1", tables["version"]]
+    parts = ["2", tables["version"]]
     for methods, branch, guessed in rounds:
         axes = [family.method(name).axis for name in methods]
         slots = "".join(str(axes.count(axis)) for axis in METHOD_AXES)
@@ -354,19 +328,21 @@ def moves_to_dropped(bench: RecordedBench, searches: Searches) -> str:
 
 
 def try_again(page: Any, site: Path, bench: RecordedBench, searches: Searches) -> None:
-    """What the compiler dropped is offered again for a sentence that names a form."""
+    """What the compiler dropped is offered again in another form."""
     address = (site / "labs/lab09_loop.html").as_uri()
     open_site(page, f"{address}#loop={moves_to_dropped(bench, searches)}")
+    press(page, "Keep it as your own")
     past = page.locator(".lt-loop-past").last.locator(".lt-loop-removal .lt-loop-verdict")
     expect(past).to_contain_text("It is implementation failed")
     share_out(page, [1, 0, 0])
     page.locator(f'[data-method="{DROPPED}"]').check()
-    told, field = page.locator(".lt-loop-now .lt-loop-error"), page.locator(".lt-loop-again input")
-    expect(told).to_contain_text("nobody wrote why")
-    field.last.fill("once more, please")
-    expect(told).to_contain_text("names neither a form")
-    said = "a form with warps=8 ~ (not 4-5_!) * it's \u201c100 %\u201d <b>"
-    field.last.fill(said)
+    told = page.locator(".lt-loop-now .lt-loop-told")
+    fields = page.locator(".lt-loop-again", has=page.locator(f'[data-method="{DROPPED}"]'))
+    fields.get_by_label("another knob").select_option("split")
+    fields.get_by_label("its value").select_option("16")
+    expect(told).to_contain_text("This leads nowhere")
+    fields.get_by_label("another knob").select_option("warps")
+    fields.get_by_label("its value").select_option("8")
     expect(told).to_contain_text("not timed yet")
     shoot(page, "static-lab09-again", game(page))
     press(page, "Take these methods")
@@ -380,7 +356,7 @@ def try_again(page: Any, site: Path, bench: RecordedBench, searches: Searches) -
     page.locator(".lt-loop-classes").get_by_role("radio", name="undecided").check()
     press(page, "Commit the classes")
     expect(past).not_to_contain_text("failed")
-    expect(page.locator(".lt-loop-past").last).to_contain_text(said)
+    expect(page.locator(".lt-loop-past").last).to_contain_text("warps=8")
     shown = game(page).inner_text()
     open_site(page, page.url)
     assert game(page).inner_text() == shown
@@ -405,29 +381,32 @@ PLAY_DRAWN = """([tables, games, seed]) => {
   for (let n = 0; n < games; n++) {
     const [moves, rounds] = [{ rounds: [], ended: false }, []];
     for (let r = 0; r < 6; r++) {
-      const before = play(tables, moves);
-      const move = {};
-      const left = [...before.frontier.keys()];
-      if (left.length && draw([0, 1, 2]) === 0) move.begin = draw(left);
+      const left = [...play(tables, moves).frontier.keys()];
+      const move = left.length && draw([0, 1, 2]) === 0 ? { begin: draw(left) } : {};
       moves.rounds.push(move);
       const state = play(tables, moves);
-      const choices = openChoices(tables, state).filter((methods) => {
-        const slots = countAxes(tables, methods);
-        return !whyNotSlots(tables, state, slots) && !whyNotMethods(tables, state, slots, methods);
-      });
+      const choices = Object.keys(tables.points[state.at].moves).filter(Boolean)
+        .map((name) => name.split(",").map(Number))
+        .filter((methods) => {
+          const slots = countAxes(tables, methods);
+          return !slotsTold(tables, state.at, slots)
+            && !methodsTold(tables, state, { slots, methods });
+        });
       if (!choices.length) { moves.rounds.pop(); break; }
       const methods = draw(choices);
-      const branches = [draw(untried(tables, state, methods))];
-      Object.assign(move, { slots: countAxes(tables, methods), methods, branches });
-      Object.assign(move, { guess: readGuess("e"), ablated: true, classes: methods.map(() => 0) });
+      Object.assign(move, { slots: countAxes(tables, methods), methods, guess: readGuess("e"),
+        branches: [draw(untried(tables, state, methods))], ablated: true,
+        classes: methods.map(() => 0) });
       const done = play(tables, moves);
-      if (done.wrong) throw Error(done.wrong);
-      const { ratio, gain, taken, removals } = done.rounds.at(-1);
-      const found = removals.map((one) => tables.classes[one.class]);
-      const began = move.begin !== undefined;
-      rounds.push({ methods, found, ratio, gain, taken, began, settled: { ...done.classes } });
+      if (done.wrong) throw Error(done.step);
+      const { ratio, gain, removals } = done.rounds.at(-1);
+      rounds.push({ methods, found: removals.map((one) => tables.classes[one.class]), ratio, gain,
+        began: move.begin !== undefined, settled: { ...done.classes } });
     }
     told.push(rounds);
+    const text = writeMoves(tables, moves);
+    const [again, wrong] = readMoves(tables, text);
+    if (wrong || writeMoves(tables, again) !== text) throw Error(text);
   }
   return told;
 }"""
@@ -435,12 +414,17 @@ PLAY_DRAWN = """([tables, games, seed]) => {
 GAMES = 150
 
 
+def load_rules(page: Any) -> None:
+    page.goto("about:blank")
+    for path in (KIT.with_suffix(".js"), Path(view.__file__).with_name("play.js")):
+        page.add_script_tag(path=path)
+
+
 def test_the_game_believes_what_the_loop_believes(
     page: Any, read: tuple[RecordedBench, Searches]
 ) -> None:
     tables = open_game(*read).tables
-    page.goto("about:blank")
-    page.add_script_tag(path=Path(view.__file__).with_name("play.js"))
+    load_rules(page)
     seed = random.randrange(1, 2**31 - 1)
     print(f"seed {seed}")
     games = page.evaluate(PLAY_DRAWN, [tables, GAMES, seed])
@@ -462,10 +446,10 @@ def test_the_game_believes_what_the_loop_believes(
     assert opened and restarted, "nothing was opened again"
 
 
-UNTRIED = """([tables, asked]) => asked.map(([at, methods, dropped, said]) => {
+UNTRIED = """([tables, asked]) => asked.map(([at, methods, dropped, again]) => {
   const classes = {};
   for (const m of Object.keys(dropped)) classes[m] = "implementation_failed";
-  return untried(tables, { at, classes, dropped, known: new Set() }, methods, said);
+  return untried(tables, { at, classes, dropped, known: new Set() }, methods, again);
 })"""
 """Where rounds may lead beside methods that the compiler dropped."""
 ROUNDS_DRAWN = 60
@@ -475,7 +459,7 @@ def test_the_game_leads_where_the_loop_may_lead(
     page: Any, read: tuple[RecordedBench, Searches]
 ) -> None:
     """From drawn points with drawn methods, where the compiler dropped something of what is on or
-    is tried again with drawn words."""
+    is tried again with drawn fields."""
     bench, family = read[0], read[0].family
     tables = open_game(*read).tables
     seed = random.randrange(1, 2**31 - 1)
@@ -494,34 +478,29 @@ def test_the_game_leads_where_the_loop_may_lead(
             continue
         methods = [int(name) for name in draw.choice(choices).split(",")]
         dropped: dict[int, list[int]] = {}
-        said: dict[int, tuple[str, Retry]] = {}
+        again: dict[int, Retry] = {}
         on = [ids.index(name) for name in family.methods_on(points[at])]
         for m in {*draw.sample(on, min(2, len(on))), draw.choice(methods)}:
             form = family.form_of(points[at], ids[m])
             every = family.method(ids[m]).on
             dropped[m] = [draw.randrange(len(every)) if form is None else form]
-            if m in methods:
-                number = draw.randrange(len(every))
-                said[m] = draw.choice(
-                    [
-                        ("40 registers", Retry()),
-                        ("warps=4", Retry(knob="warps", value=4)),
-                        ("split=4", Retry(knob="split", value=4)),
-                        (say_knobs(every[number]), Retry(form=number)),
-                    ]
-                )
-        asked.append([at, methods, dropped, said])
-    page.goto("about:blank")
-    page.add_script_tag(path=Path(view.__file__).with_name("play.js"))
-    in_words = [
-        [at, methods, dropped, {m: words for m, (words, _) in said.items()}]
-        for at, methods, dropped, said in asked
+            left = [n for n in range(len(every)) if n not in dropped[m]]
+            knob = draw.choice(["warps", "split"])
+            if m in methods and left and draw.random() < 0.5:
+                again[m] = Retry(form=draw.choice(left))
+            elif m in methods and knob not in family.method(ids[m]).off:
+                again[m] = Retry(form=draw.choice([None, *range(len(every))]), knob=knob, value=4)
+        asked.append([at, methods, dropped, again])
+    load_rules(page)
+    fields = [
+        [at, methods, dropped, {m: in_browser(tables, one) for m, one in again.items()}]
+        for at, methods, dropped, again in asked
     ]
-    told = page.evaluate(UNTRIED, [tables, in_words])
+    told = page.evaluate(UNTRIED, [tables, fields])
     led = 0
-    for (at, methods, dropped, said), found in zip(asked, told, strict=True):
+    for (at, methods, dropped, again), found in zip(asked, told, strict=True):
         names = [ids[m] for m in methods]
-        retries = {ids[m]: retry for m, (_, retry) in said.items()}
+        retries = {ids[m]: retry for m, retry in again.items()}
         taken = Taken(failed={ids[m]: tuple(f) for m, f in dropped.items()}, acknowledged=retries)
         forms: dict[str, int] = {}
         for name in retries:
@@ -532,6 +511,12 @@ def test_the_game_leads_where_the_loop_may_lead(
         assert {points[place] for place in found} == wanted, (points[at].key, names, taken)
         led += bool(wanted)
     assert 5 < led < ROUNDS_DRAWN
+
+
+def in_browser(tables: dict[str, Any], retry: Retry) -> dict[str, int | None]:
+    """The fields of a retry as the game has them, the knob by its number."""
+    knob = tables["knobs"].index(retry.knob) if retry.knob else None
+    return {"form": retry.form, "knob": knob, "value": retry.value}
 
 
 # ------------------------------------------------------------------- the game alone on a page
@@ -673,40 +658,57 @@ def test_an_arrow_of_a_drawing_is_explained(
 def test_moves_that_break_a_rule_are_told_with_their_round(
     page: Any, alone: tuple[str, dict[str, Any]], harmed: str
 ) -> None:
-    page.goto(alone[0])
+    wrong: list[Any] = []
+    page.on("pageerror", lambda error: wrong.append(error))
     version, *rounds = harmed.split("~")[1:]
-    for text, number in (
-        ("999-7", 1),
-        ("120-99", 1),
-        (f"{rounds[0]}~999", 2),
-        (f"{rounds[0]}~012-99", 2),
+    open_site(page, alone[0])
+    own = give_a_slot(page)
+    for text, told in (
+        (f"2~{version}~999-7", "Round 1 of these moves does not keep to the rules."),
+        (f"2~{version}~120-99", "Round 1 of these"),
+        (f"2~{version}~120-1*1*", "Round 1 of these"),
+        (f"2~{version}~111~111", "Round 2 of these"),
+        (f"2~{version}~{rounds[0]}~999", "Round 2 of these"),
+        (f"2~{version}~{rounds[0]}~012-99", "Round 2 of these"),
+        ("2~00000000~111", "of another version of the grid"),
+        (harmed.replace("2~", "1~", 1), "of another version of the grid"),
+        ("garbage", "These are no moves of this game."),
+        ("%E0%A4%A", "These are no moves of this game."),
     ):
-        open_site(page, f"{alone[0]}#loop=1~{version}~{text}")
-        expect(page.locator(".lt-loop-error").first).to_contain_text(f"Round {number} of these")
+        open_site(page, f"{alone[0]}#loop={text}")
+        expect(page_told(page)).to_contain_text(told)
+        assert stored(page) == own
+    assert not wrong
 
 
-def test_a_link_leaves_the_readers_own_run_alone(
+def page_told(page: Any) -> Any:
+    """What the game says of the run as a whole."""
+    return page.locator(".lt-loop-told").first
+
+
+def test_a_link_is_looked_at_and_the_own_run_is_kept(
     page: Any, alone: tuple[str, dict[str, Any]]
 ) -> None:
     address, tables = alone
     open_site(page, address)
     own = give_a_slot(page)
-    linked = f"1~{tables['version']}~210"
+    linked = f"2~{tables['version']}~210"
     open_site(page, f"{address}#loop={linked}")
-    expect(game(page)).to_contain_text("not your own")
-    press(page, "Share the slots out again")
-    share_out(page, [0, 1, 2])
-    assert stored(page) == own
-    played = page.url
-    assert played.endswith("~012")
-    page.reload()
-    expect(game(page)).to_contain_text("Slots 0/1/2")
-    assert (page.url, stored(page)) == (played, own)
+    opened = game(page).get_by_text("This run was opened from a link or a text.")
+    for _ in range(2):
+        expect(opened).to_be_visible()
+        expect(game(page)).to_contain_text("Slots 2/1/0")
+        expect(page.locator(".lt-loop-methods")).to_have_count(0)
+        assert page.url.endswith(linked) and stored(page) == own
+        page.reload()
+    # The page's own links leave the run in its address.
+    page.get_by_role("link", name="The rules").click()
+    page.wait_for_url(f"**#loop={linked}")
     press(page, "Back to your own run")
     expect(game(page)).to_contain_text("Slots 1/1/1")
-    expect(game(page)).not_to_contain_text("not your own")
+    expect(opened).to_have_count(0)
     assert page.url.endswith(own)
-    # What a text in the field opens is apart as well, until its reader keeps it.
+    # What a text in the field opens is looked at too, until its reader keeps it.
     page.get_by_text("Share this run, or open another").click()
     page.get_by_label("A link or the moves of a run").fill(linked)
     press(page, "Open")
@@ -715,172 +717,22 @@ def test_a_link_leaves_the_readers_own_run_alone(
     press(page, "Keep it as your own")
     assert stored(page) == linked
     expect(page_told(page)).to_contain_text(own)
-    expect(game(page)).not_to_contain_text("not your own")
-    # Who has no run of their own loses nothing by playing on.
-    press(page, "Start over")
-    open_site(page, f"{address}#loop={linked}")
-    expect(game(page)).not_to_contain_text("not your own")
-    press(page, "Share the slots out again")
-    assert give_a_slot(page).endswith("~111")
-
-
-def page_told(page: Any) -> Any:
-    """What the game says of the run as a whole."""
-    return page.locator(".lt-loop-error").first
-
-
-def test_a_link_that_cannot_be_played_shows_the_own_run(
-    page: Any, alone: tuple[str, dict[str, Any]]
-) -> None:
-    wrong: list[Any] = []
-    page.on("pageerror", lambda error: wrong.append(error))
-    open_site(page, alone[0])
-    own = give_a_slot(page)
-    for garbage in ("garbage", "1~00000000~111", "%", "%E0%A4%A", "1~%zz~111", ""):
-        open_site(page, f"{alone[0]}#loop={garbage}")
-        if garbage:
-            expect(page_told(page)).to_contain_text("Your own run is shown.")
-        expect(game(page)).to_contain_text("Slots 1/1/1")
-        assert page.url.endswith(own)
-        assert stored(page) == own
-    open_site(page, f"{alone[0]}#%E0%A4%A")
-    assert not wrong
-
-
-def test_the_pages_own_links_leave_the_run_in_the_address(
-    page: Any, alone: tuple[str, dict[str, Any]]
-) -> None:
-    linked = f"1~{alone[1]['version']}~210"
-    open_site(page, f"{alone[0]}#loop={linked}")
-    page.get_by_role("link", name="The rules").click()
-    page.wait_for_url(f"**#loop={linked}")
-    page.reload()
-    expect(game(page)).to_contain_text("Slots 2/1/0")
-    # One's own earlier moves in the browser's history are no run of somebody else.
-    press(page, "Share the slots out again")
-    own = give_a_slot(page)
+    expect(page.locator(".lt-loop-methods")).to_have_count(3)
     page.go_back()
-    page.wait_for_url(f"**#loop={own}")
-    expect(game(page)).not_to_contain_text("not your own")
-
-
-OLD_RUN = "1~00000000~111"
-"""Moves of another version of the grid."""
-
-
-def test_an_own_run_of_another_version_hides_no_link(
-    page: Any, alone: tuple[str, dict[str, Any]]
-) -> None:
-    address, tables = alone
-    open_site(page, address)
-    page.evaluate("text => localStorage.setItem('fieldguide:loop', text)", OLD_RUN)
-    linked = f"{address}#loop=1~{tables['version']}~210"
-    open_site(page, linked)
-    for _ in range(2):
-        expect(game(page)).to_contain_text("Slots 2/1/0")
-        expect(page_told(page)).to_contain_text("This browser kept moves of yours.")
-        expect(page_told(page)).to_contain_text("of another version of the grid")
-        assert page.url == linked
-        page.reload()
+    page.wait_for_url("**#loop=*")
 
 
 def test_an_own_run_of_another_version_is_told(
     page: Any, alone: tuple[str, dict[str, Any]]
 ) -> None:
-    """It was in the address when the grid was renewed; then the browser has it alone."""
     open_site(page, alone[0])
-    give_a_slot(page)
-    page.evaluate(
-        """text => {
-          localStorage.setItem("fieldguide:loop", text);
-          history.replaceState({ loop: "own" }, "", `#loop=${text}`);
-        }""",
-        OLD_RUN,
-    )
-    why = "These moves are of another version of the grid, so they cannot be played here."
+    page.evaluate("localStorage.setItem('fieldguide:loop', '2~00000000~111')")
     page.reload()
-    expect(page_told(page)).to_have_text(why)
-    assert page.url == alone[0]
-    page.reload()
-    expect(page_told(page)).to_have_text(f"This browser kept moves of yours. {why}")
+    expect(page_told(page)).to_contain_text("of another version of the grid")
     give_a_slot(page)
     page.reload()
     expect(game(page)).to_contain_text("Slots 1/1/1")
     expect(page_told(page)).to_be_empty()
-
-
-def test_the_way_back_from_a_link_leads_to_the_own_run(
-    page: Any, alone: tuple[str, dict[str, Any]]
-) -> None:
-    open_site(page, alone[0])
-    own = give_a_slot(page)
-    page.goto(f"{alone[0]}#loop=1~{alone[1]['version']}~120")  # within the document
-    expect(game(page)).to_contain_text("not your own")
-    page.go_back()
-    expect(game(page)).to_contain_text("Slots 1/1/1")
-    expect(game(page)).not_to_contain_text("not your own")
-    assert (page.url, stored(page)) == (f"{alone[0]}#loop={own}", own)
-    page.go_forward()
-    expect(game(page)).to_contain_text("Slots 1/2/0")
-    expect(game(page)).to_contain_text("not your own")
-    assert stored(page) == own
-
-
-def test_an_earlier_state_of_the_own_run_is_told_as_such(
-    page: Any, alone: tuple[str, dict[str, Any]], harmed: str
-) -> None:
-    open_site(page, f"{alone[0]}#loop={harmed}")
-    page.evaluate("text => localStorage.setItem('fieldguide:loop', text)", harmed)
-    parts = harmed.split("~")
-    for earlier in ("~".join(parts[:3]), "~".join(parts[:4]).rsplit("-", 2)[0]):
-        open_site(page, f"{alone[0]}#loop={earlier}")
-        expect(game(page)).to_contain_text("an earlier state of your own run")
-        expect(game(page)).not_to_contain_text("not your own")
-        assert (page.url, stored(page)) == (f"{alone[0]}#loop={earlier}", harmed)
-        press(page, "Back to your own run")
-        expect(page.locator(".lt-loop-result")).to_be_visible()
-    page.add_script_tag(path=Path(view.__file__).with_name("play.js"))
-    for text, whole, wanted in (
-        ("1~v~111-1", "1~v~111-1-e", True),
-        ("1~v~111-1", "1~v~111-12-e", False),
-        ("1~v~111-1", "1~v~111-1.2-e", False),
-        ("1~v~111-1-e-3-x", "1~v~111-1-e-3-x0", True),
-        ("1~v~111-1-e-3-x0", "1~v~111-1-e-3-x0~end", True),
-        ("1~v~111-1-f120", "1~v~111-1-f1200", False),
-        ("1~v~111-1*1*x", "1~v~111-1*1*xy-e", False),
-    ):
-        found = page.evaluate("([text, whole]) => isBeginning(text, whole)", [text, whole])
-        assert found == wanted, (text, whole)
-
-
-def test_every_tab_shows_the_own_run_as_it_stands(
-    page: Any, alone: tuple[str, dict[str, Any]]
-) -> None:
-    address, tables = alone
-    context = page.context.browser.new_context()
-    page, other, linked = (context.new_page() for _ in range(3))
-    open_site(page, address)
-    first = give_a_slot(page)
-    open_site(other, address)
-    open_site(linked, f"{address}#loop=1~{tables['version']}~210")
-    press(other, "Share the slots out again")
-    share_out(other, [0, 1, 2])
-    second = stored(other)
-    assert second and second != first
-    expect(game(page)).to_contain_text("Slots 0/1/2")
-    expect(page_told(page)).to_contain_text("changed in another tab")
-    assert page.url.endswith(second)
-    expect(game(linked)).to_contain_text("Slots 2/1/0")
-    expect(page_told(linked)).to_be_empty()
-    # What is kept in another tab is this tab's own too, and the other way round.
-    press(linked, "Keep it as your own")
-    for tab in (page, other):
-        expect(game(tab)).to_contain_text("Slots 2/1/0")
-        expect(game(tab)).not_to_contain_text("not your own")
-    press(page, "Start over")
-    for tab in (other, linked):
-        expect(game(tab).locator(".lt-loop-axis").first).to_be_visible()
-        assert "#loop=" not in tab.url
 
 
 def test_text_that_cannot_be_opened_is_told_beside_its_field(
@@ -909,6 +761,7 @@ def test_the_knobs_are_explained_where_they_are_chosen(
     dropped = moves_to_dropped(*read)
     for text in (begun, f"{dropped}~100"):
         open_site(page, f"{alone[0]}#loop={text}")
+        press(page, "Keep it as your own")
         folded = page.locator(".lt-loop-now .lt-loop-knobs")
         expect(folded.locator("li").first).to_be_hidden()
         folded.locator("summary").click()
@@ -916,36 +769,6 @@ def test_the_knobs_are_explained_where_they_are_chosen(
             expect(folded).to_contain_text(knob.doc, ignore_case=True)
         tail = folded.locator("li").filter(has_text="only the last trip of a loop")
         expect(tail).to_contain_text("“Only the last trip looks where the rows end” (1)")
-    open_site(page, alone[0])
-    expect(page.locator(".lt-loop-knobs")).to_have_count(0)
-
-
-def test_the_bars_are_told_for_what_they_are(page: Any, alone: tuple[str, dict[str, Any]]) -> None:
-    open_site(page, alone[0])
-    now = page.locator(".lt-loop-now")
-    expect(now).to_contain_text("the largest share of a warp's time in one kind of wait")
-    assert "issue slots" in alone[1]["gaps_note"]
-    expect(now).to_contain_text(alone[1]["gaps_note"])
-
-
-def open_apart(page: Any) -> None:
-    """In Jupyter too, another run leaves the reader's own alone, and there is a way back."""
-    page.get_by_text("Share this run, or open another").click()
-    moves = page.get_by_label("The moves of this run", exact=True)
-    own = moves.input_value()
-    assert stored(page) == own
-    page.get_by_label("A link or the moves of a run").fill("~".join([*own.split("~")[:2], "210"]))
-    press(page, "Open")
-    expect(game(page)).to_contain_text("not your own")
-    press(page, "Share the slots out again")
-    share_out(page, [0, 1, 2])
-    expect(moves).to_have_value(re.compile("~012$"))
-    assert stored(page) == own
-    press(page, "Back to your own run")
-    expect(page.locator(".lt-loop-status")).to_contain_text("Round 2 begins from")
-    expect(game(page)).not_to_contain_text("not your own")
-    expect(moves).to_have_value(own)
-    assert stored(page) == own
 
 
 def test_lab09_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
@@ -962,7 +785,6 @@ def test_lab09_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     press(page, "Commit the classes")
     expect(page.locator(".lt-loop-status")).to_contain_text("Round 2 begins from")
     shoot(page, "lab09-round", game(page))
-    open_apart(page)
     answer_in_cell(page, "my_share", "shares[0]")
     answer_in_cell(page, "my_often", "often[0]")
     page.set_viewport_size({"width": 390, "height": 844})

@@ -29,6 +29,6 @@ def test_static_lab11_has_a_live_bench(built_site: Path, page: Any) -> None:
     expect(page.locator(".lt-sanitizer-row-off")).to_have_count(1)
     page.get_by_label("repaired", exact=True).select_option("both")
     expect(outcome(page)).to_have_text("right computed")
-    expect(page.locator(".lt-sanitizer-now")).to_contain_text("memcheck: clean")
+    expect(page.locator(".lt-sanitizer .lt-now")).to_contain_text("memcheck: clean")
     shoot(page, "static-lab11", page.locator(".lt-bench"))
     look_at_widths(page, "static-lab11", ".lt-bench", ".lt-sanitizer")

@@ -196,7 +196,7 @@ def test_lab02_as_a_reader_meets_it(lab_server: Server, page: Any) -> None:
     wait_for(lambda: kernel_is_idle(lab_server, LAB02), 60, "the run to stop again")
     assert stopped_at_gate(page)
 
-    value = page.locator(".lt-tl-value").first
+    value = page.locator(".lt-tl .lt-value").first
     page.get_by_label("timed call", exact=True).select_option(index=2)
     moved = (1 + 2 * HEADLINE.group_size) * HEADLINE.kv_bytes
     moved += HEADLINE.minimal_bytes - HEADLINE.kv_bytes - 4 * HEADLINE.batch
@@ -309,7 +309,7 @@ def test_static_labs_stay_alive(built_site: Any, page: Any) -> None:
     read_without_a_script(page, (built_site / "labs/lab01_occupancy.html").as_uri())
 
     page.goto((built_site / "labs/lab02_baseline.html").as_uri())
-    value = page.locator(".lt-tl-value").first
+    value = page.locator(".lt-tl .lt-value").first
     value.wait_for(state="attached")
     assert not value.is_visible(), "the answer stands before the question"
     page.get_by_role("button", name="Show it without a guess").click()

@@ -7,11 +7,24 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
+import pytest
+
 from labtools.predict import load_gpu
-from labtools.toolchain import DeviceInfo
+from labtools.toolchain import CompilerMissing, DeviceInfo, find_compiler, find_tool
 from labtools.toolchain.cache import code_digest
 
 T = TypeVar("T")
+
+
+def _has_tools() -> bool:
+    try:
+        find_compiler()
+    except CompilerMissing:
+        return False
+    return find_tool("nvdisasm") is not None
+
+
+needs_tools = pytest.mark.skipif(not _has_tools(), reason="no compiler or no nvdisasm here")
 EVERY = "LABTOOLS_EVERY_CASE"
 """Set to 1, nothing is drawn: tests of many alike cases take them all."""
 

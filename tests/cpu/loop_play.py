@@ -6,8 +6,6 @@ with the same state.
 
 from __future__ import annotations
 
-import sys
-import time
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -121,12 +119,7 @@ def measure(
         taken = time_of(point, number)
         folder.keep(
             PointTimed(
-                number,
-                purpose,
-                point,
-                folder.next_call,
-                samples_of(taken),
-                knobs={"split": number},
+                number, purpose, point, folder.next_call, samples_of(taken), knobs={"split": number}
             )
         )
         said(folder.lines[-1].hash)
@@ -232,17 +225,3 @@ def take(folder: Path, family: Family, step: str, *given: Any, **named: Any) -> 
 def source_of(point: str) -> str:
     """The text of a point's kernel."""
     return f"// {point}\n"
-
-
-def say_each(path: str, pause_s: float) -> None:
-    """For a process of its own: print what is acknowledged, with a pause after each."""
-
-    def said(text: str) -> None:
-        print(text, flush=True)
-        time.sleep(pause_s)
-
-    play(Path(path), said)
-
-
-if __name__ == "__main__":
-    say_each(sys.argv[1], float(sys.argv[2]))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from labtools.problem import HEADLINE, Comparison, Problem
+from labtools.problem.limits import SMS_OF_H200, assumed_limits
 from labtools.record import (
     ProcessSamples,
     Provenance,
@@ -64,4 +65,6 @@ def make_record(
             command="labtools record",
         ),
     }
+    if fields["kind"] != "baseline":
+        fields["limits"] = assumed_limits(slug, "sm_90", SMS_OF_H200, 0)
     return Record(**{**fields, **changes})

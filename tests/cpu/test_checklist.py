@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from labtools.predict import forecast, load_gpu, occupancy
-from labtools.predict.checklist import (
+from labtools.notebook.book.checklist.answers import (
     READER_FIELDS,
     Checklist,
     CodeFacts,
     checklist,
     code_facts,
 )
+from labtools.predict import forecast, load_gpu, occupancy
 from labtools.problem import HEADLINE, LabError, Workload, load_rung
 from labtools.record import RecordStore
 

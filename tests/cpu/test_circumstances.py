@@ -28,7 +28,7 @@ CALLED = make_record(
 PAGES = make_record("baseline:flashinfer", FIVE)
 FP8 = make_record(
     "baseline:flashinfer_fp8", FIVE, comparison=Comparison(True, 0.05, tolerance=0.1)
-).model_copy(update={"kv_bits": 8})
+).model_copy(update={"codec": "fp8-e4m3"})
 OTHER = make_record("r03_one_warp", FIVE, Workload(1, 8, 8, 64, 64), campaign="c3")
 
 
@@ -141,11 +141,9 @@ def test_a_row_of_two_kinds_of_numbers_says_both() -> None:
 
 
 def test_what_a_note_says_of_allocating_decides_nothing() -> None:
-    """The launches decide; of a record of before, which keeps none of that, its protocol."""
+    """The launches decide."""
     remark = ("every call allocates and frees 8 bytes of device memory",)
     noted = make_record("r03_one_warp", FIVE, protocol="stream-1", notes=remark)
     assert not noted.allocates
     assert say_timed(noted) == "call by call"
     assert say_timed(CALLED) == "call by call, allocation in the call"
-    assert noted.model_copy(update={"schema_version": 1}).allocates
-    assert not noted.model_copy(update={"schema_version": 1, "experiment": "stream"}).allocates

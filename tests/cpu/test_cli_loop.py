@@ -176,7 +176,7 @@ def test_a_script_drives_a_round_by_what_each_step_answers(
     assert results["branch"]["champion"] == "r1b2"
     assert len(results["ablate"]["attribution"]) == 3
     assert {one["verdict"] for one in results["check"]["sass_check"]} == {
-        *("present", "absent", "no signature"),
+        *("present", "absent", "no signature")
     }
     assert results["update"]["classes"]["memory.wide"] == "effective"
 
@@ -190,11 +190,7 @@ def test_a_step_out_of_order_ends_with_2_and_names_the_next(loop: Any, begun: Pa
 
 
 def test_what_is_given_reaches_the_step(
-    loop: Any,
-    played: PlayedLoop,
-    begun: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    loop: Any, played: PlayedLoop, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def put(value: Any) -> str:
         path = tmp_path / "input.json"
@@ -285,16 +281,6 @@ def test_the_line_that_plays_the_whole_policy(loop: Any, tmp_path: Path) -> None
     assert data["stopped"] == "enough rounds"
 
 
-def test_the_best_that_may_lead_is_told_where_it_is_another(loop: Any, tmp_path: Path) -> None:
-    arguments = ("--kernel", FAMILY, "--on", "recorded", "--max-rounds", 1)
-    same = loop("run", tmp_path / "same", *arguments).out
-    assert "best of the grid" in same
-    assert "may lead" not in same
-    other = loop("run", tmp_path / "other", *arguments, "--max-runs", 99).out
-    assert "best of the grid" in other
-    assert "best that may lead a round" in other
-
-
 def test_who_comes_second_to_a_new_folder_is_told_who_works_there(
     loop: Any, played: PlayedLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,7 +345,7 @@ def test_status_summary_diff_restart_and_export(loop: Any, begun: Path, tmp_path
     page = tmp_path / "page.html"
     summary = loop("summary", begun, "--html", page, "--json")
     assert [one["title"] for one in summary.data["tables"]][:2] == [
-        *("Result", "Migration of the bottleneck"),
+        *("Result", "Migration of the bottleneck")
     ]
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert "## Attribution" in loop("summary", begun).out
@@ -550,11 +536,3 @@ def test_status_tells_the_state_as_its_file_does(loop: Any, tmp_path: Path) -> N
     said = loop("status", path, "--json").data["state"]
     assert said == json.loads((path / "state.json").read_text())
     assert "page_size" in said["workload"]
-
-
-def test_one_is_not_many(loop: Any, begun: Path) -> None:
-    said = loop("run", begun, "--max-rounds", 1).out
-    assert "\n1 round, 7 runs, " in said
-    said = loop("status", begun).out
-    assert "1 round whole, 7 runs" in said
-    assert said.startswith("row_scale for rows:"), "its path is no title"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import descendants
 
 from labtools.measure.cpu import FAULT_KINDS, CpuFault, CpuRunnerMissing, build_kernel, run_on_cpu
 from labtools.measure.cpu.build import GAP_BYTES, adapt_assembly
@@ -498,6 +499,10 @@ def test_result_that_depends_on_the_order_of_warps(tmp_path):
         ({"args": ("q", "k")}, "takes 3 arguments"),
         ({"args": ("q", "k", np.int32(3))}, "argument 2 of kernel is a pointer"),
         ({"args": (np.float32(1), "k", "out")}, "argument 0"),
+        (
+            {"parameters": "half* out, float x", "args": ("out", np.int32(1))},
+            "float in the kernel, and the launch passes a 32-bit integer",
+        ),
     ],
 )
 def test_launch_that_a_gpu_would_refuse(tmp_path, change, message):
@@ -517,12 +522,6 @@ def test_launch_that_a_gpu_would_refuse(tmp_path, change, message):
 def test_sizes_that_no_gpu_takes_are_refused_before_anything_runs(tmp_path, change, message):
     with pytest.raises(LabError, match=message):
         run_on_cpu(rung_of(tmp_path, "", **change), ONE)
-
-
-def test_scalar_of_the_wrong_type_is_refused(tmp_path):
-    rung = rung_of(tmp_path, "", parameters="half* out, float x", args=("out", np.int32(1)))
-    (fault,) = run_on_cpu(rung, ONE).faults
-    assert "float in the kernel, and the launch passes a 32-bit integer" in fault.message
 
 
 def test_device_variable_cannot_hide_an_output_that_is_not_written_again(tmp_path):
@@ -548,27 +547,6 @@ def test_sample_of_blocks_compares_what_it_ran():
     assert int(np.isfinite(run.out.astype(float)).all(axis=-1).sum()) == 3
 
 
-def test_progress_reaches_the_end():
-    from labtools.problem import load_rung
-
-    seen: list[tuple[str, int, int]] = []
-    run_on_cpu(
-        load_rung("r03"), Workload(2, 8, 2, 40, 64), orders=(0, 1),
-        progress=lambda *event: seen.append(event),
-    )  # fmt: skip
-    assert seen[-1][1:] == (32, 32)
-
-
-def test_no_compiler_is_said_plainly(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(CpuRunnerMissing) as caught:
-        run_on_cpu(rung_of(tmp_path, ""), ONE)
-    assert caught.value.what
-    assert "g++" in caught.value.why
-    assert caught.value.still_works
-
-
 def test_no_cuda_headers_is_said_plainly(tmp_path, monkeypatch):
     from labtools.measure.cpu import build
 
@@ -576,15 +554,6 @@ def test_no_cuda_headers_is_said_plainly(tmp_path, monkeypatch):
     with pytest.raises(CpuRunnerMissing, match="header") as caught:
         build.find_cuda_headers()
     assert "nvidia-cuda-crt" in caught.value.why
-
-
-def test_kernel_that_does_not_compile_shows_the_line(tmp_path):
-    rung = rung_of(tmp_path, "int a = 1;\nout[threadIdx.x] = undefined_name;\na = 2;")
-    with pytest.raises(CompileError) as caught:
-        run_on_cpu(rung, ONE)
-    assert caught.value.line == 5
-    assert "undefined_name" in caught.value.excerpt
-    assert "undefined_name" in caught.value.what
 
 
 def test_launch_of_a_kernel_that_is_not_there(tmp_path):
@@ -645,7 +614,7 @@ def test_killed_child_is_a_fault_not_an_exception(tmp_path):
 
     def kill_children() -> None:
         while not stopped.wait(0.2):
-            for child in _descendants(os.getpid()):
+            for child in descendants(os.getpid()):
                 # A child of the build may end between the two.
                 with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                     if (Path(f"/proc/{child}/comm")).read_text().strip() == "kernel":
@@ -660,53 +629,6 @@ def test_killed_child_is_a_fault_not_an_exception(tmp_path):
         killer.join()
     assert [fault.kind for fault in run.faults] == ["crash"]
     assert "SIGKILL" in run.faults[0].message or "Killed" in run.faults[0].message
-
-
-def test_no_child_outlives_an_interrupted_parent(tmp_path):
-    (tmp_path / "rung").mkdir()
-    code = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from pathlib import Path
-from test_cpu_runner import ONE, rung_of
-from labtools.measure.cpu import run_on_cpu
-endless = "volatile int n = 0; while (n >= 0) n = 0; out[0] = n;"
-rung = rung_of(Path({str(tmp_path / "rung")!r}), endless, grid=(2,))
-print("started", flush=True)
-run_on_cpu(rung, ONE, time_limit_s=60)
-"""
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    assert parent.stdout.readline() == "started\n"
-    deadline = time.monotonic() + 30
-    while len(children := _descendants(parent.pid)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert len(children) >= 3
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
-    while any(_alive(child) for child in children) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not [child for child in children if _alive(child)]
-
-
-def _descendants(process: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{process}/task").glob("*/children"):
-        try:
-            direct = [int(child) for child in task.read_text().split()]
-        except OSError:
-            continue
-        for child in direct:
-            found += [child, *_descendants(child)]
-    return found
-
-
-def _alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_memory_that_is_not_there_is_refused_before_it_is_taken(tmp_path):

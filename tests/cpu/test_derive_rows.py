@@ -9,7 +9,7 @@ import pytest
 from labtools.cli import main
 from labtools.derive import derive
 from labtools.predict import load_gpu, machine_of
-from labtools.problem import load_rung
+from labtools.problem import load_rung, parse_problem
 from labtools.problem.rows import Rows
 from labtools.problem.rows.row_plan import MOST_HELD, THREAD_CHOICES, pieces_of_thread, row_threads
 
@@ -23,10 +23,13 @@ def test_a_row_has_the_fewest_threads_that_hold_it(columns: int) -> None:
     assert all(pieces_of_thread(problem, one) > MOST_HELD for one in fewer)
 
 
+TEXTS = ["rows:8192,4096", "rows:3,97", "rows:64,40000/bf16", "add_norm:8192,4096", "add_norm:7,99"]
+
+
 @pytest.mark.parametrize("gpu", ["h200", "l4", "t4"])
-@pytest.mark.parametrize("text", ["rows:8192,4096", "rows:3,97", "rows:64,40000/bf16"])
+@pytest.mark.parametrize("text", TEXTS)
 def test_the_design_is_a_kernel_that_can_be_launched(text: str, gpu: str) -> None:
-    design, sheet, problem = derive(text, gpu), load_gpu(gpu), Rows.parse(text)
+    design, sheet, problem = derive(text, gpu), load_gpu(gpu), parse_problem(text)
     kernel, knobs = design.specified
     launch = load_rung(kernel).launches(problem, sheet.limits, knobs)[-1]
     assert (launch.num_blocks, launch.num_threads) == (design.blocks, design.threads)

@@ -7,6 +7,10 @@ from collections import Counter
 
 import pytest
 
+from labtools.notebook.book.attention.figures import merge_drawing, softmax_drawing
+from labtools.notebook.book.decode.figures import cache_drawing, sharing_drawing
+from labtools.notebook.book.first_kernel.figures import lanes_drawing
+from labtools.notebook.book.index.figures import step_drawing
 from labtools.notebook.book.inversion.drawings import (
     bank_group,
     fragment_drawing,
@@ -16,15 +20,7 @@ from labtools.notebook.book.inversion.drawings import (
     swizzle_drawing,
     tile_of_stage,
 )
-from labtools.notebook.decode.drawings import (
-    cache_drawing,
-    lanes_drawing,
-    launch_drawing,
-    merge_drawing,
-    sharing_drawing,
-    softmax_drawing,
-    step_drawing,
-)
+from labtools.notebook.book.the_gpu.figures import launch_drawing
 from labtools.notebook.tables import Shown
 from labtools.predict import check_tile, half_tile, load_gpu
 from labtools.problem import HEADLINE, load_rung, make_inputs

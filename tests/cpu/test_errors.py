@@ -7,13 +7,13 @@ Each case goes through the command line, where a person meets it, and looks at t
 from __future__ import annotations
 
 import dataclasses
-import functools
 import gzip
 import importlib
 import json
 import os
 import pickle
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,12 +21,14 @@ import textwrap
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import H200, LIMITS
+from devices import H200
+from processes import descendants, ends
+from record_samples import make_record
 
 import labtools
 from labtools.cli import main
@@ -34,6 +36,7 @@ from labtools.measure.worker import child_environment
 from labtools.problem import KernelError, LabError, load_rung
 from labtools.toolchain import cuda_status
 from labtools.toolchain.status import Findings, explain
+from tests.wrong_kernels import write_wrong
 
 RIGHT, WRONG, USAGE, MISSING = 0, 1, 2, 3
 
@@ -82,95 +85,26 @@ def own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABTOOLS_GPU_LOCKS", str(tmp_path / "locks"))
 
 
-RUNG_FILE = """
-from pathlib import Path
-import numpy as np
-from labtools.problem import Launch, Rung
-
-def launch(workload, limits, knobs):
-    return [Launch("decode", (workload.num_qo_heads, workload.batch), (64,),
-                   args=("q", "k", "v", "seq_lens", "out", np.int32(workload.num_kv_heads),
-                         np.int32(workload.kv_len), np.float32(workload.sm_scale)))]
-
-RUNG = Rung(id="mine", title="mine", source=Path(__file__).with_suffix(".cu"), idea="",
-            limiter="", cost="", launch=launch)
-"""
-
-# A kernel that is right: 64 threads, the weights and their sum in shared memory. BODY is where a
-# case breaks it.
-RIGHT_KERNEL = """\
-#include <cuda_fp16.h>
-
-extern "C" __global__ void decode(
-    const half* q,        // [B, Hq, D]
-    const half* k,        // [B, Hkv, S, D]
-    const half* v,        // [B, Hkv, S, D]
-    const int* seq_lens,  // [B]
-    half* out,            // [B, Hq, D]
-    int num_kv_heads, int kv_len, float sm_scale) {
-  __shared__ float weight_smem[64];
-  const int head = blockIdx.x, sequence = blockIdx.y, t = threadIdx.x;
-  const int group = gridDim.x / num_kv_heads;
-  const long long row0 = (long long)(sequence * num_kv_heads + head / group) * kv_len;
-  const half* my_q = q + (sequence * gridDim.x + head) * HEAD_DIM;
-  float maximum = -3.0e38f, sum = 0.0f;
-  float acc[HEAD_DIM / 64] = {};
-  // FAULT
-  for (int first = 0; first < seq_lens[sequence]; first += 64) {
-    float score = -3.0e38f;
-    if (first + t < seq_lens[sequence]) {
-      score = 0.0f;
-      for (int d = 0; d < HEAD_DIM; ++d)
-        score += __half2float(my_q[d]) * __half2float(k[(row0 + first + t) * HEAD_DIM + d]);
-      score *= sm_scale;
-    }
-    weight_smem[t] = score;
-    __syncthreads();  // BARRIER
-    float top = maximum;
-    for (int i = 0; i < 64; ++i) top = fmaxf(top, weight_smem[i]);
-    const float scale = __expf(maximum - top);
-    sum *= scale;
-    for (int j = 0; j < HEAD_DIM / 64; ++j) acc[j] *= scale;
-    for (int i = 0; i < 64 && first + i < seq_lens[sequence]; ++i) {
-      const float weight = __expf(weight_smem[i] - top);
-      sum += weight;
-      for (int j = 0; j < HEAD_DIM / 64; ++j)
-        acc[j] += weight * __half2float(v[(row0 + first + i) * HEAD_DIM + 64 * j + t]);
-    }
-    maximum = top;
-    __syncthreads();
-  }
-  for (int j = 0; j < HEAD_DIM / 64; ++j)
-    out[(sequence * gridDim.x + head) * HEAD_DIM + 64 * j + t] = __float2half(acc[j] / sum);
-}
-"""
-
-MISALIGNED = """
-  const float4 four = *reinterpret_cast<const float4*>(my_q + 1);
-  sum += 0.0f * four.x;"""
-HANG = """
-  volatile int waiting = 1;
-  while (waiting) {}"""
-
-
 @pytest.fixture
-def write_rung(tmp_path: Path) -> Callable[[str], str]:
-    """Write a rung of two files somewhere on disk; gives its path."""
+def mine(tmp_path: Path) -> Callable[..., str]:
+    """Write r03, or a wrong kernel, as a rung of two files somewhere on disk; gives its path."""
+    folder = tmp_path / "own"
+    folder.mkdir()
 
-    def write(source: str) -> str:
-        folder = tmp_path / "own"
-        folder.mkdir(exist_ok=True)
-        (folder / "mine.py").write_text(RUNG_FILE)
-        (folder / "mine.cu").write_text(source)
-        return str(folder / "mine.py")
+    def write(wrong: str = "", **edit: str) -> str:
+        if wrong:
+            return str(write_wrong(wrong, folder))
+        for ending in (".py", ".cu"):
+            shutil.copy(load_rung("r03").source.with_suffix(ending), folder)
+        path = folder / "r03_one_warp.cu"
+        text = path.read_text()
+        for old, new in edit.items():
+            assert text.count(old) >= 1
+            text = text.replace(old, new, 1)
+        path.write_text(text)
+        return str(path.with_suffix(".py"))
 
     return write
-
-
-def _broken(fault: str) -> str:
-    source = RIGHT_KERNEL.replace("  // FAULT", fault.strip("\n"))
-    assert source != RIGHT_KERNEL
-    return source
 
 
 # ------------------------------------------------------------------ nothing to run on
@@ -277,11 +211,8 @@ def _faults(ended: Ended) -> list[dict[str, Any]]:
     return faults
 
 
-def test_a_right_kernel_from_anywhere_on_disk_is_right(
-    cli: Cli, write_rung: Callable[[str], str]
-) -> None:
-    """The broken kernels below differ from this one by their fault alone."""
-    ended = cli("run", write_rung(RIGHT_KERNEL), *SMALL)
+def test_a_right_kernel_from_anywhere_on_disk_is_right(cli: Cli, mine: Callable[..., str]) -> None:
+    ended = cli("run", mine(), *SMALL)
     assert ended.status == RIGHT, ended.err
     assert json.loads(ended.out)["ok"] is True
 
@@ -290,88 +221,31 @@ def test_a_right_kernel_from_anywhere_on_disk_is_right(
     "command", [("compile",), ("run", *SMALL)], ids=["for a GPU", "for the CPU"]
 )
 def test_a_kernel_that_does_not_compile_shows_the_line(
-    cli: Cli, write_rung: Callable[[str], str], command: tuple[str, ...]
+    cli: Cli, mine: Callable[..., str], command: tuple[str, ...]
 ) -> None:
-    source = RIGHT_KERNEL.replace("maximum = top;", "maximum = tip;")
-    line = source[: source.index("tip")].count("\n") + 1
+    path = mine(weight_sum="weight_some")
+    source = Path(path).with_suffix(".cu").read_text()
+    line = source[: source.index("weight_sum")].count("\n") + 1
     name, *options = command
-    ended = cli(name, write_rung(source), *options)
+    ended = cli(name, path, *options)
     assert ended.status == WRONG
-    what = json.loads(ended.out)["error"]["what"]
-    assert f"line {line}" in what
-    assert "maximum = tip;" in what
-
-
-def test_a_misaligned_access_names_its_line(cli: Cli, write_rung: Callable[[str], str]) -> None:
-    source = _broken(MISALIGNED)
-    ended = cli("run", write_rung(source), *SMALL)
-    assert ended.status == WRONG
-    (fault,) = [one for one in _faults(ended) if one["kind"] == "misaligned"]
-    assert fault["file"].endswith("mine.cu")
-    assert fault["line"] == source[: source.index("float4*")].count("\n") + 1
-
-
-def test_an_access_out_of_bounds_names_buffer_and_line(
-    cli: Cli, write_rung: Callable[[str], str]
-) -> None:
-    """One row too many of k, which for the last KV head lies past the end of the buffer."""
-    source = RIGHT_KERNEL.replace(
-        "if (first + t < seq_lens[sequence])", "if (first + t <= seq_lens[sequence])"
-    )
-    assert source != RIGHT_KERNEL
-    ended = cli("run", write_rung(source), *SMALL)
-    assert ended.status == WRONG
-    fault = next(one for one in _faults(ended) if one["kind"] == "out_of_bounds")
-    assert "`k`" in fault["message"]
-    assert fault["file"].endswith("mine.cu")
-    # The compiler may give the load the line of its loop.
-    line = source[: source.index("k[(row0")].count("\n") + 1
-    assert line - 1 <= fault["line"] <= line
-
-
-def test_a_race_is_named(cli: Cli, write_rung: Callable[[str], str]) -> None:
-    source = RIGHT_KERNEL.replace("__syncthreads();  // BARRIER", "")
-    ended = cli("run", write_rung(source), *SMALL)
-    assert ended.status == WRONG
-    assert {one["kind"] for one in _faults(ended)} & {"race", "order_dependent"}
-
-
-def test_a_hang_ends_and_is_named(
-    cli: Cli, write_rung: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from labtools.measure import cpu
-
-    limited = functools.partial(cpu.run_on_cpu, time_limit_s=2.0)
-    monkeypatch.setattr(cpu, "run_on_cpu", limited)
-    started = time.monotonic()
-    ended = cli("run", write_rung(_broken(HANG)), *SMALL)
-    assert ended.status == WRONG
-    assert "hang" in {one["kind"] for one in _faults(ended)}
-    assert time.monotonic() - started < 60
-
-
-def test_a_wrong_result_ends_with_status_1(cli: Cli, write_rung: Callable[[str], str]) -> None:
-    source = RIGHT_KERNEL.replace("acc[j] / sum", "acc[j]")
-    ended = cli("run", write_rung(source), *SMALL)
-    assert ended.status == WRONG
+    error = json.loads(ended.out)["error"]
+    assert f"line {line}" in error["what"]
+    assert "weight_sum" in error["what"]
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
-    [
-        ("cudaErrorMisalignedAddress: misaligned address", "misaligned"),
-        ("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered", "out_of_bounds"),
-        ("Out of memory allocating 68,719,476,736 bytes", "out_of_memory"),
-        ("cudaErrorLaunchTimeout: the launch timed out and was terminated", "hang"),
-    ],
+    ("name", "kind"),
+    [("misaligned_load", "misaligned"), ("no_barrier", "race"), ("wrong_scale", None)],
 )
-def test_what_cuda_says_is_told_in_words(said: str, kind: str) -> None:
-    from labtools.measure.gpu.faults import cuda_fault
-
-    fault = cuda_fault(RuntimeError(f"CUDA error: {said}"))
-    assert fault is not None
-    assert fault.kind == kind
-    assert len(fault.message) > len(said) + 20
+def test_a_wrong_kernel_ends_with_status_1_and_its_fault_has_a_line(
+    cli: Cli, mine: Callable[..., str], name: str, kind: str | None
+) -> None:
+    ended = cli("run", mine(name), *SMALL)
+    assert ended.status == WRONG
+    faults = [one for one in _faults(ended) if one["kind"] == kind]
+    assert bool(faults) == (kind is not None)
+    assert all(one["file"].endswith(f"{name}.cu") and one["line"] > 0 for one in faults)
 
 
 def test_out_of_memory_is_told_before_the_machine_is_in_trouble(cli: Cli) -> None:
@@ -393,42 +267,6 @@ def _start(code: str, **extra: str) -> subprocess.Popen[str]:
     )
 
 
-HOLD = """
-    import time
-    from labtools.measure.gpu.queue import hold_gpu
-    with hold_gpu(["gpu-0"], "timing r03 in another notebook"):
-        print("held", flush=True)
-        time.sleep(600)
-"""
-
-
-def test_two_notebooks_on_one_gpu_wait_for_each_other() -> None:
-    from labtools.measure.gpu.queue import hold_gpu
-
-    other = _start(HOLD)
-    try:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        said: list[str] = []
-        with (
-            pytest.raises(LabError) as caught,
-            hold_gpu(["gpu-0"], "this notebook", said.append, longest_wait_s=0.3),
-        ):
-            raise AssertionError("two measurements at once")
-        assert "timing r03 in another notebook" in caught.value.why
-        assert str(other.pid) in caught.value.why
-        assert caught.value.still_works
-        assert said
-        # Killed in mid-run, it gives the GPU back.
-        other.kill()
-        other.wait()
-        with hold_gpu(["gpu-0"], "this notebook", longest_wait_s=20):
-            pass
-    finally:
-        other.kill()
-        other.wait()
-
-
 def test_two_notebooks_write_one_journal() -> None:
     from labtools.record.journal import Journal
 
@@ -445,43 +283,12 @@ def test_two_notebooks_write_one_journal() -> None:
     assert len(Journal(reader="a").history()) == 10
 
 
-def _descendants(pid: int) -> set[int]:
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-            except OSError:
-                continue
-            if fields[0] != "Z":
-                parents.setdefault(int(fields[1]), []).append(int(entry.name))
-    found: set[int] = set()
-    waiting = [pid]
-    while waiting:
-        for child in parents.get(waiting.pop(), []):
-            found.add(child)
-            waiting.append(child)
-    return found
-
-
-def _alive(pids: set[int]) -> set[int]:
-    living = set()
-    for pid in pids:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except OSError:
-            continue
-        if state != "Z":
-            living.add(pid)
-    return living
-
-
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_run_that_is_stopped_or_killed_leaves_nothing_behind(
-    write_rung: Callable[[str], str], cli: Cli, ending: signal.Signals
+    mine: Callable[..., str], cli: Cli, ending: signal.Signals
 ) -> None:
-    path = write_rung(_broken(HANG))
+    path = mine("endless_loop")
     command = [sys.executable, "-m", "labtools", "run", path, *SMALL, "--json"]
     running = subprocess.Popen(
         command, env=child_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -491,16 +298,13 @@ def test_a_run_that_is_stopped_or_killed_leaves_nothing_behind(
     try:
         # It has started its kernel when a descendant has used a moment of processor time.
         end = time.monotonic() + 60
-        while not (busy := _busy(_descendants(running.pid))) and time.monotonic() < end:
+        while not (busy := _busy(descendants(running.pid))) and time.monotonic() < end:
             time.sleep(0.05)
         assert busy, "the kernel was never started"
-        started = _descendants(running.pid)
+        started = descendants(running.pid)
         running.send_signal(ending)
         _, err = running.communicate(timeout=30)
-        end = time.monotonic() + 10
-        while _alive(started) and time.monotonic() < end:
-            time.sleep(0.05)
-        assert _alive(started) == set()
+        assert ends(*started)
         if ending != signal.SIGKILL:
             assert running.returncode == 130, err
             assert "Stopped" in err
@@ -509,10 +313,10 @@ def test_a_run_that_is_stopped_or_killed_leaves_nothing_behind(
         running.kill()
         running.wait()
     # What was killed leaves nothing that a later run trips over.
-    assert cli("run", write_rung(RIGHT_KERNEL), *SMALL).status == RIGHT
+    assert cli("run", mine(), *SMALL).status == RIGHT
 
 
-def _busy(pids: set[int]) -> set[int]:
+def _busy(pids: Sequence[int]) -> set[int]:
     """Those that run a compiled kernel, by now for a fifth of a second."""
     found = set()
     for pid in pids:
@@ -542,51 +346,9 @@ def records_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def _record_json() -> dict[str, Any]:
-    from pydantic import TypeAdapter
-
-    from labtools.problem import Workload
-    from labtools.record.fields import KeptLaunchField
-
-    rung, workload = load_rung("r03"), Workload.parse("1,2,1,64,64")
-    return {
-        "candidate": rung.id,
-        "kind": "rung",
-        "knobs": rung.resolve_knobs(),
-        "workload": workload.to_dict(),
-        "launches": TypeAdapter(tuple[KeptLaunchField, ...]).dump_python(
-            tuple(rung.launches(workload, LIMITS)), mode="json"
-        ),
-        "hashes": {"source_hash": "0" * 64},
-        "protocol": "graph-1",
-        "comparison": {"ok": True, "worst_error": 1e-4, "tolerance": 1e-3, "cases": 1},
-        "samples": {
-            "processes": [
-                {
-                    "process": number,
-                    "us": [10.0, 11.0, 12.0],
-                    "launches_per_sample": 10,
-                    "rotated_sets": 4,
-                    "rotated_bytes": 1000,
-                }
-                for number in range(5)
-            ]
-        },
-        "median_us": 11.0,
-        "campaign": "test",
-        "provenance": {
-            "gpu": "NVIDIA H200",
-            "gpu_slug": "h200",
-            "arch": "sm_90",
-            "date": "2026-11-21T12:00:00Z",
-            "tree_hash": "0" * 40,
-            "command": "labtools record",
-        },
-    }
-
-
 def test_a_damaged_record_costs_only_itself(cli: Cli, records_folder: Path) -> None:
-    good = json.dumps(_record_json()).encode() + b"\n"
+    record = make_record(lists=[[10.0, 11.0, 12.0]] * 5)
+    good = record.model_dump_json(exclude_defaults=True).encode() + b"\n"
     (records_folder / "good.jsonl.gz").write_bytes(gzip.compress(good + b'{"half": \n'))
     (records_folder / "torn.jsonl.gz").write_bytes(gzip.compress(good * 50)[:-40])
     (records_folder / "noise.jsonl.gz").write_bytes(b"\x1f\x8b not gzip at all")
@@ -638,9 +400,9 @@ def test_a_journal_in_a_folder_that_cannot_be_made(
     assert "journal" in ended.error["what"]
 
 
-def test_a_rung_whose_file_is_broken_says_where(cli: Cli, write_rung: Callable[[str], str]) -> None:
-    path = Path(write_rung(RIGHT_KERNEL))
-    path.write_text(RUNG_FILE.replace("workload.batch", "workload.batch_size"))
+def test_a_rung_whose_file_is_broken_says_where(cli: Cli, mine: Callable[..., str]) -> None:
+    path = Path(mine())
+    path.write_text(path.read_text().replace("problem.batch", "problem.batch_size"))
     for command in (("compile",), ("forecast",), ("run", "--on", "cpu")):
         ended = cli(*command, str(path))
         assert ended.status == WRONG
@@ -671,21 +433,6 @@ def test_unknown_names_and_bad_values(cli: Cli, command: tuple[str, ...], words:
     ended = cli(*command)
     assert ended.status == USAGE
     assert words in ended.error["what"]
-
-
-def test_a_message_keeps_its_parts_from_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a child process found out reaches the reader whole."""
-    import child_functions
-
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-
-    from labtools.measure.worker import ChildFailed, run_call
-
-    finished = run_call(child_functions.refuse, "a", time_limit_s=60)
-    error = finished.refused
-    assert isinstance(error, ChildFailed)
-    assert (error.what, error.why, error.still_works) == ("a", "b", "c")
-    assert not finished.answered
 
 
 def kinds_of_error() -> list[type[LabError]]:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from devices import needs_tools
 
 from labtools.predict import forecasting
 from labtools.predict.forecasting import MODEL_ROOMS, forecast, what_if
@@ -14,14 +15,10 @@ from labtools.predict.machine import machine_of
 from labtools.predict.sheets import load_gpu
 from labtools.problem import LabError, Workload, load_rung
 from labtools.record import ForecastMade
-from labtools.toolchain import CompilerMissing, find_compiler, find_tool, listings
+from labtools.toolchain import listings
 from labtools.toolchain.cache import SIZE_VARIABLE
 
-try:
-    compiler = find_compiler() if find_tool("nvdisasm") else None
-except CompilerMissing:
-    compiler = None
-pytestmark = pytest.mark.skipif(compiler is None, reason="no compiler or no nvdisasm here")
+pytestmark = needs_tools
 
 WORKLOAD = Workload.parse("2,8,2,301,128")
 

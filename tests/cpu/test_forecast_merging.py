@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from devices import LIMITS, some_of
+from devices import LIMITS, needs_tools, some_of
 
 from labtools.predict import forecast, load_gpu
 from labtools.predict.lanes import Buffers, lanes_of_block, lanes_of_blocks, make_buffers
@@ -15,15 +15,10 @@ from labtools.predict.memory import CallMemory
 from labtools.predict.streams import Op, block_streams
 from labtools.predict.trace import run_trace
 from labtools.problem import Launch, Rung, Workload, Workspace, kernel_supports, load_rung
-from labtools.toolchain import CompilerMissing, compile_cubin, find_compiler, find_tool
+from labtools.toolchain import compile_cubin
 from labtools.toolchain.sass import Sass, read_sass
 
-try:
-    find_compiler()
-    has_compiler = find_tool("nvdisasm") is not None
-except CompilerMissing:
-    has_compiler = False
-pytestmark = pytest.mark.skipif(not has_compiler, reason="no compiler or no nvdisasm here")
+pytestmark = needs_tools
 
 H200 = load_gpu("h200")
 MACHINE = machine_of(H200)

@@ -12,14 +12,11 @@ import pytest
 pytest.importorskip("pydantic")
 pytest.importorskip("matplotlib")
 
+from labtools.notebook.book.attention.figures import plot_online_softmax
+from labtools.notebook.book.baseline.figures import plot_copy
+from labtools.notebook.book.decode.figures import plot_roofline, prefill_intensity
+from labtools.notebook.book.the_gpu.figures import plot_in_flight
 from labtools.notebook.counters import show_counters
-from labtools.notebook.decode.chapters import (
-    plot_copy,
-    plot_in_flight,
-    plot_online_softmax,
-    plot_roofline,
-    prefill_intensity,
-)
 from labtools.notebook.figures import draw_picture, make_picture
 from labtools.notebook.ladder import plot_confound, plot_ladder
 from labtools.notebook.live import live_speedup

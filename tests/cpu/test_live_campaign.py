@@ -183,15 +183,6 @@ def test_what_cannot_be_recorded_is_refused(monkeypatch, tmp_path):
         record_rung(rung, SMALL, out_dir=tmp_path, effort=TIMES_ALONE)
 
 
-def test_no_gpu_is_one_plain_message(tmp_path):
-    from labtools.toolchain import device_query
-
-    if device_query() is not None:
-        pytest.skip("there is a GPU here")
-    with pytest.raises(LabError, match="Nothing can run on a GPU here"):
-        record_campaign("quick", tmp_path)
-
-
 def test_one_workload_that_fails_does_not_cost_the_others(monkeypatch, tmp_path):
     use_fake_gpu(monkeypatch, tmp_path)
     real = campaign.run_group

@@ -7,7 +7,7 @@ import pytest
 from live_fake import use_fake_gpu
 
 from labtools.measure.gpu.runner import run_cases_on_gpu, run_on_gpu
-from labtools.problem import LabError, Workload, attention_oracle, load_rung, make_inputs
+from labtools.problem import Workload, attention_oracle, load_rung, make_inputs
 
 SMALL = Workload(2, 4, 2, 33, 64)
 
@@ -49,35 +49,19 @@ def test_large_normal_workloads_are_drawn_on_the_device_and_sampled(monkeypatch,
         ("writes past", "out_of_bounds", "outside the buffer 'out'"),
         ("writes input", "out_of_bounds", "into its input 'k'"),
         ("crash", "crash", "SIGABRT"),
+        ("hang", "hang", "did not end within 2 s"),
+        ("nothing", None, "never written"),
+        ("wrong", None, "are off"),
     ],
 )
 def test_faults_are_told_in_plain_words(monkeypatch, tmp_path, rung, behaviour, kind, words):
     use_fake_gpu(monkeypatch, tmp_path, {"decode_r03": behaviour})
-    run = run_on_gpu(rung, SMALL)
-    assert not run.ok
-    assert run.faults[0].kind == kind
-    assert words in run.faults[0].message
-    if kind in ("misaligned", "crash"):
-        assert "this notebook is alive" in run.faults[0].message
-
-
-def test_a_hanging_kernel_is_killed_and_said_to_hang(monkeypatch, tmp_path, rung):
-    use_fake_gpu(monkeypatch, tmp_path, {"decode_r03": "hang"})
-    run = run_on_gpu(rung, SMALL, time_limit_s=1.0)
-    assert not run.ok
-    assert run.faults[0].kind == "hang"
-    assert "did not end within 1 s" in run.faults[0].message
-    assert "this notebook is alive" in run.faults[0].message
-
-
-@pytest.mark.parametrize(
-    ("behaviour", "words"), [("nothing", "never written"), ("wrong", "are off")]
-)
-def test_wrong_output_is_rejected(monkeypatch, tmp_path, rung, behaviour, words):
-    use_fake_gpu(monkeypatch, tmp_path, {"decode_r03": behaviour})
-    run = run_on_gpu(rung, SMALL)
+    run = run_on_gpu(rung, SMALL, time_limit_s=2.0)
     assert not run.ok
     assert words in str(run)
+    assert [fault.kind for fault in run.faults[:1]] == ([kind] if kind else [])
+    if kind in ("misaligned", "crash", "hang"):
+        assert "this notebook is alive" in run.faults[0].message
 
 
 def test_cases_after_a_dead_context_are_left_out(monkeypatch, tmp_path, rung):
@@ -94,12 +78,3 @@ def test_many_cases_in_one_child(monkeypatch, tmp_path, rung):
     assert [run.workload for run in runs] == cases
     assert all(run.ok for run in runs)
     assert any("case 3 of 3" in text for text in said)
-
-
-def test_without_a_gpu_there_is_a_plain_message(rung):
-    from labtools.toolchain import device_query
-
-    if device_query() is not None:
-        pytest.skip("there is a GPU here")
-    with pytest.raises(LabError, match="Nothing can run on a GPU here"):
-        run_on_gpu(rung, SMALL)

@@ -123,35 +123,18 @@ def test_sampled_pairs_hold_the_first_and_the_last():
     ("text", "kind", "fatal"),
     [
         ("cudaErrorMisalignedAddress: misaligned address", "misaligned", True),
-        ("CUDA_ERROR_MISALIGNED_ADDRESS: misaligned address", "misaligned", True),
-        (
-            "cudaErrorIllegalAddress: an illegal memory access was encountered",
-            "out_of_bounds",
-            True,
-        ),
-        ("CUDA error: an illegal memory access was encountered\nmore", "out_of_bounds", True),
-        ("CUDA_ERROR_OUT_OF_MEMORY: out of memory", "out_of_memory", False),
+        ("an illegal memory access was encountered\nmore", "out_of_bounds", True),
         (
             "Out of memory allocating 1,024 bytes (allocated so far: 0 bytes).",
             "out_of_memory",
             False,
         ),
-        (
-            "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested for launch",
-            "launch",
-            False,
-        ),
-        ("CUDA_ERROR_INVALID_VALUE: invalid argument", "launch", False),
+        ("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES: too many resources requested", "launch", False),
         ("cudaErrorInvalidConfiguration: invalid configuration argument", "launch", False),
         ("CUDA_ERROR_LAUNCH_FAILED: unspecified launch failure", "trap", True),
-        ("cudaErrorLaunchFailure: unspecified launch failure", "trap", True),
         ("cudaErrorIllegalInstruction: an illegal instruction was encountered", "trap", True),
         ("cudaErrorLaunchTimeout: the launch timed out and was terminated", "hang", True),
-        (
-            "cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable",
-            "busy",
-            False,
-        ),
+        ("cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy", "busy", False),
         ("CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available", "launch", False),
         ("CUDA_ERROR_NOT_FOUND: named symbol not found", "launch", False),
         ("cudaErrorUnknown: unknown error", "cuda", True),
@@ -196,11 +179,18 @@ def libraries(monkeypatch):
 @pytest.mark.parametrize(
     ("code", "kind", "fatal"),
     [
-        *((716, "misaligned", True), (700, "out_of_bounds", True), (717, "out_of_bounds", True)),
-        *((2, "out_of_memory", False), (701, "launch", False), (1, "launch", False)),
-        *((9, "launch", False), (719, "trap", True), (715, "trap", True), (710, "trap", True)),
-        *((702, "hang", True), (46, "busy", False), (209, "launch", False)),
-        *((500, "launch", False), (999, "cuda", True), (900, "cuda", True)),
+        (716, "misaligned", True),
+        (700, "out_of_bounds", True),
+        (2, "out_of_memory", False),
+        (701, "launch", False),
+        (1, "launch", False),
+        (719, "trap", True),
+        (710, "trap", True),
+        (702, "hang", True),
+        (46, "busy", False),
+        (209, "launch", False),
+        (500, "launch", False),
+        (999, "cuda", True),
     ],
 )
 @pytest.mark.usefixtures("libraries")
@@ -342,56 +332,28 @@ with hold_gpu(["gpu-0"], "a long measurement"):
 """
 
 
-def _start_holder() -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    return process
-
-
-def test_a_second_measurement_waits_says_so_and_then_runs(locks):
-    holder = _start_holder()
+def test_a_second_measurement_takes_another_gpu_or_waits_and_says_for_whom(locks):
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    with hold_gpu(["gpu-0", "gpu-1"], "mine") as index:
+        assert index == 1
+    with (
+        pytest.raises(LabError, match="did not become free") as caught,
+        hold_gpu(["gpu-0"], "mine", longest_wait_s=0.2),
+    ):
+        pass
+    assert "a long measurement" in caught.value.why
     said: list[str] = []
-    started = time.monotonic()
 
     def on_wait(text: str, done: int = 0, total: int = 0) -> None:
         said.append(text)
         holder.send_signal(signal.SIGKILL)  # a killed holder gives the GPU back
 
-    with hold_gpu(["gpu-0"], "mine", on_wait) as index:
+    with hold_gpu(["gpu-0"], "mine", on_wait, longest_wait_s=30) as index:
         assert index == 0
-    assert time.monotonic() - started < 30
     assert len(said) == 1
     assert f"process {holder.pid} (a long measurement)" in said[0]
     holder.wait()
-
-
-def test_a_second_gpu_is_taken_when_the_first_is_busy(locks):
-    holder = _start_holder()
-    try:
-        with hold_gpu(["gpu-0", "gpu-1"], "mine") as index:
-            assert index == 1
-    finally:
-        holder.kill()
-        holder.wait()
-
-
-def test_waiting_has_an_end(locks):
-    holder = _start_holder()
-    try:
-        with (
-            pytest.raises(LabError, match="did not become free") as caught,
-            hold_gpu(["gpu-0"], "mine", longest_wait_s=0.2),
-        ):
-            pass
-        assert "a long measurement" in caught.value.why
-    finally:
-        holder.kill()
-        holder.wait()
 
 
 def test_a_shared_hold_ends_with_its_last_thread(locks, monkeypatch):

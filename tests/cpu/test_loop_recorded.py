@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,7 +32,6 @@ from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.pick import Retry, Taken
 from labtools.optimize.searches import read_searches, searches_path
 from labtools.optimize.state import GivenRefused, LoopResult, LoopState
-from labtools.optimize.telling import tell_steps
 from labtools.predict import load_gpu
 from labtools.problem import LabError
 from labtools.problem.rung import say_knobs
@@ -111,11 +109,6 @@ def test_a_form_that_the_point_forbids_is_tried_with_other_sizes(family: Family)
     clusters = [one for one in made if isinstance(one, Point) and one.knobs["merge"] == 2]
     assert clusters
     assert all(1 < one.knobs["split"] <= 8 for one in clusters)
-
-
-def test_a_grid_of_another_source_is_not_used(grid: Grid, family: Family) -> None:
-    other = dataclasses.replace(family, rung=dataclasses.replace(family.rung, text="// other"))
-    assert not check_grid(grid, other).fresh
 
 
 def test_the_start_is_r03_within_three_percent(grid: Grid, family: Family) -> None:
@@ -261,16 +254,6 @@ def test_the_frontier_is_scored_on_the_other_workloads(
         scored = [one for one in state.frontier if one.others_us]
         assert scored
         assert all(set(one.others_us) == others for one in scored)
-
-
-def test_the_audit_explains_each_step(tmp_path: Path, family: Family) -> None:
-    loop.init(tmp_path / "loop", family, None, "recorded", 0, 4, "largest-remainder")
-    loop.run(tmp_path / "loop", family, max_rounds=1)
-    text = (tmp_path / "loop" / "audit.md").read_text()
-    for step in ("init", "gaps", "budget", "pick", "branch", "ablate", "check", "update"):
-        assert f"  {step}: " in text
-    assert "; drawn before latency." in text, "near-ties of strength are drawn, and it says so"
-    assert (tmp_path / "loop" / "iterv1" / "kernel.cu").is_file()
 
 
 def test_after_a_restart_it_is_said_where_a_faster_point_is(family: Family, tmp_path: Path) -> None:
@@ -422,17 +405,6 @@ def test_a_branch_that_would_end_in_nothing_is_refused(
     assert take(folder, family, "branch").next_steps == ("ablate",)
 
 
-def test_a_given_pick_says_who_chose(family: Family, tmp_path: Path) -> None:
-    folder = tmp_path / "loop"
-    play_to_branch(folder, family, ["latency.async_copies"])
-    pick = LoopFolder.look(folder).state.current.pick
-    assert pick is not None
-    why = {one.method: one.why for one in pick.considered}
-    assert why["latency.async_copies"] == "given by the caller; all four checks passed"
-    assert why["compute.tensor_core"] == "the caller chose others; all four checks passed"
-    assert "skipped" in why["memory.l2_prefetch"]
-
-
 def test_a_given_pick_beyond_the_budget_says_so(family: Family, grid: Grid, tmp_path: Path) -> None:
     folder = tmp_path / "loop"
     play_to_branch(folder, family, ["latency.async_copies"])
@@ -475,20 +447,6 @@ def test_an_acknowledgement_of_what_was_not_dropped_is_refused(
             take(folder, family, "pick", methods, {DROPPED: SAID})
 
 
-def test_why_nothing_can_be_tried_is_told_with_how_often(
-    family: Family, grid: Grid, tmp_path: Path
-) -> None:
-    folder = tmp_path / "loop"
-    play_to_branch(folder, family, ["latency.async_copies"])
-    with LoopFolder.opened(folder) as opened:
-        game = TuningLoop(opened, family, lambda: RecordedBench(family, family.workloads[0], grid))
-        said = game._cannot_branch(family.start, {}, [], {}) or ""
-    made = list(variants(family, family.start, []))
-    counts = [int(n) for n in re.findall(r"(?:: |; )(\d+) times", said)] + [said.count("once ")]
-    assert sum(counts) == len(made)
-    assert counts[:-1] == sorted(counts[:-1], reverse=True), "the commonest comes first"
-
-
 @pytest.mark.parametrize(
     ("counters", "says"),
     [
@@ -508,19 +466,6 @@ def test_what_is_no_counter_of_a_kernel_gives_no_gap(
         take(folder, family, "gaps", counters)
     assert says in refused.value.why
     assert LoopFolder.look(folder).state.next_steps == ("gaps",)
-
-
-def test_a_budget_is_explained_from_its_gaps(family: Family, tmp_path: Path) -> None:
-    folder = tmp_path / "loop"
-    loop.init(folder, family, None, "recorded", 0, 4, "largest-remainder")
-    take(folder, family, "gaps")
-    gaps = take(folder, family, "budget").current.gaps
-    assert gaps is not None
-    entry = tell_steps(LoopFolder.look(folder).lines)[-1]
-    assert entry.step == "budget"
-    assert entry.numbers == gaps.names()
-    with pytest.raises(GivenRefused, match="no method 'nowhere'"):
-        take(folder, family, "pick", ["nowhere"])
 
 
 # ------------------------------------------------------------------- a method that was dropped

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import random
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +19,6 @@ from record_samples import make_record
 from labtools.measure.profiler.counters import COUNTERS
 from labtools.measure.worker import child_environment
 from labtools.optimize import loop_folder
-from labtools.optimize.attribution import AA
 from labtools.optimize.budget import Budget
 from labtools.optimize.changes import (
     COUNTER_NOISE,
@@ -35,7 +30,6 @@ from labtools.optimize.changes import (
 )
 from labtools.optimize.events import (
     EVENT_KINDS,
-    AblateDone,
     BranchDone,
     BranchTried,
     BudgetDone,
@@ -47,23 +41,15 @@ from labtools.optimize.events import (
 from labtools.optimize.log import EventLog, say_command
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.pick import Retry
-from labtools.optimize.state import MOST_RETRIES, STATE_VERSION, STEPS, LoopState, OutOfOrder
+from labtools.optimize.state import MOST_RETRIES, STATE_VERSION, STEPS, OutOfOrder
 from labtools.optimize.telling import tell_steps
 from labtools.problem import LabError
 from labtools.record import Counters, Record, RecordStore, select, shipped_records_dir
 from labtools.toolchain import Hashes
 
-KILLS = int(os.environ.get("LABTOOLS_LOOP_KILLS", "5"))
-"""How often a loop is killed; 60 take about two minutes."""
-
 
 def nothing(text: str) -> None:
     """Acknowledge to nobody."""
-
-
-def lasting(state: LoopState) -> LoopState:
-    """A state without what follows from when it was made."""
-    return replace(state, log_hash="", log_lines=0)
 
 
 @pytest.fixture(scope="module")
@@ -140,13 +126,6 @@ def test_the_audit_explains_every_step(played: Path) -> None:
     assert first.numbers["dram_throughput_pct"] is None
     assert "dram_throughput_pct missing" in str(first)
     assert str(first) in (played / "audit.md").read_text()
-
-
-def test_what_a_step_says_twice_is_one_state(tmp_path: Path) -> None:
-    play(tmp_path / "a")
-    play(tmp_path / "b")
-    states = [LoopFolder.look(tmp_path / name).state for name in "ab"]
-    assert lasting(states[0]) == lasting(states[1])
 
 
 # ---------------------------------------------------------------------------- the step machine
@@ -272,7 +251,7 @@ def test_a_champion_that_is_not_taken_stays_in_the_frontier(tmp_path: Path) -> N
         classes: Any = dict.fromkeys(loop_play.METHODS[1], "undecided")
         folder.keep(UpdateDone(1, classes, loop_play.START, 120.0, 0.001))
         assert [(one.branch, one.point) for one in folder.state.frontier] == [
-            *((1, "r1b1"), (3, "r1b3"), (2, "r1b2")),
+            *((1, "r1b1"), (3, "r1b3"), (2, "r1b2"))
         ]
         assert (folder.state.point, folder.state.time_us) == (loop_play.START, 120.0)
         reference = PointTimed(2, "reference", loop_play.START, 9, samples_of(5.0))
@@ -459,19 +438,6 @@ def test_a_line_that_names_a_newer_version_among_others_is_damaged(played: Path)
     assert "line 6 is damaged" in LoopFolder.look(played).notices[0]
 
 
-def test_many_damaged_lines_are_counted_and_the_first_are_named(played: Path) -> None:
-    lines = log_of(played).read_bytes().splitlines(True)
-    for number in range(4, 32, 2):
-        lines[number] = b"no line\n"
-    log_of(played).write_bytes(b"".join(lines))
-    notice = LoopFolder.look(played).notices[0]
-    kept = len(lines) - 14
-    assert notice == (
-        "log.jsonl: 14 lines (5, 7, 9, 11, 13, ...) are damaged and what stood there is lost; "
-        f"the other {kept} are kept"
-    )
-
-
 def test_a_lost_beginning_and_a_newer_log_are_refused(played: Path) -> None:
     path = log_of(played)
     data = path.read_bytes()
@@ -514,51 +480,6 @@ def test_resuming_says_what_is_kept(tmp_path: Path) -> None:
         assert folder.next_call == 1
     play(tmp_path)
     assert LoopFolder.look(tmp_path).resumed.startswith("stopped after round 3")
-
-
-def kill_somewhere(path: Path, chance: random.Random) -> tuple[list[str], int]:
-    """Play the loop in a process and kill it after some acknowledged events.
-
-    Returns:
-        What it acknowledged, and its status.
-    """
-    wanted, more_s = chance.randrange(1, 18), chance.random() * 0.012
-    child = subprocess.Popen(
-        [sys.executable, loop_play.__file__, str(path), "0.001"],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=child_environment(),
-    )
-    assert child.stdout is not None
-    said = []
-    for line in child.stdout:
-        said.append(line.strip())
-        if len(said) == wanted:
-            time.sleep(more_s)
-            child.send_signal(signal.SIGKILL)
-    return said, child.wait()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
-def test_kill_9_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    chance = random.Random(13)
-    play(tmp_path / "whole")
-    whole = lasting(LoopFolder.look(tmp_path / "whole").state)
-    kills, loop = 0, 0
-    while kills < KILLS:
-        path, acknowledged, status = tmp_path / f"loop{loop}", list[str](), -1
-        while status != 0:
-            said, status = kill_somewhere(path, chance)
-            acknowledged += said
-            kills += status != 0
-            assert status in (0, -signal.SIGKILL)
-            hashes = {line.hash for line in LoopFolder.look(path).lines}
-            assert set(acknowledged) <= hashes
-        found = LoopFolder.look(path)
-        assert lasting(found.state) == whole
-        assert [run.point for run in found.state.timed] == [run.point for run in whole.timed]
-        loop += 1
 
 
 # ------------------------------------------------------------------------------- two rounds
@@ -667,17 +588,3 @@ def test_a_budget_before_its_gaps_is_no_step(tmp_path: Path) -> None:
 def test_a_command_on_a_folder_that_begins_with_a_dash_can_be_typed() -> None:
     assert say_command("status", Path("work/rows")) == "labtools loop status work/rows"
     assert say_command("restart", Path("-rows"), 3) == "labtools loop restart -- -rows 3"
-
-
-def test_a_stop_after_a_whole_round_is_after_it(played: Path) -> None:
-    assert LoopFolder.look(played).resumed.startswith("stopped after round 3: ")
-
-
-def test_a_round_without_a_method_says_so(tmp_path: Path) -> None:
-    with LoopFolder.create(tmp_path, begin()) as folder:
-        for _ in range(4):
-            step(folder, 1, nothing)
-        folder.keep(AblateDone(1, AA(0.004, 40, "made up"), ()))
-        folder.keep(CheckDone(1, ()))
-        said = {one.step: one.decided for one in tell_steps(folder.lines)}
-    assert said["ablate"] == said["check"] == "no method"

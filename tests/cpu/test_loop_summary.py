@@ -10,18 +10,12 @@ from pathlib import Path
 import pytest
 from loop_play import METHODS, begin, gaps_of, pick_of, play, step
 
-from labtools.optimize.attribution import AA, Attribution
-from labtools.optimize.events import AblateDone, BranchDone, BranchTried, LoopStopped
+from labtools.optimize.attribution import Attribution
+from labtools.optimize.events import BranchDone, BranchTried, LoopStopped
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.page import summary_html
-from labtools.optimize.sass_check import SassVerdict
 from labtools.optimize.state import LoopState, RoundKept
-from labtools.optimize.summary import (
-    SummaryTable,
-    best_so_far,
-    summarise,
-    summary_text,
-)
+from labtools.optimize.summary import SummaryTable, best_so_far, summarise, summary_text
 
 UNCLOSED = {"meta", "link", "img", "br", "hr"}
 
@@ -159,43 +153,10 @@ def effect(method: str, relative: float) -> Attribution:
     return Attribution(method, "without", relative, relative, *ends, 0.02, "above")
 
 
-def test_pairs_and_what_has_no_time_are_told(tmp_path: Path, state: LoopState) -> None:
-    first, second, third = METHODS[1]
-    assert "Pairs" not in [one.title for one in summarise(state)]
-    done = AblateDone(
-        *(1, AA(0.004, 40, "made up"), (effect(first, 0.1), effect(second, 0.2))),
-        (effect(f"{first} + {second}", 0.5),),
-        {third: "too slow", f"{second} + {third}": "too slow"},
-    )
-    with LoopFolder.create(tmp_path, begin()) as folder:
-        for _ in range(4):
-            step(folder, 1, nothing)
-        state = folder.keep(done)
-        audit = (tmp_path / "audit.md").read_text()
-    pairs = table_of(state, "Pairs")
-    assert pairs.rows == (
-        *(("1", f"{first} + {second}", "+0.50", "+50.0%", "+49.5% to +50.5%", "+32.0%", "yes"),),
-    )
-    untimed = f"without a time: {third}, {second} + {third}: too slow"
-    assert f"Round 1, {untimed}." in table_of(state, "Attribution").note
-    pair = f"{first} + {second} +0.5 us (+50.0%), above the threshold"
-    assert f"{pair}, the product of each alone +32.0%: they interact; {untimed}" in audit
-
-
-def test_a_proof_is_told_with_its_outcome(state: LoopState) -> None:
-    verdicts = tuple(
-        SassVerdict(method, "no signature", (), "kernel", proof="less", proved=proved)
-        for method, proved in zip(METHODS[1], (True, False, None), strict=True)
-    )
-    rows = table_of(changed(state, 1, sass_check=verdicts), "Attribution").rows
-    assert [row[6] for row in rows[:3]] == [str(one) for one in verdicts]
-    assert len({row[6] for row in rows[:3]}) == 3
-
-
 def test_an_abandoned_round_is_marked_with_its_champion(state: LoopState) -> None:
     abandoned = changed(state, 2, abandoned=True)
     assert [row[3] for row in table_of(abandoned, "Rounds").rows] == [
-        *("r1b2", "r2b2 (abandoned)", "r3b2"),
+        *("r1b2", "r2b2 (abandoned)", "r3b2")
     ]
     empty = replace(state, history=(RoundKept(1, abandoned=True),))
     assert table_of(empty, "Rounds").rows[0][3] == "abandoned"
@@ -231,42 +192,9 @@ def test_the_forecast_is_held_against_what_it_chose(state: LoopState) -> None:
     assert str(one.forecast_hits).endswith("led 1 of 1 round")
 
 
-def test_the_frontier_says_what_is_in_it(state: LoopState) -> None:
-    assert state.point in [one.point for one in state.frontier]
-    assert "champions that a restart or the loop's end left" in table_of(state, "Frontier").note
-
-
-def test_a_familys_path_is_no_title_and_no_part_of_the_audit(tmp_path: Path) -> None:
-    with LoopFolder.create(tmp_path, begin(family="/home/me/my families/rows.py")) as folder:
-        assert summary_text(folder.state).startswith("# rows for 8,32,8,4096,128 on h200")
-        assert "<h1>rows for " in summary_html(folder.state)
-    assert "  init: rows for 8,32,8,4096,128, timed" in (tmp_path / "audit.md").read_text()
-
-
 def test_no_two_parts_of_the_page_have_one_id(state: LoopState) -> None:
     text = summary_html(state)
     ids = re.findall(r'\bid="([^"]*)"', text)
     assert ids and len(set(ids)) == len(ids)
     used = re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', text)
     assert used and {first or second for first, second in used} <= set(ids)
-
-
-def test_a_marker_at_the_top_is_whole(state: LoopState) -> None:
-    from matplotlib.figure import Figure
-
-    from labtools.optimize.page import _plot_best
-
-    timed = [replace(one, time_us=100 - n / 1000) for n, one in enumerate(state.timed)]
-    alike = replace(state, timed=tuple(timed))
-    plot = _plot_best(alike)
-    assert plot is not None
-    axes = Figure().subplots()
-    plot.paint(axes)
-    assert axes.get_ylim()[0] == 0 and axes.get_ylim()[1] >= 105
-
-
-def test_a_long_cell_keeps_some_width(state: LoopState) -> None:
-    key = "wide=1 fast=1 early=1 threads=128"
-    text = summary_html(changed(state, 1, champion=key))
-    assert f'<td class="long">{key}</td>' in text
-    assert "<td>r2b2</td>" in text

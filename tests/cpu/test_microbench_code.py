@@ -38,74 +38,69 @@ def test_on_other_architectures_too(arch: str) -> None:
         assert check_machine_code(benchmark, arch) == []
 
 
-def test_an_architecture_without_the_instruction_is_named() -> None:
-    (imma,) = find_benchmarks(["pipe.imma"])
-    assert "sm_75 has no such instruction" in check_machine_code(imma, "sm_75")[0]
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [("pipe.imma", "sm_75"), ("product.shared", "sm_80"), ("product.shared", "sm_120")],
+)
+def test_an_architecture_without_the_instruction_is_named(name: str, arch: str) -> None:
+    (benchmark,) = find_benchmarks([name])
+    assert benchmark.runs_on("sm_90") and not benchmark.runs_on(arch)
+    assert f"{arch} has no such instruction" in check_machine_code(benchmark, arch)[0]
 
 
-def test_what_one_architecture_has_alone_is_measured_on_no_newer_one() -> None:
-    (product,) = find_benchmarks(["product.shared"])
-    assert product.runs_on("sm_90")
-    assert not product.runs_on("sm_80")
-    assert "sm_120 has no such instruction" in check_machine_code(product, "sm_120")[0]
+# What is changed in a source, and what is then wrong with its machine code.
+CHANGES = {
+    "a wait that is left out": (
+        "product.shared",
+        ("wait_for_products<0>();\n      hold(sums);", ""),
+        "0 WARPGROUP.DEPBAR",
+    ),
+    # 1 / (1 / x) is x: the assembler leaves no instruction, and so no loop.
+    "a reciprocal that is folded": (
+        "pipe.rcp_fadd",
+        (
+            "rcp.approx.ftz.f32 f, f; add.ftz.f32 f, f, p;",
+            "rcp.approx.ftz.f32 f, f; rcp.approx.ftz.f32 f, f;",
+        ),
+        "there is no loop to time",
+    ),
+    # Nobody wants the other three words, so the assembler loads one.
+    "a load that is narrowed": (
+        "pipe.lds128",
+        (
+            "ld.volatile.shared.v4.u32 {%0, d, e, f}, [%0];",
+            "ld.shared.v4.u32 {%0, d, e, f}, [%0];",
+        ),
+        "0 LDS.128",
+    ),
+    # The count is right, but no shuffle needs the one before.
+    "a chain that is broken": (
+        "pipe.shfl",
+        (
+            '"shfl.sync.bfly.b32 %0, %0, 16, 0x1f, 0xffffffff;" : "+r"(v)',
+            '"{.reg .u32 t; shfl.sync.bfly.b32 t, %1, 16, 0x1f, 0xffffffff; xor.b32 %0, %0, t;}"'
+            ' : "+r"(v) : "r"(g.a + lane_id())',
+        ),
+        "a chain of",
+    ),
+    "loads one after the other": (
+        "bandwidth.l2",
+        ("load(here + j * 32 * BYTES);", "load(here + (j ? words[j - 1] : 0) + j * 32 * BYTES);"),
+        "in flight together",
+    ),
+}
 
 
-def test_products_that_do_not_wait_are_refused() -> None:
-    problems = compiled("product.shared", "wait_for_products<0>();\n      hold(sums);", "")
-    assert any("0 WARPGROUP.DEPBAR" in problem for problem in problems), problems
-
-
-def compiled(name: str, old: str, new: str, arch: str = "sm_90"):
-    """The problems of a benchmark whose source was changed in one place."""
+@pytest.mark.parametrize("change", CHANGES)
+def test_machine_code_that_is_something_else_is_refused(change: str) -> None:
+    name, (old, new), said = CHANGES[change]
     (benchmark,) = find_benchmarks([name])
     text = (SOURCES / benchmark.source).read_text()
     assert text.count(old) == 1, old
-    target = benchmark.target or arch
+    target = benchmark.target or "sm_90"
     cubin = compile_cubin(text.replace(old, new), target, name=benchmark.source)
-    return check_machine_code(benchmark, arch, {0: cubin})
-
-
-def test_a_reciprocal_that_the_compiler_folds_is_refused() -> None:
-    """1 / (1 / x) is x: the assembler leaves no instruction, and so no loop."""
-    problems = compiled(
-        "pipe.rcp_fadd",
-        "rcp.approx.ftz.f32 f, f; add.ftz.f32 f, f, p;",
-        "rcp.approx.ftz.f32 f, f; rcp.approx.ftz.f32 f, f;",
-    )
-    assert len(problems) == 4
-    assert all("there is no loop to time" in problem for problem in problems), problems
-
-
-def test_a_load_that_is_narrowed_is_refused() -> None:
-    """Nobody wants the other three words, so the assembler loads one."""
-    problems = compiled(
-        "pipe.lds128",
-        "ld.volatile.shared.v4.u32 {%0, d, e, f}, [%0];",
-        "ld.shared.v4.u32 {%0, d, e, f}, [%0];",
-    )
-    assert any("0 LDS.128" in problem for problem in problems), problems
-
-
-def test_a_chain_that_is_broken_is_refused() -> None:
-    """The count is right, but no shuffle needs the one before."""
-    problems = compiled(
-        "pipe.shfl",
-        '"shfl.sync.bfly.b32 %0, %0, 16, 0x1f, 0xffffffff;" : "+r"(v)',
-        '"{.reg .u32 t; shfl.sync.bfly.b32 t, %1, 16, 0x1f, 0xffffffff; xor.b32 %0, %0, t;}"'
-        ' : "+r"(v) : "r"(g.a + lane_id())',
-    )
-    assert any("a chain of" in problem for problem in problems), problems
-
-
-def test_loads_that_do_not_go_out_together_are_refused() -> None:
-    problems = compiled(
-        "bandwidth.l2",
-        "for (int j = 0; j < LOADS; ++j) words[j] = Chunk<BYTES, L1>::load(here + j * 32 * BYTES);",
-        "for (int j = 0; j < LOADS; ++j) {\n"
-        "      words[j] = Chunk<BYTES, L1>::load(here + (j ? words[j - 1] : 0) + j * 32 * BYTES);\n"
-        "    }",
-    )
-    assert any("in flight together" in problem for problem in problems), problems
+    problems = check_machine_code(benchmark, "sm_90", {0: cubin})
+    assert any(said in problem for problem in problems), problems
 
 
 def test_a_loop_moved_out_of_the_clock_is_refused() -> None:
@@ -148,13 +143,6 @@ def test_names_are_found_or_refused() -> None:
     assert next(one.name for one in find_benchmarks(["rows.*", "clock"])) == "clock"
     with pytest.raises(LabError, match="no microbenchmark called nonsense"):
         find_benchmarks(["nonsense"])
-
-
-def test_every_name_is_its_own_and_says_what_it_measures() -> None:
-    names = [one.name for one in list_benchmarks()]
-    assert len(set(names)) == len(names)
-    assert all(one.doc and one.checks for one in list_benchmarks())
-    assert all((SOURCES / one.source).is_file() for one in list_benchmarks())
 
 
 def test_too_many_other_instructions_are_refused() -> None:

@@ -111,8 +111,8 @@ def test_ours_is_calibrated_and_stands_in_where_nothing_was_published(own_table)
     assert ada.curves_of == "h200"
     assert ada.num_sms == 132
     assert ada.sm_mhz is None  # a clock is one card's own
-    assert "latency.shfl" in ada.assumed()
-    assert "latency.l2" not in ada.assumed()
+    assert ada.entry("latency.shfl").assumed
+    assert not ada.entry("latency.l2").assumed
 
 
 def test_a_new_table_is_read_without_a_restart(own_table) -> None:

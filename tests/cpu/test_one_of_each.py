@@ -390,7 +390,7 @@ CONCEPTS = {
         (
             *("measure/worker.py", "measure/cpu/runner.py", "measure/gpu/clocks.py"),
             *("tools/execute.py", "tools/page_kernels.py"),
-            "tools/search_baselines.py",
+            "research/search_baselines.py",
         ),
     ),
     "error format": Concept(shaping_an_error, ("problem/errors.py",)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 from datetime import datetime
 from pathlib import Path
@@ -12,29 +11,28 @@ import numpy as np
 import pytest
 from live_fake import DEVICE, use_fake_gpu
 
-from labtools.optimize import bench as benches
+from labtools.optimize import live_bench
 from labtools.optimize.ablation import ablate_methods, ablate_pairs
 from labtools.optimize.attribution import (
-    MOST_PAIRS_NAMED,
     THRESHOLD,
     interactions,
     least_effect_of,
     noise_of,
-    pair_name,
     ratio_of,
     relative_gain,
-    say_untimed,
     threshold_of,
 )
-from labtools.optimize.bench import LiveBench, RecordedBench, open_bench
-from labtools.optimize.campaign import GridPlan, TimedTwice, source_hash_of
-from labtools.optimize.family import load_family
+from labtools.optimize.bench import RecordedBench, open_bench
+from labtools.optimize.family import load_family, source_hash_of
 from labtools.optimize.grid import (
     Grid,
     GridAt,
+    GridPlan,
+    TimedTwice,
     export_kernel_tuner,
     grid_contradictions,
 )
+from labtools.optimize.live_bench import LiveBench
 from labtools.predict import load_gpu
 from labtools.predict.machine import machine_of
 from labtools.problem import Comparison, LabError, Rows
@@ -42,10 +40,7 @@ from labtools.record import ProcessSamples, Provenance, Samples
 
 FOLDER = Path(__file__).resolve().parents[1] / "families"
 FAMILY = load_family(FOLDER / "row_scale.py")
-WIDE, SHUFFLES, LARGER = (
-    *("memory.wide_accesses", "latency.shuffle_sum"),
-    "compute.larger_blocks",
-)
+WIDE, SHUFFLES, LARGER = (*("memory.wide_accesses", "latency.shuffle_sum"), "compute.larger_blocks")
 HEADLINE = FAMILY.workloads[0]
 SWEEP_GB_PER_S = 4800.0
 EMPTY_US = machine_of(load_gpu("h200")).launch_us(1)
@@ -258,14 +253,6 @@ def test_methods_on_the_recorded_grid_are_judged_by_its_own_identical_kernels(se
     assert list(again) == list(found.values())
 
 
-def test_decided_verdicts_agree_over_five_repeats():
-    said: dict[str, set] = {}
-    for seed in range(5):
-        for one in ablate_methods(recorded(seed + 10), TOP, [WIDE, SHUFFLES, LARGER]):
-            said.setdefault(one.method, set()).add(one.decided)
-    assert all(len(verdicts - {None}) == 1 for verdicts in said.values()), said
-
-
 def test_a_machine_that_can_tell_little_decides_little():
     bench = recorded(noise=0.1, drift=0.1)
     assert bench.least_effect().effect > 0.1
@@ -328,21 +315,6 @@ def test_the_recorded_bench_offers_gaps_forecasts_best_and_floor():
     assert bench.entry(TOP) == "row_scale"
     assert bench.check([TOP]) == {TOP: None}
     assert not bench.one_call
-
-
-def test_what_has_no_time_names_methods_and_counts_pairs():
-    methods = [f"memory.m{number}" for number in range(5)]
-    pairs = [pair_name(*two) for two in itertools.combinations(methods, 2)]
-    few = dict.fromkeys([*methods, *pairs[:MOST_PAIRS_NAMED]], "too slow:\n  2 ms")
-    assert list(say_untimed(few)) == [
-        f"without a time: {', '.join([*methods, *pairs[:MOST_PAIRS_NAMED]])}: too slow"
-    ]
-    many = dict.fromkeys([*methods, *pairs], "too slow") | {pairs[-1]: "wrong"}
-    assert list(say_untimed(many)) == [
-        f"without a time: {', '.join(methods)}, 9 pairs: too slow",
-        f"without a time: {pairs[-1]}: wrong",
-    ]
-    assert list(say_untimed(dict.fromkeys(pairs, "wrong"))) == ["without a time: 10 pairs: wrong"]
 
 
 def test_a_bench_of_another_kernel_or_without_a_file_is_refused():
@@ -449,9 +421,9 @@ def test_the_live_bench_asks_for_several_points_at_once(monkeypatch):
         asked.append(len(items))
         raise LabError("There is no ncu.")
 
-    monkeypatch.setattr(benches, "require_device", lambda: DEVICE)
-    monkeypatch.setattr(benches, "check_batteries", check)
-    monkeypatch.setattr(benches, "profile_batch", profile)
+    monkeypatch.setattr(live_bench, "require_device", lambda: DEVICE)
+    monkeypatch.setattr(live_bench, "check_batteries", check)
+    monkeypatch.setattr(live_bench, "profile_batch", profile)
     with LiveBench(FAMILY, Rows(64, 256)) as bench:
         found = bench.check([TOP, FAMILY.start, narrow, TOP])
         assert list(found) == [TOP, FAMILY.start, narrow]
@@ -467,8 +439,8 @@ def test_the_live_bench_asks_for_several_points_at_once(monkeypatch):
 def test_the_live_bench_times_a_call_together_and_tells_identical_kernels(monkeypatch, tmp_path):
     use_fake_gpu(monkeypatch, tmp_path, sample_us=100.0)
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(benches, "require_device", lambda: DEVICE)
-    monkeypatch.setattr(benches, "check_batteries", lambda wanted: dict.fromkeys(wanted, RIGHT))
+    monkeypatch.setattr(live_bench, "require_device", lambda: DEVICE)
+    monkeypatch.setattr(live_bench, "check_batteries", lambda wanted: dict.fromkeys(wanted, RIGHT))
     with LiveBench(FAMILY, Rows(64, 256), processes=2, rounds=5) as bench:
         narrow = FAMILY.remove(TOP, LARGER)
         timed = bench.time([TOP, narrow])
@@ -477,7 +449,7 @@ def test_the_live_bench_times_a_call_together_and_tells_identical_kernels(monkey
         assert timed.median_us(narrow) == pytest.approx(12.0)
         assert [len(one.us) for one in timed.samples[TOP].processes] == [5, 5]
         least = bench.least_effect()
-        assert (least.pairs, least.origin) == (benches.AA_PAIRS, "live")
+        assert (least.pairs, least.origin) == (live_bench.AA_PAIRS, "live")
         assert least.effect == pytest.approx(0.0, abs=1e-6)
         (larger,) = ablate_methods(bench, TOP, [LARGER])
         assert larger.relative == pytest.approx(0.5)

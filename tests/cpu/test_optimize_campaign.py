@@ -18,27 +18,24 @@ from labtools.optimize.campaign import (
     Clock,
     GridFolder,
     Timer,
-    family_hash_of,
     find_codes,
     find_models,
     make_plan,
     names_of,
 )
-from labtools.optimize.family import load_family
+from labtools.optimize.family import family_hash_of, load_family
 from labtools.optimize.grid import (
     Grid,
     GridAt,
     check_grid,
-    describe_grid,
     draw_points,
     grid_contradictions,
-    make_grid,
     read_grid,
-    renew_forecasts,
     write_grid,
 )
 from labtools.predict import limits_of
 from labtools.problem import LabError
+from research.make_grid import describe_grid, make_grid, renew_forecasts
 
 FOLDER = Path(__file__).resolve().parents[1] / "families"
 WORKLOADS = '["rows:16,64", "rows:4,64", "rows:2,128"]'
@@ -301,13 +298,6 @@ def test_a_grid_that_contradicts_itself_is_refused(tmp_path, grid, change, says)
     assert any(says in text for text in grid_contradictions(wrong))
     with pytest.raises(LabError, match="contradicts itself"):
         write_grid(tmp_path / "wrong.jsonl.gz", wrong)
-
-
-@pytest.mark.parametrize("time_us", [0.0, -1.0, float("inf")])
-def test_a_time_that_is_none_is_refused(grid, time_us):
-    at = dataclasses.replace(grid.at[0], samples=((time_us,), *grid.at[0].samples[1:]))
-    wrong = dataclasses.replace(grid, at=(at, *grid.at[1:]))
-    assert any("a time that is none" in text for text in grid_contradictions(wrong))
 
 
 @pytest.mark.parametrize("damage", [b"", b"no gzip", b"\x1f\x8b\x08\x00"])

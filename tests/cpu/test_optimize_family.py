@@ -11,17 +11,11 @@ import pytest
 from devices import LIMITS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
 
 from labtools.measure.check import check_rung
-from labtools.optimize.family import InvalidPoint, Point, load_family
+from labtools.optimize.family import InvalidPoint, load_family
 from labtools.problem import LabError, Rows
-from labtools.record.expressions import (
-    ExpressionError,
-    MissingName,
-    evaluate_expression,
-    names_in,
-)
+from labtools.record.expressions import ExpressionError, MissingName, evaluate_expression, names_in
 
 FOLDER = Path(__file__).resolve().parents[1] / "families"
 ROWS = load_family(FOLDER / "row_scale.py")
@@ -120,12 +114,6 @@ def test_a_point_is_canonical_and_says_what_differs_from_the_start():
         point.knobs["wide"] = 0
 
 
-def test_a_point_crosses_as_json():
-    adapter = TypeAdapter(Point)
-    point = ROWS.point({"wide": 1})
-    assert adapter.validate_json(adapter.dump_json(point)) == point
-
-
 @pytest.mark.parametrize("key", ["wide", "wide=1 wide=1", "wide=x", "narrow=1", "wide=7", ""])
 def test_what_is_no_key_is_refused(key):
     if key:
@@ -191,7 +179,7 @@ def test_neighbours_are_one_move_away():
     around = ROWS.neighbours(ROWS.start)
     assert ROWS.start not in around
     assert {point.key for point in around} == {
-        *("wide=1", "shuffle=1", "early=1", "early=2", "threads=256", "threads=512"),
+        *("wide=1", "shuffle=1", "early=1", "early=2", "threads=256", "threads=512")
     }
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from devices import LIMITS
-from pydantic import TypeAdapter
 from test_optimize_family import EARLY, LARGER, ROWS, SHUFFLES, WIDE, stranger
 
 from labtools.optimize.budget import Budget
@@ -110,12 +109,6 @@ def test_strength_decides_between_two_for_two_slots(tmp_path):
     assert choose(slots(latency=1), family=family).methods == (SHUFFLES,)
 
 
-def test_no_slot_no_method():
-    found = choose(slots())
-    assert found.methods == ()
-    assert not any(one.taken for one in found.considered)
-
-
 @pytest.mark.parametrize("listed", ["effective", "ineffective"])
 def test_what_is_settled_is_not_taken_again(listed):
     found = choose(slots(latency=1), taken=Taken(**{listed: (SHUFFLES,)}))
@@ -187,12 +180,6 @@ def test_whether_a_pick_can_be_tried_is_asked_of_its_forms():
     assert found.methods == (SHUFFLES,)
     assert why(found, EARLY).why == "nowhere"
     assert asked == [((SHUFFLES,), {}), ((SHUFFLES, EARLY), {EARLY: 1})]
-
-
-def test_an_axis_without_a_slot_is_told_from_one_that_is_full():
-    found = choose(slots(latency=1))
-    assert why(found, EARLY).why == "others of its axis stand before it"
-    assert why(found, WIDE).why == "its axis has no slot"
 
 
 def test_what_is_missing_is_no_reason_where_another_stands():
@@ -335,33 +322,11 @@ def test_what_a_chosen_method_brings_along_takes_no_slot():
         assert why(found, brought).why == "it comes with compute.tensor_core"
 
 
-def test_every_method_says_why_it_was_taken_or_left():
-    """Where its axis is closed and hardly anything calls for it as well."""
-    family = load_family("tunable")
-    counters = {"stall_wait_cycles": 1.5, "warp_latency_cycles": 10.0, "issue_slot_pct": 10.0}
-    for gaps in (Gaps(0.05, 0.5, 0.6, "counters", {}), Gaps(0.9, 0.5, 0.05, "counters", {})):
-        for pass_on in (False, True):
-            found = pick_methods(
-                *(family, family.start, gaps, slots(memory=1), counters, family.workloads[0]),
-                *(LIMITS,),
-                pass_on=pass_on,
-            )
-            assert all(one.why for one in found.considered)
-            assert any(one.checks.passed and not one.taken for one in found.considered)
-
-
 def test_the_launch_is_known_to_triggers():
     numbers = launch_numbers(ROWS.rung, ROWS.point({"threads": 256}), PROBLEM, LIMITS)
     assert numbers["blocks"] == 8192
     assert (numbers["threads"], numbers["launches"]) == (256, 1)
     assert numbers["blocks_per_sm"] == pytest.approx(8192 / LIMITS.num_sms)
-
-
-def test_picks_cross_as_json():
-    taken = Taken(failed={EARLY: (0,)}, acknowledged={EARLY: Retry(form=1)})
-    for value in (choose(slots(1, 1, 1), taken=taken), taken):
-        adapter = TypeAdapter(type(value))
-        assert adapter.validate_json(adapter.dump_json(value)) == value
 
 
 # ------------------------------------------------------------------------------ machine code
@@ -510,8 +475,7 @@ class Told:
 
 
 @pytest.mark.parametrize(
-    ("decided", "expected"),
-    [("above", "effective"), ("below", "ineffective"), (None, "undecided")],
+    ("decided", "expected"), [("above", "effective"), ("below", "ineffective"), (None, "undecided")]
 )
 def test_planted_compiled_methods_are_classed_by_their_time(decided, expected):
     assert classify(Told(decided), look(WIDE)) == expected

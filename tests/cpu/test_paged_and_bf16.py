@@ -29,7 +29,7 @@ from labtools.problem import (
     Limits,
     Rung,
     Scheme,
-    TensorScheme,
+    StorageFormat,
     Workload,
     Workspace,
     attention_oracle,
@@ -52,7 +52,7 @@ HERE = Path(__file__).parent
 SMALL = Workload(3, 4, 2, 97, 64)
 FORMS = ("3,4,2,97,64", "3,4,2,97,64/bf16", "3,4,2,97,64/paged16", "3,4,2,97,64/bf16/paged64")
 RAGGED = (97, 1, 64)
-INT8_ROWS = Scheme("rows", TensorScheme(8, "row"), TensorScheme(8, "row"))
+INT8_ROWS = Scheme("rows", StorageFormat("int8", "row"), StorageFormat("int8", "row"))
 
 
 @pytest.fixture
@@ -257,7 +257,7 @@ def test_what_a_preparation_writes_cannot_be_allocated_in_a_call(rung: Rung) -> 
 
 
 def test_one_scale_for_a_whole_tensor_is_refused(rung: Rung) -> None:
-    scheme = Scheme("whole", TensorScheme(8, "tensor"), TensorScheme(8, "row"))
+    scheme = Scheme("whole", StorageFormat("int8", "tensor"), StorageFormat("int8", "row"))
     whole = dataclasses.replace(rung, stores=lambda workload, knobs: scheme)
     with pytest.raises(LabError, match="whole tensor"):
         whole.scheme(SMALL)
@@ -367,7 +367,7 @@ def test_wrong_ways_to_split_and_page_are_found(rung: Rung, name: str) -> None:
 def test_a_rung_with_a_scheme_is_held_against_what_the_scheme_leaves(rung: Rung) -> None:
     workload = SMALL.replace(seq_lens=RAGGED)
     inputs = make_inputs(workload)
-    scheme = Scheme("coarse", TensorScheme(4, "row"), TensorScheme(4, "row"))
+    scheme = Scheme("coarse", StorageFormat("int4", "row"), StorageFormat("int4", "row"))
     kept = dequantise_inputs(inputs, scheme)
     # The kernel computes with what it is given: the inputs as the scheme leaves them.
     given = dataclasses.replace(
@@ -477,7 +477,7 @@ def test_a_scheme_travels_to_the_measuring_child(
 
 
 def test_schemes_as_json() -> None:
-    for scheme in (INT8_ROWS, Scheme("c", TensorScheme(4, "channel", 64, True), INT8_ROWS.v)):
+    for scheme in (INT8_ROWS, Scheme("c", StorageFormat("int4", "channel", 64, True), INT8_ROWS.v)):
         job = TypeAdapter(Job).dump_json(Job("one", "rung", scheme=scheme))
         assert TypeAdapter(Job).validate_json(job).scheme == scheme
     assert read({"label": "one", "kind": "rung", "scheme": None}, Job).scheme is None
@@ -497,7 +497,7 @@ def test_a_smaller_cache_asks_for_more_buffer_sets(rung: Rung) -> None:
     whole = Job("one", "rung", launches=tuple(rung.launches(HEADLINE, LIMITS)))
     counters = 4 * HEADLINE.batch * HEADLINE.num_qo_heads
     assert whole.call_read_bytes(HEADLINE) == HEADLINE.minimal_bytes + counters
-    fp8 = Job("two", "baseline", kv_bits=8)
+    fp8 = Job("two", "baseline", storage=StorageFormat("fp8-e4m3", "tensor"))
     assert fp8.call_read_bytes(HEADLINE) == heads + HEADLINE.kv_bytes // 2
     l2, free = 60_000_000, 140 * 10**9
     few, many = plan_rotation(HEADLINE, l2, free), plan_rotation(HEADLINE, l2, free, read)

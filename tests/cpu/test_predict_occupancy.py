@@ -157,12 +157,9 @@ def test_a_kernel_that_cannot_launch_says_why() -> None:
             achieved_occupancy("h200", kernel, 10)
 
 
-def test_a_further_limit_counts() -> None:
+def test_limiters_are_named() -> None:
     kernel = occupancy("h200", 128, 32, 0, max_blocks=3)
     assert (kernel.blocks_per_sm, kernel.limiter) == (3, "max_blocks")
-
-
-def test_ties_name_every_limiter() -> None:
     kernel = occupancy("a100", 64, 32, 0)
     assert kernel.blocks_per_sm == 32
     assert set(kernel.limiters) == {"warps", "blocks", "registers"}

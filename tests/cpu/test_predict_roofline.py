@@ -34,29 +34,19 @@ def test_ragged_lengths_count_as_they_are() -> None:
     assert part.flops * 8 * 4096 == whole.flops * 5161
 
 
-def test_compute_can_be_the_bound() -> None:
-    slow = dataclasses.replace(load_gpu("h200"), fp16_tensor_tflops=0.5, fp32_tflops=0.5)
+def test_the_bound_and_the_peak_follow_from_the_sheet() -> None:
+    sheet = load_gpu("h200")
+    slow = dataclasses.replace(sheet, fp16_tensor_tflops=0.5, fp32_tflops=0.5)
     assert floors(HEADLINE, slow).bound == "compute"
-
-
-def test_no_peak_no_compute_floor() -> None:
-    unknown = dataclasses.replace(load_gpu("h200"), fp16_tensor_tflops=None, fp32_tflops=None)
+    unknown = dataclasses.replace(sheet, fp16_tensor_tflops=None, fp32_tflops=None)
     floor = floors(HEADLINE, unknown)
     assert (floor.compute_us, floor.compute_tflops, floor.bound) == (None, None, "bandwidth")
-    fp32_alone = dataclasses.replace(unknown, fp32_tflops=67.0)
-    assert floors(HEADLINE, fp32_alone).compute_tflops == 67.0
-
-
-def test_no_memory_rate_no_floor() -> None:
-    unknown = dataclasses.replace(load_gpu("h200"), dram_gb_per_s=None)
+    assert floors(HEADLINE, dataclasses.replace(unknown, fp32_tflops=67.0)).compute_tflops == 67.0
     with pytest.raises(LabError, match="memory rate"):
-        floors(HEADLINE, unknown)
-
-
-@pytest.mark.parametrize("rate", [0, -1.0, float("nan")])
-def test_a_senseless_rate_is_refused(rate: float) -> None:
-    with pytest.raises(LabError, match="gives no floor"):
-        floors(HEADLINE, "h200", gb_per_s=rate)
+        floors(HEADLINE, dataclasses.replace(sheet, dram_gb_per_s=None))
+    for rate in (0, -1.0, float("nan")):
+        with pytest.raises(LabError, match="gives no floor"):
+            floors(HEADLINE, "h200", gb_per_s=rate)
 
 
 def test_a_warm_workload_in_the_l2_voids_the_memory_floor() -> None:

@@ -206,11 +206,6 @@ def test_warm_and_cold_workloads_have_a_run_each(ncu: FakeNcu) -> None:
     assert [len(labels) for labels in ncu.runs()] == [1, 2]
 
 
-def test_nothing_to_do_starts_nothing(ncu: FakeNcu) -> None:
-    assert profile_batch.profile_batch([]) == []
-    assert ncu.options() == []
-
-
 def test_preparation_runs_unwatched_and_several_launches_are_one_call(
     ncu: FakeNcu, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import ends, is_alive
 
 from labtools.measure.worker import (
     KEPT_BYTES,
@@ -22,23 +23,6 @@ from labtools.measure.worker import (
 
 def _python(code: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", textwrap.dedent(code), *arguments]
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
-
-
-def _gone(pid: int, within_s: float = 5.0) -> bool:
-    end = time.monotonic() + within_s
-    while time.monotonic() < end:
-        if not _is_alive(pid):
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def _wait_for_pid(path: Path, within_s: float = 20.0) -> int:
@@ -68,25 +52,20 @@ STUBBORN = """
 """
 
 
-def test_output_and_status_come_back() -> None:
-    child = run_child(
-        _python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"),
-        time_limit_s=30,
-    )
-    assert (child.stdout, child.stderr, child.returncode) == ("out\n", "err\n", 7)
-    assert not child.ok
-    assert not child.timed_out
-    assert child.ending == "ended with status 7"
-
-
-def test_success_is_ok() -> None:
-    assert run_child(_python("pass"), time_limit_s=30).ok
-
-
-def test_signal_is_named() -> None:
-    child = run_child(_python("import os; os.kill(os.getpid(), 11)"), time_limit_s=30)
-    assert child.signal_name == "SIGSEGV"
-    assert not child.ok
+@pytest.mark.parametrize(
+    ("code", "status", "ending"),
+    [
+        ("pass", 0, "ended with status 0"),
+        ("import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)", 7, "status 7"),
+        ("import os; os.kill(os.getpid(), 11)", -11, "was ended by SIGSEGV"),
+    ],
+)
+def test_output_and_status_come_back(code: str, status: int, ending: str) -> None:
+    child = run_child(_python(code), time_limit_s=30)
+    assert (child.returncode, child.ok, child.timed_out) == (status, status == 0, False)
+    assert ending in child.ending
+    if status == 7:
+        assert (child.stdout, child.stderr) == ("out\n", "err\n")
 
 
 def test_hang_ends_at_the_limit_with_its_grandchild(tmp_path: Path) -> None:
@@ -96,7 +75,7 @@ def test_hang_ends_at_the_limit_with_its_grandchild(tmp_path: Path) -> None:
     assert child.returncode is None
     assert child.seconds < 15
     assert "3 s" in child.ending
-    assert _gone(int(pid_file.read_text()))
+    assert ends(int(pid_file.read_text()))
 
 
 def test_a_grandchild_left_behind_is_killed(tmp_path: Path) -> None:
@@ -104,7 +83,7 @@ def test_a_grandchild_left_behind_is_killed(tmp_path: Path) -> None:
     child = run_child(_python(STUBBORN, str(pid_file), "leave"), time_limit_s=60)
     assert child.ok
     assert child.seconds < 30
-    assert _gone(int(pid_file.read_text()))
+    assert ends(int(pid_file.read_text()))
 
 
 def test_endless_output_is_bounded() -> None:
@@ -181,10 +160,10 @@ def test_no_child_outlives_its_parent(tmp_path: Path, ending: signal.Signals) ->
     )
     try:
         grandchild = _wait_for_pid(pid_file)
-        assert _is_alive(grandchild)
+        assert is_alive(grandchild)
         os.kill(parent.pid, ending)
         parent.wait(timeout=60)
-        assert _gone(grandchild)
+        assert ends(grandchild)
     finally:
         if parent.poll() is None:
             parent.kill()

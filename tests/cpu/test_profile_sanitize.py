@@ -174,16 +174,16 @@ def test_barriers_and_uninitialized_reads(text: str, kind: str, line: int) -> No
     assert (error.kind, error.places[0].line, count) == (kind, line, 1)
 
 
-def test_no_summary_means_no_count() -> None:
-    errors, count = parse_sanitizer("========= COMPUTE-SANITIZER\nhello\n")
-    assert (errors, count) == ([], None)
-
-
-def test_the_programs_own_lines_are_not_reports() -> None:
-    errors, count = parse_sanitizer(
-        "Invalid __shared__ write of size 16 bytes\nERROR SUMMARY: 0 errors\n"
-    )
-    assert (errors, count) == ([], None)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "========= COMPUTE-SANITIZER\nhello\n",
+        "Invalid __shared__ write of size 16 bytes\nERROR SUMMARY: 0 errors\n",
+    ],
+    ids=["no summary", "the program's own lines"],
+)
+def test_without_a_summary_of_the_tool_there_is_no_count(text: str) -> None:
+    assert parse_sanitizer(text) == ([], None)
 
 
 FAKE = r"""

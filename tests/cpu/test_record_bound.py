@@ -282,7 +282,7 @@ def test_a_tail_dilutes() -> None:
     text = _explain("bandwidth", {}, {**IDLE, "sm_active_pct": 55.0})
     assert "55% of the time" in text and "tail" in text
     waves = _explain("bandwidth", {}, {**IDLE, "waves_per_sm": 1.2})
-    assert "1.2 waves" in waves
+    assert "1.20 waves" in waves
     assert "tail" not in _explain("bandwidth", {}, {**IDLE, "sm_active_pct": 97.0})
 
 

@@ -27,7 +27,7 @@ def five(us: float) -> list[list[float]]:
 def quantised(candidate: str, us: float, bits: int, **changes: object) -> Record:
     made = make_record(candidate, five(us), **changes)
     read = HEADLINE.kv_bytes * bits // 16
-    return made.model_copy(update={"kv_bits": bits, "kv_bytes_read": read})
+    return made.model_copy(update={"codec": f"int{bits}", "kv_bytes_read": read})
 
 
 SDPA, FLASH = make_record("baseline:sdpa", five(40)), make_record("baseline:sdpa_flash", five(50))

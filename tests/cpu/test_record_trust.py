@@ -27,6 +27,7 @@ from labtools.record import (
     shipped_records_dir,
 )
 from labtools.record.query import default_knobs, describe_record
+from labtools.record.schema import SCHEMA_VERSION
 from labtools.record.staleness import CodeNow, rung_freshness
 from labtools.record.trust import contradictions, doubts, read_manifest
 from labtools.toolchain import Hashes
@@ -84,7 +85,7 @@ REFUSED = {
     "no provenance": put("provenance", {}),
     "provenance of another kind": put("provenance", "num_sms", "many"),
     "a later schema": put("schema_version", 99),
-    "a schema before the first": put("schema_version", 0),
+    "a schema before those that are read": put("schema_version", 1),
     "a schema that is no number": put("schema_version", "new"),
     "a kind that is none": put("kind", "miracle"),
     "a baseline that says rung": put("candidate", "baseline:sdpa"),
@@ -246,7 +247,7 @@ def record_of(name: str, workload: Workload, **changes: Any) -> Record:
         workload=workload,
         knobs=knobs,
         limits=LIMITS,
-        kv_bits=16 if scheme is None else scheme.bits,
+        codec="none" if scheme is None else scheme.codec,
         launches=tuple(rung.launches(workload, LIMITS)),
         hashes=Hashes(CodeNow().text_hash(rung, rung.defines(workload, LIMITS, knobs))),
         **changes,
@@ -294,18 +295,12 @@ def test_what_moves_into_the_timed_call_or_out_of_it_stales_a_record() -> None:
         update={"launches": (dataclasses.replace(first, workspace=larger), *rest)}
     )
     assert not freshness(grown).fresh
-    # A record of the first schema says by its protocol alone that its calls allocated.
-    for protocol, fresh in (("stream-1", True), ("graph-1", False)):
-        old = {**allocates.model_dump(mode="json"), "schema_version": 1, "protocol": protocol}
-        for launch in old["launches"]:
-            launch.pop("workspace", None)
-        assert freshness(Record.model_validate(old)).fresh is fresh
-    assert not freshness(prepares.model_copy(update={"kv_bits": 4})).fresh
+    assert not freshness(prepares.model_copy(update={"codec": "int4"})).fresh
 
 
 def test_every_shipped_record_says_what_its_timed_call_holds() -> None:
     records = RecordStore([shipped_records_dir()]).load()
-    assert {record.schema_version for record in records} == {2}
+    assert {record.schema_version for record in records} == {SCHEMA_VERSION}
     inside = [one for one in records if any(launch.workspace for launch in one.launches)]
     assert {one.candidate for one in inside} == {"r04_split_first"}
     assert {one.protocol for one in inside} == {"stream-1"}

@@ -123,7 +123,7 @@ def test_the_fastest_fair_fp16_library_is_the_reference(tmp_path: Path) -> None:
         record("baseline:sdpa", 40.0),
         record("baseline:flashinfer", 38.0),
         record("baseline:sdpa_expanded", 30.0),
-        record("baseline:flashinfer_fp8", 20.0, kv_bits=8),
+        record("baseline:flashinfer_fp8", 20.0, codec="int8"),
         record("r03_one_warp", 100.0),
     )
     assert "times as fast as `flashinfer` |" in text
@@ -143,8 +143,8 @@ def final(tmp_path: Path, **changes: object) -> RecordStore:
         "final.jsonl",
         [
             record("baseline:sdpa", 40.0, **gpu),
-            record("baseline:flashinfer_fp8", 30.0, kv_bits=8, **gpu),
-            record("r03_one_warp", 20.0, kv_bits=8, **gpu, **changes),
+            record("baseline:flashinfer_fp8", 30.0, codec="int8", **gpu),
+            record("r03_one_warp", 20.0, codec="int8", **gpu, **changes),
         ],
     )
     return store
@@ -179,8 +179,8 @@ def test_an_fp8_library_stands_beside_the_same_pages_only(
         "pages.jsonl",
         [
             record("baseline:flashinfer", 60.0, **gpu, **changed),
-            record("baseline:flashinfer_fp8", 45.0, kv_bits=8, **gpu, **changed),
-            record("r03_one_warp", 30.0, kv_bits=8, **gpu, **changed),
+            record("baseline:flashinfer_fp8", 45.0, codec="int8", **gpu, **changed),
+            record("r03_one_warp", 30.0, codec="int8", **gpu, **changed),
         ],
     )
     text = final_table(RecordStore([tmp_path]))
@@ -198,12 +198,12 @@ def test_what_differs_besides_the_kernel_has_a_column(tmp_path: Path) -> None:
         tmp_path,
         record("baseline:sdpa", 40.0, comparison=right, protocol="graph-1"),
         record("baseline:sdpa_flash", 42.0, comparison=right, protocol="graph-1"),
-        record("baseline:flashinfer_fp8", 30.0, kv_bits=8, comparison=wrong, protocol="graph-1"),
+        record("baseline:flashinfer_fp8", 30.0, codec="int8", comparison=wrong, protocol="graph-1"),
         record(
             "r04_split_first", 100.0, comparison=right, protocol="stream-1",
             launches=load_rung("r04").launches(HEADLINE, LIMITS),
         ),
-        record("r10_inverted_int8", 20.0, kv_bits=8, comparison=right, protocol="graph-1"),
+        record("r10_inverted_int8", 20.0, codec="int8", comparison=right, protocol="graph-1"),
     )  # fmt: skip
     lines = [line for line in text.splitlines() if line.startswith("|")]
     heads, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)

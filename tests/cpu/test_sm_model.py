@@ -87,14 +87,6 @@ def ops(*numbers: int) -> list[Node]:
     return [Op(number, True) for number in numbers]
 
 
-def test_the_listing_reads_back_its_control_bits() -> None:
-    sass = listing(line("LDG.E R1, [R2.64]", 3, write=2, read=1, wait=(0, 4)), EXIT)
-    control = sass.instructions[0].control
-    assert (control.stall, control.write_barrier, control.read_barrier) == (3, 2, 1)
-    assert control.wait == (0, 4)
-    assert sass.instructions[1].control.write_barrier is None
-
-
 def test_stall_counts_add_up() -> None:
     sass = listing(line("FADD R1, R1, R2", 4), line("FADD R1, R1, R2", 7), EXIT)
     made = run(sass, ops(0, 1, 2))
@@ -349,13 +341,6 @@ def test_a_warp_with_a_role_leaves_when_its_stores_have_drained() -> None:
     slow = dataclasses.replace(MACHINE, store_lines=Curve((16.0, 128.0), (30.0, 8.0)))
     longer = run(listing(store, leave, product), nodes, machine=slow)
     assert longer.cycles - roles.cycles == pytest.approx(8 * 30 - 8, abs=1)
-
-
-def test_a_wait_for_the_other_parity_need_not_wait() -> None:
-    nodes = [meet(0, "init", 0, 1), meet(3, "wait", 0, 1), Op(4, True), Op(7, True)]
-    lonely = [meet(1, "arrive", 0, 1), Op(7, True)]
-    made = run(ROLES, [nodes, lonely])
-    assert made.cycles == pytest.approx(1 + ASK, abs=2)
 
 
 def test_two_warps_hand_a_ring_to_one_another() -> None:

@@ -55,19 +55,10 @@ def test_loads_overlap_until_one_is_used() -> None:
     assert loop.bytes_in_flight == 32 * 10
 
 
-def test_a_use_between_two_loads_parts_them() -> None:
+@pytest.mark.parametrize("between", ["FADD R8, R5, R8", "MOV R5, R1"])
+def test_a_use_or_a_new_content_between_two_loads_parts_them(between: str) -> None:
     second = "LDG.E.U16 R6, desc[UR4][R2.64+0x100]"
-    loop = only_loop(*replaced(second, "FADD R8, R5, R8", second))
-    assert len(loop.loads_in_flight) == 1
-
-
-def test_a_register_that_is_filled_anew_was_waited_for() -> None:
-    second = "LDG.E.U16 R6, desc[UR4][R2.64+0x100]"
-    loop = only_loop(*replaced(second, "MOV R5, R1", second))
-    assert len(loop.loads_in_flight) == 1
-
-
-def test_nothing_without_a_loop() -> None:
+    assert len(only_loop(*replaced(second, between, second)).loads_in_flight) == 1
     assert code_of("EXIT").innermost_loops == ()
 
 

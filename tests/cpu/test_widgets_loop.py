@@ -96,7 +96,7 @@ def test_a_move_leads_where_the_loop_branches(bench: RecordedBench, tables: dict
             offered = grid.moves(point, methods).tried.get(methods, ())
             assert set(offered) == made & set(leading), (point.key, methods)
             name = name_of(tables, methods)
-            held = tables["points"][place]["moves"].get(name, [])
+            held, _ = tables["points"][place]["moves"].get(name, [[], []])
             assert held == [leading[one] for one in offered]
             assert bool(held) == (kind == "moves")
 
@@ -164,8 +164,13 @@ def test_gaps_slots_and_checks_are_those_of_the_loop(
         for rule, slots in zip(tables["rules"], told["budgets"], strict=True):
             assert slots == [allocate(gaps, rule).of(axis) for axis in METHOD_AXES]
         seen = pick_methods(
-            *(bench.family, point, gaps, allocate(gaps), bench.shares(point)),
-            *(bench.problem, bench.limits),
+            bench.family,
+            point,
+            gaps,
+            allocate(gaps),
+            bench.shares(point),
+            bench.problem,
+            bench.limits,
             entry=bench.entry(point),
         )
         passed = {one.method: one.checks.passed for one in seen.considered}
@@ -195,8 +200,14 @@ def test_what_earlier_rounds_settled_is_said_as_the_loop_says_it(
     gaps = bench.gaps(start)
     taken = Taken(ineffective=("compute.tensor_core",))
     seen = pick_methods(
-        *(bench.family, start, gaps, allocate(gaps), bench.shares(start)),
-        *(bench.problem, bench.limits, taken),
+        bench.family,
+        start,
+        gaps,
+        allocate(gaps),
+        bench.shares(start),
+        bench.problem,
+        bench.limits,
+        taken,
     )
     (why,) = [one.why for one in seen.considered if one.method == "compute.tensor_core"]
     assert tables["settled"]["ineffective"] == why
@@ -235,7 +246,7 @@ def test_a_removal_is_classed_as_an_ablation_is(
 
 def test_every_method_that_a_move_takes_can_be_left_out(tables: dict[str, Any]) -> None:
     for point in tables["points"]:
-        for name, places in point["moves"].items():
+        for name, (places, _) in point["moves"].items():
             for place in places:
                 held = tables["points"][place]["removals"]
                 assert set(name.split(",") if name else ()) <= set(held)

@@ -176,7 +176,6 @@ def test_a_changed_commitment_does_not_fit_its_seal(journal: Journal) -> None:
     forged = {**json.loads(kept.model_dump_json()), "ratio": 2.4}
     with pytest.raises(ValueError, match="seal"):
         ENTRY.validate_python(forged)
-    journal.database.unlink()
     journal.lines.write_text(json.dumps(forged) + "\n")
     with pytest.warns(match="cannot be read"):
         assert Journal(journal.database, reader="reader").model_prediction("q") is None
@@ -189,7 +188,6 @@ def test_the_lines_alone_bring_everything_back(journal: Journal) -> None:
     said = journal.commit_forecast("q", PAGE, **SAID)
     journal.write_notes("n", PAGE, {"refute": "no change at unroll 8"})
     journal.reveal("q", 2.0)
-    journal.database.unlink()
     again = Journal(journal.database, reader="reader")
     assert again.model_prediction("q") == said
     assert again.hints("q") == ("code",), "a hint after the commitment counts for nothing"

@@ -10,6 +10,7 @@ from pathlib import Path
 import child_functions
 import pytest
 from child_functions import Sum
+from processes import ends
 
 from labtools.measure.worker import ChildFailed, ChildNotStarted, Worker, WorkerDied, run_call
 
@@ -19,21 +20,6 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Children find the functions of these tests."""
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def _wait_for_the_end_of(pid: int) -> None:
-    """What is killed with its group is gone a moment later; it is waited for by nobody here."""
-    deadline = time.monotonic() + 10
-    while _is_alive(pid):
-        assert time.monotonic() < deadline, "the child outlives its worker"
-        time.sleep(0.01)
 
 
 def test_one_child_answers_call_after_call() -> None:
@@ -49,7 +35,7 @@ def test_one_child_answers_call_after_call() -> None:
     assert said[:2] == [("adding 1.0", 0, 2), ("adding 2.5", 1, 2)]
     assert (first.numbers, second.numbers) == ((3.5,), (0.1,))
     assert first.ending == second.ending  # one process
-    _wait_for_the_end_of(int(first.ending))
+    assert ends(int(first.ending)), "the child outlives its worker"
 
 
 @pytest.mark.parametrize("ending", ["crash", "hang", "raise"])

@@ -1,11 +1,15 @@
-"""Knobs that a rung is tried with on a GPU."""
+"""What tests on a GPU share: knobs to try, runs that must be right, the sanitizer's verdicts."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
+import pytest
 
+from labtools.measure import GpuRun, SanitizerReport, sanitize_rung
+from labtools.measure.profiler.sanitize import find_sanitizer
 from labtools.predict import limits_of
 from labtools.problem import LabError, Problem, Rung
 from labtools.toolchain import device_query
@@ -39,3 +43,25 @@ def fits(rung: Rung, case: Problem, knobs: dict[str, int]) -> bool:
     except LabError:  # a rung that lays its blocks out by itself says so
         return False
     return all(launch.smem_bytes <= most for launch in launches)
+
+
+def hold_right(runs: Sequence[GpuRun], asked: Sequence[object]) -> None:
+    """Every run that was asked for was made, and is right."""
+    wrong = [f"{one}: {run}" for one, run in zip(asked, runs, strict=False) if not run.ok]
+    assert not wrong, "\n".join(wrong[:5])
+    assert len(runs) == len(asked)
+
+
+def sanitized(
+    rung: Rung, problem: Problem, knobs: dict[str, int] | None = None, *tools: str, **options: float
+) -> list[SanitizerReport]:
+    """What the tools say; the test is skipped where they are missing or refuse this GPU."""
+    try:
+        find_sanitizer()
+    except LabError as error:
+        pytest.skip(error.what)
+    reports = sanitize_rung(rung, problem, knobs, tools=tools, **options)
+    for report in reports:
+        if report.verdict == "not run" and "not supported" in report.reason:
+            pytest.skip(report.reason)
+    return reports

@@ -12,9 +12,9 @@ import pytest
 from labtools.optimize import loop
 from labtools.optimize.ablation import ablate_methods
 from labtools.optimize.attribution import threshold_of
-from labtools.optimize.bench import LiveBench
 from labtools.optimize.family import load_family
 from labtools.optimize.grid import grid_path, read_grid
+from labtools.optimize.live_bench import LiveBench
 from labtools.optimize.loop_folder import LoopFolder
 from labtools.optimize.searches import read_searches, runs_until, searches_path
 from tests.planted_cases import CASES, PLANTED, hold_case, hold_together, judge

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from knob_cases import SEED, fits, knob_choices
+from knob_cases import SEED, fits, hold_right, knob_choices, sanitized
 
-from labtools.measure import sanitize_rung
 from labtools.measure.gpu.runner import run_cases_on_gpu, run_jobs_on_gpu
-from labtools.measure.profiler.sanitize import TOOLS, find_sanitizer
+from labtools.measure.profiler.sanitize import TOOLS
 from labtools.problem import (
     DEFAULT_OPERATION,
-    LabError,
     Rung,
     list_rungs,
     list_studies,
@@ -42,10 +40,7 @@ def loaded(name: str) -> Rung:
 def test_a_rung_is_right_on_drawn_problems(name: str) -> None:
     rung = loaded(name)
     cases = operation_of(rung.operation).draw_problems(DRAWN, SEED, rung.supports)
-    runs = run_cases_on_gpu(rung, cases)
-    wrong = [str(run) for run in runs if not run.ok]
-    assert not wrong, "\n".join(wrong[:5])
-    assert len(runs) == len(cases)
+    hold_right(run_cases_on_gpu(rung, cases), cases)
 
 
 @pytest.mark.parametrize("name", RUNGS)
@@ -55,43 +50,24 @@ def test_every_value_of_every_knob_is_right(name: str) -> None:
     repaired = [knobs for knobs in knob_choices(rung) if not rung.broken(knobs)]
     jobs = [(rung, case, knobs) for knobs in repaired for case in cases if fits(rung, case, knobs)]
     assert len({str(knobs) for _, _, knobs in jobs}) >= min(3, len(repaired))
-    runs = run_jobs_on_gpu(jobs)
-    wrong = [
-        f"{rung.id} {knobs}: {run}"
-        for (_, _, knobs), run in zip(jobs, runs, strict=False)
-        if not run.ok
-    ]
-    assert not wrong, "\n".join(wrong[:5])
-    assert len(runs) == len(jobs)
+    hold_right(run_jobs_on_gpu(jobs), [knobs for _, _, knobs in jobs])
 
 
 @pytest.mark.parametrize("name", RUNGS)
 def test_the_sanitizer_finds_nothing(name: str) -> None:
     rung = loaded(name)
-    _need_sanitizer()
     operation = operation_of(rung.operation)
     watched = operation.watched
     if rung.supports(watched) is not None:
         (watched,) = operation.draw_problems(1, SEED, rung.supports)
-    for report in sanitize_rung(rung, watched, tools=TOOLS):
-        if report.verdict == "not run" and "not supported" in report.reason:
-            pytest.skip(report.reason)
+    for report in sanitized(rung, watched, None, *TOOLS):
         assert report.verdict == "clean", (report.tool, report.errors, report.reason)
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_broken_as_written_is_flagged(name: str) -> None:
     rung = loaded(name)
-    _need_sanitizer()
-    (report,) = sanitize_rung(
-        rung, operation_of(rung.operation).watched, rung.as_written(), tools=("memcheck",)
-    )
+    watched = operation_of(rung.operation).watched
+    (report,) = sanitized(rung, watched, rung.as_written(), "memcheck")
     assert report.verdict == "errors", report.reason
     assert any(error.kind == "misaligned" for error in report.errors)
-
-
-def _need_sanitizer() -> None:
-    try:
-        find_sanitizer()
-    except LabError as error:
-        pytest.skip(error.what)

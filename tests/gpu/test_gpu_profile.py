@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from knob_cases import sanitized
 
 from labtools.measure.profiler.ncu import ProfilerUnavailable, find_ncu
 from labtools.measure.profiler.profile import profile_rung
-from labtools.measure.profiler.sanitize import find_sanitizer, sanitize_rung
+from labtools.measure.profiler.sanitize import TOOLS
 from labtools.problem import LabError, Rung, Workload, load_baseline, load_rung
-from labtools.toolchain import CompileError
 
 WORKLOAD = Workload.parse("8,32,8,1024,128")
 SMALL = Workload.parse("1,2,1,70,64")
@@ -20,14 +20,6 @@ SMALL = Workload.parse("1,2,1,70,64")
 def ncu() -> None:
     try:
         find_ncu()
-    except LabError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture
-def sanitizer() -> None:
-    try:
-        find_sanitizer()
     except LabError as error:
         pytest.skip(str(error))
 
@@ -122,7 +114,6 @@ def _rung(folder: Path, body: str) -> Rung:
     return load_rung(folder / "mine.py")
 
 
-@pytest.mark.usefixtures("sanitizer")
 @pytest.mark.parametrize(
     ("body", "tool", "kind"),
     [
@@ -133,7 +124,7 @@ def _rung(folder: Path, body: str) -> Rung:
     ids=["misaligned", "out of bounds", "race"],
 )
 def test_a_planted_fault_is_found(tmp_path: Path, body: str, tool: str, kind: str) -> None:
-    (report,) = sanitize_rung(_rung(tmp_path, body), SMALL, tools=(tool,))
+    (report,) = sanitized(_rung(tmp_path, body), SMALL, None, tool)
     assert report.verdict == "errors", report.output
     assert report.error_count >= 1
     error = next(one for one in report.errors if one.kind == kind)
@@ -146,21 +137,8 @@ def test_a_planted_fault_is_found(tmp_path: Path, body: str, tool: str, kind: st
         assert f"{error.address:x}".endswith(f"{0x82 * error.thread[0] & 0xFF:02x}")
 
 
-@pytest.mark.usefixtures("sanitizer")
 def test_a_right_kernel_is_clean_under_every_tool(tmp_path: Path) -> None:
-    reports = sanitize_rung(_rung(tmp_path, CLEAN), SMALL)
+    reports = sanitized(_rung(tmp_path, CLEAN), SMALL, None, *TOOLS)
     assert {report.tool: (report.verdict, report.reason) for report in reports} == dict.fromkeys(
-        ("memcheck", "racecheck", "synccheck", "initcheck"), ("clean", "")
+        TOOLS, ("clean", "")
     )
-
-
-@pytest.mark.usefixtures("sanitizer")
-def test_a_shipped_rung_is_clean() -> None:
-    reports = sanitize_rung(load_rung("r03"), SMALL, tools=("memcheck", "racecheck"))
-    assert [report.verdict for report in reports] == ["clean", "clean"]
-
-
-@pytest.mark.usefixtures("sanitizer")
-def test_a_kernel_that_does_not_compile_is_told_before_the_tool_starts(tmp_path: Path) -> None:
-    with pytest.raises(CompileError):
-        sanitize_rung(_rung(tmp_path, "  no such thing;\n}\n"), SMALL)

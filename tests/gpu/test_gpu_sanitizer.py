@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from knob_cases import sanitized
 
-from labtools.measure import sanitize_rung
-from labtools.measure.profiler.sanitize import find_sanitizer
-from labtools.problem import LabError, Workload, list_rungs, load_rung
+from labtools.problem import Workload, list_rungs, load_rung
 
 SMALL = Workload(2, 8, 2, 65, 128, seq_lens=(65, 31))
 RUNGS = tuple(rung.id for rung in list_rungs())
@@ -16,21 +15,9 @@ PLANTED = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _tool() -> None:
-    try:
-        find_sanitizer()
-    except LabError as error:
-        pytest.skip(error.what)
-
-
 @pytest.mark.parametrize("name", RUNGS)
 def test_the_ladder_is_clean(name: str) -> None:
-    for report in sanitize_rung(
-        load_rung(name), SMALL, tools=("memcheck", "racecheck", "synccheck")
-    ):
-        if report.verdict == "not run" and "not supported" in report.reason:
-            pytest.skip(report.reason)
+    for report in sanitized(load_rung(name), SMALL, None, "memcheck", "racecheck", "synccheck"):
         assert report.verdict == "clean", (report.tool, report.errors, report.reason)
 
 
@@ -39,22 +26,7 @@ def test_a_planted_race_is_flagged_with_its_line(name: str) -> None:
     rung = load_rung(name)
     text = rung.source_text.replace(*PLANTED[name], 1)
     assert text != rung.source_text
-    (report,) = sanitize_rung(rung.with_source(text), SMALL, tools=("racecheck",))
-    if report.verdict == "not run" and "not supported" in report.reason:
-        pytest.skip(report.reason)
+    (report,) = sanitized(rung.with_source(text), SMALL, None, "racecheck")
     assert report.verdict == "errors", report.reason
     assert any(error.kind == "race" for error in report.errors)
     assert any(place.line for error in report.errors for place in error.places)
-
-
-def test_a_misaligned_load_is_named_with_its_thread() -> None:
-    rung = load_rung("r03")
-    text = rung.source_text.replace("kv_len * HEAD_DIM + dim;", "kv_len * HEAD_DIM + dim + 1;")
-    (report,) = sanitize_rung(rung.with_source(text), SMALL, tools=("memcheck",))
-    if report.verdict == "not run" and "not supported" in report.reason:
-        pytest.skip(report.reason)
-    assert report.verdict == "errors", report.reason
-    first = next(error for error in report.errors if error.kind == "misaligned")
-    assert first.thread is not None
-    assert first.address is not None
-    assert first.address % 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from knob_cases import hold_right
 
 from labtools.measure import time_candidates
 from labtools.measure.campaign.plan import FAMILY_OF, expand_plan, load_plan
@@ -20,10 +21,7 @@ SHORT = Workload(3, 6, 2, 45, 64, seq_lens=(3, 1, 45), distribution="late_peaked
 def test_a_study_is_right_on_drawn_workloads(name: str, split: int) -> None:
     rung = load_rung(name)
     cases = draw_workloads(DRAWN, 4, rung.supports)
-    runs = run_cases_on_gpu(rung, cases, {"split": split})
-    wrong = [str(run) for run in runs if not run.ok]
-    assert not wrong, "\n".join(wrong[:5])
-    assert len(runs) == len(cases)
+    hold_right(run_cases_on_gpu(rung, cases, {"split": split}), cases)
 
 
 def test_every_value_of_every_knob_is_right() -> None:
@@ -34,14 +32,7 @@ def test_every_value_of_every_knob_is_right() -> None:
         for value in knob.choices
         for case in (SMALL, SHORT)
     ]
-    runs = run_jobs_on_gpu(jobs)
-    wrong = [
-        f"{rung.id} {knobs}: {run}"
-        for (rung, _, knobs), run in zip(jobs, runs, strict=False)
-        if not run.ok
-    ]
-    assert not wrong, "\n".join(wrong[:5])
-    assert len(runs) == len(jobs)
+    hold_right(run_jobs_on_gpu(jobs), [(rung.id, knobs) for rung, _, knobs in jobs])
 
 
 def test_a_prepared_cache_is_read_cold_and_is_not_written_in_the_timed_region() -> None:
@@ -72,9 +63,4 @@ def test_every_point_of_the_plans_launches_and_is_right(plan) -> None:
         for label, one in group.candidates.items():
             job = (one.target, group.workload, one.knobs)
             smallest.setdefault((label, group.workload.head_dim), job)
-    runs = run_jobs_on_gpu(list(smallest.values()))
-    wrong = [
-        f"{label}: {run}" for (label, _), run in zip(smallest, runs, strict=False) if not run.ok
-    ]
-    assert not wrong, "\n".join(wrong[:5])
-    assert len(runs) == len(smallest)
+    hold_right(run_jobs_on_gpu(list(smallest.values())), list(smallest))

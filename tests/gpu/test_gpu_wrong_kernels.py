@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from knob_cases import sanitized
 
-from labtools.measure import check_rung, sanitize_rung
+from labtools.measure import check_rung
 from labtools.measure.gpu.runner import run_on_gpu
-from labtools.measure.profiler.sanitize import find_sanitizer
-from labtools.problem import LabError, Workload
+from labtools.problem import Workload
 from tests.wrong_kernels import WRONG_KERNELS, make_wrong
 
 SHAPE = Workload(2, 8, 2, 65, 128)
@@ -31,15 +31,9 @@ def test_the_check_rejects(name: str) -> None:
 
 @pytest.mark.parametrize("name", WATCHED)
 def test_the_sanitizer_rejects(name: str) -> None:
-    try:
-        find_sanitizer()
-    except LabError as error:
-        pytest.skip(error.what)
     tool = WRONG_KERNELS[name].sanitizer
     assert tool is not None
-    (report,) = sanitize_rung(make_wrong(name), SHAPE, tools=(tool,), time_limit_s=90)
-    if report.verdict == "not run" and "not supported" in report.reason:
-        pytest.skip(report.reason)
+    (report,) = sanitized(make_wrong(name), SHAPE, None, tool, time_limit_s=90)
     # A deadlock that the tool sits in until the limit is no verdict of the tool, and not clean.
     assert report.verdict != "clean"
     if report.verdict == "errors":

@@ -23,17 +23,8 @@ from labtools.problem import (
     Workload,
     load_rung,
 )
-from labtools.problem.decode.block_plan import (
-    CLUSTER_JOIN_US,
-    LEAST_BLOCK_WARPS,
-    MEMORY_JOIN_US,
-    Division,
-    choose_division,
-    divisions,
-    join_bytes,
-    plan_of,
-    tile_bytes,
-)
+from labtools.problem.decode import block_plan
+from labtools.problem.decode.block_plan import Division, join_bytes, tile_bytes
 from labtools.problem.limits import COPY_BYTES, MOST_REGISTERS
 from labtools.problem.prefill import Prefill
 
@@ -42,7 +33,6 @@ from ..engine import Asked, Derivation, check_copies, read_problem
 from ..parts import (
     MOST_STAGES,
     WARP,
-    WHERE_IT_STOPS,
     AnyDesign,
     DesignStep,
     Figure,
@@ -52,20 +42,8 @@ from ..parts import (
 )
 from ..sm import TARGET_SHARE, share_in_flight
 from ..traffic import SLOPE_BYTES, SlopePoint, sum_of_slopes
-from .facts import (
-    BITS,
-    MATRIX_COLUMNS,
-    MATRIX_DEPTH,
-    MATRIX_ROWS,
-    RUNG_OF_BITS,
-    SHARED_BLOCKS,
-    SLACK,
-    TILE_CHOICES,
-    WARP_CHOICES,
-    Work,
-    cuda_core_instructions,
-    tile_work,
-)
+from . import facts
+from .facts import MATRIX_COLUMNS, MATRIX_DEPTH, MATRIX_ROWS, SLACK, WARP_CHOICES, Work, tile_work
 
 
 @dataclass(frozen=True)
@@ -109,28 +87,19 @@ class Design(AnyDesign):
     @property
     def specified(self) -> tuple[str, dict[str, int]]:
         """The shipped kernel to build; without knobs its launch is the derived one."""
-        return RUNG_OF_BITS[self.bits], {}
+        return facts.RUNG_OF_BITS[self.bits], {}
 
 
 def derive_decode(work: Problem | str | None, gpu: Gpu, asked: Asked) -> Design:
-    """Derive a decode kernel from a GPU's limits; a workload's lengths count one by one.
-
-    Raises:
-        LabError: the GPU has no asynchronous copies or an unknown rate, or the sizes fit no
-            product.
-    """
+    """Derive a decode kernel from a GPU's limits; a workload's lengths count one by one."""
     workload, bits = read_problem("decode", work), asked.bits
-    if bits not in BITS:
+    if bits not in facts.BITS:
         raise LabError(
             f"K and V of {bits} bits are not known here.",
-            f"the derivation knows {', '.join(map(str, BITS))} bits",
+            f"the derivation knows {', '.join(map(str, facts.BITS))} bits",
             "choose one of these",
         )
-    check_copies(
-        gpu,
-        "and this derivation rests on them",
-        "the rungs up to r08 except r05, and every forecast",
-    )
+    check_copies(gpu)
     dim = workload.head_dim
     if dim % MATRIX_DEPTH:
         raise LabError(
@@ -157,26 +126,18 @@ def derive_decode(work: Problem | str | None, gpu: Gpu, asked: Asked) -> Design:
     return _DecodeDerivation(workload, gpu, bits).design()
 
 
-def _name_of(way: Division) -> str:
-    """A way to divide a pair, in words."""
+def _words_of(way: Division) -> tuple[str, str]:
+    """A way to divide a pair, and how its pieces become one."""
+    pieces = f"{way.pieces} pieces of a pair"
     if way.pieces == 1:
-        return "a block for each pair"
+        return "a block for each pair", "nothing to join"
     if way.clusters == 1:
-        return f"clusters of {way.cluster} for a pair"
+        named = f"clusters of {way.cluster} for a pair"
+        return named, "joined through the shared memory of a cluster"
     if way.cluster == 1:
-        return f"{way.pieces} pieces of a pair"
-    return f"{way.pieces} pieces of a pair, in clusters of {way.cluster}"
-
-
-def _joins_of(way: Division) -> str:
-    """How the pieces of a pair become one, in words."""
-    if way.pieces == 1:
-        return "nothing to join"
-    if way.clusters == 1:
-        return "joined through the shared memory of a cluster"
-    if way.cluster == 1:
-        return "joined through memory by the last to finish"
-    return "joined through shared memory in a cluster, and among clusters through memory"
+        return pieces, "joined through memory by the last to finish"
+    through = "joined through shared memory in a cluster, and among clusters through memory"
+    return f"{pieces}, in clusters of {way.cluster}", through
 
 
 def _why_not_taken(one: Division, way: Division) -> str:
@@ -203,11 +164,13 @@ class _DecodeDerivation(Derivation):
         self.stored = scheme.name if scheme is not None else workload.dtype
         self.kv_bytes = scheme.kv_bytes(workload) if scheme is not None else workload.kv_bytes
         self.bytes = workload.minimal_bytes - workload.kv_bytes + self.kv_bytes
-        rung = load_rung(RUNG_OF_BITS[bits])
+        rung = load_rung(facts.RUNG_OF_BITS[bits])
         takes = any(one.name == "tile" and self.keys in one.choices for one in rung.knobs)
-        self.plan = plan_of(rung, workload, gpu.limits, {"tile": self.keys} if takes else {})
-        self.ways = divisions(workload, gpu.limits, self.plan.kernel)
-        self.way = choose_division(self.ways)
+        self.plan = block_plan.plan_of(
+            rung, workload, gpu.limits, {"tile": self.keys} if takes else {}
+        )
+        self.ways = block_plan.divisions(workload, gpu.limits, self.plan.kernel)
+        self.way = block_plan.choose_division(self.ways)
 
     def design(self) -> Design:
         steps = (
@@ -223,10 +186,10 @@ class _DecodeDerivation(Derivation):
             self._time(),
         )
         plan, stack = self.plan, steps[-1].inputs
-        return Design(
+        return self.made(
+            Design,
+            steps,
             workload=self.workload,
-            gpu=self.gpu.name,
-            calibrated=self.machine.calibrated,
             bits=self.bits,
             arithmetic=self.arithmetic,
             group_columns=(self.group, self.columns),
@@ -245,26 +208,23 @@ class _DecodeDerivation(Derivation):
             time_us=sum(one.value for one in stack),
             time_stack=stack,
             slope=self._slope(),
-            stops=WHERE_IT_STOPS,
-            steps=steps,
         )
 
-    # ------------------------------------------------------------------------------ the choices
+    def _speed(self, keys: int) -> float:
+        """Bytes a cycle that one warp works through, by the keys of a tile."""
+        return tile_bytes(keys, self.dim, self.bits) / self._work_of(keys).cycles
 
     @cached_property
     def speeds(self) -> dict[int, float]:
         """By keys of a tile, how many times as fast as tiles come the most warps work."""
-        most = WARP_CHOICES[-1]
-        return {
-            keys: most * self._speed(keys, self._work_of(keys)) / self.sm_rate
-            for keys in TILE_CHOICES[self.bits]
-        }
+        choices, most = facts.TILE_CHOICES[self.bits], WARP_CHOICES[-1]
+        return {keys: most * self._speed(keys) / self.sm_rate for keys in choices}
 
     @cached_property
     def keys(self) -> int:
         """Of a tile."""
         fast = (keys for keys, speed in self.speeds.items() if speed >= SLACK)
-        return next(fast, TILE_CHOICES[self.bits][-1])
+        return next(fast, facts.TILE_CHOICES[self.bits][-1])
 
     @cached_property
     def tile_bytes(self) -> int:
@@ -279,7 +239,7 @@ class _DecodeDerivation(Derivation):
     @cached_property
     def slack(self) -> dict[int, float]:
         """By warps, how many times as fast as tiles come they work."""
-        each = self._speed(self.keys, self.work)
+        each = self._speed(self.keys)
         return {warps: warps * each / self.sm_rate for warps in WARP_CHOICES}
 
     @cached_property
@@ -305,10 +265,6 @@ class _DecodeDerivation(Derivation):
     def _work_of(self, keys: int) -> Work:
         return tile_work(keys, self.dim, self.bits, self.machine, self.group)
 
-    def _speed(self, keys: int, work: Work) -> float:
-        """Bytes a cycle that one warp works through."""
-        return tile_bytes(keys, self.dim, self.bits) / work.cycles
-
     def _smem_bytes(self, warps: int, stages: int | None = None) -> int:
         """Dynamic shared memory of a block of so many warps."""
         stages = self.stages if stages is None else stages
@@ -330,8 +286,6 @@ class _DecodeDerivation(Derivation):
             for at, size in enumerate(SLOPE_BYTES)
         )
 
-    # -------------------------------------------------------------------------------- the steps
-
     def _bytes(self) -> DesignStep:
         rate, sheet = self.dram_gb_per_s, self.gpu.dram_gb_per_s
         others = self.bytes - self.kv_bytes
@@ -345,7 +299,6 @@ class _DecodeDerivation(Derivation):
                 self.bytes / sheet / 1e3 if sheet else None,
                 whole / rate / 1e3 if self.group > 1 else None,
             ],
-            stored=self.stored,
             ceiling=self.ceiling_source,
             sheet_source=self.gpu.sources.get("dram_gb_per_s", ""),
             footprint=footprint_words(self.bytes, self.gpu.l2_bytes),
@@ -353,11 +306,11 @@ class _DecodeDerivation(Derivation):
         )
 
     def _arithmetic(self) -> DesignStep:
-        machine, keys = self.machine, TILE_CHOICES[self.bits][0]
+        machine, keys = self.machine, facts.TILE_CHOICES[self.bits][0]
         slots = machine.sub_partitions / self.sm_rate  # warp instructions for each byte
         key_bytes = 2 * self.row_bytes
         in_tile = keys * key_bytes
-        plain = cuda_core_instructions(self.dim, self.group, self.bits) / key_bytes / slots
+        plain = facts.cuda_core_instructions(self.dim, self.group, self.bits) / key_bytes / slots
         passes = -(-self.group // MATRIX_COLUMNS)
         work = tile_work(keys, self.dim, self.bits, machine)
         tensor = passes * work.instructions / in_tile / slots
@@ -369,6 +322,10 @@ class _DecodeDerivation(Derivation):
         clock = "microbenchmark clock" if machine.calibrated else "data sheet, boost clock"
         peak = self.gpu.fp32_tflops
         self.case = self.arithmetic
+        load_store = work.unit_cycles / (in_tile / self.sm_rate)
+        against = [plain, self.group / (row_passes * MATRIX_ROWS)]
+        if self.case == "CUDA cores":
+            against = [tensor]
         return self.step(
             "arithmetic",
             [
@@ -379,25 +336,13 @@ class _DecodeDerivation(Derivation):
                 Figure("cycles a matrix product", interval.value, "cycles", interval.source),
                 peak * 1e3 / self.dram_gb_per_s if peak else None,
             ],
-            [
-                tensor,
-                plain,
-                unit,
-                work.unit_cycles / (in_tile / self.sm_rate),
-                self.group / self.columns,
-            ],
-            [plain, self.group / (row_passes * MATRIX_ROWS)]
-            if self.arithmetic == "tensor cores"
-            else [tensor],
-            rows=MATRIX_ROWS,
-            group=self.group,
-            columns=self.columns,
-            unit=unit,
+            [tensor, plain, unit, load_store, self.group / self.columns],
+            against,
             as_rows=unit * 2 * row_passes / passes,
         )
 
     def _tile(self) -> DesignStep:
-        choices, schedulers = TILE_CHOICES[self.bits], self.machine.sub_partitions
+        choices, schedulers = facts.TILE_CHOICES[self.bits], self.machine.sub_partitions
         copies = 2 * self.keys * self.row_bytes / 16 / WARP
         return self.step(
             "tile",
@@ -409,9 +354,6 @@ class _DecodeDerivation(Derivation):
                 tile_bytes(2 * self.keys, self.dim, self.bits),
             ],
             most=WARP_CHOICES[-1],
-            keys=self.keys,
-            bytes=self.tile_bytes,
-            copies=copies,
             half=choices[0] // 2,
             twice=2 * self.keys,
             slack=SLACK,
@@ -445,7 +387,6 @@ class _DecodeDerivation(Derivation):
             [work.instructions, work.cycles, self.tile_bytes, self.sm_rate, schedulers],
             [self.warps, slack[self.warps]],
             rejected,
-            warps=self.warps,
         )
 
     def _stages(self) -> DesignStep:
@@ -472,7 +413,6 @@ class _DecodeDerivation(Derivation):
             [self.need, self.tile_bytes, self.warps, room, reserve],
             [self.stages, on_the_way, share, self._smem_bytes(self.warps)],
             rejected,
-            stages=self.stages,
             kib=on_the_way // 1024,
         )
 
@@ -493,9 +433,7 @@ class _DecodeDerivation(Derivation):
             [_worst_of(chosen), chosen.stride_mod_16, chosen.padding_bytes],
             [_worst_of(plain), padded.padding_bytes, odd.misaligned_rows],
             padded=_worst_of(padded),
-            keys=self.keys,
-            stride=row + 2,
-            odd=odd.stride_mod_16,
+            odd=odd,
         )
 
     def _residency(self) -> DesignStep:
@@ -509,11 +447,13 @@ class _DecodeDerivation(Derivation):
             return occupancy(gpu, WARP * warps, self.registers, self._smem_bytes(warps))
 
         one = fit(1)
-        shared = {n: fit(n) for n in SHARED_BLOCKS if self.warps // n >= LEAST_BLOCK_WARPS}
+        shared = {
+            n: fit(n)
+            for n in facts.SHARED_BLOCKS
+            if self.warps // n >= block_plan.LEAST_BLOCK_WARPS
+        }
         shares = [n for n, fits in shared.items() if fits.blocks_per_sm >= n]
-        found = [
-            Figure("blocks of all warps", max(1, one.blocks_per_sm), "", f"by {one.limiter}"),
-        ]
+        found = [Figure("blocks of all warps", max(1, one.blocks_per_sm), "", f"by {one.limiter}")]
         for n, fits in shared.items():
             named = f"blocks of {self.warps // n} warps"
             found.append(Figure(named, fits.blocks_per_sm, "", f"by {fits.limiter}"))
@@ -523,19 +463,17 @@ class _DecodeDerivation(Derivation):
             [self.warps, size, gpu.smem_per_sm_bytes, gpu.registers_per_sm, fragments],
             [*found, self.registers, self.warps / most],
             [self.need / most / WARP],
-            warps=self.warps,
             shares="".join(f", or {n} of {self.warps // n}" for n in shares),
             limit=min(MOST_REGISTERS, gpu.registers_per_sm // (WARP * self.warps)),
-            most=most,
         )
 
     def _division(self) -> DesignStep:
         """Asks the rule that the rung's launch asks too."""
         plan, way, limits, sources = self.plan, self.way, self.gpu.limits, self.gpu.sources
-        blocks = plan.pairs * plan.pieces
+        blocks, (named, joins) = plan.pairs * plan.pieces, _words_of(way)
         rejected = [
             Rejected(
-                _name_of(one),
+                _words_of(one)[0],
                 one.time_us,
                 "us to read and join",
                 f"{one.blocks} blocks on {one.sms} SMs; the choice has {way.blocks} on {way.sms}, "
@@ -544,32 +482,24 @@ class _DecodeDerivation(Derivation):
             for one in self.ways
             if one is not way
         ]
+        by_size = (limits.clusters, plan.kernel.sm_gb_per_s)
+        fitting = [dict(sorted(one.items())) for one in by_size]
+        launch = plan.warps, plan.blocks_per_sm, plan.stages
         return self.step(
             "division",
             [
                 plan.pairs,
                 limits.num_sms,
-                dict(sorted(limits.clusters.items())),
-                dict(sorted(plan.kernel.sm_gb_per_s.items())),
-                CLUSTER_JOIN_US,
-                MEMORY_JOIN_US,
+                *fitting,
+                block_plan.CLUSTER_JOIN_US,
+                block_plan.MEMORY_JOIN_US,
             ],
-            [
-                way.time_us,
-                blocks,
-                plan.warps,
-                plan.blocks_per_sm,
-                plan.stages,
-                plan.pieces,
-                way.sms,
-            ],
+            [way.time_us, blocks, *launch, plan.pieces, way.sms],
             rejected,
             sm_source=sources.get("sm_count", "data sheet"),
             cluster_source=sources.get("clusters", ""),
-            way=_name_of(way),
-            blocks=blocks,
-            warps=plan.warps,
-            joins=_joins_of(way),
+            named=named,
+            joins=joins,
         )
 
     def _time(self) -> DesignStep:
@@ -583,7 +513,7 @@ class _DecodeDerivation(Derivation):
         ]
         total = sum(parts)
         floor = self.bytes / self.dram_gb_per_s / 1e3
-        return self.step("time", parts, [total, floor / total], total=total, stream=stream)
+        return self.step("time", parts, [total, floor / total])
 
 
 def _worst_of(report: TileReport) -> float:

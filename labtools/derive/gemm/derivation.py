@@ -14,26 +14,16 @@ from labtools.problem import Problem
 from labtools.problem.gemm.tiling import ProductTile
 from labtools.problem.limits import MOST_REGISTERS
 
-from ..engine import Asked, BoundDerivation, TiledDesign, check_asked
-from ..layouts import prove_alignment, rejected_layouts, swizzle_of, worst_turns
+from ..engine import Asked, BoundDerivation, TiledDesign, check_copies
+from ..layouts import prove_alignment, rejected_layouts, swizzle_of
 from ..parts import MOST_STAGES, WARP, DesignStep, Figure, Rejected, Sheet, footprint_words
 from ..sm import ELEMENT, MMA_FLOPS
 from ..traffic import SLOPE_BYTES, SlopePoint, rejected_buffers
 from .library_pick import LibraryPick, pick_of_library
 from .rings import RingDesign, derive_ring
-from .tiles import (
-    CHOICES,
-    TileCost,
-    TileModel,
-    fragment_bytes,
-    registers_estimated,
-    with_stages,
-)
+from .tiles import CHOICES, TileCost, TileModel, fragment_bytes, registers_estimated, with_stages
 from .traffic import least_traffic
-from .work import ConvWork, read_work
-
-KERNEL_OF = {"gemm": "g01_ring"}
-"""The shipped kernel that takes a derived tile as its knobs."""
+from .work import FORMS, ConvWork, read_work
 
 
 @dataclass(frozen=True)
@@ -66,14 +56,10 @@ class TileDesign(TiledDesign):
 
 
 def derive_product(op: str, work: Problem | str | None, gpu: Gpu, asked: Asked) -> TileDesign:
-    """Derive the tile of a ``gemm``, ``conv`` or ``moe``, whose workload is given in short form.
-
-    Raises:
-        LabError: there is no such workload, or see `BoundDerivation`.
-    """
-    check_asked(gpu, asked)
+    """Derive the tile of a ``gemm``, ``conv`` or ``moe``, whose workload is given in short form."""
+    check_copies(gpu)
     text = work.short() if isinstance(work, Problem) else work
-    return _ProductDerivation(op, text, gpu, asked).design_tile()
+    return _ProductDerivation(op, text, gpu, asked).design()
 
 
 class _ProductDerivation(BoundDerivation):
@@ -81,10 +67,10 @@ class _ProductDerivation(BoundDerivation):
 
     def __init__(self, op: str, text: str | None, gpu: Gpu, asked: Asked) -> None:
         self.work = read_work(op, text)
-        self.model = TileModel(self.work, gpu)
-        super().__init__(op, self.work.text, gpu, asked, self.model, lambda tile: (tile.m, tile.n))
+        model = TileModel(self.work, gpu)
+        super().__init__(op, self.work.text, asked, model, lambda tile: (tile.m, tile.n))
 
-    def design_tile(self) -> TileDesign:
+    def design(self) -> TileDesign:
         slope = tuple(least_traffic(self.work, SLOPE_BYTES))
         steps = [
             self._limits(),
@@ -101,16 +87,16 @@ class _ProductDerivation(BoundDerivation):
                 )
             ),
         ]
-        kernel, gemm = KERNEL_OF.get(self.op), self.op == "gemm"
-        return self.design(
+        form = FORMS[self.op]
+        return self.made(
             TileDesign,
             steps,
             slope=slope,
             patch=self.work.tilings(self.tile.m)[0].patch,
             library=self._library(),
-            kernel=kernel,
-            knobs=dict(self.tile.knobs) if kernel else None,
-            hopper=derive_ring(self.work, self.gpu, self.best.time_us) if gemm else None,
+            kernel=form.kernel,
+            knobs=dict(self.tile.knobs) if form.kernel else None,
+            hopper=derive_ring(self.work, self.gpu, self.best.time_us) if form.ring else None,
         )
 
     def _limits(self) -> DesignStep:
@@ -135,13 +121,10 @@ class _ProductDerivation(BoundDerivation):
                 matrix_us,
                 work.flops / work.minimal_bytes,
                 peak * 1e3 / dram,
-                self.floor_us / self.target,
+                self.floor_us / self.goal,
             ],
             [work.flops / sheet / 1e6 if sheet else None, min(memory_us, matrix_us)],
-            bound=bound,
             other=other,
-            target=self.target,
-            cycles=self.model.mma_cycles,
             reached=peak / sheet if sheet else 1.0,
             footprint=footprint_words(work.minimal_bytes, gpu.l2_bytes),
         )
@@ -224,7 +207,6 @@ class _ProductDerivation(BoundDerivation):
             [sum(work.rows), work.columns, work.depth, self.gpu.sm_count, *figures],
             [best.blocks, best.waves, best.padded_share, tile.slice_bytes],
             [*self._other_sizes(), *patches],
-            tile=tile,
         )
 
     def _warps(self) -> DesignStep:
@@ -252,7 +234,6 @@ class _ProductDerivation(BoundDerivation):
             [16, self.machine.sub_partitions],
             [tile.warps, rows, columns, fragment_bytes(tile)],
             rejected,
-            tile=tile,
         )
 
     def _stages(self) -> DesignStep:
@@ -280,7 +261,6 @@ class _ProductDerivation(BoundDerivation):
             [model.latency, cycles],
             [tile.stages, (tile.stages - 1) * loaded * self.best.blocks_per_sm],
             rejected,
-            stages=tile.stages,
         )
 
     def _alignment(self) -> DesignStep:
@@ -298,9 +278,8 @@ class _ProductDerivation(BoundDerivation):
         return self.step(
             "alignment",
             [row, stage, ELEMENT * self.work.channels],
-            [worst_turns(xor), 0, row % 16, stage % 128],
+            [xor.worst_turns, 0, row % 16, stage % 128],
             rejected,
-            swizzle=self.layout,
             rows="" if self.work.copies_whole else one_by_one,
         )
 
@@ -323,13 +302,10 @@ class _ProductDerivation(BoundDerivation):
             [gpu.registers_per_sm, gpu.smem_per_sm_bytes],
             [best.registers, best.blocks_per_sm, best.blocks_per_sm * tile.warps],
             [gpu.registers_per_sm // (WARP * gpu.max_warps_per_sm), *rejected],
-            most=gpu.max_warps_per_sm,
-            registers=best.registers,
-            blocks=best.blocks_per_sm,
         )
 
     def _library(self) -> LibraryPick | None:
-        if self.op not in ("gemm", "moe") or not self.asked.library:
+        if not FORMS[self.op].library or self.asked.quick:
             return None
         rows = sorted(one for one in self.work.rows if one)
         return pick_of_library(rows[len(rows) // 2], self.work.columns, self.work.depth, self.gpu)

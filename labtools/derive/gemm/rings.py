@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from labtools.problem.limits import COPY_BYTES
 
 from ..parts import NOT_TOLD_APART, WARP, DesignStep, Rejected, Sheet
 from ..sm import ELEMENT, LOADED_SHARE, SUM, UNIT_BYTES, ModelledTime, SmModel
-from .traffic import least_traffic
+from .traffic import traffic_given_l2
 from .work import TiledWork
 
 _STEPS = Sheet(Path(__file__).with_name("steps.toml"))
@@ -60,17 +60,14 @@ class RingCost(ModelledTime):
 class RingDesign:
     """The kernel on these instructions, with its steps."""
 
-    # kernel, knobs: the shipped kernel that this specifies
-    kernel: str
+    kernel: str  # the shipped kernel that this specifies
     knobs: dict[str, int]
-    cost: RingCost  # the tile and what it costs
-    # bound, floor_us: what takes longest at its peak, ``memory`` or ``matrix units``, and how long
-    bound: str
-    floor_us: float
+    cost: RingCost
+    bound: str  # what takes longest at its peak, ``memory`` or ``matrix units``
+    floor_us: float  # the time of that bound
     time_us: float  # expected
-    steps: tuple[DesignStep, ...]  # the derivation
-    # other shapes of a tile, each at its best, the nearest first: what a search measures
-    near: tuple[RingTile, ...]
+    steps: tuple[DesignStep, ...]
+    near: tuple[RingTile, ...]  # other shapes at their best, the nearest first, for a search
 
     @property
     def summary(self) -> str:
@@ -84,12 +81,8 @@ class RingDesign:
 
 
 def derive_ring(work: TiledWork, gpu: Gpu, mma_us: float) -> RingDesign | None:
-    """The tile on wgmma, or None where the GPU lacks it or the copy engine takes no such rows.
-
-    Args:
-        work: one matrix product.
-        gpu: its sheet.
-        mma_us: what the best tile on mma.m16n8k16 takes, the alternative.
+    """The tile of one matrix product on wgmma, beside the time of the best on mma.m16n8k16, or None
+    where the GPU lacks it or the copy engine takes no such rows.
     """
     if gpu.arch != ARCH or not gpu.fp16_tensor_tflops:
         return None
@@ -118,8 +111,7 @@ class RingModel(SmModel):
             "L2": _going_on(self.machine.l2_box),
             "memory": _going_on(self.machine.dram_box),
         }
-        (found,) = least_traffic(work, (gpu.l2_bytes,))
-        self.memory_bytes = found.traffic_bytes or work.minimal_bytes
+        self.memory_bytes = traffic_given_l2(work, gpu)
         knobs = load_rung(KERNEL).knobs
         self.choices = {knob.name: tuple(map(int, knob.choices)) for knob in knobs}
 
@@ -128,10 +120,7 @@ class RingModel(SmModel):
         """Least time at the peak rate of memory and of the matrix units, microseconds."""
         dram = self.machine.dram_bytes_per_cycle
         cycles = self.work.flops / self.sheet_flops / self.gpu.sm_count
-        return {
-            "memory": self.us(self.work.minimal_bytes / dram),
-            "matrix units": self.us(cycles),
-        }
+        return {"memory": self.us(self.work.minimal_bytes / dram), "matrix units": self.us(cycles)}
 
     def product_cycles(self, tile: RingTile) -> float:
         """Cycles of an SM for one wgmma: its operations, or its reads of shared memory."""
@@ -214,10 +203,9 @@ class RingModel(SmModel):
         return part, tile.split * part
 
     def join_us(self, tile: RingTile) -> float:
-        """What sharing a tile adds to each turn, microseconds: the part is written, the block
-        waits until it can be seen and counts itself, and the last of the tile reads all parts.
-
-        In the next turn that block is the last again, since it begins late: every turn has it.
+        """What sharing a tile adds to each turn: the part is written, the block waits until it can
+        be seen and counts itself, and the last of the tile reads all parts. In the next turn that
+        block is the last again, since it begins late: every turn has it.
         """
         if tile.split == 1:
             return 0.0
@@ -250,7 +238,6 @@ class RingModel(SmModel):
         moved = self.traffic_bytes(tile)
         queued = moved * (first + machine.dram_queue(LOADED_SHARE)) / on_the_way
         memory_us = self.us(max(moved / machine.dram_bytes_per_cycle, queued))
-        launch = machine.launch_us(min(items, sms)) + machine.start_us
         # The first bytes and the end of the last tile have nothing of memory's to hide under.
         return RingCost(
             tile=tile,
@@ -262,7 +249,8 @@ class RingModel(SmModel):
             memory_us=memory_us,
             sm_us=sm_us,
             join_us=join_us,
-            time_us=launch + max(sm_us, self.us(first) + memory_us + ends_us),
+            time_us=self.started_us(min(items, sms))
+            + max(sm_us, self.us(first) + memory_us + ends_us),
         )
 
     def tiles(self, fixed: Mapping[str, int] | None = None) -> Iterator[RingTile]:
@@ -281,14 +269,8 @@ class RingModel(SmModel):
     def best(self, fixed: Mapping[str, int] | None = None) -> RingCost:
         """The tile of least time. One that is shared must gain `SHARING_GAIN` over every one that
         is less, and of those that are not told apart that is taken which loads its units least.
-
-        Raises:
-            ValueError: none fits.
         """
-        return self.pick([self.cost(tile) for tile in self.tiles(fixed)])
-
-    def pick(self, found: Sequence[RingCost]) -> RingCost:
-        """The best of some, see `best`."""
+        found = [self.cost(tile) for tile in self.tiles(fixed)]
         least = min(one.time_us for one in found)
         split = min(one.tile.split for one in found if one.time_us <= SHARING_GAIN * least)
         alike = [one for one in found if one.tile.split == split]
@@ -327,9 +309,6 @@ def _shape(tile: RingTile) -> tuple[int, ...]:
     return (tile.warpgroups, tile.columns, tile.split, tile.swap)
 
 
-# ----------------------------------------------------------------------------------- the steps
-
-
 def _instruction(model: RingModel, best: RingCost, mma_us: float) -> DesignStep:
     columns = best.tile.columns
     return _STEPS.step(
@@ -341,7 +320,7 @@ def _instruction(model: RingModel, best: RingCost, mma_us: float) -> DesignStep:
             model.floors_us["matrix units"],
         ],
         [mma_us],
-        words={"columns": columns, "time": best.time_us},
+        words={"best": best},
     )
 
 
@@ -378,7 +357,7 @@ def _tile(model: RingModel, best: RingCost) -> DesignStep:
         ],
         rejected,
         words={
-            "tile": tile,
+            "best": best,
             "left": "B" if tile.swap else "A",
             "right": "A" if tile.swap else "B",
             "swapped": ", B on the left" if tile.swap else "",
@@ -420,5 +399,5 @@ def _ring(model: RingModel, best: RingCost) -> DesignStep:
         ],
         [*rejected, most],
         "giving" if best.registers > most else "equal",
-        {"tile": tile, "registers": best.registers},
+        {"best": best},
     )

@@ -20,7 +20,7 @@ from labtools.problem.limits import COPY_BYTES, MOST_REGISTERS
 
 from ..parts import ISSUE_CYCLES, MOST_STAGES, PER_COPY
 from ..sm import ELEMENT, LOADED_SHARE, OTHER_REGISTERS, UNIT_BYTES, BlockCost, SmModel
-from .traffic import least_traffic
+from .traffic import traffic_given_l2
 from .work import TiledWork
 
 CHOICES = {knob.name: tuple(map(int, knob.choices)) for knob in PRODUCT_KNOBS}
@@ -34,10 +34,8 @@ def registers_estimated(tile: ProductTile) -> int:
 
 
 def fragment_bytes(tile: ProductTile) -> int:
-    """Bytes that all warps read from shared memory for one slice.
-
-    A warp reads the rows of A and the columns of B of its own part. Splitting N over the warps
-    makes each read all of A again, splitting M all of B.
+    """Bytes that all warps read from shared memory for one slice, each the rows of A and columns of
+    B of its own part: splitting N makes each read all of A again, splitting M all of B.
     """
     rows, columns = tile.m // tile.warps_m, tile.n // tile.warps_n
     return tile.warps * 2 * (rows + columns) * tile.k
@@ -55,22 +53,14 @@ class TileCost(BlockCost):
 
 
 class TileModel(SmModel):
-    """The model for one work on one GPU.
-
-    Attributes:
-        latency: cycles from asking for a slice until it is there from memory.
-        memory_bytes: least traffic with memory, given the L2.
-        memory_us: its time at the read ceiling.
-    """
+    """The model for one work on one GPU."""
 
     def __init__(self, work: TiledWork, gpu: Gpu) -> None:
         super().__init__(gpu)
         self.work = work
-        self.latency = self.machine.dram_async(512)
-        (found,) = least_traffic(work, (gpu.l2_bytes,))
-        self.memory_bytes = found.traffic_bytes or work.minimal_bytes
-        rate = self.machine.dram_bytes_per_cycle * self.machine.clock_ghz
-        self.memory_us = self.memory_bytes / rate / 1e3
+        self.latency = self.machine.dram_async(512)  # cycles until a slice is there from memory
+        self.memory_bytes = traffic_given_l2(work, gpu)
+        self.memory_us = self.memory_bytes / self.dram_gb_per_s / 1e3
 
     def loaded(self, tile: ProductTile) -> float:
         """Bytes of a slice that one block loads."""
@@ -106,13 +96,6 @@ class TileModel(SmModel):
         """
         return (self.machine.barrier_cycles + self.machine.variable["ldsm"]) / blocks
 
-    def memory_time_us(self, tile: ProductTile, blocks: int, resident: int) -> float:
-        """The least traffic at the read ceiling, or at what the bytes on the way reach."""
-        running = min(blocks, resident * self.gpu.sm_count)
-        on_the_way = running * max(1, tile.stages - 1) * self.loaded(tile)
-        latency = self.latency + self.machine.dram_queue(LOADED_SHARE)
-        return max(self.memory_us, self.us(self.memory_bytes * latency / on_the_way))
-
     def why_not(self, tile: ProductTile) -> str | None:
         """Why no block can have a tile, or None."""
         why = tile.why_not_shared()
@@ -135,28 +118,29 @@ class TileModel(SmModel):
 
     def cost(self, tile: ProductTile) -> TileCost:
         """What a tile costs; it must fit."""
-        machine, work = self.machine, self.work
+        work, sms = self.work, self.gpu.sm_count
         registers, smem = registers_estimated(tile), self.smem_bytes(tile)
         resident = max(1, occupancy(self.gpu, tile.threads, registers, smem).blocks_per_sm)
         blocks = work.blocks(tile.m, tile.n)
         slices = -(-work.depth // tile.k)
-        waves, cycles = 0, 0.0
-        left = blocks
+        waves, cycles, left = 0, 0.0, blocks
         busiest: dict[str, float] = {}
         while left > 0:
             # As many rounds at once as are alike.
-            each = min(resident, -(-left // self.gpu.sm_count))
-            rounds = max(1, left // (each * self.gpu.sm_count))
+            each = min(resident, -(-left // sms))
+            rounds = max(1, left // (each * sms))
             shares = self.shares(tile, each)
             busiest = busiest or shares
             per_slice = max(shares.values()) + self.idle_cycles(each)
             cycles += rounds * (self.latency + slices * per_slice)
             waves += rounds
-            left -= rounds * each * self.gpu.sm_count
+            left -= rounds * each * sms
         by = max(busiest, key=lambda name: busiest[name])
-        launch = machine.launch_us(min(blocks, 1 << 16)) + machine.start_us
         sm_us = self.us(cycles)
-        memory_us = self.memory_time_us(tile, blocks, resident)
+        # The least traffic at the read ceiling, or at what the bytes on the way reach.
+        on_the_way = min(blocks, resident * sms) * max(1, tile.stages - 1) * self.loaded(tile)
+        latency = self.latency + self.machine.dram_queue(LOADED_SHARE)
+        memory_us = max(self.memory_us, self.us(self.memory_bytes * latency / on_the_way))
         return TileCost(
             tile=tile,
             blocks=blocks,
@@ -170,20 +154,17 @@ class TileModel(SmModel):
             shares=busiest,
             memory_us=memory_us,
             sm_us=sm_us,
-            time_us=launch + max(sm_us, memory_us),
+            time_us=self.started_us(blocks) + max(sm_us, memory_us),
         )
 
     def stages_for(self, tile: ProductTile) -> int:
-        """Slices that a ring must hold: the one that is read, and those that cover the latency.
-
-        At most what shared memory holds, and no more than there are.
+        """Slices that a ring must hold: the one that is read, and those that cover the latency, as
+        far as they fit and there are so many.
         """
         busy = self.shares(tile, 1)
         cycles = max(busy[name] for name in busy if name != "latency")
-        wanted = 1 + math.ceil(self.latency / cycles)
-        slices = -(-self.work.depth // tile.k)
-        most = max(2, min(MOST_STAGES, 1 + slices))
-        wanted = max(2, min(wanted, most))
+        most = min(MOST_STAGES, 1 + -(-self.work.depth // tile.k))
+        wanted = max(2, min(1 + math.ceil(self.latency / cycles), most))
         while wanted > 2 and self.why_not(with_stages(tile, wanted)) is not None:
             wanted -= 1
         return wanted

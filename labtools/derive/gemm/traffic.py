@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+
+from labtools.predict.sheets import Gpu
 
 from ..sm import ELEMENT, SUM
 from ..traffic import Nest, SlopePoint, powers, slope_of, sum_of_slopes
@@ -57,29 +60,24 @@ def least_traffic(
         sizes: rows, columns and channels that a tile may have; None is powers of two and the whole.
     """
     if len(work.rows) > 1:
-        alike: dict[int, int] = {}
-        for one in work.rows:
-            alike[one] = alike.get(one, 0) + (one > 0)
         across, slices = powers(work.columns)[::2], powers(work.channels)[::2]
-        each = {
-            one: least_traffic(
-                TiledWork("", (one,), work.columns, work.depth),
-                buffers,
-                sizes or (powers(one)[::2], across, slices),
-            )
-            for one in alike
-            if one
-        }
+        each = []
+        for rows, count in Counter(one for one in work.rows if one).items():
+            alone = TiledWork("", (rows,), work.columns, work.depth)
+            tried = sizes or (powers(rows)[::2], across, slices)
+            each.append((least_traffic(alone, buffers, tried), count))
         return [
-            sum_of_slopes(buffer, [(each[one][place], alike[one]) for one in each])
+            sum_of_slopes(buffer, [(points[place], count) for points, count in each])
             for place, buffer in enumerate(buffers)
         ]
-    rows, columns, channels = sizes or (
-        powers(work.rows[0]),
-        powers(work.columns),
-        powers(work.channels),
-    )
-    return slope_of(_nests(work, tuple(rows), tuple(columns), tuple(channels)), buffers)
+    tried = sizes or [powers(size) for size in (work.rows[0], work.columns, work.channels)]
+    return slope_of(_nests(work, *map(tuple, tried)), buffers)
+
+
+def traffic_given_l2(work: TiledWork, gpu: Gpu) -> int:
+    """Bytes that memory must move at least, with the L2 as the buffer."""
+    (found,) = least_traffic(work, (gpu.l2_bytes,))
+    return found.traffic_bytes or work.minimal_bytes
 
 
 @lru_cache(maxsize=4096)
@@ -90,12 +88,10 @@ def _nests(
     with no more of either.
     """
     found = []
-    for one in rows:
+    for one, wide, deep in itertools.product(rows, columns, channels):
         for tiling in work.tilings(one):
-            for wide in columns:
-                for deep in channels:
-                    for buffer, traffic, order in nest_traffic(work, tiling, wide, deep):
-                        found.append((traffic, buffer, (one, wide, deep), order))
+            for buffer, traffic, order in nest_traffic(work, tiling, wide, deep):
+                found.append((traffic, buffer, (one, wide, deep), order))
     front: list[Nest] = []
     for nest in sorted(found):
         if not front or nest[1] < front[-1][1]:

@@ -8,6 +8,7 @@ rows differ.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -29,8 +30,7 @@ class RowTiling:
     count: int  # tiles
     touched: int  # elements of A that all tiles touch for one channel, those shared counted again
     tile_touched: int  # those of the largest tile
-    # height and width of the tile in an image; None where there is no image
-    patch: tuple[int, int] | None = None
+    patch: tuple[int, int] | None = None  # height and width of the tile in an image
 
 
 @dataclass(frozen=True)
@@ -113,14 +113,12 @@ class ConvWork(TiledWork):
     size and stride 1 keeps the size of the image; what lies outside is not read.
     """
 
-    # images, height, width: of the input
     images: int = 1
-    height: int = 1
+    height: int = 1  # of an image
     width: int = 1
-    # filter_height, filter_width, stride: R, S and the step from one place to the next
     filter_height: int = 1
     filter_width: int = 1
-    stride: int = 1
+    stride: int = 1  # from one place to the next
 
     @property
     def taps(self) -> int:
@@ -132,24 +130,10 @@ class ConvWork(TiledWork):
         """The images, once."""
         return ELEMENT * self.images * self.height * self.width * self.channels
 
-    @property
-    def out_size(self) -> tuple[int, int]:
-        """Height and width of the output."""
-        return (-(-self.height // self.stride), -(-self.width // self.stride))
-
-    def spans(self, axis: str, length: int) -> tuple[int, int, int]:
+    def _spans(self, size: int, taps: int, length: int) -> tuple[int, int, int]:
         """Tiles of so many places along one axis: their number, the input rows (or columns) that
         they touch together, and those of the largest.
-
-        Args:
-            axis: ``height`` or ``width``.
-            length: places of a tile.
         """
-        size, taps = (
-            (self.height, self.filter_height)
-            if axis == "height"
-            else (self.width, self.filter_width)
-        )
         places, before = -(-size // self.stride), (taps - 1) // 2
         touched = []
         for first in range(0, places, length):
@@ -159,9 +143,17 @@ class ConvWork(TiledWork):
             touched.append(high - low + 1)
         return len(touched), sum(touched), max(touched)
 
+    @cache  # noqa: B019  (a work is small, and there are few)
     def tilings(self, rows: int) -> list[RowTiling]:
         """Patches of an image, by height times width; the first touches the fewest elements."""
-        return list(_patches(self, rows))
+        found = []
+        for high in (one for one in range(1, rows + 1) if rows % one == 0):
+            wide = rows // high
+            down, all_down, most_down = self._spans(self.height, self.filter_height, high)
+            across, all_across, most_across = self._spans(self.width, self.filter_width, wide)
+            count, touched = self.images * down * across, self.images * all_down * all_across
+            found.append(RowTiling(rows, count, touched, most_down * most_across, (high, wide)))
+        return sorted(found, key=lambda one: (one.count, one.touched, one.patch))
 
     def a_loaded(self, rows: int) -> int:
         """The patch with its halo, once for all taps."""
@@ -173,82 +165,67 @@ class ConvWork(TiledWork):
         return ELEMENT * (2 * slab + stages * columns * depth)
 
 
-@cache
-def _patches(work: ConvWork, rows: int) -> tuple[RowTiling, ...]:
-    found = []
-    for high in (one for one in range(1, rows + 1) if rows % one == 0):
-        down, all_down, most_down = work.spans("height", high)
-        across, all_across, most_across = work.spans("width", rows // high)
-        found.append(
-            RowTiling(
-                rows,
-                work.images * down * across,
-                work.images * all_down * all_across,
-                most_down * most_across,
-                (high, rows // high),
-            )
-        )
-    return tuple(sorted(found, key=lambda one: (one.count, one.touched, one.patch)))
+def _wrong(op: str, text: str, why: str) -> LabError:
+    example = f"a workload looks like {FORMS[op].example}"
+    return LabError(f"This is not a workload: {text!r}.", why, example)
 
 
-FORMS = {
-    "gemm": ("M,N,K", "gemm:4096,4096,4096"),
-    "conv": ("B,H,W,C,K,R,S,stride", "conv:32,56,56,64,64,3,3,1"),
-    "moe": ("tokens,experts,experts a token,N,K", "moe:4096,64,8,2048,7168"),
-}
-"""The sizes that each product is given by, and an example, which is also the usual one."""
-
-
-def read_work(op: str, text: str | None) -> TiledWork:
-    """The work that a short form names.
-
-    Args:
-        op: one of `FORMS`.
-        text: ``NAME:`` and whole numbers; None takes the usual one.
-
-    Raises:
-        LabError: it names none.
-    """
-    letters, example = FORMS[op]
-    text = "".join((text or example).lower().split())
-    if op == "gemm":
-        problem = Gemm.parse(text)
-        return TiledWork(problem.short(), (problem.m,), problem.n, problem.k)
+def _sizes(op: str, text: str, letters: str) -> list[int]:
+    """The whole numbers of a short form, of which each letter names one."""
     found = re.fullmatch(rf"{op}:([0-9]+(?:,[0-9]+)*)", text)
     sizes = [int(one) for one in found[1].split(",")] if found else []
     if len(sizes) != len(letters.split(",")) or min(sizes) < 1 or max(sizes) > 2**24:
-        raise LabError(
-            f"This is not a workload: {text!r}.",
-            f"{op} takes whole numbers from 1 to {2**24:,}: {letters}",
-            f"a workload looks like {example}",
-        )
-    if op == "conv":
-        images, height, width, channels, filters, r, s, stride = sizes
-        if r > height or s > width:
-            raise LabError(
-                f"This is not a workload: {text!r}.",
-                f"a filter of {r} x {s} is larger than an image of {height} x {width}",
-                f"a workload looks like {example}",
-            )
-        places = images * -(-height // stride) * -(-width // stride)
-        return ConvWork(
-            *(text, (places,), filters, channels * r * s),
-            *(images, height, width, r, s, stride),
-        )
+        raise _wrong(op, text, f"{op} takes whole numbers from 1 to {2**24:,}: {letters}")
+    return sizes
+
+
+def _gemm(text: str) -> TiledWork:
+    problem = Gemm.parse(text)
+    return TiledWork(problem.short(), (problem.m,), problem.n, problem.k)
+
+
+def _conv(text: str) -> TiledWork:
+    sizes = _sizes("conv", text, "B,H,W,C,K,R,S,stride")
+    images, height, width, channels, filters, r, s, stride = sizes
+    if r > height or s > width:
+        why = f"a filter of {r} x {s} is larger than an image of {height} x {width}"
+        raise _wrong("conv", text, why)
+    places, depth = images * -(-height // stride) * -(-width // stride), channels * r * s
+    return ConvWork(text, (places,), filters, depth, images, height, width, r, s, stride)
+
+
+def _experts(text: str) -> TiledWork:
+    """Tokens choose evenly, so that the experts' rows are ragged by chance alone, seed 0."""
+    sizes = _sizes("moe", text, "tokens,experts,experts a token,N,K")
     tokens, experts, chosen, columns, depth = sizes
     if chosen > experts or experts > 4096:
-        raise LabError(
-            f"This is not a workload: {text!r}.",
-            f"a token takes at most each expert once, and there are 4096 experts at most; here "
-            f"{chosen} of {experts}",
-            f"a workload looks like {example}",
-        )
-    return TiledWork(text, rows_of_experts(tokens, experts, chosen), columns, depth)
-
-
-def rows_of_experts(tokens: int, experts: int, chosen: int) -> tuple[int, ...]:
-    """Rows that each expert gets where tokens choose evenly: ragged by chance alone, seed 0."""
+        each = "a token takes at most each expert once, and there are 4096 experts at most"
+        raise _wrong("moe", text, f"{each}; here {chosen} of {experts}")
     rng = np.random.default_rng([_ROUTING_SEED, tokens, experts, chosen])
-    even = [1 / experts] * experts
-    counts = sum(rng.multinomial(tokens, even) for _ in range(chosen))
-    return tuple(int(one) for one in np.asarray(counts))
+    counts = sum(rng.multinomial(tokens, [1 / experts] * experts) for _ in range(chosen))
+    return TiledWork(text, tuple(int(one) for one in np.asarray(counts)), columns, depth)
+
+
+@dataclass(frozen=True)
+class Form:
+    """A product that is given in short form."""
+
+    example: str  # the usual one
+    read: Callable[[str], TiledWork]
+    kernel: str | None = None  # the shipped kernel that takes a derived tile as its knobs
+    library: bool = False  # whether NVIDIA's heuristics know it
+    ring: bool = False  # whether there is a kernel of it on wgmma
+
+
+FORMS = {
+    "gemm": Form("gemm:4096,4096,4096", _gemm, "g01_ring", library=True, ring=True),
+    "conv": Form("conv:32,56,56,64,64,3,3,1", _conv),
+    "moe": Form("moe:4096,64,8,2048,7168", _experts, library=True),
+}
+"""Every product that can be derived."""
+
+
+def read_work(op: str, text: str | None) -> TiledWork:
+    """The work that a short form of one of `FORMS` names; None is the usual one."""
+    form = FORMS[op]
+    return form.read("".join((text or form.example).lower().split()))

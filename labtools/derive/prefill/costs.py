@@ -1,11 +1,8 @@
-"""What a tile of prefill costs, by the model that the derivation chooses with.
+"""What a tile of prefill costs: a block has queries and goes over the keys tile by tile.
 
-A block has queries, and goes over the keys tile by tile: scores, weights, output. Its matrix
-products come from `wgmma` (four warps at once, operands in shared memory) or from
-`mma.m16n8k16` (one warp, operands in registers). The model knows the units of an SM, the registers
-and the shared memory of a block, the order in which a tile's parts wait for each other, the ring,
-and how blocks are dealt out. It does not know the compiler's instructions one by one, conflicts in
-the L2, nor clocks under load.
+Its products come from `wgmma` (four warps, operands in shared memory) or `mma.m16n8k16` (one warp,
+operands in registers). The model knows the units of an SM, registers and shared memory of a block,
+the order in which a tile's parts wait for each other, the ring, and how blocks are dealt out.
 """
 
 from __future__ import annotations
@@ -96,16 +93,7 @@ class PrefillCost(BlockCost):
 
 
 class PrefillModel(SmModel):
-    """The model for one problem on one GPU.
-
-    Args:
-        problem: what is computed.
-        gpu: its sheet.
-        kind: ``wgmma`` or ``mma``.
-
-    Attributes:
-        flops_per_cycle: of an SM's matrix units with this kind of product.
-    """
+    """The model for one problem on one GPU, with ``wgmma`` or ``mma`` as its kind of product."""
 
     def __init__(self, problem: Prefill, gpu: Gpu, kind: str) -> None:
         super().__init__(gpu)
@@ -116,13 +104,9 @@ class PrefillModel(SmModel):
         self._launches: dict[PrefillTile, Launch] = {}
         self._costs: dict[PrefillTile, PrefillCost] = {}
         self._tiles: dict[tuple[int, int], np.ndarray] = {}
-        self.flops_per_cycle = self.machine.sub_partitions * MMA_FLOPS / self.mma_cycles
-        if kind == "wgmma":
-            self.flops_per_cycle = max(self.sheet_flops, self.flops_per_cycle)
-        rate = self.machine.dram_bytes_per_cycle * self.machine.clock_ghz
-        self.memory_us = problem.minimal_bytes / rate / 1e3
-
-    # ------------------------------------------------------------------------- what a block has
+        flops = self.machine.sub_partitions * MMA_FLOPS / self.mma_cycles
+        self.flops_per_cycle = max(self.sheet_flops, flops) if kind == "wgmma" else flops
+        self.memory_us = problem.minimal_bytes / self.dram_gb_per_s / 1e3
 
     def launch(self, tile: PrefillTile) -> Launch:
         """The rung's launch with this tile, whether or not it fits."""
@@ -162,16 +146,13 @@ class PrefillModel(SmModel):
     def resident(self, tile: PrefillTile) -> int:
         """Blocks on an SM at a time."""
         launch = self.launch(tile)
+        registers = self.registers(tile) if tile.kind == "mma" else LEAST_REGISTERS
+        fits = occupancy(self.gpu, launch.num_threads, registers, launch.smem_bytes).blocks_per_sm
         if tile.kind == "mma":
-            return occupancy(
-                self.gpu, launch.num_threads, self.registers(tile), launch.smem_bytes
-            ).blocks_per_sm
+            return fits
         # The kernel is compiled for two blocks of one warpgroup on an SM, or for one of more.
-        allowed = 2 if tile.groups == 1 else 1
-        if self.registers(tile) > self.room_for_registers(tile, allowed):
-            allowed = 1
-        fits = occupancy(self.gpu, launch.num_threads, LEAST_REGISTERS, launch.smem_bytes)
-        return max(1, min(allowed, fits.blocks_per_sm))
+        two = tile.groups == 1 and self.registers(tile) <= self.room_for_registers(tile, 2)
+        return max(1, min(2 if two else 1, fits))
 
     def tiles_of_blocks(self, tile: PrefillTile) -> np.ndarray:
         """Tiles of keys that each block of a head goes over, from the last queries to the first,
@@ -190,8 +171,6 @@ class PrefillModel(SmModel):
         """Part of the products that masks and edges throw away."""
         issued = int(self.tiles_of_blocks(tile).sum()) * tile.queries * tile.keys
         return 1 - self.problem.pairs / issued
-
-    # ------------------------------------------------------------------------- what a tile takes
 
     def products_cycles(self, tile: PrefillTile) -> float:
         """Cycles of the SM's matrix units for the scores of one group's tile; the output takes as
@@ -242,7 +221,8 @@ class PrefillModel(SmModel):
                 "barrier": machine.barrier_cycles,
             }
         products = self.products_cycles(tile)
-        scores = max(products, self._score_bytes(tile) / UNIT_BYTES)
+        read = 2 * dim * (GROUP_ROWS[tile.kind] + tile.keys)  # the queries and the keys
+        scores = max(products, read / UNIT_BYTES)
         started = latency["ldsm"] + latency["hmma"]
         weights = lanes * machine.intervals["alu"] + 2 * latency["shfl"]
         weights += self.exponential_cycles(tile)
@@ -254,10 +234,6 @@ class PrefillModel(SmModel):
             "barriers": 3 * latency["shared_32"] + turns,
         }
 
-    def _score_bytes(self, tile: PrefillTile) -> int:
-        """Bytes that one warpgroup reads for its scores: the queries and the keys."""
-        return 2 * self.problem.head_dim * (GROUP_ROWS[tile.kind] + tile.keys)
-
     def lockstep_cycles(self, tile: PrefillTile, groups: int) -> float:
         """A tile of each of so many warpgroups on an SM: their products meet, then their
         exponentials do.
@@ -267,17 +243,11 @@ class PrefillModel(SmModel):
         does not part them: p03's records on an H200 have the same time with and without turns
         where there are many keys. Nor does it matter whose block they are of.
         """
-        parts = self.chain_parts(tile)
-        more = groups - 1
-        weights = more * self.exponential_cycles(tile)
-        longer = max(parts["weights or output"] + weights, groups * self.products_cycles(tile))
-        return (
-            parts["scores"]
-            + more * self.products_cycles(tile)
-            + longer
-            + parts["rescaling and packing"]
-            + parts["barriers"]
-        )
+        parts, products = self.chain_parts(tile), self.products_cycles(tile)
+        weights = parts["weights or output"] + (groups - 1) * self.exponential_cycles(tile)
+        scores = parts["scores"] + (groups - 1) * products
+        ends = parts["rescaling and packing"], parts["barriers"]
+        return scores + max(weights, groups * products) + ends[0] + ends[1]
 
     def shares(self, tile: PrefillTile, blocks: int) -> dict[str, float]:
         """Cycles of an SM for one tile of keys of each of its blocks, by what takes them."""
@@ -303,13 +273,10 @@ class PrefillModel(SmModel):
         """
         machine = self.machine
         moved = 2 * tile.keys * self.problem.head_dim / machine.fill_bytes_per_cycle
-        if self._first_touch(tile):
+        at_once = self.launch(tile).num_blocks <= self.resident(tile) * self.gpu.sm_count
+        if at_once and self.problem.cache_state == "cold":
             return machine.dram_async(512) + moved
         return machine.l2_async(512) + machine.l2_queue(LOADED_SHARE) + moved
-
-    def _first_touch(self, tile: PrefillTile) -> bool:
-        slots = self.resident(tile) * self.gpu.sm_count
-        return self.problem.cache_state == "cold" and self.launch(tile).num_blocks <= slots
 
     def wait_cycles(self, tile: PrefillTile, round_cycles: float) -> float:
         """Cycles of a trip in which a group waits for a tile.
@@ -335,15 +302,9 @@ class PrefillModel(SmModel):
             return first + self.machine.dram_async(512)
         return first + parts["scores"] + parts["weights or output"] + self.machine.l2_async(512)
 
-    # ------------------------------------------------------------------------- the whole
-
     def dealt_cycles(self, tile: PrefillTile, lasts: np.ndarray, slots: int) -> float:
-        """When the last block ends: each free slot takes the next block.
-
-        Args:
-            tile: of a block.
-            lasts: cycles of each block of a head.
-            slots: blocks that run at a time.
+        """When the last block ends: each free slot takes the next, of which ``lasts`` has the
+        cycles, head by head.
         """
         heads = self.problem.batch * self.problem.num_qo_heads
         blocks = heads * len(lasts)
@@ -360,12 +321,9 @@ class PrefillModel(SmModel):
 
     def cost(self, tile: PrefillTile) -> PrefillCost:
         """What a tile costs; it must fit."""
-        if tile not in self._costs:
-            self._costs[tile] = self._cost(tile)
-        return self._costs[tile]
-
-    def _cost(self, tile: PrefillTile) -> PrefillCost:
-        machine, launch = self.machine, self.launch(tile)
+        if tile in self._costs:
+            return self._costs[tile]
+        launch = self.launch(tile)
         resident, blocks = self.resident(tile), launch.num_blocks
         each = min(resident, -(-blocks // self.gpu.sm_count))
         shares = self.shares(tile, each)
@@ -373,8 +331,7 @@ class PrefillModel(SmModel):
         lasts = self.tiles_of_blocks(tile) * shares[by] + self.ends_cycles(tile) / each
         slots = each * self.gpu.sm_count
         sm_us = self.us(self.dealt_cycles(tile, lasts, slots))
-        started = machine.launch_us(min(blocks, 1 << 16)) + machine.start_us
-        return PrefillCost(
+        found = self._costs[tile] = PrefillCost(
             tile=tile,
             blocks=blocks,
             blocks_per_sm=resident,
@@ -387,8 +344,9 @@ class PrefillModel(SmModel):
             shares=shares,
             memory_us=self.memory_us,
             sm_us=sm_us,
-            time_us=started + max(sm_us, self.memory_us),
+            time_us=self.started_us(blocks) + max(sm_us, self.memory_us),
         )
+        return found
 
     def tiles(self, fixed: Mapping[str, int] | None = None) -> Iterator[PrefillTile]:
         """Every tile that fits, where some knobs may be fixed."""

@@ -18,8 +18,8 @@ from labtools.problem.prefill import Prefill
 from labtools.problem.rung import SWIZZLED_ROW_BYTES
 
 from ..attention import attention_slope
-from ..engine import Asked, BoundDerivation, TiledDesign, check_asked, read_problem
-from ..layouts import prove_alignment, rejected_layouts, swizzle_of, worst_turns
+from ..engine import Asked, BoundDerivation, TiledDesign, check_copies, read_problem
+from ..layouts import prove_alignment, rejected_layouts, swizzle_of
 from ..parts import (
     NOT_TOLD_APART,
     WARP,
@@ -73,13 +73,9 @@ class PrefillDesign(TiledDesign):
 
 
 def derive_prefill(work: Problem | str | None, gpu: Gpu, asked: Asked) -> PrefillDesign:
-    """Derive a prefill kernel: fp16 or bf16, D of 64 or 128.
-
-    Raises:
-        LabError: no shipped kernel computes this, or see `BoundDerivation`.
-    """
+    """Derive a prefill kernel; a LabError where no shipped kernel computes it."""
     problem: Prefill = read_problem("prefill", work)
-    check_asked(gpu, asked)
+    check_copies(gpu)
     model = PrefillModel(problem, gpu, "wgmma" if gpu.arch == WGMMA_ARCH else "mma")
     refused = model.rung.supports(problem)
     if refused is not None:
@@ -88,29 +84,22 @@ def derive_prefill(work: Problem | str | None, gpu: Gpu, asked: Asked) -> Prefil
             refused,
             f"what {KERNEL_OF_KIND[model.kind]} computes: {problem.example}, for example",
         )
-    return _PrefillDerivation(model, asked).design_prefill()
+    return _PrefillDerivation(model, asked).design()
 
 
 class _PrefillDerivation(BoundDerivation):
     sheet = Sheet(Path(__file__).with_name("steps.toml"))
 
     def __init__(self, model: PrefillModel, asked: Asked) -> None:
-        self.model, self.problem = model, model.problem
-        self.kind = model.kind
-        super().__init__(
-            "prefill",
-            self.problem.short(),
-            model.gpu,
-            asked,
-            model,
-            lambda tile: (tile.keys, tile.groups),
-        )
+        self.problem, self.kind = model.problem, model.kind
+        text = self.problem.short()
+        super().__init__("prefill", text, asked, model, lambda tile: (tile.keys, tile.groups))
         self.case = self.kind
         self.heads = self.problem.batch * self.problem.num_qo_heads
         self.key_bytes = 2 * ELEMENT * self.problem.head_dim  # of K and V together
         self.longest = longest_cycles(self.best.shares)
 
-    def design_prefill(self) -> PrefillDesign:
+    def design(self) -> PrefillDesign:
         slope = tuple(attention_slope(self.problem, SLOPE_BYTES))
         wgmma = self.kind == "wgmma"
         rows = "and the barriers" if wgmma else "rows padded"
@@ -127,7 +116,7 @@ class _PrefillDerivation(BoundDerivation):
             self._registers(),
             self.time_step(_say_knobs),
         ]
-        return self.design(
+        return self.made(
             PrefillDesign, steps, slope=slope, kernel=self.tile.kernel, knobs=self.tile.knobs
         )
 
@@ -143,20 +132,13 @@ class _PrefillDerivation(BoundDerivation):
         }
         self.bound = max(times, key=lambda name: times[name])
         self.floor_us = times[self.bound]
+        least, ridge = problem.minimal_bytes, peak * 1e3 / self.dram_gb_per_s
         return self.step(
             "limits",
-            [problem.flops, pairs, problem.minimal_bytes, self.dram_gb_per_s, peak, lanes],
-            [
-                self.floor_us,
-                times,
-                problem.flops / problem.minimal_bytes,
-                peak * 1e3 / self.dram_gb_per_s,
-                self.floor_us / self.target,
-            ],
+            [problem.flops, pairs, least, self.dram_gb_per_s, peak, lanes],
+            [self.floor_us, times, problem.flops / least, ridge, self.floor_us / self.goal],
             [{name: value for name, value in times.items() if name != self.bound}],
-            bound=self.bound,
-            target=self.target,
-            footprint=footprint_words(problem.minimal_bytes, self.gpu.l2_bytes),
+            footprint=footprint_words(least, self.gpu.l2_bytes),
         )
 
     def _products(self) -> DesignStep:
@@ -257,30 +239,19 @@ class _PrefillDerivation(BoundDerivation):
             [problem.num_queries, problem.kv_len, row, self.heads, self.gpu.sm_count],
             [tile.keys, 2 * tile.keys * row, best.blocks, best.rounds, best.padded_share],
             self._others("block_n", "keys"),
-            queries=tile.queries,
-            keys=tile.keys,
             alike=NOT_TOLD_APART - 1,
         )
 
     def _groups(self) -> DesignStep:
         tile, best, words = self.tile, self.best, GROUP_WORDS[self.kind]
-        rows = GROUP_ROWS[self.kind]
         loaded = best.blocks_per_sm * self.key_bytes * tile.keys
+        threads = self.model.launch(tile).num_threads
         return self.step(
             "warps",
-            [rows, self.model.l2_rate, self.machine.sub_partitions],
-            [
-                tile.groups,
-                tile.queries,
-                loaded / best.tile_cycles,
-                self.model.launch(tile).num_threads,
-            ],
+            [GROUP_ROWS[self.kind], self.model.l2_rate, self.machine.sub_partitions],
+            [tile.groups, tile.queries, loaded / best.tile_cycles, threads],
             self._others(words, words),
-            kind=self.kind,
             words=words,
-            rows=rows,
-            groups=tile.groups,
-            queries=tile.queries,
         )
 
     def _turns(self) -> DesignStep:
@@ -288,25 +259,17 @@ class _PrefillDerivation(BoundDerivation):
         together = best.blocks_per_sm * tile.groups
         parts, products = model.chain_parts(tile), best.shares["matrix units"]
         alone = sum(parts.values())
-        other = None
+        locked = model.lockstep_cycles(tile, together)
+        others: list[float | None] = [None, None]
         if tile.groups > 1:
-            other = model.cost(dataclasses.replace(tile, pingpong=1 - tile.pingpong)).time_us
+            other = dataclasses.replace(tile, pingpong=1 - tile.pingpong)
+            others[0] = model.cost(other).time_us
         return self.step(
             "turns",
             [together, parts],
-            [
-                tile.pingpong,
-                alone,
-                products,
-                model.lockstep_cycles(tile, together),
-                max(alone, products),
-            ],
-            [
-                1 if tile.groups == 1 else None,
-                other if tile.pingpong else None,
-                None if tile.pingpong else other,
-            ],
-            turns="in turns" if tile.pingpong else "no turns",
+            [tile.pingpong, alone, products, locked, max(alone, products)],
+            [1 if tile.groups == 1 else None, *(others if tile.pingpong else others[::-1])],
+            how="in turns" if tile.pingpong else "no turns",
         )
 
     def _stages(self) -> DesignStep:
@@ -328,18 +291,12 @@ class _PrefillDerivation(BoundDerivation):
                 said = f"no wait is left to hide; the choice takes {self.best.smem_bytes:,}"
                 rejected.append(Rejected(named, size, "bytes", said))
         blocks, head_dim = self.best.blocks_per_sm, self.problem.head_dim
+        on_the_way = (tile.stages - 1) * self.key_bytes * tile.keys * blocks
         return self.step(
             "stages",
             [load, longest],
-            [
-                tile.stages,
-                left,
-                (tile.stages - 1) * self.key_bytes * tile.keys * blocks,
-                load * blocks * 4 * tile.keys * head_dim / longest,
-            ],
+            [tile.stages, left, on_the_way, load * blocks * 4 * tile.keys * head_dim / longest],
             rejected,
-            by=self.best.by,
-            stages=tile.stages,
         )
 
     def _alignment(self) -> DesignStep:
@@ -371,12 +328,11 @@ class _PrefillDerivation(BoundDerivation):
         return self.step(
             "alignment",
             [rows.row_bytes, rows.stride, rows.base, rows.bytes],
-            [worst_turns(mine), padding, *proved],
+            [mine.worst_turns, padding, *proved],
             rejected,
             count=count,
             boxes=boxes,
             swizzle=swizzle,
-            layout=self.layout,
         )
 
     def _registers(self) -> DesignStep:
@@ -384,6 +340,7 @@ class _PrefillDerivation(BoundDerivation):
         lanes = GROUP_ROWS[self.kind] / GROUP_THREADS[self.kind]
         sums, blocks = self.problem.head_dim * lanes, best.blocks_per_sm
         wider = dataclasses.replace(tile, keys=2 * tile.keys)
+        own_room = model.room_for_registers(tile, blocks)
         wanted, room = model.registers(wider), model.room_for_registers(wider, 1)
         rejected = [gpu.registers_per_sm // (WARP * gpu.max_warps_per_sm), wanted]
         if self.kind == "wgmma":
@@ -392,18 +349,8 @@ class _PrefillDerivation(BoundDerivation):
         return self.step(
             "registers",
             [gpu.registers_per_sm, gpu.smem_per_sm_bytes],
-            [
-                best.registers,
-                model.room_for_registers(tile, blocks),
-                sums,
-                tile.keys * lanes,
-                blocks,
-            ],
+            [best.registers, own_room, sums, tile.keys * lanes, blocks],
             rejected,
-            registers=best.registers,
-            blocks=blocks,
-            most=gpu.max_warps_per_sm,
-            sums=sums,
             wider=wider.keys,
             room=room,
             spill=", so sums spill" if wanted > room else "; the step before gives its time",

@@ -11,23 +11,10 @@ from labtools.predict.sheets import Gpu
 from labtools.problem import Problem, Rung, list_rungs
 from labtools.problem.limits import COPY_BYTES
 from labtools.problem.rows import Rows
-from labtools.problem.rows.row_plan import (
-    MOST_HELD,
-    THREAD_CHOICES,
-    pieces_of_thread,
-    row_threads,
-)
+from labtools.problem.rows.row_plan import MOST_HELD, THREAD_CHOICES, pieces_of_thread, row_threads
 
 from ..engine import Asked, BoundDesign, Derivation, read_problem
-from ..parts import (
-    ISSUE_CYCLES,
-    WARP,
-    WHERE_IT_STOPS,
-    DesignStep,
-    Rejected,
-    Sheet,
-    footprint_words,
-)
+from ..parts import ISSUE_CYCLES, WARP, WHERE_IT_STOPS, DesignStep, Rejected, Sheet, footprint_words
 from ..sm import share_in_flight
 
 PER_PIECE = 30
@@ -56,9 +43,9 @@ class RowDesign(BoundDesign):
         )
 
 
-def derive_rows(work: Problem | str | None, gpu: Gpu, asked: Asked) -> RowDesign:
-    """Derive a kernel that reads rows, joins each, and writes rows."""
-    return _RowDerivation(read_problem("rows", work), gpu).design()
+def derive_rows(op: str, work: Problem | str | None, gpu: Gpu, asked: Asked) -> RowDesign:
+    """Derive a kernel of a row-wise operation, which reads rows, joins each, and writes rows."""
+    return _RowDerivation(read_problem(op, work), gpu).design()
 
 
 @dataclass(frozen=True)
@@ -94,7 +81,7 @@ class _RowDerivation(Derivation):
         """The newest shipped rung that computes this and has the threads as a knob."""
         fitting = (
             one
-            for one in reversed(list_rungs("rows"))
+            for one in reversed(list_rungs(self.problem.operation))
             if any(knob.name == "threads" for knob in one.knobs)
             and one.supports(self.problem) is None
         )
@@ -132,11 +119,11 @@ class _RowDerivation(Derivation):
             self._residency(cost),
             self._time(cost),
         )
-        return RowDesign(
-            op="rows",
+        return self.made(
+            RowDesign,
+            steps,
+            op=self.problem.operation,
             workload=self.problem.short(),
-            gpu=self.gpu.name,
-            calibrated=self.machine.calibrated,
             layout="registers",
             bound="memory",
             floor_us=self.floor_us,
@@ -148,8 +135,6 @@ class _RowDerivation(Derivation):
             blocks_per_sm=cost.fit.blocks_per_sm,
             kernel=rung.id if rung else None,
             knobs={"threads": self.threads} if rung else None,
-            stops=WHERE_IT_STOPS,
-            steps=steps,
         )
 
     def _bytes(self) -> DesignStep:
@@ -183,8 +168,6 @@ class _RowDerivation(Derivation):
             [self.threads, self.costs[self.threads].pieces],
             rejected,
             held=MOST_HELD,
-            threads=self.threads,
-            pieces=self.costs[self.threads].pieces,
         )
 
     def _residency(self, cost: _RowCost) -> DesignStep:
@@ -194,14 +177,12 @@ class _RowDerivation(Derivation):
             "residency",
             [4 * cost.pieces * self.together, self.gpu.registers_per_sm],
             [blocks, cost.registers, cost.on_the_way, cost.share, rounds],
-            limiter=cost.fit.limiter,
-            blocks=blocks,
+            cost=cost,
             kib=cost.on_the_way / 1024,
-            need=self.need / 1024,
+            need_kib=self.need / 1024,
         )
 
     def _time(self, cost: _RowCost) -> DesignStep:
         parts = self._time_parts(cost)
         time = sum(parts)
-        share = self.floor_us / time
-        return self.step("time", parts, [time, share], time=time, share=share, stops=WHERE_IT_STOPS)
+        return self.step("time", parts, [time, self.floor_us / time], stops=WHERE_IT_STOPS)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 ASK_SANITIZER = (
@@ -31,97 +33,16 @@ class CudaFault:
 class Meaning:
     """What some of CUDA's error codes mean."""
 
-    codes: tuple[int, ...]  # of the runtime and the driver (``cudaError_t``, ``CUresult``)
+    codes: list[int]
     words: str  # a pattern for what torch says of them
-    # kind, fatal: as of a `CudaFault`
-    kind: str
+    kind: str  # as of a `CudaFault`
     text: str  # in plain words
-    fatal: bool
+    fatal: bool  # as of a `CudaFault`
 
 
 OUT_OF_MEMORY = 2
-_MEANINGS = (
-    Meaning(
-        (716,),
-        r"misaligned.?address",
-        "misaligned",
-        "a thread loaded or stored at an address that is no multiple of the access's size, for "
-        "example 16 bytes at an address ending in 2",
-        True,
-    ),
-    Meaning(
-        (700, 717),
-        r"illegal.?address|illegal memory access|invalid.?address.?space",
-        "out_of_bounds",
-        "a thread read or wrote memory that belongs to no buffer",
-        True,
-    ),
-    Meaning(
-        (701,),
-        r"launch.?out.?of.?resources|too many resources requested",
-        "launch",
-        "the launch asks for more registers or shared memory than one block may have; a smaller "
-        "block, or __launch_bounds__, helps",
-        False,
-    ),
-    Meaning(
-        (OUT_OF_MEMORY,),
-        r"out.?of.?memory",
-        "out_of_memory",
-        "the GPU has not enough free memory for this workload",
-        False,
-    ),
-    Meaning(
-        (702,),
-        r"launch.?timed?.?out|launch timeout",
-        "hang",
-        "the kernel ran longer than the display driver allows",
-        True,
-    ),
-    Meaning(
-        (714, 715, 718, 719),
-        r"illegal.?instruction|hardware stack error|invalid.?p(c|rogram counter)|"
-        r"unspecified launch failure|launch.?failed|launchfailure",
-        "trap",
-        "the kernel stopped by a trap, an illegal instruction or a broken stack",
-        True,
-    ),
-    Meaning(
-        (710,),
-        r"assert",
-        "trap",
-        "an assert in the kernel failed",
-        True,
-    ),
-    Meaning(
-        (1, 9),
-        r"invalid.?configuration|invalid.?value|invalid argument",
-        "launch",
-        "the launch is not possible: check grid, block (at most 1024 threads) and shared memory",
-        False,
-    ),
-    Meaning(
-        (46,),
-        r"devices?.?unavailable|all CUDA-capable devices are busy|exclusive",
-        "busy",
-        "the GPU is held by another process",
-        False,
-    ),
-    Meaning(
-        (200, 209, 222),
-        r"no.?kernel.?image|no binary for gpu|invalid.?image|unsupported.?(ptx|toolchain)",
-        "launch",
-        "the machine code does not fit this GPU or this driver",
-        False,
-    ),
-    Meaning(
-        (301, 302, 500),
-        r"not.?found|named symbol",
-        "launch",
-        "the machine code holds no kernel of the launched name",
-        False,
-    ),
-)
+_TABLE = Path(__file__).with_suffix(".toml").read_text("utf-8")
+_MEANINGS = [Meaning(**row) for row in tomllib.loads(_TABLE)["meaning"]]
 
 _CUPY = (
     *("cuda.runtime.CUDARuntimeError", "cuda.driver.CUDADriverError"),

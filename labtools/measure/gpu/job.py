@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Literal
 
 from labtools.problem import (
+    AS_THEY_ARE,
     Baseline,
     LabError,
     Launch,
     Limits,
     Problem,
     Rung,
+    StorageFormat,
     Workspace,
     kernels_dir,
     load_baseline,
@@ -116,7 +118,7 @@ class Job:
     scheme: SchemeField = None  # how inputs are stored; None where they stay as they are
     baseline: str = ""  # id of a baseline
     source: str = ""  # the baseline's file where it is no shipped one
-    kv_bits: int = 16  # bits in which a baseline keeps an element of what it streams
+    storage: StorageFormat = AS_THEY_ARE  # how a baseline keeps what it streams
 
     @property
     def preparation(self) -> list[Launch]:
@@ -147,7 +149,9 @@ class Job:
     def call_read_bytes(self, workload: Problem) -> int:
         """Bytes that one call finds in its set of buffers, prepared inputs in place of others."""
         if self.kind == "baseline":
-            return workload.minimal_bytes - workload.streamed_bytes * (16 - self.kv_bits) // 16
+            given = workload.streamed_bytes
+            stored = self.storage.stored_bytes(given, workload.element_bytes)
+            return workload.minimal_bytes - given + stored
         return workload.call_bytes(self.read_names) + prepared_bytes(self.launches)
 
     def least_bytes(self, workload: Problem) -> float:
@@ -280,7 +284,7 @@ def make_job(candidate: Candidate, workload: Problem, limits: Limits) -> Job:
             candidate.timing,
             baseline=target.id,
             source=str(target.source or ""),
-            kv_bits=target.kv_bits,
+            storage=target.storage,
         )
     with target.judged():
         launches = candidate.launches(workload, limits)

@@ -23,6 +23,7 @@ from labtools.problem import (
     load_baseline,
     merge_comparisons,
 )
+from labtools.problem.storage import AS_GIVEN
 from labtools.record import (
     Counters,
     ForecastMade,
@@ -273,7 +274,6 @@ def make_request(
         seed: of the inputs, of the parts that are compared and of the order in each round.
         with_torch: the processes load torch too; one that has started without stays without.
     """
-    known = limits.name in list_gpus()
     return TimingRequest(
         purpose=purpose,
         workload=workload,
@@ -284,8 +284,14 @@ def make_request(
         sample_us=SAMPLE_US,
         budget_s=budget_s,
         with_torch=with_torch,
-        dram_gb_per_s=(load_gpu(limits.name).dram_gb_per_s or 0.0) if known else 0.0,
+        dram_gb_per_s=_sheet_rate(limits),
     )
+
+
+def _sheet_rate(limits: Limits) -> float:
+    """The memory rate that a data sheet says, 10^9 bytes a second; 0 where there is none."""
+    known = limits.name in list_gpus()
+    return (load_gpu(limits.name).dram_gb_per_s or 0.0) if known else 0.0
 
 
 def run_group(
@@ -408,11 +414,11 @@ def _code_fields(
     target = candidate.target
     if isinstance(target, Baseline):
         source = target.path
-        fewer = target.kv_bits < 8 * workload.element_bytes
-        read = workload.streamed_bytes * target.kv_bits // (8 * workload.element_bytes)
+        given = workload.streamed_bytes
+        read = target.storage.stored_bytes(given, workload.element_bytes)
         return {
-            "kv_bits": target.kv_bits,
-            "kv_bytes_read": read if fewer else None,
+            "codec": target.storage.codec,
+            "kv_bytes_read": read if read < given else None,
             "hashes": Hashes(source_hash=hash_python_file(source)),
             "provenance": make_provenance(device, result.environment, clocks),
         }
@@ -424,7 +430,7 @@ def _code_fields(
     own = not target.source.resolve().is_relative_to(kernels_dir())
     scheme = target.scheme(workload, candidate.knobs)
     return {
-        "kv_bits": 16 if scheme is None else scheme.bits,
+        "codec": AS_GIVEN if scheme is None else scheme.codec,
         "kv_bytes_read": None if scheme is None else scheme.stored_bytes(workload),
         "hashes": hashes,
         "limits": limits,

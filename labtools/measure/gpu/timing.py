@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from labtools.problem import (
+    AS_THEY_ARE,
     Arrays,
     Comparison,
     LabError,
@@ -701,7 +702,7 @@ def _baseline_player(
         keep=[functions, answers],
         tolerance=baseline.tolerance_for(workload),
         streamed=job.timing == "stream",
-        read_bytes=None if job.kv_bits == 16 else job.call_read_bytes(workload),
+        read_bytes=None if job.storage == AS_THEY_ARE else job.call_read_bytes(workload),
     )
 
 

@@ -10,12 +10,13 @@ import numpy as np
 from ..attention import altered_rows
 from ..errors import LabError
 from ..problem import Fill, Operation, Part, Supports
+from ..storage import StorageFormat
 from .accuracy import errors_of_scheme
 from .battery import battery, covered, draw_workloads
 from .inputs import Inputs, make_inputs, make_page_table
 from .oracle import attention_oracle
 from .quantise import dequantise_inputs
-from .scheme import Scheme, TensorScheme
+from .scheme import Scheme
 from .workload import HEADLINE, Workload
 
 
@@ -147,7 +148,7 @@ class DecodeAttention(Operation[Workload, Inputs]):
 
     def read_scheme(self, data: Mapping[str, Any]) -> Scheme:
         """The scheme whose fields these are."""
-        return Scheme(data["name"], TensorScheme(**data["k"]), TensorScheme(**data["v"]))
+        return Scheme(data["name"], StorageFormat(**data["k"]), StorageFormat(**data["v"]))
 
 
 def _rows_of_pages(workload: Workload, table: np.ndarray) -> np.ndarray:

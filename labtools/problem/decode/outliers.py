@@ -16,7 +16,7 @@ import numpy as np
 from .inputs import Inputs, make_inputs
 from .oracle import apply_weights, attention_oracle, attention_weights
 from .quantise import by_sequence, dequantise_tensor, quantise_tensor
-from .scheme import SCHEMES, Scheme, TensorScheme
+from .scheme import SCHEMES, Scheme, StorageFormat
 from .workload import Workload
 
 OUTLIER_CHANNELS = 4
@@ -120,7 +120,7 @@ def scheme_errors(inputs: Iterable[Inputs], schemes: Iterable[Scheme]) -> list[S
     """Error of each scheme over all (sequence, head) pairs of all inputs, in the given order."""
     schemes = list(schemes)
     found: dict[str, list[np.ndarray]] = {scheme.name: [] for scheme in schemes}
-    by_k: dict[TensorScheme, list[Scheme]] = {}
+    by_k: dict[StorageFormat, list[Scheme]] = {}
     for scheme in schemes:
         by_k.setdefault(scheme.k, []).append(scheme)
     head_dim = 0
@@ -149,7 +149,7 @@ def scheme_errors(inputs: Iterable[Inputs], schemes: Iterable[Scheme]) -> list[S
     return rows
 
 
-def _kept_as(inputs: Inputs, name: str, part: TensorScheme) -> Inputs:
+def _kept_as(inputs: Inputs, name: str, part: StorageFormat) -> Inputs:
     """The inputs with ``k`` or ``v`` as it comes back from a cache that keeps it so."""
     x, back = by_sequence(inputs, name)
     dequantised = dequantise_tensor(quantise_tensor(x, inputs.seq_lens, part))

@@ -15,8 +15,9 @@ import numpy as np
 
 from ..errors import LabError
 from ..rung import Launch, Workspace
+from ..storage import StorageFormat
 from .inputs import Inputs, into_pages
-from .scheme import ROW_PAD, Scheme, TensorScheme, padded_rows
+from .scheme import ROW_PAD, Scheme, padded_rows, scale_shape
 from .workload import Workload
 
 _LARGEST_HALF = np.float32(65504)
@@ -26,26 +27,16 @@ _LARGEST_HALF = np.float32(65504)
 class Quantised:
     """A quantised k or v."""
 
-    scheme: TensorScheme  # how
-    # uint8 ``[B, Hkv, S, D]``, or ``[B, Hkv, S, D / 2]`` with element 2i in the low nibble. Rows
+    scheme: StorageFormat  # how
+    # uint8 ``[B, Hkv, S, D / per_byte]``, see `Codec.pack`. Rows
     # behind a length hold 0.
     codes: np.ndarray
-    scale: np.ndarray  # float16, see `TensorScheme.scale_shape`; 0 behind a length
+    scale: np.ndarray  # float16, see `scale_shape`; 0 behind a length
     bias: np.ndarray | None  # as scale; None for a symmetric scheme
     lengths: np.ndarray  # int32 ``[B]``
 
 
-def pack_nibbles(codes: np.ndarray) -> np.ndarray:
-    """uint8 codes below 16, ``[..., D]``, to ``[..., D / 2]``: element 2i is the low nibble."""
-    return codes[..., 0::2] | (codes[..., 1::2] << 4)
-
-
-def unpack_nibbles(packed: np.ndarray) -> np.ndarray:
-    """The inverse of `pack_nibbles`."""
-    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
-
-
-def quantise_tensor(x: np.ndarray, lengths: np.ndarray, scheme: TensorScheme) -> Quantised:
+def quantise_tensor(x: np.ndarray, lengths: np.ndarray, scheme: StorageFormat) -> Quantised:
     """Quantise k or v.
 
     Args:
@@ -69,16 +60,14 @@ def quantise_tensor(x: np.ndarray, lengths: np.ndarray, scheme: TensorScheme) ->
     low, high = _extremes(x, scheme)
     scale, bias = _scale_and_bias(low, high, scheme)
     wide_scale, wide_bias = _spread(scale, x.shape, scheme), _spread(bias, x.shape, scheme)
-    top = scheme.half_range - 1
-    bottom = -scheme.half_range if scheme.asymmetric else -top
+    codec = scheme.coded
+    bottom = codec.lowest if scheme.asymmetric else -codec.highest
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        c = np.rint((x - wide_bias) / wide_scale) if scheme.asymmetric else np.rint(x / wide_scale)
+        c = ((x - wide_bias) if scheme.asymmetric else x) / wide_scale
     c[~np.broadcast_to(wide_scale > 0, c.shape)] = 0  # rows behind a length among them
-    c = np.nan_to_num(np.clip(c, bottom, top)) + scheme.half_range
-    codes = c.astype(np.uint8)
+    codes = codec.encode(np.nan_to_num(np.clip(c, bottom, codec.highest)))
     codes[np.isnan(x)] = 0
-    if scheme.bits == 4:
-        codes = pack_nibbles(codes)
+    codes = codec.pack(codes)
     if scheme.axis in ("row", "row_group"):
         pad = [(0, 0)] * scale.ndim
         pad[2] = (0, padded_rows(rows) - rows)
@@ -89,10 +78,8 @@ def quantise_tensor(x: np.ndarray, lengths: np.ndarray, scheme: TensorScheme) ->
 
 def dequantise_tensor(quantised: Quantised) -> np.ndarray:
     """The values that the codes stand for, float32 ``[B, Hkv, S, D]``; NaN behind a length."""
-    scheme, codes = quantised.scheme, quantised.codes
-    if scheme.bits == 4:
-        codes = unpack_nibbles(codes)
-    c = codes.astype(np.float32) - np.float32(scheme.half_range)
+    scheme = quantised.scheme
+    c = scheme.coded.decode(scheme.coded.unpack(quantised.codes))
     x = c * _spread(_unpad(quantised.scale, c.shape, scheme), c.shape, scheme)
     if quantised.bias is not None:
         x = x + _spread(_unpad(quantised.bias, c.shape, scheme), c.shape, scheme)
@@ -101,7 +88,7 @@ def dequantise_tensor(quantised: Quantised) -> np.ndarray:
     return x
 
 
-def _extremes(x: np.ndarray, scheme: TensorScheme) -> tuple[np.ndarray, np.ndarray]:
+def _extremes(x: np.ndarray, scheme: StorageFormat) -> tuple[np.ndarray, np.ndarray]:
     """Lowest and highest of the elements that share a scale; NaN where there is none."""
     batch, heads, rows, dim = x.shape
     axes: Any = {"tensor": None, "row": 3, "row_group": 4, "channel": 3}[scheme.axis]
@@ -116,15 +103,15 @@ def _extremes(x: np.ndarray, scheme: TensorScheme) -> tuple[np.ndarray, np.ndarr
 
 
 def _scale_and_bias(
-    low: np.ndarray, high: np.ndarray, scheme: TensorScheme
+    low: np.ndarray, high: np.ndarray, scheme: StorageFormat
 ) -> tuple[np.ndarray, np.ndarray]:
     """fp16 scale and bias, 0 where there is no element."""
-    half = np.float32(scheme.half_range)
+    lowest, highest = np.float32(scheme.coded.lowest), np.float32(scheme.coded.highest)
     if scheme.asymmetric:
-        scale = _to_half((high - low) / np.float32(2 * half - 1))
-        bias = _to_half(low + scale.astype(np.float32) * half)
+        scale = _to_half((high - low) / (highest - lowest))
+        bias = _to_half(low - scale.astype(np.float32) * lowest)
     else:
-        scale = _to_half(np.maximum(np.abs(low), np.abs(high)) / (half - np.float32(1)))
+        scale = _to_half(np.maximum(np.abs(low), np.abs(high)) / highest)
         bias = np.zeros_like(scale)
     return scale, bias
 
@@ -134,11 +121,11 @@ def _to_half(x: np.ndarray) -> np.ndarray:
     return np.clip(np.nan_to_num(x), -_LARGEST_HALF, _LARGEST_HALF).astype(np.float16)
 
 
-def _unpad(scale: np.ndarray, shape: Sequence[int], scheme: TensorScheme) -> np.ndarray:
+def _unpad(scale: np.ndarray, shape: Sequence[int], scheme: StorageFormat) -> np.ndarray:
     return scale[:, :, : shape[2]] if scheme.axis in ("row", "row_group") else scale
 
 
-def _spread(scale: np.ndarray, shape: Sequence[int], scheme: TensorScheme) -> np.ndarray:
+def _spread(scale: np.ndarray, shape: Sequence[int], scheme: StorageFormat) -> np.ndarray:
     """The scale of every element, float32, of a shape that broadcasts to ``shape``."""
     scale = scale.astype(np.float32)
     if scheme.axis == "row":
@@ -185,7 +172,7 @@ def quantise_launches(
     """The buffers of a quantised cache and the launches that fill it, for a rung's ``launch``.
 
     The buffers are ``k_codes``, ``k_scale`` and, for an asymmetric scheme, ``k_bias``, and the
-    same with v; shapes as in `Quantised` and `TensorScheme.scale_shape`. Paged: codes are
+    same with v; shapes as in `Quantised` and `scale_shape`. Paged: codes are
     ``[num_pages, Hkv, page_size, D or D / 2]``. The entries are ``quantise_k`` and ``quantise_v``,
     which the rung's source makes with the macros of quantise.cuh, of the same bits, axis and
     group.
@@ -203,8 +190,8 @@ def quantise_launches(
                 "one scale for a whole tensor is not known before its last token is",
                 "a scheme with a scale a row or a channel",
             )
-        scales = part.scale_shape(workload, num_pages)
-        codes = (*workload.kv_shape[:3], part.code_dims(workload.head_dim))
+        scales = scale_shape(part, workload, num_pages)
+        codes = (*workload.kv_shape[:3], part.code_bytes(workload.head_dim))
         mine = [Workspace(f"{name}_codes", codes, "uint8")]
         mine += [
             Workspace(f"{name}_{what}", scales, "float16")

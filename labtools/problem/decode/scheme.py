@@ -1,9 +1,4 @@
-"""How a KV cache is kept in eight or four bits: which elements share a scale, and the names.
-
-A value is kept as a code and read back as ``scale * c + bias`` with scale and bias in fp16. The
-stored code u is unsigned, ``c = u - 2^(bits - 1)``. What differs between schemes is how many
-bits a code has, and which elements share one scale.
-"""
+"""How a KV cache is kept in eight or four bits: a `StorageFormat` for k and v, and the names."""
 
 from __future__ import annotations
 
@@ -11,87 +6,40 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..dtypes import element_bytes
-from ..errors import LabError
+from ..storage import StorageFormat
 from .workload import Workload
 
-AXES = ("tensor", "row", "row_group", "channel")
 ROW_PAD = 64
 """Scales of rows are padded to a multiple of this many rows, so that tiles may read them whole."""
 
 
-@dataclass(frozen=True)
-class TensorScheme:
-    """How k or v is kept.
+def scale_shape(part: StorageFormat, workload: Workload, num_pages: int = 0) -> tuple[int, ...]:
+    """Shape of the scales (and of the biases) of k or v.
 
-    Raises:
-        LabError: a scheme that does not exist.
+    ``tensor`` (1,); ``row`` [B, Hkv, S_pad]; ``row_group`` [B, Hkv, S_pad, D / group];
+    ``channel`` [B, Hkv, ceil(S / group), D]. With ``num_pages`` the first two of the row kinds are
+    [num_pages, Hkv, page_size] and [num_pages, Hkv, page_size, D / group].
     """
-
-    bits: int  # 4 or 8
-    # which elements share a scale. ``tensor``: all; ``row``: the head_dim elements of a token;
-    # ``row_group``: ``group`` neighbouring dims of a token; ``channel``: one dim over ``group``
-    # neighbouring tokens, counted from token 0.
-    axis: str
-    group: int = 0  # elements that share a scale, for ``row_group`` and ``channel``; 0 otherwise
-    # a bias beside the scale, so that the codes span lowest to highest; without it they span minus
-    # to plus the largest magnitude
-    asymmetric: bool = False
-
-    def __post_init__(self) -> None:
-        grouped = self.axis in ("row_group", "channel")
-        if self.bits not in (4, 8) or self.axis not in AXES or grouped != (self.group > 0):
-            raise LabError(
-                f"There is no scheme {self!r}.",
-                f"bits is 4 or 8, axis one of {AXES}, and group belongs to row_group and channel",
-                "correct the scheme",
-            )
-
-    @property
-    def half_range(self) -> int:
-        """2^(bits - 1): what is subtracted from a stored code."""
-        return 1 << (self.bits - 1)
-
-    def sharers(self, head_dim: int) -> int:
-        """Elements that share one scale; 0 means all of them."""
-        return {"tensor": 0, "row": head_dim}.get(self.axis, self.group)
-
-    def bytes_per_element(self, head_dim: int) -> float:
-        """Bytes that one element costs, its part of scale and bias included."""
-        sharers = self.sharers(head_dim)
-        beside = (4 if self.asymmetric else 2) / sharers if sharers else 0.0
-        return self.bits / 8 + beside
-
-    def code_dims(self, head_dim: int) -> int:
-        """Bytes of the codes of one row."""
-        return head_dim * self.bits // 8
-
-    def scale_shape(self, workload: Workload, num_pages: int = 0) -> tuple[int, ...]:
-        """Shape of the scales (and of the biases).
-
-        ``tensor`` (1,); ``row`` [B, Hkv, S_pad]; ``row_group`` [B, Hkv, S_pad, D / group];
-        ``channel`` [B, Hkv, ceil(S / group), D]. With ``num_pages`` the first two of the row
-        kinds are [num_pages, Hkv, page_size] and [num_pages, Hkv, page_size, D / group].
-        """
-        if self.axis == "tensor":
-            return (1,)
-        heads, dim = workload.num_kv_heads, workload.head_dim
-        if self.axis == "channel":
-            return (workload.batch, heads, -(-workload.kv_len // self.group), dim)
-        rows: tuple[int, ...] = (workload.batch, heads, padded_rows(workload.kv_len))
-        if num_pages:
-            rows = (num_pages, heads, workload.page_size)
-        return rows if self.axis == "row" else (*rows, dim // self.group)
+    if part.axis == "tensor":
+        return (1,)
+    heads, dim = workload.num_kv_heads, workload.head_dim
+    if part.axis == "channel":
+        return (workload.batch, heads, -(-workload.kv_len // part.group), dim)
+    rows: tuple[int, ...] = (workload.batch, heads, padded_rows(workload.kv_len))
+    if num_pages:
+        rows = (num_pages, heads, workload.page_size)
+    return rows if part.axis == "row" else (*rows, dim // part.group)
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a KV cache is kept: one `TensorScheme` for k and one for v."""
+    """How a KV cache is kept: a format for k and one for v."""
 
     operation: ClassVar[str] = Workload.operation
 
     name: str
-    k: TensorScheme
-    v: TensorScheme
+    k: StorageFormat
+    v: StorageFormat
 
     def bytes_per_element(self, head_dim: int) -> float:
         """Bytes an element, scales included, the mean of k and v."""
@@ -101,6 +49,11 @@ class Scheme:
     def bits(self) -> int:
         """The more of those of k and v."""
         return max(self.k.bits, self.v.bits)
+
+    @property
+    def codec(self) -> str:
+        """That of the one with more bits."""
+        return max(self.k, self.v, key=lambda kept: kept.bits).codec
 
     def stored_bytes(self, problem: Workload) -> int:
         """`kv_bytes`."""
@@ -116,7 +69,7 @@ class Scheme:
         heads, dim = workload.batch * workload.num_kv_heads, workload.head_dim
         wide = dim * element_bytes(workload.dtype)
         return sum(
-            heads * (part.group - 1) / 2 * (wide - part.code_dims(dim))
+            heads * (part.group - 1) / 2 * (wide - part.code_bytes(dim))
             for part in (self.k, self.v)
             if part.axis == "channel"
         )
@@ -133,7 +86,7 @@ class Scheme:
                 "channel": sum(-(-int(n) // max(part.group, 1)) for n in workload.lengths)
                 * (workload.num_kv_heads * dim),
             }[part.axis]
-            total += rows * part.code_dims(dim) + scales * (4 if part.asymmetric else 2)
+            total += rows * part.code_bytes(dim) + scales * (4 if part.asymmetric else 2)
         return total
 
 
@@ -155,13 +108,13 @@ def _all_schemes() -> dict[str, Scheme]:
     pairs += ["c64 row", "c64a row", "c64a rowa", "c64a g64a", "c64a g32a", "c32 row"]
     pairs += ["c32a rowa", "c32a g32a"]
     found = {}
-    for bits in (8, 4):
+    for codec in ("int8", "int4"):
         for pair in pairs:
             k, v = (
-                TensorScheme(bits, *parts[name.removesuffix("a")], name.endswith("a"))
+                StorageFormat(codec, *parts[name.removesuffix("a")], name.endswith("a"))
                 for name in pair.split()
             )
-            name = f"int{bits}_k{pair.split()[0]}_v{pair.split()[1]}"
+            name = f"{codec}_k{pair.split()[0]}_v{pair.split()[1]}"
             found[name] = Scheme(name, k, v)
     return found
 

@@ -6,8 +6,8 @@ import html
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from labtools.notebook.book.checklist.answers import READER_FIELDS, Checklist, Item, checklist
 from labtools.predict import list_gpus, load_gpu
-from labtools.predict.checklist import READER_FIELDS, Checklist, Item, checklist
 from labtools.problem import (
     HEADLINE,
     Problem,
@@ -50,7 +50,7 @@ def show_checklist(filled: Checklist, *, with_fields: bool = True) -> Shown:
     """A filled checklist: every question, its answer, and the numbers behind it.
 
     Args:
-        filled: what `labtools.predict.checklist.checklist` gave.
+        filled: what `checklist` gave.
         with_fields: add the questions that only the reader can answer, as open lines.
     """
     knobs = ", ".join(f"{name} {value}" for name, value in filled.knobs.items())

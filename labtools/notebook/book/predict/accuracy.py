@@ -27,7 +27,7 @@ from labtools.predict.result import MEMORY_SLICE, waits_for_memory
 from labtools.problem import LabError, load_rung
 from labtools.problem.rung import say_knobs
 from labtools.record import Record, RecordStore, describe_records
-from labtools.record.bound import explain_disagreement
+from labtools.record.bound import explain_disagreement, explain_waves, nearest_term
 
 from ...figures import GREYS, MARKERS, draw_picture
 from ...tables import Shown, badge, show_table
@@ -42,8 +42,6 @@ NEAR_FACTOR = 1.35
 """Two limits whose times are within this factor slow each other."""
 CONTENTION = 0.05
 """From this share of a warp's cycles on, the order in which warps are served counts."""
-FEW_WAVES = 4
-"""Up to so many waves a partly filled last one counts."""
 BUSY = 0.35
 """From this share of the ceiling on, the latency of a load depends on the load of the memory."""
 SIMPLE: tuple[tuple[Which, str], ...] = (
@@ -362,28 +360,22 @@ def explain_error(point: JudgedKernel, made: Forecast) -> str:
     slow = point.log2_ratio > 0
     shares = {part.name: part.share for part in launch.stack}
     said = []
-    limits = sorted(
-        ((made.terms_us[name], name) for name in ("bandwidth", "l2_bandwidth", "issue")),
-        reverse=True,
-    )
-    (first_us, first), (second_us, second) = limits[:2]
-    if made.time_us < NEAR_FACTOR**2 * first_us and second_us * NEAR_FACTOR > first_us:
+    first = max(_LIMITS, key=lambda name: made.terms_us[name])
+    second, factor = nearest_term(made.terms_us, first, _LIMITS.keys() - {first})
+    first_us = made.terms_us[first]
+    if made.time_us < NEAR_FACTOR**2 * first_us and factor < NEAR_FACTOR:
         said.append(
-            f"a corner: {_limit(first)} alone would take {first_us:.0f} us and {_limit(second)} "
-            f"{second_us:.0f} of {made.time_us:.0f}, so both slow each other"
+            f"a corner: {_LIMITS[first]} alone would take {first_us:.0f} us and {_LIMITS[second]} "
+            f"{made.terms_us[second]:.0f} of {made.time_us:.0f}, so both slow each other"
         )
     elif made.time_us < NEAR_FACTOR * first_us:
         said.append(
-            f"near one limit: {_limit(first)} alone would take {first_us:.0f} of "
+            f"near one limit: {_LIMITS[first]} alone would take {first_us:.0f} of "
             f"{made.time_us:.0f} us"
         )
     places = launch.occupancy.blocks_per_sm * load_gpu(made.gpu).sm_count
-    waves = launch.blocks / places if places else 0.0
-    if 1 < waves < FEW_WAVES and waves % 1:
-        said.append(
-            f"{launch.blocks} blocks on {places} places, {waves:.2f} waves, so the time hangs on "
-            "how the last blocks mix with the others"
-        )
+    if tail := explain_waves(launch.blocks / places if places else None):
+        said.append(f"{launch.blocks} blocks on {places} places: {tail[0].lower()}{tail[1:]}")
     contention = shares.get("contention", 0.0)
     if slow and contention > CONTENTION:
         said.append(
@@ -414,8 +406,7 @@ def explain_error(point: JudgedKernel, made: Forecast) -> str:
     return "; ".join(said[:3])
 
 
-def _limit(name: str) -> str:
-    return {"bandwidth": "memory", "l2_bandwidth": "the L2", "issue": "issue"}[name]
+_LIMITS = {"bandwidth": "memory", "l2_bandwidth": "the L2", "issue": "issue"}
 
 
 def show_worst(

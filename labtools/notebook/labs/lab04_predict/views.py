@@ -6,8 +6,8 @@ import html
 import math
 from collections.abc import Callable, Sequence
 
+from labtools.notebook.book.checklist.answers import CodeFacts, code_facts
 from labtools.predict import Forecast, achieved_occupancy, forecast, load_gpu, model_name, waves
-from labtools.predict.checklist import CodeFacts, code_facts
 from labtools.problem import load_rung
 from labtools.problem.rung import say_knobs
 from labtools.record.prediction import JournalRow, ModelPrediction, Prediction, Score

@@ -12,7 +12,7 @@ from labtools.problem import (
     LabError,
     Scheme,
     SchemeError,
-    TensorScheme,
+    StorageFormat,
     Workload,
     load_rung,
     lowest_error_at,
@@ -30,7 +30,7 @@ ForecastCase = tuple[str, str, Workload, Mapping[str, int]]
 """Label, rung, workload, and the knobs that differ from the defaults."""
 
 
-def say_part(part: TensorScheme) -> str:
+def say_part(part: StorageFormat) -> str:
     """One tensor's scheme in words: "row", "64 dims of a row, bias", "128 tokens of a channel"."""
     words = {
         "tensor": "all of it",

@@ -17,7 +17,7 @@ from labtools.problem import (
     Inputs,
     Scheme,
     SchemeError,
-    TensorScheme,
+    StorageFormat,
     Workload,
     make_outlier_inputs,
     scheme_errors,
@@ -42,10 +42,10 @@ OUTLIERS = {
 """Magnitude of the mean of the four outlier channels of K."""
 
 
-def parts_of(axes: Sequence[tuple[str, int]], bits: int) -> list[TensorScheme]:
+def parts_of(axes: Sequence[tuple[str, int]], bits: int) -> list[StorageFormat]:
     """What the list of one tensor offers, in order: each without a bias, then with one."""
     return [
-        TensorScheme(bits, axis, group, asymmetric)
+        StorageFormat(f"int{bits}", axis, group, asymmetric)
         for axis, group in axes
         for asymmetric in (False, True)
     ]
@@ -123,8 +123,8 @@ def quant_tables(
 def _cell(
     gpu: Gpu,
     workload: Workload,
-    k: TensorScheme,
-    v: TensorScheme,
+    k: StorageFormat,
+    v: StorageFormat,
     measured: Callable[[Scheme], Sequence[Measured]] | None,
 ) -> dict[str, Any]:
     scheme = Scheme("", k, v)
@@ -180,6 +180,6 @@ def quant_bench(tables: dict[str, Any], *, outliers: str | None = None) -> Bench
     return Bench(controls, QuantView, tables)
 
 
-def _name(part: TensorScheme) -> str:
+def _name(part: StorageFormat) -> str:
     """The part in words, whatever its bits."""
-    return say_part(dataclasses.replace(part, bits=8))
+    return say_part(dataclasses.replace(part, codec="int8"))

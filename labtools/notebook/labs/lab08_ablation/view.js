@@ -13,65 +13,50 @@ const PAIR_OUTCOMES = {
 };
 const SKIPPED = "skipped";
 
-const mark = (word) => badge(word, "lt-ablation-badge");
-
 // ---------------------------------------------------------------- places
 
 // Percent of the width. Around 1 the scale is stretched, so that the threshold can be seen.
 function placeOf(ratio, threshold) {
   const bend = (value) => Math.asinh(Math.log(value) / threshold);
-  const place = bend(ratio) / bend(EDGE);
-  return 50 + 49 * Math.max(-1, Math.min(1, place));
+  return 50 + 49 * Math.max(-1, Math.min(1, bend(ratio) / bend(EDGE)));
 }
 
 function span(name, from, to, threshold) {
   const [left, right] = [placeOf(from, threshold), placeOf(to, threshold)];
-  return html("div", { class: name,
-    style: `left:${left.toFixed(2)}%;width:${(right - left).toFixed(2)}%`, "aria-hidden": "true" });
+  return html("div", { class: name, "aria-hidden": "true",
+    style: `left:${left.toFixed(2)}%;width:${(right - left).toFixed(2)}%` });
 }
 
 function spot(name, ratio, threshold) {
-  return html("div", { class: name, style: `left:${placeOf(ratio, threshold).toFixed(2)}%`,
-    "aria-hidden": "true" });
+  return html("div", { class: name, "aria-hidden": "true",
+    style: `left:${placeOf(ratio, threshold).toFixed(2)}%` });
 }
 
-function track(threshold, children) {
-  return html("div", { class: "lt-ablation-track" }, [
-    span("lt-ablation-band", 1 - threshold, 1 + threshold, threshold),
-    spot("lt-ablation-one", 1, threshold), ...children]);
+// A row of the picture: what it is of, its marks on the scale, and their value.
+function rowOf(label, threshold, marks, value, name = "") {
+  return html("div", { class: `lt-ablation-row ${name}` }, [label,
+    html("div", { class: "lt-ablation-track" }, [
+      span("lt-ablation-band", 1 - threshold, 1 + threshold, threshold),
+      spot("lt-ablation-one", 1, threshold), ...marks]),
+    html("div", { class: "lt-ablation-value" }, [value]),
+  ]);
 }
+
+const label = (parts) => html("div", { class: "lt-ablation-label" }, parts);
 
 function axis(threshold) {
   return html("div", { class: "lt-ablation-row lt-ablation-axis", "aria-hidden": "true" }, [
-    html("div", { class: "lt-ablation-label" }, ["time without / time with it"]),
+    label(["time without / time with it"]),
     html("div", { class: "lt-ablation-track" }, TICKS.map((tick) => html("span", {
       style: `left:${placeOf(tick, threshold).toFixed(2)}%` }, [`${tick}`]))),
     html("div", { class: "lt-ablation-value" }),
   ]);
 }
 
-// ---------------------------------------------------------------- small parts
-
-function button(text, act, name = "lt-ablation-button", focus = "") {
-  const made = html("button", { type: "button", class: name, "data-focus": focus || text }, [text]);
-  made.addEventListener("click", act);
-  return made;
+function intervalOf(cell, threshold) {
+  return [span("lt-ablation-interval", cell.low, cell.high, threshold),
+    spot("lt-ablation-point", cell.ratio, threshold)];
 }
-
-function table(columns, rows, label, name) {
-  const cells = (row) => row.map((cell, place) => (place === 0
-    ? html("th", { scope: "row" }, [cell]) : html("td", {}, [cell])));
-  return html("div", { class: `lt-ablation-table ${name}`, tabindex: "0", role: "region",
-    "aria-label": `${label}, scrolls sideways` }, [
-    html("table", { "aria-label": label }, [
-      html("thead", {}, [html("tr", {}, columns.map((one) =>
-        html("th", { scope: "col" }, [one])))]),
-      html("tbody", {}, rows.map((row) => html("tr", {}, cells(row)))),
-    ])]);
-}
-
-const line = (name, children) => html("p", { class: name }, children);
-const quote = (name) => html("strong", {}, [name]);
 
 // ---------------------------------------------------------------- machine code
 
@@ -81,244 +66,197 @@ function changeWord(before, after) {
   return after > before ? `+${after - before}` : `${after - before}`;
 }
 
+const asCode = (name) => html("code", {}, [name]);
+
 function drawProof(proof) {
   const head = proof.kind === "signature" ? "instructions that match" : "number";
-  const rows = proof.rows.map(([name, held, then]) => [html("code", {}, [name]), held, then]);
-  const told = [`${proof.said[0].toUpperCase()}${proof.said.slice(1)}. `];
+  const rows = proof.rows.map(([name, held, then]) => [asCode(name), held, then]);
+  const told = [`${capital(proof.said)}. `];
   if (proof.kind === "proof") told.unshift(`No opcode of its own. It is proved where ${proof.note}. `);
-  else if (proof.note) told.push(`${proof.note[0].toUpperCase()}${proof.note.slice(1)}. `);
+  else if (proof.note) told.push(`${capital(proof.note)}. `);
   return [
     html("h4", {}, ["Claimed against compiled"]),
-    ...(rows.length ? [table([head, "with it", "without it"], rows, "What the method promises",
-      "lt-ablation-proof")] : []),
-    line("lt-ablation-proved", [...told, mark("recorded")]),
+    ...(rows.length ? [table([head, "with it", "without it"], rows,
+      { label: "What the method promises, scrolls sideways", name: "lt-numbers" })] : []),
+    paragraph([...told, mark("recorded")]),
   ];
 }
 
-function drawChange(change, words) {
-  const head = html("h4", {}, ["What changes in the machine code"]);
-  const parts = [head];
-  if (change.same) {
-    parts.push(line("lt-ablation-same", ["Nothing. The compiler makes the same code with it and " +
-      "without it. ", mark("recorded")]));
-  } else if (!change.known) {
-    parts.push(line("lt-ablation-unknown", ["The opcodes of this kernel were not kept."]));
-  } else if (change.opcodes.length === 0) {
-    parts.push(line("lt-ablation-same", ["No opcode is there more often or less often. Registers, " +
-      "addresses or the order differ. ", mark("recorded")]));
-  } else {
-    parts.push(
-      table(["opcode", "with", "without", "change", "what it does"], change.opcodes.map(
-        ([name, before, after]) => [html("code", {}, [name]), `${before}`, `${after}`,
-          changeWord(before, after), words[name.split(".")[0]] ?? ""]),
-      "How often each opcode stands in the code", "lt-ablation-opcodes"),
-      line("lt-ablation-others", [change.others
-        ? `The largest changes; ${change.others} more opcodes differ. ` : "No other opcode differs. ",
-      mark("recorded")]));
+function drawOpcodes(change, opcodes) {
+  const same = (text) => [paragraph([`${text} `, mark("recorded")], "lt-ablation-same")];
+  if (change.same) return same("Nothing. The compiler makes the same code with it and without it.");
+  if (!change.known) return [paragraph(["The opcodes of this kernel were not kept."])];
+  if (change.opcodes.length === 0) {
+    return same("No opcode is there more often or less often. Registers, addresses or the order differ.");
   }
+  const others = change.others ? `The largest changes; ${change.others} more opcodes differ. `
+    : "No other opcode differs. ";
+  return [
+    table(["opcode", "with", "without", "change", "what it does"], change.opcodes.map(
+      ([name, before, after]) => [asCode(name), before, after, changeWord(before, after),
+        opcodes[name.split(".")[0]] ?? ""]), {
+      label: "How often each opcode stands in the code, scrolls sideways",
+      name: "lt-numbers lt-ablation-opcodes" }),
+    paragraph([others, mark("recorded")], "lt-note"),
+  ];
+}
+
+function drawChange(change, opcodes) {
   const moved = change.numbers.filter(([, held, then]) => held !== then);
   const still = change.numbers.filter(([, held, then]) => held === then && held !== "-");
-  if (moved.length) {
-    parts.push(table(["", "with", "without", "kind"],
+  return [
+    html("h4", {}, ["What changes in the machine code"]),
+    ...drawOpcodes(change, opcodes),
+    ...(moved.length ? [table(["", "with", "without", "kind"],
       moved.map(([name, held, then, word]) => [name, held, then, mark(word)]),
-      "Numbers of the kernel", "lt-ablation-numbers"));
-  }
-  if (still.length) {
-    parts.push(line("lt-ablation-still", [`The same: ${still.map(([name, held]) =>
-      `${name} ${held}`).join("; ")}.`]));
-  }
-  return parts;
+      { label: "Numbers of the kernel, scrolls sideways", name: "lt-numbers" })] : []),
+    ...(still.length ? [paragraph([`The same: ${still.map(([name, held]) =>
+      `${name} ${held}`).join("; ")}.`], "lt-note")] : []),
+  ];
 }
 
 // ---------------------------------------------------------------- the whole
 
 function render({ model, el }) {
-  const root = html("section", { class: "lt-ablation", "aria-label": "A kernel with a method out" });
-  el.append(root);
-
-  const set = (values) => {
-    for (const [name, value] of Object.entries(values)) model.set(name, value);
-    model.save_changes();
-  };
+  const root = startView(el, "lt-ablation", "A kernel with a method out");
   let packed, every; // the tables of each workload, unpacked once
-  function tablesNow() {
-    if (model.get("tables") !== packed) {
-      packed = model.get("tables");
-      every = unpackTables(packed);
-    }
-    return every[model.get("workload_index")];
-  }
-  const kernelNow = () => tablesNow().kernels[model.get("kernel_index")];
-  const nameIn = (tables, kernel, key) => `${tables.workload}/${kernel.name}/${key}`;
-  const nameOf = (key) => nameIn(tablesNow(), kernelNow(), key);
+  let shown = model.get("kernel_index");
+  let tables, kernel, out; // what is shown now
+
+  const set = (values) => setAll(model, values);
+  const link = (text, act) => button(text, act, { name: "lt-link" });
+  const nameIn = (where, of, key) => `${where.workload}/${of.name}/${key}`;
+  const nameOf = (key) => nameIn(tables, kernel, key);
   const guessOf = (key) => model.get("guesses")[nameOf(key)];
   const guess = (key, said) => set({ guesses: { ...model.get("guesses"), [nameOf(key)]: said } });
 
   function toggle(number) {
-    const out = model.get("out");
     const left = out.includes(number) ? out.filter((one) => one !== number)
       : [...out, number].slice(-MOST_OUT);
     set({ out: left.sort((a, b) => a - b) });
   }
 
   function showAll() {
-    const kernel = kernelNow();
     const seen = { ...model.get("guesses") };
     kernel.methods.forEach((_, number) => { seen[nameOf(number)] ??= SKIPPED; });
     set({ guesses: seen });
   }
 
-  // ------------------------------------------------------------ rows
-
-  function drawIdentical(tables) {
-    const { identical, threshold, least } = tables;
-    const percent = `${(100 * least).toFixed(1)} %`;
-    return html("div", { class: "lt-ablation-row lt-ablation-identical" }, [
-      html("div", { class: "lt-ablation-label" }, ["identical kernels, ",
-        `${identical.length} pairs`]),
-      track(threshold, identical.map((ratio) => spot("lt-ablation-dot", ratio, threshold))),
-      html("div", { class: "lt-ablation-value" }, [`least effect ${percent}`]),
-    ]);
-  }
-
-  function drawMethod(kernel, method, number, tables) {
+  function drawMethod(method, number) {
     const cell = kernel.cells[number];
     const seen = cell && guessOf(number) !== undefined;
-    const out = model.get("out").includes(number);
-    const box = html("input", { type: "checkbox", "data-focus": `method-${number}` });
-    box.checked = !out;
-    box.addEventListener("change", () => toggle(number));
-    const marks = seen ? [span("lt-ablation-interval", cell.low, cell.high, tables.threshold),
-      spot("lt-ablation-point", cell.ratio, tables.threshold)] : [];
-    const value = !cell ? "no time" : seen ? cell.said : "not seen yet";
-    return html("div", { class: `lt-ablation-row${out ? " lt-ablation-out" : ""}` }, [
-      html("label", { class: "lt-ablation-label" }, [box, ` ${method.title} `,
-        html("span", { class: "lt-ablation-axis-of" }, [method.axis])]),
-      track(tables.threshold, marks),
-      html("div", { class: "lt-ablation-value" }, [value]),
-    ]);
+    const isOut = out.includes(number);
+    const named = tick("checkbox", { "data-focus": `method-${number}`, ...(isOut ? {} : { checked: "" }) },
+      () => toggle(number), [` ${method.title} `,
+        html("span", { class: "lt-ablation-axis-of" }, [method.axis])], "lt-ablation-label");
+    return rowOf(named, tables.threshold, seen ? intervalOf(cell, tables.threshold) : [],
+      !cell ? "no time" : seen ? cell.said : "not seen yet", isOut ? "lt-ablation-out" : "");
   }
 
   // ------------------------------------------------------------ what is out
 
   function askFor(key, text, outcomes) {
     return [
-      line("lt-ablation-question", [text]),
-      html("div", { class: "lt-ablation-choices", role: "group", "aria-label": text },
+      paragraph([text]),
+      html("div", { class: "lt-tools", role: "group", "aria-label": text },
         Object.entries(outcomes).map(([name, said]) => button(said, () => guess(key, name)))),
-      button("Show it without a guess", () => guess(key, SKIPPED), "lt-ablation-link"),
+      link("Show it without a guess", () => guess(key, SKIPPED)),
     ];
   }
 
   function sayGuess(key, outcome, outcomes) {
     const said = guessOf(key);
     if (said === SKIPPED) return [];
-    let end = said === outcome ? "You were right." : `You said: ${outcomes[said]}.`;
-    if (outcome === "open") end = `You said: ${outcomes[said]}. The record leaves it open.`;
-    return [line("lt-ablation-guess", [end])];
+    if (said === outcome) return [paragraph(["You were right."])];
+    const open = outcome === "open" ? " The record leaves it open." : "";
+    return [paragraph([`You said: ${outcomes[said]}.${open}`])];
   }
 
-  function sayTimes(kernel, cell) {
+  function sayTimes(cell) {
     const turns = cell.turns ? " Both are among the best points, which were timed again in turns: " +
       "the ratio is of those samples." : "";
-    return line("lt-ablation-times", [`${kernel.time} us with, ${cell.time} us without `,
-      mark("recorded"), turns]);
+    return paragraph([`${kernel.time} us with, ${cell.time} us without `, mark("recorded"), turns],
+      "lt-ablation-times");
   }
 
-  function drawOne(kernel, number, tables) {
-    const method = kernel.methods[number];
-    const cell = kernel.cells[number];
+  function drawOne(number) {
+    const [method, cell] = [kernel.methods[number], kernel.cells[number]];
     const head = [html("h4", { class: "lt-ablation-head" }, [`Without: ${method.title}`]),
-      line("", [`The method: ${method.idea}.`])];
-    if (!cell) return [...head, line("", ["The kernel without it has no time."])];
+      paragraph([`The method: ${method.idea}.`])];
+    if (!cell) return [...head, paragraph(["The kernel without it has no time."])];
     if (cell.goes.length) {
-      head.push(line("lt-ablation-goes", [`With it goes what needs it: ${cell.goes.join("; ")}.`]));
+      head.push(paragraph([`With it goes what needs it: ${cell.goes.join("; ")}.`]));
     }
     if (guessOf(number) === undefined) {
       const outcomes = Object.fromEntries(GUESSES.map((name) => [name, tables.outcomes[name]]));
       return [...head, ...askFor(number, "Without it, the kernel is", outcomes)];
     }
     return [...head,
-      sayTimes(kernel, cell),
-      line("lt-ablation-ratio", [`${cell.said} times as long, ${cell.percent}. ${cell.verdict} `,
-        mark("recorded")]),
+      sayTimes(cell),
+      paragraph([`${cell.said} times as long, ${cell.percent}. ${cell.verdict} `, mark("recorded")]),
       ...sayGuess(number, cell.outcome, tables.outcomes),
-      line("lt-ablation-class", ["Class: ", quote(cell.class), `, because ${cell.why}.`]),
+      paragraph(["Class: ", html("strong", {}, [cell.class]), `, because ${cell.why}.`]),
       ...drawProof(cell.proof),
       ...drawChange(cell.change, tables.opcodes)];
   }
 
-  function drawTwo(kernel, out, tables) {
+  function drawTwo() {
     const titles = out.map((number) => kernel.methods[number].title);
     const head = [html("h4", { class: "lt-ablation-head" }, [`Without both: ${titles.join("; ")}`])];
     const [first, second] = out.map(String);
     for (const [one, other] of [[first, second], [second, first]]) {
       if (kernel.with[one].includes(other)) {
-        return [...head, line("lt-ablation-none", [`“${kernel.methods[other].title}” needs ` +
+        return [...head, paragraph([`“${kernel.methods[other].title}” needs ` +
           `“${kernel.methods[one].title}” and goes with it. Both out is the latter out.`])];
       }
     }
     const key = out.join("+");
     const cell = kernel.cells[key];
     if (!cell) {
-      return [...head, line("lt-ablation-none", ["The recorded grid does not have the kernel " +
-        "without both. It has every single removal, and of pairs only those that it met by the " +
-        "way. A GPU can time it: see the end of this page."])];
+      return [...head, paragraph(["The recorded grid does not have the kernel without both. It has " +
+        "every single removal, and of pairs only those that it met by the way. A GPU can time it: " +
+        "see the end of this page."])];
     }
     const unseen = out.filter((number) => guessOf(number) === undefined);
     if (unseen.length) {
-      return [...head, line("lt-ablation-none", ["Take each out alone first. What two do together " +
-        "is held against that."]), ...unseen.map((number) => button(
+      return [...head, paragraph(["Take each out alone first. What two do together is held against " +
+        "that."]), ...unseen.map((number) => button(
         `Only without: ${kernel.methods[number].title}`, () => set({ out: [number] })))];
     }
-    head.push(line("lt-ablation-alone", [`Alone they cost ${cell.alone.join(" and ")} `,
-      mark("recorded"), `. If each did the same without the other, both would cost their product, ` +
-      `${cell.product} `, mark("computed"), "."]));
+    head.push(paragraph([`Alone they cost ${cell.alone.join(" and ")} `, mark("recorded"),
+      `. If each did the same without the other, both would cost their product, ${cell.product} `,
+      mark("computed"), "."]));
     if (guessOf(key) === undefined) {
       return [...head, ...askFor(key, "Taking both out costs", PAIR_OUTCOMES)];
     }
+    const [interval, point] = intervalOf(cell, tables.threshold);
     return [...head,
-      sayTimes(kernel, cell),
-      html("div", { class: "lt-ablation-row" }, [
-        html("div", { class: "lt-ablation-label" }, ["both; the open mark is the product"]),
-        track(tables.threshold, [
-          span("lt-ablation-interval", cell.low, cell.high, tables.threshold),
-          spot("lt-ablation-product", cell.product_ratio, tables.threshold),
-          spot("lt-ablation-point", cell.ratio, tables.threshold)]),
-        html("div", { class: "lt-ablation-value" }, [cell.said]),
-      ]),
-      line("lt-ablation-ratio", [`Together ${cell.percent} `, mark("recorded"), `. The product ` +
-        `would be ${cell.product}, the sum ${cell.sum} `, mark("computed"), `. ${
-        cell.outcome === "as" ? "Within what can be told the two do not interact."
-          : "The two interact: neither has an effect of its own that could be added."}`]),
+      sayTimes(cell),
+      rowOf(label(["both; the open mark is the product"]), tables.threshold,
+        [interval, spot("lt-ablation-product", cell.product_ratio, tables.threshold), point], cell.said),
+      paragraph([`Together ${cell.percent} `, mark("recorded"), `. The product would be ` +
+        `${cell.product}, the sum ${cell.sum} `, mark("computed"), `. ${cell.outcome === "as"
+        ? "Within what can be told the two do not interact."
+        : "The two interact: neither has an effect of its own that could be added."}`]),
       ...sayGuess(key, cell.outcome, PAIR_OUTCOMES),
       ...drawChange(cell.change, tables.opcodes)];
   }
 
-  function drawOut(kernel, tables) {
-    const out = model.get("out").filter((number) => number < kernel.methods.length);
+  function drawOut() {
     if (out.length === 0) {
-      return [line("lt-ablation-none", ["Untick a method to take it out. Untick a second one to " +
-        "take out both."])];
+      return [paragraph(["Untick a method to take it out. Untick a second one to take out both."])];
     }
-    return out.length === 1 ? drawOne(kernel, out[0], tables) : drawTwo(kernel, out, tables);
+    return out.length === 1 ? drawOne(out[0]) : drawTwo();
   }
 
   function score() {
-    let [right, asked] = [0, 0];
-    const kernels = every.flatMap((tables) => tables.kernels.map((one) => [tables, one]));
-    for (const [tables, kernel] of kernels) {
-      for (const [key, cell] of Object.entries(kernel.cells)) {
-        const said = model.get("guesses")[nameIn(tables, kernel, key)];
-        if (said === undefined || said === SKIPPED || cell.outcome === "open") continue;
-        asked += 1;
-        if (said === cell.outcome) right += 1;
-      }
-    }
-    return asked ? `You guessed ${right} of ${asked} right.` : "";
+    const answered = every.flatMap((where) => where.kernels.flatMap((of) =>
+      Object.entries(of.cells).map(([key, cell]) =>
+        [model.get("guesses")[nameIn(where, of, key)], cell.outcome]))).filter(([said, outcome]) =>
+      said !== undefined && said !== SKIPPED && outcome !== "open");
+    const right = answered.filter(([said, outcome]) => said === outcome).length;
+    return answered.length ? `You guessed ${right} of ${answered.length} right.` : "";
   }
-
-  let shown = model.get("kernel_index");
 
   function draw() {
     const index = model.get("kernel_index");
@@ -329,39 +267,35 @@ function render({ model, el }) {
         return;
       }
     }
-    const tables = tablesNow();
-    const kernel = kernelNow();
-    const focus = root.contains(document.activeElement) ? document.activeElement.dataset.focus : "";
-    root.replaceChildren(
-      html("div", { class: "lt-ablation-now" }, [
-        html("div", { class: "lt-ablation-time" }, [`${kernel.time} us `, mark("recorded")]),
-        html("div", {}, [quote(kernel.name), `. ${kernel.about}`]),
-        html("div", { class: "lt-ablation-key" }, [html("code", {}, [kernel.key])]),
+    if (model.get("tables") !== packed) {
+      packed = model.get("tables");
+      every = unpackTables(packed);
+    }
+    tables = every[model.get("workload_index")];
+    kernel = tables.kernels[index];
+    out = model.get("out").filter((number) => number < kernel.methods.length);
+    const { threshold, identical } = tables;
+    replaceKeepingFocus(root, [
+      html("div", { class: "lt-now" }, [
+        html("div", { class: "lt-value" }, [`${kernel.time} us `, mark("recorded")]),
+        html("div", {}, [html("strong", {}, [kernel.name]), `. ${kernel.about}`]),
+        html("div", {}, [asCode(kernel.key)]),
         html("div", {}, [`${tables.workload}. ${tables.where}.`]),
       ]),
-      axis(tables.threshold),
-      drawIdentical(tables),
-      ...kernel.methods.map((method, number) => drawMethod(kernel, method, number, tables)),
-      line("lt-ablation-said", [`The grey band is the threshold, ${(100 * tables.threshold)
-        .toFixed(1)} %: an effect counts from there on. A bar is a 95 % interval. `,
-      mark("recorded")]),
-      html("div", { class: "lt-ablation-tools" }, [
-        button("Put all back", () => set({ out: [] }), "lt-ablation-link"),
-        button("Show all single ones without a guess", showAll, "lt-ablation-link"),
-        html("span", { class: "lt-ablation-score", role: "status" }, [score()]),
+      axis(threshold),
+      rowOf(label([html("em", {}, [`identical kernels, ${identical.length} pairs`])]), threshold,
+        identical.map((ratio) => spot("lt-ablation-dot", ratio, threshold)),
+        `least effect ${percent(tables.least)}`),
+      ...kernel.methods.map(drawMethod),
+      paragraph([`The grey band is the threshold, ${percent(threshold)}: an effect counts from ` +
+        "there on. A bar is a 95 % interval. ", mark("recorded")], "lt-note"),
+      html("div", { class: "lt-tools" }, [
+        link("Put all back", () => set({ out: [] })),
+        link("Show all single ones without a guess", showAll),
+        html("strong", { class: "lt-ablation-score", role: "status" }, [score()]),
       ]),
-      html("div", { class: "lt-ablation-panel", "aria-live": "polite" }, drawOut(kernel, tables)),
-    );
-    if (focus) {
-      const again = [...root.querySelectorAll("[data-focus]")].find((one) =>
-        one.dataset.focus === focus);
-      const panel = root.querySelector(".lt-ablation-head");
-      if (again) again.focus({ preventScroll: true });
-      else if (panel) { // the button is gone: reading goes on where its answer stands
-        panel.tabIndex = -1;
-        panel.focus({ preventScroll: true });
-      }
-    }
+      html("div", { class: "lt-now lt-ablation-panel", "aria-live": "polite" }, drawOut()),
+    ], ".lt-ablation-head"); // where a button is gone, reading goes on where its answer stands
   }
 
   return drawAndRedraw(model, el, WATCHED, draw);

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -29,17 +28,18 @@ from labtools.optimize.budget import (
 from labtools.optimize.classes import classify
 from labtools.optimize.family import METHOD_AXES, Family, InvalidPoint, Method, Point
 from labtools.optimize.gaps import Gaps
-from labtools.optimize.loop import check_methods
+from labtools.optimize.loop import check_methods, settled
 from labtools.optimize.pick import (
     WEAK_STRENGTH,
     Considered,
     Retry,
     Taken,
     pick_methods,
+    retried_form,
     why_not_again,
 )
 from labtools.optimize.searches import NEAR_FACTORS, Searches
-from labtools.optimize.state import METHOD_CLASSES
+from labtools.optimize.state import METHOD_CLASSES, RoundKept
 
 from ..lab08_ablation.panels import CLASS_WORDS, proof_rows
 from .conditions import say_condition
@@ -47,10 +47,11 @@ from .conditions import say_condition
 NO_POINT = "no recorded point that a round may lead with has these methods on together"
 """Why a round can try nothing, where a choice of methods is not refused by the family itself."""
 
+# fmt: off
 REMOVAL_COLUMNS = (
-    *("point", "leads", "time_us", "relative", "low", "high", "class", "harms"),
-    *("evidence", "gone"),
+    "point", "leads", "time_us", "relative", "low", "high", "class", "harms", "evidence", "gone",
 )
+# fmt: on
 """Of what leaving a method out does: number of the point without it in the grid; its place among
 the points of the table, or -1; microseconds; the effect with its interval; number of the class;
 1 where the next round leads without it; texts: what the machine code shows, as JSON of
@@ -183,8 +184,8 @@ def choices(family: Family, eligible: Sequence[str]) -> Iterable[MethodChoice]:
 # ------------------------------------------------------------------------------------ the table
 
 
-class _Texts:
-    """Sentences, each kept once."""
+class _Numbers:
+    """Texts, each kept once and called by its number."""
 
     def __init__(self) -> None:
         self.every: dict[str, int] = {}
@@ -196,14 +197,14 @@ class _Texts:
 def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
     """All that the game looks up, as JSON can hold it. The first point is the start.
 
-    Args:
-        bench: of the grid, at the workload of the searches.
-        searches: to compare a reader with.
+    Both are at one workload; a reader is compared with the searches.
     """
-    grid, family, texts = GameGrid(bench), bench.family, _Texts()
+    grid, family, texts = GameGrid(bench), bench.family, _Numbers()
     numbers = {one.id: number for number, one in enumerate(family.switchable)}
     every = list(dict.fromkeys((family.start, *grid.leading)))
     places = {one: place for place, one in enumerate(every)}
+    texts.number("")  # nothing stands against it
+    slots = _Numbers()
     taken_out = [set[str]() for _ in every]
     made = []
     for point in every:
@@ -213,6 +214,7 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
             for one in found:
                 taken_out[places[one]] |= set(methods)
         told = {
+            "slots": slots.number(json.dumps(_slots_told(bench.gaps(point), texts))),
             "forms": {
                 numbers[name]: family.form_of(point, name) for name in family.methods_on(point)
             },
@@ -236,17 +238,14 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
             for name, row in _removals(bench, point, sorted(names), places, texts).items()
         }
     least = bench.least_effect()
+    ends = _add_ends(made, least.effect)
     best = bench.best_leading()
     assert best is not None  # the points above have times
-    where = bench.grid.provenance
     tables = {
-        "workload": str(bench.problem),
-        "where": f"{where.gpu}, {where.date:%Y-%m-%d}",
         "word": bench.origin,
         "axes": list(METHOD_AXES),
         "slots": SLOTS,
         "cap": CAP,
-        "negligible": NEGLIGIBLE,
         "weak": WEAK_STRENGTH,
         "branches": DEFAULT_BRANCHES,
         "least": least.effect,
@@ -255,39 +254,32 @@ def game_tables(bench: RecordedBench, searches: Searches) -> dict[str, Any]:
         "classes": list(METHOD_CLASSES),
         "class_words": [CLASS_WORDS[name] for name in METHOD_CLASSES],
         "settled": _settled(bench),
-        "again": {
-            "patterns": _retry_patterns(family),
-            "why": {words: _why_not_again(bench, words) for words in ("nothing", "no form")},
-        },
+        "retries": [_retries(one) for one in family.switchable],
         "knobs": list(family.start.knobs),
-        "methods": [_of_method(one) for one in family.switchable],
+        "methods": [_of_method(family, one) for one in family.switchable],
         "columns": list(REMOVAL_COLUMNS),
         "points": made,
+        "slots_told": [json.loads(one) for one in slots.every],
+        "room": _room(),
+        "ends": ends,
         "no_point": NO_POINT,
         "best": {"key": best[0].key, "time_us": best[1]},
         "near": NEAR_FACTORS[0],
         "points_in_all": len(bench.grid),
         "best_us": searches.best_us,
         "searches": [
-            {"name": one.name, "title": one.title, "seeds": one.seeds, "best_us": one.middle_us}
+            {"title": one.title, "seeds": one.seeds, "best_us": one.middle_us}
             for one in searches.searches
         ],
         "texts": list(texts.every),
     }
     packed = json.dumps(tables, sort_keys=True).encode()
-    return {
-        **_explained(tables, bench),
-        "version": hashlib.sha256(packed).hexdigest()[:8],
-    }
-
-
-def _explained(tables: Mapping[str, Any], bench: RecordedBench) -> dict[str, Any]:
-    """The table with what explains it. No move depends on that, so the version does not either."""
-    family = bench.family
     note = bench.gaps(family.start).note
     sizes = {one.knob for one in family.hypers}
     return {
         **tables,
+        "version": hashlib.sha256(packed).hexdigest()[:8],
+        # What explains the table: no move depends on it, so the version does not either.
         "gaps_note": note[:1].upper() + note[1:] + "." if note else "",
         "knobs_told": [
             {
@@ -301,14 +293,114 @@ def _explained(tables: Mapping[str, Any], bench: RecordedBench) -> dict[str, Any
     }
 
 
+def _slots_told(gaps: Gaps, texts: _Numbers) -> dict[str, int]:
+    """Of every way to share slots out, the number of the text that says why not."""
+    known = [gaps.of(axis) for axis in METHOD_AXES]
+    told = {}
+    for slots in itertools.product(range(CAP + 1), repeat=len(METHOD_AXES)):
+        tiny = [
+            axis
+            for axis, count, gap in zip(METHOD_AXES, slots, known, strict=True)
+            if count and (gap is None or gap < NEGLIGIBLE)
+        ]
+        why = "" if sum(slots) else "Give at least one slot."
+        if sum(slots) > SLOTS:
+            why = f"There are {SLOTS} slots, and you gave {sum(slots)}."
+        if tiny:
+            why = f"The {tiny[0]} gap is negligible, so it gets no slot."
+        told["".join(map(str, slots))] = texts.number(why)
+    return told
+
+
+def _room() -> dict[str, dict[str, str]]:
+    """How many methods each axis may take, by its slots and then by how many strong ones it has.
+
+    A slot that no strong method of its axis can use may go to another axis.
+    """
+    every = list(itertools.product(range(CAP + 1), repeat=len(METHOD_AXES)))
+    room: dict[str, dict[str, str]] = {}
+    for slots, strong in itertools.product(every, every):
+        spare = sum(max(0, s - count) for s, count in zip(slots, strong, strict=True))
+        told = room.setdefault("".join(map(str, slots)), {})
+        told["".join(map(str, strong))] = "".join(str(min(CAP, s + spare)) for s in slots)
+    return room
+
+
+def _retries(method: Method) -> dict[str, dict[str, Any]]:
+    """With what a method can be tried again, by the forms that the compiler dropped.
+
+    ``forms`` by themselves, and the form that is tried ``beside`` another knob where none is said,
+    -1 for any.
+    """
+    every = range(len(method.on))
+    beside = Retry(knob="another", value=0)
+    made = {}
+    for count in range(1, len(method.on) + 1):
+        for dropped in itertools.combinations(every, count):
+
+            def known(retry: Retry, dropped: tuple[int, ...] = dropped) -> Taken:
+                return Taken(failed={method.id: dropped}, acknowledged={method.id: retry})
+
+            made[".".join(map(str, dropped))] = {
+                "forms": [n for n in every if not why_not_again(method, known(Retry(form=n)))],
+                "beside": retried_form(method, known(beside)).get(method.id, -1),
+            }
+    return made
+
+
+def _add_ends(points: list[dict[str, Any]], least: float) -> list[dict[str, Any]]:
+    """Put beside each candidate of a move how a round ends with it as the champion.
+
+    Returns:
+        the different ends: whether the gain is taken, the number of the method that harms and is
+        left out, and of each method the verdict that later rounds have to believe, or nothing.
+    """
+    ends = _Numbers()
+    for begun in points:
+        for name, found in begun["moves"].items():
+            methods = [int(number) for number in name.split(",")] if name else []
+            numbers = [
+                ends.number(json.dumps(_round_end(begun, points[place], methods, least)))
+                for place in found
+            ]
+            begun["moves"][name] = [found, numbers]
+    return [json.loads(one) for one in ends.every]
+
+
+def _round_end(
+    begun: Mapping[str, Any], champion: Mapping[str, Any], methods: Sequence[int], least: float
+) -> dict[str, Any]:
+    rows = {
+        number: dict(zip(REMOVAL_COLUMNS, champion["removals"][number], strict=True))
+        for number in methods
+    }
+    with_all = gain = begun["time_us"] / champion["time_us"] - 1
+    harmful = [number for number in methods if rows[number]["harms"]]
+    without = min(harmful, key=lambda number: rows[number]["relative"], default=None)
+    if without is not None:
+        gain = (1 + gain) / (1 + rows[without]["relative"]) - 1
+    classes = {str(number): METHOD_CLASSES[rows[number]["class"]] for number in methods}
+    kept = settled([RoundKept(1, classes=classes, gain=gain)], {1: with_all}, least)
+    return {
+        "taken": gain > least,
+        "without": without,
+        "classes": [kept.get(str(number), "") for number in methods],
+    }
+
+
 def _name_choice(numbers: Mapping[str, int], methods: Iterable[str]) -> str:
     return ",".join(str(numbers[name]) for name in methods)
 
 
-def _of_method(one: Method) -> dict[str, Any]:
+def _of_method(family: Family, one: Method) -> dict[str, Any]:
+    beside = [number for number, name in enumerate(family.start.knobs) if name not in one.off]
     return {
-        **{"id": one.id, "axis": one.axis, "title": one.title, "idea": one.idea},
+        "id": one.id,
+        "axis": one.axis,
+        "title": one.title,
+        "idea": one.idea,
         "forms": list(one.on),
+        "beside": beside,  # numbers of the knobs that its forms leave alone
     }
 
 
@@ -363,8 +455,14 @@ def _considered(
 ) -> tuple[Considered, ...]:
     gaps = bench.gaps(point)
     return pick_methods(
-        *(bench.family, point, gaps, allocate(gaps), bench.shares(point)),
-        *(bench.problem, bench.limits, taken),
+        bench.family,
+        point,
+        gaps,
+        allocate(gaps),
+        bench.shares(point),
+        bench.problem,
+        bench.limits,
+        taken,
         entry=bench.entry(point),
     ).considered
 
@@ -384,30 +482,12 @@ def _settled(bench: RecordedBench) -> dict[str, str]:
     }
 
 
-def _why_not_again(bench: RecordedBench, named: str) -> str:
-    """Why what names nothing, or no form that is left, does not let a dropped method be tried
-    again."""
-    one = bench.family.switchable[0]
-    retry = {"nothing": Retry(), "no form": Retry(form=len(one.on))}[named]
-    return why_not_again(one, Taken(failed={one.id: (0,)}, acknowledged={one.id: retry}))
-
-
-def _retry_patterns(family: Family) -> dict[str, str]:
-    """What the browser finds in a reader's words: a knob and its value, a form, a flag."""
-    knobs = "|".join(re.escape(one.name) for one in family.rung.knobs)
-    return {
-        "setting": rf"\b({knobs}) ?= ?([0-9]+)",
-        "form": r"\bform ([0-9]+)",
-        "elsewhere": r"(?:^|[ (\"'`])--?[a-z]|\b[0-9]+ registers?\b",
-    }
-
-
 def _removals(
     bench: RecordedBench,
     point: Point,
     methods: Sequence[str],
     places: Mapping[Point, int],
-    texts: _Texts,
+    texts: _Numbers,
 ) -> dict[str, list[Any]]:
     """What leaving out each of some methods does, by its id; see `REMOVAL_COLUMNS`."""
     family = bench.family

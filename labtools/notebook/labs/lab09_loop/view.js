@@ -1,847 +1,563 @@
-// The game on the screen, a step after the other. Its rules are in play.js, its parts in parts.js.
+// The game on the screen, a step after the other. What follows from moves is in play.js, its words
+// and drawings in parts.js.
 const OWN_RUN = "fieldguide:loop"; // in the browser's storage: the reader's own run, as text
+
+// A browser may refuse to keep anything; then the run lasts as long as the page.
+function ownRun(text) {
+  try {
+    if (text !== undefined) window.localStorage.setItem(OWN_RUN, text);
+    return window.localStorage.getItem(OWN_RUN) ?? "";
+  } catch {
+    return "";
+  }
+}
 
 function renderGame({ model, el }) {
   const id = freshId("lt-loop");
   const onSite = "fieldguide" in window;
-  const root = html("section", {
-    class: "lt-loop",
-    "aria-label": "The optimisation loop as a game",
-    "data-lm-suppress-shortcuts": "true",
-  });
-  // Jupyter would take letters and arrows for shortcuts.
-  root.addEventListener("keydown", (event) => event.stopPropagation());
-  el.append(root);
+  const root = startView(el, "lt-loop", "The optimisation loop as a game");
   let tables, moves, message;
-  let apart = false; // the reader's own run is another, and is kept beside the one that is shown
+  let readOnly = false; // a run that a link or a text opened; the reader's own is kept
   let begin; // chosen of the frontier, not committed yet
-  const told = para([], "lt-loop-error");
-  told.setAttribute("role", "status");
+
+  const linkedRun = () => new URLSearchParams(location.hash.slice(1)).get("loop") || "";
+  const textOf = () => (moves.rounds.length ? writeMoves(tables, moves) : "");
+  const read = (text) => (text ? readMoves(tables, text) : [{ rounds: [], ended: false }, ""]);
+
+  function showOwn(told = "") {
+    const [found, wrong] = read(ownRun() || model.get("moves"));
+    [moves, message, readOnly] = [found, `${told} ${wrong}`.trim(), false];
+  }
+
+  function showLinked(text) {
+    const [found, wrong] = read(text);
+    if (!found.rounds.length) return wrong || "There is no round in these moves.";
+    [moves, message, readOnly] = [found, wrong, text !== ownRun()];
+    return "";
+  }
 
   function load() {
     tables = model.get("tables");
-    const held = onSite && isHeldByUs();
-    const linked = onSite && !held ? hashOfRun() : null;
-    take(...read(held ? ownRun() : linked || model.get("moves")));
-    draw(false);
-    if (linked) (message ? told : root).scrollIntoView({ block: message ? "center" : "start" });
+    const linked = onSite ? linkedRun() : "";
+    const refused = linked ? showLinked(linked) : "";
+    if (!linked || refused) showOwn(refused && `${refused} Your own run is shown.`);
+    draw();
+    if (linked) root.scrollIntoView({ block: "start" });
   }
 
-  // The moves of a text, and what is wrong with them; where there is no text, nothing is.
-  function read(text) {
-    const [found, wrong] = readMoves(tables, text ?? "");
-    return [found, text ? wrong : ""];
-  }
-
-  // Show a run, or the reader's own where there is nothing of it. Another's is kept apart from the
-  // own one.
-  function take(found, wrong) {
-    const [own, unread] = read(ownRun());
-    [moves, message] = [found, wrong];
-    begin = undefined;
-    if (!found.rounds.length && own.rounds.length) {
-      moves = own;
-      if (wrong) message = `${wrong} Your own run is shown.`;
-    }
-    if (unread && unread !== wrong) {
-      message = `${message} This browser kept moves of yours. ${unread}`.trim();
-    }
-    apart = own.rounds.length > 0 && textOf(own) !== textOf(moves);
-  }
-
-  // The moves that the page's address names.
-  function hashOfRun() {
-    return new URLSearchParams(location.hash.slice(1)).get("loop");
-  }
-
-  // Whether the address was written here, from the reader's own run, and that can still be played.
-  // Then it is the newer one.
-  function isHeldByUs() {
-    return history.state?.loop === "own" && read(ownRun())[0].rounds.length > 0;
-  }
-
-  function textOf(found) {
-    return found.rounds.length ? writeMoves(tables, found) : "";
-  }
-
-  function holdInAddress(text) {
-    const address = text ? `#loop=${text}` : location.pathname + location.search;
-    history.replaceState({ loop: apart ? "other" : "own" }, "", address);
-  }
-
+  // The own run is kept in the browser, by Python, and on the site in the page's address.
   function keep(state) {
-    const text = textOf(moves);
+    const text = textOf();
     if (text !== model.get("moves")) {
-      model.set("moves", text);
-      model.set(
-        "runs_us",
-        state.runs.map((run) => run.time),
-      );
-      model.save_changes();
+      setAll(model, { moves: text, runs_us: state.runs.map((run) => run.time) });
     }
     // A link to a part of the page stays as it is until there is a run to be kept.
-    if (onSite && (text || location.hash.startsWith("#loop="))) holdInAddress(text);
+    if (onSite && (text || linkedRun())) {
+      history.replaceState(null, "", text ? `#loop=${text}` : location.pathname + location.search);
+    }
     return text;
   }
 
-  // A browser may refuse to keep anything; then the run lasts as long as the page.
-  function ownRun(text) {
-    try {
-      if (text !== undefined) window.localStorage.setItem(OWN_RUN, text);
-      return window.localStorage.getItem(OWN_RUN);
-    } catch {
-      return null;
-    }
-  }
-
-  // One more move; `change` writes it into the round that is under way.
+  // One more move; `change` writes it into the rounds.
   function move(change) {
-    const rounds = moves.rounds.map((one) => ({ ...one }));
-    moves = { ...moves, rounds };
-    message = "";
-    begin = undefined;
-    change(rounds);
+    moves = { ...moves, rounds: moves.rounds.map((one) => ({ ...one })) };
+    [message, begin] = ["", undefined];
+    change(moves.rounds);
+    ownRun(textOf());
     draw(true);
-    if (!apart) ownRun(model.get("moves"));
   }
   const inRound = (values) => move((rounds) => Object.assign(rounds[rounds.length - 1], values));
+
+  const press = (text, act, off = false) => button(text, act, { off });
+  const told = (children = []) => html("p", { class: "lt-loop-told", role: "status" }, children);
+  const field = (legend, name, parts) =>
+    html("fieldset", { class: name }, [html("legend", {}, [legend]), ...parts]);
+  const tools = (parts) => html("div", { class: "lt-tools" }, parts);
+
+  // A form whose button is pressed only where nothing stands against what is chosen.
+  function checked(text, whyNot, act, hint = () => "") {
+    const [line_, commit] = [told(), press(text, act)];
+    const check = () => {
+      const why = whyNot();
+      line_.textContent = why || hint();
+      commit.disabled = why !== "";
+    };
+    return { line: line_, commit, check };
+  }
 
   // ---- steps
 
   // The point where the last round ended, or another of the frontier.
   function chooseBeginning(state, leading) {
     if (!state.frontier.size) return [];
-    const name = (place, words) => {
-      const option = html("option", { value: tables.points[place].number }, [words]);
-      option.selected = place === state.at;
-      return option;
-    };
-    const others = [...state.frontier]
-      .filter(([place]) => place !== leading)
-      .sort(([a], [b]) => tables.points[a].time_us - tables.points[b].time_us);
-    const select = html("select", { id: `${id}-begin`, class: "lt-loop-begin" }, [
-      name(
-        leading,
-        `${state.rounds.length ? "where the last round ended" : "the start"}, ` +
-          us(tables.points[leading].time_us),
-      ),
-      ...others.map(([place, number]) =>
-        name(
-          place,
-          `${sayOrigin(number)}, ${us(tables.points[place].time_us)}: ${sayKnobs(tables, place, [leading])}`,
-        ),
-      ),
-    ]);
-    select.addEventListener("change", () => {
-      begin = [leading, ...others.map(([place]) => place)][select.selectedIndex];
-      if (begin === leading) begin = undefined;
-      draw(false);
-      root.querySelector(".lt-loop-begin").focus();
+    const time = (place) => tables.points[place].time_us;
+    const others = [...state.frontier].filter(([place]) => place !== leading)
+      .sort(([a], [b]) => time(a) - time(b));
+    const places = [leading, ...others.map(([place]) => place)];
+    const here = state.rounds.length ? "where the last round ended" : "the start";
+    const label = "This round begins from";
+    const list = dropdown(label, [`${here}, ${us(time(leading))}`, ...others.map(([place, number]) =>
+      `${sayOrigin(number)}, ${us(time(place))}: ${sayKnobs(tables, place, [leading])}`)],
+    places.indexOf(state.at), (n) => {
+      begin = n ? places[n] : undefined;
+      draw();
     });
-    return [html("label", { for: `${id}-begin` }, ["This round begins from "]), select];
+    [...list.querySelectorAll("option")].forEach((option, n) => {
+      option.value = tables.points[places[n]].number;
+    });
+    return [list];
   }
 
   function stepSlots(state, _, leading) {
     const point = tables.points[state.at];
     const beginning = chooseBeginning(state, leading);
-    const wait = point.waits_for.replaceAll("_", " ");
-    if (!openChoices(tables, state).length) {
-      return [
-        ...beginning,
-        para([
-          "No choice of methods leads from here to a recorded point that was not timed " +
-            `before. ${beginning.length ? "Begin from another candidate, or end" : "End"} the game.`,
-        ]),
-      ];
+    if (!hasOpenChoice(tables, state)) {
+      return [...beginning, paragraph(["No choice of methods leads from here to a recorded point that " +
+        `was not timed before. ${beginning.length ? "Begin from another candidate, or end" : "End"} ` +
+        "the game."])];
     }
-    const error = para([], "lt-loop-error");
-    const chosen = tables.axes.map(() => 0);
-    const rows = tables.axes.map((axis, a) =>
-      html("fieldset", { class: "lt-loop-axis" }, [
-        html("legend", {}, [axis]),
-        gapBar(tables, point.gaps[a]),
-        html(
-          "span",
-          { class: "lt-loop-slots" },
-          Array.from({ length: tables.cap + 1 }, (_, count) => {
-            const radio = html("input", { type: "radio", name: `${id}-slots-${a}`, value: count });
-            radio.checked = count === 0;
-            radio.addEventListener("change", () => {
-              chosen[a] = count;
-              check();
-            });
-            return html("label", { class: "lt-gate-choice" }, [radio, ` ${count}`]);
-          }),
-        ),
-      ]),
-    );
-    const commit = press("Commit the slots", () => {
+    const slots = tables.axes.map(() => 0);
+    const form = checked("Commit the slots", () => slotsTold(tables, state.at, slots), () => {
       const from = begin === undefined ? {} : { begin };
-      move((rounds) => rounds.push({ ...from, slots: [...chosen] }));
+      move((rounds) => rounds.push({ ...from, slots }));
     });
-    function check() {
-      const why = whyNotSlots(tables, state, chosen);
-      error.textContent = why;
-      commit.disabled = why !== "";
-    }
-    check();
+    const rows = tables.axes.map((axis, a) => field(axis, "lt-loop-axis", [gapBar(point.gaps[a]),
+      html("span", { class: "lt-loop-choices" }, Array.from({ length: tables.cap + 1 }, (__, count) =>
+        tick("radio", { name: `${id}-slots-${a}`, ...(count ? {} : { checked: "" }) }, () => {
+          slots[a] = count;
+          form.check();
+        }, [` ${count}`], "lt-gate-choice")))]));
+    form.check();
     return [
       ...beginning,
-      para([
-        `It takes ${us(state.time)} `,
-        mark(tables.word),
-        `. Its bound is `,
-        `${point.bound}, and the longest wait of a warp is “${wait}”.`,
-      ]),
-      para([
-        "The first two bars are what is left of a utilisation. The third is the largest share of a " +
-          "warp's time in one kind of wait ",
-        mark("forecast"),
-        `. ${tables.gaps_note}`,
-      ]),
-      para([`Share out ${tables.slots} slots for methods, at most ${tables.cap} to an axis.`]),
-      ...rows,
-      error,
-      commit,
+      paragraph([`It takes ${us(point.time_us)} `, mark(tables.word), `. Its bound is ${point.bound}, ` +
+        `and the longest wait of a warp is “${point.waits_for.replaceAll("_", " ")}”.`]),
+      paragraph(["The first two bars are what is left of a utilisation. The third is the largest share " +
+        "of a warp's time in one kind of wait ", mark("forecast"), `. ${tables.gaps_note}`]),
+      paragraph([`Share out ${tables.slots} slots for methods, at most ${tables.cap} to an axis.`]),
+      ...rows, form.line, tools([form.commit]),
     ];
   }
 
   function doneSlots(round) {
     const { budgets } = tables.points[round.from];
-    const said = tables.rules.map((rule, n) => `${rule} ${budgets[n].join("/")}`).join(", ");
-    const again =
-      round.begin === undefined
-        ? ""
-        : `Begun from ${sayOrigin(round.begunOf)}, ${us(round.before)}. `;
+    const rules = tables.rules.map((rule, n) => `${rule} ${budgets[n].join("/")}`).join(", ");
+    const again = round.begin === undefined ? ""
+      : `Begun from ${sayOrigin(round.begunOf)}, ${us(round.before)}. `;
     return [
-      para([`${again}Slots ${round.slots.join("/")} for ${tables.axes.join("/")}.`]),
-      html("details", { class: "lt-loop-rules" }, [
-        html("summary", {}, ["What each rule gives"]),
-        para([`${said}.`]),
-      ]),
+      paragraph([`${again}Slots ${round.slots.join("/")} for ${tables.axes.join("/")}.`]),
+      html("details", { class: "lt-loop-rules" }, [html("summary", {}, ["What each rule gives"]),
+        paragraph([`${rules}.`])]),
     ];
   }
 
-  function stepMethods(state, round) {
-    const error = para([], "lt-loop-error");
-    error.setAttribute("role", "status");
-    const boxes = new Map();
-    const fields = new Map(); // what is different, of each method that the compiler dropped
-    const commit = press("Take these methods", () => inRound({ methods: chosen(), said: said() }));
-    const chosen = () => [...boxes].filter(([, box]) => box.checked).map(([m]) => m);
-    const said = () =>
-      Object.fromEntries(
-        chosen()
-          .filter((m) => fields.has(m))
-          .map((m) => [m, fields.get(m).value.trim()]),
-      );
-    const room = roomFor(tables, state, round.slots);
-    // Where an axis has no room, nothing of it can be chosen.
-    const choose = (one, m, a) => {
-      const box = html("input", { type: "checkbox", "data-method": one.id });
-      box.disabled = room[a] === 0;
-      box.addEventListener("change", check);
-      boxes.set(m, box);
-      return box;
+  // The fields by which a method that the compiler dropped is tried again: a form, another knob.
+  function retryFields(state, m, change) {
+    const { forms: all, beside } = tables.methods[m];
+    const { forms } = retriesOf(tables, state, m);
+    const retry = { form: forms[0] ?? null, knob: null, value: null };
+    const place = html("div", { class: "lt-loop-retry" });
+    const set = (values) => {
+      Object.assign(retry, values);
+      show();
+      change();
     };
-    function check() {
-      const methods = chosen();
-      const why = whyNotMethods(tables, state, round.slots, methods, said());
-      const left = untried(tables, state, methods, said()).length;
-      error.textContent = why || `${plural(left, "recorded candidate")}, not timed yet.`;
-      commit.disabled = why !== "";
-    }
-    const groups = tables.axes.map((axis, a) => {
-      const mine = tables.methods.map((one, m) => [one, m]).filter(([one]) => one.axis === axis);
-      const able = mine.filter(([, m]) => refusalOf(tables, state, m) === "");
-      const rest = mine.filter(
-        ([, m]) => refusalOf(tables, state, m) !== "" && !wasDropped(tables, state, m),
-      );
-      const dropped = mine.filter(([, m]) => wasDropped(tables, state, m));
-      able.sort(
-        ([, m], [, n]) =>
-          tables.points[state.at].checks[n][0] - tables.points[state.at].checks[m][0],
-      );
-      return html("fieldset", { class: "lt-loop-methods" }, [
-        html("legend", {}, [
-          room[a] ? `${axis}: ${plural(room[a], "method")} at most` : `${axis}: no slot`,
-        ]),
-        ...able.map(([one, m]) => {
-          const box = choose(one, m, a);
-          return html("label", { class: "lt-loop-method" }, [
-            box,
-            html("span", {}, [
-              html("strong", {}, [one.title]),
-              ` (strength ${tables.points[state.at].checks[m][0].toFixed(2)}): ${one.idea}`,
-            ]),
-          ]);
-        }),
-        ...(able.length ? [] : [para(["No method of this axis passes the four checks."])]),
-        ...dropped.map(([one, m]) => {
-          const box = choose(one, m, a);
-          const field = html("input", {
-            type: "text",
-            maxlength: MOST_SAID,
-            class: "lt-loop-field",
-            "data-said": one.id,
-          });
-          field.disabled = room[a] === 0;
-          field.addEventListener("input", check);
-          fields.set(m, field);
-          return html("div", { class: "lt-loop-again" }, [
-            html("label", { class: "lt-loop-method" }, [
-              box,
-              html("span", {}, [
-                html("strong", {}, [one.title]),
-                ": the compiler dropped it. Try it again?",
-              ]),
-            ]),
-            html("label", {}, [
-              "What is different this time? Name the form, as knob=value, a flag, or the registers. ",
-              field,
-            ]),
-          ]);
-        }),
-        html("details", {}, [
-          html("summary", {}, [`${rest.length} refused by the checks`]),
-          html(
-            "ul",
-            {},
-            rest.map(([one, m]) =>
-              html("li", {}, [`${one.title}: ${refusalOf(tables, state, m)}`]),
-            ),
-          ),
-        ]),
+    function show() {
+      const offered = retry.knob === null ? forms : [null, ...all.keys()];
+      const values = retry.knob === null ? [] : tables.knobs_told[retry.knob].values;
+      replaceKeepingFocus(place, [
+        dropdown("form", offered.map((n) => (n === null ? "any that is left" : sayForm(all[n]))),
+          offered.indexOf(retry.form), (n) => set({ form: offered[n] })),
+        dropdown("another knob", ["none", ...beside.map((n) => tables.knobs[n])],
+          retry.knob === null ? 0 : beside.indexOf(retry.knob) + 1, (n) => set(n
+            ? { knob: beside[n - 1], value: tables.knobs_told[beside[n - 1]].values[0] }
+            : { form: forms[0] ?? null, knob: null, value: null })),
+        ...(values.length ? [dropdown("its value", values, values.indexOf(retry.value),
+          (n) => set({ value: values[n] }))] : []),
       ]);
+    }
+    show();
+    return [place, retry];
+  }
+
+  function stepMethods(state, round) {
+    const { checks } = tables.points[state.at];
+    const room = roomFor(tables, state, round.slots);
+    const taken = new Set();
+    const retries = new Map(); // what is different, of each method that the compiler dropped
+    const choice = () => {
+      const methods = [...taken].sort((a, b) => a - b);
+      const again = methods.filter((m) => retries.has(m)).map((m) => [m, { ...retries.get(m) }]);
+      return { slots: round.slots, methods, again: Object.fromEntries(again) };
+    };
+    const form = checked("Take these methods", () => methodsTold(tables, state, choice()),
+      () => inRound(choice()), () => {
+        const { methods, again } = choice();
+        const count = untried(tables, state, methods, again).length;
+        return `${plural(count, "recorded candidate")}, not timed yet.`;
+      });
+    // Where an axis has no room, nothing of it can be chosen.
+    const choose = (m, a, text) => tick("checkbox", { "data-method": tables.methods[m].id,
+      ...(room[a] ? {} : { disabled: "" }) }, (box) => {
+      if (box.checked) taken.add(m);
+      else taken.delete(m);
+      form.check();
+    }, [html("span", {}, [html("strong", {}, [tables.methods[m].title]), text])], "lt-loop-method");
+    const groups = tables.axes.map((axis, a) => {
+      const mine = [...tables.methods.keys()].filter((m) => tables.methods[m].axis === axis);
+      const able = mine.filter((m) => refusalOf(tables, state, m) === "")
+        .sort((m, n) => checks[n][0] - checks[m][0]);
+      const dropped = mine.filter((m) => isForRetry(tables, state, m));
+      const rest = mine.filter((m) => !able.includes(m) && !dropped.includes(m));
+      return field(room[a] ? `${axis}: ${plural(room[a], "method")} at most` : `${axis}: no slot`,
+        "lt-loop-methods", [
+          ...able.map((m) => choose(m, a,
+            ` (strength ${checks[m][0].toFixed(2)}): ${tables.methods[m].idea}`)),
+          ...(able.length ? [] : [paragraph(["No method of this axis passes the four checks."])]),
+          ...dropped.map((m) => {
+            const [place, retry] = retryFields(state, m, () => form.check());
+            retries.set(m, retry);
+            return html("div", { class: "lt-loop-again" }, [choose(m, a, ": the compiler dropped it. " +
+              "Try it again? Say what is different this time."), place]);
+          }),
+          html("details", {}, [html("summary", {}, [`${rest.length} refused by the checks`]),
+            html("ul", {}, rest.map((m) => html("li", {},
+              [`${tables.methods[m].title}: ${refusalOf(tables, state, m)}`])))]),
+        ]);
     });
-    check();
-    // The order of the boxes on the screen is by strength; a choice is kept in the family's order.
-    const inOrder = [...boxes].sort(([m], [n]) => m - n);
-    boxes.clear();
-    for (const [m, box] of inOrder) boxes.set(m, box);
+    form.check();
     return [
-      para([
-        "These methods pass the four checks; the strength is that of their trigger ",
-        mark("forecast"),
-        ". A slot that no method of its axis can use may go to another.",
-      ]),
+      paragraph(["These methods pass the four checks; the strength is that of their trigger ",
+        mark("forecast"), ". A slot that no method of its axis can use may go to another."]),
       ...groups,
-      ...(fields.size ? [foldKnobs(tables)] : []),
-      error,
-      html("div", { class: "lt-loop-buttons" }, [
-        commit,
-        press("Share the slots out again", () => move((rounds) => rounds.pop())),
-      ]),
+      ...(retries.size ? [foldKnobs(tables)] : []),
+      form.line,
+      tools([form.commit, press("Share the slots out again", () => move((rounds) => rounds.pop()))]),
     ];
   }
 
   function stepGuess(state, round) {
     const place = html("div");
-    const name = titles(tables, round.methods);
-    const asked = new Asked(
-      {
-        text:
-          `Round ${round.number}: ${name}. The fastest candidate, against the ${us(round.before)} of the ` +
-          "point that the round begins from?",
-        baseline: "the point that the round begins from",
-        candidate: "the fastest candidate",
-        again_message: "",
-        state: { committed: false, message: "", final: true },
-      },
-      ({ direction, ratio }) =>
-        inRound({ guess: readGuess(sayGuessText({ direction, ratio })) ?? { direction, ratio } }),
-    );
+    const asked = new Asked({
+      text: `Round ${round.number}: ${titles(tables, round.methods)}. The fastest candidate, against ` +
+        `the ${us(round.before)} of the point that the round begins from?`,
+      baseline: "the point that the round begins from",
+      candidate: "the fastest candidate",
+      again_message: "",
+      state: { committed: false, message: "", final: true },
+    }, ({ direction, ratio }) => inRound({ guess: readGuess(writeGuess({ direction, ratio })) }));
     render({ model: asked, el: place });
     return [place];
   }
 
   function stepBranches(state, round) {
-    const byForecast = [...round.candidates].sort(
-      (a, b) =>
-        (tables.points[a].forecast_us ?? Infinity) - (tables.points[b].forecast_us ?? Infinity),
-    );
-    const boxes = byForecast.map((place) => {
-      const box = html("input", { type: "checkbox", "data-point": tables.points[place].number });
-      box.checked = byForecast.length <= tables.branches;
-      box.addEventListener("change", check);
-      return [place, box];
-    });
-    const chosen = () => boxes.filter(([, box]) => box.checked).map(([place]) => place);
-    const error = para([], "lt-loop-error");
-    error.setAttribute("role", "status");
-    const commit = press("Time them", () => inRound({ branches: chosen() }));
-    function check() {
-      const count = chosen().length;
-      commit.disabled = count === 0 || count > tables.branches;
-      error.textContent =
-        count > tables.branches
-          ? `A round times at most ${tables.branches} branches.`
-          : count
-            ? `${plural(count, "run")}.`
-            : "Choose at least one.";
-    }
-    check();
+    const forecast = (place) => tables.points[place].forecast_us;
+    const ranked = [...round.candidates].sort((a, b) =>
+      (forecast(a) ?? Infinity) - (forecast(b) ?? Infinity));
+    const many = ranked.length > tables.branches;
+    const chosen = new Set(many ? [] : ranked);
+    const form = checked("Time them", () => {
+      if (chosen.size > tables.branches) return `A round times at most ${tables.branches} branches.`;
+      return chosen.size ? "" : "Choose at least one.";
+    }, () => inRound({ branches: ranked.filter((place) => chosen.has(place)) }),
+    () => `${plural(chosen.size, "run")}.`);
+    const rows = ranked.map((place) => tick("checkbox", { "data-point": tables.points[place].number,
+      ...(many ? {} : { checked: "" }) }, (box) => {
+      if (box.checked) chosen.add(place);
+      else chosen.delete(place);
+      form.check();
+    }, [html("span", {}, [
+      html("code", {}, [sayKnobs(tables, place, ranked.length > 1 ? ranked : [round.from])]), " ",
+      ...(forecast(place) === null ? ["no forecast"] : [us(forecast(place)), " ", mark("forecast")])])],
+    "lt-loop-method"));
     const first = press(`Take the forecast's first ${tables.branches}`, () => {
-      boxes.forEach(([, box], n) => {
-        box.checked = n < tables.branches;
+      rows.forEach((row, n) => {
+        const box = row.querySelector("input");
+        if (box.checked !== n < tables.branches) box.click();
       });
-      check();
     });
+    form.check();
     return [
-      para([
-        byForecast.length === 1
-          ? "One recorded candidate has these methods."
-          : `${byForecast.length} recorded candidates have these methods. Choose at most ${tables.branches} to time.`,
-      ]),
-      html("fieldset", { class: "lt-loop-methods" }, [
-        html("legend", {}, ["Branches, by forecast"]),
-        ...boxes.map(([place, box]) => {
-          const told = tables.points[place].forecast_us;
-          return html("label", { class: "lt-loop-method" }, [
-            box,
-            html("span", {}, [
-              html("code", {}, [
-                sayKnobs(tables, place, byForecast.length > 1 ? byForecast : [round.from]),
-              ]),
-              " ",
-              ...(told === null ? ["no forecast"] : [us(told), " ", mark("forecast")]),
-            ]),
-          ]);
-        }),
-      ]),
+      paragraph([ranked.length === 1 ? "One recorded candidate has these methods."
+        : `${ranked.length} recorded candidates have these methods. Choose at most ` +
+          `${tables.branches} to time.`]),
+      field("Branches, by forecast", "lt-loop-methods", rows),
       foldKnobs(tables),
-      error,
-      html("div", { class: "lt-loop-buttons" }, [
-        commit,
-        ...(byForecast.length > tables.branches ? [first] : []),
-      ]),
+      form.line,
+      tools([form.commit, ...(many ? [first] : [])]),
     ];
   }
 
   function doneBranches(round) {
-    const ranked = [...round.branches].sort(
-      (a, b) => tables.points[a].time_us - tables.points[b].time_us,
-    );
-    const rows = ranked.map((place) => {
-      const point = tables.points[place];
-      return [
-        html("code", {}, [sayKnobs(tables, place, ranked.length > 1 ? ranked : [round.from])]),
-        point.forecast_us === null ? "none" : us(point.forecast_us),
-        us(point.time_us),
-        sayRatio(round.before / point.time_us),
-      ];
-    });
-    const guessed = sayRatio(round.guess.ratio);
+    const time = (place) => tables.points[place].time_us;
+    const ranked = [...round.branches].sort((a, b) => time(a) - time(b));
     return [
-      table(["branch", "forecast", "time", "against its beginning"], rows, "lt-loop-branches"),
-      para(
-        [
-          `You said: ${guessed}. It is ${sayRatio(round.ratio)} `,
-          mark(tables.word),
-          ". ",
-          verdict(round.guess, scoredAgainst(tables, round)),
-        ],
-        "lt-loop-verdict",
-      ),
+      table(["branch", "forecast", "time", "against its beginning"], ranked.map((place) => {
+        const { forecast_us: forecast } = tables.points[place];
+        return [html("code", {}, [sayKnobs(tables, place, ranked.length > 1 ? ranked : [round.from])]),
+          forecast === null ? "none" : us(forecast), us(time(place)), sayRatio(round.before / time(place))];
+      }), { name: "lt-loop-branches" }),
+      paragraph([`You said: ${sayRatio(round.guess.ratio)}. It is ${sayRatio(round.ratio)} `,
+        mark(tables.word), ". ", verdict(round.guess, scoredAgainst(tables, round))], "lt-loop-verdict"),
     ];
   }
 
-  function stepAblate(round) {
-    const count = new Set(round.methods.map((m) => removalOf(tables, round.champion, m).point))
-      .size;
+  function stepAblate(state, round) {
+    const points = round.methods.map((m) => removalOf(tables, round.champion, m).point);
     return [
-      para(["What is each method worth? Leave each out alone, and time what is left."]),
-      press(`Ablate: ${plural(count, "run")}`, () => inRound({ ablated: true })),
+      paragraph(["What is each method worth? Leave each out alone, and time what is left."]),
+      tools([press(`Ablate: ${plural(new Set(points).size, "run")}`, () => inRound({ ablated: true }))]),
     ];
   }
 
   // What was looked for in the machine code; what follows from it is the reader's to say.
   function showEvidence({ kind, rows, note }) {
     const head = kind === "signature" ? "instructions that match" : "number";
-    const told =
-      kind === "proof" ? `No opcode of its own. It is proved where ${note}.` : note && `Here ${note}.`;
+    const said = kind === "proof" ? `No opcode of its own. It is proved where ${note}.`
+      : note && `Here ${note}.`;
     return [
-      ...(rows.length
-        ? [
-            table(
-              [head, "with it", "without"],
-              rows.map(([name, ...counts]) => [html("code", {}, [name]), ...counts]),
-              "lt-loop-evidence",
-            ),
-          ]
-        : []),
-      ...(told ? [para([told], "lt-loop-note")] : []),
+      ...(rows.length ? [table([head, "with it", "without"], rows.map(([name, ...counts]) =>
+        [html("code", {}, [name]), ...counts]), { name: "lt-loop-evidence" })] : []),
+      ...(said ? [paragraph([said], "lt-note")] : []),
     ];
   }
 
-  function showRemoval(method, one, more) {
-    const gone = tables.texts[one.gone];
-    const beyond = sayBeyond(tables, one);
+  function showRemoval(m, one, more) {
+    const [gone, beyond] = [tables.texts[one.gone], sayBeyond(tables, one)];
     return html("div", { class: "lt-loop-removal" }, [
-      html("strong", {}, [tables.methods[method].title]),
-      html("div", {}, [
-        `Without it ${us(one.time_us)}: ${signed(one.relative)}, 95 % interval ${signed(one.low)} `,
-        `to ${signed(one.high)} `,
-        mark(tables.word),
-        drawInterval(tables, one),
-      ]),
-      ...(beyond ? [para([beyond], "lt-loop-note")] : []),
+      html("strong", {}, [tables.methods[m].title]),
+      html("div", {}, [`Without it ${us(one.time_us)}: ${signed(one.relative)}, 95 % interval ` +
+        `${signed(one.low)} to ${signed(one.high)} `, mark(tables.word), drawInterval(tables, one)]),
+      ...(beyond ? [paragraph([beyond], "lt-note")] : []),
       ...(gone ? [html("div", {}, [`With it goes: ${gone}.`])] : []),
       ...showEvidence(JSON.parse(tables.texts[one.evidence])),
-      ...more,
+      more,
     ]);
   }
 
-  function stepClasses(round) {
+  function stepClasses(state, round) {
     const picked = round.methods.map(() => null);
-    const commit = press("Commit the classes", () => inRound({ classes: [...picked] }));
-    commit.disabled = true;
-    const parts = round.methods.map((m, n) =>
-      showRemoval(m, round.removals[n], [
-        html("fieldset", { class: "lt-loop-classes" }, [
-          html("legend", {}, [`${tables.methods[m].title} is`]),
-          ...tables.classes.map((name, number) => {
-            const radio = html("input", { type: "radio", name: `${id}-class-${n}`, value: number });
-            radio.addEventListener("change", () => {
-              picked[n] = number;
-              commit.disabled = picked.includes(null);
-            });
-            return html("label", { class: "lt-gate-choice" }, [radio, ` ${CLASS_WORDS[name]}`]);
-          }),
-        ]),
-      ]),
-    );
+    const commit = press("Commit the classes", () => inRound({ classes: picked }), true);
+    const parts = round.methods.map((m, n) => showRemoval(m, round.removals[n],
+      field(`${tables.methods[m].title} is`, "lt-loop-classes", [
+        html("span", { class: "lt-loop-choices" }, tables.classes.map((_, number) =>
+          tick("radio", { name: `${id}-class-${n}` }, () => {
+            picked[n] = number;
+            commit.disabled = picked.includes(null);
+          }, [` ${sayClass(tables, number)}`], "lt-gate-choice")))])));
     return [
-      para([
-        `An effect counts from ${percent(tables.threshold)} on; the dashed lines show that. A method that the `,
-        "machine code does not show failed, whatever the time did. Class each method.",
-      ]),
-      para([
-        "Before a pattern “>=8” asks for so many instructions and “!” for none; “more” and “fewer” compare with ",
-        "the code without the method. All patterns of a method must hold.",
-      ]),
-      ...parts,
-      commit,
+      paragraph([`An effect counts from ${percent(tables.threshold)} on; the dashed lines show that. A ` +
+        "method that the machine code does not show failed, whatever the time did. Class each method."]),
+      paragraph(["Before a pattern “>=8” asks for so many instructions and “!” for none; “more” and " +
+        "“fewer” compare with the code without the method. All patterns of a method must hold."]),
+      ...parts, tools([commit]),
     ];
   }
 
   function doneClasses(round) {
     return round.methods.map((m, n) => {
       const [mine, right] = [round.classes[n], round.removals[n].class];
-      const word = (number) => CLASS_WORDS[tables.classes[number]];
-      return showRemoval(m, round.removals[n], [
-        para(
-          [
-            mine === right ? "You were right: " : `You said ${word(mine)}. It is `,
-            html("strong", {}, [word(right)]),
-            `: ${tables.class_words[right]}.`,
-          ],
-          "lt-loop-verdict",
-        ),
-      ]);
+      return showRemoval(m, round.removals[n], paragraph([
+        mine === right ? "You were right: " : `You said ${sayClass(tables, mine)}. It is `,
+        html("strong", {}, [sayClass(tables, right)]), `: ${tables.class_words[right]}.`],
+      "lt-loop-verdict"));
     });
   }
 
   function doneRound(round) {
-    const least = percent(tables.least, 2);
-    if (!round.taken) {
-      const without =
-        round.without === undefined
-          ? ""
-          : `, and without ${tables.methods[round.without].title}, which harms, it ${sayGain(round.gain)}`;
-      return para([
-        `The champion ${sayGain(round.ratio - 1)}${without}. That is no gain above the ${least} that `,
-        "can be told here. The next round begins where this one began.",
-      ]);
+    const harm = round.end.without === null ? null : tables.methods[round.end.without].title;
+    if (!round.end.taken) {
+      const without = harm ? `, and without ${harm}, which harms, it ${sayGain(round.gain)}` : "";
+      return paragraph([`The champion ${sayGain(round.ratio - 1)}${without}. That is no gain above the ` +
+        `${percent(tables.least, 2)} that can be told here. The next round begins where this one began.`]);
     }
-    const without =
-      round.without === undefined
-        ? ""
-        : ` without ${tables.methods[round.without].title}, which harms`;
-    return para([
-      `A gain of ${percent(round.gain)}. The next round begins from the champion${without}, at `,
-      `${us(tables.points[round.next].time_us)}.`,
-    ]);
+    return paragraph([`A gain of ${percent(round.gain)}. The next round begins from the champion` +
+      `${harm ? ` without ${harm}, which harms` : ""}, at ${us(tables.points[round.next].time_us)}.`]);
   }
 
-  const STEPS = {
-    slots: ["Gaps and slots", stepSlots],
-    methods: ["Methods", stepMethods],
-    guess: ["Your prediction", stepGuess],
-    branches: ["Branches", stepBranches],
-    ablate: ["Ablation", (_, round) => stepAblate(round)],
-    classes: ["Classes", (_, round) => stepClasses(round)],
+  const SHOWN = {
+    slots: ["Gaps and slots", stepSlots], methods: ["Methods", stepMethods],
+    guess: ["Your prediction", stepGuess], branches: ["Branches", stepBranches],
+    ablated: ["Ablation", stepAblate], classes: ["Classes", stepClasses],
   };
 
   // What of a round is committed, in its order.
   function shownRound(round) {
-    const shown = [];
-    if (round.slots) shown.push(...doneSlots(round));
-    if (round.methods) shown.push(para([`Methods: ${titles(tables, round.methods)}.`]));
-    for (const [m, words] of Object.entries(round.said ?? {}))
-      shown.push(para([`${tables.methods[m].title}, tried again: “${words}”`], "lt-loop-said"));
-    if (round.champion !== undefined) shown.push(...doneBranches(round));
-    if (round.classes) shown.push(...doneClasses(round));
-    if (round.next !== undefined) shown.push(doneRound(round));
-    return shown;
+    return [
+      ...(round.slots ? doneSlots(round) : []),
+      ...(round.methods ? [paragraph([`Methods: ${titles(tables, round.methods)}.`])] : []),
+      ...Object.entries(round.again ?? {}).map(([m, retry]) => paragraph(
+        [`${tables.methods[m].title}, tried again: ${sayRetry(tables, m, retry)}`])),
+      ...(round.champion === undefined ? [] : doneBranches(round)),
+      ...(round.end ? [...doneClasses(round), doneRound(round)] : []),
+    ];
   }
 
-  // ---- the whole
+  // ---- the end
 
-  function scores(state) {
-    const rounds = state.rounds;
+  function scores(rounds) {
     const right = rounds.filter((one) => {
       const { ratio, interval } = scoredAgainst(tables, one);
       return one.guess.direction === directionOf(ratio, interval);
-    }).length;
-    const off = rounds
-      .map((one) => Math.max(one.guess.ratio / one.ratio, one.ratio / one.guess.ratio))
+    });
+    const off = rounds.map((one) => Math.max(one.guess.ratio / one.ratio, one.ratio / one.guess.ratio))
       .sort((a, b) => a - b);
     const middle = (off[(off.length - 1) >> 1] + off[off.length >> 1]) / 2;
     const classed = rounds.flatMap((one) =>
-      one.methods.map((_, n) => (one.classes[n] === one.removals[n].class ? 1 : 0)),
-    );
-    const magnitude = `magnitude off by ${middle.toFixed(2)} times in the median`;
-    const ruled = rounds.filter(
-      (one) => tables.points[one.from].budgets[0].join() === one.slots.join(),
-    ).length;
-    const hits = classed.reduce((sum, one) => sum + one, 0);
-    return html(
-      "ul",
-      { class: "lt-loop-scores" },
-      [
-        `Directions right: ${right} of ${rounds.length}; ${magnitude}.`,
-        `Classes right: ${hits} of ${classed.length}.`,
-        `Slots as ${tables.rules[0]} shares them out: ${ruled} of ${rounds.length}.`,
-      ].map((text) => html("li", {}, [text])),
-    );
+      one.methods.map((_, n) => one.classes[n] === one.removals[n].class));
+    const ruled = rounds.filter((one) =>
+      tables.points[one.from].budgets[0].join() === one.slots.join());
+    return html("ul", { class: "lt-loop-scores" }, [
+      `Directions right: ${right.length} of ${rounds.length}; magnitude off by ${middle.toFixed(2)} ` +
+        "times in the median.",
+      `Classes right: ${classed.filter((one) => one).length} of ${classed.length}.`,
+      `Slots as ${tables.rules[0]} shares them out: ${ruled.length} of ${rounds.length}.`,
+    ].map((text) => html("li", {}, [text])));
   }
 
   // What a round left to the next one, and how it came about.
-  function sayKept(one) {
-    const time = us(tables.points[one.next].time_us);
-    if (!one.taken) return `${time}, where it began`;
-    return one.without === undefined
-      ? `${time}, the champion`
-      : `${time}, without “${tables.methods[one.without].title}”`;
+  function sayKept({ next, end }) {
+    const time = us(tables.points[next].time_us);
+    if (!end.taken) return `${time}, where it began`;
+    return end.without === null ? `${time}, the champion`
+      : `${time}, without “${tables.methods[end.without].title}”`;
   }
 
   function migration(state) {
-    const heads = [
-      "round",
-      "from",
-      `gaps, ${tables.axes.join(" / ")}`,
-      "bound",
-      "slots",
-      "runs",
-      "champion",
-      "kept",
-      "gain of what is kept",
-    ];
-    return table(
-      heads,
-      state.rounds.map((one) => {
-        const point = tables.points[one.from];
-        return [
-          String(one.number),
-          us(one.before) + (one.begin === undefined ? "" : `, ${sayOrigin(one.begunOf)}`),
-          point.gaps.map((gap) => (gap === null ? "missing" : gap.toFixed(2))).join("/"),
-          point.bound,
-          one.slots.join("/"),
-          String(state.runs.filter((run) => run.round === one.number).length),
-          us(tables.points[one.champion].time_us),
-          sayKept(one),
-          one.taken ? signed(one.gain) : "none",
-        ];
-      }),
-      "lt-loop-migration",
-    );
+    const heads = ["round", "from", `gaps, ${tables.axes.join(" / ")}`, "bound", "slots", "runs",
+      "champion", "kept", "gain of what is kept"];
+    return table(heads, state.rounds.map((one) => {
+      const point = tables.points[one.from];
+      return [
+        one.number,
+        us(one.before) + (one.begin === undefined ? "" : `, ${sayOrigin(one.begunOf)}`),
+        point.gaps.map((gap) => (gap === null ? "missing" : gap.toFixed(2))).join("/"),
+        point.bound, one.slots.join("/"),
+        state.runs.filter((run) => run.round === one.number).length,
+        us(tables.points[one.champion].time_us), sayKept(one),
+        one.end.taken ? signed(one.gain) : "none",
+      ];
+    }), { name: "lt-loop-migration lt-stacks" });
   }
 
   function showEnd(state) {
     const reached = Math.min(...bestAfter(state.runs));
     return [
-      para(
-        [
-          html("strong", {}, [`The fastest that you timed takes ${us(reached)} `]),
-          mark(tables.word),
-          `, after ${plural(state.runs.length, "run")} in ${plural(state.rounds.length, "round")}. The fastest of all `,
-          `${tables.points_in_all} recorded points takes ${us(tables.best_us)}: you are at `,
-          html("strong", {}, [`${(reached / tables.best_us).toFixed(3)} times`]),
-          " that. The fastest that a round may ",
-          `lead with takes ${us(tables.best.time_us)}: `,
-          html("code", {}, [tables.best.key]),
-          ".",
-        ],
-        "lt-loop-result",
-      ),
-      scores(state),
+      paragraph([
+        html("strong", {}, [`The fastest that you timed takes ${us(reached)} `]), mark(tables.word),
+        `, after ${plural(state.runs.length, "run")} in ${plural(state.rounds.length, "round")}. The ` +
+        `fastest of all ${tables.points_in_all} recorded points takes ${us(tables.best_us)}: you are at `,
+        html("strong", {}, [`${(reached / tables.best_us).toFixed(3)} times`]),
+        ` that. The fastest that a round may lead with takes ${us(tables.best.time_us)}: `,
+        html("code", {}, [tables.best.key]), "."], "lt-loop-result"),
+      scores(state.rounds),
       drawSearches(tables, state),
       html("h4", {}, ["How the bottleneck moved"]),
-      para([
-        "Kept is what the next round begins from, unless you begin it elsewhere. It is the champion, the " +
-          "champion without a method that harms, or the point where the round began.",
-      ]),
+      paragraph(["Kept is what the next round begins from, unless you begin it elsewhere. It is the " +
+        "champion, the champion without a method that harms, or the point where the round began."]),
       migration(state),
     ];
   }
 
-  function showShare(text) {
-    const link = onSite ? `${location.href.split("#")[0]}#loop=${text}` : text;
-    const field = html("input", {
-      type: "text",
-      readonly: "",
-      id: `${id}-link`,
-      class: "lt-loop-field",
-    });
-    field.value = link;
-    field.addEventListener("focus", () => field.select());
+  // ---- the whole
+
+  function showShare(text, open) {
+    const wide = (label, attributes) => {
+      const input = html("input", { type: "text", class: "lt-loop-field", ...attributes });
+      return [html("label", {}, [`${label} `, input]), input];
+    };
+    const [link, linkField] = wide(onSite ? "A link to this run" : "The moves of this run",
+      { readonly: "" });
+    linkField.value = onSite ? `${location.href.split("#")[0]}#loop=${text}` : text;
+    linkField.addEventListener("focus", () => linkField.select());
     const copied = html("span", { role: "status" });
     const copy = press("Copy", async () => {
       try {
-        await navigator.clipboard.writeText(link);
-        copied.textContent = " Copied.";
+        await navigator.clipboard.writeText(linkField.value);
+        copied.textContent = "Copied.";
       } catch {
-        field.focus();
-        copied.textContent = " Selected: copy it with your keyboard or menu.";
+        linkField.focus();
+        copied.textContent = "Selected: copy it with your keyboard or menu.";
       }
     });
-    const other = html("input", {
-      type: "text",
-      id: `${id}-open`,
-      class: "lt-loop-field",
-      "aria-describedby": `${id}-refused`,
-    });
-    const refused = para([], "lt-loop-error");
-    refused.id = `${id}-refused`;
-    refused.setAttribute("role", "status");
-    const open = press("Open", () => {
-      const [found, wrong] = readMoves(tables, other.value.trim().split("#loop=").pop());
-      if (!found.rounds.length) {
-        refused.textContent = wrong || "There is no round in these moves.";
-        refused.scrollIntoView({ block: "nearest" });
-        return;
-      }
-      take(found, wrong);
-      draw(true);
-    });
-    return html("details", { class: "lt-loop-share" }, [
+    const [other, otherField] = wide("A link or the moves of a run", {});
+    const refused = told();
+    return html("details", { class: "lt-loop-share", ...(open ? { open: "" } : {}) }, [
       html("summary", {}, ["Share this run, or open another"]),
-      ...(text
-        ? [
-            html("label", { for: `${id}-link` }, [
-              onSite ? "A link to this run" : "The moves of this run",
-            ]),
-            html("div", { class: "lt-loop-buttons" }, [field, copy, copied]),
-          ]
-        : []),
-      html("label", { for: `${id}-open` }, ["A link or the moves of a run"]),
-      html("div", { class: "lt-loop-buttons" }, [other, open]),
+      ...(text ? [tools([link, copy, copied])] : []),
+      tools([other, press("Open", () => {
+        refused.textContent = showLinked(otherField.value.trim().split("#loop=").pop());
+        if (!refused.textContent) draw(true);
+        else refused.scrollIntoView({ block: "nearest" });
+      })]),
       refused,
     ]);
   }
 
-  // Where the run is not the reader's own as it stands: what becomes of it, and the way back.
-  function showApart(text) {
-    const own = ownRun() ?? "";
-    const whose = isBeginning(text, own)
-      ? "This is an earlier state of your own run."
-      : "This run is not your own.";
+  // A run that was opened is looked at; the own one is kept until its reader decides otherwise.
+  function showReadOnly(text) {
     return html("div", { class: "lt-loop-apart" }, [
-      para([`${whose} Your own is kept, and what you do here leaves it as it is.`]),
-      html("div", { class: "lt-loop-buttons" }, [
+      paragraph(["This run was opened from a link or a text. Your own is kept."]),
+      tools([
         press("Back to your own run", () => {
-          take(...read(own));
+          showOwn();
           draw(true);
         }),
         press("Keep it as your own", () => {
+          const left = ownRun();
           ownRun(text);
-          take(moves, `The moves of the run that you left: ${own}`);
+          [readOnly, message] = [false, left && `The moves of the run that you left: ${left}`];
           draw(true);
         }),
       ]),
     ]);
   }
 
-  function draw(moved) {
+  function showNow(state, heading, leading) {
+    if (state.ended) {
+      heading.textContent = "The end";
+      return [heading, ...showEnd(state)];
+    }
+    const [title, step] = SHOWN[state.step];
+    heading.textContent = `Round ${state.rounds.length + 1}: ${title}`;
+    return [...(state.now ? shownRound(state.now) : []), heading,
+      ...(readOnly ? [] : step(state, state.now, leading))];
+  }
+
+  function draw(moved = false) {
     const state = play(tables, moves);
     const text = keep(state);
     const leading = state.at;
-    if (begin !== undefined && state.frontier.has(begin)) beginFrom(tables, state, begin);
-    const share = root.querySelector(".lt-loop-share")?.open;
-    const status = para(
-      [
-        state.ended
-          ? "The last round ended at "
-          : `Round ${state.rounds.length + 1} begins from `,
-        `${us(state.time)} `,
-        mark(tables.word),
-        ".",
-        ...(state.runs.length
-          ? [
-              ` The fastest after ${plural(state.runs.length, "run")} takes `,
-              `${us(Math.min(...bestAfter(state.runs)))}.`,
-            ]
-          : []),
-      ],
-      "lt-loop-status",
-    );
-    const heading = html("h4", { tabindex: "-1" }, [""]);
+    if (state.frontier.has(begin)) state.at = begin;
+    const heading = html("h4", { tabindex: "-1" });
     const past = state.rounds.map((round, n) => {
-      const latest = n === state.rounds.length - 1 && !state.now && !state.ended;
-      return html("details", { class: "lt-loop-past", ...(latest ? { open: "" } : {}) }, [
-        html("summary", {}, [
-          `Round ${round.number}: ${titles(tables, round.methods)}, `,
-          `${us(round.before)} to ${us(tables.points[round.next].time_us)}`,
-        ]),
-        ...shownRound(round),
-      ]);
+      const open = n === state.rounds.length - 1 && !state.now && !state.ended ? { open: "" } : {};
+      return html("details", { class: "lt-loop-past", ...open }, [
+        html("summary", {}, [`Round ${round.number}: ${titles(tables, round.methods)}, ` +
+          `${us(round.before)} to ${us(tables.points[round.next].time_us)}`]),
+        ...shownRound(round)]);
     });
-    let now;
-    if (state.ended) {
-      heading.textContent = "The end";
-      now = [heading, ...showEnd(state)];
-    } else {
-      const [title, step] = STEPS[state.step];
-      heading.textContent = `Round ${state.rounds.length + 1}: ${title}`;
-      now = [
-        ...(state.now ? shownRound(state.now) : []),
-        heading,
-        ...step(state, state.now, leading),
-      ];
-    }
-    const buttons = [];
-    if (!state.ended && state.step === "slots" && state.rounds.length) {
-      buttons.push(
-        press("End the game", () =>
-          move(() => {
-            moves.ended = true;
-          }),
-        ),
-      );
-    }
-    if (moves.rounds.length && !apart) {
-      buttons.push(
-        press("Start over", () => {
-          move(() => {
-            moves = { rounds: [], ended: false };
-            message = `The moves of the run that you left: ${text}`;
-          });
-        }),
-      );
-    }
-    const shared = showShare(text);
-    shared.open = share ?? false;
-    told.textContent = message;
-    root.replaceChildren(
-      status,
-      ...(apart ? [showApart(text)] : []),
+    const where = state.ended ? "The last round ended at" : `Round ${state.rounds.length + 1} begins from`;
+    const fastest = state.runs.length ? ` The fastest after ${plural(state.runs.length, "run")} takes ` +
+      `${us(Math.min(...bestAfter(state.runs)))}.` : "";
+    const canEnd = !readOnly && !state.ended && state.step === "slots" && state.rounds.length;
+    replaceKeepingFocus(root, [
+      paragraph([`${where} ${us(tables.points[state.at].time_us)} `, mark(tables.word), ".", fastest],
+        "lt-loop-status"),
+      ...(readOnly ? [showReadOnly(text)] : []),
       ...past,
-      told,
-      html("div", { class: "lt-loop-now" }, now),
-      html("div", { class: "lt-loop-buttons" }, buttons),
-      shared,
-    );
+      told([message]),
+      html("div", { class: "lt-now lt-loop-now" }, showNow(state, heading, leading)),
+      tools([
+        ...(canEnd ? [press("End the game", () => move(() => { moves.ended = true; }))] : []),
+        ...(moves.rounds.length && !readOnly ? [press("Start over", () => {
+          move(() => { moves = { rounds: [], ended: false }; });
+          message = `The moves of the run that you left: ${text}`;
+          draw(true);
+        })] : []),
+      ]),
+      showShare(text, root.querySelector(".lt-loop-share")?.open),
+    ]);
     if (moved) {
       // What had the focus is gone; reading goes on at the new step.
       heading.focus({ preventScroll: true });
@@ -849,29 +565,17 @@ function renderGame({ model, el }) {
     }
   }
 
-  load();
-  const changed = () => {
-    if (model.get("tables") !== tables) load();
-  };
   // A link within the page leads to its place, and then the address holds the run again.
   const linked = () => {
-    if (hashOfRun() !== null) load();
-    else if (moves.rounds.length) setTimeout(() => holdInAddress(model.get("moves")));
+    if (linkedRun()) load();
+    else setTimeout(() => keep(play(tables, moves)));
   };
-  // The own run is the same in every tab: where it is shown, it is shown as it stands.
-  const elsewhere = (event) => {
-    const [own, unread] = read(ownRun());
-    if (event.key !== OWN_RUN || unread) return;
-    if (textOf(moves) !== textOf(read(event.oldValue)[0])) take(moves, message);
-    else take(own, "Your own run was changed in another tab. It is shown as it stands there.");
-    draw(false);
-  };
+  load();
+  const changed = () => { if (model.get("tables") !== tables) load(); };
   model.on("change:tables", changed);
-  window.addEventListener("storage", elsewhere);
   if (onSite) window.addEventListener("hashchange", linked);
   return () => {
     model.off("change:tables", changed);
-    window.removeEventListener("storage", elsewhere);
     window.removeEventListener("hashchange", linked);
   };
 }

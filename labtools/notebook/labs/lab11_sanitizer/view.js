@@ -1,97 +1,62 @@
 // Draws where the rows of a tile begin and what the tools said. Everything shown is looked up in
 // tables that Python made; nothing is computed here.
-const INDEXES = ["stride_index", "repair_index"];
 const COPY = 16;
+const COLUMNS = ["halfs a row", "the kernel", "bytes a row", "copies that miss",
+  "16-byte copy, ways", "matrix load, ways", "down a column, ways"];
 
-function hex(number) {
-  return number.toString(16);
-}
+const code = (text) => html("div", { class: "lt-sanitizer-code" }, [text]);
 
-function mark(word) {
-  return badge(word, "lt-sanitizer-badge");
-}
-
-function drawRows(cell) {
-  const off = (start) => start % COPY !== 0;
-  const text = `${cell.starts.filter(off).length} of ${cell.starts.length} rows begin at no ` +
-    `multiple of ${COPY} bytes`;
-  const boxes = cell.starts.map((start, row) => html("span", {
-    class: `lt-sanitizer-row lt-sanitizer-row-${off(start) ? "off" : "on"}`,
-    title: `row ${row} begins at 0x${hex(start)}`,
-  }, [hex(start)]));
+function drawRows(starts) {
+  const isOff = (start) => start % COPY !== 0;
+  const look = (off) => `lt-sanitizer-row lt-sanitizer-row-${off ? "off" : "on"}`;
+  const label = `${starts.filter(isOff).length} of ${starts.length} rows begin at no multiple of ` +
+    `${COPY} bytes`;
   return [
-    html("p", { style: "margin:0.8em 0 0" },
-      ["Where the rows of a tile begin, in bytes, hexadecimal, eight rows a line ", mark("computed")]),
-    html("div", { class: "lt-sanitizer-rows", role: "img", "aria-label": text }, boxes),
-    html("p", { class: "lt-sanitizer-keys" }, [
-      html("span", {}, [html("span", { class: "lt-sanitizer-row lt-sanitizer-row-on lt-sanitizer-swatch" }),
-        ` a multiple of ${COPY}`]),
-      html("span", {}, [html("span", { class: "lt-sanitizer-row lt-sanitizer-row-off lt-sanitizer-swatch" }),
-        " not"]),
-    ]),
+    paragraph(["Where the rows of a tile begin, in bytes, hexadecimal, eight rows a line ",
+      mark("computed")]),
+    html("div", { class: "lt-sanitizer-rows", role: "img", "aria-label": label },
+      starts.map((start, row) => html("span", { class: look(isOff(start)),
+        title: `row ${row} begins at 0x${start.toString(16)}` }, [start.toString(16)]))),
+    keys([[swatch(look(false)), `a multiple of ${COPY}`], [swatch(look(true)), "not"]]),
   ];
 }
 
-function drawRun(run) {
-  const parts = [html("div", { class: "lt-sanitizer-outcome", "aria-live": "polite" },
-    [`${run.outcome} `, mark("computed")])];
+function sayRun(run) {
   const where = run.file === null ? "" : `${run.file}, line ${run.line}, ` +
     `block (${run.block.join(", ")}), thread (${run.thread.join(", ")}): `;
-  parts.push(html("div", {}, [`The CPU runner: ${where}${run.message}.`]));
-  if (run.code) parts.push(html("div", { class: "lt-sanitizer-code" }, [`${run.line} | ${run.code}`]));
-  return parts;
+  return [
+    html("div", { class: "lt-value lt-sanitizer-outcome", "aria-live": "polite" },
+      [`${run.outcome} `, mark("computed")]),
+    html("div", {}, [`The CPU runner: ${where}${run.message}.`]),
+    ...(run.code ? [code(`${run.line} | ${run.code}`)] : []),
+  ];
 }
 
-function drawReport(report) {
-  if (!report || !report.verdict) {
+function sayReport(report) {
+  if (!report?.verdict) {
     return [html("div", {}, ["No report of compute-sanitizer was recorded for this point."])];
   }
-  const parts = [html("div", {}, [`compute-sanitizer, memcheck: ${report.verdict}, ${report.where} `,
-    mark("recorded")])];
-  for (const line of report.lines) parts.push(html("div", { class: "lt-sanitizer-code" }, [line]));
-  return parts;
+  return [html("div", {}, [`compute-sanitizer, memcheck: ${report.verdict}, ${report.where} `,
+    mark("recorded")]), ...report.lines.map(code)];
 }
 
-function drawTable(tables, stride, repair) {
-  const columns = ["halfs a row", "the kernel", "bytes a row", "copies that miss",
-    "16-byte copy, ways", "matrix load, ways", "down a column, ways"];
-  const body = tables.cells.map((cell, place) => html("tr",
-    { class: place === stride ? "lt-sanitizer-chosen" : "" }, [
-      html("th", { scope: "row", "data-column": columns[0] }, [`${tables.strides[place]}`]),
-      ...[cell.runs[repair].outcome, cell.row_bytes, `${cell.missing} of ${cell.copies}`,
-        ...cell.ways.map((ways) => (ways === null ? "faults" : ways))].map((text, n) =>
-        html("td", { "data-column": columns[n + 1] }, [`${text}`])),
-    ]));
-  const table = html("table", { "aria-label": "Every length of a row" }, [
-    html("thead", {}, [html("tr", {}, columns.map((name) => html("th", { scope: "col" }, [name])))]),
-    html("tbody", {}, body),
-  ]);
-  return html("div", { class: "lt-sanitizer-table", tabindex: "0", role: "region",
-    "aria-label": "Every length of a row, in numbers" }, [table]);
+function draw(tables, stride, repair) {
+  const cell = tables.cells[stride];
+  return [
+    html("div", { class: "lt-now" }, [
+      html("div", {}, [`p01, ${tables.strides[stride]} halfs a row, ${cell.row_bytes} bytes; ` +
+        `repaired of its arithmetic: ${tables.repairs[repair]}`]),
+      ...sayRun(cell.runs[repair]),
+      ...sayReport(cell.reports[repair]),
+    ]),
+    ...drawRows(cell.starts),
+    table(COLUMNS, tables.cells.map((one, place) => [tables.strides[place],
+      one.runs[repair].outcome, one.row_bytes, `${one.missing} of ${one.copies}`,
+      ...one.ways.map((ways) => ways ?? "faults")]), {
+      label: "Every length of a row, in numbers", name: "lt-numbers lt-stacks",
+      rowClass: (place) => (place === stride ? "lt-chosen" : "") }),
+  ];
 }
 
-function render({ model, el }) {
-  const root = html("section", { class: "lt-sanitizer",
-    "aria-label": "What the length of a row does to p01" });
-  el.append(root);
-
-  function draw() {
-    const tables = model.get("tables");
-    const [stride, repair] = INDEXES.map((name) => model.get(name));
-    const cell = tables.cells[stride];
-    root.replaceChildren(
-      html("div", { class: "lt-sanitizer-now" }, [
-        html("div", {}, [`p01, ${tables.strides[stride]} halfs a row, ${cell.row_bytes} bytes; ` +
-          `repaired of its arithmetic: ${tables.repairs[repair]}`]),
-        ...drawRun(cell.runs[repair]),
-        ...drawReport(cell.reports[repair]),
-      ]),
-      ...drawRows(cell),
-      drawTable(tables, stride, repair),
-    );
-  }
-
-  return drawAndRedraw(model, el, [...INDEXES, "tables"], draw);
-}
-
-export default { render };
+export default viewOf("lt-sanitizer", "What the length of a row does to p01", ["stride", "repair"],
+  draw);

@@ -205,9 +205,9 @@ def _decode(entry, args):
 
 def _through_int8(rows, lengths):
     """What 8 bits with a scale a row leave of k or v."""
-    from labtools.problem import TensorScheme, dequantise_tensor, quantise_tensor
+    from labtools.problem import StorageFormat, dequantise_tensor, quantise_tensor
 
-    return dequantise_tensor(quantise_tensor(rows, lengths, TensorScheme(8, "row")))
+    return dequantise_tensor(quantise_tensor(rows, lengths, StorageFormat("int8", "row")))
 
 
 def _clear(entry, args):
@@ -257,6 +257,20 @@ def _rms_norm(entry, args):
         out[-1, -1] += 1
 
 
+def _add_rms_norm(entry, args):
+    """Two outputs, one of them an input before."""
+    x, residual, weight, out = (_numbers(one) for one in args[:4])
+    total = residual + x
+    assert np.isfinite(total).all(), "the residual was never given back what it held"
+    behaviour = _behaviour(entry)
+    if behaviour != "leaves the residual":
+        residual[...] = total
+    _state.clock_us += 13.0
+    scale = np.sqrt((total.astype(np.float64) ** 2).mean(axis=1, keepdims=True) + float(args[5]))
+    if behaviour != "leaves out":
+        out[...] = total / scale * weight.astype(np.float64)
+
+
 def _row_scale(entry, args, threads):
     """The tunable kernel: larger blocks are faster."""
     _state.clock_us += {64: 12.0, 256: 8.0, 512: 6.0}[threads] - 7.0
@@ -281,6 +295,7 @@ _KERNELS = {
     "read_sweep": _read_sweep,
     "copy_cache": _copy_cache,
     "rms_norm": _rms_norm,
+    "add_rms_norm": _add_rms_norm,
     "empty_launch": lambda entry, args: None,
 }
 

@@ -1,6 +1,6 @@
 """Play other searches on the recorded grid, to be held beside the loop.
 
-    python -m tools.search_baselines [--only loop,old_policy] [--jobs 2]
+    python -m research.search_baselines [--only loop,old_policy] [--jobs 2]
 
 At the headline of ``tunable``: random search, Optuna's TPE, a strategy of Kernel Tuner simulated on
 the grid, the loop's policy and the old policy. Each candidate that is timed counts one run. Optuna
@@ -595,11 +595,7 @@ class Baselines:
 
 
 def kept_from(path: Path, wanted: Iterable[str], baselines: Baselines) -> Searches | None:
-    """The file that is there, to keep of it what is not played; None where all is played.
-
-    Raises:
-        LabError: what is kept would be of another grid, or of another family.
-    """
+    """The file that is there, to keep of it what is not played; None where all is played."""
     left = set(SEEDS) - set(wanted)
     if not left:
         return None

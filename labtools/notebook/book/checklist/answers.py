@@ -11,6 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from labtools.predict.forecasting import forecast, what_if
+from labtools.predict.machine import machine_of
+from labtools.predict.residency import Occupancy, achieved_occupancy, occupancy, waves
+from labtools.predict.result import ChainLink, Forecast, LaunchForecast
+from labtools.predict.sheets import Gpu, load_gpu
+from labtools.predict.streams import SECTOR_BYTES
+from labtools.predict.version import model_name
 from labtools.problem import Launch, Problem, Rung, operation_of, timed_launches
 from labtools.problem.rung import say_knobs
 from labtools.record import RecordStore, best_read_gb_per_s
@@ -18,14 +25,6 @@ from labtools.toolchain.cubin import Resources
 from labtools.toolchain.listings import MachineCode, machine_code
 from labtools.toolchain.operands import GLOBAL_LOADS
 from labtools.toolchain.sass import Loop, Sass
-
-from .forecasting import forecast, what_if
-from .machine import machine_of
-from .residency import Occupancy, achieved_occupancy, occupancy, waves
-from .result import ChainLink, Forecast, LaunchForecast
-from .sheets import Gpu, load_gpu
-from .streams import SECTOR_BYTES
-from .version import model_name
 
 READER_FIELDS = (
     ("change", "What will you change?"),

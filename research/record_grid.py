@@ -28,18 +28,13 @@ from labtools.optimize.campaign import (
     make_plan,
 )
 from labtools.optimize.family import load_family
-from labtools.optimize.grid import (
-    describe_grid,
-    grid_path,
-    make_grid,
-    read_grid,
-    renew_forecasts,
-    write_grid,
-)
+from labtools.optimize.grid import grid_path, read_grid, write_grid
 from labtools.predict import limits_of, load_gpu, model_name
 from labtools.problem import LabError
 from labtools.record import slug_of_gpu
 from labtools.toolchain.progress import ProgressLine
+
+from .make_grid import describe_grid, make_grid, renew_forecasts
 
 PHASES = ("codes", "models", "time", "best", "table")
 RENEW = "renew"

@@ -1,0 +1,1 @@
+"""Drawn for `book/attention.md`."""

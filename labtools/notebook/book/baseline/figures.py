@@ -1,0 +1,66 @@
+"""What the copy in the baseline of the published kernel costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from labtools.predict import Gpu
+from labtools.problem import LabError, Workload
+
+from ...figures import GREYS, HATCHES, draw_picture
+from ...tables import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def plot_copy(
+    workload: Workload, gpu: Gpu, expanded_us: float, kernel_us: float, fair_us: float
+) -> Shown:
+    """What the bytes of an expanding baseline cost, beside the times that were claimed.
+
+    Args:
+        gpu: whose memory rate prices the bytes.
+    """
+    if gpu.dram_gb_per_s is None:
+        raise LabError(f"{gpu.title} has no memory rate here.", "", "draw it for another GPU")
+    per_us = gpu.dram_gb_per_s * 1e3
+    read, written = workload.kv_bytes / per_us, workload.group_size * workload.kv_bytes / per_us
+    parts = (("read the cache", read), ("write the copies", written), ("read the copies", written))
+    claimed = (
+        ("baseline that expands", expanded_us),
+        ("the kernel", kernel_us),
+        ("baseline that does not", fair_us),
+    )
+
+    def paint(axes: Axes) -> None:
+        left = 0.0
+        for i, (name, us) in enumerate(parts):
+            style: dict[str, Any] = {"color": GREYS[3 - i % 2], "hatch": HATCHES[i], "label": name}
+            axes.barh(0, us, left=left, edgecolor=GREYS[0], **style)
+            left += us
+        for row, (_, us) in enumerate(claimed, start=1):
+            axes.barh(row, us, color=GREYS[1], edgecolor=GREYS[0])
+            axes.text(us + 10, row, f"{us:.0f} us claimed", va="center", fontsize=9)
+        axes.text(left + 10, 0, f"{left:.0f} us computed", va="center", fontsize=9)
+        axes.set_yticks(range(4), ["bytes of the expansion", *(name for name, _ in claimed)])
+        axes.invert_yaxis()
+        axes.set_xlim(0, expanded_us * 1.25)
+        axes.set_xlabel("us")
+        axes.grid(axis="y", visible=False)
+        axes.legend(loc="lower right", fontsize=9)
+
+    total = sum(us for _, us in parts)
+    alt = (
+        f"Bars in microseconds. The bytes of the expansion at peak rate: {total:.0f} in three "
+        + "parts, "
+        + ", ".join(f"{name} {us:.0f}" for name, us in parts)
+        + ". Claimed: "
+        + ", ".join(f"{name} {us:.0f}" for name, us in claimed)
+        + "."
+    )
+    caption = (
+        f"First bar computed from bytes at {gpu.dram_gb_per_s:.0f} GB/s ({gpu.title}); the others "
+        "claimed."
+    )
+    return draw_picture(paint, alt, caption, size=(7.2, 2.6))

@@ -1,1 +1,0 @@
-"""What the chapters on decode attention show."""
