@@ -62,7 +62,7 @@ QUICK_ROUNDS = 5
 # ---------------------------------------------------------------------------------- what is timed
 
 
-def timed(record: Record) -> dict[str, Any]:
+def timed_row(record: Record) -> dict[str, Any]:
     """What was timed now and how long it took; microseconds, and 10^9 bytes a second."""
     found = summary(record)
     return {
@@ -83,12 +83,12 @@ def timed(record: Record) -> dict[str, Any]:
     }
 
 
-def say_ratio(found: Ratio | None) -> str:
+def show_ratio(found: Ratio | None) -> str:
     """Two times of the same processes, the first over the second, with its 95 % interval."""
     return f"{found.ratio:.3f} [{found.low:.3f}, {found.high:.3f}]" if found else ""
 
 
-def ratio(found: Ratio | None) -> dict[str, Any] | None:
+def ratio_row(found: Ratio | None) -> dict[str, Any] | None:
     """The same as data."""
     if found is None:
         return None
@@ -96,9 +96,9 @@ def ratio(found: Ratio | None) -> dict[str, Any] | None:
     return {"ratio": found.ratio, "interval": interval, "processes": found.processes}
 
 
-def peer(found: Ratio | None) -> dict[str, Any] | None:
+def peer_row(found: Ratio | None) -> dict[str, Any] | None:
     """A peer's time over the candidate's, with the verdict."""
-    held = ratio(found)
+    held = ratio_row(found)
     if found is None or held is None:
         return None
     verdict = say_verdict(found)
@@ -145,12 +145,12 @@ class StandingRow:
                 "equal": base.equal,
             }
         return {
-            **timed(record),
+            **timed_row(record),
             "kv_bits": record.kv_bits,
             "read_bytes": record.read_bytes,
-            "against_fastest_fair": peer(standing.against),
-            "against_fastest_fair_low_bit": peer(standing.against_low_bit),
-            "to_floor": ratio(standing.to_floor),
+            "against_fastest_fair": peer_row(standing.against),
+            "against_fastest_fair_low_bit": peer_row(standing.against_low_bit),
+            "to_floor": ratio_row(standing.to_floor),
             "floor_us": standing.floor_us,
             "floor_read_by": standing.reader,
             "floor_of_data_sheet_us": self.floor_us,
@@ -173,13 +173,13 @@ class StandingRow:
             f"{record.candidate} {say_knobs(record.knobs, ' ')}".rstrip(),
             f"{found.median_us:.2f}",
             f"{found.spread:.1%}",
-            f"{say_ratio(nearest)} {say_verdict(nearest)}" if nearest else "",
-            say_ratio(self.standing.to_floor),
+            f"{show_ratio(nearest)} {say_verdict(nearest)}" if nearest else "",
+            show_ratio(self.standing.to_floor),
             "" if floor is None else f"{record.median_us / floor:.3f}",
             f"{record.gb_per_s:,.0f}",
             "" if error is None else f"{error:.1e}",
             " / ".join(f"{each:.2g}" for each in self.errors.of_scheme.values()),
-            say_ratio(self.times_as_fast),
+            show_ratio(self.times_as_fast),
         ]
 
 
@@ -202,7 +202,7 @@ class Ran(Answer):
             "ok": self.found.ok,
             "workload": self.workload,
             "knobs": self.knobs,
-            "timing": timed(record) if record else None,
+            "timing": timed_row(record) if record else None,
             **({"timing_failed": self._failed} if self._failed is not None else {}),
         }
 
@@ -345,7 +345,7 @@ class Benched(Answer):
         for row in self.candidates:
             low, wide = row.standing.against_low_bit, row.standing.against
             if low:
-                besides = f"; {say_ratio(wide)} against {wide.first}" if wide else ""
+                besides = f"; {show_ratio(wide)} against {wide.first}" if wide else ""
                 console.print(
                     f"{row.record.candidate} keeps {kept} in {row.record.kv_bits} bits, so its "
                     f"peer is {low.first}{besides}",
@@ -463,7 +463,7 @@ class PlanRecorded(Answer):
             "workloads": found.groups,
             "measured": found.measured,
             "resumed": found.resumed,
-            "records": [timed(record) for record in found.records],
+            "records": [timed_row(record) for record in found.records],
             "failures": found.failures,
             "left_out": found.left_out,
             "ok": found.ok,
